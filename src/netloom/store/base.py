@@ -1,0 +1,165 @@
+"""What a store is: the one interface between everything that wishes and everything that acts.
+
+Four implementations: memory, sqlite (embedded), etcd (many API servers), kube (a Kubernetes cluster's own API, or any
+server that speaks it, Netloom's included). All pass one test suite; who uses a store cannot tell which it is.
+
+Semantics, the same in all:
+
+- `resourceVersion` is one ever-growing sequence over all kinds. What `list` returns is the state at `Page.revision`;
+  a watch `since` that revision misses nothing and repeats nothing.
+- `create` ignores the document's status where the kind has a status sub-resource, fills uid, creationTimestamp,
+  generation 1, and a random suffix after generateName.
+- `update` needs metadata.resourceVersion and raises `Conflict` when it is stale. It keeps status; with
+  subresource="status" it keeps everything but status. Nothing changed: nothing written, the same revision comes back.
+  generation grows when anything but metadata and status changed.
+- `delete` removes at once, or, where finalizers remain (of the object's own, or `foregroundDeletion`/`orphan` from the
+  propagation), sets deletionTimestamp; the object goes when an update takes the last finalizer away. Dependents are the
+  garbage collector's work (control/gc), as in Kubernetes.
+- A write is durable when it returns. Documents given and returned are the caller's to keep.
+"""
+
+from collections.abc import Sequence
+from enum import StrEnum
+from typing import Any, Protocol
+
+import msgspec
+from msgspec import Struct
+
+from netloom.model.document import Document, Resource
+from netloom.model.kind import Kind
+from netloom.model.selectors import EVERYTHING, Selector
+
+
+class Propagation(StrEnum):
+    """What happens to an object's dependents when it is deleted."""
+
+    BACKGROUND = "Background"
+    FOREGROUND = "Foreground"
+    ORPHAN = "Orphan"
+
+
+class EventType(StrEnum):
+    """What happened to an object, as seen through a watch's selector."""
+
+    ADDED = "ADDED"
+    MODIFIED = "MODIFIED"
+    DELETED = "DELETED"
+
+
+class Stored(Struct, frozen=True, eq=False):
+    """An object at one revision, as bytes: encoded once, sent to many."""
+
+    kind: Kind
+    namespace: str
+    """"" for cluster-scoped kinds."""
+    name: str
+    revision: int
+    raw: bytes
+    """The whole object as JSON, metadata.resourceVersion included."""
+
+    def document(self) -> Document:
+        """Return a fresh copy, the caller's to change."""
+        decoded: Document = msgspec.json.decode(self.raw)
+        return decoded
+
+    def value(self) -> Resource:
+        """Return the object as its kind's typed value."""
+        return self.kind.decode(self.raw)
+
+
+class Event(Struct, frozen=True, eq=False):
+    """One change.  A DELETED object is its last state, at the revision of its deletion."""
+
+    type: EventType
+    object: Stored
+
+
+class Page(Struct, frozen=True):
+    """What a list returns."""
+
+    items: Sequence[Stored]
+    revision: int
+    token: str = ""
+    """Where to go on; "" on the last page."""
+    remaining: int | None = None
+    """How many follow, where it is known."""
+
+
+class Watch(Protocol):
+    """A stream of changes."""
+
+    async def next(self) -> Sequence[Event]:
+        """Wait for the next changes, at least one, and return all that are ready, in order of revision.
+
+        Raises `Expired` when this watcher fell too far behind, or its revision is compacted: list again. Raises
+        `Unreachable` when the store went away: watch again from the last revision seen.
+        """
+
+    @property
+    def revision(self) -> int:
+        """Everything up to this revision has been returned by `next`: what a bookmark may say."""
+
+    async def close(self) -> None:
+        """Stop.  Idempotent; a waiting `next` is cancelled by its own task, not by this."""
+
+
+class Store(Protocol):
+    """Where wishes rest."""
+
+    async def create(self, kind: Kind, document: Document, *, dry_run: bool = False) -> Stored:
+        """Store a new object; `AlreadyExists` if its name is taken."""
+
+    async def get(self, kind: Kind, namespace: str, name: str) -> Stored:
+        """Return one object as it is now; `NotFound` if there is none."""
+
+    async def list(
+        self,
+        kind: Kind,
+        namespace: str = "",
+        *,
+        selector: Selector = EVERYTHING,
+        revision: int | None = None,
+        limit: int | None = None,
+        token: str = "",
+    ) -> Page:
+        """Return the objects of a kind, of one namespace or ("") of all, ordered by namespace and name.
+
+        At `revision` exactly, or now; `Expired` if that is compacted. With `limit`, further pages by `token` show the
+        same revision as the first.
+        """
+
+    async def watch(self, kind: Kind, namespace: str = "", *, selector: Selector = EVERYTHING, since: int) -> Watch:
+        """Watch the changes after revision `since`; `Expired` if that is compacted."""
+
+    async def update(self, kind: Kind, document: Document, *, subresource: str = "", dry_run: bool = False) -> Stored:
+        """Replace an object, or with subresource="status" its status."""
+
+    async def delete(
+        self,
+        kind: Kind,
+        namespace: str,
+        name: str,
+        *,
+        propagation: Propagation = Propagation.BACKGROUND,
+        uid: str = "",
+        revision: int | None = None,
+        dry_run: bool = False,
+    ) -> Stored:
+        """Delete an object and return its last state (with deletionTimestamp where finalizers keep it).
+
+        `Conflict` unless it has this uid and is at this revision, where given.
+        """
+
+    async def revision(self) -> int:
+        """Return the revision of the newest write."""
+
+    async def close(self) -> None:
+        """Let go of everything.  What was acknowledged is safe."""
+
+
+def stored(kind: Kind, document: dict[str, Any]) -> Stored:
+    """Return `document`, which has its resourceVersion, as it is stored."""
+    metadata = document["metadata"]
+    return Stored(
+        kind, metadata.get("namespace", ""), metadata["name"], int(metadata["resourceVersion"]), msgspec.json.encode(document)
+    )
