@@ -1,0 +1,226 @@
+"""JSON patch (RFC 6902) and JSON merge patch (RFC 7386) on documents.
+
+Both return a new document and leave what they were given alone. What cannot be read as a patch is a `BadRequest`; a
+patch that reads well and does not apply (a failing test, a path that is not there) is `Invalid`, as the Kubernetes API
+has it. A JSON patch is a small program that a stranger wrote: the number of its operations, what its copies and moves
+carry in all, and how deep it may build are limited, so that a few kilobytes cannot become gigabytes or a stack overflow.
+"""
+
+from typing import Any
+
+from netloom.errors import BadRequest, Invalid, TooLarge
+from netloom.model.document import Document
+
+MAX_OPERATIONS = 10_000
+MAX_CARRIED = 3 * 1024 * 1024
+"""How much JSON the copies and moves of one patch may carry together, in bytes."""
+MAX_DEPTH = 100
+
+_NEEDS = {
+    "add": ("path", "value"),
+    "remove": ("path",),
+    "replace": ("path", "value"),
+    "test": ("path", "value"),
+    "move": ("path", "from"),
+    "copy": ("path", "from"),
+}
+
+
+def clone(value: Any) -> Any:
+    """Return a deep copy of a JSON value; many times faster than `copy.deepcopy`, which must expect anything."""
+    if isinstance(value, dict):
+        return {key: clone(member) for key, member in value.items()}
+    if isinstance(value, list):
+        return [clone(item) for item in value]
+    return value
+
+
+def same(left: Any, right: Any) -> bool:
+    """Whether two JSON values are equal.  Python's `==` would take true for 1."""
+    if isinstance(left, dict):
+        return (
+            isinstance(right, dict)
+            and left.keys() == right.keys()
+            and all(same(value, right[key]) for key, value in left.items())
+        )
+    if isinstance(left, list):
+        return isinstance(right, list) and len(left) == len(right) and all(map(same, left, right))
+    return isinstance(left, bool) is isinstance(right, bool) and bool(left == right)
+
+
+def merge_patch(document: Document, patch: Any) -> Document:
+    """Return `document` with a merge patch applied."""
+    if not isinstance(patch, dict):
+        raise BadRequest("a merge patch is a JSON object")
+    merged: Document = merge(document, patch)
+    return merged
+
+
+def merge(target: Any, patch: Any) -> Any:
+    """Return what RFC 7386 makes of any two JSON values: null removes, objects merge, everything else replaces."""
+    if not isinstance(patch, dict):
+        return clone(patch)
+    kept = target if isinstance(target, dict) else {}
+    merged = {key: clone(value) for key, value in kept.items() if key not in patch}
+    for key, value in patch.items():
+        if value is not None:
+            merged[key] = merge(kept.get(key), value)
+    return merged
+
+
+def json_patch(document: Document, operations: Any) -> Document:
+    """Return `document` with a JSON patch applied, all operations or none."""
+    if not isinstance(operations, list):
+        raise BadRequest("a JSON patch is a list of operations")
+    if len(operations) > MAX_OPERATIONS:
+        raise TooLarge(f"The allowed maximum operations in a JSON patch is {MAX_OPERATIONS}, got {len(operations)}")
+    for index, operation in enumerate(operations):
+        _check(index, operation)
+    root: list[Any] = [clone(document)]
+    carried = 0
+    for operation in operations:
+        carried += _perform(root, operation, MAX_CARRIED - carried)
+    if not isinstance(root[0], dict):
+        raise Invalid("the patch leaves something that is not an object")
+    return root[0]
+
+
+def _check(index: int, operation: Any) -> None:
+    """Refuse what is not an operation before any is done."""
+    if not isinstance(operation, dict):
+        raise BadRequest(f"operation {index} of the JSON patch is not an object")
+    op = operation.get("op")
+    if not isinstance(op, str) or op not in _NEEDS:
+        raise BadRequest(f'operation {index} of the JSON patch: "op" is one of {", ".join(_NEEDS)}, not {op!r:.50}')
+    for member in _NEEDS[op]:
+        if member not in operation:
+            raise BadRequest(f'operation {index} of the JSON patch: {op} needs "{member}"')
+        if member != "value":
+            _tokens(operation[member], index)
+
+
+def _perform(root: list[Any], operation: dict[str, Any], budget: int) -> int:
+    """Do one operation; return how much it carried.
+
+    The document is the only item of `root`, so that the whole document is replaced like any part of it.
+    """
+    op, path = operation["op"], operation["path"]
+    tokens = _tokens(path)
+    match op:
+        case "add":
+            _add(root, tokens, _fitting(clone(operation["value"]), tokens, budget)[0], path)
+        case "remove":
+            _remove(root, tokens, path)
+        case "replace":
+            value, _ = _fitting(clone(operation["value"]), tokens, budget)
+            container, key = _locate(root, tokens, path)
+            container[key] = value
+        case "test":
+            container, key = _locate(root, tokens, path)
+            if not same(container[key], operation["value"]):
+                raise Invalid(f"testing value {path} failed")
+        case "copy":
+            container, key = _locate(root, _tokens(operation["from"]), operation["from"])
+            value, size = _fitting(container[key], tokens, budget)
+            _add(root, tokens, clone(value), path)
+            return size
+        case _:
+            return _move(root, operation, budget)
+    return 0
+
+
+def _move(root: list[Any], operation: dict[str, Any], budget: int) -> int:
+    path, origin = operation["path"], operation["from"]
+    if path.startswith(f"{origin}/"):
+        raise Invalid(f"cannot move {origin} into itself, to {path}")
+    tokens = _tokens(path)
+    value, size = _fitting(_remove(root, _tokens(origin), origin), tokens, budget)
+    _add(root, tokens, value, path)
+    return size
+
+
+def _tokens(path: Any, index: int = 0) -> list[str]:
+    """Return a JSON pointer's parts, the first being the document's place in `root`."""
+    if not isinstance(path, str) or (path and path[0] != "/"):
+        raise BadRequest(f'operation {index} of the JSON patch: {path!r:.50} is not a JSON pointer, as "/spec/mtu"')
+    return ["0", *(part.replace("~1", "/").replace("~0", "~") for part in path.split("/")[1:])]
+
+
+def _fitting(value: Any, tokens: list[str], budget: int) -> tuple[Any, int]:
+    """Return the value and its size, or refuse to put so much, or so deep, into the document."""
+    size, depth = _weigh(value)
+    if size > budget:
+        raise Invalid(f"the patch's copies and moves carry more than {MAX_CARRIED} bytes")
+    if len(tokens) + depth > MAX_DEPTH:
+        raise Invalid(f"the patch nests values more than {MAX_DEPTH} deep")
+    return value, size
+
+
+def _weigh(value: Any) -> tuple[int, int]:
+    """Return about how many bytes a JSON value takes, and how deep it is."""
+    if isinstance(value, dict):
+        size, depth = 2, 0
+        for key, member in value.items():
+            inner_size, inner_depth = _weigh(member)
+            size, depth = size + len(key) + 4 + inner_size, max(depth, inner_depth)
+        return size, depth + 1
+    if isinstance(value, list):
+        size, depth = 2, 0
+        for item in value:
+            inner_size, inner_depth = _weigh(item)
+            size, depth = size + 1 + inner_size, max(depth, inner_depth)
+        return size, depth + 1
+    return (len(value) + 2 if isinstance(value, str) else 8), 0
+
+
+def _locate(root: list[Any], tokens: list[str], path: str) -> tuple[Any, Any]:
+    """Return the container and the key of an existing value."""
+    container, key = _parent(root, tokens, path)
+    if isinstance(container, dict):
+        if key not in container:
+            raise Invalid(f"there is nothing at {path}")
+        return container, key
+    return container, _index(key, len(container) - 1, path)
+
+
+def _parent(root: list[Any], tokens: list[str], path: str) -> tuple[Any, str]:
+    """Return the container that holds, or would hold, the value at `path`."""
+    container: Any = root
+    for token in tokens[:-1]:
+        if isinstance(container, dict) and token in container:
+            container = container[token]
+        elif isinstance(container, list):
+            container = container[_index(token, len(container) - 1, path)]
+        else:
+            raise Invalid(f"there is nothing at {path}")
+    if not isinstance(container, dict | list):
+        raise Invalid(f"there is nothing at {path}")
+    return container, tokens[-1]
+
+
+def _index(token: str, last: int, path: str) -> int:
+    # "01", "+1", "-1" and digits of other scripts are not array indexes; the length is checked before int() reads them.
+    if not (token.isascii() and token.isdigit()) or (token[0] == "0" and token != "0"):
+        raise Invalid(f"{token!r:.50} in {path:.200} is not an index of a list")
+    if len(token) > 9 or int(token) > last:
+        raise Invalid(f"the list at {path:.200} has no place {token:.50}")
+    return int(token)
+
+
+def _add(root: list[Any], tokens: list[str], value: Any, path: str) -> None:
+    container, key = _parent(root, tokens, path)
+    if isinstance(container, dict):
+        container[key] = value
+    elif container is root:
+        root[0] = value
+    elif key == "-":
+        container.append(value)
+    else:
+        container.insert(_index(key, len(container), path), value)
+
+
+def _remove(root: list[Any], tokens: list[str], path: str) -> Any:
+    container, key = _locate(root, tokens, path)
+    if container is root:
+        raise Invalid("the whole document cannot be removed")
+    return container.pop(key)
