@@ -1,0 +1,196 @@
+"""A seeded event loop in virtual time: the same seed gives the same run, an hour takes no time.
+
+Each step picks one ready callback at random, so every order asyncio permits, and some that it happens never to produce,
+comes up for some seed. Time moves only when nothing is ready, and then straight to the next timer. When neither is left
+and the main coroutine waits still, that is a deadlock, and the error says who waits where.
+
+There is no IO here: no selector, no sockets, no threads. What a simulated part needs of the world is given to it as an
+object that lives on this loop. `SimulatedLoop.trace` is a number that depends on every choice made and every `note`:
+two runs with the same trace did the same things in the same order.
+
+Tasks hash by their number, not by their address: a TaskGroup keeps its tasks in a set and cancels them in its order.
+"""
+
+import asyncio
+import heapq
+import random
+import zlib
+from collections.abc import Callable, Coroutine
+from contextvars import Context
+from typing import Any, NoReturn, TypeVar, TypeVarTuple
+
+T = TypeVar("T")
+Ts = TypeVarTuple("Ts")
+
+
+class Deadlock(Exception):
+    """Nothing is ready, no timer is set, and the main coroutine is not done."""
+
+
+class Livelock(Exception):
+    """More steps than a scenario may take."""
+
+
+class SimulatedTask(asyncio.Task[T]):
+    """A task with a place in the order of tasks."""
+
+    number = 0
+
+    def __hash__(self) -> int:
+        return self.number
+
+
+class SimulatedLoop(asyncio.BaseEventLoop):
+    """An event loop whose only input is a seed."""
+
+    def __init__(self, seed: int, *, max_steps: int = 2_000_000) -> None:
+        super().__init__()
+        self.random = random.Random(seed)
+        self.trace = 0
+        self.steps = 0
+        self._max_steps = max_steps
+        self._now = 0.0
+        self._runnable: list[asyncio.Handle] = []
+        self._timers: list[tuple[float, int, asyncio.TimerHandle]] = []
+        self._numbers = 0
+        self.set_task_factory(self._make_task)
+
+    def time(self) -> float:
+        """Return the virtual time in seconds; it starts at 0."""
+        return self._now
+
+    def note(self, text: str) -> None:
+        """Let `text` be part of the trace."""
+        self.trace = zlib.crc32(f"{self._now:.9f} {text}".encode(), self.trace)
+
+    def call_soon(
+        self,
+        callback: Callable[[*Ts], object],
+        *args: *Ts,
+        context: Context | None = None,
+    ) -> asyncio.Handle:
+        """Make `callback` ready.  Ready callbacks run in no particular order."""
+        handle = asyncio.Handle(callback, args, self, context)
+        self._runnable.append(handle)
+        return handle
+
+    def call_at(
+        self,
+        when: float,
+        callback: Callable[[*Ts], object],
+        *args: *Ts,
+        context: Context | None = None,
+    ) -> asyncio.TimerHandle:
+        """Make `callback` ready at virtual time `when`."""
+        timer = asyncio.TimerHandle(when, callback, args, self, context)
+        heapq.heappush(self._timers, (when, self._number(), timer))
+        return timer
+
+    def call_later(
+        self,
+        delay: float,
+        callback: Callable[[*Ts], object],
+        *args: *Ts,
+        context: Context | None = None,
+    ) -> asyncio.TimerHandle:
+        """Make `callback` ready after `delay` virtual seconds."""
+        return self.call_at(
+            self._now + max(0.0, delay), callback, *args, context=context
+        )
+
+    def call_soon_threadsafe(self, *_: object, **__: object) -> NoReturn:
+        """Refuse: a thread has no place in a replayable run."""
+        raise RuntimeError("no threads in a simulation")
+
+    def run_in_executor(self, *_: object, **__: object) -> NoReturn:
+        """Refuse: a thread has no place in a replayable run."""
+        raise RuntimeError("no threads in a simulation")
+
+    def _run_once(self) -> None:
+        """Run one callback.  BaseEventLoop.run_forever calls this until the loop is stopped."""
+        if not self._runnable:
+            self._advance()
+        if self.steps >= self._max_steps:
+            raise Livelock(
+                f"{self.steps} steps and not done at {self._now:.3f} s; {_waiting(self)}"
+            )
+        self.steps += 1
+        ready = self._runnable
+        chosen = self.random.randrange(len(ready))
+        self.trace = zlib.crc32(b"%d/%d" % (chosen, len(ready)), self.trace)
+        ready[chosen], ready[-1] = ready[-1], ready[chosen]
+        handle = ready.pop()
+        if not handle.cancelled():
+            handle._run()  # What an event loop does with a handle; there is no public way.
+
+    def _advance(self) -> None:
+        """Move time to the next timer that still counts, and make ready all that are due then."""
+        timers = self._timers
+        while timers and timers[0][2].cancelled():
+            heapq.heappop(timers)
+        if not timers:
+            raise Deadlock(
+                f"nothing will ever happen after {self._now:.3f} s; {_waiting(self)}"
+            )
+        self._now = max(self._now, timers[0][0])
+        while timers and timers[0][0] <= self._now:
+            timer = heapq.heappop(timers)[2]
+            if not timer.cancelled():
+                self._runnable.append(timer)
+
+    def _number(self) -> int:
+        self._numbers += 1
+        return self._numbers
+
+    def _make_task(
+        self, _: asyncio.AbstractEventLoop, coro: Any, *, context: Context | None = None
+    ) -> "SimulatedTask[Any]":
+        task = SimulatedTask[Any](coro, loop=self, name="", context=context)
+        task.number = self._number()
+        task.set_name(f"task-{task.number}")
+        return task
+
+    def _timer_handle_cancelled(self, handle: asyncio.TimerHandle) -> None:
+        """Nothing to count: cancelled timers are skipped when their time comes."""
+
+
+def run(main: Coroutine[Any, Any, T], *, seed: int, max_steps: int = 2_000_000) -> T:
+    """Run `main` to its end in virtual time and return what it returns, as `asyncio.run` does in real time."""
+    with asyncio.Runner(
+        loop_factory=lambda: SimulatedLoop(seed, max_steps=max_steps)
+    ) as runner:
+        return runner.run(main)
+
+
+def traced(main: Coroutine[Any, Any, object], *, seed: int) -> int:
+    """Run `main` and return the trace of the run."""
+    with asyncio.Runner(loop_factory=lambda: SimulatedLoop(seed)) as runner:
+        runner.run(main)
+        loop = runner.get_loop()
+        assert isinstance(loop, SimulatedLoop)
+        return loop.trace
+
+
+def current() -> SimulatedLoop:
+    """Return the loop the caller runs on."""
+    loop = asyncio.get_running_loop()
+    assert isinstance(loop, SimulatedLoop), "this runs in a simulation only"
+    return loop
+
+
+def _waiting(loop: asyncio.AbstractEventLoop) -> str:
+    tasks = sorted(asyncio.all_tasks(loop), key=lambda task: task.get_name())
+    return "waiting: " + "; ".join(
+        f"{task.get_name()} in {_place(task)}" for task in tasks
+    )
+
+
+def _place(task: asyncio.Task[Any]) -> str:
+    """Return where the innermost coroutine of a task stands."""
+    inner: Any = task.get_coro()
+    while getattr(inner, "cr_await", None) is not None and hasattr(
+        inner.cr_await, "cr_frame"
+    ):
+        inner = inner.cr_await
+    frame = getattr(inner, "cr_frame", None)
+    return f"{inner.__qualname__}:{frame.f_lineno}" if frame else repr(inner)
