@@ -91,7 +91,9 @@ def selector(labels: str = "", fields: str = "", *, selectable: Iterable[str] = 
     return Selector(_labels(labels), _fields(fields, {"metadata.name", "metadata.namespace", *selectable}))
 
 
-_KEY = re.compile(r"(?:[A-Za-z0-9](?:[-A-Za-z0-9.]{0,251}[A-Za-z0-9])?/)?[A-Za-z0-9](?:[-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
+_KEY = re.compile(
+    r"(?:[A-Za-z0-9](?:[-A-Za-z0-9.]{0,251}[A-Za-z0-9])?/)?[A-Za-z0-9](?:[-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?"
+)
 _VALUE = re.compile(r"(?:[A-Za-z0-9](?:[-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?)?")
 _SET = re.compile(r"(\S+?)\s+(in|notin)\s*\(([^()]*)\)")
 _EQUALITY = re.compile(r"([^\s=!]+)\s*(==|=|!=)\s*(\S*)")
@@ -112,7 +114,11 @@ def _label(part: str, text: str) -> Requirement:
     elif found := _EQUALITY.fullmatch(part):
         key, operator, values = found[1], Operator.NOT_IN if found[2] == "!=" else Operator.IN, [found[3]]
     else:
-        key, operator, values = part.removeprefix("!").strip(), Operator.ABSENT if part[:1] == "!" else Operator.EXISTS, []
+        key, operator, values = (
+            part.removeprefix("!").strip(),
+            Operator.ABSENT if part[:1] == "!" else Operator.EXISTS,
+            [],
+        )
     if not _KEY.fullmatch(key):
         raise BadRequest(f"unable to parse label selector {text!r}: {key!r} is not a label key")
     if wrong := next((v for v in values if not _VALUE.fullmatch(v)), None):
@@ -129,7 +135,9 @@ def _fields(text: str, known: set[str]) -> tuple[Requirement, ...]:
 def _field(part: str, text: str, known: set[str]) -> Requirement:
     found = re.fullmatch(r"([^=!]+?)(==|=|!=)(.*)", part.strip(), re.DOTALL)
     if not found:
-        raise BadRequest(f"unable to parse field selector {text!r}: {part!r} is not FIELD=VALUE, FIELD==VALUE or FIELD!=VALUE")
+        raise BadRequest(
+            f"unable to parse field selector {text!r}: {part!r} is not FIELD=VALUE, FIELD==VALUE or FIELD!=VALUE"
+        )
     key, operator, value = found[1].strip(), found[2], re.sub(r"\\([\\,=])", r"\1", found[3])
     if key not in known:
         raise BadRequest(f"field label not supported: {key}; supported: {', '.join(sorted(known))}")

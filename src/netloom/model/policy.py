@@ -1,0 +1,166 @@
+"""SecurityProfile: who may talk to whom; LoadBalancer: one address for many."""
+
+from enum import StrEnum
+from typing import Annotated
+
+from msgspec import field
+
+from netloom.model.document import Resource, Value
+from netloom.model.scalars import Cidr, Count, Ip, ObjectName, Port, Seconds, says
+from netloom.model.selection import LabelSelector
+from netloom.model.status import Status
+
+
+class Protocol(StrEnum):
+    """What ports belong to."""
+
+    TCP = "tcp"
+    UDP = "udp"
+    SCTP = "sctp"
+
+
+class RuleProtocol(StrEnum):
+    """What a rule may be about."""
+
+    TCP = "tcp"
+    UDP = "udp"
+    SCTP = "sctp"
+    ICMP = "icmp"
+
+
+class Action(StrEnum):
+    """What happens to a packet."""
+
+    ALLOW = "allow"
+    DROP = "drop"
+    REJECT = "reject"
+
+
+class Peer(Value, frozen=True, kw_only=True):
+    """The other end: a block, the attachments a profile covers, or those with some labels.  Exactly one of them."""
+
+    cidr: Annotated[Cidr, says("An address block.")] = ""
+    except_: Annotated[tuple[Cidr, ...], says("Blocks inside cidr that are left out.", maxItems=64)] = field(
+        default=(), name="except"
+    )
+    profile: Annotated[ObjectName, says("The attachments this SecurityProfile covers.")] = ""
+    selector: Annotated[LabelSelector | None, says("The attachments with these labels.")] = None
+
+
+class PortRange(Value, frozen=True, kw_only=True):
+    """A protocol, and which of its ports."""
+
+    protocol: Annotated[RuleProtocol, says("The protocol.", default="tcp")] = RuleProtocol.TCP
+    port: Annotated[Port | None, says("The port, or the first; absent: all.")] = None
+    end_port: Annotated[Port | None, says("The last port.")] = None
+
+
+class IngressRule(Value, frozen=True, kw_only=True):
+    """What is done with some of the traffic that comes in."""
+
+    from_: Annotated[tuple[Peer, ...], says("Where from; absent or empty: anywhere.", maxItems=64)] = field(
+        default=(), name="from"
+    )
+    ports: Annotated[tuple[PortRange, ...], says("To which ports; absent or empty: all traffic.", maxItems=64)] = ()
+    action: Annotated[Action, says("What happens to it.", default="allow")] = Action.ALLOW
+    log: Annotated[bool, says("Whether it is logged.", default=False)] = False
+
+
+class EgressRule(Value, frozen=True, kw_only=True):
+    """What is done with some of the traffic that goes out."""
+
+    to: Annotated[tuple[Peer, ...], says("Where to; absent or empty: anywhere.", maxItems=64)] = ()
+    ports: Annotated[tuple[PortRange, ...], says("To which ports; absent or empty: all traffic.", maxItems=64)] = ()
+    action: Annotated[Action, says("What happens to it.", default="allow")] = Action.ALLOW
+    log: Annotated[bool, says("Whether it is logged.", default=False)] = False
+
+
+class SecurityProfileSpec(Value, frozen=True, kw_only=True):
+    """What is wanted of a profile."""
+
+    selector: Annotated[
+        LabelSelector | None, says("Covers attachments with these labels, besides those that name it.")
+    ] = None
+    ingress: Annotated[
+        tuple[IngressRule, ...] | None,
+        says("With this list, even empty, ingress that nothing allows is dropped.", maxItems=128),
+    ] = None
+    egress: Annotated[
+        tuple[EgressRule, ...] | None,
+        says("With this list, even empty, egress that nothing allows is dropped.", maxItems=128),
+    ] = None
+
+
+class SecurityProfileStatus(Status, frozen=True, kw_only=True):
+    """What was seen of a profile."""
+
+    ports: Annotated[Count, says("How many attachments it covers.")] = 0
+
+
+class SecurityProfile(Resource, frozen=True, kw_only=True):
+    """A firewall profile, stateful.
+
+    A port covered by a profile with an ingress list drops ingress that no such profile allows; egress likewise.
+    """
+
+    spec: SecurityProfileSpec
+    status: SecurityProfileStatus = SecurityProfileStatus()
+
+
+class Vip(Value, frozen=True, kw_only=True):
+    """One address and port that stands for many."""
+
+    ip: Annotated[Ip, says("The address.")]
+    port: Annotated[Port, says("The port.")]
+    protocol: Annotated[Protocol, says("The protocol.", default="tcp")] = Protocol.TCP
+    target_port: Annotated[Port | None, says("The endpoints' port; absent: the same.")] = None
+
+
+class Endpoint(Value, frozen=True, kw_only=True):
+    """One of the many."""
+
+    ip: Annotated[Ip, says("The address.")]
+    port: Annotated[Port | None, says("The port; absent: the VIP's targetPort.")] = None
+
+
+class HealthCheck(Value, frozen=True, kw_only=True):
+    """How endpoints are watched."""
+
+    interval_seconds: Annotated[Seconds, says("Between two probes.", minimum=1, maximum=3600, default=5)] = 5
+    timeout_seconds: Annotated[Seconds, says("How long an answer may take.", minimum=1, maximum=3600, default=20)] = 20
+    success_count: Annotated[
+        int, says("Answers until it is up.", format="int32", minimum=1, maximum=100, default=3)
+    ] = 3
+    failure_count: Annotated[
+        int, says("Failures until it is down.", format="int32", minimum=1, maximum=100, default=3)
+    ] = 3
+
+
+class LoadBalancerSpec(Value, frozen=True, kw_only=True):
+    """What is wanted of a load balancer."""
+
+    networks: Annotated[tuple[ObjectName, ...], says("The Networks where the VIPs are served.", maxItems=128)] = ()
+    routers: Annotated[tuple[ObjectName, ...], says("The Routers where the VIPs are served.", maxItems=128)] = ()
+    vips: Annotated[tuple[Vip, ...], says("The addresses and ports that stand for many.", minItems=1, maxItems=64)]
+    endpoints: Annotated[tuple[Endpoint, ...] | None, says("The many.", maxItems=1024)] = None
+    selector: Annotated[LabelSelector | None, says("Or: the addresses of the attachments with these labels.")] = None
+    affinity_seconds: Annotated[
+        Seconds, says("How long a client stays with its endpoint; 0: not.", maximum=65535, default=0)
+    ] = 0
+    health_check: Annotated[HealthCheck | None, says("How endpoints are watched; absent: all are taken to be up.")] = (
+        None
+    )
+
+
+class LoadBalancerStatus(Status, frozen=True, kw_only=True):
+    """What was seen of a load balancer."""
+
+    endpoints_up: Annotated[Count, says("Endpoints that answer.")] = 0
+    endpoints_down: Annotated[Count, says("Endpoints that do not.")] = 0
+
+
+class LoadBalancer(Resource, frozen=True, kw_only=True):
+    """A virtual address and its endpoints."""
+
+    spec: LoadBalancerSpec
+    status: LoadBalancerStatus = LoadBalancerStatus()

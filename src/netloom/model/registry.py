@@ -1,0 +1,322 @@
+"""All kinds there are: `KINDS`, and each kind by a constant of its own (`NETWORK`, `SUBNET`, …).
+
+This is the one list. Routes, discovery, tables, selectors, OpenAPI, CRDs, the CLI's words are made from it; to add a
+kind is to add its types and one entry here.
+"""
+
+from typing import Any
+
+from netloom.model import attachments, bgp, cluster, events, networks, paths, policy, sandbox
+from netloom.model.document import Resource
+from netloom.model.kind import Column, Kind, Registry
+
+GROUP = "netloom.dev"
+VERSION = "v1alpha1"
+
+READY = Column("Ready", '.status.conditions[?(@.type=="Ready")].status', description="Whether all is well.")
+WHY = Column(
+    "Reason", '.status.conditions[?(@.type=="Ready")].reason', wide=True, description="Why it is ready, or is not."
+)
+AGE = Column("Age", ".metadata.creationTimestamp", "date", description="How long ago it was made.")
+
+
+def _kind(
+    type: type[Resource], *short_names: str, plural: str = "", columns: tuple[Column, ...] = (), **rest: Any
+) -> Kind:
+    name = type.__name__
+    return Kind(
+        group=GROUP,
+        version=VERSION,
+        name=name,
+        plural=plural or name.lower() + "s",
+        singular=name.lower(),
+        type=type,
+        short_names=short_names,
+        categories=("netloom",),
+        columns=columns,
+        description=(type.__doc__ or "").partition("\n")[0],
+        **rest,
+    )
+
+
+NODE = _kind(
+    cluster.Node,
+    "nln",
+    namespaced=False,
+    columns=(
+        Column("Underlay", ".spec.underlayIP"),
+        Column("Datapath", ".status.datapath"),
+        READY,
+        Column("Version", ".status.agentVersion"),
+        Column("Heartbeat", ".status.lastHeartbeat", "date", wide=True),
+        WHY,
+        AGE,
+    ),
+)
+NETWORK = _kind(
+    networks.Network,
+    "net",
+    columns=(
+        Column("Fabric", ".spec.fabric"),
+        Column("VNI", ".status.vni", "integer"),
+        READY,
+        Column("MTU", ".spec.mtu", "integer", wide=True),
+        Column("Physical", ".spec.provider.physicalNetwork", wide=True),
+        Column("VLAN", ".spec.provider.vlan", "integer", wide=True),
+        WHY,
+        AGE,
+    ),
+    selectable=("spec.vni",),
+)
+SUBNET = _kind(
+    networks.Subnet,
+    "sn",
+    columns=(
+        Column("Network", ".spec.network"),
+        Column("CIDR", ".spec.cidr"),
+        Column("Validated", ".status.validated", "boolean"),
+        Column("Used", ".status.used", "integer"),
+        Column("Capacity", ".status.capacity", "integer"),
+        Column("Gateway", ".spec.gateway", wide=True),
+        Column("Errors", ".status.errors", wide=True),
+        AGE,
+    ),
+    selectable=("spec.network",),
+)
+NETWORK_ATTACHMENT = _kind(
+    attachments.NetworkAttachment,
+    "na",
+    columns=(
+        Column("Node", ".spec.node"),
+        Column("Network", ".spec.network"),
+        Column("IPs", ".status.ips"),
+        READY,
+        Column("MAC", ".status.mac", wide=True),
+        Column("Device", ".status.ifcName", wide=True),
+        Column("Host", ".status.hostIP", wide=True),
+        WHY,
+        AGE,
+    ),
+    selectable=("spec.node", "spec.network"),
+)
+IP_LOCK = _kind(
+    networks.IPLock,
+    "ipl",
+    columns=(
+        Column("Network", ".spec.network"),
+        Column("VNI", ".spec.vni", "integer"),
+        Column("IP", ".spec.ip"),
+        Column("Owner", ".metadata.ownerReferences[0].name"),
+        AGE,
+    ),
+    selectable=("spec.network", "spec.vni"),
+)
+ROUTER = _kind(
+    networks.Router,
+    "rtr",
+    columns=(
+        Column("Networks", ".spec.networks[*].network"),
+        Column("Gateway", ".status.gatewayNode"),
+        READY,
+        Column("Outside", ".spec.gateway.network", wide=True),
+        WHY,
+        AGE,
+    ),
+)
+SECURITY_PROFILE = _kind(
+    policy.SecurityProfile, "sp", columns=(Column("Ports", ".status.ports", "integer"), READY, WHY, AGE)
+)
+LOAD_BALANCER = _kind(
+    policy.LoadBalancer,
+    "lb",
+    columns=(
+        Column("VIPs", ".spec.vips[*].ip"),
+        Column("Up", ".status.endpointsUp", "integer"),
+        Column("Down", ".status.endpointsDown", "integer"),
+        READY,
+        Column("Networks", ".spec.networks", wide=True),
+        Column("Routers", ".spec.routers", wide=True),
+        WHY,
+        AGE,
+    ),
+)
+SHAPING = _kind(
+    paths.Shaping,
+    "shp",
+    columns=(
+        Column("Rate", ".spec.rate"),
+        Column("Delay", ".spec.delay"),
+        Column("Loss", ".spec.loss"),
+        READY,
+        Column("Direction", ".spec.direction", wide=True),
+        Column("Unsupported", ".status.unsupported[*].field", wide=True),
+        WHY,
+        AGE,
+    ),
+)
+MIRROR = _kind(
+    paths.Mirror,
+    "mir",
+    columns=(
+        Column("Source", ".spec.source.attachment"),
+        Column("Destination", ".spec.destination.attachment"),
+        Column("Direction", ".spec.direction"),
+        READY,
+        WHY,
+        AGE,
+    ),
+)
+SERVICE_CHAIN = _kind(
+    paths.ServiceChain,
+    "chain",
+    columns=(
+        Column("Left", ".spec.left[*].network"),
+        Column("Right", ".spec.right[*].network"),
+        Column("Hops", ".status.readyHops", "integer"),
+        READY,
+        WHY,
+        AGE,
+    ),
+)
+PORT_POOL = _kind(
+    attachments.PortPool,
+    "pp",
+    columns=(
+        Column("Node", ".spec.node"),
+        Column("Network", ".spec.network"),
+        Column("Size", ".spec.size", "integer"),
+        Column("Free", ".status.free", "integer"),
+        Column("Used", ".status.used", "integer"),
+        READY,
+        WHY,
+        AGE,
+    ),
+    selectable=("spec.node",),
+)
+SANDBOX = _kind(
+    sandbox.Sandbox,
+    "sbx",
+    plural="sandboxes",
+    columns=(
+        Column("Backend", ".spec.backend"),
+        Column("Topology", ".spec.topology.name"),
+        Column("Hosts", ".status.hosts", "integer"),
+        READY,
+        WHY,
+        AGE,
+    ),
+)
+BGP_SPEAKER = _kind(
+    bgp.BGPSpeaker,
+    "bgps",
+    columns=(
+        Column("ASN", ".spec.asn", "integer"),
+        Column("Router-ID", ".spec.routerID"),
+        Column("Node", ".spec.node"),
+        Column("Established", ".status.established", "integer"),
+        READY,
+        WHY,
+        AGE,
+    ),
+)
+BGP_PEER = _kind(
+    bgp.BGPPeer,
+    "bgpp",
+    columns=(
+        Column("Speaker", ".spec.speaker"),
+        Column("Address", ".spec.address"),
+        Column("ASN", ".spec.remoteASN", "integer"),
+        Column("State", ".status.state"),
+        Column("Received", ".status.received", "integer"),
+        Column("Sent", ".status.sent", "integer"),
+        Column("Error", ".status.lastError", wide=True),
+        AGE,
+    ),
+    selectable=("spec.speaker",),
+)
+EVPN_NETWORK = _kind(
+    bgp.EVPNNetwork,
+    "evpn",
+    columns=(
+        Column("Network", ".spec.network"),
+        Column("Speaker", ".spec.speaker"),
+        Column("VNI", ".spec.vni", "integer"),
+        Column("Remote", ".status.remoteMACs", "integer"),
+        Column("Local", ".status.localMACs", "integer"),
+        READY,
+        Column("VTEPs", ".status.remoteVTEPs", wide=True),
+        WHY,
+        AGE,
+    ),
+    selectable=("spec.speaker",),
+)
+EVENT = Kind(
+    group="",
+    version="v1",
+    name="Event",
+    plural="events",
+    singular="event",
+    type=events.Event,
+    short_names=("ev",),
+    has_status=False,
+    columns=(
+        Column("Last Seen", ".lastTimestamp", "date"),
+        Column("Type", ".type"),
+        Column("Reason", ".reason"),
+        Column("Object", "{.involvedObject.kind}/{.involvedObject.name}"),
+        Column("Subobject", ".involvedObject.fieldPath", wide=True),
+        Column("Source", ".source.component", wide=True),
+        Column("Message", ".message"),
+        Column("First Seen", ".firstTimestamp", "date", wide=True),
+        Column("Count", ".count", "integer", wide=True),
+        Column("Name", ".metadata.name", wide=True),
+    ),
+    selectable=(
+        "involvedObject.kind",
+        "involvedObject.namespace",
+        "involvedObject.name",
+        "involvedObject.uid",
+        "involvedObject.apiVersion",
+        "involvedObject.resourceVersion",
+        "involvedObject.fieldPath",
+        "reason",
+        "reportingComponent",
+        "source",
+        "type",
+    ),
+    description="Something that happened to an object.",
+)
+LEASE = Kind(
+    group="coordination.k8s.io",
+    version="v1",
+    name="Lease",
+    plural="leases",
+    singular="lease",
+    type=cluster.Lease,
+    has_status=False,
+    columns=(Column("Holder", ".spec.holderIdentity"), AGE),
+    description="A lease: leader election by optimistic concurrency.",
+)
+
+KINDS = Registry(
+    (
+        NODE,
+        NETWORK,
+        SUBNET,
+        NETWORK_ATTACHMENT,
+        IP_LOCK,
+        ROUTER,
+        SECURITY_PROFILE,
+        LOAD_BALANCER,
+        SHAPING,
+        MIRROR,
+        SERVICE_CHAIN,
+        PORT_POOL,
+        SANDBOX,
+        BGP_SPEAKER,
+        BGP_PEER,
+        EVPN_NETWORK,
+        EVENT,
+        LEASE,
+    )
+)
