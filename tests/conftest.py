@@ -1,0 +1,50 @@
+"""Fixtures every test may ask for: real programs, one of each per test process, started when first asked for."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.support import etcd as etcd_support
+from tests.support import kube as kube_support
+from tests.support import kubectl as kubectl_support
+from tests.support.etcd import Etcd
+from tests.support.kube import Kube
+from tests.support.kubectl import Kubectl
+
+
+@pytest.fixture(scope="session")
+def etcd() -> Iterator[Etcd]:
+    """A real etcd, shared by the tests of this process: use a key prefix of your own."""
+    with etcd_support.etcd() as running:
+        yield running
+
+
+@pytest.fixture(scope="session")
+def kube() -> Iterator[Kube]:
+    """A real kube-apiserver of the current version with garbage collection, shared by the tests of this process."""
+    with kube_support.kube(kube_support.CURRENT, controller_manager=True) as running:
+        yield running
+
+
+@pytest.fixture(scope="session")
+def kube_old() -> Iterator[Kube]:
+    """A real kube-apiserver of the oldest version Netloom supports; mark its tests `versions`."""
+    with kube_support.kube(kube_support.OLDER) as running:
+        yield running
+
+
+@pytest.fixture(scope="session")
+def kubectl(tmp_path_factory: pytest.TempPathFactory) -> Kubectl:
+    """The current kubectl."""
+    return kubectl_support.current_kubectl(_folder(tmp_path_factory))
+
+
+@pytest.fixture(scope="session")
+def kubectl_old(tmp_path_factory: pytest.TempPathFactory) -> Kubectl:
+    """Debian 12's kubectl 1.20: as old a client as Netloom promises to serve."""
+    return kubectl_support.old_kubectl(_folder(tmp_path_factory))
+
+
+def _folder(factory: pytest.TempPathFactory) -> Path:
+    return factory.mktemp("kubectl")

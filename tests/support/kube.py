@@ -1,0 +1,162 @@
+"""A real kube-apiserver on a real etcd, with RBAC, on free loopback ports.
+
+    with kube("1.36.3") as cluster:
+        kubectl.run("get", "ns", kubeconfig=cluster.kubeconfig)
+
+The programs come from `make kube`, which builds them once into a cache: $NETLOOM_KUBE_BIN/vVERSION, or
+netloom/kube/vVERSION in the user's cache folder. There is no kubelet and no scheduler. With `controller_manager=True`
+there is a kube-controller-manager that collects garbage and empties deleted namespaces, and does nothing else.
+"""
+
+import contextlib
+import http.client
+import json
+import os
+import secrets
+import ssl
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric import rsa
+
+from tests.support.etcd import etcd
+from tests.support.process import Program, free_port, missing, scratch
+
+CURRENT = "1.36.3"
+OLDER = "1.32.2"
+
+
+def kube_program(name: str, version: str = CURRENT) -> Path:
+    """Return the path of a Kubernetes program that `make kube` built, or fail the test and say how to build it."""
+    caches = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
+    cache = Path(os.environ.get("NETLOOM_KUBE_BIN") or Path(caches, "netloom", "kube"))
+    path = cache / f"v{version}" / name
+    if not os.access(path, os.X_OK):
+        raise missing(f"{name} {version} ({path})", f"make kube (or tools/kube/build {version} {name})")
+    return path
+
+
+class Kube:
+    """A running cluster API: where it is and how an administrator reaches it."""
+
+    def __init__(self, folder: Path, *, version: str, etcd_url: str) -> None:
+        """Prepare a kube-apiserver of `version` whose files are in `folder`; `start` starts it."""
+        self.version = version
+        self.token = secrets.token_hex(16)
+        self.ca_file = folder / "certs" / "apiserver.crt"  # The serving certificate and the CA that signed it.
+        self.kubeconfig = folder / "kubeconfig"
+        self._folder = folder
+        self._etcd_url = etcd_url
+        self._port = free_port()
+        self.url = f"https://127.0.0.1:{self._port}"
+        self._programs: list[Program] = []
+
+    def start(self) -> None:
+        """Start the apiserver, wait until it is ready and write the kubeconfig."""
+        tokens = self._folder / "tokens.csv"
+        tokens.write_text(f"{self.token},admin,admin,system:masters\n")
+        key = self._folder / "service-accounts.key"
+        key.write_bytes(_private_key())
+        self._run(
+            "kube-apiserver",
+            f"--etcd-servers={self._etcd_url}",
+            f"--secure-port={self._port}",
+            "--bind-address=127.0.0.1",
+            f"--cert-dir={self.ca_file.parent}",
+            f"--service-account-key-file={key}",
+            f"--service-account-signing-key-file={key}",
+            "--service-account-issuer=https://netloom.test",
+            f"--token-auth-file={tokens}",
+            "--authorization-mode=Node,RBAC",
+            "--service-cluster-ip-range=10.250.0.0/24",
+            "--allow-privileged",
+        ).wait_ready(self._ready, timeout=120)
+        self.kubeconfig.write_text(json.dumps(self._kubeconfig()))
+
+    def start_controller_manager(self) -> None:
+        """Start garbage collection and the emptying of deleted namespaces, and wait until they run."""
+        port = free_port()
+        certs = self._folder / "controller-manager"
+        program = self._run(
+            "kube-controller-manager",
+            f"--kubeconfig={self.kubeconfig}",
+            "--controllers=garbage-collector-controller,namespace-controller",
+            "--leader-elect=false",
+            f"--secure-port={port}",
+            "--bind-address=127.0.0.1",
+            f"--cert-dir={certs}",
+        )
+        program.wait_ready(lambda: _answers(port, "/healthz", ca_file=certs / "kube-controller-manager.crt"))
+
+    def stop(self) -> None:
+        """Stop everything that was started, last first."""
+        while self._programs:
+            self._programs.pop().kill()  # Nothing it holds is read again, so an orderly end would only take time.
+
+    def request(self, method: str, path: str, body: object = None) -> tuple[int, object]:
+        """Send one request as the administrator and return status and decoded JSON answer."""
+        connection = http.client.HTTPSConnection(
+            "127.0.0.1", self._port, timeout=30, context=ssl.create_default_context(cafile=str(self.ca_file))
+        )
+        headers = {"Authorization": f"Bearer {self.token}", "Content-Type": "application/json"}
+        try:
+            connection.request(method, path, None if body is None else json.dumps(body), headers)
+            answer = connection.getresponse()
+            return answer.status, json.loads(answer.read() or b"null")
+        finally:
+            connection.close()
+
+    def _run(self, name: str, *flags: str) -> Program:
+        program = Program([kube_program(name, self.version), *flags], log=self._folder / f"{name}.log")
+        self._programs.append(program)
+        return program
+
+    def _ready(self) -> bool:
+        return _answers(self._port, "/readyz", ca_file=self.ca_file, headers={"Authorization": f"Bearer {self.token}"})
+
+    def _kubeconfig(self) -> dict[str, object]:
+        cluster = {"server": self.url, "certificate-authority": str(self.ca_file)}
+        return {
+            "apiVersion": "v1",
+            "kind": "Config",
+            "clusters": [{"name": "test", "cluster": cluster}],
+            "users": [{"name": "admin", "user": {"token": self.token}}],
+            "contexts": [{"name": "test", "context": {"cluster": "test", "user": "admin", "namespace": "default"}}],
+            "current-context": "test",
+        }
+
+
+@contextlib.contextmanager
+def kube(version: str = CURRENT, *, controller_manager: bool = False) -> Iterator[Kube]:
+    """Give a running kube-apiserver of `version` on an etcd of its own, and stop both afterwards."""
+    with etcd() as database, scratch("kube") as folder:
+        cluster = Kube(folder, version=version, etcd_url=database.url)
+        try:
+            cluster.start()
+            if controller_manager:
+                cluster.start_controller_manager()
+            yield cluster
+        finally:
+            cluster.stop()
+
+
+def _answers(port: int, path: str, *, ca_file: Path, headers: Mapping[str, str] | None = None) -> bool:
+    if not ca_file.exists():
+        return False
+    try:
+        context = ssl.create_default_context(cafile=str(ca_file))
+        connection = http.client.HTTPSConnection("127.0.0.1", port, timeout=5, context=context)
+        try:
+            connection.request("GET", path, headers=dict(headers or {}))
+            return connection.getresponse().status == 200
+        finally:
+            connection.close()
+    except (OSError, http.client.HTTPException):
+        return False
+
+
+def _private_key() -> bytes:
+    return rsa.generate_private_key(public_exponent=65537, key_size=2048).private_bytes(
+        serialization.Encoding.PEM, serialization.PrivateFormat.TraditionalOpenSSL, serialization.NoEncryption()
+    )
