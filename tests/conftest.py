@@ -1,8 +1,10 @@
 """Fixtures every test may ask for: real programs, one of each per test process, started when first asked for."""
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
+import hypothesis
 import pytest
 
 from tests.support import etcd as etcd_support
@@ -11,6 +13,12 @@ from tests.support import kubectl as kubectl_support
 from tests.support.etcd import Etcd
 from tests.support.kube import Kube
 from tests.support.kubectl import Kubectl
+
+# No test fails because the machine is slow. In CI the examples are the same every time: searching for new ones, and
+# keeping those that failed, is for developers' machines.
+hypothesis.settings.register_profile("here", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow])
+hypothesis.settings.register_profile("ci", hypothesis.settings.get_profile("here"), derandomize=True, database=None)
+hypothesis.settings.load_profile("ci" if os.environ.get("CI") else "here")
 
 
 @pytest.fixture(scope="session")

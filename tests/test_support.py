@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.etcd import Etcd, etcd as start_etcd
+from tests.support.etcd import Etcd
+from tests.support.etcd import etcd as start_etcd
 from tests.support.kube import Kube
 from tests.support.kubectl import Kubectl
 from tests.support.process import Program, find_program, wait_until

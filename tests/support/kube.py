@@ -21,7 +21,7 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
 
 from tests.support.etcd import etcd
-from tests.support.process import Program, free_port, missing, scratch
+from tests.support.process import Program, fail_missing, free_port, scratch
 
 CURRENT = "1.36.3"
 OLDER = "1.32.2"
@@ -33,7 +33,7 @@ def kube_program(name: str, version: str = CURRENT) -> Path:
     cache = Path(os.environ.get("NETLOOM_KUBE_BIN") or Path(caches, "netloom", "kube"))
     path = cache / f"v{version}" / name
     if not os.access(path, os.X_OK):
-        raise missing(f"{name} {version} ({path})", f"make kube (or tools/kube/build {version} {name})")
+        fail_missing(f"{name} {version} ({path})", f"make kube (or tools/kube/build {version} {name})")
     return path
 
 

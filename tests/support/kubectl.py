@@ -4,7 +4,8 @@
     answer.out, answer.err, answer.rc
 
 The current one comes from `make kube`; the old one is Debian 12's kubernetes-client (1.20), unpacked into the cache by
-tools/kubectl-1.20. Neither reads nor writes the user's home: discovery is cached per kubeconfig in a folder of the tests.
+tools/kubectl-1.20. Neither reads nor writes the user's home: discovery is cached per kubeconfig in a folder
+of the tests.
 """
 
 import contextlib
@@ -16,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tests.support.kube import CURRENT, kube_program
-from tests.support.process import Program, missing
+from tests.support.process import Program, fail_missing
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,5 +95,5 @@ def old_kubectl(scratch: Path) -> Kubectl:
     caches = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
     program = Path(caches, "netloom", "kubectl-1.20", "usr", "bin", "kubectl")
     if not os.access(program, os.X_OK):
-        raise missing(f"kubectl 1.20 ({program})", "tools/kubectl-1.20")
+        fail_missing(f"kubectl 1.20 ({program})", "tools/kubectl-1.20")
     return Kubectl(program, scratch=scratch)

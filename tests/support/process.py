@@ -19,7 +19,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TypeVar
+from typing import NoReturn, TypeVar
 
 import pytest
 
@@ -32,16 +32,16 @@ _LIBC = ctypes.CDLL(None, use_errno=True)  # Loaded before any fork: the child m
 _PORTS = range(20000, 30000)
 
 
-def missing(program: str, install: str) -> "pytest.fail.Exception":
-    """Return the failure of a test whose program is not on this machine, naming what installs it."""
-    return pytest.fail.Exception(f"{program} is not here; to install it: {install}", pytrace=False)
+def fail_missing(program: str, install: str) -> NoReturn:
+    """Fail the test, because a program is not on this machine, and name what installs it.  Never skip."""
+    pytest.fail(f"{program} is not here; to install it: {install}", pytrace=False)
 
 
 def find_program(name: str, *, install: str) -> Path:
-    """Return the path of `name`, or fail the test and say how to install it.  Never skip."""
+    """Return the path of `name`, or fail the test and say how to install it."""
     found = shutil.which(name)
     if found is None:
-        raise missing(name, install)
+        fail_missing(name, install)
     return Path(found)
 
 
@@ -58,9 +58,7 @@ def free_port() -> int:
     raise RuntimeError("no free port on 127.0.0.1")
 
 
-def wait_until(
-    condition: Callable[[], T | None], *, what: str, timeout: float = 30.0, interval: float = 0.02
-) -> T:
+def wait_until(condition: Callable[[], T | None], *, what: str, timeout: float = 30.0, interval: float = 0.02) -> T:
     """Call `condition` until it returns something true, and return that; fail after `timeout` seconds."""
     deadline = time.monotonic() + timeout
     while True:

@@ -1,0 +1,74 @@
+# Everything a developer or CI does here. Each target sets up what it needs, from nothing, on Debian 12; a second run
+# finds it done. `make help` lists the targets.
+
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.DELETE_ON_ERROR:
+.DEFAULT_GOAL := help
+
+KUBE := 1.36.3
+KUBE_OLDER := 1.32.2
+WORKERS ?= 2# test processes at once; each may start an etcd and a kube-apiserver of its own
+ARGS ?=# more arguments for pytest, as in: make test ARGS='tests/store -k watch'
+
+BIN := .venv/bin
+PYTEST := $(BIN)/python -m pytest
+
+.PHONY: help
+help:  ## list the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-14s %s\n", $$1, $$2 }' Makefile
+
+.PHONY: setup
+setup:  ## system packages and .venv, with .venv/bin/netloom in it
+	@tools/system-packages base
+	@tools/uv sync --frozen --quiet
+	@$(BIN)/python -c 'import netloom'
+
+.PHONY: demo
+demo: setup  ## start netloom, apply one example of every kind, show them, stop
+	@tools/demo
+
+.PHONY: test
+test: test-setup kube kubectl-old  ## the tests, against the real programs, and the coverage they must reach
+	@rm -rf build/coverage && mkdir -p build/coverage
+	@$(BIN)/coverage run -m pytest -n $(WORKERS) --dist worksteal $(ARGS) 2>&1 | tee build/pytest.log
+	@$(if $(ARGS),echo 'make: no coverage gate when ARGS chooses tests',tools/coverage-gate)
+
+.PHONY: test-versions
+test-versions: test-setup kubectl-old  ## the tests against older Kubernetes versions
+	@tools/kube/build $(KUBE) kube-apiserver kubectl kube-controller-manager
+	@tools/kube/build $(KUBE_OLDER) kube-apiserver kubectl
+	@$(PYTEST) -m versions $(ARGS)
+
+.PHONY: check
+check: setup  ## format, lint, types, layers, the lock file and the tree
+	@$(BIN)/ruff format --check --quiet . || { echo 'make: run $(BIN)/ruff format .'; exit 1; }
+	@$(BIN)/ruff check --quiet .
+	@$(BIN)/mypy
+	@$(BIN)/lint-imports --no-cache
+	@tools/uv lock --check --quiet
+	@$(BIN)/python tools/check_tree.py
+
+.PHONY: bench
+bench: setup kube  ## side by side with the real kube-apiserver, as ratios
+	@tools/system-packages test
+	@bench/run $(ARGS)
+
+.PHONY: kube
+kube: setup  ## build the real Kubernetes programs the tests need, once, into the cache
+	@tools/kube/build $(KUBE) kube-apiserver kubectl kube-controller-manager
+
+.PHONY: docs
+docs: setup  ## check the documents: links, commands, examples
+	@$(PYTEST) tests/test_docs.py -q -n0 $(ARGS)
+
+.PHONY: clean
+clean:  ## remove what make made in this folder; the cache of Kubernetes programs stays
+	@rm -rf .venv build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	@find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+.PHONY: test-setup kubectl-old
+test-setup: setup
+	@tools/system-packages test
+kubectl-old:
+	@tools/kubectl-1.20
