@@ -1,0 +1,1 @@
+"""Where wishes rest: one interface (`store.base`), four implementations, one test suite."""

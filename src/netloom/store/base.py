@@ -20,10 +20,11 @@ Semantics, the same in all:
 
 from collections.abc import Sequence
 from enum import StrEnum
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import msgspec
 from msgspec import Struct
+from msgspec.structs import force_setattr
 
 from netloom.model.document import Document, Resource
 from netloom.model.kind import Kind
@@ -46,6 +47,13 @@ class EventType(StrEnum):
     DELETED = "DELETED"
 
 
+class Facets(NamedTuple):
+    """What selectors look at."""
+
+    labels: dict[str, str]
+    fields: dict[str, str]
+
+
 class Stored(Struct, frozen=True, eq=False):
     """An object at one revision, as bytes: encoded once, sent to many."""
 
@@ -55,7 +63,8 @@ class Stored(Struct, frozen=True, eq=False):
     name: str
     revision: int
     raw: bytes
-    """The whole object as JSON, metadata.resourceVersion included."""
+    """The whole object as JSON, metadata.resourceVersion included (revision 0: a dry-run create, which has none)."""
+    _facets: Facets | None = None
 
     def document(self) -> Document:
         """Return a fresh copy, the caller's to change."""
@@ -66,12 +75,33 @@ class Stored(Struct, frozen=True, eq=False):
         """Return the object as its kind's typed value."""
         return self.kind.decode(self.raw)
 
+    def facets(self) -> Facets:
+        """Return the labels and the selectable fields, looked up once however many ask."""
+        if self._facets is None:
+            force_setattr(self, "_facets", _facets(self))
+        assert self._facets is not None
+        return self._facets
+
+    def selected(self, selector: Selector) -> bool:
+        """Whether `selector` selects this."""
+        return not selector or selector.matches(*self.facets())
+
 
 class Event(Struct, frozen=True, eq=False):
-    """One change.  A DELETED object is its last state, at the revision of its deletion."""
+    """One change.  A DELETED object is its last state, at the revision of its deletion.
+
+    A hub hands the same `Event` to every watcher that sees the change alike: what is encoded from it is encoded once.
+    """
 
     type: EventType
     object: Stored
+    _line: bytes = b""
+
+    def line(self) -> bytes:
+        """Return the event as a Kubernetes watch sends it, one line of JSON, built once for all watchers."""
+        if not self._line:
+            force_setattr(self, "_line", b'{"type":"%b","object":%b}\n' % (self.type.encode(), self.object.raw))
+        return self._line
 
 
 class Page(Struct, frozen=True):
@@ -161,5 +191,29 @@ def stored(kind: Kind, document: dict[str, Any]) -> Stored:
     """Return `document`, which has its resourceVersion, as it is stored."""
     metadata = document["metadata"]
     return Stored(
-        kind, metadata.get("namespace", ""), metadata["name"], int(metadata["resourceVersion"]), msgspec.json.encode(document)
+        kind,
+        metadata.get("namespace", ""),
+        metadata["name"],
+        int(metadata["resourceVersion"]),
+        msgspec.json.encode(document),
     )
+
+
+def _facets(object_: Stored) -> Facets:
+    document = msgspec.json.decode(object_.raw)
+    fields = {"metadata.name": object_.name, "metadata.namespace": object_.namespace}
+    for path in object_.kind.selectable:
+        fields[path] = _text(document, path)
+    return Facets(document["metadata"].get("labels") or {}, fields)
+
+
+def _text(document: Document, path: str) -> str:
+    """Return the field at `path` as a field selector writes it; "" where there is none, as Kubernetes has it."""
+    at: Any = document
+    for part in path.split("."):
+        if not isinstance(at, dict):
+            return ""
+        at = at.get(part)
+    if isinstance(at, bool):
+        return "true" if at else "false"
+    return str(at) if isinstance(at, str | int) else ""

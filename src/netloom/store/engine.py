@@ -1,0 +1,260 @@
+"""The state of a store that lives in this process: what is there now, what was there, and deciding writes.
+
+Two things are kept apart so that a durable store can be made of the same parts. *Deciding* looks at a state and says
+what a write would change; *applying* makes it so and tells the watchers. The memory store does both at once, the sqlite
+store puts a commit between them.
+"""
+
+from bisect import bisect_left, bisect_right, insort
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import islice
+from random import Random, SystemRandom
+from typing import NamedTuple
+from uuid import UUID
+
+from netloom.errors import Cause, Expired, TimedOut
+from netloom.model.document import Document
+from netloom.model.kind import Kind
+from netloom.model.selectors import Selector
+from netloom.store.base import Page, Propagation, Stored
+from netloom.store.hub import Change, Hub, HubWatch
+from netloom.store.paging import position, token, too_old
+from netloom.store.semantics import (
+    SUFFIX_ALPHABET,
+    SUFFIX_LENGTH,
+    Outcome,
+    Verdict,
+    already_exists,
+    encode,
+    key_of,
+    not_found,
+    prepare_create,
+    prepare_delete,
+    prepare_update,
+    restamp,
+    stamp,
+)
+
+FIRST_REVISION = 1
+"""The revision of an empty store.  Not 0, which to Kubernetes' clients means "any"."""
+_NAME_ATTEMPTS = 8
+
+Lookup = Callable[[Kind, str], Stored | None]
+
+
+class Decision(NamedTuple):
+    """What a write returns, and what it changes if anything."""
+
+    result: Stored
+    change: Change | None
+
+
+Write = Callable[[Lookup, int], Decision]
+"""A write yet to be decided: given the state and the revision it would have."""
+
+
+@dataclass(slots=True)
+class Minter:
+    """Where times, uids and random names come from; a simulation brings its own."""
+
+    clock: Callable[[], float]
+    random: Random = field(default_factory=SystemRandom)
+
+    def uid(self) -> str:
+        """Return a new uid."""
+        return str(UUID(int=self.random.getrandbits(128), version=4))
+
+    def suffix(self) -> str:
+        """Return a new end for a generated name."""
+        return "".join(self.random.choices(SUFFIX_ALPHABET, k=SUFFIX_LENGTH))
+
+
+def creation(kind: Kind, document: Document, minter: Minter) -> Write:
+    """Return the write that creates `document`.  It is encoded here: what happens to it later does not matter."""
+    generated = not (document.get("metadata") or {}).get("name")
+    first = _candidate(kind, document, minter)
+
+    def decide(lookup: Lookup, revision: int) -> Decision:
+        namespace, name, body = first
+        for _ in range(_NAME_ATTEMPTS if generated else 0):
+            if lookup(kind, key_of(namespace, name)) is None:
+                break
+            namespace, name, body = _candidate(kind, document, minter)
+        key = key_of(namespace, name)
+        if lookup(kind, key) is not None:
+            raise already_exists(kind, name)
+        made = stamp(kind, namespace, name, revision, body)
+        return Decision(made, Change(revision, kind, key, namespace, made, None))
+
+    return decide
+
+
+def _candidate(kind: Kind, document: Document, minter: Minter) -> tuple[str, str, bytes]:
+    made = prepare_create(kind, document, now=minter.clock(), uid=minter.uid(), suffix=minter.suffix())
+    return made["metadata"].get("namespace", ""), made["metadata"]["name"], encode(kind, made)
+
+
+def replacement(kind: Kind, document: Document, subresource: str) -> Write:
+    """Return the write that replaces an object by `document`."""
+    metadata = document["metadata"]
+    namespace, name = metadata.get("namespace", ""), metadata["name"]
+
+    def decide(lookup: Lookup, revision: int) -> Decision:
+        old = _present(lookup, kind, namespace, name)
+        return _carried_out(prepare_update(kind, old.document(), document, subresource=subresource), old, revision)
+
+    return decide
+
+
+def deletion(
+    kind: Kind, namespace: str, name: str, *, propagation: Propagation, uid: str, revision: int | None, now: float
+) -> Write:
+    """Return the write that deletes an object."""
+
+    def decide(lookup: Lookup, at: int) -> Decision:
+        old = _present(lookup, kind, namespace, name)
+        outcome = prepare_delete(kind, old.document(), propagation=propagation, uid=uid, revision=revision, now=now)
+        return _carried_out(outcome, old, at)
+
+    return decide
+
+
+def _present(lookup: Lookup, kind: Kind, namespace: str, name: str) -> Stored:
+    found = lookup(kind, key_of(namespace, name))
+    if found is None:
+        raise not_found(kind, name)
+    return found
+
+
+def _carried_out(outcome: Outcome, old: Stored, revision: int) -> Decision:
+    if outcome.verdict is Verdict.SAME:
+        return Decision(old, None)
+    kind, key = old.kind, key_of(old.namespace, old.name)
+    new = stamp(kind, old.namespace, old.name, revision, encode(kind, outcome.document))
+    kept = None if outcome.verdict is Verdict.REMOVE else new
+    return Decision(new, Change(revision, kind, key, old.namespace, kept, old))
+
+
+def pretended(decision: Decision) -> Stored:
+    """Return what a dry run answers: the result, at the revision of what is really there."""
+    if decision.change is None:
+        return decision.result
+    return restamp(decision.result, decision.change.old.revision if decision.change.old else 0)
+
+
+class Collection:
+    """The objects of one kind, by key and in order."""
+
+    __slots__ = ("items", "keys")
+
+    def __init__(self) -> None:
+        self.items: dict[str, Stored] = {}
+        self.keys: list[str] = []
+
+    def put(self, key: str, stored: Stored | None) -> None:
+        """Set or remove one object."""
+        if stored is None:
+            del self.items[key]
+            del self.keys[bisect_left(self.keys, key)]
+            return
+        if key not in self.items:
+            insort(self.keys, key)
+        self.items[key] = stored
+
+
+class Engine:
+    """What is there, and what was within the hub's window."""
+
+    def __init__(self, hub: Hub) -> None:
+        self.hub = hub
+        self._collections: dict[Kind, Collection] = {}
+
+    def load(self, objects: Iterable[Stored]) -> None:
+        """Take the state as it was left."""
+        for stored in objects:
+            key = key_of(stored.namespace, stored.name)
+            self._collections.setdefault(stored.kind, Collection()).items[key] = stored
+        for collection in self._collections.values():
+            collection.keys = sorted(collection.items)
+
+    def lookup(self, kind: Kind, key: str) -> Stored | None:
+        """Return one object, if it is there."""
+        collection = self._collections.get(kind)
+        return None if collection is None else collection.items.get(key)
+
+    def get(self, kind: Kind, namespace: str, name: str) -> Stored:
+        """Return one object, or raise `NotFound`."""
+        return _present(self.lookup, kind, namespace, name)
+
+    def apply(self, changes: Sequence[Change]) -> list[Change]:
+        """Make decided changes so, and tell the watchers; return the changes that left the history."""
+        for change in changes:
+            self._collections.setdefault(change.kind, Collection()).put(change.key, change.new)
+        return self.hub.publish(changes)
+
+    def watch(self, kind: Kind, namespace: str, selector: Selector, since: int) -> HubWatch:
+        """Watch from a revision on."""
+        if since > self.hub.revision:
+            # Only a store that lost its history can be asked this: whoever asks has to begin anew.
+            raise Expired(f"too large resource version: {since}, current: {self.hub.revision}")
+        return self.hub.watch(kind, namespace, selector, since)
+
+    def page(
+        self, kind: Kind, namespace: str, selector: Selector, revision: int | None, limit: int | None, continued: str
+    ) -> Page:
+        """List."""
+        start = ""
+        at = self.hub.revision if revision is None else revision
+        if continued:
+            where = position(continued, revision=revision)
+            at, start = where.rv, where.start
+        try:
+            collection = self._collection_at(kind, at)
+        except Expired as error:
+            raise too_old() if continued else error from None
+        return _page(collection, namespace, selector, at, limit, start)
+
+    def _collection_at(self, kind: Kind, revision: int) -> Collection:
+        current = self._collections.get(kind, Collection())
+        if revision == self.hub.revision:
+            return current
+        if revision > self.hub.revision:
+            raise TimedOut(
+                f"Too large resource version: {revision}, current: {self.hub.revision}",
+                causes=[Cause("", "Too large resource version", "ResourceVersionTooLarge")],
+            )
+        before: dict[str, Stored | None] = {}
+        for change in self.hub.after(revision):
+            if change.kind is kind:
+                before.setdefault(change.key, change.old)
+        if not before:
+            return current
+        then = Collection()
+        then.items = {key: stored for key, stored in (current.items | before).items() if stored is not None}
+        then.keys = sorted(then.items)
+        return then
+
+
+def _page(
+    collection: Collection, namespace: str, selector: Selector, revision: int, limit: int | None, start: str
+) -> Page:
+    keys = collection.keys
+    begin, end = 0, len(keys)
+    if namespace:
+        # "0" is the character after "/": everything between is of this namespace.
+        begin, end = bisect_left(keys, namespace + "/"), bisect_left(keys, namespace + "0")
+    if start:
+        begin = max(begin, bisect_right(keys, start))
+    chosen: Iterator[Stored] = map(collection.items.__getitem__, keys[begin:end])
+    if selector:
+        chosen = (stored for stored in chosen if stored.selected(selector))
+    if not limit:
+        return Page(list(chosen), revision)
+    items = list(islice(chosen, limit + 1))
+    if len(items) <= limit:
+        return Page(items, revision)
+    items.pop()
+    last = key_of(items[-1].namespace, items[-1].name)
+    remaining = None if selector else end - begin - limit
+    return Page(items, revision, token(revision, last), remaining)

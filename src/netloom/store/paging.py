@@ -1,0 +1,44 @@
+"""Continue tokens: where a list goes on, and at which revision.  Opaque to clients, checked when they come back."""
+
+from base64 import urlsafe_b64decode, urlsafe_b64encode
+
+import msgspec
+from msgspec import Struct
+
+from netloom.errors import BadRequest, Expired
+
+
+class Position(Struct, frozen=True, forbid_unknown_fields=True):
+    """The list at `rv`, after the object at `start`."""
+
+    rv: int
+    start: str
+
+
+TOO_OLD = (
+    "The provided continue parameter is too old to display a consistent list result. "
+    "You must start a new list without the continue parameter."
+)
+
+
+def token(revision: int, last: str) -> str:
+    """Return the token for the page after the object at key `last`."""
+    return urlsafe_b64encode(msgspec.json.encode(Position(revision, last))).decode().rstrip("=")
+
+
+def position(text: str, *, revision: int | None) -> Position:
+    """Return what a token says, or raise `BadRequest`."""
+    if revision is not None:
+        raise BadRequest("specifying resource version is not allowed when using continue")
+    try:
+        found = msgspec.json.decode(urlsafe_b64decode(text.encode() + b"=" * (-len(text) % 4)), type=Position)
+    except (ValueError, msgspec.DecodeError):
+        raise BadRequest("continue key is not valid") from None
+    if found.rv <= 0 or "\0" in found.start:
+        raise BadRequest("continue key is not valid")
+    return found
+
+
+def too_old() -> Expired:
+    """Return the error for a token whose revision is compacted."""
+    return Expired(TOO_OLD)

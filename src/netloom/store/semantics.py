@@ -1,0 +1,259 @@
+"""What writing means: documents in, documents out, exactly as the Kubernetes API server does it.
+
+Pure: the time, the uid and the random suffix are arguments. Nothing here knows where objects are kept; all stores of
+our own ask this module what a create, an update or a delete makes of the object that is there.
+
+    create   document                 -> the document to store
+    update   old, new                 -> WRITE the document | REMOVE it | SAME: nothing changed
+    delete   old, preconditions       -> WRITE it, marked    | REMOVE it | SAME: already marked
+
+Stored bytes have one shape, `{"apiVersion":…,"kind":…,"metadata":{"resourceVersion":"N",…`, so that the revision, which
+is known last, is put in without encoding twice (`encode`, then `stamp`).
+"""
+
+from collections.abc import Iterable
+from datetime import UTC, datetime
+from enum import Enum
+from functools import lru_cache
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+from netloom.errors import AlreadyExists, BadRequest, Cause, Conflict, Invalid, NotFound
+from netloom.model.document import Document
+from netloom.model.kind import Kind
+from netloom.store.base import Propagation, Stored
+
+SUFFIX_ALPHABET = "bcdfghjklmnpqrstvwxz2456789"
+"""Kubernetes' own: no vowels, so no words; no digits that look like letters."""
+SUFFIX_LENGTH = 5
+_LONGEST_GENERATED = 63 - SUFFIX_LENGTH
+
+_FOREGROUND = "foregroundDeletion"
+_ORPHAN = "orphan"
+
+
+class Verdict(Enum):
+    """What is to happen to the stored object."""
+
+    WRITE = "write"
+    REMOVE = "remove"
+    SAME = "same"
+
+
+class Outcome(Struct, frozen=True):
+    """What a write comes to; `document` is what its author gets back, but for the revision."""
+
+    verdict: Verdict
+    document: Document
+
+
+def prepare_create(kind: Kind, document: Document, *, now: float, uid: str, suffix: str) -> Document:
+    """Return what creating `document` stores."""
+    metadata = dict(document.get("metadata") or {})
+    if metadata.pop("resourceVersion", ""):
+        raise BadRequest("resourceVersion should not be set on objects to be created")
+    if not metadata.get("name"):
+        metadata["name"] = _generated(kind, metadata, suffix)
+    if bool(metadata.get("namespace")) is not kind.namespaced:
+        raise BadRequest("the namespace of the provided object does not match the namespace sent on the request")
+    for name in ("deletionTimestamp", "deletionGracePeriodSeconds", "selfLink"):
+        metadata.pop(name, None)
+    metadata |= {"uid": uid, "creationTimestamp": timestamp(now), "generation": 1}
+    made = {**document, "metadata": metadata}
+    if kind.has_status:
+        made.pop("status", None)
+    return made
+
+
+def prepare_update(kind: Kind, old: Document, new: Document, *, subresource: str = "") -> Outcome:
+    """Return what replacing `old` by `new` comes to."""
+    if subresource and not (subresource == "status" and kind.has_status):
+        raise NotFound("the server could not find the requested resource")
+    have, given = old["metadata"], dict(new["metadata"])
+    _check_revision(kind, have, given)
+    if given.get("uid") not in (None, "", have["uid"]):
+        text = f"Precondition failed: UID in precondition: {given['uid']}, UID in object meta: {have['uid']}"
+        raise conflict(kind, have["name"], text)
+    if subresource:
+        merged = _with_status(old, new)
+    else:
+        merged = {**new, "metadata": _updated_metadata(kind, have, given)}
+        if kind.has_status:
+            merged.pop("status", None)
+            merged |= {"status": old["status"]} if "status" in old else {}
+        if not _same(_wish(kind, old), _wish(kind, merged)):
+            merged["metadata"]["generation"] += 1
+    merged |= {"apiVersion": kind.api_version, "kind": kind.name}
+    metadata = merged["metadata"]
+    if metadata.get("deletionTimestamp") and not metadata.get("finalizers"):
+        return Outcome(Verdict.REMOVE, merged)
+    return Outcome(Verdict.SAME if _same(old, merged) else Verdict.WRITE, merged)
+
+
+def prepare_delete(
+    kind: Kind, old: Document, *, propagation: Propagation, uid: str = "", revision: int | None = None, now: float
+) -> Outcome:
+    """Return what deleting `old` comes to."""
+    have = old["metadata"]
+    if uid and uid != have["uid"]:
+        raise conflict(
+            kind,
+            have["name"],
+            f"the UID in the precondition ({uid}) does not match the UID in record ({have['uid']}). "
+            "The object might have been deleted and then recreated",
+        )
+    if revision is not None and revision != int(have["resourceVersion"]):
+        raise conflict(
+            kind,
+            have["name"],
+            f"the ResourceVersion in the precondition ({revision}) does not match the ResourceVersion in record "
+            f"({have['resourceVersion']}). The object might have been modified",
+        )
+    finalizers = _finalizers(have.get("finalizers") or [], propagation)
+    if not finalizers:
+        return Outcome(Verdict.REMOVE, old)
+    metadata = {**have, "finalizers": finalizers}
+    if not have.get("deletionTimestamp"):
+        metadata |= {
+            "deletionTimestamp": timestamp(now),
+            "deletionGracePeriodSeconds": 0,
+            "generation": have.get("generation", 0) + 1,
+        }
+    marked = {**old, "metadata": metadata}
+    return Outcome(Verdict.SAME if _same(old, marked) else Verdict.WRITE, marked)
+
+
+def encode(kind: Kind, document: Document) -> bytes:
+    """Return `document` as bytes that `stamp` can put a revision into."""
+    metadata = {k: v for k, v in document["metadata"].items() if k != "resourceVersion"}
+    rest = {k: v for k, v in document.items() if k not in ("apiVersion", "kind", "metadata")}
+    # The metadata comes third: `stamp` knows where it begins without looking.
+    return msgspec.json.encode({"apiVersion": kind.api_version, "kind": kind.name, "metadata": metadata, **rest})
+
+
+def stamp(kind: Kind, namespace: str, name: str, revision: int, body: bytes) -> Stored:
+    """Return what `encode` made as the object at `revision`."""
+    cut = len(_opening(kind))
+    return Stored(kind, namespace, name, revision, b'%b"resourceVersion":"%d",%b' % (body[:cut], revision, body[cut:]))
+
+
+def restamp(stored: Stored, revision: int) -> Stored:
+    """Return the same state at another revision: what a DELETED event shows.  At 0: with none."""
+    cut = len(_opening(stored.kind))
+    begin = stored.raw.index(b'",', cut + len(b'"resourceVersion":"')) + len(b'",')
+    body = stored.raw[:cut] + stored.raw[begin:]
+    if revision == 0:
+        return Stored(stored.kind, stored.namespace, stored.name, 0, body)
+    return stamp(stored.kind, stored.namespace, stored.name, revision, body)
+
+
+def key_of(namespace: str, name: str) -> str:
+    """Return what objects of one kind are found and ordered by; the order is that of Kubernetes' own keys."""
+    return f"{namespace}/{name}"
+
+
+def timestamp(now: float) -> str:
+    """Return a Unix time as Kubernetes writes it."""
+    return datetime.fromtimestamp(int(now), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def not_found(kind: Kind, name: str) -> NotFound:
+    """Return the error for an object that is not there."""
+    return NotFound(f'{kind.qualified} "{name}" not found')
+
+
+def already_exists(kind: Kind, name: str) -> AlreadyExists:
+    """Return the error for a name that is taken."""
+    return AlreadyExists(f'{kind.qualified} "{name}" already exists')
+
+
+def conflict(kind: Kind, name: str, why: str = "") -> Conflict:
+    """Return the error for a write that came too late."""
+    why = why or "the object has been modified; please apply your changes to the latest version and try again"
+    return Conflict(f'Operation cannot be fulfilled on {kind.qualified} "{name}": {why}')
+
+
+def invalid(kind: Kind, name: str, causes: Iterable[Cause]) -> Invalid:
+    """Return the error for an object that is wrong in these ways."""
+    causes = tuple(causes)
+    texts = ", ".join(map(str, causes))
+    what = f"{kind.name}.{kind.group}" if kind.group else kind.name
+    return Invalid(f'{what} "{name}" is invalid: {texts if len(causes) == 1 else f"[{texts}]"}', causes=causes)
+
+
+@lru_cache(maxsize=256)
+def _opening(kind: Kind) -> bytes:
+    return b'{"apiVersion":"%b","kind":"%b","metadata":{' % (kind.api_version.encode(), kind.name.encode())
+
+
+def _generated(kind: Kind, metadata: dict[str, Any], suffix: str) -> str:
+    base: str = metadata.get("generateName") or ""
+    if not base:
+        raise invalid(
+            kind, "", [Cause("metadata.name", "Required value: name or generateName is required", "FieldValueRequired")]
+        )
+    return base[:_LONGEST_GENERATED] + suffix
+
+
+def _check_revision(kind: Kind, have: dict[str, Any], given: dict[str, Any]) -> None:
+    revision = given.get("resourceVersion") or ""
+    if not revision:
+        cause = Cause("metadata.resourceVersion", "Invalid value: 0: must be specified for an update")
+        raise invalid(kind, have["name"], [cause])
+    if revision != have["resourceVersion"]:
+        raise conflict(kind, have["name"])
+
+
+def _updated_metadata(kind: Kind, have: dict[str, Any], given: dict[str, Any]) -> dict[str, Any]:
+    """Return the new metadata: what only the server sets is kept, what contradicts it is refused."""
+    causes = []
+    given["uid"] = have["uid"]
+    given["generation"] = have.get("generation", 0)
+    for name in ("creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds"):
+        value = given.pop(name, None)
+        if value is not None and value != have.get(name):
+            shown = msgspec.json.encode(value).decode()
+            causes.append(Cause(f"metadata.{name}", f"Invalid value: {shown}: field is immutable"))
+        if name in have:
+            given[name] = have[name]
+    added = [f for f in given.get("finalizers") or [] if f not in (have.get("finalizers") or [])]
+    if added and have.get("deletionTimestamp"):
+        shown = ", ".join(f'"{f}"' for f in added)
+        text = "Forbidden: no new finalizers can be added if the object is being deleted, found new finalizers "
+        causes.append(Cause("metadata.finalizers", f"{text}[]string{{{shown}}}", "FieldValueForbidden"))
+    if causes:
+        raise invalid(kind, have["name"], causes)
+    return given
+
+
+def _with_status(old: Document, new: Document) -> Document:
+    merged = {k: v for k, v in old.items() if k != "status"}
+    if "status" in new:
+        merged["status"] = new["status"]
+    # Who owns which field of the status is the front's to say; all other metadata stays.
+    if "managedFields" in new["metadata"]:
+        merged["metadata"] = {**old["metadata"], "managedFields": new["metadata"]["managedFields"]}
+    return merged
+
+
+def _wish(kind: Kind, document: Document) -> Document:
+    """Return what generation counts the changes of."""
+    apart = {"apiVersion", "kind", "metadata", "status"} if kind.has_status else {"apiVersion", "kind", "metadata"}
+    return {k: v for k, v in document.items() if k not in apart}
+
+
+def _finalizers(have: list[str], propagation: Propagation) -> list[str]:
+    kept = [f for f in have if f not in (_FOREGROUND, _ORPHAN)]
+    if propagation is Propagation.FOREGROUND:
+        kept.append(_FOREGROUND)
+    if propagation is Propagation.ORPHAN:
+        kept.append(_ORPHAN)
+    # The same finalizers in the same order, so that deleting twice changes nothing.
+    return have if sorted(have) == sorted(kept) else kept
+
+
+def _same(one: Document, other: Document) -> bool:
+    """Whether two documents are one in JSON.  Python alone would say that 1, 1.0 and true are equal."""
+    return one == other and msgspec.json.encode(one, order="sorted") == msgspec.json.encode(other, order="sorted")

@@ -1,0 +1,252 @@
+"""A store in one file: the memory store's engine, with a commit between deciding and applying.
+
+*Group commit.* Writes wait in a queue until the loop comes round; then all of them are decided, in order, against the
+committed state and each other, written in ONE transaction (a sync costs more than ten inserts), applied, told to the
+watchers, and only then acknowledged. Nobody ever sees what is not on disk; when the commit fails, nothing happened.
+The transaction runs on the loop itself: measured, a thread costs more than the write.
+
+*Opening.* The log (`store/log.py`) is read once: it gives the present state and the recent past, so that watchers
+resume across a restart as if there had been none.
+"""
+
+import asyncio
+import os
+import sqlite3
+import time
+from collections import deque
+from collections.abc import Callable, Iterable
+from random import Random, SystemRandom
+from typing import NamedTuple
+
+from netloom.errors import Internal, NetloomError, Unreachable
+from netloom.model.document import Document
+from netloom.model.kind import Kind
+from netloom.model.registry import KINDS
+from netloom.model.selectors import EVERYTHING, Selector
+from netloom.store.base import Page, Propagation, Stored, Watch
+from netloom.store.engine import (
+    FIRST_REVISION,
+    Decision,
+    Engine,
+    Minter,
+    Write,
+    creation,
+    deletion,
+    pretended,
+    replacement,
+)
+from netloom.store.hub import QUEUE_LENGTH, WINDOW_BYTES, WINDOW_CHANGES, Change, Hub
+from netloom.store.log import Log
+
+BATCH = 256
+"""Writes in one transaction: more would keep the loop, and so everybody's reads, waiting."""
+
+
+class _Waiting(NamedTuple):
+    write: Write
+    future: asyncio.Future[Stored]
+    dry_run: bool
+
+
+_Decided = list[tuple[_Waiting, Decision]]
+_Changes = list[Change]
+
+
+class SqliteStore:
+    """A `Store` in one SQLite file, which this process alone may open."""
+
+    def __init__(self, log: Log, engine: Engine, minter: Minter, kinds: frozenset[Kind]) -> None:
+        self._log = log
+        self._engine = engine
+        self._hub = engine.hub
+        self._minter = minter
+        self._kinds = kinds
+        self._queue: deque[_Waiting] = deque()
+        self._scheduled = False
+        self._broken: NetloomError | None = None
+
+    @classmethod
+    async def open(
+        cls,
+        path: str | os.PathLike[str],
+        *,
+        kinds: Iterable[Kind] = KINDS,
+        clock: Callable[[], float] = time.time,
+        random: Random | None = None,
+        window_changes: int = WINDOW_CHANGES,
+        window_bytes: int = WINDOW_BYTES,
+        queue_length: int = QUEUE_LENGTH,
+    ) -> "SqliteStore":
+        """Open the file at `path`, making it if it is not there.
+
+        Raises `Unreachable` when another process has it open or it cannot be read, `Internal` when it is damaged, not
+        ours, or of a newer version.
+        """
+        known = frozenset(kinds)
+        log = Log.open(os.fspath(path))
+        try:
+            contents = log.read(known)
+            hub = Hub(
+                revision=max(contents.compacted, FIRST_REVISION),
+                window_changes=window_changes,
+                window_bytes=window_bytes,
+                queue_length=queue_length,
+            )
+            engine = Engine(hub)
+            engine.load(contents.objects)
+            log.discard(hub.restore(contents.changes))
+            hub.advance(contents.revision)
+        except BaseException:
+            log.close()
+            raise
+        return cls(log, engine, Minter(clock, random or SystemRandom()), known)
+
+    async def create(self, kind: Kind, document: Document, *, dry_run: bool = False) -> Stored:
+        """Store a new object."""
+        self._check(kind)
+        return await self._submit(creation(kind, document, self._minter), dry_run=dry_run)
+
+    async def get(self, kind: Kind, namespace: str, name: str) -> Stored:
+        """Return one object as it is now."""
+        self._check(kind)
+        return self._engine.get(kind, namespace, name)
+
+    async def list(
+        self,
+        kind: Kind,
+        namespace: str = "",
+        *,
+        selector: Selector = EVERYTHING,
+        revision: int | None = None,
+        limit: int | None = None,
+        token: str = "",
+    ) -> Page:
+        """Return the objects of a kind."""
+        self._check(kind)
+        return self._engine.page(kind, namespace, selector, revision, limit, token)
+
+    async def watch(self, kind: Kind, namespace: str = "", *, selector: Selector = EVERYTHING, since: int) -> Watch:
+        """Watch the changes after revision `since`."""
+        self._check(kind)
+        return self._engine.watch(kind, namespace, selector, since)
+
+    async def update(self, kind: Kind, document: Document, *, subresource: str = "", dry_run: bool = False) -> Stored:
+        """Replace an object, or its status."""
+        self._check(kind)
+        return await self._submit(replacement(kind, document, subresource), dry_run=dry_run)
+
+    async def delete(
+        self,
+        kind: Kind,
+        namespace: str,
+        name: str,
+        *,
+        propagation: Propagation = Propagation.BACKGROUND,
+        uid: str = "",
+        revision: int | None = None,
+        dry_run: bool = False,
+    ) -> Stored:
+        """Delete an object and return its last state."""
+        self._check(kind)
+        now = self._minter.clock()
+        write = deletion(kind, namespace, name, propagation=propagation, uid=uid, revision=revision, now=now)
+        return await self._submit(write, dry_run=dry_run)
+
+    async def revision(self) -> int:
+        """Return the revision of the newest write."""
+        self._check_open()
+        return self._hub.revision
+
+    async def close(self) -> None:
+        """Write what is still queued and let go of the file."""
+        if self._log.closed:
+            return
+        while self._queue:
+            self._flush()
+        self._log.close()
+        self._hub.fail(Unreachable("the store is closed"))
+
+    def _check(self, kind: Kind) -> None:
+        self._check_open()
+        if kind not in self._kinds:
+            raise Internal(f"this store was opened without {kind.qualified}")
+
+    def _check_open(self) -> None:
+        if self._log.closed:
+            raise Unreachable("the store is closed")
+
+    def _submit(self, write: Write, *, dry_run: bool) -> asyncio.Future[Stored]:
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[Stored] = loop.create_future()
+        self._queue.append(_Waiting(write, future, dry_run))
+        if not self._scheduled:
+            self._scheduled = True
+            loop.call_soon(self._flush)
+        return future
+
+    def _flush(self) -> None:
+        """Decide, commit and apply what waits, at most `BATCH` writes of it."""
+        self._scheduled = False
+        if not self._queue:
+            return
+        if len(self._queue) > BATCH:
+            self._scheduled = True
+            asyncio.get_running_loop().call_soon(self._flush)
+        batch = [self._queue.popleft() for _ in range(min(BATCH, len(self._queue)))]
+        decided, changes = self._decide(batch)
+        if changes and (error := self._commit(changes)) is not None:
+            for waiting, decision in decided:
+                _answer(waiting.future, decision.result if decision.change is None else error)
+            return
+        if changes:
+            self._log.discard(self._engine.apply(changes))
+        for waiting, decision in decided:
+            _answer(waiting.future, decision.result)
+
+    def _decide(self, batch: Iterable[_Waiting]) -> tuple[_Decided, _Changes]:
+        """Decide each write in the light of those before it; answer at once those that are refused."""
+        overlay: dict[tuple[Kind, str], Stored | None] = {}
+
+        def lookup(kind: Kind, key: str) -> Stored | None:
+            return overlay[kind, key] if (kind, key) in overlay else self._engine.lookup(kind, key)
+
+        decided: _Decided = []
+        changes: _Changes = []
+        for waiting in batch:
+            if waiting.future.cancelled():
+                continue  # Whoever asked has gone away, and nothing has been done yet.
+            try:
+                decision = waiting.write(lookup, self._hub.revision + len(changes) + 1)
+            except Exception as error:  # noqa: BLE001 - the edge between one writer and the others of its batch.
+                _answer(waiting.future, error)
+                continue
+            if waiting.dry_run:
+                _answer(waiting.future, pretended(decision))
+                continue
+            if decision.change is not None:
+                overlay[decision.change.kind, decision.change.key] = decision.change.new
+                changes.append(decision.change)
+            decided.append((waiting, decision))
+        return decided, changes
+
+    def _commit(self, changes: _Changes) -> NetloomError | None:
+        if self._broken is not None:
+            return self._broken
+        try:
+            self._log.append(changes)
+        except sqlite3.IntegrityError as error:
+            # The file has revisions we do not know: an earlier commit failed on its way back. Opening it anew helps.
+            self._broken = Unreachable(f"{self._log.path} is no longer what was written to it ({error}): open it again")
+            return self._broken
+        except sqlite3.Error as error:
+            return Unreachable(f"{self._log.path} could not be written: {error}")
+        return None
+
+
+def _answer(future: asyncio.Future[Stored], result: Stored | BaseException) -> None:
+    if future.done():
+        return
+    if isinstance(result, BaseException):
+        future.set_exception(result)
+    else:
+        future.set_result(result)
