@@ -1,0 +1,221 @@
+"""HTTP to one API server, blocking, on the standard library.
+
+A command asks a handful of questions and is gone: no pool, no event loop, one kept connection. Failures come out as
+the same error classes the server raised, read from the Status it sent, so a command reacts to `NotFound` and not to 404.
+"""
+
+import contextlib
+import http.client
+import json
+import re
+import socket
+import ssl
+import time
+from collections.abc import Iterator, Mapping
+from typing import Any
+from urllib.parse import urlencode, urlsplit
+
+import click
+
+from netloom import __version__
+from netloom.errors import BY_REASON, Cause, Internal, NetloomError, Unreachable
+from netloom.model.document import Document
+
+CONNECT_SECONDS = 10.0
+READ_SECONDS = 60.0
+RETRIES = 5
+JSON = "application/json"
+TABLE = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json"
+APPLY = "application/apply-patch+yaml"
+MAX_LINE = 64 * 1024 * 1024
+"""The longest watch event we read: far above what any server stores."""
+
+
+class Answer:
+    """What the server said: a status and a document."""
+
+    def __init__(self, status: int, document: Document) -> None:
+        """Keep both."""
+        self.status = status
+        self.document = document
+
+
+class Client:
+    """One API server and who we are to it."""
+
+    def __init__(self, server: str, context: ssl.SSLContext | None, headers: Mapping[str, str]) -> None:
+        """Talk to `server` (https://host:port[/prefix]); nothing is sent yet."""
+        url = urlsplit(server)
+        self.server = server.rstrip("/")
+        self._host, self._port = url.hostname or "localhost", url.port or (80 if url.scheme == "http" else 443)
+        self._plain = url.scheme == "http"
+        self._prefix = url.path.rstrip("/")
+        self._context = context
+        self._headers = {"User-Agent": f"netloom/{__version__}", **headers}
+        self._kept: http.client.HTTPConnection | None = None
+
+    def get(self, path: str, query: Mapping[str, str] | None = None, *, accept: str = JSON) -> Document:
+        """Return the document at `path`."""
+        return self.call("GET", path, query, accept=accept).document
+
+    def call(
+        self,
+        method: str,
+        path: str,
+        query: Mapping[str, str] | None = None,
+        *,
+        body: object = None,
+        content_type: str = JSON,
+        accept: str = JSON,
+    ) -> Answer:
+        """Send one request and return the answer; what the server refuses is raised as the error it names."""
+        data = None if body is None else json.dumps(body).encode()
+        for attempt in range(RETRIES):
+            response = self._send(method, path, query, data=data, content_type=content_type, accept=accept)
+            with self._reading():
+                raw = response.read()
+            if response.status != http.HTTPStatus.TOO_MANY_REQUESTS or attempt == RETRIES - 1:
+                break
+            time.sleep(min(float(response.headers.get("Retry-After") or 1), 10))
+        _warn(response)
+        return Answer(response.status, self._document(response, raw))
+
+    def stream(self, path: str, query: Mapping[str, str], *, accept: str = JSON) -> Iterator[Document]:
+        """Yield the events of a watch until the server ends it; a broken connection ends it too."""
+        response = self._send("GET", path, query, data=None, content_type=JSON, accept=accept)
+        connection, self._kept = self._kept, None
+        try:
+            if response.status >= 400:
+                self._document(response, response.read())
+            assert connection is not None
+            if connection.sock is not None:
+                connection.sock.settimeout(None)
+            yield from _events(response)
+        finally:
+            if connection is not None:
+                connection.close()
+
+    def close(self) -> None:
+        """Let go of the connection."""
+        if self._kept is not None:
+            self._kept.close()
+            self._kept = None
+
+    def _send(
+        self,
+        method: str,
+        path: str,
+        query: Mapping[str, str] | None,
+        *,
+        data: bytes | None,
+        content_type: str,
+        accept: str,
+    ) -> http.client.HTTPResponse:
+        target = self._prefix + path + (f"?{urlencode(query)}" if query else "")
+        headers = {**self._headers, "Accept": accept} | ({"Content-Type": content_type} if data is not None else {})
+        kept = self._kept is not None
+        with self._reading():
+            try:
+                return self._once(method, target, data, headers)
+            except (http.client.RemoteDisconnected, BrokenPipeError, ConnectionResetError):
+                # A kept connection the server closed in the meantime: nothing was answered, ask again on a new one.
+                self.close()
+                if not kept or method == "POST":
+                    raise
+            return self._once(method, target, data, headers)
+
+    def _once(
+        self, method: str, target: str, data: bytes | None, headers: Mapping[str, str]
+    ) -> http.client.HTTPResponse:
+        if self._kept is None:
+            self._kept = self._connect()
+        self._kept.request(method, target, data, dict(headers))
+        return self._kept.getresponse()
+
+    def _connect(self) -> http.client.HTTPConnection:
+        connection = (
+            http.client.HTTPConnection(self._host, self._port, timeout=CONNECT_SECONDS)
+            if self._plain
+            else http.client.HTTPSConnection(self._host, self._port, timeout=CONNECT_SECONDS, context=self._context)
+        )
+        connection.connect()
+        if isinstance(connection.sock, socket.socket):
+            connection.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            connection.sock.settimeout(READ_SECONDS)
+        return connection
+
+    @contextlib.contextmanager
+    def _reading(self) -> Iterator[None]:
+        try:
+            yield
+        except ssl.SSLCertVerificationError as error:
+            self.close()
+            raise Unreachable(f"{self.server} is not who it says: {error.verify_message}") from None
+        except TimeoutError:
+            self.close()
+            raise Unreachable(f"{self.server} does not answer in time") from None
+        except (OSError, http.client.HTTPException) as error:
+            self.close()
+            raise Unreachable(f"cannot reach {self.server}: {_why(error)}") from None
+
+    def _document(self, response: http.client.HTTPResponse, raw: bytes) -> Document:
+        try:
+            document = json.loads(raw) if raw.strip() else {}
+        except ValueError:
+            document = None
+        if response.status >= 400:
+            raise from_status(document if isinstance(document, dict) else {}, response.status, raw)
+        if not isinstance(document, dict):
+            raise Internal(f"{self.server} does not speak the Kubernetes API: the answer is not a JSON object")
+        return document
+
+
+def from_status(status: Document, code: int, raw: bytes = b"") -> NetloomError:
+    """Return the error a Status names, or the nearest one for a bare HTTP status."""
+    code = int(status.get("code") or code)
+    by_code: dict[int, type[NetloomError]] = {}
+    for cls in BY_REASON.values():
+        by_code.setdefault(cls.http_status, cls)
+    cls = BY_REASON.get(str(status.get("reason", "")), by_code.get(code, Internal))
+    details = status.get("details") or {}
+    causes = [
+        Cause(str(c.get("field", "")), str(c.get("message", "")), str(c.get("reason", "")))
+        for c in details.get("causes") or ()
+    ]
+    message = str(status.get("message") or "") or raw[:200].decode(errors="replace").strip() or f"HTTP {code}"
+    if cls.reason == "Unauthorized":
+        message += ": the server does not know this credential"
+    return cls(message, causes=causes)
+
+
+def _events(response: http.client.HTTPResponse) -> Iterator[Document]:
+    buffer = bytearray()
+    while True:
+        try:
+            data = response.read1(65536)
+        except (OSError, http.client.HTTPException, ValueError):
+            return
+        if not data:
+            return
+        buffer += data
+        if len(buffer) > MAX_LINE:
+            raise Internal("the server sent an event that is too large")
+        *lines, rest = bytes(buffer).split(b"\n")
+        buffer = bytearray(rest)
+        for line in lines:
+            if not line.strip():
+                continue
+            event: dict[str, Any] = json.loads(line)
+            yield event
+
+
+def _warn(response: http.client.HTTPResponse) -> None:
+    for value in response.headers.get_all("Warning") or ():
+        if found := re.match(r'299 \S+ "((?:[^"\\]|\\.)*)"', value):
+            click.echo("Warning: " + re.sub(r"\\(.)", r"\1", found[1]), err=True)
+
+
+def _why(error: Exception) -> str:
+    if isinstance(error, OSError) and error.strerror:
+        return error.strerror.lower()
+    return str(error) or type(error).__name__

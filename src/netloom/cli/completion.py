@@ -1,0 +1,22 @@
+"""`netloom completion`: the script a shell loads so that tab completes commands, kinds and names."""
+
+import click
+from click.shell_completion import get_completion_class
+
+
+@click.command()
+@click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
+@click.pass_context
+def completion(ctx: click.Context, shell: str) -> None:
+    """Print a shell's completion script.
+
+    \b
+    bash: source <(netloom completion bash)
+    zsh:  source <(netloom completion zsh)
+    fish: netloom completion fish | source
+    """
+    found = get_completion_class(shell)
+    assert found is not None
+    maker = found(ctx.find_root().command, {}, "netloom", "_NETLOOM_COMPLETE")
+    # Not source(): for bash that starts a bash to check its version, and there need not be one here.
+    click.echo(maker.source_template % maker.source_vars())

@@ -1,0 +1,156 @@
+"""`netloom delete`: by file, by name, by label; dependents go as `--cascade` says; returns when they are gone."""
+
+import time
+from collections.abc import Iterator
+from urllib.parse import quote
+
+import click
+from msgspec import Struct
+
+from netloom.cli import manifests, reading
+from netloom.cli.completing import complete_targets
+from netloom.cli.failure import explain
+from netloom.cli.reading import Scope
+from netloom.cli.resources import Target, of_document, targets
+from netloom.cli.session import Session, connected
+from netloom.cli.times import DURATION
+from netloom.cli.wait import A_WEEK, Goal, until
+from netloom.errors import NetloomError, NotFound, Unreachable
+from netloom.model.document import Document
+
+POLICIES = {"background": "Background", "foreground": "Foreground", "orphan": "Orphan"}
+
+
+class Doomed(Struct, frozen=True):
+    """One object to delete."""
+
+    target: Target
+    namespace: str
+    uid: str = ""
+
+
+@click.command()
+@click.argument("words", nargs=-1, metavar="[KIND NAME... | KIND/NAME...]", shell_complete=complete_targets)
+@click.option("-f", "--filename", "files", multiple=True, metavar="FILE", help="The objects of a file, a folder, or -.")
+@click.option("-l", "--selector", "labels", default="", metavar="LABELS", help="The objects with these labels.")
+@click.option("--field-selector", "fields", default="", metavar="FIELDS", help="The objects with these field values.")
+@click.option("--all", "whole", is_flag=True, help="All objects of the kind in the namespace.")
+@click.option("-A", "--all-namespaces", "everywhere", is_flag=True, help="Of all namespaces.")
+@click.option(
+    "--cascade",
+    type=click.Choice(list(POLICIES)),
+    default="background",
+    show_default=True,
+    help="What happens to dependents.",
+)
+@click.option("--wait/--no-wait", "waiting", default=True, help="Return when the objects are gone.  [default: wait]")
+@click.option("--timeout", type=DURATION, default="0s", metavar="TIME", help="How long to wait; 0 is a week.")
+@click.option(
+    "--dry-run",
+    type=click.Choice(["none", "server"]),
+    default="none",
+    is_flag=False,
+    flag_value="server",
+    help="Ask the server what would happen, change nothing.",
+)
+@click.option("--ignore-not-found", is_flag=True, help="An object that is not there is no failure.")
+@connected
+def delete(
+    session: Session,
+    words: tuple[str, ...],
+    files: tuple[str, ...],
+    labels: str,
+    fields: str,
+    whole: bool,
+    everywhere: bool,
+    cascade: str,
+    waiting: bool,
+    timeout: float,
+    dry_run: str,
+    ignore_not_found: bool,
+) -> int:
+    """Delete objects by file, name or label."""
+    if bool(words) == bool(files):
+        raise click.UsageError("Say what to delete: either -f FILE, or a kind and names.")
+    where = reading.scope(session, everywhere=everywhere, labels=labels, fields=fields)
+    deleter = Deleter(session, cascade=cascade, dry_run=dry_run == "server", ignore_not_found=ignore_not_found)
+    doomed = deleter.from_files(files) if files else deleter.from_words(words, where, whole=whole)
+    deleted = [gone for one in doomed if (gone := deleter.delete(one))]
+    if waiting and dry_run == "none":
+        deadline = time.monotonic() + (timeout if timeout > 0 else A_WEEK)
+        goal = Goal("delete")
+        for one in deleted:
+            until(session, one.target, Scope(one.namespace), goal=goal, deadline=deadline, uid=one.uid)
+    if not deleted and not deleter.failed and not ignore_not_found and not files:
+        click.echo("No resources found.", err=True)
+    return 1 if deleter.failed else 0
+
+
+class Deleter:
+    """Deletes one object after the other; one that is refused does not stop the rest."""
+
+    def __init__(self, session: Session, *, cascade: str, dry_run: bool, ignore_not_found: bool) -> None:
+        """Keep how to delete."""
+        self._session = session
+        self._body: Document = {
+            "apiVersion": "v1",
+            "kind": "DeleteOptions",
+            "propagationPolicy": POLICIES[cascade],
+        }
+        self._dry_run = dry_run
+        self._ignore = ignore_not_found
+        self.failed = False
+
+    def from_files(self, files: tuple[str, ...]) -> Iterator[Doomed]:
+        """Yield the objects of files, those made last first."""
+        for manifest in reversed(manifests.read(files)):
+            if manifest.error is not None:
+                self._refuse(manifest.error, manifest.where)
+                continue
+            metadata = manifest.document["metadata"]
+            try:
+                resource = of_document(self._session.client, manifest.document)
+            except NotFound as error:
+                self._refuse(error, manifest.where)
+                continue
+            namespace = str(metadata.get("namespace") or self._session.namespace)
+            yield Doomed(Target(resource, str(metadata.get("name", ""))), namespace if resource.namespaced else "")
+
+    def from_words(self, words: tuple[str, ...], where: Scope, *, whole: bool) -> Iterator[Doomed]:
+        """Yield the objects that words and selectors name."""
+        for target in targets(self._session.client, words):
+            if target.name:
+                yield Doomed(target, where.namespace if target.resource.namespaced else "")
+                continue
+            if not where.query and not whole:
+                raise click.UsageError("Name the objects, or say which by -l, --field-selector or --all.")
+            for document in reading.objects(self._session.client, target, where)[0]:
+                metadata = document["metadata"]
+                found = Target(target.resource, metadata["name"])
+                yield Doomed(found, str(metadata.get("namespace") or ""), str(metadata.get("uid") or ""))
+
+    def delete(self, one: Doomed) -> Doomed | None:
+        """Delete one object, say so, and return it with its uid; None where there is nothing to wait for."""
+        resource, name = one.target.resource, one.target.name
+        body = {**self._body, "preconditions": {"uid": one.uid}} if one.uid else self._body
+        try:
+            answer = self._session.client.call(
+                "DELETE",
+                resource.path(one.namespace, quote(name, safe="")),
+                {"dryRun": "All"} if self._dry_run else None,
+                body=body,
+            )
+        except Unreachable:
+            raise
+        except NetloomError as error:
+            if not (isinstance(error, NotFound) and self._ignore):
+                self._refuse(error, "")
+            return None
+        click.echo(f'{resource.qualified} "{name}" deleted{" (server dry run)" if self._dry_run else ""}')
+        # A Status where it is gone already, the object where finalizers keep it.
+        about = answer.document.get("details") or answer.document.get("metadata") or {}
+        return Doomed(one.target, one.namespace, one.uid or str(about.get("uid") or ""))
+
+    def _refuse(self, error: NetloomError, where: str) -> None:
+        self.failed = True
+        click.echo(explain(error, where=where), err=True)

@@ -1,0 +1,31 @@
+"""How a failure reads: `Error: ...` in one line, then one line for each field that is wrong."""
+
+from netloom.errors import NetloomError
+
+
+def explain(error: BaseException, *, where: str = "") -> str:
+    """Return what to print about an error; `where` is the file or object it is about."""
+    prefix = f"Error: {where}: " if where else "Error: "
+    if isinstance(error, BaseExceptionGroup):
+        # Tasks that failed together: people care about each cause once.
+        return "\n".join(dict.fromkeys(explain(one, where=where) for one in error.exceptions))
+    if isinstance(error, NetloomError):
+        return prefix + _with_causes(error)
+    if isinstance(error, OSError) and error.strerror:
+        return f"{prefix}{error.filename}: {error.strerror}" if error.filename else prefix + error.strerror
+    return (
+        f"{prefix}something unexpected happened: {type(error).__name__}: {error} "
+        "(this is a bug; NETLOOM_TRACEBACK=1 shows where)"
+    )
+
+
+def _with_causes(error: NetloomError) -> str:
+    causes = list(dict.fromkeys(map(str, error.causes)))
+    if not causes:
+        return error.message
+    # The server's message repeats the causes after "is invalid:"; listed one by one they are easier to read.
+    head = error.message.partition(" is invalid:")
+    title = f"{head[0]} is invalid" if head[1] else error.message
+    if len(causes) == 1 and causes[0] in title:
+        return title
+    return "\n  ".join([f"{title}:" if not title.endswith((".", ":")) else title, *causes])

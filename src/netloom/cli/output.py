@@ -1,0 +1,67 @@
+"""Objects as YAML, JSON, names or JSONPath: `-o`."""
+
+import json
+from collections.abc import Sequence
+
+import click
+
+from netloom.cli.jsonpath import JSONPath, shown
+from netloom.model import codec
+from netloom.model.document import Document
+from netloom.model.registry import KINDS
+
+FORMATS = ("wide", "yaml", "json", "name")
+
+
+class OutputType(click.ParamType):
+    """What may follow `-o`."""
+
+    name = "format"
+
+    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        """Take a known format, or jsonpath=PATH with a path that parses."""
+        text = str(value)
+        if text.startswith("jsonpath="):
+            JSONPath(text.removeprefix("jsonpath="))
+            return text
+        if text not in FORMATS:
+            self.fail(f"{text!r} is not one of {', '.join(FORMATS)}, jsonpath=PATH.", param, ctx)
+        return text
+
+    def get_metavar(self, param: click.Parameter, ctx: click.Context) -> str | None:
+        """Return what help shows."""
+        return "|".join((*FORMATS, "jsonpath=PATH"))
+
+
+def print_documents(documents: Sequence[Document], form: str, *, single: bool, managed_fields: bool = False) -> None:
+    """Print documents in one of the formats that are not tables; several become one List."""
+    if not managed_fields:
+        documents = [_without_managed_fields(document) for document in documents]
+    if form == "name":
+        for document in documents:
+            click.echo(name_of(document))
+        return
+    whole: Document = {"apiVersion": "v1", "kind": "List", "metadata": {}, "items": list(documents)}
+    if single:
+        whole = documents[0]
+    if form.startswith("jsonpath="):
+        click.echo(" ".join(shown(value) for value in JSONPath(form.removeprefix("jsonpath=")).find(whole)))
+    elif form == "json":
+        click.echo(json.dumps(whole, indent=4, ensure_ascii=False))
+    else:
+        click.echo(codec.to_yaml(whole), nl=False)
+
+
+def name_of(document: Document) -> str:
+    """Return `network.netloom.dev/blue`."""
+    api_version, kind = str(document.get("apiVersion", "")), str(document.get("kind", ""))
+    group = api_version.rpartition("/")[0]
+    singular = next((k.singular for k in KINDS if k.api_version == api_version and k.name == kind), kind.lower())
+    return (
+        f"{singular}.{group}/{document['metadata']['name']}" if group else f"{singular}/{document['metadata']['name']}"
+    )
+
+
+def _without_managed_fields(document: Document) -> Document:
+    metadata = {key: value for key, value in document.get("metadata", {}).items() if key != "managedFields"}
+    return {**document, "metadata": metadata}

@@ -1,0 +1,41 @@
+"""`netloom serve`, `apiserver` and `controller`: flags in, a process of run/ out."""
+
+from typing import Any
+
+import click
+
+from netloom.cli.settings import effective, flags
+from netloom.run.config import ApiserverSettings, ControllerSettings, ServeSettings
+
+
+@click.command()
+@flags(ServeSettings)
+def serve(**given: Any) -> int:
+    """Run the whole control plane in one process.
+
+    The first start makes the data directory with a CA, certificates, an admin token and admin.kubeconfig.
+    """
+    from netloom.run import serve as process  # noqa: PLC0415  # the server and all it needs: only when it runs
+
+    return process.main(effective(ServeSettings, given)[0])
+
+
+@click.command()
+@flags(ApiserverSettings)
+def apiserver(**given: Any) -> int:
+    """Run the API alone, over sqlite or etcd."""
+    from netloom.run import apiserver as process  # noqa: PLC0415  # as above
+
+    return process.main(effective(ApiserverSettings, given)[0])
+
+
+@click.command()
+@flags(ControllerSettings)
+def controller(**given: Any) -> int:
+    """Run the controllers alone; of several, one leads."""
+    from netloom.run import controller as process  # noqa: PLC0415  # as above
+
+    root = click.get_current_context().find_root().obj or {}
+    given["kubeconfig"] = given.get("kubeconfig") or root.get("kubeconfig")
+    given["context"] = given.get("context") or root.get("context_name")
+    return process.main(effective(ControllerSettings, given)[0])

@@ -1,0 +1,54 @@
+"""Which server, as whom, in which namespace: `--kubeconfig`, `--context` and `-n` mean what they mean to kubectl."""
+
+import functools
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import click
+from msgspec import Struct
+
+from netloom.cli.client import Client
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+class Session(Struct, frozen=True):
+    """A server to talk to and the namespace that is meant where none is named."""
+
+    client: Client
+    namespace: str
+
+
+def connect(kubeconfig: str | None = None, context_name: str | None = None, namespace: str | None = None) -> Session:
+    """Return the session the flags and the environment mean; nothing is sent yet."""
+    from netloom.store import kubeconfig as kubeconfigs  # noqa: PLC0415  # reads YAML: only when needed
+
+    cluster = kubeconfigs.load(kubeconfig or None, context=context_name or None)
+    client = Client(cluster.server, cluster.ssl_context(), cluster.headers())
+    return Session(client, namespace or cluster.namespace or "default")
+
+
+def connected(command: F) -> F:
+    """Give a command the flags that say where to connect, and the `session` they make."""
+
+    @click.option("--kubeconfig", metavar="FILE", help="The kubeconfig to use.")
+    @click.option("--context", "context_name", metavar="NAME", help="The context in it.")
+    @click.option("-n", "--namespace", metavar="NS", help="The namespace.", shell_complete=_no_completion)
+    @functools.wraps(command)
+    def wrapped(kubeconfig: str | None, context_name: str | None, namespace: str | None, **rest: Any) -> Any:
+        given = click.get_current_context().find_root().obj or {}
+        session = connect(
+            kubeconfig or given.get("kubeconfig"),
+            context_name or given.get("context_name"),
+            namespace or given.get("namespace"),
+        )
+        try:
+            return command(session=session, **rest)
+        finally:
+            session.client.close()
+
+    return wrapped  # type: ignore[return-value]  # click takes it as the callable it is
+
+
+def _no_completion(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
+    return []

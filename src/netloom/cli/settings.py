@@ -1,0 +1,75 @@
+"""Flags from the one list of settings, and `netloom config show`: what a process would run with, and why."""
+
+import os
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import click
+import msgspec
+
+from netloom.run import config as configuration
+from netloom.run.config import Loaded, Settings
+
+F = TypeVar("F", bound=Callable[..., Any])
+S = TypeVar("S", bound=Settings)
+
+KINDS: dict[str, type[Settings]] = {
+    "serve": configuration.ServeSettings,
+    "apiserver": configuration.ApiserverSettings,
+    "controller": configuration.ControllerSettings,
+}
+
+
+def flags(kind: type[Settings]) -> Callable[[F], F]:
+    """Give a command one flag for each setting, and --config."""
+
+    def decorate(command: F) -> F:
+        for field in reversed(msgspec.structs.fields(kind)):
+            command = _option(field)(command)
+        return click.option("--config", "config_file", metavar="FILE", help="A YAML file of settings.")(command)
+
+    return decorate
+
+
+def effective(kind: type[S], given: dict[str, Any]) -> tuple[S, Loaded]:
+    """Return the settings that flags, environment and file make together."""
+    file = given.pop("config_file", None) or os.environ.get(configuration.PREFIX + "CONFIG", "")
+    return configuration.load(kind, flags=given, environ=os.environ, file=file)
+
+
+@click.group()
+def config() -> None:
+    """Show the configuration a process would run with."""
+
+
+@config.group()
+def show() -> None:
+    """Print the effective configuration of one process, each key with where its value comes from."""
+
+
+def _shower(name: str, kind: type[Settings]) -> click.Command:
+    @click.command(name, help=f"Print the effective configuration of `netloom {name}`.")
+    @flags(kind)
+    def command(**given: Any) -> None:
+        click.echo(effective(kind, given)[1].text(), nl=False)
+
+    return command
+
+
+for _name, _kind in KINDS.items():
+    show.add_command(_shower(_name, _kind))
+
+
+def _option(field: Any) -> Callable[[F], F]:
+    flag = f"--{field.name.replace('_', '-')}"
+    meta = field.type.__metadata__[0] if hasattr(field.type, "__metadata__") else None
+    text = (getattr(meta, "description", None) or "").rstrip(".")
+    default = field.default
+    if default not in ("", (), False, True):
+        text += f" [{default}]"
+    if isinstance(default, bool):
+        declared = f"{flag}/--no-{field.name.replace('_', '-')}"
+        return click.option(declared, field.name, default=None, help=f"{text}.  [default: {str(default).lower()}]")
+    if isinstance(default, tuple):
+        return click.option(flag, field.name, default=None, metavar="A,B", help=f"{text}.")
+    return click.option(flag, field.name, default=None, metavar=field.name.rpartition("_")[2].upper(), help=f"{text}.")

@@ -1,0 +1,173 @@
+"""The certificates `netloom serve` makes for itself: a CA, the server's own, and one per client that wants one.
+
+The only importer of cryptography. Every function takes and returns PEM bytes, so nobody else needs to know the library;
+where the files lie, and when they are looked at again, is credentials.py's business. Keys are ECDSA P-256: small, fast
+to make on a first start, and understood by every client. `now` is an argument, so renewal is tested without waiting.
+"""
+
+import ipaddress
+from collections.abc import Iterable, Sequence
+from datetime import UTC, datetime, timedelta
+
+from cryptography import x509
+from cryptography.exceptions import InvalidSignature
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+from msgspec import Struct
+
+CA_DAYS = 3650
+LEAF_DAYS = 365
+_SKEW = timedelta(minutes=5)
+"""Certificates are valid a little before they are made, for clients whose clock is behind."""
+
+
+class Pair(Struct, frozen=True):
+    """A certificate and its private key, both PEM."""
+
+    certificate: bytes
+    key: bytes
+
+
+def new_key() -> bytes:
+    """Return a fresh P-256 private key as PEM (PKCS #8)."""
+    return ec.generate_private_key(ec.SECP256R1()).private_bytes(
+        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    )
+
+
+def make_ca(key: bytes, *, name: str, now: datetime) -> bytes:
+    """Return a self-signed CA certificate for `key`."""
+    private = _private(key)
+    subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
+    usage = x509.KeyUsage(
+        digital_signature=True,
+        key_cert_sign=True,
+        crl_sign=True,
+        content_commitment=False,
+        key_encipherment=False,
+        data_encipherment=False,
+        key_agreement=False,
+        encipher_only=False,
+        decipher_only=False,
+    )
+    builder = _builder(subject, private.public_key(), now=now, days=CA_DAYS).issuer_name(subject)
+    builder = builder.add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+    builder = builder.add_extension(usage, critical=True)
+    builder = builder.add_extension(x509.SubjectKeyIdentifier.from_public_key(private.public_key()), critical=False)
+    return builder.sign(private, hashes.SHA256()).public_bytes(serialization.Encoding.PEM)
+
+
+def make_server(ca: Pair, key: bytes, *, hosts: Iterable[str], now: datetime) -> bytes:
+    """Return a certificate for a server that is reached under all of `hosts` (names and addresses)."""
+    names = sorted(set(hosts))
+    return _leaf(ca, key, _subject("netloom"), ExtendedKeyUsageOID.SERVER_AUTH, names=names, now=now)
+
+
+def make_client(ca: Pair, key: bytes, *, name: str, groups: Sequence[str], now: datetime) -> bytes:
+    """Return a certificate that says who a client is: `name` is its common name, `groups` its organizations."""
+    return _leaf(ca, key, _subject(name, groups), ExtendedKeyUsageOID.CLIENT_AUTH, names=[], now=now)
+
+
+def still_good(
+    certificate: bytes, *, key: bytes, ca: bytes, hosts: Iterable[str] = (), now: datetime, margin: timedelta
+) -> bool:
+    """Whether a certificate need not be made again.
+
+    It is readable, belongs to `key`, is signed by `ca`, names all of `hosts`, and lasts longer than `margin`.
+    """
+    try:
+        leaf, authority, private = _certificate(certificate), _certificate(ca), _private(key)
+        leaf.verify_directly_issued_by(authority)
+    except (ValueError, TypeError, InvalidSignature):
+        return False
+    if leaf.public_key() != private.public_key() or leaf.not_valid_after_utc - now <= margin:
+        return False
+    return set(hosts) <= set(_names(leaf))
+
+
+def expires(certificate: bytes) -> datetime:
+    """Return when a certificate stops being valid."""
+    return _certificate(certificate).not_valid_after_utc
+
+
+def serial(certificate: bytes) -> str:
+    """Return a certificate's serial number, in hexadecimal."""
+    return f"{_certificate(certificate).serial_number:x}"
+
+
+def common_name(certificate: bytes) -> str:
+    """Return whom a certificate is for, or nothing where it cannot be read."""
+    try:
+        found = _certificate(certificate).subject.get_attributes_for_oid(NameOID.COMMON_NAME)
+    except ValueError:
+        return ""
+    return str(found[0].value) if found else ""
+
+
+def is_key(data: bytes) -> bool:
+    """Whether `data` is a private key that can be used."""
+    try:
+        _private(data)
+    except (ValueError, TypeError):
+        return False
+    return True
+
+
+def _leaf(
+    ca: Pair, key: bytes, subject: x509.Name, usage: x509.ObjectIdentifier, *, names: Sequence[str], now: datetime
+) -> bytes:
+    authority, signer, public = _certificate(ca.certificate), _private(ca.key), _private(key).public_key()
+    builder = _builder(subject, public, now=now, days=LEAF_DAYS).issuer_name(authority.subject)
+    builder = builder.add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
+    builder = builder.add_extension(x509.ExtendedKeyUsage([usage]), critical=False)
+    builder = builder.add_extension(
+        x509.AuthorityKeyIdentifier.from_issuer_public_key(signer.public_key()), critical=False
+    )
+    if names:
+        builder = builder.add_extension(x509.SubjectAlternativeName([_general(name) for name in names]), critical=False)
+    return builder.sign(signer, hashes.SHA256()).public_bytes(serialization.Encoding.PEM)
+
+
+def _builder(
+    subject: x509.Name, public: ec.EllipticCurvePublicKey, *, now: datetime, days: int
+) -> x509.CertificateBuilder:
+    return (
+        x509.CertificateBuilder()
+        .subject_name(subject)
+        .public_key(public)
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now.astimezone(UTC) - _SKEW)
+        .not_valid_after(now.astimezone(UTC) + timedelta(days=days))
+    )
+
+
+def _subject(name: str, groups: Sequence[str] = ()) -> x509.Name:
+    organizations = [x509.NameAttribute(NameOID.ORGANIZATION_NAME, group) for group in groups]
+    return x509.Name([*organizations, x509.NameAttribute(NameOID.COMMON_NAME, name)])
+
+
+def _general(name: str) -> x509.GeneralName:
+    try:
+        return x509.IPAddress(ipaddress.ip_address(name))
+    except ValueError:
+        return x509.DNSName(name)
+
+
+def _names(certificate: x509.Certificate) -> list[str]:
+    try:
+        names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    except x509.ExtensionNotFound:
+        return []
+    return [str(name.value) for name in names]
+
+
+def _certificate(data: bytes) -> x509.Certificate:
+    return x509.load_pem_x509_certificate(data)
+
+
+def _private(data: bytes) -> ec.EllipticCurvePrivateKey:
+    key = serialization.load_pem_private_key(data, password=None)
+    if not isinstance(key, ec.EllipticCurvePrivateKey):
+        raise TypeError("not an elliptic-curve key")
+    return key

@@ -1,0 +1,197 @@
+"""What a process is told: by flag, by environment and by file, in that order of precedence.
+
+One frozen value per process. Its fields are the only list of settings there is: the flags of the command line
+(`--log-level`), the variables (`NETLOOM_LOG_LEVEL`), the keys of the file (`logLevel`) and the help texts are all made
+from it. Everything that is wrong is said at once, by key, with where it came from; an unknown key is refused with the
+nearest known one, because a misspelt setting that is silently ignored costs an evening.
+"""
+
+import difflib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any, Literal, TypeVar
+
+import msgspec
+from msgspec import Meta, Struct
+
+from netloom.errors import Cause, Invalid
+from netloom.model import codec
+
+PREFIX = "NETLOOM_"
+
+Level = Literal["debug", "info", "warning", "error"]
+Format = Literal["auto", "json", "text"]
+
+
+class Settings(Struct, frozen=True, kw_only=True, rename="camel"):
+    """What every process is told."""
+
+    log_level: Annotated[Level, Meta(description="How much to log: debug, info, warning or error.")] = "info"
+    log_format: Annotated[Format, Meta(description="json, text, or auto: text on a terminal, json elsewhere.")] = "auto"
+
+
+class ServeSettings(Settings, frozen=True, kw_only=True):
+    """What `netloom serve` is told."""
+
+    data: Annotated[str, Meta(description="The data directory; made on the first start.")] = ""
+    listen: Annotated[str, Meta(description="The address and port to serve the API on.")] = "127.0.0.1:8480"
+    hosts: Annotated[tuple[str, ...], Meta(description="More names the server certificate is to carry.")] = ()
+
+
+class ApiserverSettings(Settings, frozen=True, kw_only=True):
+    """What `netloom apiserver` is told."""
+
+    store: Annotated[str, Meta(description="Where objects are kept: sqlite:PATH or etcd:URL[,URL...].")] = ""
+    listen: Annotated[str, Meta(description="The address and port to serve the API on.")] = "127.0.0.1:8480"
+    data: Annotated[str, Meta(description="A directory for CA, certificates and tokens, made as by serve.")] = ""
+    hosts: Annotated[tuple[str, ...], Meta(description="More names the certificate made in --data is to carry.")] = ()
+    tls_cert: Annotated[str, Meta(description="The server certificate (PEM), instead of --data.")] = ""
+    tls_key: Annotated[str, Meta(description="Its private key (PEM).")] = ""
+    client_ca: Annotated[str, Meta(description="The CA that client certificates are signed by (PEM).")] = ""
+    tokens: Annotated[str, Meta(description="The file of bearer tokens.")] = ""
+
+
+class ControllerSettings(Settings, frozen=True, kw_only=True):
+    """What `netloom controller` is told."""
+
+    kubeconfig: Annotated[str, Meta(description="The kubeconfig of the API to work on.")] = ""
+    context: Annotated[str, Meta(description="The context in it; the current one unless given.")] = ""
+    leader_elect: Annotated[bool, Meta(description="Work only while holding the Lease.")] = True
+    identity: Annotated[str, Meta(description="Who holds the Lease; host name and pid unless given.")] = ""
+    lease_namespace: Annotated[str, Meta(description="The namespace of the Lease.")] = "default"
+    listen: Annotated[str, Meta(description="A loopback address for /healthz, /readyz, /metrics.")] = ""
+
+
+S = TypeVar("S", bound=Settings)
+
+
+class Loaded(Struct, frozen=True):
+    """The effective configuration: every key with its value and where that came from."""
+
+    settings: Settings
+    sources: dict[str, str]
+
+    def text(self) -> str:
+        """Return it as a configuration file, each line with its source."""
+        values = msgspec.to_builtins(self.settings)
+        lines = [f"{key}: {msgspec.json.encode(value).decode()}" for key, value in values.items()]
+        width = max(map(len, lines))
+        return "".join(f"{line:{width}}  # {self.sources[key]}\n" for line, key in zip(lines, values, strict=True))
+
+
+def load(kind: type[S], *, flags: Mapping[str, object], environ: Mapping[str, str], file: str = "") -> tuple[S, Loaded]:
+    """Return the settings of a process, or raise `Invalid` with everything that is wrong with them.
+
+    `flags` by field name (log_level), None where not given.
+    """
+    keys = {field.encode_name: field for field in msgspec.structs.fields(kind)}
+    causes: list[Cause] = []
+    in_file = _read(file, causes, keys) if file else {}
+    causes += _misspelt(environ, keys)
+    values: dict[str, Any] = {}
+    sources: dict[str, str] = {}
+    for key, field in keys.items():
+        source, value = _pick(field.name, key, flags=flags, environ=environ, file=file, in_file=in_file)
+        sources[key] = source
+        if source == "default":
+            continue
+        try:
+            values[field.name] = _convert(value, field.type)
+        except msgspec.ValidationError as error:
+            causes.append(Cause(key, f"{error} (from {source})"))
+    if causes:
+        raise Invalid("the configuration is not right", causes=causes)
+    settings = kind(**values)
+    return settings, Loaded(settings, sources)
+
+
+def variable(name: str) -> str:
+    """Return the environment variable of a field: log_level is NETLOOM_LOG_LEVEL."""
+    return PREFIX + name.upper()
+
+
+def address(text: str, key: str = "listen") -> tuple[str, int]:
+    """Return host and port of `127.0.0.1:8480`, `[::1]:8480`, `:8480` (all addresses)."""
+    host, colon, port = text.rpartition(":")
+    bare = host.removeprefix("[").removesuffix("]") if host.startswith("[") and host.endswith("]") else host
+    if not colon or not port.isascii() or not port.isdecimal() or int(port) > 65535 or (":" in bare and bare == host):
+        raise Invalid(
+            "the configuration is not right", causes=[Cause(key, f"{text!r} is not ADDRESS:PORT, as 127.0.0.1:8480")]
+        )
+    return bare, int(port)
+
+
+def require(settings: Settings, *names: str) -> None:
+    """Raise `Invalid` naming each of the fields that is not given."""
+    missing = [name for name in names if not getattr(settings, name)]
+    if missing:
+        raise Invalid(
+            "the configuration is not right",
+            causes=[
+                Cause(
+                    _camel(n),
+                    f"required: give --{n.replace('_', '-')}, {variable(n)} or {_camel(n)}: in the file",
+                    "FieldValueRequired",
+                )
+                for n in missing
+            ],
+        )
+
+
+def _camel(name: str) -> str:
+    head, *rest = name.split("_")
+    return head + "".join(word.capitalize() for word in rest)
+
+
+def _read(file: str, causes: list[Cause], keys: Mapping[str, object]) -> dict[str, Any]:
+    try:
+        data = Path(file).read_bytes()
+    except OSError as error:
+        raise Invalid(f"cannot read the configuration file {file}: {error.strerror}") from None
+    content = codec.decode(data, "application/yaml") if data.strip() else {}
+    for key in content:
+        if key not in keys:
+            causes.append(Cause(key, f"unknown key in {file}{_nearest(key, keys)}"))
+    return content
+
+
+def _misspelt(environ: Mapping[str, str], keys: Mapping[str, Any]) -> list[Cause]:
+    """Only near misses are refused: NETLOOM_ is also the prefix of variables for other programs of the family."""
+    known = {variable(field.name) for field in keys.values()} | {PREFIX + "CONFIG"}
+    return [
+        Cause(name, f"unknown variable{_nearest(name, known)}")
+        for name in environ
+        if name.startswith(PREFIX) and name not in known and difflib.get_close_matches(name, known, cutoff=0.88)
+    ]
+
+
+def _nearest(word: str, known: Mapping[str, object] | set[str]) -> str:
+    near = difflib.get_close_matches(word, list(known), n=1, cutoff=0.5)
+    return f"; did you mean {near[0]}?" if near else f"; known: {', '.join(sorted(known))}"
+
+
+def _pick(
+    name: str,
+    key: str,
+    *,
+    flags: Mapping[str, object],
+    environ: Mapping[str, str],
+    file: str,
+    in_file: Mapping[str, Any],
+) -> tuple[str, object]:
+    if flags.get(name) is not None:
+        return f"--{name.replace('_', '-')}", flags[name]
+    if variable(name) in environ:
+        return variable(name), environ[variable(name)]
+    if key in in_file:
+        return file, in_file[key]
+    return "default", None
+
+
+def _convert(value: object, wanted: Any) -> Any:
+    plural = "tuple" in str(wanted)
+    if plural and isinstance(value, str):
+        value = [part.strip() for part in value.split(",") if part.strip()]
+    if isinstance(value, str) and value.lower() in ("yes", "on", "no", "off") and wanted is bool:
+        value = value.lower() in ("yes", "on")
+    return msgspec.convert(value, wanted, strict=False)

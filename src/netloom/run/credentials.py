@@ -1,0 +1,251 @@
+"""The data directory of a server: who it is and whom it knows.
+
+    DIR/ca.key, ca.crt              signs everything below
+    DIR/server.key, server.crt      the server's own; made again when it nears its end or lacks a name
+    DIR/tokens                      SHA-256 of each bearer token, whose it is, their roles (front/api/tokens reads it)
+    DIR/admin.token                 the first token, the only one kept readable
+    DIR/admin.kubeconfig            how an administrator reaches the server
+
+Every step looks at what is there and makes only what is missing or wrong, from what came before it: a first start
+killed at any instant is completed by the next one. All files are private to their owner and written whole or not at all.
+"""
+
+import base64
+import re
+import socket
+from collections.abc import Iterable, Sequence
+from datetime import datetime, timedelta
+from pathlib import Path
+
+from msgspec import Struct
+
+from netloom.errors import AlreadyExists, BadRequest, Invalid, NotFound
+from netloom.front.api import tokens
+from netloom.model import codec
+from netloom.model.document import Document
+from netloom.run import certificates, files
+
+ADMIN = "admin"
+ADMIN_ROLES = ("netloom:admin",)
+ROLES = ("admin", "editor", "viewer", "node:NAME")
+LEAF_MARGIN = timedelta(days=30)
+CA_MARGIN = timedelta(days=400)
+"""Longer than a leaf lives, so that no leaf outlives its CA."""
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:@-]{0,62}")
+_NODE = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
+_NAMESPACE = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
+
+
+class Known(Struct, frozen=True):
+    """One line of the tokens file."""
+
+    name: str
+    roles: tuple[str, ...]
+    fingerprint: str
+    """The beginning of the token's SHA-256: enough to tell two apart."""
+
+
+class Directory:
+    """One data directory.  Nothing is read or written before it is asked for."""
+
+    def __init__(self, path: Path) -> None:
+        """Look at `path`, which need not exist."""
+        self.path = path
+        self.ca_certificate = path / "ca.crt"
+        self.server_certificate = path / "server.crt"
+        self.server_key = path / "server.key"
+        self.tokens = path / "tokens"
+        self.kubeconfig = path / "admin.kubeconfig"
+        self.database = path / "netloom.db"
+        self.lock = path / "lock"
+        self._ca_key = path / "ca.key"
+        self._admin_token = path / "admin.token"
+
+    def make(self) -> None:
+        """Make the directory itself, private to its owner."""
+        self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self.path.chmod(0o700)
+
+    def prepare(self, *, hosts: Iterable[str], now: datetime) -> bool:
+        """Make the certificates and the tokens file where they are missing or near their end.
+
+        Returns whether the server certificate is a new one.
+        """
+        with files.locked(self.path):
+            files.sweep_temporaries(self.path)
+            ca = self._authority(now)
+            renewed = self._server(ca, names(hosts), now)
+            self._admin()
+        return renewed
+
+    def write_kubeconfig(self, server: str) -> None:
+        """Write DIR/admin.kubeconfig for a server that is reached at `server`."""
+        with files.locked(self.path):
+            token = self._admin()
+            user: Document = {"token": token}
+            text = kubeconfig(server, self.ca_certificate.read_bytes(), ADMIN, user)
+            if _contents(self.kubeconfig) != text.encode():
+                files.write_whole(self.kubeconfig, text.encode())
+
+    def server_url(self) -> str:
+        """Return where the server was reached when it last started."""
+        raw = _contents(self.kubeconfig)
+        if raw is None:
+            raise NotFound(f"{self.path} has no admin.kubeconfig: start `netloom serve --data {self.path}` first")
+        cluster = codec.decode(raw, "application/yaml")["clusters"][0]["cluster"]
+        return str(cluster["server"])
+
+    def issue_token(self, name: str, roles: Sequence[str], *, server: str) -> str:
+        """Make a token for `name` and return its kubeconfig; `AlreadyExists` if `name` has one."""
+        self._require_ca()
+        with files.locked(self.path):
+            if any(known.name == name for known in self._known()):
+                raise AlreadyExists(f"{name!r} has a token already; --revoke it first")
+            token = tokens.mint()
+            self._write_tokens(self._lines() + tokens.line(token, name, roles))
+        return kubeconfig(server, self.ca_certificate.read_bytes(), name, {"token": token})
+
+    def issue_certificate(self, name: str, roles: Sequence[str], *, server: str, now: datetime) -> str:
+        """Make a client certificate for `name` and return its kubeconfig."""
+        self._require_ca()
+        ca = certificates.Pair(self.ca_certificate.read_bytes(), self._ca_key.read_bytes())
+        key = certificates.new_key()
+        certificate = certificates.make_client(ca, key, name=name, groups=roles, now=now)
+        user = {"client-certificate-data": _base64(certificate), "client-key-data": _base64(key)}
+        return kubeconfig(server, ca.certificate, name, user)
+
+    def known(self) -> list[Known]:
+        """Return whom the tokens file admits."""
+        self._require_ca()
+        return self._known()
+
+    def revoke(self, name: str) -> int:
+        """Take all tokens of `name` away and return how many there were.
+
+        Without its token the administrator could not come back, so the next start makes a new one.
+        """
+        self._require_ca()
+        with files.locked(self.path):
+            kept = [line for line in self._lines().splitlines(keepends=True) if _holder(line) != name]
+            count = len(self._lines().splitlines()) - len(kept)
+            if not count:
+                raise NotFound(f"{name!r} has no token in {self.path}")
+            if name == ADMIN:
+                self._admin_token.unlink(missing_ok=True)
+                self.kubeconfig.unlink(missing_ok=True)
+            self._write_tokens("".join(kept))
+        return count
+
+    def _authority(self, now: datetime) -> certificates.Pair:
+        key = self._key(self._ca_key)
+        certificate = _contents(self.ca_certificate) or b""
+        if not certificates.still_good(certificate, key=key, ca=certificate, now=now, margin=CA_MARGIN):
+            # The same key and the same name: what it signed before stays good.
+            certificate = certificates.make_ca(key, name=_ca_name(certificate), now=now)
+            files.write_whole(self.ca_certificate, certificate)
+        return certificates.Pair(certificate, key)
+
+    def _server(self, ca: certificates.Pair, hosts: Sequence[str], now: datetime) -> bool:
+        key = self._key(self.server_key)
+        certificate = _contents(self.server_certificate) or b""
+        if certificates.still_good(certificate, key=key, ca=ca.certificate, hosts=hosts, now=now, margin=LEAF_MARGIN):
+            return False
+        files.write_whole(self.server_certificate, certificates.make_server(ca, key, hosts=hosts, now=now))
+        return True
+
+    def _admin(self) -> str:
+        """Return the administrator's token, and see to it that the tokens file admits it."""
+        token = (_contents(self._admin_token) or b"").decode().strip()
+        if not token:
+            token = tokens.mint()
+            files.write_whole(self._admin_token, f"{token}\n".encode())
+        line = tokens.line(token, ADMIN, ADMIN_ROLES)
+        lines = self._lines()
+        if line not in lines:
+            kept = "".join(one for one in lines.splitlines(keepends=True) if _holder(one) != ADMIN)
+            self._write_tokens(line + kept)
+        return token
+
+    def _key(self, path: Path) -> bytes:
+        key = _contents(path) or b""
+        if not key:
+            key = certificates.new_key()
+            files.write_whole(path, key)
+        if not certificates.is_key(key):
+            raise Invalid(f"{path} is not a private key; restore it, or remove it to have a new one made")
+        return key
+
+    def _lines(self) -> str:
+        return (_contents(self.tokens) or b"").decode()
+
+    def _write_tokens(self, text: str) -> None:
+        tokens.parse(text)
+        files.write_whole(self.tokens, text.encode())
+
+    def _known(self) -> list[Known]:
+        return [Known(who.name, who.roles, digest.hex()[:12]) for digest, who in tokens.parse(self._lines()).items()]
+
+    def _require_ca(self) -> None:
+        if not self.ca_certificate.exists():
+            raise NotFound(f"{self.path} is not a data directory: start `netloom serve --data {self.path}` first")
+
+
+def role(text: str, *, namespace: str = "") -> str:
+    """Return the role `admin`, `editor`, `viewer` or `node:NAME` as the server writes it."""
+    word, colon, node = text.partition(":")
+    if namespace and not _NAMESPACE.fullmatch(namespace):
+        raise BadRequest(f"{namespace!r} is not a namespace's name")
+    if word == "node" and _NODE.fullmatch(node):
+        if namespace:
+            raise BadRequest("a node's role holds in all namespaces: leave --namespace out")
+        return f"netloom:node:{node}"
+    if word in ROLES and not colon:
+        return f"netloom:{word}:{namespace}" if namespace else f"netloom:{word}"
+    raise BadRequest(f"{text!r} is not a role; roles are {', '.join(ROLES)}")
+
+
+def checked_name(name: str) -> str:
+    """Return `name` if it may name a credential."""
+    if not _NAME.fullmatch(name):
+        raise BadRequest(f"{name!r} cannot name a credential: letters, digits, . _ : @ and -, at most 63")
+    return name
+
+
+def names(hosts: Iterable[str]) -> list[str]:
+    """Return all names a server certificate carries: `hosts` and what this machine is always called."""
+    wildcards = ("", "0.0.0.0", "::")  # noqa: S104  # not bound to: left out of the certificate
+    found = {"localhost", "127.0.0.1", "::1", socket.gethostname(), *(h for h in hosts if h not in wildcards)}
+    return sorted(name for name in found if name)
+
+
+def kubeconfig(server: str, ca: bytes, name: str, user: Document) -> str:
+    """Return a kubeconfig with one cluster, one user and one context."""
+    document: Document = {
+        "apiVersion": "v1",
+        "kind": "Config",
+        "clusters": [{"name": "netloom", "cluster": {"server": server, "certificate-authority-data": _base64(ca)}}],
+        "users": [{"name": name, "user": user}],
+        "contexts": [{"name": "netloom", "context": {"cluster": "netloom", "user": name, "namespace": "default"}}],
+        "current-context": "netloom",
+    }
+    return codec.to_yaml(document)
+
+
+def _holder(line: str) -> str:
+    parts = line.split()
+    return parts[1] if len(parts) > 1 and not line.lstrip().startswith("#") else ""
+
+
+def _ca_name(old: bytes) -> str:
+    return certificates.common_name(old) or f"netloom-ca@{socket.gethostname()}"[:64]
+
+
+def _base64(data: bytes) -> str:
+    return base64.b64encode(data).decode()
+
+
+def _contents(path: Path) -> bytes | None:
+    try:
+        return path.read_bytes()
+    except FileNotFoundError:
+        return None
