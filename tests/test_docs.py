@@ -1,0 +1,46 @@
+"""The documents are true as far as a program can tell: links lead somewhere, and commands they show exist."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+PAGES = sorted(page for page in [*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
+LINK = re.compile(r"\]\(([^)\s]+)\)")
+HEADING = re.compile(r"^#+ (.+)$", re.MULTILINE)
+MAKE = re.compile(r"(?:^\s*|`)make ([a-z][a-z-]*)", re.MULTILINE)
+NETLOOM = re.compile(r"(?:^ {4}|^\$ |`)netloom ([a-z]+)", re.MULTILINE)
+NAMES = [str(page.relative_to(ROOT)) for page in PAGES]
+
+
+def _anchors(page: Path) -> set[str]:
+    return {re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in HEADING.findall(page.read_text())}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=NAMES)
+def test_every_relative_link_leads_somewhere(page: Path) -> None:
+    for target in LINK.findall(page.read_text()):
+        if target.startswith(("http://", "https://", "mailto:")):
+            continue
+        name, _, anchor = target.partition("#")
+        file = (page.parent / name).resolve() if name else page
+        assert file.exists(), f"{target}: no such file"
+        assert not anchor or anchor in _anchors(file), f"{target}: no such heading"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=NAMES)
+def test_every_make_target_that_is_shown_exists(page: Path) -> None:
+    targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    assert set(MAKE.findall(page.read_text())) <= targets
+
+
+def test_every_netloom_command_that_is_shown_exists() -> None:
+    shown = {command for page in PAGES for command in NETLOOM.findall(page.read_text())}
+    helped = subprocess.run(
+        [sys.executable, "-m", "netloom.cli.main", "--help"], capture_output=True, text=True, check=True
+    )
+    known = set(re.findall(r"^  ([a-z]+)\b", helped.stdout, re.MULTILINE))
+    assert shown <= known | {"agent", "speaker"}, f"no such command: {sorted(shown - known)}"
