@@ -60,7 +60,7 @@ kube: setup  ## build the real Kubernetes programs the tests need, once, into th
 
 .PHONY: docs
 docs: setup  ## check the documents: links, commands, examples
-	@$(PYTEST) tests/test_docs.py -q -n0 $(ARGS)
+	@$(PYTEST) tests/test_docs.py $(wildcard tests/docs) -q $(ARGS)
 
 .PHONY: clean
 clean:  ## remove what make made in this folder; the cache of Kubernetes programs stays
