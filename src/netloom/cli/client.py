@@ -1,7 +1,7 @@
 """HTTP to one API server, blocking, on the standard library.
 
-A command asks a handful of questions and is gone: no pool, no event loop, one kept connection. Failures come out as
-the same error classes the server raised, read from the Status it sent, so a command reacts to `NotFound` and not to 404.
+A command asks a handful of questions and is gone: no pool, no event loop, one kept connection. Failures come out as the
+error classes the server raised, read from the Status it sent, so a command reacts to `NotFound` and not to 404.
 """
 
 import contextlib
@@ -11,7 +11,7 @@ import re
 import socket
 import ssl
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Generator, Iterator, Mapping
 from typing import Any
 from urllib.parse import urlencode, urlsplit
 
@@ -43,7 +43,9 @@ class Answer:
 class Client:
     """One API server and who we are to it."""
 
-    def __init__(self, server: str, context: ssl.SSLContext | None, headers: Mapping[str, str]) -> None:
+    def __init__(
+        self, server: str, context: ssl.SSLContext, headers: Mapping[str, str], *, server_name: str = ""
+    ) -> None:
         """Talk to `server` (https://host:port[/prefix]); nothing is sent yet."""
         url = urlsplit(server)
         self.server = server.rstrip("/")
@@ -51,6 +53,7 @@ class Client:
         self._plain = url.scheme == "http"
         self._prefix = url.path.rstrip("/")
         self._context = context
+        self._server_name = server_name or self._host
         self._headers = {"User-Agent": f"netloom/{__version__}", **headers}
         self._kept: http.client.HTTPConnection | None = None
 
@@ -80,7 +83,7 @@ class Client:
         _warn(response)
         return Answer(response.status, self._document(response, raw))
 
-    def stream(self, path: str, query: Mapping[str, str], *, accept: str = JSON) -> Iterator[Document]:
+    def stream(self, path: str, query: Mapping[str, str], *, accept: str = JSON) -> Generator[Document, None, None]:
         """Yield the events of a watch until the server ends it; a broken connection ends it too."""
         response = self._send("GET", path, query, data=None, content_type=JSON, accept=accept)
         connection, self._kept = self._kept, None
@@ -133,15 +136,13 @@ class Client:
         return self._kept.getresponse()
 
     def _connect(self) -> http.client.HTTPConnection:
-        connection = (
-            http.client.HTTPConnection(self._host, self._port, timeout=CONNECT_SECONDS)
-            if self._plain
-            else http.client.HTTPSConnection(self._host, self._port, timeout=CONNECT_SECONDS, context=self._context)
-        )
+        connection = http.client.HTTPConnection(self._host, self._port, timeout=CONNECT_SECONDS)
         connection.connect()
-        if isinstance(connection.sock, socket.socket):
-            connection.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            connection.sock.settimeout(READ_SECONDS)
+        connection.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        if not self._plain:
+            # Not HTTPSConnection: it always asks for the address's name, a kubeconfig may want another one.
+            connection.sock = self._context.wrap_socket(connection.sock, server_hostname=self._server_name)
+        connection.sock.settimeout(READ_SECONDS)
         return connection
 
     @contextlib.contextmanager

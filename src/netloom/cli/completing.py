@@ -23,15 +23,15 @@ def complete_targets(ctx: click.Context, param: click.Parameter, incomplete: str
 
 def kinds() -> list[str]:
     """Return the plural of every kind."""
-    from netloom.model.registry import KINDS  # noqa: PLC0415  # only a tab after the command needs it
+    from netloom.model.registry import KINDS  # only a tab after the command needs it
 
     return sorted(kind.plural for kind in KINDS)
 
 
 def names(ctx: click.Context, kind: str) -> list[str]:
     """Ask the server for the names of a kind; nothing where it does not answer."""
-    from netloom.cli import client, reading, resources, session  # noqa: PLC0415  # only a tab on a name needs them
-    from netloom.errors import NetloomError  # noqa: PLC0415
+    from netloom.cli import client, reading, resources, session  # only a tab on a name needs them
+    from netloom.errors import NetloomError
 
     client.CONNECT_SECONDS = client.READ_SECONDS = ANSWER_SECONDS
     flags = {**(ctx.find_root().obj or {}), **ctx.find_root().params, **ctx.params}

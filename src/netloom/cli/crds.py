@@ -11,7 +11,8 @@ import click
 )
 def crds(output: str) -> None:
     """Print the CustomResourceDefinitions for a Kubernetes cluster."""
-    from netloom.model import codec, crds as definitions  # noqa: PLC0415  # builds every schema: only when asked
+    from netloom.model import codec  # builds every schema: only when asked
+    from netloom.model import crds as definitions
 
     found = definitions.crds()
     if output == "json":

@@ -32,7 +32,7 @@ def credential(
     A running server notices within a second; it need not be started again. Certificates cannot be revoked: they end
     after a year, or with the CA.
     """
-    from netloom.run import credentials  # noqa: PLC0415  # imports cryptography: only when needed
+    from netloom.run import credentials  # imports cryptography: only when needed
 
     directory = credentials.Directory(Path(data))
     if listing:

@@ -16,7 +16,6 @@ from netloom.cli.session import Session, connected
 from netloom.cli.times import DURATION
 from netloom.cli.wait import A_WEEK, Goal, until
 from netloom.errors import NetloomError, NotFound, Unreachable
-from netloom.model.document import Document
 
 POLICIES = {"background": "Background", "foreground": "Foreground", "orphan": "Orphan"}
 
@@ -92,7 +91,7 @@ class Deleter:
     def __init__(self, session: Session, *, cascade: str, dry_run: bool, ignore_not_found: bool) -> None:
         """Keep how to delete."""
         self._session = session
-        self._body: Document = {
+        self._body: dict[str, object] = {
             "apiVersion": "v1",
             "kind": "DeleteOptions",
             "propagationPolicy": POLICIES[cascade],

@@ -6,7 +6,6 @@ Nothing here knows any kind: fields are shown as they are named, so a kind added
 import re
 from collections.abc import Iterator
 from datetime import UTC, datetime
-from typing import Any
 
 import click
 
@@ -78,7 +77,7 @@ def _object(document: Document) -> Iterator[str]:
         yield align([header, ["-" * len(word) for word in header], *rows], indent="  ")
 
 
-def _section(title: str, value: Any) -> Iterator[str]:
+def _section(title: str, value: object) -> Iterator[str]:
     if value in (None, {}, []):
         return
     if not isinstance(value, dict | list):
@@ -88,7 +87,7 @@ def _section(title: str, value: Any) -> Iterator[str]:
     yield from _lines(value, "  ")
 
 
-def _lines(value: Any, indent: str) -> Iterator[str]:
+def _lines(value: object, indent: str) -> Iterator[str]:
     """Yield a nested value, one line for each leaf; short lists of plain values share a line."""
     if isinstance(value, list):
         for item in value:
@@ -97,6 +96,8 @@ def _lines(value: Any, indent: str) -> Iterator[str]:
                 yield from [f"{indent}- {inner[0].strip()}", *inner[1:]] if inner else [f"{indent}-"]
             else:
                 yield f"{indent}- {item}"
+        return
+    if not isinstance(value, dict):
         return
     plain = {key: item for key, item in value.items() if not isinstance(item, dict | list)}
     width = max((len(_title(key)) for key in plain), default=0)
@@ -110,7 +111,7 @@ def _lines(value: Any, indent: str) -> Iterator[str]:
             yield from _lines(item, indent + "  ")
 
 
-def _scalar(value: Any) -> str:
+def _scalar(value: object) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
@@ -151,9 +152,9 @@ def _source(event: Document) -> str:
     return str((event.get("source") or {}).get("component") or event.get("reportingComponent") or "")
 
 
-def _ago(stamp: Any) -> str:
+def _ago(stamp: object) -> str:
     try:
-        then = datetime.fromisoformat(str(stamp).replace("Z", "+00:00"))
+        then = datetime.fromisoformat(str(stamp))
     except ValueError:
         return "<unknown>"
     return age((datetime.now(UTC) - then).total_seconds())

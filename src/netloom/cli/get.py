@@ -83,7 +83,7 @@ class Failures:
             return False
         if isinstance(error, NotFound) and self._ignore:
             return True
-        from netloom.cli.failure import explain  # noqa: PLC0415  # only to fail
+        from netloom.cli.failure import explain  # only to fail
 
         click.echo(explain(error), err=True)
         self.status = 1

@@ -40,7 +40,7 @@ class JSONPath:
             self._steps.append(_step(found))
             position = found.end()
 
-    def find(self, document: Any) -> list[Any]:
+    def find(self, document: object) -> list[Any]:
         """Return every value the path leads to."""
         values = [document]
         for step in self._steps:
@@ -48,9 +48,9 @@ class JSONPath:
         return values
 
 
-def shown(value: Any) -> str:
+def shown(value: object) -> str:
     """Return a value as JSONPath output prints it: text as it is, the rest as JSON."""
-    import json  # noqa: PLC0415  # rarely needed
+    import json  # rarely needed
 
     return value if isinstance(value, str) else json.dumps(value)
 
@@ -69,12 +69,12 @@ def _step(found: re.Match[str]) -> Step:
     return lambda value: _child(value, key)
 
 
-def _child(value: Any, key: str) -> Iterator[Any]:
+def _child(value: object, key: str) -> Iterator[Any]:
     if isinstance(value, dict) and key in value:
         yield value[key]
 
 
-def _equals(item: Any, keys: list[str], wanted: str) -> bool:
+def _equals(item: object, keys: list[str], wanted: str) -> bool:
     for key in keys:
         if not isinstance(item, dict) or key not in item:
             return False

@@ -50,7 +50,7 @@ class LazyGroup(click.Group):
     ) -> tuple[str | None, click.Command | None, list[str]]:
         """Find the sub-command, and say which one may have been meant where there is none."""
         if args and args[0] not in COMMANDS and not args[0].startswith("-"):
-            import difflib  # noqa: PLC0415  # only needed to word an error
+            import difflib  # only needed to word an error
 
             near = difflib.get_close_matches(args[0], COMMANDS, n=1)
             hint = f" Did you mean {near[0]!r}?" if near else ""
@@ -106,7 +106,7 @@ def run(args: Sequence[str]) -> int:
 
 
 def _failed(error: Exception) -> int:
-    from netloom.cli.failure import explain  # noqa: PLC0415  # imported only to fail
+    from netloom.cli.failure import explain  # imported only to fail
 
     if os.environ.get("NETLOOM_TRACEBACK"):
         raise error

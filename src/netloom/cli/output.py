@@ -13,7 +13,7 @@ from netloom.model.registry import KINDS
 FORMATS = ("wide", "yaml", "json", "name")
 
 
-class OutputType(click.ParamType):
+class OutputType(click.ParamType[str]):
     """What may follow `-o`."""
 
     name = "format"

@@ -1,7 +1,5 @@
 """`netloom serve`, `apiserver` and `controller`: flags in, a process of run/ out."""
 
-from typing import Any
-
 import click
 
 from netloom.cli.settings import effective, flags
@@ -10,30 +8,30 @@ from netloom.run.config import ApiserverSettings, ControllerSettings, ServeSetti
 
 @click.command()
 @flags(ServeSettings)
-def serve(**given: Any) -> int:
+def serve(**given: object) -> int:
     """Run the whole control plane in one process.
 
     The first start makes the data directory with a CA, certificates, an admin token and admin.kubeconfig.
     """
-    from netloom.run import serve as process  # noqa: PLC0415  # the server and all it needs: only when it runs
+    from netloom.run import serve as process  # the server and all it needs: only when it runs
 
     return process.main(effective(ServeSettings, given)[0])
 
 
 @click.command()
 @flags(ApiserverSettings)
-def apiserver(**given: Any) -> int:
+def apiserver(**given: object) -> int:
     """Run the API alone, over sqlite or etcd."""
-    from netloom.run import apiserver as process  # noqa: PLC0415  # as above
+    from netloom.run import apiserver as process  # as above
 
     return process.main(effective(ApiserverSettings, given)[0])
 
 
 @click.command()
 @flags(ControllerSettings)
-def controller(**given: Any) -> int:
+def controller(**given: object) -> int:
     """Run the controllers alone; of several, one leads."""
-    from netloom.run import controller as process  # noqa: PLC0415  # as above
+    from netloom.run import controller as process  # as above
 
     root = click.get_current_context().find_root().obj or {}
     given["kubeconfig"] = given.get("kubeconfig") or root.get("kubeconfig")

@@ -72,7 +72,7 @@ def changes(
 
     Ends after `seconds`, if given. Raises `Expired` when the server no longer knows the revision: list again.
     """
-    import time  # noqa: PLC0415  # only watches need it
+    import time  # only watches need it
 
     deadline = None if seconds is None else time.monotonic() + seconds
     query = {**_watched(target, where), "watch": "true", "allowWatchBookmarks": "true"}

@@ -21,10 +21,10 @@ class Session(Struct, frozen=True):
 
 def connect(kubeconfig: str | None = None, context_name: str | None = None, namespace: str | None = None) -> Session:
     """Return the session the flags and the environment mean; nothing is sent yet."""
-    from netloom.store import kubeconfig as kubeconfigs  # noqa: PLC0415  # reads YAML: only when needed
+    from netloom.store import kubeconfig as kubeconfigs  # reads YAML: only when needed
 
     cluster = kubeconfigs.load(kubeconfig or None, context=context_name or None)
-    client = Client(cluster.server, cluster.ssl_context(), cluster.headers())
+    client = Client(cluster.server, cluster.tls(), cluster.headers(), server_name=cluster.server_name)
     return Session(client, namespace or cluster.namespace or "default")
 
 
@@ -35,7 +35,7 @@ def connected(command: F) -> F:
     @click.option("--context", "context_name", metavar="NAME", help="The context in it.")
     @click.option("-n", "--namespace", metavar="NS", help="The namespace.", shell_complete=_no_completion)
     @functools.wraps(command)
-    def wrapped(kubeconfig: str | None, context_name: str | None, namespace: str | None, **rest: Any) -> Any:
+    def wrapped(kubeconfig: str | None, context_name: str | None, namespace: str | None, **rest: object) -> object:
         given = click.get_current_context().find_root().obj or {}
         session = connect(
             kubeconfig or given.get("kubeconfig"),

@@ -31,9 +31,9 @@ def flags(kind: type[Settings]) -> Callable[[F], F]:
     return decorate
 
 
-def effective(kind: type[S], given: dict[str, Any]) -> tuple[S, Loaded]:
+def effective(kind: type[S], given: dict[str, object]) -> tuple[S, Loaded]:
     """Return the settings that flags, environment and file make together."""
-    file = given.pop("config_file", None) or os.environ.get(configuration.PREFIX + "CONFIG", "")
+    file = str(given.pop("config_file", None) or "") or os.environ.get(configuration.PREFIX + "CONFIG", "")
     return configuration.load(kind, flags=given, environ=os.environ, file=file)
 
 
@@ -50,7 +50,7 @@ def show() -> None:
 def _shower(name: str, kind: type[Settings]) -> click.Command:
     @click.command(name, help=f"Print the effective configuration of `netloom {name}`.")
     @flags(kind)
-    def command(**given: Any) -> None:
+    def command(**given: object) -> None:
         click.echo(effective(kind, given)[1].text(), nl=False)
 
     return command
@@ -60,7 +60,7 @@ for _name, _kind in KINDS.items():
     show.add_command(_shower(_name, _kind))
 
 
-def _option(field: Any) -> Callable[[F], F]:
+def _option(field: msgspec.structs.FieldInfo) -> Callable[[F], F]:
     flag = f"--{field.name.replace('_', '-')}"
     meta = field.type.__metadata__[0] if hasattr(field.type, "__metadata__") else None
     text = (getattr(meta, "description", None) or "").rstrip(".")

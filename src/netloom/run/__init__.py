@@ -1,0 +1,1 @@
+"""The mains: serve, apiserver, controller; their configuration, credentials, logs and metrics."""

@@ -149,9 +149,7 @@ def _read(file: str, causes: list[Cause], keys: Mapping[str, object]) -> dict[st
     except OSError as error:
         raise Invalid(f"cannot read the configuration file {file}: {error.strerror}") from None
     content = codec.decode(data, "application/yaml") if data.strip() else {}
-    for key in content:
-        if key not in keys:
-            causes.append(Cause(key, f"unknown key in {file}{_nearest(key, keys)}"))
+    causes += [Cause(key, f"unknown key in {file}{_nearest(key, keys)}") for key in content if key not in keys]
     return content
 
 
@@ -188,7 +186,7 @@ def _pick(
     return "default", None
 
 
-def _convert(value: object, wanted: Any) -> Any:
+def _convert(value: object, wanted: Any) -> Any:  # noqa: ANN401  # a type in, its value out
     plural = "tuple" in str(wanted)
     if plural and isinstance(value, str):
         value = [part.strip() for part in value.split(",") if part.strip()]

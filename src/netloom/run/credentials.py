@@ -7,7 +7,7 @@
     DIR/admin.kubeconfig            how an administrator reaches the server
 
 Every step looks at what is there and makes only what is missing or wrong, from what came before it: a first start
-killed at any instant is completed by the next one. All files are private to their owner and written whole or not at all.
+killed at any instant is completed by the next one. Files are private to their owner, written whole or not at all.
 """
 
 import base64

@@ -1,0 +1,46 @@
+"""How every process runs and ends.
+
+The first SIGTERM or SIGINT cancels the main task: everything below it is a tree of tasks, and each has the time its own
+limits give it to end well. The second one means it. A graceful end is exit status 0, a failure 1.
+"""
+
+import asyncio
+import logging
+import os
+import signal
+from collections.abc import Coroutine
+
+from netloom.run.notify import notify
+
+log = logging.getLogger(__name__)
+
+
+def run(main: Coroutine[None, None, None]) -> int:
+    """Run `main` until it ends, fails (which is raised) or a signal stops it; return the exit status."""
+    return asyncio.run(_supervised(main))
+
+
+async def _supervised(main: Coroutine[None, None, None]) -> int:
+    loop = asyncio.get_running_loop()
+    task = asyncio.current_task()
+    assert task is not None
+    asked = False
+
+    def on_signal(number: signal.Signals) -> None:
+        nonlocal asked
+        if asked:
+            os._exit(128 + number)
+        asked = True
+        log.info("stopping; once more to stop at once", extra={"signal": number.name})
+        notify("STOPPING=1")
+        task.cancel()
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, on_signal, number)
+    try:
+        await main
+    except asyncio.CancelledError:
+        if not asked:
+            raise
+        log.info("stopped")
+    return 0
