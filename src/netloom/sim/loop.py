@@ -9,18 +9,24 @@ object that lives on this loop. `SimulatedLoop.trace` is a number that depends o
 two runs with the same trace did the same things in the same order.
 
 Tasks hash by their number, not by their address: a TaskGroup keeps its tasks in a set and cancels them in its order.
+
+Everything a simulated process starts carries its name (`PROCESS`), so a whole process can be frozen, as a stopped or
+swapped-out one is, and thawed later, when all that it missed is ready at once.
 """
 
 import asyncio
 import heapq
 import random
 import zlib
-from collections.abc import Callable, Coroutine
-from contextvars import Context
+from collections.abc import Callable, Coroutine, Generator
+from contextvars import Context, ContextVar, copy_context
 from typing import Any, NoReturn, TypeVar, TypeVarTuple
 
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
+
+PROCESS: ContextVar[str] = ContextVar("PROCESS", default="")
+"""The simulated process the running code belongs to; "" is the world itself."""
 
 
 class Deadlock(Exception):
@@ -45,13 +51,14 @@ class SimulatedLoop(asyncio.BaseEventLoop):
 
     def __init__(self, seed: int, *, max_steps: int = 2_000_000) -> None:
         super().__init__()
-        self.random = random.Random(seed)
+        self.random = random.Random(seed)  # noqa: S311 - to be replayable is the point.
         self.trace = 0
         self.steps = 0
         self._max_steps = max_steps
         self._now = 0.0
-        self._runnable: list[asyncio.Handle] = []
-        self._timers: list[tuple[float, int, asyncio.TimerHandle]] = []
+        self._runnable: list[tuple[asyncio.Handle, str]] = []
+        self._frozen: dict[str, list[tuple[asyncio.Handle, str]]] = {}
+        self._timers: list[tuple[float, int, asyncio.TimerHandle, str]] = []
         self._numbers = 0
         self.set_task_factory(self._make_task)
 
@@ -63,6 +70,17 @@ class SimulatedLoop(asyncio.BaseEventLoop):
         """Let `text` be part of the trace."""
         self.trace = zlib.crc32(f"{self._now:.9f} {text}".encode(), self.trace)
 
+    def freeze(self, process: str) -> None:
+        """Let nothing of `process` run until it is thawed."""
+        if process in self._frozen:
+            return
+        self._frozen[process] = [entry for entry in self._runnable if entry[1] == process]
+        self._runnable = [entry for entry in self._runnable if entry[1] != process]
+
+    def thaw(self, process: str) -> None:
+        """Let `process` go on; what became due meanwhile is ready now."""
+        self._runnable += self._frozen.pop(process, [])
+
     def call_soon(
         self,
         callback: Callable[[*Ts], object],
@@ -70,8 +88,9 @@ class SimulatedLoop(asyncio.BaseEventLoop):
         context: Context | None = None,
     ) -> asyncio.Handle:
         """Make `callback` ready.  Ready callbacks run in no particular order."""
+        context = context or copy_context()
         handle = asyncio.Handle(callback, args, self, context)
-        self._runnable.append(handle)
+        self._make_ready(handle, context.get(PROCESS, ""))
         return handle
 
     def call_at(
@@ -82,8 +101,9 @@ class SimulatedLoop(asyncio.BaseEventLoop):
         context: Context | None = None,
     ) -> asyncio.TimerHandle:
         """Make `callback` ready at virtual time `when`."""
+        context = context or copy_context()
         timer = asyncio.TimerHandle(when, callback, args, self, context)
-        heapq.heappush(self._timers, (when, self._number(), timer))
+        heapq.heappush(self._timers, (when, self._number(), timer, context.get(PROCESS, "")))
         return timer
 
     def call_later(
@@ -94,9 +114,7 @@ class SimulatedLoop(asyncio.BaseEventLoop):
         context: Context | None = None,
     ) -> asyncio.TimerHandle:
         """Make `callback` ready after `delay` virtual seconds."""
-        return self.call_at(
-            self._now + max(0.0, delay), callback, *args, context=context
-        )
+        return self.call_at(self._now + max(0.0, delay), callback, *args, context=context)
 
     def call_soon_threadsafe(self, *_: object, **__: object) -> NoReturn:
         """Refuse: a thread has no place in a replayable run."""
@@ -111,39 +129,43 @@ class SimulatedLoop(asyncio.BaseEventLoop):
         if not self._runnable:
             self._advance()
         if self.steps >= self._max_steps:
-            raise Livelock(
-                f"{self.steps} steps and not done at {self._now:.3f} s; {_waiting(self)}"
-            )
+            raise Livelock(f"{self.steps} steps and not done at {self._now:.3f} s; {_waiting(self)}")
         self.steps += 1
         ready = self._runnable
         chosen = self.random.randrange(len(ready))
         self.trace = zlib.crc32(b"%d/%d" % (chosen, len(ready)), self.trace)
         ready[chosen], ready[-1] = ready[-1], ready[chosen]
-        handle = ready.pop()
+        handle, _ = ready.pop()
         if not handle.cancelled():
             handle._run()  # What an event loop does with a handle; there is no public way.
 
     def _advance(self) -> None:
-        """Move time to the next timer that still counts, and make ready all that are due then."""
+        """Move time on, timer by timer, until something is ready."""
         timers = self._timers
-        while timers and timers[0][2].cancelled():
-            heapq.heappop(timers)
-        if not timers:
-            raise Deadlock(
-                f"nothing will ever happen after {self._now:.3f} s; {_waiting(self)}"
-            )
-        self._now = max(self._now, timers[0][0])
-        while timers and timers[0][0] <= self._now:
-            timer = heapq.heappop(timers)[2]
-            if not timer.cancelled():
-                self._runnable.append(timer)
+        while not self._runnable:
+            while timers and timers[0][2].cancelled():
+                heapq.heappop(timers)
+            if not timers:
+                raise Deadlock(f"nothing will ever happen after {self._now:.3f} s; {_waiting(self)}")
+            self._now = max(self._now, timers[0][0])
+            while timers and timers[0][0] <= self._now:
+                _, _, timer, process = heapq.heappop(timers)
+                if not timer.cancelled():
+                    self._make_ready(timer, process)
+
+    def _make_ready(self, handle: asyncio.Handle, process: str) -> None:
+        self._frozen.get(process, self._runnable).append((handle, process))
 
     def _number(self) -> int:
         self._numbers += 1
         return self._numbers
 
     def _make_task(
-        self, _: asyncio.AbstractEventLoop, coro: Any, *, context: Context | None = None
+        self,
+        _: asyncio.AbstractEventLoop,
+        coro: Coroutine[Any, Any, Any] | Generator[Any, None, Any],
+        *,
+        context: Context | None = None,
     ) -> "SimulatedTask[Any]":
         task = SimulatedTask[Any](coro, loop=self, name="", context=context)
         task.number = self._number()
@@ -156,9 +178,7 @@ class SimulatedLoop(asyncio.BaseEventLoop):
 
 def run(main: Coroutine[Any, Any, T], *, seed: int, max_steps: int = 2_000_000) -> T:
     """Run `main` to its end in virtual time and return what it returns, as `asyncio.run` does in real time."""
-    with asyncio.Runner(
-        loop_factory=lambda: SimulatedLoop(seed, max_steps=max_steps)
-    ) as runner:
+    with asyncio.Runner(loop_factory=lambda: SimulatedLoop(seed, max_steps=max_steps)) as runner:
         return runner.run(main)
 
 
@@ -180,17 +200,13 @@ def current() -> SimulatedLoop:
 
 def _waiting(loop: asyncio.AbstractEventLoop) -> str:
     tasks = sorted(asyncio.all_tasks(loop), key=lambda task: task.get_name())
-    return "waiting: " + "; ".join(
-        f"{task.get_name()} in {_place(task)}" for task in tasks
-    )
+    return "waiting: " + "; ".join(f"{task.get_name()} in {_place(task)}" for task in tasks)
 
 
 def _place(task: asyncio.Task[Any]) -> str:
     """Return where the innermost coroutine of a task stands."""
     inner: Any = task.get_coro()
-    while getattr(inner, "cr_await", None) is not None and hasattr(
-        inner.cr_await, "cr_frame"
-    ):
+    while getattr(inner, "cr_await", None) is not None and hasattr(inner.cr_await, "cr_frame"):
         inner = inner.cr_await
     frame = getattr(inner, "cr_frame", None)
     return f"{inner.__qualname__}:{frame.f_lineno}" if frame else repr(inner)

@@ -1,0 +1,133 @@
+"""What an informer knows: a copy of part of the store, with indexes.  Pure: no IO, no clock.
+
+Whatever the order in which lists and watch events come in, and however often, the copy ends as the store's state at the
+newest revision it was told of. A relist is compared with what was there, so that a deletion nobody saw is still a
+change. An object that cannot be decoded is treated as absent and remembered in `undecodable`: it costs itself only.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Generic, NamedTuple, TypeVar
+
+import msgspec
+from msgspec import Struct
+
+from netloom.store.base import Event, EventType, Stored
+
+V = TypeVar("V")
+
+
+class Key(NamedTuple):
+    """Which object of a kind."""
+
+    namespace: str
+    name: str
+
+    def __str__(self) -> str:
+        return f"{self.namespace}/{self.name}" if self.namespace else self.name
+
+
+class Change(Struct, Generic[V], frozen=True, eq=False):
+    """What became of one object.  A hint to look at its key, never a thing to act upon by itself."""
+
+    key: Key
+    old: V | None
+    new: V | None
+
+
+Indexer = Callable[[V], Iterable[str]]
+
+
+class Cache(Generic[V]):
+    """A copy of the objects of one kind, as values."""
+
+    def __init__(self, decode: Callable[[Stored], V], indexes: Mapping[str, Indexer[V]] | None = None) -> None:
+        self.revision = 0
+        """Everything up to this revision is in here."""
+        self.undecodable: dict[Key, str] = {}
+        self._decode = decode
+        self._indexers = dict(indexes or {})
+        self._values: dict[Key, V] = {}
+        self._revisions: dict[Key, int] = {}
+        self._indexes: dict[str, dict[str, dict[Key, None]]] = {name: {} for name in self._indexers}
+
+    def __len__(self) -> int:
+        return len(self._values)
+
+    def __iter__(self) -> Iterator[V]:
+        return iter(list(self._values.values()))
+
+    def items(self) -> list[tuple[Key, V]]:
+        """Return all objects with their keys."""
+        return list(self._values.items())
+
+    def get(self, namespace: str, name: str) -> V | None:
+        """Return one object, or None."""
+        return self._values.get(Key(namespace, name))
+
+    def indexed(self, index: str, value: str) -> list[V]:
+        """Return the objects for which the index's function gives `value`."""
+        return [self._values[key] for key in self._indexes[index].get(value, ())]
+
+    def replace(self, items: Iterable[Stored], revision: int) -> list[Change[V]]:
+        """Let `items`, listed at `revision`, be all there is; return what changed."""
+        changes: list[Change[V]] = []
+        seen: set[Key] = set()
+        for item in items:
+            key = Key(item.namespace, item.name)
+            seen.add(key)
+            if self._revisions.get(key) != item.revision:
+                changes += self._put(key, item)
+        for key in [key for key in self._revisions if key not in seen]:
+            changes += self._remove(key)
+        self.revision = revision
+        return changes
+
+    def apply(self, events: Sequence[Event], revision: int) -> list[Change[V]]:
+        """Follow what a watch said, up to `revision`; events of the past change nothing."""
+        changes: list[Change[V]] = []
+        for event in events:
+            item = event.object
+            if item.revision <= self.revision:
+                continue
+            key = Key(item.namespace, item.name)
+            changes += self._remove(key) if event.type is EventType.DELETED else self._put(key, item)
+        self.revision = max(self.revision, revision, *(event.object.revision for event in events))
+        return changes
+
+    def _put(self, key: Key, item: Stored) -> list[Change[V]]:
+        try:
+            value = self._decode(item)
+        except (msgspec.MsgspecError, ValueError) as error:
+            gone = self._remove(key)
+            self.undecodable[key] = str(error)
+            self._revisions[key] = item.revision
+            return gone
+        self.undecodable.pop(key, None)
+        self._revisions[key] = item.revision
+        old = self._values.get(key)
+        self._unindex(key, old)
+        self._values[key] = value
+        for name, indexer in self._indexers.items():
+            for entry in indexer(value):
+                self._indexes[name].setdefault(entry, {})[key] = None
+        return [Change(key, old, value)]
+
+    def _remove(self, key: Key) -> list[Change[V]]:
+        self.undecodable.pop(key, None)
+        self._revisions.pop(key, None)
+        old = self._values.pop(key, None)
+        if old is None:
+            return []
+        self._unindex(key, old)
+        return [Change(key, old, None)]
+
+    def _unindex(self, key: Key, old: V | None) -> None:
+        if old is None:
+            return
+        for name, indexer in self._indexers.items():
+            index = self._indexes[name]
+            for entry in indexer(old):
+                if keys := index.get(entry):
+                    keys.pop(key, None)
+                    if not keys:
+                        del index[entry]

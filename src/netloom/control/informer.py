@@ -1,0 +1,151 @@
+"""Keeps a `Cache` like the store: list, watch, and when the watch is lost, watch or list again.
+
+        ┌────────── Expired: the revision is gone ─────────┐
+        ▼                                                  │
+      list ──► watch since the list's revision ──► events ─┤
+                 ▲                                         │
+                 └── Unreachable: from the last revision ──┘   after a wait that grows, with jitter
+
+Handlers are told of each change as a hint, to queue a key; they read nothing into the order or the number of hints.
+`synced` is set once the first list is in. The memory is that of the values: what a handler does not keep is gone.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Mapping
+from random import Random
+from typing import Generic, NoReturn, TypeVar, cast
+
+from netloom.control.cache import Cache, Change, Indexer
+from netloom.control.queue import Pace
+from netloom.errors import Expired, NetloomError
+from netloom.model.document import Resource
+from netloom.model.kind import Kind, Registry
+from netloom.model.registry import KINDS
+from netloom.model.selectors import EVERYTHING, Selector
+from netloom.store.base import Store, Stored, Watch
+
+V = TypeVar("V")
+R = TypeVar("R", bound=Resource)
+Handler = Callable[[Change[V]], None]
+PAGE = 500
+PACE = Pace(0.1, 30.0)
+
+logger = logging.getLogger(__name__)
+
+
+class Informer(Generic[V]):
+    """Follows the objects of one kind, of one namespace or all, selected or all."""
+
+    def __init__(
+        self,
+        store: Store,
+        kind: Kind,
+        decode: Callable[[Stored], V],
+        *,
+        random: Random,
+        namespace: str = "",
+        selector: Selector = EVERYTHING,
+        indexes: Mapping[str, Indexer[V]] | None = None,
+    ) -> None:
+        self.kind = kind
+        self.cache: Cache[V] = Cache(decode, indexes)
+        self.synced = asyncio.Event()
+        self.lists = 0
+        self.watches = 0
+        self._store = store
+        self._random = random
+        self._namespace = namespace
+        self._selector = selector
+        self._handlers: list[Handler[V]] = []
+        self._listed = False
+        self._paged = True
+        self._failures = 0
+
+    def on_change(self, handler: Handler[V]) -> None:
+        """Have `handler` called for each change from now on; it is called at once for what is there already."""
+        self._handlers.append(handler)
+        for key, value in self.cache.items():
+            handler(Change(key, None, value))
+
+    async def run(self) -> NoReturn:
+        """Follow the store until cancelled."""
+        while True:
+            try:
+                if not self._listed:
+                    await self._list()
+                await self._follow()
+            except Expired:
+                # A page's token can expire as well; a list in one piece cannot, so that it ends some time.
+                self._paged = self._listed
+                self._listed = False
+                await self._rest()
+            except NetloomError as error:
+                if not error.retry:
+                    logger.warning("cannot follow %s: %s", self.kind.qualified, error)
+                    self._listed = False
+                await self._rest()
+
+    async def _list(self) -> None:
+        items: list[Stored] = []
+        token = ""
+        while True:
+            page = await self._store.list(
+                self.kind,
+                self._namespace,
+                selector=self._selector,
+                limit=PAGE if self._paged else None,
+                token=token,
+            )
+            items += page.items
+            token = page.token
+            if not token:
+                break
+        self.lists += 1
+        self._listed = self._paged = True
+        self._tell(self.cache.replace(items, page.revision))
+        self.synced.set()
+
+    async def _follow(self) -> NoReturn:
+        watch: Watch = await self._store.watch(
+            self.kind, self._namespace, selector=self._selector, since=self.cache.revision
+        )
+        self.watches += 1
+        try:
+            while True:
+                events = await watch.next()
+                self._failures = 0
+                self._tell(self.cache.apply(events, watch.revision))
+        finally:
+            await watch.close()
+
+    def _tell(self, changes: list[Change[V]]) -> None:
+        for change in changes:
+            for handler in self._handlers:
+                handler(change)
+
+    async def _rest(self) -> None:
+        self._failures += 1
+        await asyncio.sleep(PACE.delay(self._failures, self._random))
+
+
+def informer(
+    store: Store,
+    of: type[R],
+    *,
+    random: Random,
+    namespace: str = "",
+    selector: Selector = EVERYTHING,
+    indexes: Mapping[str, Indexer[R]] | None = None,
+    registry: Registry = KINDS,
+) -> Informer[R]:
+    """Return an informer of a kind's typed values."""
+    return Informer(
+        store,
+        registry.of(of),
+        lambda stored: cast("R", stored.value()),
+        random=random,
+        namespace=namespace,
+        selector=selector,
+        indexes=indexes,
+    )
