@@ -1,17 +1,19 @@
 """NetworkAttachment: one interface on one node; PortPool: ports made ahead of need."""
 
 from enum import StrEnum
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 from msgspec import field
 
 from netloom.model.document import Resource, Value
 from netloom.model.networks import Route
+from netloom.model.rules import UNIQUE, Rule, immutable, only_when, required_when
 from netloom.model.scalars import (
     AbsolutePath,
     Argument,
     Count,
     DeviceName,
+    Int32,
     Interface,
     Ip,
     Line,
@@ -37,10 +39,17 @@ class PortType(StrEnum):
 class AttachmentPort(Value, frozen=True, kw_only=True):
     """The device an attachment is made of."""
 
+    RULES: ClassVar[tuple[Rule, ...]] = (
+        required_when("netns", "type", "veth"),
+        only_when("netns", "type", "veth"),
+        required_when("device", "type", "existing"),
+        only_when("device", "type", "existing"),
+    )
+
     type: Annotated[
         PortType,
         says(
-            "internal: a device on the node's switch; veth: a pair, inner end in a namespace; existing: a NIC taken over.",
+            "internal: a device on the switch; veth: a pair, inner end in a namespace; existing: a NIC taken over.",
             default="internal",
         ),
     ] = PortType.INTERNAL
@@ -55,6 +64,13 @@ Exec = Annotated[
         "A program by its absolute path, and its arguments, in which ${ifname}, ${ipv4} and ${mac} are filled in. "
         "Only programs the agent's configuration allows.",
         maxItems=64,
+        rules=(
+            Rule(
+                "size(self) == 0 || self[0].startsWith('/')",
+                lambda self: not self or self[0].startswith("/"),
+                "must start with the absolute path of a program, such as /usr/bin/prog",
+            ),
+        ),
     ),
 ]
 
@@ -62,18 +78,25 @@ Exec = Annotated[
 class NetworkAttachmentSpec(Value, frozen=True, kw_only=True):
     """What is wanted of an interface."""
 
+    RULES: ClassVar[tuple[Rule, ...]] = (immutable("node"), immutable("network"))
+
     node: Annotated[ObjectName, says("The Node it is on.")]
     network: Annotated[ObjectName, says("The Network it is in.")]
     subnets: Annotated[
         tuple[ObjectName, ...],
-        says("Where its addresses come from; absent: one validated Subnet for each family.", maxItems=16),
+        says(
+            "Where its addresses come from; absent: one validated Subnet for each family.", maxItems=16, list_type="set"
+        ),
     ] = ()
-    ips: Annotated[tuple[Ip, ...], says("The addresses asked for; absent: chosen.", maxItems=16)] = ()
+    ips: Annotated[tuple[Ip, ...], says("The addresses asked for; absent: chosen.", maxItems=16, rules=(UNIQUE,))] = ()
     mac: Annotated[Mac, says("The MAC address asked for; absent: a function of VNI and first address.")] = ""
-    port: Annotated[AttachmentPort, says("The device it is made of.", default={})] = AttachmentPort()
-    security_profiles: Annotated[tuple[ObjectName, ...], says("SecurityProfiles that cover it.", maxItems=64)] = ()
+    port: Annotated[AttachmentPort, says("The device it is made of.", default={"type": "internal"})] = AttachmentPort()
+    security_profiles: Annotated[
+        tuple[ObjectName, ...], says("SecurityProfiles that cover it.", maxItems=64, list_type="set")
+    ] = ()
     allowed_addresses: Annotated[
-        tuple[Ip, ...], says("Addresses it may send from besides its own; everything else is dropped.", maxItems=64)
+        tuple[Ip, ...],
+        says("Addresses it may send from besides its own; the rest is dropped.", maxItems=64, list_type="set"),
     ] = ()
     routes: Annotated[tuple[Route, ...], says("Routes the workload gets.", maxItems=64)] = ()
     default_route: Annotated[bool, says("Whether the workload's default route goes here.", default=False)] = False
@@ -99,7 +122,7 @@ class ExecReport(Value, frozen=True, kw_only=True):
     """How running a program went."""
 
     command: Annotated[tuple[Argument, ...], says("What was run.", maxItems=64)] = ()
-    exit_status: Annotated[int, says("Its exit status; negative: it could not be run.", format="int32")] = 0
+    exit_status: Annotated[Int32, says("Its exit status; negative: it could not be run.")] = 0
     start_time: Annotated[Timestamp, says("When it started.")] = ""
     stop_time: Annotated[Timestamp, says("When it ended.")] = ""
     std_out: Annotated[Text, says("What it printed.")] = ""
@@ -134,7 +157,9 @@ class PortPoolSpec(Value, frozen=True, kw_only=True):
     node: Annotated[ObjectName, says("The Node the ports are on.")]
     network: Annotated[ObjectName, says("The Network they are in.")]
     size: Annotated[int, says("How many ports are kept ready.", format="int32", minimum=0, maximum=4096)]
-    security_profiles: Annotated[tuple[ObjectName, ...], says("SecurityProfiles that cover them.", maxItems=64)] = ()
+    security_profiles: Annotated[
+        tuple[ObjectName, ...], says("SecurityProfiles that cover them.", maxItems=64, list_type="set")
+    ] = ()
 
 
 class PortPoolStatus(Status, frozen=True, kw_only=True):

@@ -1,11 +1,12 @@
 """BGPSpeaker, BGPPeer, EVPNNetwork: routes to and from other sites."""
 
 from enum import StrEnum
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 from msgspec import field
 
 from netloom.model.document import Resource, Value
+from netloom.model.rules import Rule
 from netloom.model.scalars import (
     AbsolutePath,
     Asn,
@@ -34,6 +35,15 @@ class Listen(Value, frozen=True, kw_only=True):
 
 class BGPSpeakerSpec(Value, frozen=True, kw_only=True):
     """What is wanted of a speaker."""
+
+    RULES: ClassVar[tuple[Rule, ...]] = (
+        Rule(
+            "self.routerID != '0.0.0.0'",
+            lambda self: self["routerID"] != "0.0.0.0",  # noqa: S104 - Not an address to bind to.
+            "must not be 0.0.0.0",
+            path=".routerID",
+        ),
+    )
 
     asn: Annotated[Asn, says("Its autonomous system.")]
     router_id: Annotated[Ipv4, says("Its BGP identifier, and the next hop it announces.")] = field(name="routerID")
@@ -68,7 +78,15 @@ class BGPPeerSpec(Value, frozen=True, kw_only=True):
     address: Annotated[Ip, says("The peer's address.")]
     port: Annotated[Port, says("The peer's port.", default=179)] = 179
     remote_asn: Annotated[Asn, says("The peer's autonomous system.")] = field(name="remoteASN")
-    hold_seconds: Annotated[Seconds, says("The hold time: 0, or at least 3.", maximum=65535, default=90)] = 90
+    hold_seconds: Annotated[
+        Seconds,
+        says(
+            "The hold time: 0, or at least 3.",
+            maximum=65535,
+            default=90,
+            rules=(Rule("self == 0 || self >= 3", lambda self: self == 0 or self >= 3, "must be 0, or at least 3"),),
+        ),
+    ] = 90
     passive: Annotated[bool, says("Whether to wait for the peer to connect.", default=False)] = False
     password_from: Annotated[PasswordFrom | None, says("The password of TCP-MD5.")] = None
     ttl_security: Annotated[bool, says("Whether only a direct neighbour is listened to (RFC 5082).", default=False)] = (
@@ -123,10 +141,11 @@ class EVPNNetworkSpec(Value, frozen=True, kw_only=True):
     vni: Annotated[Vni | None, says("Its number on the wire between sites; absent: the Network's.")] = None
     rd: Annotated[RouteDistinguisher, says("The route distinguisher; auto: routerID and VNI.", default="auto")] = "auto"
     import_targets: Annotated[
-        tuple[RouteTarget, ...], says("Routes with one of these are taken.", maxItems=64, default=["auto"])
+        tuple[RouteTarget, ...],
+        says("Routes with one of these are used.", maxItems=64, list_type="set", default=["auto"]),
     ] = ("auto",)
     export_targets: Annotated[
-        tuple[RouteTarget, ...], says("What announced routes carry.", maxItems=64, default=["auto"])
+        tuple[RouteTarget, ...], says("What announced routes carry.", maxItems=64, list_type="set", default=["auto"])
     ] = ("auto",)
     clients: Annotated[
         tuple[EVPNClient, ...],

@@ -5,9 +5,11 @@ must come back as it was written; the typed values of this package are what the 
 document by `Kind.decode`.
 """
 
-from typing import Any
+from typing import Annotated, Any
 
 from msgspec import Struct, field
+
+from netloom.model.scalars import Count, Line, Text, Timestamp, Word, says
 
 Document = dict[str, Any]
 
@@ -66,12 +68,12 @@ class ObjectMeta(Value, frozen=True, kw_only=True):
 class Condition(Value, frozen=True, kw_only=True):
     """One observation about an object, for people and for `wait --for=condition`."""
 
-    type: str
-    status: str
-    observed_generation: int = 0
-    last_transition_time: str = ""
-    reason: str = ""
-    message: str = ""
+    type: Annotated[Word, says("What it is about, as Ready.", minLength=1)]
+    status: Annotated[str, says("Whether it holds.", enum=["True", "False", "Unknown"])]
+    observed_generation: Annotated[Count, says("The generation it was observed of.")] = 0
+    last_transition_time: Annotated[Timestamp, says("When status last changed.")] = ""
+    reason: Annotated[Line, says("Why, in one word.")] = ""
+    message: Annotated[Text, says("Why, for people.")] = ""
 
 
 class Resource(Value, frozen=True, kw_only=True):

@@ -2,10 +2,8 @@
 
 from typing import Annotated
 
-from msgspec import field
-
 from netloom.model.document import Resource, Value
-from netloom.model.scalars import Line, Text, Timestamp, says
+from netloom.model.scalars import Int32, Line, Text, Timestamp, says
 
 
 class ObjectReference(Value, frozen=True, kw_only=True):
@@ -30,7 +28,7 @@ class EventSource(Value, frozen=True, kw_only=True):
 class EventSeries(Value, frozen=True, kw_only=True):
     """How often it happened."""
 
-    count: Annotated[int, says(format="int32")] = 0
+    count: Int32 = 0
     last_observed_time: Timestamp | None = None
 
 
@@ -44,10 +42,10 @@ class Event(Resource, frozen=True, kw_only=True):
     source: Annotated[EventSource | None, says("Who says it.")] = None
     first_timestamp: Annotated[Timestamp | None, says("When it first happened.")] = None
     last_timestamp: Annotated[Timestamp | None, says("When it last happened.")] = None
-    count: Annotated[int, says("How often it happened.", format="int32")] = 0
+    count: Annotated[Int32, says("How often it happened.")] = 0
     event_time: Annotated[Timestamp | None, says("When it was first observed.")] = None
     series: Annotated[EventSeries | None, says("How often it happened, in the new style.")] = None
     action: Annotated[Line, says("What was done.")] = ""
     related: Annotated[ObjectReference | None, says("A second object it is about.")] = None
-    reporting_component: Annotated[Line, says("Who says it.")] = field(default="")
-    reporting_instance: Annotated[Line, says("Which of them says it.")] = field(default="")
+    reporting_component: Annotated[Line, says("Who says it.")] = ""
+    reporting_instance: Annotated[Line, says("Which of them says it.")] = ""

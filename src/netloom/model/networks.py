@@ -1,16 +1,20 @@
 """Network, Subnet, Router: segments, address blocks, and layer 3 between them."""
 
+from collections.abc import Iterable
 from enum import StrEnum
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 from msgspec import field
 
-from netloom.model.document import Resource, Value
+from netloom.model import addresses
+from netloom.model.document import Document, Resource, Value
+from netloom.model.rules import UNIQUE, Rule, immutable, once_set, only_when
 from netloom.model.scalars import (
     Cidr,
     Count,
     Interface,
     Ip,
+    IpOrCidr,
     IpRange,
     LabelKey,
     Line,
@@ -45,6 +49,8 @@ class Provider(Value, frozen=True, kw_only=True):
 class NetworkSpec(Value, frozen=True, kw_only=True):
     """What is wanted of a network."""
 
+    RULES: ClassVar[tuple[Rule, ...]] = (immutable("fabric"), once_set("vni"), only_when("provider", "fabric", "ovn"))
+
     fabric: Annotated[Fabric, says("What carries the segment.", default="ovn")] = Fabric.OVN
     vni: Annotated[Vni | None, says("Its number on the wire, unique over all namespaces; chosen when absent.")] = None
     mtu: Annotated[Mtu | None, says("The largest packet; absent: the underlay's, less the encapsulation.")] = None
@@ -76,18 +82,73 @@ class Dhcp(Value, frozen=True, kw_only=True):
     )
 
 
+def _within(spec: Document, name: str) -> bool:
+    """Whether all addresses of a field are in the block, as far as they can be read."""
+    ends = [end for text in _texts(spec.get(name, ())) for end in text.split("-")]
+    if not addresses.is_cidr(spec["cidr"]):
+        return True
+    return all(addresses.within(end, spec["cidr"]) for end in ends if addresses.is_ip(end))
+
+
+def _texts(value: str | Iterable[str]) -> Iterable[str]:
+    return (value,) if isinstance(value, str) else value
+
+
+def _gateway_is_a_host(spec: Document) -> bool:
+    if "gateway" not in spec or not addresses.is_ip(spec["gateway"]) or not addresses.is_cidr(spec["cidr"]):
+        return True
+    block = addresses.interface(spec["cidr"]).network
+    return block.num_addresses <= 2 or addresses.address(spec["gateway"]) != block.network_address
+
+
 class SubnetSpec(Value, frozen=True, kw_only=True):
     """What is wanted of a subnet."""
+
+    RULES: ClassVar[tuple[Rule, ...]] = (
+        immutable("network"),
+        immutable("cidr"),
+        Rule(
+            "!has(self.gateway) || !isCIDR(self.cidr) || cidr(self.cidr).containsIP(self.gateway)",
+            lambda self: _within(self, "gateway"),
+            "must be an address inside cidr",
+            path=".gateway",
+        ),
+        Rule(
+            "!has(self.gateway) || !isIP(self.gateway) || !isCIDR(self.cidr)"
+            " || cidr(self.cidr).prefixLength() >= (cidr(self.cidr).ip().family() == 4 ? 31 : 127)"
+            " || !cidr(self.gateway + (ip(self.gateway).family() == 4 ? '/32' : '/128'))"
+            ".containsIP(cidr(self.cidr).ip())",
+            _gateway_is_a_host,
+            "must not be the address of the block itself",
+            path=".gateway",
+        ),
+        Rule(
+            "!has(self.exclude) || !isCIDR(self.cidr)"
+            " || self.exclude.all(r, r.split('-').all(a, !isIP(a) || cidr(self.cidr).containsIP(a)))",
+            lambda self: _within(self, "exclude"),
+            "must be addresses inside cidr",
+            path=".exclude",
+        ),
+    )
 
     network: Annotated[ObjectName, says("The Network the block belongs to.")]
     cidr: Annotated[Cidr, says("The block, IPv4 or IPv6; blocks of one Network are disjoint.")]
     gateway: Annotated[Ip, says("The routers' address; absent: the first host address.")] = ""
-    exclude: Annotated[tuple[IpRange, ...], says("Addresses never given away, and ranges of them.", maxItems=256)] = ()
+    exclude: Annotated[tuple[IpRange, ...], says("Addresses never given away, and ranges of them.", maxItems=64)] = ()
     dhcp: Annotated[Dhcp | None, says("What machines are told by DHCP; absent: DHCP is not served.")] = None
 
 
 class SubnetStatus(Status, frozen=True, kw_only=True):
     """What was seen of a subnet."""
+
+    RULES: ClassVar[tuple[Rule, ...]] = (
+        Rule(
+            "!has(oldSelf.validated) || !oldSelf.validated || (has(self.validated) && self.validated)",
+            lambda new, old: not old.get("validated") or bool(new.get("validated")),
+            "stays true once it is true",
+            path=".validated",
+        ),
+    )
 
     validated: Annotated[bool, says("Whether the block was found to overlap no other; once true, it stays true.")] = (
         False
@@ -104,8 +165,21 @@ class Subnet(Resource, frozen=True, kw_only=True):
     status: SubnetStatus = SubnetStatus()
 
 
+def _one_family(value: Document, *names: str) -> bool:
+    return len({addresses.family(value[name]) for name in names if name in value}) <= 1
+
+
 class Route(Value, frozen=True, kw_only=True):
     """One route."""
+
+    RULES: ClassVar[tuple[Rule, ...]] = (
+        Rule(
+            "self.to.contains(':') == self.via.contains(':')",
+            lambda self: _one_family(self, "to", "via"),
+            "must be of the same family as to",
+            path=".via",
+        ),
+    )
 
     to: Annotated[Cidr, says("Where to.")]
     via: Annotated[Ip, says("Through which next hop.")]
@@ -120,15 +194,36 @@ class RouterPort(Value, frozen=True, kw_only=True):
     ] = ()
 
 
+def _next_hop_is_near(gateway: Document) -> bool:
+    hop = gateway.get("nextHop", "")
+    if not addresses.is_ip(hop) or not all(map(addresses.is_cidr, gateway["ips"])):
+        return True
+    return any(addresses.within(hop, ip) for ip in gateway["ips"])
+
+
 class Gateway(Value, frozen=True, kw_only=True):
     """A router's way out."""
+
+    RULES: ClassVar[tuple[Rule, ...]] = (
+        Rule(
+            "!has(self.nextHop) || !isIP(self.nextHop) || !self.ips.all(i, isCIDR(i))"
+            " || self.ips.exists(i, cidr(i).containsIP(self.nextHop))",
+            _next_hop_is_near,
+            "must be in the subnet of one of ips",
+            path=".nextHop",
+        ),
+    )
 
     network: Annotated[ObjectName, says("The provider Network.")]
     ips: Annotated[tuple[Interface, ...], says("The router's addresses there.", minItems=1, maxItems=16)]
     next_hop: Annotated[Ip, says("The router beyond.")] = ""
     nodes: Annotated[
         tuple[ObjectName, ...],
-        says("The gateway nodes in order of preference; the next takes over when one is lost.", maxItems=16),
+        says(
+            "The gateway nodes in order of preference; the next takes over when one is lost.",
+            maxItems=16,
+            rules=(UNIQUE,),
+        ),
     ] = ()
     snat: Annotated[bool, says("Whether what goes out gets the gateway's address.", default=True)] = True
 
@@ -144,13 +239,46 @@ class NatType(StrEnum):
 class Nat(Value, frozen=True, kw_only=True):
     """One translation."""
 
+    RULES: ClassVar[tuple[Rule, ...]] = (
+        Rule(
+            "self.type == 'snat' || !self.logical.contains('/')",
+            lambda self: self["type"] == "snat" or "/" not in self["logical"],
+            "may be a block only when type is snat",
+            path=".logical",
+        ),
+        Rule(
+            "self.external.contains(':') == self.logical.contains(':')",
+            lambda self: _one_family(self, "external", "logical"),
+            "must be of the same family as external",
+            path=".logical",
+        ),
+    )
+
     type: Annotated[NatType, says("Which way.")]
     external: Annotated[Ip, says("The address outside.")]
-    logical: Annotated[str, says("The address inside; for snat also a block.", minLength=2, maxLength=49)]
+    logical: Annotated[IpOrCidr, says("The address inside; for snat also a block.")]
 
 
 class RouterSpec(Value, frozen=True, kw_only=True):
     """What is wanted of a router."""
+
+    RULES: ClassVar[tuple[Rule, ...]] = (
+        Rule(
+            "!has(self.nat) || size(self.nat) == 0 || has(self.gateway)",
+            lambda self: not self.get("nat") or "gateway" in self,
+            "needs a gateway",
+            path=".nat",
+        ),
+        Rule(
+            "!has(self.gateway) || !has(self.networks) || self.networks.all(n, n.network != self.gateway.network)",
+            lambda self: (
+                "gateway" not in self
+                or all(port["network"] != self["gateway"]["network"] for port in self.get("networks", ()))
+            ),
+            "must not be one of networks: it is the way out",
+            path=".gateway",
+        ),
+    )
 
     networks: Annotated[
         tuple[RouterPort, ...], says("The Networks it joins.", maxItems=128, list_map_keys=("network",))
@@ -175,6 +303,8 @@ class Router(Resource, frozen=True, kw_only=True):
 
 class IPLockSpec(Value, frozen=True, kw_only=True):
     """Which address is taken."""
+
+    RULES: ClassVar[tuple[Rule, ...]] = (immutable("network"), immutable("vni"), immutable("ip"))
 
     network: Annotated[ObjectName, says("The Network.")]
     vni: Annotated[Vni, says("The Network's number.")]

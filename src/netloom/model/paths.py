@@ -1,11 +1,12 @@
 """Shaping, Mirror, ServiceChain: what happens to traffic on its way."""
 
 from enum import StrEnum
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 from msgspec import field
 
 from netloom.model.document import Resource, Value
+from netloom.model.rules import Rule, at_least_one, exactly_one, needs
 from netloom.model.scalars import Count, DeviceName, Duration, Line, ObjectName, Percentage, Rate, Size, says
 from netloom.model.selection import LabelSelector
 from netloom.model.status import Status
@@ -29,10 +30,15 @@ class MirrorDirection(StrEnum):
 class Place(Value, frozen=True, kw_only=True):
     """One end of a way.  Exactly one of these."""
 
+    RULES: ClassVar[tuple[Rule, ...]] = (exactly_one("attachment", "network", "node", "selector"),)
+
     attachment: Annotated[ObjectName, says("A NetworkAttachment.")] = ""
     network: Annotated[ObjectName, says("All of a Network.")] = ""
     node: Annotated[ObjectName, says("All attachments of a Node.")] = ""
     selector: Annotated[LabelSelector | None, says("The attachments with these labels.")] = None
+
+
+QUALITY_RULES = (needs("burst", "rate"), needs("jitter", "delay"))
 
 
 class Quality(Value, frozen=True, kw_only=True):
@@ -47,6 +53,8 @@ class Quality(Value, frozen=True, kw_only=True):
 
 class ShapingSpec(Quality, frozen=True, kw_only=True):
     """What is wanted of a way."""
+
+    RULES: ClassVar[tuple[Rule, ...]] = (at_least_one("rate", "delay", "loss"), *QUALITY_RULES)
 
     from_: Annotated[Place, says("Where the way begins.")] = field(name="from")
     to: Annotated[Place | None, says("Where it ends; absent: anywhere.")] = None
@@ -84,6 +92,15 @@ class MirrorEnd(Value, frozen=True, kw_only=True):
 
 class MirrorSpec(Value, frozen=True, kw_only=True):
     """What is wanted of a mirror."""
+
+    RULES: ClassVar[tuple[Rule, ...]] = (
+        Rule(
+            "self.source.attachment != self.destination.attachment",
+            lambda self: self["source"]["attachment"] != self["destination"]["attachment"],
+            "must not be the source",
+            path=".destination",
+        ),
+    )
 
     source: Annotated[MirrorEnd, says("Whose traffic is copied.")]
     destination: Annotated[MirrorEnd, says("Who gets the copies.")]

@@ -1,11 +1,13 @@
 """SecurityProfile: who may talk to whom; LoadBalancer: one address for many."""
 
 from enum import StrEnum
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 from msgspec import field
 
-from netloom.model.document import Resource, Value
+from netloom.model import addresses
+from netloom.model.document import Document, Resource, Value
+from netloom.model.rules import Rule, exactly_one, needs
 from netloom.model.scalars import Cidr, Count, Ip, ObjectName, Port, Seconds, says
 from netloom.model.selection import LabelSelector
 from netloom.model.status import Status
@@ -36,11 +38,29 @@ class Action(StrEnum):
     REJECT = "reject"
 
 
+def _exceptions_are_inside(peer: Document) -> bool:
+    if "cidr" not in peer or not addresses.is_cidr(peer["cidr"]):
+        return True
+    return all(addresses.inside(e, peer["cidr"]) for e in peer.get("except", ()) if addresses.is_cidr(e))
+
+
 class Peer(Value, frozen=True, kw_only=True):
     """The other end: a block, the attachments a profile covers, or those with some labels.  Exactly one of them."""
 
+    RULES: ClassVar[tuple[Rule, ...]] = (
+        exactly_one("cidr", "profile", "selector"),
+        needs("except", "cidr"),
+        Rule(
+            "!has(self.except) || !has(self.cidr) || !isCIDR(self.cidr)"
+            " || self.except.all(e, !isCIDR(e) || cidr(self.cidr).containsCIDR(e))",
+            _exceptions_are_inside,
+            "must be blocks inside cidr",
+            path=".except",
+        ),
+    )
+
     cidr: Annotated[Cidr, says("An address block.")] = ""
-    except_: Annotated[tuple[Cidr, ...], says("Blocks inside cidr that are left out.", maxItems=64)] = field(
+    except_: Annotated[tuple[Cidr, ...], says("Blocks inside cidr that are left out.", maxItems=16)] = field(
         default=(), name="except"
     )
     profile: Annotated[ObjectName, says("The attachments this SecurityProfile covers.")] = ""
@@ -50,6 +70,22 @@ class Peer(Value, frozen=True, kw_only=True):
 class PortRange(Value, frozen=True, kw_only=True):
     """A protocol, and which of its ports."""
 
+    RULES: ClassVar[tuple[Rule, ...]] = (
+        needs("endPort", "port"),
+        Rule(
+            "!has(self.endPort) || !has(self.port) || self.endPort >= self.port",
+            lambda self: "endPort" not in self or "port" not in self or self["endPort"] >= self["port"],
+            "must not be less than port",
+            path=".endPort",
+        ),
+        Rule(
+            "!has(self.port) || self.protocol != 'icmp'",
+            lambda self: "port" not in self or self["protocol"] != "icmp",
+            "icmp has no ports",
+            path=".port",
+        ),
+    )
+
     protocol: Annotated[RuleProtocol, says("The protocol.", default="tcp")] = RuleProtocol.TCP
     port: Annotated[Port | None, says("The port, or the first; absent: all.")] = None
     end_port: Annotated[Port | None, says("The last port.")] = None
@@ -58,10 +94,10 @@ class PortRange(Value, frozen=True, kw_only=True):
 class IngressRule(Value, frozen=True, kw_only=True):
     """What is done with some of the traffic that comes in."""
 
-    from_: Annotated[tuple[Peer, ...], says("Where from; absent or empty: anywhere.", maxItems=64)] = field(
+    from_: Annotated[tuple[Peer, ...], says("Where from; absent or empty: anywhere.", maxItems=32)] = field(
         default=(), name="from"
     )
-    ports: Annotated[tuple[PortRange, ...], says("To which ports; absent or empty: all traffic.", maxItems=64)] = ()
+    ports: Annotated[tuple[PortRange, ...], says("To which ports; absent or empty: all traffic.", maxItems=32)] = ()
     action: Annotated[Action, says("What happens to it.", default="allow")] = Action.ALLOW
     log: Annotated[bool, says("Whether it is logged.", default=False)] = False
 
@@ -69,8 +105,8 @@ class IngressRule(Value, frozen=True, kw_only=True):
 class EgressRule(Value, frozen=True, kw_only=True):
     """What is done with some of the traffic that goes out."""
 
-    to: Annotated[tuple[Peer, ...], says("Where to; absent or empty: anywhere.", maxItems=64)] = ()
-    ports: Annotated[tuple[PortRange, ...], says("To which ports; absent or empty: all traffic.", maxItems=64)] = ()
+    to: Annotated[tuple[Peer, ...], says("Where to; absent or empty: anywhere.", maxItems=32)] = ()
+    ports: Annotated[tuple[PortRange, ...], says("To which ports; absent or empty: all traffic.", maxItems=32)] = ()
     action: Annotated[Action, says("What happens to it.", default="allow")] = Action.ALLOW
     log: Annotated[bool, says("Whether it is logged.", default=False)] = False
 
@@ -83,11 +119,11 @@ class SecurityProfileSpec(Value, frozen=True, kw_only=True):
     ] = None
     ingress: Annotated[
         tuple[IngressRule, ...] | None,
-        says("With this list, even empty, ingress that nothing allows is dropped.", maxItems=128),
+        says("With this list, even empty, ingress that nothing allows is dropped.", maxItems=64),
     ] = None
     egress: Annotated[
         tuple[EgressRule, ...] | None,
-        says("With this list, even empty, egress that nothing allows is dropped.", maxItems=128),
+        says("With this list, even empty, egress that nothing allows is dropped.", maxItems=64),
     ] = None
 
 
@@ -139,9 +175,31 @@ class HealthCheck(Value, frozen=True, kw_only=True):
 class LoadBalancerSpec(Value, frozen=True, kw_only=True):
     """What is wanted of a load balancer."""
 
-    networks: Annotated[tuple[ObjectName, ...], says("The Networks where the VIPs are served.", maxItems=128)] = ()
-    routers: Annotated[tuple[ObjectName, ...], says("The Routers where the VIPs are served.", maxItems=128)] = ()
-    vips: Annotated[tuple[Vip, ...], says("The addresses and ports that stand for many.", minItems=1, maxItems=64)]
+    RULES: ClassVar[tuple[Rule, ...]] = (
+        exactly_one("endpoints", "selector"),
+        Rule(
+            "(has(self.networks) && size(self.networks) > 0) || (has(self.routers) && size(self.routers) > 0)",
+            lambda self: bool(self.get("networks") or self.get("routers")),
+            "at least one of networks and routers must be given: where the VIPs are served",
+            reason="FieldValueRequired",
+        ),
+    )
+
+    networks: Annotated[
+        tuple[ObjectName, ...], says("The Networks where the VIPs are served.", maxItems=128, list_type="set")
+    ] = ()
+    routers: Annotated[
+        tuple[ObjectName, ...], says("The Routers where the VIPs are served.", maxItems=128, list_type="set")
+    ] = ()
+    vips: Annotated[
+        tuple[Vip, ...],
+        says(
+            "The addresses and ports that stand for many.",
+            minItems=1,
+            maxItems=64,
+            list_map_keys=("ip", "port", "protocol"),
+        ),
+    ]
     endpoints: Annotated[tuple[Endpoint, ...] | None, says("The many.", maxItems=1024)] = None
     selector: Annotated[LabelSelector | None, says("Or: the addresses of the attachments with these labels.")] = None
     affinity_seconds: Annotated[

@@ -4,8 +4,6 @@ This is the one list. Routes, discovery, tables, selectors, OpenAPI, CRDs, the C
 kind is to add its types and one entry here.
 """
 
-from typing import Any
-
 from netloom.model import attachments, bgp, cluster, events, networks, paths, policy, sandbox
 from netloom.model.document import Resource
 from netloom.model.kind import Column, Kind, Registry
@@ -21,21 +19,28 @@ AGE = Column("Age", ".metadata.creationTimestamp", "date", description="How long
 
 
 def _kind(
-    type: type[Resource], *short_names: str, plural: str = "", columns: tuple[Column, ...] = (), **rest: Any
+    resource: type[Resource],
+    short_name: str,
+    columns: tuple[Column, ...],
+    *,
+    plural: str = "",
+    namespaced: bool = True,
+    selectable: tuple[str, ...] = (),
 ) -> Kind:
-    name = type.__name__
+    name = resource.__name__
     return Kind(
         group=GROUP,
         version=VERSION,
         name=name,
         plural=plural or name.lower() + "s",
         singular=name.lower(),
-        type=type,
-        short_names=short_names,
+        type=resource,
+        short_names=(short_name,),
         categories=("netloom",),
+        namespaced=namespaced,
         columns=columns,
-        description=(type.__doc__ or "").partition("\n")[0],
-        **rest,
+        selectable=selectable,
+        description=(resource.__doc__ or "").partition("\n")[0],
     )
 
 

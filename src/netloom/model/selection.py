@@ -1,11 +1,12 @@
 """Label selectors as resources write them."""
 
 from enum import StrEnum
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 from msgspec import field
 
 from netloom.model.document import Value
+from netloom.model.rules import Rule
 from netloom.model.scalars import LabelKey, LabelValue, says
 
 
@@ -20,6 +21,15 @@ class SelectorOperator(StrEnum):
 
 class LabelRequirement(Value, frozen=True, kw_only=True):
     """One requirement on one label."""
+
+    RULES: ClassVar[tuple[Rule, ...]] = (
+        Rule(
+            "(self.operator in ['In', 'NotIn']) == (has(self.values) && size(self.values) > 0)",
+            lambda self: (self["operator"] in ("In", "NotIn")) == bool(self.get("values")),
+            "must be given, and not empty, with In and NotIn, and with no other operator",
+            path=".values",
+        ),
+    )
 
     key: LabelKey
     operator: SelectorOperator

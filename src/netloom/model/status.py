@@ -17,6 +17,6 @@ class Status(Value, frozen=True, kw_only=True):
     conditions: Conditions = ()
     observed_generation: Annotated[Count, says("The generation of the spec this status is about.")] = 0
 
-    def condition(self, type: str) -> Condition | None:
+    def condition(self, name: str) -> Condition | None:
         """Return the condition of this type, if there is one."""
-        return next((c for c in self.conditions if c.type == type), None)
+        return next((c for c in self.conditions if c.type == name), None)

@@ -1,0 +1,124 @@
+"""Addresses, blocks and ranges as people write them, read exactly as a Kubernetes API server reads them.
+
+Go's netip, which Kubernetes' `isIP` and `isCIDR` are made of, refuses leading zeros, zones and IPv4 addresses dressed
+up as IPv6; so does this. An address that two programs read differently is a hole in a firewall.
+"""
+
+import re
+from ipaddress import IPv4Address, IPv4Interface, IPv4Network, IPv6Address, IPv6Interface, IPv6Network
+from typing import NamedTuple
+
+Address = IPv4Address | IPv6Address
+Block = IPv4Network | IPv6Network
+Interface = IPv4Interface | IPv6Interface
+
+_OCTET = r"(?:25[0-5]|2[0-4][0-9]|1[0-9][0-9]|[1-9]?[0-9])"
+_IPV4 = re.compile(rf"{_OCTET}(?:\.{_OCTET}){{3}}")
+_LENGTH = re.compile(r"0|[1-9][0-9]{0,2}")
+
+
+class Range(NamedTuple):
+    """The addresses from `first` to `last`, both included."""
+
+    first: Address
+    last: Address
+
+    def __str__(self) -> str:
+        return str(self.first) if self.first == self.last else f"{self.first}-{self.last}"
+
+
+def is_ipv4(text: str) -> bool:
+    """Whether this is an IPv4 address."""
+    return _IPV4.fullmatch(text) is not None
+
+
+def is_ip(text: str) -> bool:
+    """Whether this is an address."""
+    if _IPV4.fullmatch(text):
+        return True
+    if ":" not in text or "%" in text:
+        return False
+    try:
+        return IPv6Address(text).ipv4_mapped is None
+    except ValueError:
+        return False
+
+
+def is_cidr(text: str) -> bool:
+    """Whether this is an address with a prefix length; bits behind the prefix may be set."""
+    ip, slash, length = text.partition("/")
+    if not slash or not _LENGTH.fullmatch(length) or not is_ip(ip):
+        return False
+    return int(length) <= (128 if ":" in ip else 32)
+
+
+def is_block(text: str) -> bool:
+    """Whether this is an address block: no bits are set behind the prefix."""
+    return is_cidr(text) and masked(text) == interface(text)
+
+
+def is_range(text: str) -> bool:
+    """Whether this is an address, or two of one family joined by `-`, of IPv4 the smaller one first.
+
+    Which of two IPv6 addresses is smaller is more than a rule in a CRD can say, so there either order will do.
+    """
+    first, dash, last = text.partition("-")
+    if not dash:
+        return is_ip(text)
+    if not is_ip(first) or not is_ip(last) or (":" in first) != (":" in last):
+        return False
+    return ":" in first or int(address(first)) <= int(address(last))
+
+
+def address(text: str) -> Address:
+    """Return the address, or raise ValueError."""
+    if not is_ip(text):
+        raise ValueError(f"{text!r} is not an IPv4 or IPv6 address")
+    return IPv6Address(text) if ":" in text else IPv4Address(text)
+
+
+def interface(text: str) -> Interface:
+    """Return the address with its prefix length (`10.0.0.1/24`), or raise ValueError."""
+    if not is_cidr(text):
+        raise ValueError(f"{text!r} is not an address with a prefix length")
+    return IPv6Interface(text) if ":" in text else IPv4Interface(text)
+
+
+def masked(text: str) -> Interface:
+    """Return what `text` (`10.0.0.1/24`) is with no bits set behind the prefix (`10.0.0.0/24`)."""
+    return interface(str(interface(text).network))
+
+
+def block(text: str) -> Block:
+    """Return the block, or raise ValueError."""
+    if not is_block(text):
+        raise ValueError(f"{text!r} is not an address block")
+    return interface(text).network
+
+
+def span(text: str) -> Range:
+    """Return the range of addresses (`10.0.0.1` or `10.0.0.1-10.0.0.9`), or raise ValueError."""
+    if not is_range(text):
+        raise ValueError(f"{text!r} is not an address or a range of addresses")
+    first, _, last = text.partition("-")
+    low, high = sorted((address(first), address(last or first)), key=int)
+    return Range(low, high)
+
+
+def within(text: str, cidr: str) -> bool:
+    """Whether an address is inside a block; both are well-formed."""
+    ip, network = address(text), interface(cidr).network
+    return ip.version == network.version and ip in network
+
+
+def inside(inner: str, outer: str) -> bool:
+    """Whether a block is inside another; both are well-formed."""
+    small, big = interface(inner).network, interface(outer).network
+    if small.version != big.version or small.prefixlen < big.prefixlen:
+        return False
+    return small.network_address in big
+
+
+def family(text: str) -> int:
+    """Return 4 or 6, for a well-formed address, block or range."""
+    return 6 if ":" in text else 4
