@@ -61,6 +61,15 @@ class Client:
         """Return the document at `path`."""
         return self.call("GET", path, query, accept=accept).document
 
+    def text(self, path: str) -> str:
+        """Return what is at `path` where that is not JSON, as with /readyz."""
+        response = self._send("GET", path, None, data=None, content_type=JSON, accept="*/*")
+        with self._reading():
+            raw = response.read()
+        if response.status >= 400:
+            self._document(response, raw)
+        return raw.decode(errors="replace")
+
     def call(
         self,
         method: str,

@@ -31,24 +31,34 @@ def connect(kubeconfig: str | None = None, context_name: str | None = None, name
 def connected(command: F) -> F:
     """Give a command the flags that say where to connect, and the `session` they make."""
 
-    @click.option("--kubeconfig", metavar="FILE", help="The kubeconfig to use.")
-    @click.option("--context", "context_name", metavar="NAME", help="The context in it.")
-    @click.option("-n", "--namespace", metavar="NS", help="The namespace.", shell_complete=_no_completion)
     @functools.wraps(command)
-    def wrapped(kubeconfig: str | None, context_name: str | None, namespace: str | None, **rest: object) -> object:
-        given = click.get_current_context().find_root().obj or {}
-        session = connect(
-            kubeconfig or given.get("kubeconfig"),
-            context_name or given.get("context_name"),
-            namespace or given.get("namespace"),
-        )
+    def wrapped(connecting: Callable[[], Session], **rest: object) -> object:
+        session = connecting()
         try:
             return command(session=session, **rest)
         finally:
             session.client.close()
 
-    return wrapped  # type: ignore[return-value]  # click takes it as the callable it is
+    return connectable(wrapped)  # type: ignore[return-value]  # click takes it as the callable it is
 
 
-def _no_completion(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
-    return []
+def connectable(command: F) -> F:
+    """Give a command the same flags, and `connecting`, which makes the session when it is called."""
+
+    @click.option("--kubeconfig", metavar="FILE", help="The kubeconfig to use.")
+    @click.option("--context", "context_name", metavar="NAME", help="The context in it.")
+    @click.option("-n", "--namespace", metavar="NS", help="The namespace.")
+    @functools.wraps(command)
+    def wrapped(kubeconfig: str | None, context_name: str | None, namespace: str | None, **rest: object) -> object:
+        given = click.get_current_context().find_root().obj or {}
+
+        def connecting() -> Session:
+            return connect(
+                kubeconfig or given.get("kubeconfig"),
+                context_name or given.get("context_name"),
+                namespace or given.get("namespace"),
+            )
+
+        return command(connecting=connecting, **rest)
+
+    return wrapped  # type: ignore[return-value]  # as above

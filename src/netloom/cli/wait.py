@@ -10,13 +10,14 @@ from netloom.cli.completing import complete_targets
 from netloom.cli.jsonpath import JSONPath, shown
 from netloom.cli.reading import Scope
 from netloom.cli.resources import Target, targets
-from netloom.cli.session import Session, connected
+from netloom.cli.session import Session, connectable
 from netloom.cli.times import DURATION
-from netloom.errors import Expired, NotFound, TimedOut
+from netloom.errors import Expired, NetloomError, NotFound, TimedOut
 from netloom.model.document import Document
 
 Check = Callable[[Document | None], bool]
 A_WEEK = 7 * 24 * 3600.0
+ASK_SECONDS = 0.1
 
 
 class Goal:
@@ -48,11 +49,12 @@ class Goal:
 
 
 @click.command()
-@click.argument("words", nargs=-1, metavar="KIND [NAME...] | KIND/NAME...", shell_complete=complete_targets)
+@click.argument("words", nargs=-1, metavar="KIND [NAME...] | KIND/NAME... | server", shell_complete=complete_targets)
 @click.option(
     "--for",
     "goal_text",
-    required=True,
+    default="condition=Ready",
+    show_default=True,
     metavar="GOAL",
     help="delete, create, condition=NAME[=VALUE] or jsonpath={PATH}=VALUE.",
 )
@@ -68,9 +70,9 @@ class Goal:
 @click.option("--field-selector", "fields", default="", metavar="FIELDS", help="The objects with these field values.")
 @click.option("--all", "whole", is_flag=True, help="All objects of the kind.")
 @click.option("-A", "--all-namespaces", "everywhere", is_flag=True, help="Of all namespaces.")
-@connected
+@connectable
 def wait(
-    session: Session,
+    connecting: Callable[[], Session],
     words: tuple[str, ...],
     goal_text: str,
     timeout: float,
@@ -79,13 +81,16 @@ def wait(
     whole: bool,
     everywhere: bool,
 ) -> int:
-    """Wait until objects are as they should be."""
+    """Wait until objects are as they should be; `wait server` until the server is ready for them."""
     goal = Goal(goal_text)
+    deadline = time.monotonic() + (A_WEEK if timeout < 0 else timeout)
+    if words == ("server",):
+        return _server(connecting, deadline)
+    session = connecting()
     where = reading.scope(session, everywhere=everywhere, labels=labels, fields=fields)
     wanted = targets(session.client, words)
     if any(not target.name for target in wanted) and not (labels or fields or whole):
         raise click.UsageError("Name the objects, or say which by -l, --field-selector or --all.")
-    deadline = time.monotonic() + (A_WEEK if timeout < 0 else timeout)
     count = 0
     for target, scope, uid in list(_expand(session, wanted, where, goal)):
         until(session, target, scope, goal=goal, deadline=deadline, uid=uid)
@@ -117,6 +122,20 @@ def until(session: Session, target: Target, where: Scope, *, goal: Goal, deadlin
                     break
         except Expired:
             continue
+
+
+def _server(connecting: Callable[[], Session], deadline: float) -> int:
+    """Wait until the server is ready.  It may be at its first start: then even the kubeconfig is still to come."""
+    while True:
+        try:
+            connecting().client.text("/readyz")
+        except NetloomError as error:
+            if time.monotonic() >= deadline:
+                raise TimedOut(f"the server is not ready: {error.message}") from None
+            time.sleep(ASK_SECONDS)
+        else:
+            click.echo("server ready")
+            return 0
 
 
 def _now(session: Session, target: Target, where: Scope) -> tuple[Document | None, str]:

@@ -21,6 +21,7 @@ PREFIX = "NETLOOM_"
 
 Level = Literal["debug", "info", "warning", "error"]
 Format = Literal["auto", "json", "text"]
+Housekeeping = Literal["auto", "on", "off"]
 
 
 class Settings(Struct, frozen=True, kw_only=True, rename="camel"):
@@ -59,6 +60,9 @@ class ControllerSettings(Settings, frozen=True, kw_only=True):
     leader_elect: Annotated[bool, Meta(description="Work only while holding the Lease.")] = True
     identity: Annotated[str, Meta(description="Who holds the Lease; host name and pid unless given.")] = ""
     lease_namespace: Annotated[str, Meta(description="The namespace of the Lease.")] = "default"
+    housekeeping: Annotated[
+        Housekeeping, Meta(description="Collect owned objects and old Events: on, off, or auto: not on a Kubernetes.")
+    ] = "auto"
     listen: Annotated[str, Meta(description="A loopback address for /healthz, /readyz, /metrics.")] = ""
 
 

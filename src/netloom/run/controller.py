@@ -1,0 +1,86 @@
+"""`netloom controller`: the controllers alone, on any API a kubeconfig names; of several, one leads.
+
+On a Kubernetes its own collector and its own expiry of Events do the housekeeping; on an API of ours we do it. Which it
+is, the server's version says, unless the settings do.
+"""
+
+import asyncio
+import json
+import logging
+import os
+import secrets
+import socket
+from random import SystemRandom
+
+from netloom import __version__
+from netloom.control.election import Election
+from netloom.errors import Unreachable
+from netloom.run import config, controllers, health, logs, metrics, process
+from netloom.run.config import ControllerSettings
+from netloom.run.metering import MeteredStore
+from netloom.run.notify import notify
+from netloom.store import kubeconfig
+from netloom.store.http import Client
+from netloom.store.kube import KubeStore
+
+log = logging.getLogger(__name__)
+
+LEASE = "netloom-controller"
+RETRY_SECONDS = 2.0
+
+
+def main(settings: ControllerSettings) -> int:
+    """Run until stopped; return the exit status."""
+    if settings.listen:
+        health.loopback(*config.address(settings.listen))
+    logs.configure(level=settings.log_level, form=settings.log_format)
+    cluster = kubeconfig.load(settings.kubeconfig or None, context=settings.context or None)
+    return process.run(control(settings, cluster))
+
+
+async def control(settings: ControllerSettings, cluster: kubeconfig.Cluster) -> None:
+    """Work until cancelled."""
+    housekeeping = settings.housekeeping == "on"
+    if settings.housekeeping == "auto":
+        housekeeping = await _is_ours(cluster)
+    store = MeteredStore(await KubeStore.open(cluster))
+    try:
+        random = SystemRandom()
+        identity = settings.identity or f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(4)}"
+        election = (
+            Election(store, name=LEASE, namespace=settings.lease_namespace, identity=identity, random=random)
+            if settings.leader_elect
+            else None
+        )
+        manager = controllers.assemble(store, random=random, election=election, housekeeping=housekeeping)
+        measured = metrics.Metrics()
+        measured.add(metrics.store(store))
+        measured.add(metrics.manager(manager))
+        async with asyncio.TaskGroup() as group:
+            group.create_task(manager.run())
+            if settings.listen:
+                host, port = config.address(settings.listen)
+                group.create_task(health.serve(host, port, ready=lambda: manager.ready, metrics=measured.plain))
+            log.info("started", extra={"url": cluster.server, "identity": identity, "version": __version__})
+            for informer in manager.informers:
+                await informer.synced.wait()
+            log.info("ready", extra={"identity": identity})
+            notify("READY=1")
+    finally:
+        await store.close()
+
+
+async def _is_ours(cluster: kubeconfig.Cluster) -> bool:
+    """Ask the server who it is; until it answers there is nothing to do anyway."""
+    tls = cluster.tls() if cluster.server.startswith("https:") else None
+    client = Client(cluster.server, tls=tls, server_name=cluster.server_name, headers=cluster.headers)
+    try:
+        while True:
+            try:
+                answer = await client.request("GET", "/version")
+                return "netloom" in str(json.loads(answer.body).get("gitVersion", ""))
+            except (Unreachable, ValueError, AttributeError) as error:
+                log.warning("the API does not say who it is yet: %s", error)
+            await asyncio.sleep(RETRY_SECONDS)
+    finally:
+        await client.close()

@@ -1,0 +1,115 @@
+"""The API's door as the processes open it: a socket, TLS from files, who is known, what is measured.
+
+Shared by `serve` and `apiserver`, which differ in where the store and the credentials come from.
+"""
+
+import asyncio
+import errno
+import logging
+import socket
+import ssl
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+
+from msgspec import Struct
+
+from netloom.errors import Conflict, Invalid
+from netloom.front.api import server, tokens
+from netloom.front.api.app import Api
+from netloom.front.api.health import Check
+from netloom.front.api.identity import AnyOf, Authenticator
+from netloom.front.api.roles import RoleAuthorizer
+from netloom.run.credentials import Directory
+from netloom.run.metrics import Metrics, Requests
+from netloom.store.base import Store
+
+log = logging.getLogger(__name__)
+
+LOOK_AT_CERTIFICATES = 12 * 3600.0
+_EVERYWHERE = {"": "127.0.0.1", "0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104  # where we are reached if bound there
+
+
+class Identity(Struct, frozen=True, kw_only=True):
+    """The files that say who the server is and whom it knows."""
+
+    certificate: Path
+    key: Path
+    client_ca: Path | None = None
+    tokens: Path | None = None
+
+
+def of_directory(directory: Directory) -> Identity:
+    """Return the files of a data directory."""
+    return Identity(
+        certificate=directory.server_certificate,
+        key=directory.server_key,
+        client_ca=directory.ca_certificate,
+        tokens=directory.tokens,
+    )
+
+
+def listen(host: str, port: int) -> socket.socket:
+    """Return a listening socket; what stands in the way is said in words, with the port."""
+    try:
+        return server.bind(host, port)
+    except OSError as error:
+        where = f"{host or '*'}:{port}"
+        if error.errno == errno.EADDRINUSE:
+            raise Conflict(
+                f"port {port} is in use ({where}): stop who uses it, or choose another by --listen"
+            ) from None
+        if error.errno == errno.EACCES:
+            raise Conflict(f"may not listen on {where}: ports below 1024 are for root") from None
+        raise Invalid(f"cannot listen on {where}: {error.strerror or error}") from None
+
+
+def url(host: str, listener: socket.socket) -> str:
+    """Return where a client on this machine reaches the server."""
+    reached = _EVERYWHERE.get(host, host)
+    port = listener.getsockname()[1]
+    return f"https://[{reached}]:{port}" if ":" in reached else f"https://{reached}:{port}"
+
+
+def tls(identity: Identity) -> ssl.SSLContext:
+    """Return how we speak TLS, or say which file cannot be used."""
+    for path in (identity.certificate, identity.key, identity.client_ca):
+        if path is not None and not path.is_file():
+            raise Invalid(f"{path}: no such file")
+    try:
+        return server.tls_context(identity.certificate, identity.key, identity.client_ca)
+    except (ssl.SSLError, OSError) as error:
+        raise Invalid(f"{identity.certificate} and {identity.key} cannot be used for TLS: {error}") from None
+
+
+def api(store: Store, identity: Identity, metrics: Metrics, *, ready: Mapping[str, Check]) -> Api:
+    """Return the API over `store` as these files and metrics have it."""
+    known: list[Authenticator] = []
+    if identity.client_ca is not None:
+        known.append(tokens.ClientCertificates())
+    if identity.tokens is not None:
+        known.append(tokens.TokenFile(identity.tokens))
+    requests = Requests()
+    metrics.add(requests.read)
+
+    async def answers() -> None:
+        await store.revision()
+
+    return Api(
+        store,
+        authenticator=AnyOf(*known),
+        authorizer=RoleAuthorizer(store),
+        ready={"store": answers, **ready},
+        metrics=metrics.plain,
+        observe=requests.observe,
+    )
+
+
+async def renew(directory: Directory, context: ssl.SSLContext, *, hosts: list[str], server_url: str) -> None:
+    """Look at the certificates now and then, make them again before they end, and use the new ones at once."""
+    while True:
+        await asyncio.sleep(LOOK_AT_CERTIFICATES)
+        if directory.prepare(hosts=hosts, now=datetime.now(UTC)):
+            context.load_cert_chain(directory.server_certificate, directory.server_key)
+            directory.write_kubeconfig(server_url)
+            log.info("the server certificate was made again")

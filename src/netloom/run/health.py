@@ -1,0 +1,58 @@
+"""Health and metrics of a process that serves nothing else: a few lines of HTTP, on loopback only.
+
+No TLS and no credentials, because nobody but this machine can ask; a setting that names another address is refused.
+"""
+
+import asyncio
+import contextlib
+import ipaddress
+from collections.abc import Callable
+
+from netloom.errors import Cause, Invalid
+from netloom.run import doors
+
+_LONGEST = 8192
+_SECONDS = 5.0
+
+
+def loopback(host: str, port: int) -> None:
+    """Raise `Invalid` unless `host` is this machine alone."""
+    with contextlib.suppress(ValueError):
+        if ipaddress.ip_address("127.0.0.1" if host == "localhost" else host).is_loopback:
+            return
+    cause = Cause("listen", f"{host or '*'}:{port} is not a loopback address, and this listener has no credentials")
+    raise Invalid("the configuration is not right", causes=[cause])
+
+
+async def serve(host: str, port: int, *, ready: Callable[[], bool], metrics: Callable[[], bytes]) -> None:
+    """Answer /healthz, /livez, /readyz and /metrics until cancelled."""
+
+    def page(path: str) -> tuple[int, bytes]:
+        match path:
+            case "/healthz" | "/livez":
+                return 200, b"ok"
+            case "/readyz":
+                return (200, b"ok") if ready() else (500, b"not ready")
+            case "/metrics":
+                return 200, metrics()
+        return 404, b"not found"
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        # A client that goes away or asks nonsense is answered by the end of its connection.
+        with contextlib.suppress(OSError, TimeoutError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
+            async with asyncio.timeout(_SECONDS):
+                request = await reader.readuntil(b"\r\n\r\n")
+                words = request.partition(b"\r\n")[0].decode("latin-1").split()
+                status, body = (
+                    page(words[1].partition("?")[0]) if words[:1] == ["GET"] and len(words) > 1 else (405, b"")
+                )
+                writer.write(
+                    b"HTTP/1.1 %d -\r\nContent-Type: text/plain; version=0.0.4; charset=utf-8\r\n"
+                    b"Content-Length: %d\r\nConnection: close\r\n\r\n%b" % (status, len(body), body)
+                )
+                await writer.drain()
+        writer.close()
+
+    server = await asyncio.start_server(answer, sock=doors.listen(host, port), limit=_LONGEST)
+    async with server:
+        await server.serve_forever()

@@ -1,0 +1,94 @@
+"""`netloom serve`: the whole control plane in one process, on one directory.
+
+    lock DIR ── bind ── certificates, tokens, admin.kubeconfig ── open the store ─┬─ API server
+                                                                                   ├─ controllers
+                                                                                   └─ renewal of certificates
+
+Everything below the line is one TaskGroup: when one part fails, all stop, and the process says why and ends with 1.
+The store is closed last, after everybody who writes to it.
+"""
+
+import asyncio
+import logging
+import sys
+from contextlib import ExitStack
+from datetime import UTC, datetime
+from pathlib import Path
+from random import SystemRandom
+
+from netloom import __version__
+from netloom.control.manager import Manager
+from netloom.errors import Unreachable
+from netloom.front.api.health import Check
+from netloom.front.api.server import Server
+from netloom.run import config, controllers, doors, files, logs, metrics, process
+from netloom.run.config import ServeSettings
+from netloom.run.credentials import Directory
+from netloom.run.metering import MeteredStore
+from netloom.run.notify import notify
+from netloom.store.opening import open_store
+
+log = logging.getLogger(__name__)
+
+
+def main(settings: ServeSettings) -> int:
+    """Run until stopped; return the exit status."""
+    config.require(settings, "data")
+    config.address(settings.listen)
+    logs.configure(level=settings.log_level, form=settings.log_format)
+    return process.run(serve(settings))
+
+
+async def serve(settings: ServeSettings) -> None:
+    """Serve until cancelled."""
+    host, port = config.address(settings.listen)
+    hosts = [host, *settings.hosts]
+    directory = Directory(Path(settings.data))
+    directory.make()
+    with ExitStack() as held:
+        held.enter_context(files.alone(directory.lock, f"another netloom serve uses {directory.path}"))
+        listener = held.enter_context(doors.listen(host, port))
+        directory.prepare(hosts=hosts, now=datetime.now(UTC))
+        url = doors.url(host, listener)
+        directory.write_kubeconfig(url)
+        identity = doors.of_directory(directory)
+        context = doors.tls(identity)
+        store = MeteredStore(await open_store(f"sqlite:{directory.database}"))
+        try:
+            manager = controllers.assemble(store, random=SystemRandom())
+            measured = metrics.Metrics()
+            measured.add(metrics.store(store))
+            measured.add(metrics.manager(manager))
+            api = doors.api(store, identity, measured, ready={"controllers": _check(manager)})
+            server = Server(api, listener, context)
+            measured.add(metrics.connections(server))
+            async with asyncio.TaskGroup() as group:
+                group.create_task(server.serve())
+                group.create_task(manager.run())
+                group.create_task(doors.renew(directory, context, hosts=hosts, server_url=url))
+                group.create_task(_announce(manager, directory, url))
+        finally:
+            await store.close()
+
+
+async def _announce(manager: Manager, directory: Directory, url: str) -> None:
+    """Say that we are there: to the log, to systemd, and to a person at a terminal what to do next."""
+    for informer in manager.informers:
+        await informer.synced.wait()
+    log.info("ready", extra={"url": url, "data": str(directory.path), "version": __version__})
+    notify("READY=1")
+    if sys.stdout.isatty():
+        sys.stdout.write(
+            f"Netloom {__version__} serves {url}\n"
+            f"  export KUBECONFIG={directory.kubeconfig}\n"
+            "  netloom get all            (kubectl works as well)\n"
+        )
+        sys.stdout.flush()
+
+
+def _check(manager: Manager) -> Check:
+    async def ready() -> None:
+        if not manager.ready:
+            raise Unreachable("the controllers are not ready")
+
+    return ready

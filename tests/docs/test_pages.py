@@ -1,0 +1,36 @@
+"""Every command that README.md and docs/ show is run, against a real `netloom serve`."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.docs import console
+from tests.docs.console import ROOT
+
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+WITH_COMMANDS = [page for page in PAGES if console.parse(page.read_text())[1]]
+
+
+@pytest.mark.timeout(180)
+@pytest.mark.parametrize("page", WITH_COMMANDS, ids=lambda page: page.name)
+def test_the_commands_of_a_page_do_what_the_page_says(page: Path, tmp_path: Path) -> None:
+    starts_its_own = any(command.text.startswith("netloom serve") for command in console.parse(page.read_text())[1])
+    complaints = console.run(page, tmp_path, serving=not starts_its_own)
+    assert not complaints, "\n\n".join(complaints)
+
+
+def test_dots_stand_for_anything_and_gaps_for_any_gap() -> None:
+    assert console.matches(["a  b", "...", "end ... here"], ["a     b", "x", "y", "end of story here"])
+    assert console.matches([], ["whatever"])
+    assert not console.matches(["a b"], ["a  b"])
+    assert not console.matches(["a"], ["a", "b"])
+
+
+def test_a_page_gives_its_files_and_commands() -> None:
+    page = "```yaml\n# file: a.yaml\nx: 1\n```\n```console\n$ one \\\n> two\nout\n$ three  # fails\n```\n"
+    files, commands = console.parse(page)
+    assert files == {"a.yaml": "# file: a.yaml\nx: 1\n"}
+    assert [(c.text, c.expected, c.fails) for c in commands] == [
+        ("one \\\ntwo", ["out"], False),
+        ("three  # fails", [], True),
+    ]
