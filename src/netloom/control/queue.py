@@ -23,7 +23,7 @@ from typing import Generic, TypeVar
 from msgspec import Struct
 
 from netloom.control.counters import Histogram
-from netloom.errors import Conflict, Expired, NetloomError
+from netloom.errors import AlreadyExists, Conflict, Expired, NetloomError, NotFound
 
 K = TypeVar("K", bound=Hashable)
 
@@ -58,7 +58,8 @@ class Backoff(Struct, frozen=True, kw_only=True):
         match error:
             case Conflict() | Expired():
                 return self.conflict
-            case NetloomError(retry=True):
+            case NotFound() | AlreadyExists() | NetloomError(retry=True):
+                # Something went, or came, between reading and writing: also that passes.
                 return self.unreachable
             case NetloomError(http_status=status) if status < 500:
                 return self.refused

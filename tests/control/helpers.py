@@ -1,0 +1,83 @@
+"""What the tests of the control loop share: short ways to make objects, and a simulated store."""
+
+from collections.abc import Coroutine
+from datetime import UTC, datetime
+from random import Random
+from typing import Any, TypeVar
+
+from netloom.control.cache import Key
+from netloom.model.document import Document
+from netloom.model.kind import Kind
+from netloom.model.networks import Network, Subnet
+from netloom.model.registry import IP_LOCK, NETWORK, SUBNET
+from netloom.sim import loop as sim
+from netloom.store.base import Store, Stored
+from netloom.store.memory import MemoryStore
+
+T = TypeVar("T")
+NOON = datetime(2030, 1, 1, 12, tzinfo=UTC)
+
+
+def noon() -> datetime:
+    return NOON
+
+
+def run(main: Coroutine[Any, Any, T], seed: int = 0) -> T:
+    return sim.run(main, seed=seed)
+
+
+def memory() -> MemoryStore:
+    """Return an empty store whose time and chance are the simulation's."""
+    loop = sim.current()
+    return MemoryStore(clock=lambda: 1_893_456_000 + loop.time(), random=Random(loop.random.random()))
+
+
+def document(kind: Kind, name: str, spec: Document, namespace: str = "ns1", **metadata: Any) -> Document:
+    if kind.namespaced:
+        metadata["namespace"] = namespace
+    return {
+        "apiVersion": kind.api_version,
+        "kind": kind.name,
+        "metadata": {"name": name, **metadata},
+        "spec": spec,
+    }
+
+
+def network(name: str, vni: int | None = None, namespace: str = "ns1", **metadata: Any) -> Document:
+    return document(NETWORK, name, {"vni": vni} if vni else {}, namespace, **metadata)
+
+
+def subnet(name: str, cidr: str, of: str = "blue", namespace: str = "ns1", **spec: Any) -> Document:
+    return document(SUBNET, name, {"network": of, "cidr": cidr, **spec}, namespace)
+
+
+def lock(name: str, owners: list[Stored], namespace: str = "ns1", *, block: bool = False, **metadata: Any) -> Document:
+    references = [owner_reference(owner, block=block) for owner in owners]
+    spec = {"network": "blue", "vni": 1, "ip": "10.0.0.1"}
+    return document(IP_LOCK, name, spec, namespace, ownerReferences=references, **metadata)
+
+
+def owner_reference(owner: Stored, *, block: bool = False) -> Document:
+    return {
+        "apiVersion": owner.kind.api_version,
+        "kind": owner.kind.name,
+        "name": owner.name,
+        "uid": owner.document()["metadata"]["uid"],
+        "blockOwnerDeletion": block,
+    }
+
+
+async def network_of(store: Store, name: str, namespace: str = "ns1") -> Network:
+    value = (await store.get(NETWORK, namespace, name)).value()
+    assert isinstance(value, Network)
+    return value
+
+
+async def subnet_of(store: Store, name: str, namespace: str = "ns1") -> Subnet:
+    value = (await store.get(SUBNET, namespace, name)).value()
+    assert isinstance(value, Subnet)
+    return value
+
+
+def key(name: str, namespace: str = "ns1") -> Key:
+    return Key(namespace, name)
