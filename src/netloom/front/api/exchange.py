@@ -1,0 +1,171 @@
+"""One request and its answer: the thin layer between ASGI's messages and the verbs.
+
+It bounds what is read, knows whether an answer has begun (after which an error can only end the connection), and sends
+small answers in one piece. A client that went away is `Gone`, which is nobody's error.
+"""
+
+import zlib
+from collections.abc import Awaitable, Callable, Iterable, MutableMapping
+from typing import Any, Protocol
+
+import msgspec
+
+from netloom.errors import BadRequest, TooLarge
+from netloom.front.api.identity import Certificate, Credentials
+from netloom.front.api.limits import Limits
+from netloom.front.api.negotiation import Output, negotiate
+from netloom.model.document import Document
+
+Scope = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
+Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
+Headers = list[tuple[bytes, bytes]]
+
+JSON = b"application/json"
+TEXT = b"text/plain; charset=utf-8"
+CONNECTION = "netloom.connection"
+"""The key of the `Connection` in the scope's extensions."""
+_WARNING_LIMIT = 256
+_WARNINGS_LIMIT = 4096
+
+
+class Gone(Exception):
+    """The client is no longer there."""
+
+
+class Connection(Protocol):
+    """What the server tells about the connection a request came by."""
+
+    certificate: Certificate | None
+    """The client's, verified; None where it showed none."""
+    on_lost: Callable[[], None] | None
+    """Called once when the connection ends; whoever waits for something else than the client sets it."""
+
+
+class Exchange:
+    """One request and its answer."""
+
+    __slots__ = ("_receive", "_send", "_warnings", "code", "connection", "headers", "limits", "method", "scope")
+
+    def __init__(self, scope: Scope, receive: Receive, send: Send, limits: Limits) -> None:
+        self.scope = scope
+        self.method: str = scope["method"]
+        self.headers: Headers = scope["headers"]
+        extensions = scope.get("extensions") or {}
+        self.connection: Connection | None = extensions.get(CONNECTION)
+        self.limits = limits
+        self.code = 0
+        """The status sent; 0 before the answer begins."""
+        self._receive = receive
+        self._send = send
+        self._warnings: list[str] = []
+
+    @property
+    def path(self) -> str:
+        """The path as it came, still percent-encoded."""
+        raw: bytes = self.scope["raw_path"]
+        return raw.decode("latin-1")
+
+    @property
+    def query(self) -> str:
+        """The query as it came."""
+        raw: bytes = self.scope["query_string"]
+        return raw.decode("latin-1")
+
+    def header(self, name: bytes) -> str:
+        """Return the first header of that (lower-case) name, or ""."""
+        for key, value in self.headers:
+            if key == name:
+                return value.decode("latin-1")
+        return ""
+
+    def credentials(self) -> Credentials:
+        """Return what the client offers as proof of who it is."""
+        certificate = self.connection.certificate if self.connection is not None else None
+        client = self.scope.get("client")
+        return Credentials(self.headers, certificate, client[0] if client else "")
+
+    def output(self) -> Output:
+        """Return what the client wants to be answered in."""
+        return negotiate(self.header(b"accept"))
+
+    async def body(self) -> bytes:
+        """Return the whole body, which is bounded."""
+        limit = self.limits.body
+        length = self.header(b"content-length")
+        if self.header(b"content-encoding") not in ("", "identity"):
+            raise BadRequest("compressed bodies are not read: send the body without Content-Encoding")
+        if length.isdigit() and int(length) > limit:
+            raise TooLarge(f"Request entity too large: limit is {limit}")
+        chunks: list[bytes] = []
+        size, more = 0, True
+        while more:
+            message = await self._receive()
+            if message["type"] != "http.request":
+                raise Gone
+            chunk: bytes = message.get("body", b"")
+            size += len(chunk)
+            if size > limit:
+                raise TooLarge(f"Request entity too large: limit is {limit}")
+            chunks.append(chunk)
+            more = message.get("more_body", False)
+        return chunks[0] if len(chunks) == 1 else b"".join(chunks)
+
+    def warn(self, texts: Iterable[str]) -> None:
+        """Say something to the person behind the client, beside the answer."""
+        self._warnings.extend(texts)
+
+    async def reply(
+        self, code: int, body: bytes, media: bytes = JSON, headers: Iterable[tuple[bytes, bytes]] = ()
+    ) -> None:
+        """Send the whole answer."""
+        extra = list(headers)
+        if len(body) > self.limits.gzip_over and self.accepts_gzip():
+            body = zlib.compress(body, 1, wbits=31)
+            extra += COMPRESSED
+        extra.append((b"content-length", b"%d" % len(body)))
+        await self.start(code, media, extra)
+        await self.finish(body)
+
+    async def reply_document(self, code: int, document: Document, headers: Iterable[tuple[bytes, bytes]] = ()) -> None:
+        """Send a document as JSON."""
+        await self.reply(code, msgspec.json.encode(document), JSON, headers)
+
+    async def start(self, code: int, media: bytes, headers: Iterable[tuple[bytes, bytes]] = ()) -> None:
+        """Begin the answer."""
+        self.code = code
+        extra: Headers = [(b"content-type", media), (b"cache-control", b"no-cache, private"), *headers]
+        if self._warnings:
+            extra += _warnings(self._warnings)
+        await self._send({"type": "http.response.start", "status": code, "headers": extra})
+
+    async def write(self, chunk: bytes) -> None:
+        """Send a part of the answer; waits while the client does not read."""
+        await self._send({"type": "http.response.body", "body": chunk, "more_body": True})
+
+    async def finish(self, chunk: bytes = b"") -> None:
+        """Send the rest of the answer."""
+        await self._send({"type": "http.response.body", "body": chunk, "more_body": False})
+
+    def accepts_gzip(self) -> bool:
+        """Whether the client takes compressed answers."""
+        return "gzip" in self.header(b"accept-encoding")
+
+
+def _warnings(texts: Iterable[str]) -> Headers:
+    """Return warnings as headers (RFC 9111 had them as `Warning: 299 - "text"`), cut where they would grow too long."""
+    found: Headers = []
+    size = 0
+    for text in dict.fromkeys(texts):
+        plain = "".join(c if c.isprintable() else " " for c in text[:_WARNING_LIMIT])
+        quoted = plain.replace("\\", "\\\\").replace('"', '\\"')
+        value = f'299 - "{quoted}"'.encode()
+        size += len(value)
+        if size > _WARNINGS_LIMIT:
+            break
+        found.append((b"warning", value))
+    return found
+
+
+COMPRESSED = ((b"content-encoding", b"gzip"), (b"vary", b"Accept-Encoding"))
+"""The headers of a compressed answer."""

@@ -1,0 +1,100 @@
+"""Who asks, and whether they may: two small interfaces between the API and whoever decides.
+
+The built-in answers are tokens.py (bearer tokens, client certificates) and roles.py. Running behind kube-apiserver will
+be other implementations of the same two Protocols, so nothing else in the API may know how identity is established.
+"""
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from msgspec import Struct
+
+from netloom.errors import Forbidden
+from netloom.model.kind import Kind
+from netloom.model.selectors import EVERYTHING, Selector
+
+
+class Identity(Struct, frozen=True):
+    """Somebody we know."""
+
+    name: str
+    groups: tuple[str, ...] = ()
+    roles: tuple[str, ...] = ()
+    """As `netloom:viewer:team-a`; roles.py knows what they mean."""
+
+
+class Certificate(Struct, frozen=True):
+    """What a client certificate that our CA signed says about its bearer."""
+
+    name: str
+    organizations: tuple[str, ...] = ()
+
+
+class Credentials(Struct, frozen=True):
+    """What a request offers as proof."""
+
+    headers: Sequence[tuple[bytes, bytes]] = ()
+    """Names in lower case."""
+    certificate: Certificate | None = None
+    client: str = ""
+    """The address it comes from."""
+
+    def header(self, name: bytes) -> bytes:
+        """Return the first header of that name, or nothing."""
+        return next((value for key, value in self.headers if key == name), b"")
+
+
+class Attributes(Struct, frozen=True):
+    """What somebody wants to do: to a resource, or (`kind` is None) to a path."""
+
+    verb: str
+    kind: Kind | None = None
+    namespace: str = ""
+    name: str = ""
+    subresource: str = ""
+    selector: Selector = EVERYTHING
+    path: str = ""
+
+
+class Authenticator(Protocol):
+    """Finds out who asks."""
+
+    async def authenticate(self, offered: Credentials) -> Identity | None:
+        """Return whose credentials these are, or None where they prove nothing."""
+
+
+class Authorizer(Protocol):
+    """Decides who may do what."""
+
+    async def allows(self, who: Identity, what: Attributes) -> bool:
+        """Whether they may."""
+
+
+class AnyOf:
+    """Asks several authenticators in turn."""
+
+    def __init__(self, *authenticators: Authenticator) -> None:
+        self._authenticators = authenticators
+
+    async def authenticate(self, offered: Credentials) -> Identity | None:
+        """Return what the first one that knows them says."""
+        for authenticator in self._authenticators:
+            who = await authenticator.authenticate(offered)
+            if who is not None:
+                return who
+        return None
+
+
+def forbidden(who: Identity, what: Attributes, reason: str = "") -> Forbidden:
+    """Return the refusal, in Kubernetes' words."""
+    tail = f": {reason}" if reason else ""
+    if what.kind is None:
+        return Forbidden(f'forbidden: User "{who.name}" cannot {what.verb} path "{what.path}"{tail}')
+    kind = what.kind
+    resource = f"{kind.plural}/{what.subresource}" if what.subresource else kind.plural
+    scope = f'in the namespace "{what.namespace}"' if what.namespace else "at the cluster scope"
+    subject = f'{kind.qualified} "{what.name}"' if what.name else kind.qualified
+    return Forbidden(
+        f'{subject} is forbidden: User "{who.name}" cannot {what.verb} resource "{resource}" '
+        f'in API group "{kind.group}" {scope}{tail}'
+    )

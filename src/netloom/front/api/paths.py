@@ -1,0 +1,307 @@
+"""From a request line to what is asked: one regular grammar, made from the registry of kinds.
+
+    /api/VERSION  or  /apis/GROUP/VERSION          [/watch] [/namespaces/NS] /PLURAL [/NAME [/status]]
+
+Nothing here reads a body, a header or a store. Query parameters nobody knows are ignored, as Kubernetes does; a known
+one with a value that means nothing is a `BadRequest` that says what would be right.
+"""
+
+from collections.abc import Callable, Iterable
+from enum import StrEnum
+from functools import lru_cache
+from typing import Any
+from urllib.parse import parse_qsl, unquote
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from netloom.errors import BadRequest, MethodNotAllowed, NotFound
+from netloom.model.kind import Kind
+from netloom.model.selectors import EVERYTHING, Selector, selector
+from netloom.store.base import Propagation
+
+
+class Verb(StrEnum):
+    """What is done, in the words authorization uses."""
+
+    GET = "get"
+    LIST = "list"
+    WATCH = "watch"
+    CREATE = "create"
+    UPDATE = "update"
+    PATCH = "patch"
+    DELETE = "delete"
+    DELETE_COLLECTION = "deletecollection"
+
+
+READS = frozenset({Verb.GET, Verb.LIST, Verb.WATCH})
+
+
+class Match(StrEnum):
+    """How `resourceVersion` is meant on a list."""
+
+    EXACT = "Exact"
+    NOT_OLDER = "NotOlderThan"
+
+
+class FieldValidation(StrEnum):
+    """What happens to a field nobody knows."""
+
+    STRICT = "Strict"
+    WARN = "Warn"
+    IGNORE = "Ignore"
+
+
+class Include(StrEnum):
+    """How much of the object comes with each row of a Table."""
+
+    OBJECT = "Object"
+    METADATA = "Metadata"
+    NONE = "None"
+
+
+class Options(Struct, frozen=True, kw_only=True):
+    """The query parameters, as values."""
+
+    selector: Selector = EVERYTHING
+    limit: int | None = None
+    token: str = ""
+    revision: int | None = None
+    match: Match | None = None
+    bookmarks: bool = False
+    initial: bool | None = None
+    """sendInitialEvents."""
+    timeout: int | None = None
+    dry_run: bool = False
+    manager: str = ""
+    validation: FieldValidation = FieldValidation.STRICT
+    force: bool | None = None
+    propagation: Propagation | None = None
+    orphan: bool | None = None
+    grace: int | None = None
+    watch: bool = False
+    include: Include = Include.METADATA
+
+
+class Request(Struct, frozen=True):
+    """What is asked of which resource."""
+
+    verb: Verb
+    kind: Kind
+    namespace: str = ""
+    """"" is all namespaces, or a cluster-scoped kind."""
+    name: str = ""
+    subresource: str = ""
+    options: Options = Options()
+
+
+Reader = Callable[[str, str], object]
+"""Reads one parameter: its key, for messages, and its text."""
+
+DEFAULTS = Options()
+MANAGER_LIMIT = 128
+_COLLECTION = {"GET": Verb.LIST, "POST": Verb.CREATE, "DELETE": Verb.DELETE_COLLECTION}
+_OBJECT = {"GET": Verb.GET, "PUT": Verb.UPDATE, "PATCH": Verb.PATCH, "DELETE": Verb.DELETE}
+_STATUS = {"GET": Verb.GET, "PUT": Verb.UPDATE, "PATCH": Verb.PATCH}
+_NAME_LIMIT = 253
+
+
+class Routes:
+    """The paths of all kinds."""
+
+    def __init__(self, kinds: Iterable[Kind]) -> None:
+        self._roots: dict[tuple[str, str], dict[str, Kind]] = {}
+        for kind in kinds:
+            self._roots.setdefault((kind.group, kind.version), {})[kind.plural] = kind
+
+    def parse(self, method: str, path: str, query: str) -> Request:
+        """Return what is asked.  `path` and `query` are as they came, still percent-encoded."""
+        parts = [unquote(part) if "%" in part else part for part in path.split("/")[1:]]
+        kinds, parts = self._root(parts)
+        watched = parts[:1] == ["watch"] and len(parts) > 1
+        if watched:
+            parts = parts[1:]
+        namespace = ""
+        if parts[:1] == ["namespaces"] and len(parts) > 2:
+            namespace = _checked(parts[1], "namespace")
+            parts = parts[2:]
+        kind = kinds.get(parts[0]) if 0 < len(parts) < 4 else None
+        if kind is None or (namespace and not kind.namespaced):
+            raise _missing()
+        name, subresource = (*parts[1:], "", "")[:2]
+        if (name or subresource) and kind.namespaced and not namespace:
+            raise _missing()
+        return _request(method, kind, namespace, name=name, subresource=subresource, query=query, watched=watched)
+
+    def _root(self, parts: list[str]) -> tuple[dict[str, Kind], list[str]]:
+        if parts[:1] == ["apis"] and len(parts) > 3:
+            key, rest = (parts[1], parts[2]), parts[3:]
+        elif parts[:1] == ["api"] and len(parts) > 2:
+            key, rest = ("", parts[1]), parts[2:]
+        else:
+            raise _missing()
+        if rest[-1] == "":
+            rest.pop()
+        if key not in self._roots:
+            raise _missing()
+        return self._roots[key], rest
+
+
+def _request(
+    method: str, kind: Kind, namespace: str, *, name: str, subresource: str, query: str, watched: bool
+) -> Request:
+    if name:
+        _checked(name, "name")
+    if subresource and (subresource != "status" or not kind.has_status):
+        raise _missing()
+    verbs = _STATUS if subresource else _OBJECT if name else _COLLECTION
+    verb = verbs.get(method)
+    if verb is None or (watched and method != "GET"):
+        raise _refused(method)
+    if verb is Verb.CREATE and kind.namespaced and not namespace:
+        raise _refused(method)
+    asked = options(kind, query) if query else DEFAULTS
+    if watched and name:
+        only = selector("", f"metadata.name={name}", selectable=kind.selectable)
+        asked = replace(asked, selector=Selector(asked.selector.labels, (*asked.selector.fields, *only.fields)))
+    if watched or (verb is Verb.LIST and asked.watch):
+        verb = Verb.WATCH
+    if verb in (Verb.LIST, Verb.WATCH):
+        check_list(asked, watch=verb is Verb.WATCH)
+    return Request(verb, kind, namespace, name, subresource, asked)
+
+
+def options(kind: Kind, query: str) -> Options:
+    """Return the query parameters of a request for `kind`."""
+    found = _pairs(query)
+    values: dict[str, Any] = {}
+    for key, text in found.items():
+        reader = _READERS.get(key)
+        if reader is not None and (text or key == "watch"):
+            field, read = reader
+            values[field] = read(key, text)
+    wanted = _selector(kind, found.get("labelSelector", ""), found.get("fieldSelector", ""))
+    return Options(selector=wanted, **values)
+
+
+def check_list(asked: Options, *, watch: bool) -> None:
+    """Refuse what no list, or no watch, can mean."""
+    if asked.match is not None:
+        if asked.revision is None and not (watch and asked.initial is not None):
+            raise _forbids("resourceVersionMatch", "is forbidden unless resourceVersion is provided")
+        if asked.match is Match.EXACT and asked.revision == 0:
+            raise _forbids("resourceVersionMatch", '"Exact" is forbidden for resourceVersion "0"')
+        if asked.token:
+            raise _forbids("resourceVersionMatch", "is forbidden when continue is provided")
+        if watch and asked.initial is None:
+            raise _forbids("resourceVersionMatch", "is forbidden for watch unless sendInitialEvents is provided")
+    if asked.token and asked.revision:
+        raise BadRequest("specifying resource version is not allowed when using continue")
+    if asked.initial is not None and not watch:
+        raise _forbids("sendInitialEvents", "is forbidden for list")
+    if asked.initial is not None and asked.match is not Match.NOT_OLDER:
+        raise _forbids("sendInitialEvents", "requires setting resourceVersionMatch to NotOlderThan")
+
+
+def _forbids(parameter: str, why: str) -> BadRequest:
+    return BadRequest(f"{parameter}: Forbidden: {parameter} {why}")
+
+
+def _pairs(query: str) -> dict[str, str]:
+    try:
+        pairs = parse_qsl(query, keep_blank_values=True, max_num_fields=64, errors="strict")
+    except (ValueError, UnicodeDecodeError) as error:
+        raise BadRequest(f"unable to parse the query: {error}") from None
+    # The first one counts where a key is given twice, as in Kubernetes.
+    return dict(reversed(pairs))
+
+
+@lru_cache(maxsize=4096)
+def _selector(kind: Kind, labels: str, fields: str) -> Selector:
+    return selector(labels, fields, selectable=kind.selectable)
+
+
+def _switch(key: str, text: str) -> bool:
+    if text.lower() in ("true", "1", "t", ""):
+        return True
+    if text.lower() in ("false", "0", "f"):
+        return False
+    raise BadRequest(f"{key}: Invalid value: {text[:64]!r}: must be true or false")
+
+
+def _number(key: str, text: str) -> int:
+    if not (text.isascii() and text.isdigit() and len(text) <= 19) or int(text) >= 2**63:
+        raise BadRequest(f"{key}: Invalid value: {text[:64]!r}: must be a whole number from 0 to 9223372036854775807")
+    return int(text)
+
+
+def _text(key: str, text: str) -> str:
+    return text
+
+
+def _limit(key: str, text: str) -> int | None:
+    return _number(key, text) or None
+
+
+def _dry_run(key: str, text: str) -> bool:
+    if text != "All":
+        raise BadRequest(f'{key}: Unsupported value: "{text[:64]}": supported values: "All"')
+    return True
+
+
+def manager(key: str, text: str) -> str:
+    """Return a field manager's name, or raise `BadRequest`."""
+    if len(text) > MANAGER_LIMIT:
+        raise BadRequest(f"{key}: Too long: may not be more than {MANAGER_LIMIT} bytes")
+    if not text.isprintable():
+        raise BadRequest(f"{key}: Invalid value: {text!r}: should only contain printable characters")
+    return text
+
+
+def _one_of(kinds: type[StrEnum]) -> Reader:
+    def read(key: str, text: str) -> StrEnum:
+        try:
+            return kinds(text)
+        except ValueError:
+            known = ", ".join(f'"{value}"' for value in kinds)
+            raise BadRequest(f'{key}: Unsupported value: "{text[:64]}": supported values: {known}') from None
+
+    return read
+
+
+_READERS: dict[str, tuple[str, Reader]] = {
+    "watch": ("watch", _switch),
+    "limit": ("limit", _limit),
+    "continue": ("token", _text),
+    "resourceVersion": ("revision", _number),
+    "resourceVersionMatch": ("match", _one_of(Match)),
+    "allowWatchBookmarks": ("bookmarks", _switch),
+    "sendInitialEvents": ("initial", _switch),
+    "timeoutSeconds": ("timeout", _number),
+    "dryRun": ("dry_run", _dry_run),
+    "fieldManager": ("manager", manager),
+    "fieldValidation": ("validation", _one_of(FieldValidation)),
+    "force": ("force", _switch),
+    "propagationPolicy": ("propagation", _one_of(Propagation)),
+    "orphanDependents": ("orphan", _switch),
+    "gracePeriodSeconds": ("grace", _number),
+    "includeObject": ("include", _one_of(Include)),
+}
+
+
+def _checked(name: str, what: str) -> str:
+    if "/" in name or "%" in name or name in (".", ".."):
+        raise BadRequest(f"invalid resource {what} {name[:64]!r}: may not contain '/' or '%', nor be '.' or '..'")
+    if len(name) > _NAME_LIMIT:
+        raise BadRequest(f"invalid resource {what} {name[:64]!r}...: must be no more than {_NAME_LIMIT} characters")
+    if not name:
+        raise _missing()
+    return name
+
+
+def _missing() -> NotFound:
+    return NotFound("the server could not find the requested resource")
+
+
+def _refused(method: str) -> MethodNotAllowed:
+    return MethodNotAllowed(f"the server does not allow this method on the requested resource: {method}")

@@ -1,0 +1,50 @@
+"""What the API says instead of an object: Kubernetes' `Status`, made from an error's class and data."""
+
+from netloom.errors import Cause, Invalid, NetloomError
+from netloom.model.document import Document
+from netloom.model.kind import Kind
+
+
+def failure(error: NetloomError, kind: Kind | None = None, name: str = "") -> Document:
+    """Return the Status of a request about `kind` (and the object `name`) that failed."""
+    status: Document = {
+        "kind": "Status",
+        "apiVersion": "v1",
+        "metadata": {},
+        "status": "Failure",
+        "message": error.message,
+        "reason": error.reason,
+        "code": error.http_status,
+    }
+    details: Document = {}
+    if name:
+        details["name"] = name
+    if kind is not None:
+        if kind.group:
+            details["group"] = kind.group
+        # Invalid speaks of the object's kind, everything else of the resource: clients print one or the other.
+        details["kind"] = kind.name if isinstance(error, Invalid) else kind.plural
+    if error.causes:
+        details["causes"] = [_cause(cause) for cause in error.causes]
+    if error.retry_after is not None:
+        details["retryAfterSeconds"] = max(1, round(error.retry_after))
+    if details:
+        status["details"] = details
+    return status
+
+
+def success(kind: Kind, name: str = "", uid: str = "") -> Document:
+    """Return the Status of a deletion that is done."""
+    details = {"name": name, "group": kind.group, "kind": kind.plural, "uid": uid}
+    return {
+        "kind": "Status",
+        "apiVersion": "v1",
+        "metadata": {},
+        "status": "Success",
+        "details": {key: value for key, value in details.items() if value},
+    }
+
+
+def _cause(cause: Cause) -> Document:
+    written = {"reason": cause.reason, "message": cause.message, "field": cause.field}
+    return {key: value for key, value in written.items() if value}

@@ -1,0 +1,228 @@
+"""Who may do what: the whole table for nodes, and the rules for people."""
+
+import asyncio
+from collections.abc import Iterator
+from itertools import product
+
+import pytest
+
+from netloom.errors import Forbidden
+from netloom.front.api.admission import Operation, Write
+from netloom.front.api.identity import Attributes, Identity, forbidden
+from netloom.front.api.paths import READS, Verb
+from netloom.front.api.roles import NodeRestriction, RoleAuthorizer, roles
+from netloom.model.document import Document
+from netloom.model.kind import Kind
+from netloom.model.registry import (
+    BGP_PEER,
+    EVENT,
+    IP_LOCK,
+    KINDS,
+    LEASE,
+    NETWORK,
+    NETWORK_ATTACHMENT,
+    NODE,
+    PORT_POOL,
+    ROUTER,
+    SUBNET,
+)
+from netloom.model.selectors import EVERYTHING, Selector, selector
+from netloom.store.memory import MemoryStore
+
+N1 = Identity("n1", roles=("netloom:node:n1",))
+NAMESPACES = ("a", "b")
+
+
+def thing(kind: Kind, name: str, namespace: str, spec: Document) -> Document:
+    metadata = {"name": name, "namespace": namespace} if kind.namespaced else {"name": name}
+    return {"apiVersion": kind.api_version, "kind": kind.name, "metadata": metadata, "spec": spec}
+
+
+async def world() -> MemoryStore:
+    """Two nodes.  n1 has one attachment, in a/blue; n2 has attachments in a/blue, a/red and b/blue."""
+    store = MemoryStore()
+    for node in ("n1", "n2"):
+        await store.create(NODE, thing(NODE, node, "", {"underlayIP": "192.0.2.1"}))
+    for name, namespace, node, network in (
+        ("mine", "a", "n1", "blue"),
+        ("neighbour", "a", "n2", "blue"),
+        ("stranger", "a", "n2", "red"),
+        ("far", "b", "n2", "blue"),
+    ):
+        spec = {"node": node, "network": network}
+        await store.create(NETWORK_ATTACHMENT, thing(NETWORK_ATTACHMENT, name, namespace, spec))
+    for namespace, network in product(NAMESPACES, ("blue", "red")):
+        await store.create(NETWORK, thing(NETWORK, network, namespace, {}))
+        for kind in (SUBNET, IP_LOCK):
+            await store.create(kind, thing(kind, f"{network}-x", namespace, {"network": network}))
+        for node in ("n1", "n2"):
+            pool = {"node": node, "network": network}
+            await store.create(PORT_POOL, thing(PORT_POOL, f"{network}-{node}", namespace, pool))
+    for kind in KINDS:
+        if kind.namespaced and kind not in (NETWORK_ATTACHMENT, NETWORK, SUBNET, IP_LOCK, PORT_POOL):
+            for namespace in NAMESPACES:
+                await store.create(kind, thing(kind, "other", namespace, {}))
+    return store
+
+
+def fields(kind: Kind, text: str) -> Selector:
+    return selector("", text, selectable=kind.selectable)
+
+
+def every_question() -> Iterator[Attributes]:
+    """Every verb on every kind, in every place, on every object there is, with every selector that could matter."""
+    names = {
+        NODE: ("n1", "n2"),
+        NETWORK_ATTACHMENT: ("mine", "neighbour", "stranger", "far", "missing"),
+        NETWORK: ("blue", "red", "missing"),
+        SUBNET: ("blue-x", "red-x", "missing"),
+        IP_LOCK: ("blue-x", "red-x", "missing"),
+        PORT_POOL: ("blue-n1", "blue-n2", "red-n1", "missing"),
+    }
+    for kind in KINDS:
+        for namespace in ("", *NAMESPACES) if kind.namespaced else ("",):
+            for verb in (Verb.LIST, Verb.WATCH, Verb.DELETE_COLLECTION, Verb.CREATE):
+                chosen = [EVERYTHING, fields(kind, "metadata.name=blue"), fields(kind, "metadata.name=n1")]
+                for field in ("spec.node", "spec.network"):
+                    if field in kind.selectable:
+                        chosen += [fields(kind, f"{field}{op}{v}") for op in ("=", "!=") for v in ("n1", "n2", "blue")]
+                for wanted in chosen:
+                    yield Attributes(verb, kind, namespace, selector=wanted)
+            if kind.namespaced and not namespace:
+                continue
+            for verb in (Verb.GET, Verb.UPDATE, Verb.PATCH, Verb.DELETE):
+                for name in names.get(kind, ("other",)):
+                    for subresource in ("", "status") if kind.has_status else ("",):
+                        yield Attributes(verb, kind, namespace, name, subresource)
+
+
+def wanted(what: Attributes) -> bool:
+    """What n1 may do in `world`, said a second time and differently: as a list of what is allowed."""
+    kind, verb, place = what.kind, what.verb, what.namespace
+    field = what.selector.field_text
+    if verb not in READS:
+        own_node = kind is NODE and verb in ("update", "patch") and what.name == "n1"
+        make_node = kind is NODE and verb == "create"
+        own_status = (
+            kind is NETWORK_ATTACHMENT
+            and verb in ("update", "patch")
+            and (place, what.name, what.subresource) == ("a", "mine", "status")
+        )
+        tell = kind is EVENT and verb in ("create", "update", "patch")
+        return own_node or make_node or own_status or tell
+    if kind is NODE:
+        return what.name == "n1" or field == "metadata.name=n1"
+    if kind is LEASE:
+        return False
+    if kind is NETWORK_ATTACHMENT:
+        if what.name:
+            return (place, what.name) in {("a", "mine"), ("a", "neighbour")}
+        return field == "spec.node=n1" or (place == "a" and field == "spec.network=blue")
+    if kind is PORT_POOL:
+        return what.name.endswith("-n1") if what.name else field == "spec.node=n1"
+    if kind is NETWORK:
+        return place == "a" and (what.name == "blue" or field == "metadata.name=blue")
+    if kind in (SUBNET, IP_LOCK):
+        return place == "a" and (what.name == "blue-x" or field == "spec.network=blue")
+    return place == "a"
+
+
+def test_a_node_may_do_exactly_what_concerns_it_over_all_verbs_and_kinds() -> None:
+    async def run() -> None:
+        authorizer = RoleAuthorizer(await world())
+        asked = list(every_question())
+        assert {q.kind for q in asked} == set(KINDS)
+        assert {q.verb for q in asked} == set(Verb)
+        wrong = [q for q in asked if await authorizer.allows(N1, q) is not wanted(q)]
+        assert wrong == []
+
+    asyncio.run(run())
+
+
+def test_a_node_makes_only_its_own_node() -> None:
+    async def run() -> None:
+        store = MemoryStore()
+        rule = NodeRestriction()
+
+        def make(name: str, who: Identity, kind: Kind = NODE) -> Write:
+            return Write(operation=Operation.CREATE, kind=kind, namespace="", name=name, who=who)
+
+        await rule.review(make("n1", N1), store)
+        await rule.review(make("n2", Identity("root", roles=("netloom:admin",))), store)
+        await rule.review(make("n2", Identity("both", roles=("netloom:node:n1", "netloom:admin"))), store)
+        await rule.review(make("x", N1, EVENT), store)
+        for name in ("n2", ""):
+            with pytest.raises(Forbidden, match='User "n1" cannot create resource "nodes"'):
+                await rule.review(make(name, N1), store)
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize(
+    ("role", "verb", "kind", "namespace", "subresource", "allowed"),
+    [
+        ("admin", "delete", NODE, "", "", True),
+        ("admin", "update", LEASE, "a", "", True),
+        ("admin:a", "update", LEASE, "a", "", True),
+        ("admin:a", "update", LEASE, "b", "", False),
+        ("admin:a", "update", NODE, "", "", False),
+        ("editor", "create", NETWORK, "a", "", True),
+        ("editor", "deletecollection", ROUTER, "a", "", True),
+        ("editor", "create", EVENT, "a", "", True),
+        ("editor", "update", NETWORK, "a", "status", False),
+        ("editor", "create", NODE, "", "", False),
+        ("editor", "get", NODE, "", "", True),
+        ("editor", "update", LEASE, "a", "", False),
+        ("editor:a", "create", NETWORK, "a", "", True),
+        ("editor:a", "create", NETWORK, "b", "", False),
+        ("editor:a", "list", NETWORK, "", "", False),
+        ("viewer", "list", NETWORK, "", "", True),
+        ("viewer", "watch", BGP_PEER, "a", "", True),
+        ("viewer", "create", NETWORK, "a", "", False),
+        ("viewer", "patch", EVENT, "a", "", False),
+        ("viewer:a", "get", NETWORK, "a", "", True),
+        ("viewer:a", "get", NETWORK, "b", "", False),
+        ("viewer:a", "get", NODE, "", "", False),
+        ("node", "get", NODE, "", "", False),
+        ("nonsense", "get", NETWORK, "a", "", False),
+    ],
+)
+def test_people_may_do_what_their_role_says(
+    role: str, verb: str, kind: Kind, namespace: str, subresource: str, allowed: bool
+) -> None:
+    who = Identity("somebody", roles=(f"netloom:{role}",))
+    what = Attributes(verb, kind, namespace, "x", subresource)
+    assert asyncio.run(RoleAuthorizer(MemoryStore()).allows(who, what)) is allowed
+
+
+def test_one_role_of_several_is_enough() -> None:
+    who = Identity("somebody", roles=("other:admin", "netloom:viewer:b", "netloom:viewer:a"))
+    assert asyncio.run(RoleAuthorizer(MemoryStore()).allows(who, Attributes("get", NETWORK, "a", "x")))
+    assert len(roles(who.roles)) == 2
+
+
+@pytest.mark.parametrize(
+    ("role", "path", "allowed"),
+    [
+        ("node:n1", "/apis", True),
+        ("node:n1", "/metrics", False),
+        ("viewer:a", "/metrics", False),
+        ("viewer", "/metrics", True),
+        ("admin", "/metrics", True),
+    ],
+)
+def test_discovery_is_for_all_and_metrics_for_those_who_see_all(role: str, path: str, allowed: bool) -> None:
+    who = Identity("somebody", roles=(f"netloom:{role}",))
+    assert asyncio.run(RoleAuthorizer(MemoryStore()).allows(who, Attributes("get", path=path))) is allowed
+
+
+def test_a_refusal_is_in_kubernetes_words() -> None:
+    assert str(forbidden(N1, Attributes("create", NETWORK, "a"))) == (
+        'networks.netloom.dev is forbidden: User "n1" cannot create resource "networks" in API group "netloom.dev" '
+        'in the namespace "a"'
+    )
+    assert str(forbidden(N1, Attributes("update", NODE, name="n2", subresource="status"))) == (
+        'nodes.netloom.dev "n2" is forbidden: User "n1" cannot update resource "nodes/status" in API group '
+        '"netloom.dev" at the cluster scope'
+    )
+    assert str(forbidden(N1, Attributes("get", path="/metrics"))) == 'forbidden: User "n1" cannot get path "/metrics"'
