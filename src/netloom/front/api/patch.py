@@ -3,13 +3,17 @@
 Both return a new document and leave what they were given alone. What cannot be read as a patch is a `BadRequest`; a
 patch that reads well and does not apply (a failing test, a path that is not there) is `Invalid`, as the Kubernetes API
 has it. A JSON patch is a small program that a stranger wrote: the number of its operations, what its copies and moves
-carry in all, and how deep it may build are limited, so that a few kilobytes cannot become gigabytes or a stack overflow.
+carry in all, and how deep it may build are limited, so that a few kilobytes cannot become gigabytes or a stack
+overflow.
 """
 
 from typing import Any
 
 from netloom.errors import BadRequest, Invalid, TooLarge
 from netloom.model.document import Document
+
+Json = Any
+"""Any JSON value."""
 
 MAX_OPERATIONS = 10_000
 MAX_CARRIED = 3 * 1024 * 1024
@@ -26,7 +30,7 @@ _NEEDS = {
 }
 
 
-def clone(value: Any) -> Any:
+def clone(value: Json) -> Json:
     """Return a deep copy of a JSON value; many times faster than `copy.deepcopy`, which must expect anything."""
     if isinstance(value, dict):
         return {key: clone(member) for key, member in value.items()}
@@ -35,7 +39,7 @@ def clone(value: Any) -> Any:
     return value
 
 
-def same(left: Any, right: Any) -> bool:
+def same(left: Json, right: Json) -> bool:
     """Whether two JSON values are equal.  Python's `==` would take true for 1."""
     if isinstance(left, dict):
         return (
@@ -48,7 +52,7 @@ def same(left: Any, right: Any) -> bool:
     return isinstance(left, bool) is isinstance(right, bool) and bool(left == right)
 
 
-def merge_patch(document: Document, patch: Any) -> Document:
+def merge_patch(document: Document, patch: Json) -> Document:
     """Return `document` with a merge patch applied."""
     if not isinstance(patch, dict):
         raise BadRequest("a merge patch is a JSON object")
@@ -56,7 +60,7 @@ def merge_patch(document: Document, patch: Any) -> Document:
     return merged
 
 
-def merge(target: Any, patch: Any) -> Any:
+def merge(target: Json, patch: Json) -> Json:
     """Return what RFC 7386 makes of any two JSON values: null removes, objects merge, everything else replaces."""
     if not isinstance(patch, dict):
         return clone(patch)
@@ -68,7 +72,7 @@ def merge(target: Any, patch: Any) -> Any:
     return merged
 
 
-def json_patch(document: Document, operations: Any) -> Document:
+def json_patch(document: Document, operations: Json) -> Document:
     """Return `document` with a JSON patch applied, all operations or none."""
     if not isinstance(operations, list):
         raise BadRequest("a JSON patch is a list of operations")
@@ -85,7 +89,7 @@ def json_patch(document: Document, operations: Any) -> Document:
     return root[0]
 
 
-def _check(index: int, operation: Any) -> None:
+def _check(index: int, operation: Json) -> None:
     """Refuse what is not an operation before any is done."""
     if not isinstance(operation, dict):
         raise BadRequest(f"operation {index} of the JSON patch is not an object")
@@ -139,14 +143,14 @@ def _move(root: list[Any], operation: dict[str, Any], budget: int) -> int:
     return size
 
 
-def _tokens(path: Any, index: int = 0) -> list[str]:
+def _tokens(path: Json, index: int = 0) -> list[str]:
     """Return a JSON pointer's parts, the first being the document's place in `root`."""
     if not isinstance(path, str) or (path and path[0] != "/"):
         raise BadRequest(f'operation {index} of the JSON patch: {path!r:.50} is not a JSON pointer, as "/spec/mtu"')
     return ["0", *(part.replace("~1", "/").replace("~0", "~") for part in path.split("/")[1:])]
 
 
-def _fitting(value: Any, tokens: list[str], budget: int) -> tuple[Any, int]:
+def _fitting(value: Json, tokens: list[str], budget: int) -> tuple[Any, int]:
     """Return the value and its size, or refuse to put so much, or so deep, into the document."""
     size, depth = _weigh(value)
     if size > budget:
@@ -156,7 +160,7 @@ def _fitting(value: Any, tokens: list[str], budget: int) -> tuple[Any, int]:
     return value, size
 
 
-def _weigh(value: Any) -> tuple[int, int]:
+def _weigh(value: Json) -> tuple[int, int]:
     """Return about how many bytes a JSON value takes, and how deep it is."""
     if isinstance(value, dict):
         size, depth = 2, 0
@@ -200,14 +204,14 @@ def _parent(root: list[Any], tokens: list[str], path: str) -> tuple[Any, str]:
 
 def _index(token: str, last: int, path: str) -> int:
     # "01", "+1", "-1" and digits of other scripts are not array indexes; the length is checked before int() reads them.
-    if not (token.isascii() and token.isdigit()) or (token[0] == "0" and token != "0"):
+    if not (token.isascii() and token.isdigit()) or (token[0] == "0" and len(token) > 1):
         raise Invalid(f"{token!r:.50} in {path:.200} is not an index of a list")
     if len(token) > 9 or int(token) > last:
         raise Invalid(f"the list at {path:.200} has no place {token:.50}")
     return int(token)
 
 
-def _add(root: list[Any], tokens: list[str], value: Any, path: str) -> None:
+def _add(root: list[Any], tokens: list[str], value: Json, path: str) -> None:
     container, key = _parent(root, tokens, path)
     if isinstance(container, dict):
         container[key] = value
@@ -219,7 +223,7 @@ def _add(root: list[Any], tokens: list[str], value: Any, path: str) -> None:
         container.insert(_index(key, len(container), path), value)
 
 
-def _remove(root: list[Any], tokens: list[str], path: str) -> Any:
+def _remove(root: list[Any], tokens: list[str], path: str) -> Json:
     container, key = _locate(root, tokens, path)
     if container is root:
         raise Invalid("the whole document cannot be removed")
