@@ -12,6 +12,8 @@ from msgspec import Struct, field
 from netloom.model.scalars import Count, Line, Text, Timestamp, Word, says
 
 Document = dict[str, Any]
+Json = Any
+"""Anything JSON can say."""
 
 
 class Value(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
@@ -50,14 +52,15 @@ class ObjectMeta(Value, frozen=True, kw_only=True):
     uid: str = ""
     resource_version: str = ""
     generation: int = 0
-    creation_timestamp: str | None = None
-    deletion_timestamp: str | None = None
+    creation_timestamp: Timestamp | None = None
+    deletion_timestamp: Timestamp | None = None
     deletion_grace_period_seconds: int | None = None
     labels: dict[str, str] = {}
     annotations: dict[str, str] = {}
     owner_references: tuple[OwnerReference, ...] = ()
     finalizers: tuple[str, ...] = ()
     managed_fields: tuple[ManagedFields, ...] = ()
+    self_link: str = ""
 
     @property
     def revision(self) -> int:

@@ -37,7 +37,13 @@ def schema(kind: Kind) -> Schema:
 @cache
 def metadata_schema() -> Schema:
     """Return the schema of metadata; shared, so not to be changed."""
-    return _public(_struct(ObjectMeta))
+    return _public(metadata_tree())
+
+
+@cache
+def metadata_tree() -> Schema:
+    """Return the schema of metadata as the validator wants it."""
+    return _struct(ObjectMeta)
 
 
 @cache
@@ -122,7 +128,7 @@ def _node(info: types.Type) -> Schema:
         case types.BoolType():
             return {"type": "boolean"}
         case types.AnyType():
-            return {"type": "object", PRESERVE: True}
+            return {PRESERVE: True}
         case _:
             raise TypeError(f"a schema for {info} is not thought of")
 

@@ -1,0 +1,125 @@
+"""What Kubernetes asks of metadata: the same for every kind."""
+
+from functools import cache
+
+from netloom.model.checks import FORBIDDEN, REQUIRED, TOO_LONG, Check, Problem, compiled, fullmatch, quoted
+from netloom.model.document import Document
+from netloom.model.kind import Kind
+from netloom.model.rules import LABEL_PATTERN, LABEL_VALUE_PATTERN, SUBDOMAIN_PATTERN
+from netloom.model.schema import metadata_tree
+
+NAME = "must be lower case letters, digits, '-' and '.', and start and end with a letter or digit (at most 253)"
+KEY = "must be letters, digits, '-', '_' and '.', at most 63, after an optional DNS name and '/'"
+
+_is_label = fullmatch(LABEL_PATTERN)
+_is_subdomain = fullmatch(SUBDOMAIN_PATTERN)
+_is_value = fullmatch(LABEL_VALUE_PATTERN)
+_is_word = fullmatch(r"^[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?$")
+
+ANNOTATIONS_SIZE = 256 * 1024
+
+
+@cache
+def shape() -> Check:
+    """Return the check of metadata's types and names, from its schema."""
+    return compiled(metadata_tree())
+
+
+def problems(kind: Kind, metadata: Document, old: Document | None) -> list[Problem]:
+    """Return what is wrong with well-shaped metadata, and with the change from `old`."""
+    found = [*_names(kind, metadata)]
+    if labels := metadata.get("labels"):
+        found += _labels(labels)
+    if annotations := metadata.get("annotations"):
+        found += _annotations(annotations)
+    if owners := metadata.get("ownerReferences"):
+        found += _owners(owners)
+    if finalizers := metadata.get("finalizers"):
+        found += _finalizers(finalizers, old)
+    return found
+
+
+def is_name(text: str) -> bool:
+    """Whether this is a DNS-1123 subdomain, as objects are called."""
+    return len(text) <= 253 and bool(_is_subdomain(text))
+
+
+def is_key(text: str) -> bool:
+    """Whether this is a qualified name, as labels, annotations and finalizers have."""
+    prefix, slash, word = text.rpartition("/")
+    return bool(_is_word(word)) and (not slash or is_name(prefix))
+
+
+def _names(kind: Kind, metadata: Document) -> list[Problem]:
+    found = []
+    name, prefix, namespace = (metadata.get(key) or "" for key in ("name", "generateName", "namespace"))
+    if not name and not prefix:
+        found.append(Problem(".name", "Required value: name or generateName is required", REQUIRED))
+    if name and not is_name(name):
+        found.append(Problem(".name", f"Invalid value: {quoted(name)}: {NAME}"))
+    # A random suffix follows, so a trailing dash is right here.
+    if prefix and not is_name(prefix[:-1] + "a" if prefix.endswith("-") else prefix):
+        found.append(Problem(".generateName", f"Invalid value: {quoted(prefix)}: {NAME}"))
+    if kind.namespaced and not namespace:
+        found.append(Problem(".namespace", "Required value", REQUIRED))
+    if not kind.namespaced and namespace:
+        found.append(Problem(".namespace", f"Forbidden: a {kind.name} has no namespace", FORBIDDEN))
+    if kind.namespaced and namespace and (len(namespace) > 63 or not _is_label(namespace)):
+        words = "must be lower case letters, digits and '-', and start and end with a letter or digit (at most 63)"
+        found.append(Problem(".namespace", f"Invalid value: {quoted(namespace)}: {words}"))
+    return found
+
+
+def _labels(labels: Document) -> list[Problem]:
+    found = []
+    for key, value in labels.items():
+        if not is_key(key):
+            found.append(Problem(".labels", f"Invalid value: {quoted(key)}: a label's name {KEY}"))
+        if len(value) > 63 or not _is_value(value):
+            words = "a label's value must be at most 63 letters, digits, '-', '_' and '.'"
+            found.append(Problem(".labels", f"Invalid value: {quoted(value)}: {words}"))
+    return found
+
+
+def _annotations(annotations: Document) -> list[Problem]:
+    wrong = [key for key in annotations if not is_key(key.lower())]
+    found = [Problem(".annotations", f"Invalid value: {quoted(key)}: an annotation's name {KEY}") for key in wrong]
+    size = sum(len(key.encode()) + len(value.encode()) for key, value in annotations.items())
+    if size > ANNOTATIONS_SIZE:
+        found.append(Problem(".annotations", f"Too long: may not be more than {ANNOTATIONS_SIZE} bytes", TOO_LONG))
+    return found
+
+
+def _owners(owners: list[Document]) -> list[Problem]:
+    found = []
+    for i, owner in enumerate(owners):
+        at = f".ownerReferences[{i}]"
+        found += [
+            Problem(f"{at}.{name}", 'Invalid value: "": must not be empty')
+            for name in ("apiVersion", "kind", "name", "uid")
+            if not owner[name]
+        ]
+        if owner["apiVersion"].count("/") > 1 or owner["apiVersion"].endswith("/"):
+            words = "must be VERSION or GROUP/VERSION"
+            found.append(Problem(f"{at}.apiVersion", f"Invalid value: {quoted(owner['apiVersion'])}: {words}"))
+        if (owner["apiVersion"], owner["kind"]) == ("v1", "Event"):
+            found.append(Problem(at, f"Invalid value: {quoted(owner)}: an Event cannot be an owner"))
+    controllers = [f"{owner['kind']}/{owner['name']}" for owner in owners if owner.get("controller")]
+    if len(controllers) > 1:
+        words = f"only one owner can be the controller, not both {controllers[0]} and {controllers[1]}"
+        found.append(Problem(".ownerReferences", f"Invalid value: {quoted(owners)}: {words}"))
+    return found
+
+
+def _finalizers(finalizers: list[str], old: Document | None) -> list[Problem]:
+    wrong = [word for word in finalizers if not is_key(word)]
+    found = [Problem(".finalizers", f"Invalid value: {quoted(word)}: a finalizer {KEY}") for word in wrong]
+    if "orphan" in finalizers and "foregroundDeletion" in finalizers:
+        words = "orphan and foregroundDeletion cannot be both set"
+        found.append(Problem(".finalizers", f"Invalid value: {quoted(finalizers)}: {words}"))
+    if old is None or old.get("deletionTimestamp") is None:
+        return found
+    if new := sorted(set(finalizers) - set(old.get("finalizers", ()))):
+        words = f"no new finalizers can be added while the object is being deleted: {', '.join(new)}"
+        found.append(Problem(".finalizers", f"Forbidden: {words}", FORBIDDEN))
+    return found

@@ -1,0 +1,179 @@
+"""The gate every document passes before it is stored: `admit`.
+
+What is said here is what the CRDs say to a Kubernetes API server; a table of examples is run through both. All that is
+wrong is said at once, each with its field and what would be right.
+"""
+
+from enum import StrEnum
+from functools import cache
+from typing import NoReturn
+
+from msgspec import Struct
+
+from netloom.errors import BadRequest, Cause, Invalid
+from netloom.model import checks, metadata
+from netloom.model.checks import UNKNOWN, Check, Problem, under
+from netloom.model.document import Document, Json
+from netloom.model.kind import Kind
+from netloom.model.registry import EVENT
+from netloom.model.rules import Rule
+from netloom.model.schema import Schema, tree
+
+
+class Unknown(StrEnum):
+    """What becomes of fields nobody knows, in the words of `fieldValidation`."""
+
+    REFUSE = "Strict"
+    WARN = "Warn"
+    """They are dropped, and the caller is told."""
+    IGNORE = "Ignore"
+    """They are dropped."""
+
+
+def admit(
+    kind: Kind,
+    document: Document,
+    *,
+    old: Document | None = None,
+    subresource: str = "",
+    unknown: Unknown = Unknown.REFUSE,
+) -> list[str]:
+    """Make a document fit to be stored, or raise; return warnings.
+
+    In place: defaults are filled in, nulls and unknown fields dropped. What would not be stored is not judged: the
+    status of a kind that has it as a sub-resource, or, with subresource="status", the spec. `old` is what is stored
+    now: changes to what is immutable are refused.
+
+    Raises `BadRequest` where the document is not one of this kind or has unknown fields, `Invalid` where it is wrong.
+    """
+    _identify(kind, document)
+    gate = _gate(kind)
+    problems = gate.metadata(document, old)
+    for name in [name for name, value in document.items() if value is None]:
+        del document[name]
+    for name in list(document):
+        part = gate.parts.get(name)
+        if part is None:
+            if name not in ("apiVersion", "kind", "metadata"):
+                problems.append(Problem(f".{name}", checks.nearest(name, list(gate.parts)), UNKNOWN))
+                del document[name]
+            continue
+        found = part(document[name])
+        if found is None:
+            continue
+        if kind.has_status and (name == "status") != (subresource == "status"):
+            found = [problem for problem in found if problem.reason == UNKNOWN]
+        problems += under(f".{name}", found)
+    if subresource != "status":
+        problems += [
+            Problem(f".{name}", "Required value", checks.REQUIRED) for name in gate.required if name not in document
+        ]
+    if not checks.broken(problems):
+        problems += gate.changes(document, old, subresource)
+    if not problems:
+        return []
+    return _judge(kind, document, problems, unknown)
+
+
+def _identify(kind: Kind, document: Document) -> None:
+    """Refuse what is not a document of this kind at all."""
+    if type(document) is not dict:
+        raise BadRequest(f"a {kind.name} must be an object, not {checks.quoted(document)}")
+    if document.get("kind") == kind.name and document.get("apiVersion") == kind.api_version:
+        return
+    if not document.get("kind"):
+        raise BadRequest("Object 'Kind' is missing: it must be " + kind.name)
+    if not document.get("apiVersion"):
+        raise BadRequest("Object 'apiVersion' is missing: it must be " + kind.api_version)
+    given = f"{checks.quoted(document['apiVersion'])}, Kind={checks.quoted(document['kind'])}"
+    raise BadRequest(f'the object provided is {given}; here it must be "{kind.api_version}", Kind="{kind.name}"')
+
+
+class _Gate(Struct, frozen=True):
+    """A kind's checks, made once."""
+
+    kind: Kind
+    parts: dict[str, Check]
+    required: tuple[str, ...]
+    transitions: dict[str, tuple[Rule, ...]]
+
+    def metadata(self, document: Document, old: Document | None) -> list[Problem]:
+        """Return what is wrong with metadata."""
+        found = document.get("metadata")
+        if found is None:
+            found = document["metadata"] = {}
+        wrong = metadata.shape()(found)
+        if wrong is not None and checks.broken(wrong):
+            return under(".metadata", wrong)
+        wrong = [*(wrong or ()), *metadata.problems(self.kind, found, old and old.get("metadata"))]
+        if self.kind is EVENT and not wrong:
+            wrong += _event_namespace(document)
+        return under(".metadata", wrong)
+
+    def changes(self, document: Document, old: Document | None, subresource: str) -> list[Problem]:
+        """Return what may not change, and did."""
+        found: list[Problem] = []
+        if old is None:
+            return found
+        for name, rules in self.transitions.items():
+            new, was = document.get(name), old.get(name)
+            judged = not self.kind.has_status or (name == "status") == (subresource == "status")
+            if judged and new is not None and was is not None:
+                broken = [checks.failed(rule, new) for rule in rules if not rule.check(new, was)]
+                found += under(f".{name}", broken)
+        return found
+
+
+@cache
+def _gate(kind: Kind) -> _Gate:
+    parts: Schema = {
+        name: part for name, part in tree(kind)["properties"].items() if name not in ("apiVersion", "kind", "metadata")
+    }
+    return _Gate(
+        kind,
+        {name: checks.compiled(part) for name, part in parts.items()},
+        tuple(tree(kind).get("required", ())),
+        {
+            name: rules
+            for name, part in parts.items()
+            if (rules := tuple(rule for rule in part.get("rules", ()) if rule.transition))
+        },
+    )
+
+
+def _event_namespace(document: Document) -> list[Problem]:
+    """Events are found beside what they are about; those about cluster-scoped objects are in default."""
+    about = document.get("involvedObject")
+    wanted = about.get("namespace") if isinstance(about, dict) else None
+    if document["metadata"].get("namespace") == (wanted or "default"):
+        return []
+    words = f"must be the involvedObject's namespace, {checks.quoted(wanted or 'default')}"
+    return [Problem(".namespace", f"Invalid value: {checks.quoted(document['metadata'].get('namespace'))}: {words}")]
+
+
+def _judge(kind: Kind, document: Document, problems: list[Problem], unknown: Unknown) -> list[str]:
+    """Raise what the problems amount to, or return them as warnings."""
+    strange = [f'unknown field "{p.path[1:]}"{p.message}' for p in problems if p.reason == UNKNOWN]
+    if strange and unknown is Unknown.REFUSE:
+        causes = [
+            Cause(p.path[1:], f"unknown field{p.message}", "FieldValueInvalid") for p in problems if p.reason == UNKNOWN
+        ]
+        raise BadRequest(
+            f'{kind.name} in version "{kind.version}" cannot be handled as a {kind.name}: '
+            f"strict decoding error: {', '.join(strange)}",
+            causes=causes,
+        )
+    wrong = [Cause(p.path[1:], p.message, p.reason) for p in problems if p.reason != UNKNOWN]
+    if wrong:
+        refuse(kind, document["metadata"], wrong)
+    return strange if unknown is Unknown.WARN else []
+
+
+def refuse(kind: Kind, meta: Json, causes: list[Cause]) -> NoReturn:
+    """Raise `Invalid` in Kubernetes' words."""
+    name = (meta.get("name") or meta.get("generateName") or "") if isinstance(meta, dict) else ""
+    qualified = f"{kind.name}.{kind.group}" if kind.group else kind.name
+    said = ", ".join(map(str, causes))
+    raise Invalid(
+        f"{qualified} {checks.quoted(name)} is invalid: {said if len(causes) == 1 else f'[{said}]'}", causes=causes
+    )
