@@ -1,0 +1,255 @@
+"""etcd as a store: many API servers may share one, and what one writes the watchers of all see.
+
+etcd's own revision is our resourceVersion. An object is one key, `/netloom/GROUP/PLURAL/NAMESPACE/NAME`; its value is
+the document without resourceVersion, which is the key's mod_revision and is put in when it is read. Writes compare that
+revision, so the semantics are decided here (`store/semantics.py`) and the race is decided by etcd.
+
+One watch on everything feeds the hub, beginning some way back in the past, so that watchers resume here as they do on a
+store that never stopped. When its connection is lost it goes on from the last revision, with the next server.
+"""
+
+import time
+from collections.abc import Callable, Iterable, Sequence
+from random import Random, SystemRandom
+
+from netloom.errors import AlreadyExists, Expired, Internal, Unreachable
+from netloom.model.document import Document
+from netloom.model.kind import Kind
+from netloom.model.registry import KINDS
+from netloom.model.selectors import EVERYTHING, Selector
+from netloom.store.base import Page, Propagation, Stored, Watch
+from netloom.store.engine import Minter
+from netloom.store.etcdapi import Etcd, Tls, delete_key, prefix_end, put, unless_changed
+from netloom.store.etcdfeed import Feed, stored_at
+from netloom.store.hub import QUEUE_LENGTH, WINDOW_BYTES, WINDOW_CHANGES, Hub
+from netloom.store.paging import position, too_old
+from netloom.store.paging import token as make_token
+from netloom.store.semantics import (
+    Outcome,
+    Verdict,
+    already_exists,
+    conflict,
+    encode,
+    key_of,
+    not_found,
+    prepare_create,
+    prepare_delete,
+    prepare_update,
+    stamp,
+)
+
+PAGE = 2_000
+"""How many objects are asked for at once: some megabytes, which every etcd is willing to send."""
+_ATTEMPTS = 16
+_NAME_ATTEMPTS = 8
+_MARKER = "/.opened"
+
+
+_Items = list[Stored]
+
+
+class EtcdStore:
+    """A `Store` in an etcd cluster."""
+
+    def __init__(self, etcd: Etcd, feed: Feed, minter: Minter, prefix: str) -> None:
+        self._etcd = etcd
+        self._feed = feed
+        self._hub = feed.hub
+        self._minter = minter
+        self._roots = feed.roots
+        self._marker = prefix + _MARKER
+        self._closed = False
+
+    @classmethod
+    async def open(
+        cls,
+        urls: Sequence[str],
+        *,
+        prefix: str = "/netloom",
+        kinds: Iterable[Kind] = KINDS,
+        tls: Tls | None = None,
+        compact_every: float | None = None,
+        clock: Callable[[], float] = time.time,
+        random: Random | None = None,
+        window_changes: int = WINDOW_CHANGES,
+        window_bytes: int = WINDOW_BYTES,
+        queue_length: int = QUEUE_LENGTH,
+    ) -> "EtcdStore":
+        """Connect to the etcd cluster at `urls` and take up its recent history.
+
+        With `compact_every`, history older than that many seconds is dropped; leave it out where etcd is told to do so
+        itself, or where another of its users needs the past.
+        """
+        etcd = Etcd(urls, tls)
+        try:
+            # A write of our own, so that there is an event at which the history is known to be whole.
+            now = (await etcd.txn([], [put(prefix + _MARKER, b"1")])).header.revision
+            hub = Hub(
+                revision=max(now - window_changes, 0),
+                window_changes=window_changes,
+                window_bytes=window_bytes,
+                queue_length=queue_length,
+            )
+            roots = {kind: f"{prefix}/{kind.group or 'core'}/{kind.plural}/" for kind in kinds}
+            feed = Feed(etcd, hub, roots, prefix + "/")
+            await feed.start(until=now, compact_every=compact_every)
+        except BaseException:
+            await etcd.close()
+            raise
+        return cls(etcd, feed, Minter(clock, random or SystemRandom()), prefix)
+
+    async def create(self, kind: Kind, document: Document, *, dry_run: bool = False) -> Stored:
+        """Store a new object."""
+        generated = not (document.get("metadata") or {}).get("name")
+        for attempt in range(_NAME_ATTEMPTS):
+            try:
+                return await self._create(kind, document, dry_run=dry_run)
+            except AlreadyExists:
+                if not generated or attempt == _NAME_ATTEMPTS - 1:
+                    raise
+        raise AssertionError("unreachable")
+
+    async def get(self, kind: Kind, namespace: str, name: str) -> Stored:
+        """Return one object as it is now."""
+        found = (await self._etcd.range(self._key(kind, namespace, name))).kvs
+        if not found:
+            raise not_found(kind, name)
+        return stored_at(kind, found[0], len(self._root(kind)))
+
+    async def list(
+        self,
+        kind: Kind,
+        namespace: str = "",
+        *,
+        selector: Selector = EVERYTHING,
+        revision: int | None = None,
+        limit: int | None = None,
+        token: str = "",
+    ) -> Page:
+        """Return the objects of a kind."""
+        begin = where = self._root(kind) + (f"{namespace}/" if namespace else "")
+        at = revision or 0
+        if revision is not None and revision <= 0:
+            raise Expired(f"too old resource version: {revision}")
+        if token:
+            found = position(token, revision=revision)
+            at, where = found.rv, max(begin, f"{self._root(kind)}{found.start}\0")
+        try:
+            return await self._page(kind, where, prefix_end(begin), selector, at, limit)
+        except Expired as error:
+            raise too_old() if token else error from None
+
+    async def watch(self, kind: Kind, namespace: str = "", *, selector: Selector = EVERYTHING, since: int) -> Watch:
+        """Watch the changes after revision `since`."""
+        self._root(kind)
+        if since > self._hub.revision and since > (current := await self.revision()):
+            raise Expired(f"too large resource version: {since}, current: {current}")
+        return self._hub.watch(kind, namespace, selector, since)
+
+    async def update(self, kind: Kind, document: Document, *, subresource: str = "", dry_run: bool = False) -> Stored:
+        """Replace an object, or its status."""
+        metadata = document["metadata"]
+
+        def decide(old: Document) -> Outcome:
+            return prepare_update(kind, old, document, subresource=subresource)
+
+        return await self._change(kind, metadata.get("namespace", ""), metadata["name"], decide, dry_run=dry_run)
+
+    async def delete(
+        self,
+        kind: Kind,
+        namespace: str,
+        name: str,
+        *,
+        propagation: Propagation = Propagation.BACKGROUND,
+        uid: str = "",
+        revision: int | None = None,
+        dry_run: bool = False,
+    ) -> Stored:
+        """Delete an object and return its last state."""
+
+        def decide(old: Document) -> Outcome:
+            now = self._minter.clock()
+            return prepare_delete(kind, old, propagation=propagation, uid=uid, revision=revision, now=now)
+
+        return await self._change(kind, namespace, name, decide, dry_run=dry_run)
+
+    async def revision(self) -> int:
+        """Return the revision of the newest write."""
+        return (await self._etcd.range(self._marker, count_only=True)).header.revision
+
+    async def close(self) -> None:
+        """End all connections."""
+        self._closed = True
+        await self._feed.stop()
+        self._hub.fail(Unreachable("the store is closed"))
+        await self._etcd.close()
+
+    async def _create(self, kind: Kind, document: Document, *, dry_run: bool) -> Stored:
+        made = prepare_create(
+            kind, document, now=self._minter.clock(), uid=self._minter.uid(), suffix=self._minter.suffix()
+        )
+        namespace, name = made["metadata"].get("namespace", ""), made["metadata"]["name"]
+        key, body = self._key(kind, namespace, name), encode(kind, made)
+        if dry_run:
+            if (await self._etcd.range(key, count_only=True)).count:
+                raise already_exists(kind, name)
+            return Stored(kind, namespace, name, 0, body)
+        done = await self._etcd.txn([unless_changed(key, 0)], [put(key, body)])
+        if not done.succeeded:
+            raise already_exists(kind, name)
+        return stamp(kind, namespace, name, done.header.revision, body)
+
+    async def _change(
+        self, kind: Kind, namespace: str, name: str, decide: Callable[[Document], Outcome], *, dry_run: bool
+    ) -> Stored:
+        """Read, decide, write if it is still as it was read; else from the beginning."""
+        key = self._key(kind, namespace, name)
+        for _ in range(_ATTEMPTS):
+            old = await self.get(kind, namespace, name)
+            outcome = decide(old.document())
+            if outcome.verdict is Verdict.SAME:
+                return old
+            body = encode(kind, outcome.document)
+            if dry_run:
+                return stamp(kind, namespace, name, old.revision, body)
+            write = delete_key(key) if outcome.verdict is Verdict.REMOVE else put(key, body)
+            done = await self._etcd.txn([unless_changed(key, old.revision)], [write])
+            if done.succeeded:
+                return stamp(kind, namespace, name, done.header.revision, body)
+        raise conflict(kind, name)
+
+    async def _page(
+        self, kind: Kind, where: str, end: str, selector: Selector, revision: int, limit: int | None
+    ) -> Page:
+        """Collect up to `limit` objects from `where` on, all at one revision."""
+        cut = len(self._root(kind))
+        items: _Items = []
+        while True:
+            # One more than is wanted tells whether there is more.
+            ask = PAGE if selector or not limit else min(PAGE, limit + 1 - len(items))
+            found = await self._etcd.range(where, end=end, limit=ask, revision=revision)
+            revision = revision or found.header.revision
+            for index, kv in enumerate(found.kvs):
+                stored = stored_at(kind, kv, cut)
+                if not stored.selected(selector):
+                    continue
+                if limit and len(items) == limit:
+                    last = key_of(items[-1].namespace, items[-1].name)
+                    left = None if selector else found.count - index
+                    return Page(items, revision, make_token(revision, last), left)
+                items.append(stored)
+            if not found.more:
+                return Page(items, revision)
+            where = found.kvs[-1].key.decode() + "\0"
+
+    def _root(self, kind: Kind) -> str:
+        if self._closed:
+            raise Unreachable("the store is closed")
+        try:
+            return self._roots[kind]
+        except KeyError:
+            raise Internal(f"this store was opened without {kind.qualified}") from None
+
+    def _key(self, kind: Kind, namespace: str, name: str) -> str:
+        return self._root(kind) + key_of(namespace, name)

@@ -1,0 +1,132 @@
+"""From etcd's watch to the hub: one stream of every change, for all watchers of this process.
+
+The feed begins in the past and `start` returns when it has caught up. A lost connection is made again, with the next
+server, from the last revision on, so watchers notice nothing; when etcd has dropped that part of its history meanwhile,
+they are told to list again.
+"""
+
+import asyncio
+import logging
+from collections.abc import Coroutine, Mapping
+from typing import Any
+
+from netloom.errors import Expired, Internal, NetloomError, TimedOut, Unreachable
+from netloom.model.kind import Kind
+from netloom.store.base import Stored
+from netloom.store.etcdapi import Etcd, KeyEvent, KeyValue, Told, prefix_end
+from netloom.store.hub import Change, Hub
+from netloom.store.semantics import key_of, stamp
+
+log = logging.getLogger(__name__)
+
+_CATCH_UP_SECONDS = 60.0
+_FIRST_PAUSE, _LONGEST_PAUSE = 0.05, 5.0
+
+
+def stored_at(kind: Kind, kv: KeyValue, cut: int) -> Stored:
+    """Return the object at a key, whose first `cut` bytes name the kind."""
+    namespace, _, name = kv.key[cut:].decode().partition("/")
+    return stamp(kind, namespace, name, kv.mod_revision, kv.value)
+
+
+class Feed:
+    """The watch that feeds a hub, and the tasks it needs."""
+
+    def __init__(self, etcd: Etcd, hub: Hub, roots: Mapping[Kind, str], prefix: str) -> None:
+        self.hub = hub
+        self.roots = roots
+        self._kinds = {root: kind for kind, root in roots.items()}
+        self._etcd = etcd
+        self._prefix = prefix
+        self._tasks: list[asyncio.Task[None]] = []
+        self._target = 0
+        self._caught_up = asyncio.Event()
+
+    async def start(self, *, until: int, compact_every: float | None) -> None:
+        """Begin, and wait until everything up to revision `until` is known."""
+        self._target = until
+        self._supervise(self._follow())
+        if compact_every:
+            self._supervise(self._compact(compact_every))
+        try:
+            async with asyncio.timeout(_CATCH_UP_SECONDS):
+                await self._caught_up.wait()
+        except BaseException as error:
+            await self.stop()
+            if isinstance(error, TimeoutError):
+                raise TimedOut(f"etcd did not send its history within {_CATCH_UP_SECONDS:g} s") from error
+            raise
+
+    async def stop(self) -> None:
+        """End."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    def _supervise(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        task.add_done_callback(self._ended)
+        self._tasks.append(task)
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        """A task ends when it is told to, or by a bug: then watchers must not wait for ever."""
+        if not task.cancelled() and (error := task.exception()) is not None:
+            log.error("the etcd watch failed", exc_info=error)
+            self.hub.fail(Internal(f"the etcd watch failed: {error}"))
+
+    async def _follow(self) -> None:
+        pause = _FIRST_PAUSE
+        while True:
+            try:
+                async with self._etcd.watch(self._prefix, prefix_end(self._prefix), self.hub.revision) as messages:
+                    async for told in messages:
+                        await self._take(told)
+                        pause = _FIRST_PAUSE
+            except Expired:
+                continue
+            except NetloomError as error:
+                log.info("the etcd watch was lost and is taken up again from revision %d: %s", self.hub.revision, error)
+                await asyncio.sleep(pause)
+                pause = min(pause * 2, _LONGEST_PAUSE)
+
+    async def _take(self, told: Told) -> None:
+        if told.compact_revision:
+            # Up to this revision the history is gone, or may have lost deletions.
+            self.hub.restart(max(told.compact_revision, self.hub.revision))
+            raise Expired("etcd has dropped the history")
+        if told.canceled:
+            raise Unreachable(f"etcd ended the watch: {told.cancel_reason}")
+        changes = [change for event in told.events if (change := self._change(event)) is not None]
+        if changes:
+            self.hub.publish(changes)
+        if told.events:
+            self.hub.advance(told.events[-1].kv.mod_revision)
+        elif not told.created:
+            self.hub.advance(told.header.revision)  # A progress report: there was nothing up to here.
+        if self.hub.revision >= self._target:
+            self._caught_up.set()
+
+    def _change(self, event: KeyEvent) -> Change | None:
+        """Return what an event is to us; None for a key that is not an object of ours."""
+        parts = event.kv.key.split(b"/")
+        root = b"/".join(parts[:-2]).decode() + "/"
+        kind = self._kinds.get(root)
+        if kind is None:
+            return None
+        cut = len(root)
+        old = None if event.prev_kv is None else stored_at(kind, event.prev_kv, cut)
+        new = None if event.type == "DELETE" else stored_at(kind, event.kv, cut)
+        if new is None and old is None:
+            return None
+        namespace, name = (part.decode() for part in parts[-2:])
+        return Change(event.kv.mod_revision, kind, key_of(namespace, name), namespace, new, old)
+
+    async def _compact(self, every: float) -> None:
+        """Drop what is older than `every` seconds, again and again."""
+        while True:
+            before = self.hub.revision
+            await asyncio.sleep(every)
+            try:
+                await self._etcd.compact(before)
+            except NetloomError as error:
+                log.info("etcd did not compact to revision %d: %s", before, error)

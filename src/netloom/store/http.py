@@ -1,0 +1,306 @@
+"""A small HTTP/1.1 client on asyncio streams and h11, for the two stores that are somebody else's server.
+
+It does what they need and no more: a bounded pool of kept-alive connections to one server, TLS with client
+certificates, whole answers within a time and a size, and streams (a watch) that are read as they come. Redirects,
+cookies, proxies and compression are left out.
+
+What goes wrong is told apart by what the caller may do about it: `Refused`, nobody took the request, so it may be sent
+to another server; `Unreachable` and `TimedOut`, it is unknown whether the other side acted.
+"""
+
+import asyncio
+import os
+import socket
+import ssl
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
+from types import TracebackType
+from urllib.parse import urlsplit
+
+import h11
+from msgspec import Struct
+
+from netloom.errors import BadRequest, TimedOut, TooLarge, Unreachable
+
+Headers = list[tuple[str, str]]
+
+_MAX_HEADERS = 64 << 10
+_READ = 256 << 10
+_IDLE_SECONDS = 20.0
+"""How long a connection is kept for the next request: less than servers keep theirs, so that we are the first to go."""
+
+
+class Refused(Unreachable):
+    """Nobody took the request: it has certainly not been acted on."""
+
+
+class Response(Struct, frozen=True):
+    """A whole answer."""
+
+    status: int
+    headers: dict[str, str]
+    body: bytes
+
+
+def tls_context(
+    *, ca: bytes = b"", certificate: bytes = b"", key: bytes = b"", insecure: bool = False
+) -> ssl.SSLContext:
+    """Return a client's TLS context; all arguments are PEM.  Without `ca`, the system's authorities are trusted."""
+    try:
+        context = ssl.create_default_context(cadata=ca.decode("ascii") if ca else None)
+        if insecure:
+            context.check_hostname = False
+            context.verify_mode = ssl.CERT_NONE
+        if certificate:
+            _load_certificate(context, certificate + b"\n" + key)
+    except (ssl.SSLError, UnicodeDecodeError) as error:
+        raise BadRequest(f"the certificates cannot be used: {error}") from error
+    return context
+
+
+def _load_certificate(context: ssl.SSLContext, pem: bytes) -> None:
+    # OpenSSL wants a file. One in memory leaves no private key on a disk.
+    descriptor = os.memfd_create("certificate", os.MFD_CLOEXEC)
+    try:
+        with os.fdopen(descriptor, "wb", closefd=False) as file:
+            file.write(pem)
+        context.load_cert_chain(f"/proc/self/fd/{descriptor}")
+    finally:
+        os.close(descriptor)
+
+
+class _Connection:
+    """One connection and where its dialogue stands."""
+
+    __slots__ = ("h11", "idle_since", "reader", "used", "writer")
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.reader = reader
+        self.writer = writer
+        self.h11 = h11.Connection(h11.CLIENT, max_incomplete_event_size=_MAX_HEADERS)
+        self.idle_since = 0.0
+        self.used = False
+
+    @property
+    def stale(self) -> bool:
+        return self.writer.is_closing() or self.reader.at_eof() or time.monotonic() - self.idle_since > _IDLE_SECONDS
+
+    async def send(self, events: Iterable[h11.Event]) -> None:
+        for event in events:
+            if data := self.h11.send(event):
+                self.writer.write(data)
+        await self.writer.drain()
+
+    async def next_event(self) -> h11.Event:
+        while True:
+            event = self.h11.next_event()
+            if event is h11.NEED_DATA:
+                self.h11.receive_data(await self.reader.read(_READ))
+                continue
+            assert isinstance(event, h11.Event)
+            return event
+
+    def ready_again(self) -> bool:
+        """Get ready for another request, if that is possible."""
+        if self.h11.our_state is not h11.DONE or self.h11.their_state is not h11.DONE:
+            return False
+        self.h11.start_next_cycle()
+        self.used = True
+        self.idle_since = time.monotonic()
+        return True
+
+    def abort(self) -> None:
+        self.writer.transport.abort()
+
+    async def close(self) -> None:
+        self.writer.close()
+        with suppress(OSError, ssl.SSLError):
+            await self.writer.wait_closed()
+
+
+class Stream:
+    """An answer that is read as it comes.  Ends its connection when it is closed."""
+
+    def __init__(self, connection: _Connection, status: int, release: Callable[[], None]) -> None:
+        self.status = status
+        self._connection = connection
+        self._release = release
+        self._closed = False
+
+    async def read(self) -> bytes:
+        """Return the next bytes, b"" at the orderly end; `Unreachable` when the connection is lost."""
+        try:
+            while True:
+                event = await self._connection.next_event()
+                if isinstance(event, h11.Data):
+                    return bytes(event.data)
+                if isinstance(event, h11.EndOfMessage | h11.ConnectionClosed):
+                    return b""
+        except (OSError, h11.ProtocolError) as error:
+            raise Unreachable(f"the connection was lost: {error}") from error
+
+    async def read_all(self, limit: int) -> bytes:
+        """Return what is left, at most `limit` bytes."""
+        parts, size = [], 0
+        while part := await self.read():
+            size += len(part)
+            if size > limit:
+                raise TooLarge(f"the answer has more than {limit} bytes")
+            parts.append(part)
+        return b"".join(parts)
+
+    def close(self) -> None:
+        """Stop reading.  Idempotent."""
+        if not self._closed:
+            self._closed = True
+            self._connection.abort()
+            self._release()
+
+    async def __aenter__(self) -> "Stream":
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+class Client:
+    """All connections to one server."""
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        tls: ssl.SSLContext | None = None,
+        server_name: str = "",
+        headers: Callable[[], Mapping[str, str]] = dict,
+        connect_timeout: float = 10.0,
+        timeout: float = 60.0,
+        connections: int = 64,
+        max_body: int = 512 << 20,
+    ) -> None:
+        parts = urlsplit(url)
+        if parts.scheme not in ("http", "https") or not parts.hostname:
+            raise BadRequest(f"{url!r} is not an http:// or https:// address")
+        self._host = parts.hostname
+        self._port = parts.port or (443 if parts.scheme == "https" else 80)
+        self._authority = parts.netloc.rpartition("@")[2]
+        self._prefix = parts.path.rstrip("/")
+        self._tls = (tls or tls_context()) if parts.scheme == "https" else None
+        self._server_name = server_name or self._host
+        self._headers = headers
+        self._connect_timeout = connect_timeout
+        self._timeout = timeout
+        self._max_body = max_body
+        self._idle: deque[_Connection] = deque()
+        self._streams: dict[Stream, None] = {}
+        # Streams last and are bounded by whoever watches; what is bounded here is how many requests are under way.
+        self._slots = asyncio.Semaphore(connections)
+        self._closed = False
+
+    async def request(self, method: str, path: str, *, body: bytes = b"", content_type: str = "") -> Response:
+        """Send a request and return the whole answer."""
+        try:
+            async with asyncio.timeout(self._timeout), self._slots:
+                return await self._exchange(method, path, body, content_type)
+        except TimeoutError as error:
+            raise TimedOut(f"{self._authority} did not answer within {self._timeout:g} s") from error
+
+    async def stream(self, method: str, path: str, *, body: bytes = b"", content_type: str = "") -> Stream:
+        """Send a request and return its answer as a stream, once the headers are there."""
+        try:
+            async with asyncio.timeout(self._timeout):
+                connection = await self._connect()
+                try:
+                    head = await self._begin(connection, method, path, body, content_type)
+                except BaseException:
+                    connection.abort()
+                    raise
+        except TimeoutError as error:
+            raise TimedOut(f"{self._authority} did not answer within {self._timeout:g} s") from error
+        stream = Stream(connection, head.status_code, lambda: self._streams.pop(stream, None))
+        self._streams[stream] = None
+        return stream
+
+    async def close(self) -> None:
+        """End all connections."""
+        self._closed = True
+        for stream in list(self._streams):
+            stream.close()
+        while self._idle:
+            await self._idle.pop().close()
+
+    async def _exchange(self, method: str, path: str, body: bytes, content_type: str) -> Response:
+        connection = self._reusable() or await self._connect()
+        try:
+            try:
+                head = await self._begin(connection, method, path, body, content_type)
+            except Unreachable:
+                # The server may have closed a kept connection while we were writing. Reading again harms nobody.
+                if method != "GET" or not connection.used:
+                    raise
+                connection.abort()
+                connection = await self._connect()
+                head = await self._begin(connection, method, path, body, content_type)
+            data = await Stream(connection, head.status_code, lambda: None).read_all(self._max_body)
+        except BaseException:
+            connection.abort()
+            raise
+        if self._closed or not connection.ready_again():
+            connection.abort()
+        else:
+            self._idle.append(connection)
+        return Response(head.status_code, {k.decode().lower(): v.decode("latin-1") for k, v in head.headers}, data)
+
+    def _reusable(self) -> _Connection | None:
+        while self._idle:
+            connection = self._idle.pop()
+            if not connection.stale:
+                return connection
+            connection.abort()
+        return None
+
+    async def _connect(self) -> _Connection:
+        if self._closed:
+            raise Unreachable("the client is closed")
+        try:
+            async with asyncio.timeout(self._connect_timeout):
+                reader, writer = await asyncio.open_connection(
+                    self._host,
+                    self._port,
+                    ssl=self._tls,
+                    server_hostname=self._server_name if self._tls else None,
+                    limit=_READ,
+                )
+        except (OSError, TimeoutError) as error:  # ssl.SSLError is an OSError.
+            raise Refused(f"cannot connect to {self._authority}: {str(error) or 'timed out'}") from error
+        raw: socket.socket = writer.get_extra_info("socket")
+        # A watch may be silent for long: the kernel finds out whether the other side is still there.
+        raw.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        raw.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, 15)
+        raw.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, 5)
+        raw.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPCNT, 3)
+        return _Connection(reader, writer)
+
+    async def _begin(
+        self, connection: _Connection, method: str, path: str, body: bytes, content_type: str
+    ) -> h11.Response:
+        """Send the request and return the head of the answer."""
+        headers: Headers = [("Host", self._authority), ("Accept", "application/json"), *self._headers().items()]
+        if body:
+            headers += [("Content-Type", content_type or "application/json")]
+        headers += [("Content-Length", str(len(body)))]
+        request = h11.Request(method=method, target=self._prefix + path, headers=headers)
+        try:
+            await connection.send([request, h11.Data(data=body), h11.EndOfMessage()])
+            while True:
+                event = await connection.next_event()
+                if isinstance(event, h11.Response):
+                    return event
+                if isinstance(event, h11.ConnectionClosed):
+                    raise Unreachable(f"{self._authority} closed the connection without an answer")
+        except (OSError, h11.ProtocolError) as error:
+            raise Unreachable(f"{self._authority}: {error}") from error

@@ -1,0 +1,342 @@
+"""A Kubernetes cluster's own API as a store: kube-apiserver with our CRDs, or any server that speaks like it.
+
+Every operation is one REST call; the server does what `store/semantics.py` does for the stores of our own. Objects are
+kept as the bytes the server sent. A watch is a stream of its own: reading slowly slows the server down, which then
+ends the watch, so nothing piles up here.
+"""
+
+from collections.abc import Sequence
+from urllib.parse import quote, urlencode
+
+import msgspec
+from msgspec import Raw, Struct
+
+from netloom.errors import (
+    BY_REASON,
+    BadRequest,
+    Cause,
+    Conflict,
+    Expired,
+    Forbidden,
+    Internal,
+    Invalid,
+    MethodNotAllowed,
+    NetloomError,
+    NotAcceptable,
+    NotFound,
+    TimedOut,
+    TooLarge,
+    TooManyRequests,
+    Unauthorized,
+    Unreachable,
+    UnsupportedMediaType,
+)
+from netloom.model.document import Document
+from netloom.model.kind import Kind
+from netloom.model.registry import KINDS
+from netloom.model.selectors import EVERYTHING, Selector
+from netloom.store.base import Event, EventType, Page, Propagation, Stored, Watch
+from netloom.store.http import Client, Response, Stream
+from netloom.store.kubeconfig import Cluster
+
+_MAX_EVENT = 32 << 20
+_BY_STATUS: dict[int, type[NetloomError]] = {
+    400: BadRequest,
+    401: Unauthorized,
+    403: Forbidden,
+    404: NotFound,
+    405: MethodNotAllowed,
+    406: NotAcceptable,
+    409: Conflict,
+    410: Expired,
+    413: TooLarge,
+    415: UnsupportedMediaType,
+    422: Invalid,
+    429: TooManyRequests,
+    500: Internal,
+    503: Unreachable,
+    504: TimedOut,
+}
+_REASONS: dict[str, type[NetloomError]] = BY_REASON | {"Gone": Expired, "ServerTimeout": TimedOut}
+
+
+class _Metadata(Struct, rename="camel"):
+    name: str = ""
+    namespace: str = ""
+    resource_version: str = ""
+
+
+class _Object(Struct):
+    kind: str = ""
+    metadata: _Metadata = msgspec.field(default_factory=_Metadata)
+
+
+class _ListMetadata(Struct, rename="camel"):
+    resource_version: str = "0"
+    continue_: str = msgspec.field(name="continue", default="")
+    remaining_item_count: int | None = None
+
+
+class _List(Struct):
+    metadata: _ListMetadata
+    items: list[Raw] | None = None
+
+
+class _Cause(Struct):
+    field: str = ""
+    message: str = ""
+    reason: str = "FieldValueInvalid"
+
+
+class _Details(Struct, rename="camel"):
+    causes: list[_Cause] | None = None
+    retry_after_seconds: int = 0
+
+
+class _Status(Struct):
+    kind: str = ""
+    message: str = ""
+    reason: str = ""
+    code: int = 0
+    details: _Details | None = None
+
+
+class _Line(Struct):
+    type: str
+    object: Raw
+
+
+_object = msgspec.json.Decoder(_Object).decode
+_line = msgspec.json.Decoder(_Line).decode
+
+
+class KubeStore:
+    """A `Store` behind a Kubernetes-style API."""
+
+    def __init__(self, client: Client, *, manager: str = "netloom") -> None:
+        self._client = client
+        self._manager = manager
+
+    @classmethod
+    async def open(cls, cluster: Cluster, *, manager: str = "netloom") -> "KubeStore":
+        """Return the store of `cluster`; nothing is sent before it is needed.  `manager` names who writes."""
+        tls = cluster.tls() if cluster.server.startswith("https:") else None
+        client = Client(cluster.server, tls=tls, server_name=cluster.server_name, headers=cluster.headers)
+        return cls(client, manager=manager)
+
+    async def create(self, kind: Kind, document: Document, *, dry_run: bool = False) -> Stored:
+        """Store a new object."""
+        namespace = (document.get("metadata") or {}).get("namespace") or ""
+        path = _path(kind, namespace, **self._writing(dry_run=dry_run))
+        return _stored(kind, await self._send("POST", path, _named(kind, document)))
+
+    async def get(self, kind: Kind, namespace: str, name: str) -> Stored:
+        """Return one object as it is now."""
+        return _stored(kind, await self._send("GET", _path(kind, namespace, name)))
+
+    async def list(
+        self,
+        kind: Kind,
+        namespace: str = "",
+        *,
+        selector: Selector = EVERYTHING,
+        revision: int | None = None,
+        limit: int | None = None,
+        token: str = "",
+    ) -> Page:
+        """Return the objects of a kind."""
+        query = _selection(selector)
+        if revision is not None:
+            query |= {"resourceVersion": str(revision), "resourceVersionMatch": "Exact"}
+        if limit:
+            query["limit"] = str(limit)
+        if token:
+            query["continue"] = token
+        answer = msgspec.json.decode(await self._send("GET", _path(kind, namespace, **query)), type=_List)
+        return Page(
+            [_stored(kind, bytes(item)) for item in answer.items or ()],
+            int(answer.metadata.resource_version or 0),
+            answer.metadata.continue_,
+            answer.metadata.remaining_item_count,
+        )
+
+    async def watch(self, kind: Kind, namespace: str = "", *, selector: Selector = EVERYTHING, since: int) -> Watch:
+        """Watch the changes after revision `since`."""
+        if since <= 0:
+            # To a Kubernetes server 0 means "from anywhere, and all that is there first", which is not what was asked.
+            raise Expired(f"too old resource version: {since}: list again")
+        watch = KubeWatch(self._client, kind, namespace, selector, since)
+        await watch.connect()
+        return watch
+
+    async def update(self, kind: Kind, document: Document, *, subresource: str = "", dry_run: bool = False) -> Stored:
+        """Replace an object, or its status."""
+        metadata = document["metadata"]
+        path = _path(
+            kind, metadata.get("namespace") or "", metadata["name"], subresource, **self._writing(dry_run=dry_run)
+        )
+        return _stored(kind, await self._send("PUT", path, _named(kind, document)))
+
+    async def delete(
+        self,
+        kind: Kind,
+        namespace: str,
+        name: str,
+        *,
+        propagation: Propagation = Propagation.BACKGROUND,
+        uid: str = "",
+        revision: int | None = None,
+        dry_run: bool = False,
+    ) -> Stored:
+        """Delete an object and return its last state."""
+        # The answer to a deletion is often only a Status, so the last state is read before.
+        before = await self.get(kind, namespace, name)
+        options: Document = {"apiVersion": "v1", "kind": "DeleteOptions", "propagationPolicy": propagation.value}
+        preconditions = {"uid": uid} if uid else {}
+        if revision is not None:
+            preconditions["resourceVersion"] = str(revision)
+        if preconditions:
+            options["preconditions"] = preconditions
+        if dry_run:
+            options["dryRun"] = ["All"]
+        body = await self._send("DELETE", _path(kind, namespace, name), options)
+        return before if _object(body).kind == "Status" else _stored(kind, body)
+
+    async def revision(self) -> int:
+        """Return the revision of the newest write: what an empty list now says."""
+        kind = next(iter(KINDS))
+        return (await self.list(kind, limit=1)).revision
+
+    async def close(self) -> None:
+        """End all connections."""
+        await self._client.close()
+
+    def _writing(self, *, dry_run: bool) -> dict[str, str]:
+        query = {"fieldManager": self._manager, "fieldValidation": "Strict"}
+        return query | {"dryRun": "All"} if dry_run else query
+
+    async def _send(self, method: str, path: str, document: Document | None = None) -> bytes:
+        body = b"" if document is None else msgspec.json.encode(document)
+        response = await self._client.request(method, path, body=body)
+        if response.status >= 300:
+            raise _error(response)
+        return response.body
+
+
+class KubeWatch:
+    """One watch stream.  A `Watch`."""
+
+    def __init__(self, client: Client, kind: Kind, namespace: str, selector: Selector, since: int) -> None:
+        self._client = client
+        self._kind = kind
+        self._namespace = namespace
+        self._query = _selection(selector) | {"watch": "true", "allowWatchBookmarks": "true"}
+        self._revision = since
+        self._stream: Stream | None = None
+        self._partial = b""
+        self._closed = False
+
+    async def connect(self) -> None:
+        """Begin, or begin again, after the last revision seen."""
+        path = _path(self._kind, self._namespace, **self._query, resourceVersion=str(self._revision))
+        stream = await self._client.stream("GET", path)
+        if stream.status != 200:
+            async with stream:
+                raise _watch_error(_error(Response(stream.status, {}, await stream.read_all(1 << 20))))
+        self._stream, self._partial = stream, b""
+
+    async def next(self) -> Sequence[Event]:
+        """Wait for the next events, at least one, and return all that are ready."""
+        while not self._closed:
+            if self._stream is None:
+                await self.connect()
+            assert self._stream is not None
+            data = await self._stream.read()
+            if not data:
+                # Servers end watches after some minutes; nothing is amiss.
+                self._stream.close()
+                self._stream = None
+                continue
+            *lines, self._partial = (self._partial + data).split(b"\n")
+            if len(self._partial) > _MAX_EVENT:
+                raise Unreachable(f"the server sent an event of more than {_MAX_EVENT} bytes")
+            if events := [event for line in lines if line and (event := self._event(line)) is not None]:
+                return events
+        raise Unreachable("the watch is closed")
+
+    @property
+    def revision(self) -> int:
+        """Everything up to here has been returned by `next`."""
+        return self._revision
+
+    async def close(self) -> None:
+        """Stop."""
+        self._closed = True
+        if self._stream is not None:
+            self._stream.close()
+
+    def _event(self, line: bytes) -> Event | None:
+        try:
+            told = _line(line)
+        except msgspec.DecodeError as error:
+            raise Unreachable(f"the server sent an event that cannot be read: {error}") from error
+        if told.type == "ERROR":
+            raise _watch_error(_error(Response(0, {}, bytes(told.object))))
+        if told.type == "BOOKMARK":
+            self._revision = max(self._revision, int(_object(told.object).metadata.resource_version))
+            return None
+        event = Event(EventType(told.type), _stored(self._kind, bytes(told.object)))
+        self._revision = event.object.revision
+        return event
+
+
+def _path(kind: Kind, namespace: str = "", name: str = "", subresource: str = "", **query: str) -> str:
+    path = kind.path(quote(namespace, safe=""), quote(name, safe=""), subresource)
+    return f"{path}?{urlencode(query)}" if query else path
+
+
+def _selection(selector: Selector) -> dict[str, str]:
+    query = {"labelSelector": selector.label_text, "fieldSelector": selector.field_text}
+    return {name: text for name, text in query.items() if text}
+
+
+def _named(kind: Kind, document: Document) -> Document:
+    return {**document, "apiVersion": kind.api_version, "kind": kind.name}
+
+
+def _stored(kind: Kind, raw: bytes) -> Stored:
+    seen = _object(raw)
+    if not seen.kind:
+        # The items of lists of built-in kinds do not say what they are.
+        raw = b'{"apiVersion":"%b","kind":"%b",%b' % (kind.api_version.encode(), kind.name.encode(), raw[1:])
+    metadata = seen.metadata
+    return Stored(kind, metadata.namespace, metadata.name, int(metadata.resource_version or 0), raw)
+
+
+def _error(response: Response) -> NetloomError:
+    """Return the error a `Status` means."""
+    status = _status(response)
+    code = status.code or response.status
+    cls = _REASONS.get(status.reason) or _BY_STATUS.get(code) or (Internal if code >= 500 else BadRequest)
+    details = status.details or _Details()
+    after = response.headers.get("retry-after", "")
+    return cls(
+        status.message or f"the server answered {code}",
+        causes=[Cause(cause.field, cause.message, cause.reason) for cause in details.causes or ()],
+        retry_after=float(details.retry_after_seconds) or (float(after) if after.isdigit() else None),
+    )
+
+
+def _status(response: Response) -> _Status:
+    try:
+        return msgspec.json.decode(response.body, type=_Status)
+    except msgspec.DecodeError:
+        # Not from an API server: a proxy, perhaps. Its words are cut short, they may be a whole page.
+        return _Status(message=response.body[:200].decode("utf-8", "replace").strip())
+
+
+def _watch_error(error: NetloomError) -> NetloomError:
+    """Return what a watcher is told: a revision that the server has not reached was given by another server's past."""
+    if isinstance(error, TimedOut) and any(cause.reason == "ResourceVersionTooLarge" for cause in error.causes):
+        return Expired(error.message)
+    return error
