@@ -1,4 +1,5 @@
 import asyncio
+import itertools
 import os
 import subprocess
 import sys
@@ -111,7 +112,7 @@ def test_a_deadlock_is_an_error_that_says_who_waits_where() -> None:
 
 def test_a_livelock_is_an_error() -> None:
     async def main() -> None:
-        while True:
+        for _ in itertools.count():
             await asyncio.sleep(0)
 
     with pytest.raises(sim.Livelock):

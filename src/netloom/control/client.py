@@ -30,8 +30,11 @@ def always() -> bool:
 class Client:
     """Typed access to a store."""
 
-    def __init__(self, store: Store, *, fence: Callable[[], bool] = always, registry: Registry = KINDS) -> None:
+    def __init__(
+        self, store: Store, *, fence: Callable[[], bool] = always, registry: Registry = KINDS, page: int = PAGE
+    ) -> None:
         self._store = store
+        self._page = page
         self._fence = fence
         self._registry = registry
 
@@ -53,10 +56,10 @@ class Client:
 
     async def stored(self, kind: Kind, namespace: str = "", *, selector: Selector = EVERYTHING) -> Iterable[Stored]:
         """Return all objects selected, as the store has them, from all pages."""
-        page = await self._store.list(kind, namespace, selector=selector, limit=PAGE)
+        page = await self._store.list(kind, namespace, selector=selector, limit=self._page)
         items = list(page.items)
         while page.token:
-            page = await self._store.list(kind, namespace, selector=selector, limit=PAGE, token=page.token)
+            page = await self._store.list(kind, namespace, selector=selector, limit=self._page, token=page.token)
             items += page.items
         return items
 

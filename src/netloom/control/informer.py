@@ -47,6 +47,7 @@ class Informer(Generic[V]):
         namespace: str = "",
         selector: Selector = EVERYTHING,
         indexes: Mapping[str, Indexer[V]] | None = None,
+        page: int = PAGE,
     ) -> None:
         self.kind = kind
         self.cache: Cache[V] = Cache(decode, indexes)
@@ -54,6 +55,7 @@ class Informer(Generic[V]):
         self.lists = 0
         self.watches = 0
         self._store = store
+        self._page = page
         self._random = random
         self._namespace = namespace
         self._selector = selector
@@ -94,7 +96,7 @@ class Informer(Generic[V]):
                 self.kind,
                 self._namespace,
                 selector=self._selector,
-                limit=PAGE if self._paged else None,
+                limit=self._page if self._paged else None,
                 token=token,
             )
             items += page.items
@@ -138,6 +140,7 @@ def informer(
     selector: Selector = EVERYTHING,
     indexes: Mapping[str, Indexer[R]] | None = None,
     registry: Registry = KINDS,
+    page: int = PAGE,
 ) -> Informer[R]:
     """Return an informer of a kind's typed values."""
     return Informer(
@@ -148,4 +151,5 @@ def informer(
         namespace=namespace,
         selector=selector,
         indexes=indexes,
+        page=page,
     )

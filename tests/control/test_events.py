@@ -1,0 +1,244 @@
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from datetime import datetime, timedelta
+from random import Random
+from typing import Any
+
+from netloom.control.client import Client
+from netloom.control.events import BUFFERED, BURST, LONGEST_MESSAGE, REMEMBERED, Bucket, Recorder, reference
+from netloom.control.sweep import expire_events, expire_events_once
+from netloom.errors import NetloomError, Unreachable
+from netloom.model.document import Document
+from netloom.model.events import Event, ObjectReference
+from netloom.model.registry import EVENT, NETWORK
+from netloom.sim import loop as sim
+from netloom.store.base import Store, Stored
+from netloom.store.memory import MemoryStore
+from tests.control.helpers import NOON, memory, network, network_of, run
+
+NODE = ObjectReference(kind="Node", name="n1", uid="u1", api_version="netloom.dev/v1alpha1")
+
+
+class Failing:
+    """A store whose next writes raise what is queued for them."""
+
+    def __init__(self, inner: MemoryStore, *errors: NetloomError) -> None:
+        self.inner = inner
+        self.errors = list(errors)
+
+    async def create(self, *args: Any, **options: Any) -> Stored:
+        if self.errors:
+            raise self.errors.pop(0)
+        return await self.inner.create(*args, **options)
+
+    async def update(self, *args: Any, **options: Any) -> Stored:
+        if self.errors:
+            raise self.errors.pop(0)
+        return await self.inner.update(*args, **options)
+
+
+def virtual() -> datetime:
+    return NOON + timedelta(seconds=sim.current().time())
+
+
+@asynccontextmanager
+async def recording(store: Any) -> AsyncIterator[Recorder]:
+    typed: Store = store
+    recorder = Recorder(typed, "tester", random=Random(1), host="h1", clock=virtual)
+    async with asyncio.TaskGroup() as group:
+        task = group.create_task(recorder.run())
+        yield recorder
+        await recorder.flush()
+        task.cancel()
+
+
+async def documents(store: MemoryStore) -> list[Document]:
+    return [stored.document() for stored in (await store.list(EVENT)).items]
+
+
+def test_an_event_says_what_happened_to_whom() -> None:
+    async def main() -> None:
+        store = memory()
+        await store.create(NETWORK, network("blue"))
+        blue = await network_of(store, "blue")
+        async with recording(store) as recorder:
+            recorder.normal(blue, "Done", "it is done")
+        [event] = await documents(store)
+        metadata = event.pop("metadata")
+        assert metadata["namespace"] == "ns1"
+        assert metadata["name"].startswith("blue.")
+        assert event == {
+            "apiVersion": "v1",
+            "kind": "Event",
+            "involvedObject": {
+                "apiVersion": "netloom.dev/v1alpha1",
+                "kind": "Network",
+                "namespace": "ns1",
+                "name": "blue",
+                "uid": blue.metadata.uid,
+            },
+            "type": "Normal",
+            "reason": "Done",
+            "message": "it is done",
+            "source": {"component": "tester", "host": "h1"},
+            "firstTimestamp": "2030-01-01T12:00:00Z",
+            "lastTimestamp": "2030-01-01T12:00:00Z",
+            "count": 1,
+            "reportingComponent": "tester",
+            "reportingInstance": "h1",
+        }
+        assert reference(blue).resource_version == blue.metadata.resource_version
+
+    run(main())
+
+
+def test_the_same_thing_said_again_is_counted() -> None:
+    async def main() -> None:
+        store = memory()
+        async with recording(store) as recorder:
+            recorder.warning(NODE, "Gone", "no heartbeat")
+            recorder.warning(NODE, "Gone", "no heartbeat")
+            await recorder.flush()
+            await asyncio.sleep(60)
+            recorder.warning(NODE, "Gone", "no heartbeat")
+            recorder.warning(NODE, "Gone", "another reason")
+        first, second = sorted(await documents(store), key=lambda event: str(event["message"]))[::-1]
+        assert (first["count"], first["type"]) == (3, "Warning")
+        assert first["metadata"]["namespace"] == "default"
+        assert first["firstTimestamp"] == "2030-01-01T12:00:00Z"
+        assert first["lastTimestamp"] == "2030-01-01T12:01:00Z"
+        assert second["count"] == 1
+
+    run(main())
+
+
+def test_an_event_that_was_deleted_meanwhile_is_made_anew() -> None:
+    async def main() -> None:
+        store = memory()
+        async with recording(store) as recorder:
+            recorder.normal(NODE, "Up", "")
+            await recorder.flush()
+            [event] = await documents(store)
+            await store.delete(EVENT, "default", event["metadata"]["name"])
+            recorder.normal(NODE, "Up", "")
+        [event] = await documents(store)
+        assert event["count"] == 1
+
+    run(main())
+
+
+def test_a_store_that_is_away_for_a_moment_loses_nothing_and_one_that_stays_away_harms_nobody() -> None:
+    async def main() -> None:
+        store = memory()
+        failing = Failing(store, Unreachable("away"))
+        async with recording(failing) as recorder:
+            recorder.normal(NODE, "Up", "")
+            await recorder.flush()
+            assert len(await documents(store)) == 1
+            failing.errors = [Unreachable("away"), Unreachable("away")]
+            recorder.normal(NODE, "Down", "")
+            await recorder.flush()
+            assert recorder.counters.failed == 1
+            assert recorder.counters.written == 1
+
+    run(main())
+
+
+def test_one_object_cannot_fill_the_store() -> None:
+    async def main() -> None:
+        store = memory()
+        async with recording(store) as recorder:
+            for number in range(100):
+                recorder.normal(NODE, "Flapping", f"for the {number}. time")
+            await recorder.flush()
+            assert len(await documents(store)) == BURST
+            assert recorder.counters.dropped == 100 - BURST
+            await asyncio.sleep(600)
+            for number in range(100):
+                recorder.normal(NODE, "Flapping", f"again for the {number}. time")
+        assert len(await documents(store)) == BURST + 2
+
+    run(main())
+
+
+def test_the_buffer_and_the_memory_are_bounded_and_messages_are_cut() -> None:
+    async def main() -> None:
+        store = memory()
+        async with recording(store) as recorder:
+            for number in range(BUFFERED + 5):
+                recorder.normal(ObjectReference(kind="Node", name=f"n{number}"), "Up", "x" * 5000)
+            assert recorder.counters.dropped == 5
+        assert {len(event["message"]) for event in await documents(store)} == {LONGEST_MESSAGE}
+        memory_ = recorder._memory
+        for number in range(REMEMBERED + 5):
+            memory_.bucket(str(number))
+        assert len(memory_.buckets) == REMEMBERED
+        async with recording(store) as recorder:
+            for batch in range(0, REMEMBERED + 10, 512):
+                for number in range(batch, batch + 512):
+                    recorder.normal(ObjectReference(kind="Node", name=f"n{number}"), "Up", "")
+                await recorder.flush()
+            assert len(recorder._memory.events) == REMEMBERED
+
+    run(main())
+
+
+def test_a_bucket_refills_slowly_and_never_over_its_rim() -> None:
+    bucket = Bucket()
+    assert [bucket.take(0) for _ in range(BURST + 1)] == [True] * BURST + [False]
+    assert bucket.take(300)
+    assert not bucket.take(300)
+    assert [bucket.take(10**9) for _ in range(BURST + 1)] == [True] * BURST + [False]
+
+
+async def _event(store: MemoryStore, name: str, **fields: Any) -> None:
+    document = {"apiVersion": "v1", "kind": "Event", "metadata": {"name": name, "namespace": "ns1"}, **fields}
+    await store.create(EVENT, document | {"involvedObject": {"kind": "Node", "name": "n1"}})
+
+
+def test_events_are_kept_for_an_hour_after_they_were_last_seen() -> None:
+    async def main() -> None:
+        store = memory()
+        await _event(store, "old", lastTimestamp="2030-01-01T10:59:59Z")
+        await _event(store, "series", series={"count": 2, "lastObservedTime": "2030-01-01T11:30:00.000000Z"})
+        await _event(store, "counted", firstTimestamp="2030-01-01T08:00:00Z", lastTimestamp="2030-01-01T11:59:00Z")
+        await _event(store, "created-only")
+        await _event(store, "new-style", eventTime="2030-01-01T09:00:00.000000Z")
+        assert await expire_events_once(Client(store), clock=lambda: NOON) == 3
+        assert [event.metadata.name for event in await Client(store).list(Event)] == ["counted", "series"]
+
+    run(main())
+
+
+def test_an_event_counted_up_while_it_expires_stays() -> None:
+    class Racing(MemoryStore):
+        async def delete(self, *args: Any, **options: Any) -> Stored:
+            document = (await self.get(EVENT, "ns1", "old")).document()
+            await self.update(EVENT, document | {"count": 2})
+            return await super().delete(*args, **options)
+
+    async def main() -> None:
+        store = Racing()
+        await _event(store, "old", lastTimestamp="2030-01-01T08:00:00Z")
+        assert await expire_events_once(Client(store), clock=lambda: NOON) == 0
+        assert len(await documents(store)) == 1
+
+    run(main())
+
+
+def test_expiring_goes_on_after_the_store_was_away() -> None:
+    async def main() -> None:
+        store = memory()
+        await _event(store, "old", lastTimestamp="2030-01-01T08:00:00Z")
+        certain = [False, True]
+        client = Client(store, fence=lambda: certain.pop(0))
+        async with asyncio.TaskGroup() as group:
+            task = group.create_task(expire_events(client, random=Random(1), clock=lambda: NOON))
+            await asyncio.sleep(380)
+            assert len(await documents(store)) == 1
+            await asyncio.sleep(380)
+            assert await documents(store) == []
+            task.cancel()
+
+    run(main())
