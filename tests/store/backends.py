@@ -116,7 +116,7 @@ class KubeBackend:
         for kind in (WIDGET, GADGET):
             status, answer = kube.request("POST", "/apis/apiextensions.k8s.io/v1/customresourcedefinitions", crd(kind))
             assert status in (201, 409), answer
-            wait_until(lambda path=kind.path(): kube.request("GET", path)[0] == 200, what=f"{kind.plural} to be served")
+            wait_until(lambda kind=kind: _served(kube, kind), what=f"{kind.plural} to be served")  # type: ignore[misc]
 
     async def open(self) -> Store:
         return await KubeStore.open(kubeconfig.load(str(self._kube.kubeconfig)))
@@ -128,6 +128,13 @@ class KubeBackend:
         body = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}
         status, answer = self._kube.request("POST", "/api/v1/namespaces", body)
         assert status == 201, answer
+
+
+def _served(kube: Kube, kind: Kind) -> bool:
+    try:
+        return kube.request("GET", kind.path())[0] == 200
+    except ValueError:  # Until the path is known the answer is not JSON.
+        return False
 
 
 async def write_a_lot(store: Store) -> None:

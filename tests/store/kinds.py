@@ -2,6 +2,8 @@
 
 from typing import Any
 
+from msgspec import field
+
 from netloom.model.document import Document, Resource
 from netloom.model.kind import Kind
 
@@ -11,12 +13,12 @@ HOLD = f"{GROUP}/hold"
 
 
 class Widget(Resource, frozen=True, kw_only=True):
-    spec: dict[str, Any] = {}
-    status: dict[str, Any] = {}
+    spec: dict[str, Any] = field(default_factory=dict)
+    status: dict[str, Any] = field(default_factory=dict)
 
 
 class Gadget(Resource, frozen=True, kw_only=True):
-    spec: dict[str, Any] = {}
+    spec: dict[str, Any] = field(default_factory=dict)
 
 
 WIDGET = Kind(

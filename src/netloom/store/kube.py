@@ -33,11 +33,13 @@ from netloom.errors import (
 )
 from netloom.model.document import Document
 from netloom.model.kind import Kind
-from netloom.model.registry import KINDS
+from netloom.model.registry import LEASE
 from netloom.model.selectors import EVERYTHING, Selector
 from netloom.store.base import Event, EventType, Page, Propagation, Stored, Watch
 from netloom.store.http import Client, Response, Stream
 from netloom.store.kubeconfig import Cluster
+from netloom.store.paging import check_alone
+from netloom.store.semantics import check_creatable
 
 _MAX_EVENT = 32 << 20
 _BY_STATUS: dict[int, type[NetloomError]] = {
@@ -126,7 +128,9 @@ class KubeStore:
 
     async def create(self, kind: Kind, document: Document, *, dry_run: bool = False) -> Stored:
         """Store a new object."""
-        namespace = (document.get("metadata") or {}).get("namespace") or ""
+        metadata = document.get("metadata") or {}
+        check_creatable(kind, metadata)  # Asked of a server, the same is a 500 or a 405.
+        namespace = metadata.get("namespace") or ""
         path = _path(kind, namespace, **self._writing(dry_run=dry_run))
         return _stored(kind, await self._send("POST", path, _named(kind, document)))
 
@@ -151,6 +155,7 @@ class KubeStore:
         if limit:
             query["limit"] = str(limit)
         if token:
+            check_alone(revision)
             query["continue"] = token
         answer = msgspec.json.decode(await self._send("GET", _path(kind, namespace, **query)), type=_List)
         return Page(
@@ -203,9 +208,8 @@ class KubeStore:
         return before if _object(body).kind == "Status" else _stored(kind, body)
 
     async def revision(self) -> int:
-        """Return the revision of the newest write: what an empty list now says."""
-        kind = next(iter(KINDS))
-        return (await self.list(kind, limit=1)).revision
+        """Return the revision of the newest write: that of a list now, of a kind that every such server has."""
+        return (await self.list(LEASE, limit=1)).revision
 
     async def close(self) -> None:
         """End all connections."""

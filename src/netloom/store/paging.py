@@ -26,10 +26,15 @@ def token(revision: int, last: str) -> str:
     return urlsafe_b64encode(msgspec.json.encode(Position(revision, last))).decode().rstrip("=")
 
 
-def position(text: str, *, revision: int | None) -> Position:
-    """Return what a token says, or raise `BadRequest`."""
+def check_alone(revision: int | None) -> None:
+    """Refuse a revision beside a token, which brings its own."""
     if revision is not None:
         raise BadRequest("specifying resource version is not allowed when using continue")
+
+
+def position(text: str, *, revision: int | None) -> Position:
+    """Return what a token says, or raise `BadRequest`."""
+    check_alone(revision)
     try:
         found = msgspec.json.decode(urlsafe_b64decode(text.encode() + b"=" * (-len(text) % 4)), type=Position)
     except (ValueError, msgspec.DecodeError):

@@ -11,7 +11,7 @@ Stored bytes have one shape, `{"apiVersion":…,"kind":…,"metadata":{"resource
 is known last, is put in without encoding twice (`encode`, then `stamp`).
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from enum import Enum
 from functools import lru_cache
@@ -32,6 +32,7 @@ _LONGEST_GENERATED = 63 - SUFFIX_LENGTH
 
 _FOREGROUND = "foregroundDeletion"
 _ORPHAN = "orphan"
+_SERVERS_OWN = ("uid", "generation", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds")
 
 
 class Verdict(Enum):
@@ -52,19 +53,26 @@ class Outcome(Struct, frozen=True):
 def prepare_create(kind: Kind, document: Document, *, now: float, uid: str, suffix: str) -> Document:
     """Return what creating `document` stores."""
     metadata = dict(document.get("metadata") or {})
-    if metadata.pop("resourceVersion", ""):
-        raise BadRequest("resourceVersion should not be set on objects to be created")
+    check_creatable(kind, metadata)
     if not metadata.get("name"):
         metadata["name"] = _generated(kind, metadata, suffix)
-    if bool(metadata.get("namespace")) is not kind.namespaced:
-        raise BadRequest("the namespace of the provided object does not match the namespace sent on the request")
-    for name in ("deletionTimestamp", "deletionGracePeriodSeconds", "selfLink"):
+    if not kind.namespaced:
+        metadata.pop("namespace", None)
+    for name in ("resourceVersion", "deletionTimestamp", "deletionGracePeriodSeconds", "selfLink"):
         metadata.pop(name, None)
     metadata |= {"uid": uid, "creationTimestamp": timestamp(now), "generation": 1}
     made = {**document, "metadata": metadata}
     if kind.has_status:
         made.pop("status", None)
     return made
+
+
+def check_creatable(kind: Kind, metadata: Mapping[str, Any]) -> None:
+    """Refuse what is not a request to create something somewhere."""
+    if metadata.get("resourceVersion"):
+        raise BadRequest("resourceVersion should not be set on objects to be created")
+    if kind.namespaced and not metadata.get("namespace"):
+        raise BadRequest("an empty namespace may not be set during creation")
 
 
 def prepare_update(kind: Kind, old: Document, new: Document, *, subresource: str = "") -> Outcome:
@@ -207,17 +215,15 @@ def _check_revision(kind: Kind, have: dict[str, Any], given: dict[str, Any]) -> 
 
 
 def _updated_metadata(kind: Kind, have: dict[str, Any], given: dict[str, Any]) -> dict[str, Any]:
-    """Return the new metadata: what only the server sets is kept, what contradicts it is refused."""
+    """Return the new metadata: what only the server sets stays; nobody can mark an object deleted by an update."""
     causes = []
-    given["uid"] = have["uid"]
-    given["generation"] = have.get("generation", 0)
-    for name in ("creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds"):
-        value = given.pop(name, None)
-        if value is not None and value != have.get(name):
+    given |= {name: have[name] for name in _SERVERS_OWN if name in have}
+    given.setdefault("generation", 0)
+    for name in ("deletionTimestamp", "deletionGracePeriodSeconds"):
+        value = given.get(name)
+        if value is not None and name not in have:
             shown = msgspec.json.encode(value).decode()
             causes.append(Cause(f"metadata.{name}", f"Invalid value: {shown}: field is immutable"))
-        if name in have:
-            given[name] = have[name]
     added = [f for f in given.get("finalizers") or [] if f not in (have.get("finalizers") or [])]
     if added and have.get("deletionTimestamp"):
         shown = ", ".join(f'"{f}"' for f in added)

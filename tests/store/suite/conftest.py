@@ -6,7 +6,12 @@ import pytest
 
 from tests.store.backends import Backend, EtcdBackend, KubeBackend, MemoryBackend, SqliteBackend
 
-STORES = ["memory", "sqlite", pytest.param("etcd", marks=pytest.mark.etcd), pytest.param("kube", marks=pytest.mark.kube)]
+STORES = [
+    "memory",
+    "sqlite",
+    pytest.param("etcd", marks=pytest.mark.etcd),
+    pytest.param("kube", marks=pytest.mark.kube),
+]
 
 
 @pytest.fixture(scope="session")

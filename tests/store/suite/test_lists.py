@@ -62,7 +62,11 @@ async def test_a_list_at_a_revision_shows_what_was_then(w: World) -> None:
     await w.add("aa")
     page = await w.store.list(WIDGET, w.ns, revision=then)
     assert page.revision == then
-    assert [(item.name, item.document()["spec"]["node"]) for item in page.items] == [("a", "n1"), ("b", "n1"), ("c", "n1")]
+    assert [(item.name, item.document()["spec"]["node"]) for item in page.items] == [
+        ("a", "n1"),
+        ("b", "n1"),
+        ("c", "n1"),
+    ]
     assert names(await w.store.list(WIDGET, w.ns)) == ["a", "aa", "c"]
 
 

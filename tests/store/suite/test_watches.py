@@ -22,7 +22,12 @@ async def test_a_watch_since_a_list_sees_what_comes_after_in_order(w: World) -> 
         await w.remove("blue")
         await w.add("last")
         events = await collect(watch, 4)
-    assert [f"{e.type} {e.object.name}" for e in events] == ["ADDED blue", "MODIFIED blue", "DELETED blue", "ADDED last"]
+    assert [f"{e.type} {e.object.name}" for e in events] == [
+        "ADDED blue",
+        "MODIFIED blue",
+        "DELETED blue",
+        "ADDED last",
+    ]
     revisions = [event.object.revision for event in events]
     assert revisions == sorted(set(revisions))
     assert revisions[:2] == [made.revision, changed.revision]
@@ -151,6 +156,8 @@ async def test_a_compacted_revision_cannot_be_watched(w: World) -> None:
 
 @scenario
 async def test_a_revision_from_another_life_cannot_be_watched(w: World) -> None:
+    if not w.backend.local:
+        return  # A Kubernetes API server waits until that revision is reached.
     assert await expires(w.store, since=await w.store.revision() + 100_000, namespace=w.ns)
 
 
@@ -188,7 +195,8 @@ async def test_many_watchers_all_see_everything(w: World) -> None:
 @scenario
 async def test_a_watcher_that_comes_back_again_and_again_misses_nothing_and_sees_nothing_twice(w: World) -> None:
     since = (await w.store.list(WIDGET, w.ns)).revision
-    total, got = 60, []
+    total = 60
+    got: list[Event] = []
 
     async def write() -> None:
         for number in range(total):
