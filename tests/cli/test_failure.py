@@ -1,3 +1,7 @@
+from pathlib import Path
+
+import pytest
+
 from netloom.cli.failure import explain
 from netloom.errors import Cause, Invalid, NotFound
 
@@ -17,10 +21,9 @@ def test_an_invalid_object_lists_every_field_once() -> None:
 
 
 def test_a_file_that_is_not_there_is_named() -> None:
-    try:
-        open("/nowhere/at/all")
-    except OSError as error:
-        assert explain(error) == "Error: /nowhere/at/all: No such file or directory"
+    with pytest.raises(OSError) as caught:
+        Path("/nowhere/at/all").read_text()
+    assert explain(caught.value) == "Error: /nowhere/at/all: No such file or directory"
 
 
 def test_failures_of_several_tasks_are_said_once_each() -> None:

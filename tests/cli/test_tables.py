@@ -18,7 +18,10 @@ TABLE = {
 
 
 def test_columns_line_up_and_the_last_is_not_padded() -> None:
-    assert align([["NAME", "VNI"], ["blue", 10], ["a-long-name", ""]]) == "NAME          VNI\nblue          10\na-long-name"
+    assert (
+        align([["NAME", "VNI"], ["blue", 10], ["a-long-name", ""]])
+        == "NAME          VNI\nblue          10\na-long-name"
+    )
 
 
 def test_rows_printed_later_stay_under_the_earlier_ones() -> None:
@@ -29,7 +32,11 @@ def test_rows_printed_later_stay_under_the_earlier_ones() -> None:
 
 
 def test_a_table_shows_wide_columns_only_when_asked() -> None:
-    assert list(rows(TABLE, wide=False, header=True, namespaces=False)) == [["NAME", "VNI"], ["blue", 10], ["red", None]]
+    assert list(rows(TABLE, wide=False, header=True, namespaces=False)) == [
+        ["NAME", "VNI"],
+        ["blue", 10],
+        ["red", None],
+    ]
     assert next(rows(TABLE, wide=True, header=True, namespaces=False)) == ["NAME", "VNI", "MTU"]
 
 

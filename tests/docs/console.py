@@ -129,7 +129,7 @@ def _session(script: str, folder: Path) -> str:
 
 
 def _complaints(commands: list[Command], output: str) -> list[str]:
-    complaints = []
+    complaints: list[str] = []
     for number, command in enumerate(commands):
         found = re.search(rf"\n{MARK} {number}\n(.*?)\n?\n{MARK} status (\d+)\n", output, re.DOTALL)
         if found is None:

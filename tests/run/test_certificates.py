@@ -44,7 +44,9 @@ def test_a_certificate_of_another_key_or_another_ca_must_be_made_again(ca: Pair)
     assert not certificates.still_good(made, key=key, ca=stranger, now=NOW, margin=MARGIN)
 
 
-@pytest.mark.parametrize("broken", [b"", b"nonsense", b"-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n"])
+@pytest.mark.parametrize(
+    "broken", [b"", b"nonsense", b"-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n"]
+)
 def test_what_is_no_certificate_must_be_made_again(ca: Pair, broken: bytes) -> None:
     assert not certificates.still_good(broken, key=ca.key, ca=ca.certificate, now=NOW, margin=MARGIN)
 

@@ -77,7 +77,7 @@ def test_switches_are_read_from_the_environment(text: str, value: bool) -> None:
 
 
 def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
-    with pytest.raises(Invalid, match="nowhere.yaml: No such file"):
+    with pytest.raises(Invalid, match=r"nowhere\.yaml: No such file"):
         load(file=tmp_path / "nowhere.yaml")
 
 

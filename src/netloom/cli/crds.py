@@ -18,4 +18,4 @@ def crds(output: str) -> None:
     if output == "json":
         click.echo(json.dumps({"apiVersion": "v1", "kind": "List", "items": found}, indent=2))
         return
-    click.echo("---\n".join(codec.to_yaml(document) for document in found), nl=False)
+    click.echo("---\n".join(codec.encode_yaml(document) for document in found), nl=False)

@@ -97,7 +97,7 @@ def _documents(where: str, data: bytes) -> Iterator[Manifest]:
 
 def _document(where: str, text: str) -> Iterator[Manifest]:
     try:
-        found = codec.documents(text)
+        found = codec.documents(text, limit=MAX_FILE)
     except NetloomError as error:
         yield Manifest(where, {}, error)
         return

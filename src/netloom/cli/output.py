@@ -49,7 +49,7 @@ def print_documents(documents: Sequence[Document], form: str, *, single: bool, m
     elif form == "json":
         click.echo(json.dumps(whole, indent=4, ensure_ascii=False))
     else:
-        click.echo(codec.to_yaml(whole), nl=False)
+        click.echo(codec.encode_yaml(whole), nl=False)
 
 
 def name_of(document: Document) -> str:

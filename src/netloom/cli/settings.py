@@ -56,10 +56,6 @@ def _shower(name: str, kind: type[Settings]) -> click.Command:
     return command
 
 
-for _name, _kind in KINDS.items():
-    show.add_command(_shower(_name, _kind))
-
-
 def _option(field: msgspec.structs.FieldInfo) -> Callable[[F], F]:
     flag = f"--{field.name.replace('_', '-')}"
     meta = field.type.__metadata__[0] if hasattr(field.type, "__metadata__") else None
@@ -73,3 +69,7 @@ def _option(field: msgspec.structs.FieldInfo) -> Callable[[F], F]:
     if isinstance(default, tuple):
         return click.option(flag, field.name, default=None, metavar="A,B", help=f"{text}.")
     return click.option(flag, field.name, default=None, metavar=field.name.rpartition("_")[2].upper(), help=f"{text}.")
+
+
+for _name, _kind in KINDS.items():
+    show.add_command(_shower(_name, _kind))

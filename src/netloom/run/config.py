@@ -18,6 +18,7 @@ from netloom.errors import Cause, Invalid
 from netloom.model import codec
 
 PREFIX = "NETLOOM_"
+_SWITCH = {"yes": True, "on": True, "no": False, "off": False}
 
 Level = Literal["debug", "info", "warning", "error"]
 Format = Literal["auto", "json", "text"]
@@ -100,7 +101,7 @@ def load(kind: type[S], *, flags: Mapping[str, object], environ: Mapping[str, st
         if source == "default":
             continue
         try:
-            values[field.name] = _convert(value, field.type)
+            values[field.name] = _convert(value, field)
         except msgspec.ValidationError as error:
             causes.append(Cause(key, f"{error} (from {source})"))
     if causes:
@@ -190,10 +191,9 @@ def _pick(
     return "default", None
 
 
-def _convert(value: object, wanted: Any) -> Any:  # noqa: ANN401  # a type in, its value out
-    plural = "tuple" in str(wanted)
-    if plural and isinstance(value, str):
+def _convert(value: object, field: msgspec.structs.FieldInfo) -> Any:  # noqa: ANN401  # whatever type the field has
+    if isinstance(value, str) and isinstance(field.default, tuple):
         value = [part.strip() for part in value.split(",") if part.strip()]
-    if isinstance(value, str) and value.lower() in ("yes", "on", "no", "off") and wanted is bool:
-        value = value.lower() in ("yes", "on")
-    return msgspec.convert(value, wanted, strict=False)
+    if isinstance(value, str) and isinstance(field.default, bool):
+        value = _SWITCH.get(value.lower(), value)
+    return msgspec.convert(value, field.type, strict=False)

@@ -228,7 +228,7 @@ def kubeconfig(server: str, ca: bytes, name: str, user: Document) -> str:
         "contexts": [{"name": "netloom", "context": {"cluster": "netloom", "user": name, "namespace": "default"}}],
         "current-context": "netloom",
     }
-    return codec.to_yaml(document)
+    return codec.encode_yaml(document)
 
 
 def _holder(line: str) -> str:
