@@ -35,7 +35,7 @@ class Client:
     ) -> None:
         self._store = store
         self._page = page
-        self._fence = fence
+        self.fence = fence
         self._registry = registry
 
     async def get(self, of: type[R], namespace: str, name: str) -> R:
@@ -111,7 +111,7 @@ class Client:
             pass
 
     def _check(self) -> None:
-        if not self._fence():
+        if not self.fence():
             raise Unreachable("not certain to lead: nothing is written")
 
 

@@ -18,6 +18,7 @@ ended, and then given back, so that the next one need not wait.
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
+from datetime import timedelta
 from random import Random
 
 import msgspec
@@ -183,8 +184,8 @@ class Election:
 
     async def _write(self, lease: Lease | None) -> Stored:
         """Create the lease, or write it as ours."""
-        now = micro(self._clock())
         spec = lease.spec if lease else LeaseSpec()
+        now = self._now_other_than(spec.renew_time)
         ours = spec.holder_identity == self.identity
         spec = msgspec.structs.replace(
             spec,
@@ -203,6 +204,11 @@ class Election:
             )
             return await self._store.create(LEASE, LEASE.document(new))
         return await self._store.update(LEASE, LEASE.document(msgspec.structs.replace(lease, spec=spec)))
+
+    def _now_other_than(self, before: str | None) -> str:
+        """Return the time of day; a renewal that changed nothing would be none, should the clock stand or go back."""
+        now = self._clock()
+        return micro(now) if micro(now) != before else micro(now + timedelta(microseconds=1))
 
     async def _release(self) -> None:
         """Give the lease back, if it is ours; nobody depends on that working."""
