@@ -12,8 +12,9 @@ import http.client
 import json
 import ssl
 import threading
-from collections.abc import Coroutine, Iterator
-from dataclasses import dataclass, field
+import time
+from collections.abc import Callable, Coroutine, Iterator
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, TypeVar
@@ -67,7 +68,6 @@ class Serving:
     api: Api
     server: Server
     loop: asyncio.AbstractEventLoop
-    _connections: dict[int, http.client.HTTPSConnection] = field(default_factory=dict)
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
         """Run a coroutine where the server runs."""
@@ -243,3 +243,11 @@ def document(kind: str, name: str, namespace: str, spec: dict[str, Any]) -> dict
 def path(plural: str, namespace: str = "default", name: str = "", subresource: str = "") -> str:
     scope = f"/namespaces/{namespace}" if namespace else ""
     return f"{GROUP}{scope}/" + "/".join(part for part in (plural, name, subresource) if part)
+
+
+def wait_until(condition: Callable[[], bool], seconds: float = 15) -> None:
+    """Wait for something that must come."""
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end, "it did not come"
+        time.sleep(0.01)

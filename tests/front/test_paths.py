@@ -6,10 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from netloom.errors import BadRequest, MethodNotAllowed, NetloomError, NotFound
-from netloom.front.api.paths import FieldValidation, Match, Request, Routes, Verb
+from netloom.errors import BadRequest, MethodNotAllowed, NotFound
+from netloom.front.api.paths import Match, Request, Routes, Verb
 from netloom.model.kind import Kind
 from netloom.model.registry import EVENT, KINDS, NETWORK, NETWORK_ATTACHMENT, NODE
+from netloom.model.validation import Unknown
 from netloom.store.base import Propagation
 
 ROUTES = Routes(KINDS)
@@ -126,7 +127,7 @@ def test_options_are_read() -> None:
         "PATCH",
         f"{GROUP}/namespaces/a/networks/blue?dryRun=All&fieldManager=me&fieldValidation=Warn&force=true",
     ).options
-    assert (asked.dry_run, asked.manager, asked.validation, asked.force) == (True, "me", FieldValidation.WARN, True)
+    assert (asked.dry_run, asked.manager, asked.validation, asked.force) == (True, "me", Unknown.WARN, True)
     asked = parse("DELETE", f"{GROUP}/namespaces/a/networks/blue?propagationPolicy=Orphan").options
     assert asked.propagation is Propagation.ORPHAN
 
@@ -194,7 +195,6 @@ def test_any_text_is_understood_or_refused(method: str, path: str, query: str) -
     for prefix in ("", "/", f"{GROUP}/", f"{GROUP}/namespaces/a/networks/"):
         try:
             found = ROUTES.parse(method, prefix + quote(path), query.encode().decode("latin-1"))
-        except NetloomError as error:
-            assert error.http_status in (400, 404, 405)
-        else:
-            assert "/" not in found.name
+        except (BadRequest, NotFound, MethodNotAllowed):
+            continue
+        assert "/" not in found.name

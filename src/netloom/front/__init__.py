@@ -1,0 +1,1 @@
+"""The doors, unaware of each other: outside words become resources."""

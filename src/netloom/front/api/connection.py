@@ -233,7 +233,7 @@ class Cycle(RequestResponseCycle):
     def _begin(self, status: int, headers: list[tuple[bytes, bytes]]) -> bytes:
         self.response_started = True
         self.waiting_for_100_continue = False
-        self.chunked_encoding = True
+        self.chunked_encoding = status != 304
         parts = [STATUS_LINE[status]]
         for name, value in (*self.default_headers, *headers):
             if name == b"content-length":

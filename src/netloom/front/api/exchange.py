@@ -123,7 +123,8 @@ class Exchange:
         if len(body) > self.limits.gzip_over and self.accepts_gzip():
             body = zlib.compress(body, 1, wbits=31)
             extra += COMPRESSED
-        extra.append((b"content-length", b"%d" % len(body)))
+        if code != 304:
+            extra.append((b"content-length", b"%d" % len(body)))
         await self.start(code, media, extra)
         await self.finish(body)
 
@@ -134,7 +135,9 @@ class Exchange:
     async def start(self, code: int, media: bytes, headers: Iterable[tuple[bytes, bytes]] = ()) -> None:
         """Begin the answer."""
         self.code = code
-        extra: Headers = [(b"content-type", media), (b"cache-control", b"no-cache, private"), *headers]
+        extra: Headers = [(b"content-type", media), *headers]
+        if all(name != b"cache-control" for name, _ in extra):
+            extra.append((b"cache-control", b"no-cache, private"))
         if self._warnings:
             extra += _warnings(self._warnings)
         await self._send({"type": "http.response.start", "status": code, "headers": extra})

@@ -18,6 +18,7 @@ from msgspec.structs import replace
 from netloom.errors import BadRequest, MethodNotAllowed, NotFound
 from netloom.model.kind import Kind
 from netloom.model.selectors import EVERYTHING, Selector, selector
+from netloom.model.validation import Unknown
 from netloom.store.base import Propagation
 
 
@@ -44,14 +45,6 @@ class Match(StrEnum):
     NOT_OLDER = "NotOlderThan"
 
 
-class FieldValidation(StrEnum):
-    """What happens to a field nobody knows."""
-
-    STRICT = "Strict"
-    WARN = "Warn"
-    IGNORE = "Ignore"
-
-
 class Include(StrEnum):
     """How much of the object comes with each row of a Table."""
 
@@ -74,7 +67,7 @@ class Options(Struct, frozen=True, kw_only=True):
     timeout: int | None = None
     dry_run: bool = False
     manager: str = ""
-    validation: FieldValidation = FieldValidation.STRICT
+    validation: Unknown = Unknown.REFUSE
     force: bool | None = None
     propagation: Propagation | None = None
     orphan: bool | None = None
@@ -280,7 +273,7 @@ _READERS: dict[str, tuple[str, Reader]] = {
     "timeoutSeconds": ("timeout", _number),
     "dryRun": ("dry_run", _dry_run),
     "fieldManager": ("manager", manager),
-    "fieldValidation": ("validation", _one_of(FieldValidation)),
+    "fieldValidation": ("validation", _one_of(Unknown)),
     "force": ("force", _switch),
     "propagationPolicy": ("propagation", _one_of(Propagation)),
     "orphanDependents": ("orphan", _switch),

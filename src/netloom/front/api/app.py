@@ -1,0 +1,233 @@
+"""The API: an ASGI application over a store.
+
+    who asks (401) -> what is asked (404, 405, 400) -> may they (403) -> the verb -> an answer, or a Status
+
+No framework: the routes are one regular grammar (paths.py) and a few fixed pages. Everything that goes wrong arrives
+here as an exception and leaves as a `Status`; an answer that has begun can only be cut off. What the process around it
+decides (who is known, who may what, when it is ready, what is measured) comes in through the constructor.
+"""
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+
+import msgspec
+from msgspec import Struct
+
+from netloom.errors import Internal, MethodNotAllowed, NetloomError, NotFound, TimedOut, TooLarge, Unauthorized
+from netloom.front.api import lists, statuses
+from netloom.front.api.admission import Admission
+from netloom.front.api.deletes import Deletes
+from netloom.front.api.discovery import Discovery
+from netloom.front.api.exchange import Exchange, Gone, Headers, Receive, Scope, Send
+from netloom.front.api.health import Check, Health
+from netloom.front.api.identity import Attributes, Authenticator, Authorizer, Identity, forbidden
+from netloom.front.api.limits import Limits
+from netloom.front.api.paths import Request, Routes, Verb
+from netloom.front.api.reviews import Reviews
+from netloom.front.api.roles import METRICS, NodeRestriction
+from netloom.front.api.schemas import Schemas
+from netloom.front.api.watches import Watches
+from netloom.front.api.writes import Writes
+from netloom.model.document import Document
+from netloom.model.kind import Registry
+from netloom.model.registry import KINDS
+from netloom.store.base import Store
+
+log = logging.getLogger(__name__)
+
+_METRICS_TEXT = b"text/plain; version=0.0.4; charset=utf-8"
+
+VERSION: Document = {"major": "1", "minor": "36", "gitVersion": "v1.36.0+netloom", "platform": "linux/amd64"}
+"""What /version says by default: the version of the Kubernetes API that is spoken."""
+
+
+class Observation(Struct, frozen=True):
+    """One request that is over, for metrics."""
+
+    verb: str
+    resource: str
+    """Plural, with the sub-resource; "" for what is no resource."""
+    code: int
+    """0 where the client left before an answer."""
+    seconds: float
+
+
+def _unseen(observation: Observation) -> None:
+    pass
+
+
+def _unmeasured() -> str:
+    return ""
+
+
+class Api:
+    """The application.  `await api(scope, receive, send)` answers one request."""
+
+    def __init__(
+        self,
+        store: Store,
+        *,
+        authenticator: Authenticator,
+        authorizer: Authorizer,
+        kinds: Registry = KINDS,
+        admissions: Sequence[Admission] = (),
+        limits: Limits | None = None,
+        ready: Mapping[str, Check] | None = None,
+        live: Mapping[str, Check] | None = None,
+        metrics: Callable[[], str | bytes] = _unmeasured,
+        observe: Callable[[Observation], None] = _unseen,
+        version: Document = VERSION,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        """Serve `store`.
+
+        `admissions` are asked after the built-in ones; `metrics` gives the text of /metrics; `observe` is told of every
+        request.
+        """
+        rules = (NodeRestriction(), *admissions)
+        self.limits = limits or Limits()
+        self.watches = Watches(store, self.limits)
+        self._store = store
+        self._authenticator = authenticator
+        self._authorizer = authorizer
+        self._routes = Routes(kinds)
+        self._writes = Writes(store, rules, clock=clock)
+        self._deletes = Deletes(store, rules)
+        self._discovery = Discovery(kinds)
+        self._schemas = Schemas(kinds)
+        self._reviews = Reviews(kinds, authorizer)
+        self._health = Health(live=live, ready=ready)
+        self._metrics = metrics
+        self._observe = observe
+        self._version = msgspec.json.encode(version)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one request."""
+        exchange = Exchange(scope, receive, send, self.limits)
+        task = _Task(exchange)
+        began = time.perf_counter()
+        try:
+            async with asyncio.timeout(self.limits.request_seconds) as clock:
+                await self._answer(task, clock)
+        except Gone:
+            pass
+        except NetloomError as error:
+            await _fail(task, error)
+        except TimeoutError:
+            await _fail(task, TimedOut("the request took too long; whether it was done is unknown", retry_after=1))
+        except Exception:
+            log.exception("%s %s failed", exchange.method, exchange.path)
+            await _fail(task, Internal("Internal error occurred: see the server's log"))
+        self._observe(Observation(task.verb, task.resource, exchange.code, time.perf_counter() - began))
+
+    async def _answer(self, task: "_Task", clock: asyncio.Timeout) -> None:
+        exchange = task.exchange
+        path = exchange.path
+        if self._health.serves(path):
+            _only_reads(exchange)
+            return await self._health.reply(exchange, path)
+        who = await self._authenticator.authenticate(exchange.credentials())
+        if who is None:
+            raise Unauthorized("Unauthorized")
+        if self._reviews.serves(path):
+            return await self._reviews.reply(exchange, path, who)
+        if path.startswith(("/apis/", "/api/")) and not self._discovery.serves(path):
+            task.request = request = self._routes.parse(exchange.method, path, exchange.query)
+            return await self._resource(exchange, request, who, clock)
+        await self._other(exchange, path, who)
+
+    async def _resource(self, exchange: Exchange, request: Request, who: Identity, clock: asyncio.Timeout) -> None:
+        what = Attributes(
+            request.verb,
+            request.kind,
+            request.namespace,
+            request.name,
+            request.subresource,
+            request.options.selector,
+        )
+        if not await self._authorizer.allows(who, what):
+            raise forbidden(who, what)
+        match request.verb:
+            case Verb.CREATE:
+                await self._writes.create(exchange, request, who)
+            case Verb.GET:
+                await lists.get(exchange, request, self._store)
+            case Verb.LIST:
+                await lists.list_(exchange, request, self._store)
+            case Verb.WATCH:
+                clock.reschedule(None)
+                await self.watches.watch(exchange, request, who)
+            case Verb.UPDATE:
+                await self._writes.replace(exchange, request, who)
+            case Verb.PATCH:
+                await self._writes.patch(exchange, request, who)
+            case Verb.DELETE:
+                await self._deletes.delete(exchange, request, who)
+            case Verb.DELETE_COLLECTION:
+                await self._deletes.delete_collection(exchange, request, who)
+
+    async def _other(self, exchange: Exchange, path: str, who: Identity) -> None:
+        """Answer what is no resource: discovery, schemas, /version, /metrics."""
+        what = Attributes(verb=exchange.method.lower(), path=path)
+        if not await self._authorizer.allows(who, what):
+            raise forbidden(who, what)
+        _only_reads(exchange)
+        if self._discovery.serves(path):
+            await self._discovery.reply(exchange, path)
+        elif self._schemas.serves(path):
+            await self._schemas.reply(exchange, path)
+        elif path == "/version":
+            await exchange.reply(200, self._version)
+        elif path == METRICS:
+            text = self._metrics()
+            await exchange.reply(200, text.encode() if isinstance(text, str) else text, _METRICS_TEXT)
+        else:
+            raise NotFound("the server could not find the requested resource")
+
+
+class _Task:
+    """What is known about a request, for the answer when it fails and for the metrics."""
+
+    __slots__ = ("exchange", "request")
+
+    def __init__(self, exchange: Exchange) -> None:
+        self.exchange = exchange
+        self.request: Request | None = None
+
+    @property
+    def verb(self) -> str:
+        return str(self.request.verb) if self.request is not None else self.exchange.method.lower()
+
+    @property
+    def resource(self) -> str:
+        request = self.request
+        if request is None:
+            return ""
+        return f"{request.kind.plural}/{request.subresource}" if request.subresource else request.kind.plural
+
+
+def _only_reads(exchange: Exchange) -> None:
+    if exchange.method not in ("GET", "HEAD"):
+        raise MethodNotAllowed("the server does not allow this method on the requested resource")
+
+
+async def _fail(task: _Task, error: NetloomError) -> None:
+    """Say what went wrong, or cut off an answer that has begun: the server closes what is not finished."""
+    exchange, request = task.exchange, task.request
+    if exchange.code:
+        log.warning("%s %s: cut off: %s", exchange.method, exchange.path, error)
+        return
+    status = statuses.failure(error, request.kind if request else None, request.name if request else "")
+    headers: Headers = []
+    if error.retry_after is not None:
+        headers.append((b"retry-after", b"%d" % max(1, round(error.retry_after))))
+    if isinstance(error, Unauthorized):
+        headers.append((b"www-authenticate", b'Bearer realm="netloom"'))
+    if isinstance(error, TooLarge):
+        # The rest of the body would be taken for the next request.
+        headers.append((b"connection", b"close"))
+    with suppress(Gone):
+        await exchange.reply_document(error.http_status, status, headers)

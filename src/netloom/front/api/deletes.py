@@ -1,0 +1,141 @@
+"""delete and deletecollection.
+
+What to do about dependents and preconditions comes in a DeleteOptions body, or in the query, or in both.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+from msgspec import Struct
+
+from netloom.errors import BadRequest, Cause, Conflict, Invalid, NotFound
+from netloom.front.api import lists, statuses
+from netloom.front.api.admission import Admission, Operation, Write
+from netloom.front.api.exchange import Exchange
+from netloom.front.api.forms import View
+from netloom.front.api.identity import Identity
+from netloom.front.api.paths import Request
+from netloom.model import codec
+from netloom.model.document import Document
+from netloom.store.base import Page, Propagation, Store, Stored
+
+_ATTEMPTS = 5
+
+
+class Deletion(Struct, frozen=True, kw_only=True):
+    """How something is to be deleted."""
+
+    propagation: Propagation = Propagation.BACKGROUND
+    uid: str = ""
+    revision: int | None = None
+    dry_run: bool = False
+    cascades: bool = False
+    """Whether the client said `orphanDependents=false`, the old word for background."""
+
+
+class Deletes:
+    """The verbs that remove."""
+
+    def __init__(self, store: Store, admissions: Sequence[Admission]) -> None:
+        self._store = store
+        self._admissions = admissions
+
+    async def delete(self, exchange: Exchange, request: Request, who: Identity) -> None:
+        """Delete one object; answer with a Status, or with the object where finalizers keep it."""
+        view = View(request.kind, exchange.output(), request.options.include)
+        how = await _deletion(exchange, request)
+        stored = await self._delete(request, who, request.namespace, request.name, how)
+        document = stored.document()
+        if document["metadata"].get("finalizers"):
+            await exchange.reply(202 if how.cascades else 200, view.one(stored), view.media)
+            return
+        await exchange.reply_document(200, statuses.success(request.kind, stored.name, document["metadata"]["uid"]))
+
+    async def delete_collection(self, exchange: Exchange, request: Request, who: Identity) -> None:
+        """Delete everything a list would show; answer with that list."""
+        view = View(request.kind, exchange.output(), request.options.include)
+        how = await _deletion(exchange, request)
+        page = await lists.read(request, self._store, exchange.limits)
+        gone: list[Stored] = []
+        for found in page.items:
+            try:
+                gone.append(await self._delete(request, who, found.namespace, found.name, how))
+            except NotFound:
+                continue
+        await lists.reply_page(exchange, view, Page(gone, page.revision, page.token, page.remaining))
+
+    async def _delete(self, request: Request, who: Identity, namespace: str, name: str, how: Deletion) -> Stored:
+        for attempt in range(_ATTEMPTS):
+            old = await self._store.get(request.kind, namespace, name)
+            write = Write(
+                operation=Operation.DELETE,
+                kind=request.kind,
+                namespace=namespace,
+                name=name,
+                who=who,
+                old=old,
+                dry_run=how.dry_run,
+            )
+            for admission in self._admissions:
+                await admission.review(write, self._store)
+            try:
+                return await self._store.delete(
+                    request.kind,
+                    namespace,
+                    name,
+                    propagation=how.propagation,
+                    # The one that was reviewed, not another of the same name.
+                    uid=how.uid or old.document()["metadata"]["uid"],
+                    revision=how.revision,
+                    dry_run=how.dry_run,
+                )
+            except Conflict:
+                if how.uid or how.revision is not None or attempt == _ATTEMPTS - 1:
+                    raise
+        raise AssertionError("the last attempt returned or raised")
+
+
+async def _deletion(exchange: Exchange, request: Request) -> Deletion:
+    body = await exchange.body()
+    asked = request.options
+    given: Document = codec.decode(body, exchange.header(b"content-type") or "application/json") if body else {}
+    propagation = _read(given, "propagationPolicy", str) or (asked.propagation and str(asked.propagation)) or ""
+    orphan = _read(given, "orphanDependents", bool)
+    orphan = asked.orphan if orphan is None else orphan
+    if propagation and orphan is not None:
+        raise _invalid("propagationPolicy", "orphanDependents and deletionPropagation cannot be both set")
+    preconditions = _read(given, "preconditions", dict) or {}
+    dry_run = _read(given, "dryRun", list) or []
+    if any(value != "All" for value in dry_run):
+        raise _invalid("dryRun", 'Unsupported value: supported values: "All"', "FieldValueNotSupported")
+    revision = _read(preconditions, "resourceVersion", str)
+    if revision and not (revision.isascii() and revision.isdigit() and len(revision) < 20):
+        raise _invalid("preconditions.resourceVersion", f"Invalid value: {revision[:64]!r}: not a resourceVersion")
+    return Deletion(
+        propagation=Propagation.ORPHAN if orphan else _propagation(propagation),
+        uid=_read(preconditions, "uid", str) or "",
+        revision=int(revision) if revision else None,
+        dry_run=asked.dry_run or bool(dry_run),
+        cascades=orphan is False,
+    )
+
+
+def _propagation(text: str) -> Propagation:
+    try:
+        return Propagation(text) if text else Propagation.BACKGROUND
+    except ValueError:
+        known = ", ".join(f'"{value}"' for value in Propagation)
+        message = f'Unsupported value: "{text[:64]}": supported values: {known}'
+        raise _invalid("propagationPolicy", message, "FieldValueNotSupported") from None
+
+
+def _read(given: Document, key: str, wanted: type[Any]) -> Any:  # noqa: ANN401 - of type `wanted`, or None.
+    value = given.get(key)
+    if value is not None and not isinstance(value, wanted):
+        raise BadRequest(f"DeleteOptions: {key} must be of type {wanted.__name__}")
+    return value
+
+
+def _invalid(field: str, message: str, reason: str = "FieldValueInvalid") -> Invalid:
+    cause = Cause(field, message, reason)
+    return Invalid(f'DeleteOptions.meta.k8s.io "" is invalid: {cause}', causes=[cause])

@@ -1,0 +1,134 @@
+"""Objects as the client asked for them: as they are, as Table rows, as metadata alone; one, many, or as watch events.
+
+What is asked for as it is, is never decoded: stored bytes are put into the answer. The other forms cost a decode each,
+which only people (Table) and metadata-only controllers ask for.
+"""
+
+import time
+from collections.abc import Callable, Iterable, Sequence
+
+import msgspec
+from msgspec import Raw, Struct
+
+from netloom.front.api import tables
+from netloom.front.api.frames import frame
+from netloom.front.api.negotiation import Form, Media, Output
+from netloom.front.api.paths import Include
+from netloom.model import codec
+from netloom.model.document import Document
+from netloom.model.kind import Kind
+from netloom.store.base import Event, Page, Stored
+
+INITIAL_EVENTS_END = "k8s.io/initial-events-end"
+BOOKMARK = "BOOKMARK"
+
+
+class _Metadata(Struct):
+    metadata: Raw
+
+
+class View(Struct, frozen=True):
+    """One kind, as one client wants to see it."""
+
+    kind: Kind
+    output: Output = Output()
+    include: Include = Include.METADATA
+    clock: Callable[[], float] = time.time
+
+    @property
+    def raw(self) -> bool:
+        """Whether stored bytes are sent as they are."""
+        return self.output.form is Form.AS_IS and self.output.media is Media.JSON
+
+    @property
+    def media(self) -> bytes:
+        """The answer's Content-Type."""
+        return str(self.output.media).encode()
+
+    def one(self, stored: Stored) -> bytes:
+        """Return one object."""
+        return self._written(self._one(stored))
+
+    def part(self, stored: Stored) -> bytes:
+        """Return one object as an element of `items`; not for Tables."""
+        return stored.raw if self.output.form is Form.AS_IS else self._one(stored)
+
+    def head(self, page: Page) -> bytes:
+        """Return what comes before the elements of a list; "]}" comes after them."""
+        kind, version = f"{self.kind.name}List", self.kind.api_version
+        if self.output.form is not Form.AS_IS:
+            kind, version = "PartialObjectMetadataList", f"meta.k8s.io/{self.output.version}"
+        head = msgspec.json.encode({"kind": kind, "apiVersion": version, "metadata": _metadata(page)})
+        return head[:-1] + b',"items":['
+
+    def table(self, page: Page) -> bytes:
+        """Return a list as a Table."""
+        return self._written(msgspec.json.encode(self._table(page.items, _metadata(page))))
+
+    def event(self, event: Event) -> bytes:
+        """Return one event of a watch."""
+        return frame(event.type, event.object.raw if self.raw else self._one(event.object))
+
+    def bookmark(self, revision: int, *, initial_end: bool = False) -> bytes:
+        """Return the event that says how far the watch has come."""
+        metadata: Document = {"resourceVersion": str(revision), "creationTimestamp": None}
+        if initial_end:
+            metadata["annotations"] = {INITIAL_EVENTS_END: "true"}
+        document: Document = {"kind": self.kind.name, "apiVersion": self.kind.api_version, "metadata": metadata}
+        if self.output.form is Form.TABLE:
+            document = self._table((), metadata)
+        elif self.output.form is not Form.AS_IS:
+            document |= {"kind": "PartialObjectMetadata", "apiVersion": f"meta.k8s.io/{self.output.version}"}
+        return frame(BOOKMARK, msgspec.json.encode(document))
+
+    def whole(self, body: bytes) -> bytes:
+        """Return a whole list in the format asked for."""
+        return self._written(body)
+
+    def _one(self, stored: Stored) -> bytes:
+        match self.output.form:
+            case Form.AS_IS:
+                return stored.raw
+            case Form.TABLE:
+                return msgspec.json.encode(self._table((stored,), {"resourceVersion": str(stored.revision)}))
+            case Form.METADATA | Form.METADATA_LIST:
+                metadata = msgspec.json.decode(stored.raw, type=_Metadata).metadata
+                version = self.output.version.encode()
+                return b'{"kind":"PartialObjectMetadata","apiVersion":"meta.k8s.io/%b","metadata":%b}' % (
+                    version,
+                    bytes(metadata),
+                )
+
+    def _table(self, items: Sequence[Stored], metadata: Document) -> Document:
+        version = self.output.version
+        return tables.table(
+            self.kind, items, now=self.clock(), include=str(self.include), as_version=version, metadata=metadata
+        )
+
+    def _written(self, body: bytes) -> bytes:
+        if self.output.media is Media.JSON:
+            return body
+        return codec.encode_yaml(msgspec.json.decode(body)).encode()
+
+
+def _metadata(page: Page) -> Document:
+    metadata: Document = {"resourceVersion": str(page.revision)}
+    if page.token:
+        metadata["continue"] = page.token
+    if page.remaining is not None and page.token:
+        metadata["remainingItemCount"] = page.remaining
+    return metadata
+
+
+def batches(items: Iterable[bytes], size: int) -> Iterable[list[bytes]]:
+    """Yield the items in groups of about `size` bytes."""
+    group: list[bytes] = []
+    have = 0
+    for item in items:
+        group.append(item)
+        have += len(item) + 1
+        if have >= size:
+            yield group
+            group, have = [], 0
+    if group:
+        yield group

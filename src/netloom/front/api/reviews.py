@@ -1,0 +1,90 @@
+"""Questions about oneself: `kubectl auth can-i` and `kubectl auth whoami`.  Nothing is stored."""
+
+from typing import Any
+
+from netloom.errors import BadRequest, MethodNotAllowed
+from netloom.front.api.discovery import REVIEWS, Review
+from netloom.front.api.exchange import Exchange
+from netloom.front.api.identity import Attributes, Authorizer, Identity
+from netloom.model import codec
+from netloom.model.document import Document
+from netloom.model.kind import Kind, Registry
+from netloom.model.selectors import selector
+
+_PATHS = {f"/apis/{review.group}/{review.version}/{review.plural}": review for review in REVIEWS}
+
+
+class Reviews:
+    """Answers for whoever asks, about themselves."""
+
+    def __init__(self, kinds: Registry, authorizer: Authorizer) -> None:
+        self._kinds = kinds
+        self._authorizer = authorizer
+
+    def serves(self, path: str) -> bool:
+        """Whether a path is a review's."""
+        return path in _PATHS
+
+    async def reply(self, exchange: Exchange, path: str, who: Identity) -> None:
+        """Answer one question."""
+        if exchange.method != "POST":
+            raise MethodNotAllowed("the server does not allow this method on the requested resource")
+        review = _PATHS[path]
+        body = await exchange.body()
+        question = codec.decode(body, exchange.header(b"content-type") or "application/json")
+        if question.get("kind", review.name) != review.name:
+            raise BadRequest(f"the kind in the data does not match the expected kind ({review.name})")
+        status = await (self._can(question, who) if review.name == "SelfSubjectAccessReview" else _whoami(who))
+        await exchange.reply_document(201, _answer(review, question, status))
+
+    async def _can(self, question: Document, who: Identity) -> Document:
+        spec = question.get("spec") or {}
+        if not isinstance(spec, dict):
+            raise BadRequest("spec must be an object")
+        resource, path = spec.get("resourceAttributes"), spec.get("nonResourceAttributes")
+        if isinstance(path, dict) == isinstance(resource, dict):
+            raise BadRequest("exactly one of spec.nonResourceAttributes or spec.resourceAttributes must be specified")
+        if isinstance(path, dict):
+            what = Attributes(verb=_text(path, "verb"), path=_text(path, "path"))
+            return {"allowed": await self._authorizer.allows(who, what)}
+        assert isinstance(resource, dict)
+        kind = self._kind(resource)
+        if kind is None:
+            return {"allowed": False, "reason": "no such resource"}
+        fields = resource.get("fieldSelector") or {}
+        wanted = selector(
+            "", _text(fields, "rawSelector") if isinstance(fields, dict) else "", selectable=kind.selectable
+        )
+        what = Attributes(
+            verb=_text(resource, "verb"),
+            kind=kind,
+            namespace=_text(resource, "namespace") if kind.namespaced else "",
+            name=_text(resource, "name"),
+            subresource=_text(resource, "subresource"),
+            selector=wanted,
+        )
+        return {"allowed": await self._authorizer.allows(who, what)}
+
+    def _kind(self, resource: Document) -> Kind | None:
+        group, plural = _text(resource, "group"), _text(resource, "resource")
+        found = [kind for kind in self._kinds if (kind.group, kind.plural) == (group, plural)]
+        return found[0] if found else None
+
+
+async def _whoami(who: Identity) -> Document:
+    return {"userInfo": {"username": who.name, "groups": [*who.groups, *who.roles]}}
+
+
+def _answer(review: Review, question: Document, status: Document) -> Document:
+    metadata: Document = {"creationTimestamp": None}
+    answer: Document = {"kind": review.name, "apiVersion": f"{review.group}/{review.version}", "metadata": metadata}
+    if "spec" in question:
+        answer["spec"] = question["spec"]
+    return answer | {"status": status}
+
+
+def _text(given: dict[str, Any], key: str) -> str:
+    value = given.get(key) or ""
+    if not isinstance(value, str):
+        raise BadRequest(f"{key} must be a string")
+    return value

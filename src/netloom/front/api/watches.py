@@ -1,0 +1,154 @@
+"""watch: one loop per watcher, which waits for the store's next events and sends all that are ready in one piece.
+
+Three things end a wait early: a bookmark is due, the watch's time is over, the client or the server is leaving. All
+three are one alarm, so a watcher costs one task and one timer. The alarm may also ring while the client is slow to
+read; what was not sent then is sent before anything else.
+"""
+
+import asyncio
+import random
+from collections import Counter
+from dataclasses import dataclass, field
+from math import inf
+
+import msgspec
+
+from netloom.errors import Expired, NetloomError, NotAcceptable, TooManyRequests
+from netloom.front.api import statuses
+from netloom.front.api.exchange import Exchange
+from netloom.front.api.forms import View, batches
+from netloom.front.api.frames import Frames, frame
+from netloom.front.api.identity import Identity
+from netloom.front.api.limits import Limits
+from netloom.front.api.lists import CHUNK, check_revision
+from netloom.front.api.negotiation import Media
+from netloom.front.api.paths import Request
+from netloom.store.base import Event, EventType, Page, Store, Watch
+
+
+class Watches:
+    """All watches of one server."""
+
+    def __init__(self, store: Store, limits: Limits) -> None:
+        self._store = store
+        self._limits = limits
+        self._frames = Frames()
+        self._open: Counter[str] = Counter()
+
+    def __len__(self) -> int:
+        return self._open.total()
+
+    async def watch(self, exchange: Exchange, request: Request, who: Identity) -> None:
+        """Answer with events until time is over, the client goes, or the store says to list again."""
+        output = exchange.output()
+        if output.media is not Media.JSON:
+            raise NotAcceptable("only the following media types are accepted: application/json")
+        if self._open[who.name] >= self._limits.watches_per_identity:
+            raise TooManyRequests(f"too many watches by {who.name!r}", retry_after=1)
+        view = View(request.kind, output, request.options.include)
+        self._open[who.name] += 1
+        try:
+            await self._answer(exchange, request, view)
+        finally:
+            self._open[who.name] -= 1
+            if self._open[who.name] <= 0:
+                del self._open[who.name]
+
+    async def _answer(self, exchange: Exchange, request: Request, view: View) -> None:
+        asked = request.options
+        if asked.initial is not None and asked.revision:
+            await check_revision(asked.revision, self._store)
+        wants_state = asked.initial if asked.initial is not None else not asked.revision
+        initial: Page | None = None
+        since = asked.revision or 0
+        if wants_state:
+            initial = await self._store.list(request.kind, request.namespace, selector=asked.selector)
+            since = initial.revision
+        elif not since:
+            since = await self._store.revision()
+        try:
+            watch = await self._store.watch(request.kind, request.namespace, selector=asked.selector, since=since)
+        except Expired as error:
+            # As kube-apiserver: the stream begins, and its only event says why it ends.
+            await exchange.start(200, view.media)
+            await exchange.finish(_error(error))
+            return
+        try:
+            await exchange.start(200, view.media)
+            if initial is not None:
+                await self._state(exchange, view, initial, marked=asked.initial is True and asked.bookmarks)
+            else:
+                await exchange.write(b"")  # The headers, at once.
+            await self._events(exchange, request, view, watch)
+        finally:
+            await watch.close()
+
+    async def _state(self, exchange: Exchange, view: View, initial: Page, *, marked: bool) -> None:
+        """Send what is there already, as events."""
+        parts = (view.event(Event(EventType.ADDED, stored)) for stored in initial.items)
+        for group in batches(parts, CHUNK):
+            await exchange.write(b"".join(group))
+        await exchange.write(view.bookmark(initial.revision, initial_end=True) if marked else b"")
+
+    async def _events(self, exchange: Exchange, request: Request, view: View, watch: Watch) -> None:
+        seconds = request.options.timeout
+        # Watches that name no time are spread, so that a thousand agents do not come back together.
+        longest = self._limits.watch_seconds
+        lasts = min(seconds, longest) if seconds else longest * random.uniform(0.5, 1.0)  # noqa: S311
+        every = self._limits.bookmark_seconds if request.options.bookmarks else inf
+        loop = asyncio.get_running_loop()
+        alarm = _Alarm(end=loop.time() + lasts, mark=loop.time() + every)
+        form = (view.output, view.include)
+        pending = b""
+        if exchange.connection is not None:
+            exchange.connection.on_lost = alarm.ring
+        try:
+            while True:
+                try:
+                    async with asyncio.timeout_at(alarm.due()) as alarm.timeout:
+                        while True:
+                            if pending:
+                                await exchange.write(pending)
+                                pending = b""
+                            pending = self._frames.joined(await watch.next(), view.event, form)
+                except TimeoutError:
+                    pass
+                finally:
+                    alarm.timeout = None
+                if alarm.over(loop.time()):
+                    break
+                alarm.mark += every
+                pending += view.bookmark(watch.revision)
+        except NetloomError as error:
+            await exchange.finish(pending + _error(error))
+            return
+        finally:
+            if exchange.connection is not None:
+                exchange.connection.on_lost = None
+        await exchange.finish(pending + (view.bookmark(watch.revision) if every != inf else b""))
+
+
+@dataclass(slots=True)
+class _Alarm:
+    """When a wait for events ends without one."""
+
+    end: float
+    mark: float
+    rung: bool = False
+    timeout: asyncio.Timeout | None = field(default=None)
+
+    def due(self) -> float:
+        return -inf if self.rung else min(self.end, self.mark)
+
+    def over(self, now: float) -> bool:
+        return self.rung or now >= self.end
+
+    def ring(self) -> None:
+        """End the watch now."""
+        self.rung = True
+        if self.timeout is not None and not self.timeout.expired():
+            self.timeout.reschedule(-inf)
+
+
+def _error(error: NetloomError) -> bytes:
+    return frame("ERROR", msgspec.json.encode(statuses.failure(error)))

@@ -1,0 +1,285 @@
+"""create, replace and patch: every way an object's document comes in.
+
+    decode -> agrees with the URL -> valid (model/validation) -> field managers (apply) -> admission -> store
+
+A patch is a read, a change and a conditional write, tried again when somebody was faster, unless the patch itself names
+the revision it is for. Nothing is decided here about what an object may look like.
+"""
+
+import time
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
+
+from netloom.errors import BadRequest, Conflict, NotFound, UnsupportedMediaType
+from netloom.front.api import apply, patch
+from netloom.front.api.admission import Admission, Operation, Write
+from netloom.front.api.exchange import Exchange
+from netloom.front.api.forms import View
+from netloom.front.api.identity import Identity
+from netloom.front.api.paths import MANAGER_LIMIT, Request
+from netloom.model import codec, validation
+from netloom.model.document import Document
+from netloom.model.kind import Kind
+from netloom.model.registry import EVENT, GROUP
+from netloom.store.base import Store, Stored
+
+JSON_PATCH = "application/json-patch+json"
+MERGE_PATCH = "application/merge-patch+json"
+APPLY_PATCH = "application/apply-patch+yaml"
+_ATTEMPTS = 5
+
+
+class Writes:
+    """The verbs that bring a document."""
+
+    def __init__(
+        self, store: Store, admissions: Sequence[Admission], *, clock: Callable[[], float] = time.time
+    ) -> None:
+        self._store = store
+        self._admissions = admissions
+        self._clock = clock
+
+    async def create(self, exchange: Exchange, request: Request, who: Identity) -> None:
+        """Make a new object."""
+        view = View(request.kind, exchange.output(), request.options.include)
+        document = codec.decode(await exchange.body(), _media(exchange))
+        agree(document, request)
+        stored = await self._create(exchange, request, who, document)
+        await exchange.reply(201, view.one(stored), view.media)
+
+    async def replace(self, exchange: Exchange, request: Request, who: Identity) -> None:
+        """Replace an object, or its status."""
+        view = View(request.kind, exchange.output(), request.options.include)
+        document = codec.decode(await exchange.body(), _media(exchange))
+        agree(document, request)
+        given = document["metadata"].get("resourceVersion")
+        # Kubernetes lets Events, alone of what we have, be replaced whatever their revision.
+        always = request.kind is EVENT and not given
+        for attempt in range(_ATTEMPTS):
+            live = await self._store.get(request.kind, request.namespace, request.name)
+            if always:
+                document["metadata"]["resourceVersion"] = str(live.revision)
+            try:
+                stored = await self._update(exchange, request, who, live, document)
+            except Conflict:
+                if not always or attempt == _ATTEMPTS - 1:
+                    raise
+                continue
+            return await exchange.reply(200, view.one(stored), view.media)
+
+    async def patch(self, exchange: Exchange, request: Request, who: Identity) -> None:
+        """Change an object by one of the three kinds of patch."""
+        view = View(request.kind, exchange.output(), request.options.include)
+        media = _media(exchange).partition(";")[0].strip().lower()
+        if media not in (JSON_PATCH, MERGE_PATCH, APPLY_PATCH):
+            raise UnsupportedMediaType(
+                "the body of the request was in an unknown format - accepted media types include: "
+                f"{JSON_PATCH}, {MERGE_PATCH}, {APPLY_PATCH}"
+            )
+        _check_options(request, media)
+        change = _Patch(media, await exchange.body(), request, manager(exchange, request))
+        for attempt in range(_ATTEMPTS):
+            live = await self._live(request, media)
+            try:
+                stored, code = await self._patched(exchange, request, who, live, change)
+            except Conflict:
+                if change.names_revision or change.conflicted or attempt == _ATTEMPTS - 1:
+                    raise
+                continue
+            return await exchange.reply(code, view.one(stored), view.media)
+
+    async def _live(self, request: Request, media: str) -> Stored | None:
+        try:
+            return await self._store.get(request.kind, request.namespace, request.name)
+        except NotFound:
+            # Applying what is not there creates it; its status cannot come before it.
+            if media != APPLY_PATCH or request.subresource:
+                raise
+            return None
+
+    async def _patched(
+        self, exchange: Exchange, request: Request, who: Identity, live: Stored | None, change: "_Patch"
+    ) -> tuple[Stored, int]:
+        old = None if live is None else live.document()
+        new = change.applied_to(old, self._now())
+        agree(new, request)
+        if live is None:
+            return await self._create(exchange, request, who, new, managed=True), 201
+        new["metadata"].setdefault("resourceVersion", str(live.revision))
+        return await self._update(exchange, request, who, live, new, managed=change.media == APPLY_PATCH), 200
+
+    async def _create(
+        self, exchange: Exchange, request: Request, who: Identity, document: Document, *, managed: bool = False
+    ) -> Stored:
+        """Store a new document; `managed` says that its field managers are known already."""
+        kind, asked = request.kind, request.options
+        exchange.warn(validation.admit(kind, document, unknown=asked.validation))
+        if not managed:
+            document = apply.updated(kind, None, document, manager=manager(exchange, request), now=self._now())
+        name = document["metadata"].get("name", "")
+        write = Write(
+            operation=Operation.CREATE,
+            kind=kind,
+            namespace=request.namespace,
+            name=name,
+            who=who,
+            new=document,
+            dry_run=asked.dry_run,
+        )
+        for admission in self._admissions:
+            await admission.review(write, self._store)
+        return await self._store.create(kind, document, dry_run=asked.dry_run)
+
+    async def _update(
+        self,
+        exchange: Exchange,
+        request: Request,
+        who: Identity,
+        live: Stored,
+        document: Document,
+        *,
+        managed: bool = False,
+    ) -> Stored:
+        """Store a document over the live one."""
+        kind, asked, subresource = request.kind, request.options, request.subresource
+        _check_revision(kind, live, document)
+        old = live.document()
+        warnings = validation.admit(kind, document, old=old, subresource=subresource, unknown=asked.validation)
+        if not managed:
+            document = apply.updated(
+                kind, old, document, manager=manager(exchange, request), now=self._now(), subresource=subresource
+            )
+        write = Write(
+            operation=Operation.UPDATE,
+            kind=kind,
+            namespace=live.namespace,
+            name=live.name,
+            who=who,
+            subresource=subresource,
+            old=live,
+            new=document,
+            dry_run=asked.dry_run,
+        )
+        for admission in self._admissions:
+            await admission.review(write, self._store)
+        stored = await self._store.update(kind, document, subresource=subresource, dry_run=asked.dry_run)
+        exchange.warn(warnings)
+        return stored
+
+    def _now(self) -> str:
+        return datetime.fromtimestamp(int(self._clock()), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+class _Patch:
+    """A patch, read once and applied as often as it takes."""
+
+    def __init__(self, media: str, body: bytes, request: Request, manager: str) -> None:
+        self.media = media
+        self.conflicted = False
+        """Whether the conflict is about who owns a field: trying again does not help."""
+        self._request = request
+        self._manager = manager
+        self._content = codec.decode_value(body, "application/yaml" if media == APPLY_PATCH else "application/json")
+
+    @property
+    def names_revision(self) -> bool:
+        """Whether the patch is for one revision only."""
+        content = self._content
+        if isinstance(content, dict):
+            metadata = content.get("metadata")
+            return isinstance(metadata, dict) and bool(metadata.get("resourceVersion"))
+        return any(
+            isinstance(operation, dict) and operation.get("path") == "/metadata/resourceVersion"
+            for operation in content
+            if isinstance(content, list)
+        )
+
+    def applied_to(self, old: Document | None, now: str) -> Document:
+        """Return what the patch makes of a document."""
+        if self.media == APPLY_PATCH:
+            if not isinstance(self._content, dict):
+                raise BadRequest("an apply patch is an object")
+            agree(self._content, self._request)
+            try:
+                return apply.applied(
+                    self._request.kind,
+                    old,
+                    self._content,
+                    manager=self._manager,
+                    now=now,
+                    force=bool(self._request.options.force),
+                    subresource=self._request.subresource,
+                )
+            except Conflict:
+                self.conflicted = True
+                raise
+        assert old is not None
+        if self.media == JSON_PATCH:
+            return patch.json_patch(old, self._content)
+        return patch.merge_patch(old, self._content)
+
+
+def agree(document: Document, request: Request) -> None:
+    """Refuse a document that is about something else than the URL; fill in what only the URL says."""
+    kind = request.kind
+    if kind.group != GROUP:  # Kubernetes' own kinds may leave it to the URL to say what they are.
+        document.setdefault("apiVersion", kind.api_version)
+        document.setdefault("kind", kind.name)
+    for key, wanted in (("kind", kind.name), ("apiVersion", kind.api_version)):
+        given = document.get(key)
+        if not given:
+            raise BadRequest(f"Object '{key[0].upper()}{key[1:]}' is missing: it must be {wanted!r}")
+        if given != wanted:
+            what = "kind" if key == "kind" else "API version"
+            raise BadRequest(
+                f"the {what} in the data ({str(given)[:64]}) does not match the expected {what} ({wanted})"
+            )
+    metadata = document.get("metadata")
+    if metadata is None:
+        metadata = document["metadata"] = {}
+    if not isinstance(metadata, dict):
+        raise BadRequest("metadata must be an object")
+    namespace = metadata.get("namespace") or ""
+    if namespace not in ("", request.namespace):
+        raise BadRequest("the namespace of the provided object does not match the namespace sent on the request")
+    if request.namespace:
+        metadata["namespace"] = request.namespace
+    else:
+        metadata.pop("namespace", None)
+    if not request.name:
+        return
+    name = metadata.setdefault("name", request.name)
+    if name != request.name:
+        raise BadRequest(
+            f"the name of the object ({str(name)[:64]}) does not match the name on the URL ({request.name})"
+        )
+
+
+def manager(exchange: Exchange, request: Request) -> str:
+    """Return who the fields written will belong to: as said, or the program's name from its User-Agent."""
+    if request.options.manager:
+        return request.options.manager
+    agent = exchange.header(b"user-agent").partition("/")[0][:MANAGER_LIMIT]
+    return "".join(c for c in agent if c.isprintable()) or "unknown"
+
+
+def _media(exchange: Exchange) -> str:
+    return exchange.header(b"content-type") or "application/json"
+
+
+def _check_options(request: Request, media: str) -> None:
+    asked = request.options
+    if media == APPLY_PATCH and not asked.manager:
+        raise BadRequest("fieldManager: Required value: is required for apply patch")
+    if media != APPLY_PATCH and asked.force is not None:
+        raise BadRequest("force: Forbidden: may not be specified for non-apply patch")
+
+
+def _check_revision(kind: Kind, live: Stored, document: Document) -> None:
+    """Say that somebody was faster before saying anything about the document, which may fit what it was made from."""
+    given = document["metadata"].get("resourceVersion")
+    if given and given != str(live.revision):
+        raise Conflict(
+            f'Operation cannot be fulfilled on {kind.qualified} "{live.name}": the object has been modified; '
+            "please apply your changes to the latest version and try again"
+        )
