@@ -1,11 +1,21 @@
 """What the tests of the control loop share: short ways to make objects, and a simulated store."""
 
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from datetime import UTC, datetime
+from functools import partial
 from random import Random
 from typing import Any, TypeVar
 
 from netloom.control.cache import Key
+from netloom.control.client import Client, always
+from netloom.control.clock import Clock
+from netloom.control.controller import Controller
+from netloom.control.election import Election
+from netloom.control.events import Recorder
+from netloom.control.gc import Collector, collected_informers
+from netloom.control.informer import informer
+from netloom.control.manager import Manager
+from netloom.control.subnets import BY_NETWORK, SubnetValidator, by_network
 from netloom.model.document import Document
 from netloom.model.kind import Kind
 from netloom.model.networks import Network, Subnet
@@ -81,3 +91,52 @@ async def subnet_of(store: Store, name: str, namespace: str = "ns1") -> Subnet:
 
 def key(name: str, namespace: str = "ns1") -> Key:
     return Key(namespace, name)
+
+
+def assemble(
+    store: Store,
+    *,
+    random: Random,
+    clock: Clock = noon,
+    election: Election | None = None,
+    collect: bool = False,
+    fence: Callable[[], bool] | None = None,
+) -> Manager:
+    """Wire all controllers as `netloom.run` does, with a clock of the test's own."""
+    fence = fence or (election.certain if election else always)
+    client = Client(store, fence=fence)
+    recorder = Recorder(store, "netloom-controller", random=random, clock=clock)
+    subnets = informer(store, Subnet, random=random, indexes={BY_NETWORK: by_network})
+    networks = informer(store, Network, random=random)
+    validator = SubnetValidator(client, subnets.cache, recorder, clock=clock)
+    validating: Controller[Any] = Controller(
+        "subnets",
+        validator.reconcile,
+        random=random,
+        everything=validator.everything,
+        fence=fence,
+        recorder=recorder,
+        about=validator.about,
+    )
+    validating.watch(subnets, validator.subnet_changed)
+    validating.watch(networks, validator.network_changed)
+    items = collected_informers(store, random=random) if collect else []
+    collector = Collector(client, items, recorder)
+    collecting: Controller[Any] = Controller(
+        "gc",
+        collector.reconcile,
+        random=random,
+        everything=collector.everything,
+        fence=fence,
+        recorder=recorder,
+        about=collector.about,
+    )
+    for following in items:
+        collecting.watch(following, partial(collector.changed, following.kind))
+    return Manager(
+        controllers=[validating, collecting],
+        informers=[subnets, networks, *items],
+        recorder=recorder,
+        random=random,
+        election=election,
+    )

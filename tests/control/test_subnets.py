@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from netloom.control.assembly import assemble
 from netloom.control.cache import Cache, Change, Key
 from netloom.control.client import Client
 from netloom.control.events import Recorder
@@ -21,7 +20,7 @@ from netloom.model.selectors import EVERYTHING, Selector
 from netloom.sim.world import eventually
 from netloom.store.base import Event, Page, Stored, Watch
 from netloom.store.memory import MemoryStore
-from tests.control.helpers import memory, network, noon, run, subnet, subnet_of
+from tests.control.helpers import assemble, memory, network, noon, run, subnet, subnet_of
 
 CASES = json.loads((Path(__file__).parent / "data" / "subnet-cases.json").read_text())
 
@@ -72,7 +71,7 @@ class Filtered:
 
 @asynccontextmanager
 async def validating(store: MemoryStore) -> AsyncIterator[Manager]:
-    manager = assemble(store, own_store=False, random=Random(1), clock=noon)
+    manager = assemble(store, random=Random(1))
     async with asyncio.TaskGroup() as group:
         task = group.create_task(manager.run())
         yield manager
