@@ -52,7 +52,7 @@ check: setup  ## format, lint, types, layers, the lock file and the tree
 .PHONY: bench
 bench: setup kube  ## side by side with the real kube-apiserver, as ratios
 	@tools/system-packages test
-	@bench/run $(ARGS)
+	@NETLOOM_GO=$$(tools/go 1.22) $(BIN)/python -m bench $(ARGS)
 
 .PHONY: kube
 kube: setup  ## build the real Kubernetes programs the tests need, once, into the cache
