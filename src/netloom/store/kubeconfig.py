@@ -15,7 +15,8 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from netloom.errors import BadRequest, NotFound, Unreachable
+from netloom.errors import BadRequest, NotFound, TooLarge, Unreachable
+from netloom.model.codec import decode
 from netloom.store.http import tls_context
 
 SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
@@ -143,20 +144,10 @@ def _usual_paths() -> list[Path]:
     return [Path.home() / ".kube" / "config"]
 
 
-def documents(text: str) -> list[Any]:
-    """Return the documents of a YAML text."""
-    import yaml
-
-    return list(yaml.safe_load_all(text))
-
-
 def _read(path: Path) -> _Config:
-    found = documents(_file(path).decode("utf-8", "replace"))
-    if len(found) != 1:
-        raise BadRequest(f"{path} is not a kubeconfig: it holds {len(found)} documents")
     try:
-        config = msgspec.convert(found[0], _Config)
-    except msgspec.ValidationError as error:
+        config = msgspec.convert(decode(_file(path), "application/yaml"), _Config)
+    except (BadRequest, TooLarge, msgspec.ValidationError) as error:
         raise BadRequest(f"{path} is not a kubeconfig: {error}") from error
     for entry in (*(config.clusters or ()), *(config.users or ())):
         entry.folder = str(path.parent)
