@@ -75,7 +75,7 @@ def create(world: World) -> None:
     with world.supposed_to_work():
         for number in world.numbers:
             if world.over.is_set():
-                return
+                break
             name = f"a{number:05}"
             try:
                 if connection is None:
@@ -99,6 +99,8 @@ def create(world: World) -> None:
             else:
                 assert answer.status == 201, body
                 world.acknowledged[name] = int(json.loads(body)["metadata"]["resourceVersion"])
+    if connection is not None:
+        connection.close()
 
 
 class Watcher:
@@ -118,10 +120,10 @@ class Watcher:
 
     def _follow(self) -> None:
         connection, headers = self._world.server.connect()
-        with contextlib.closing(connection):
+        with contextlib.closing(connection), contextlib.ExitStack() as held:
             query = f"watch=true&allowWatchBookmarks=true&timeoutSeconds=5&resourceVersion={self.revision}"
             connection.request("GET", f"{ATTACHMENTS}?{query}", headers=headers)
-            answer = connection.getresponse()
+            answer = held.enter_context(connection.getresponse())
             assert answer.status == 200, answer.read()
             for line in iter(answer.readline, b""):
                 if not line.endswith(b"\n"):

@@ -1,5 +1,6 @@
 """`netloom serve` as a process: first start, signals, who else may be there."""
 
+import contextlib
 import json
 import os
 import signal
@@ -105,19 +106,22 @@ def test_a_signal_ends_it_gracefully(tmp_path: Path, number: signal.Signals) -> 
 def test_a_watch_does_not_keep_it_from_stopping(tmp_path: Path) -> None:
     with serving(tmp_path) as server:
         connection, headers = server.connect()
-        connection.request("GET", "/apis/netloom.dev/v1alpha1/networks?watch=true", headers=headers)
-        assert connection.getresponse().status == 200
-        assert server.stop() == 0
+        with contextlib.closing(connection):
+            connection.request("GET", "/apis/netloom.dev/v1alpha1/networks?watch=true", headers=headers)
+            with connection.getresponse() as watch:
+                assert watch.status == 200
+                assert server.stop() == 0
 
 
 def test_a_second_signal_ends_it_at_once(tmp_path: Path) -> None:
-    with serving(tmp_path) as server:
+    with serving(tmp_path) as server, contextlib.ExitStack() as held:
         # A request whose body never comes keeps the first, graceful stop waiting.
         connection, headers = server.connect()
         connection.putrequest("POST", "/apis/netloom.dev/v1alpha1/namespaces/default/networks")
         for name, value in {**headers, "Content-Type": "application/json", "Content-Length": "10"}.items():
             connection.putheader(name, value)
         connection.endheaders(b"{")
+        held.callback(connection.close)
         wait_until(lambda: b"netloom_api_connections 2" in server.request("GET", "/metrics")[1], what="the connection")
         assert server.program is not None
         os.kill(server.program.pid, signal.SIGTERM)
