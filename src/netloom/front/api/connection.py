@@ -26,6 +26,11 @@ from netloom.front.api.limits import Limits
 log = logging.getLogger(__name__)
 
 
+_LINGER_SECONDS = 5.0
+_LINGER_BODIES = 4
+"""How much a client may go on sending after it was told no: so many times the largest body."""
+
+
 class Refused(Exception):
     """A request that is not even read."""
 
@@ -53,7 +58,8 @@ class Protocol(HttpToolsProtocol):
         self._in_head = False
         self._head_bytes = 0
         self._refusal: Refused | None = None
-        self._upgrade = False
+        self._lingering = False
+        self._discarded = 0
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """TLS is up."""
@@ -84,6 +90,11 @@ class Protocol(HttpToolsProtocol):
 
     def data_received(self, data: bytes) -> None:
         """Parse what came."""
+        if self._lingering:
+            self._discarded += len(data)
+            if self._discarded > _LINGER_BODIES * self._limits.body:
+                self.transport.abort()
+                return
         try:
             self.parser.feed_data(data)
         except httptools.HttpParserUpgrade:
@@ -126,7 +137,7 @@ class Protocol(HttpToolsProtocol):
         scope["raw_path"], scope["query_string"] = target(self.url)
         scope["path"] = scope["raw_path"].decode("latin-1")
         waiting = self._busy()
-        self.cycle = Cycle(
+        self.cycle = cycle = Cycle(
             scope=scope,
             transport=self.transport,
             flow=self.flow,
@@ -139,16 +150,19 @@ class Protocol(HttpToolsProtocol):
             keep_alive=version != "1.0" and self.parser.should_keep_alive(),
             on_response=self.on_response_complete,
         )
+        cycle.close = self._close
         if waiting:
             self.flow.pause_reading()
-            self.pipeline.appendleft((self.cycle, self.app))
+            self.pipeline.appendleft((cycle, self.app))
             return
-        self._start_asgi_task(self.cycle, self.app)
+        self._start_asgi_task(cycle, self.app)
 
     def on_message_complete(self) -> None:
         """All of the request is here."""
         self.deadline = inf
         super().on_message_complete()
+        if self._lingering:
+            self.transport.close()
 
     def on_response_complete(self) -> None:
         """All of the answer is on its way."""
@@ -182,6 +196,18 @@ class Protocol(HttpToolsProtocol):
             self.cycle.message_event.set()
         self.transport.close()
 
+    def _close(self) -> None:
+        """End the connection after an answer.
+
+        Who is still sending must be let finish, within bounds, or it would meet a closed door before it reads why.
+        """
+        if self.cycle.more_body and not self.transport.is_closing():
+            self._lingering = True
+            self.deadline = self.loop.time() + _LINGER_SECONDS
+            self.flow.resume_reading()
+            return
+        self.transport.close()
+
     def _busy(self) -> bool:
         """Whether a request is being answered; uvicorn has no cycle before the first."""
         cycle: RequestResponseCycle | None = self.cycle
@@ -192,6 +218,8 @@ class Cycle(RequestResponseCycle):
     """One request and its answer, written in as few pieces as they come in."""
 
     head = b""
+    close: Callable[[], None]
+    """Ends the connection, when all is said."""
 
     async def run_asgi(self, app: Any) -> None:  # noqa: ANN401 - uvicorn's own type is private.
         """Run the application; what it does not answer ends the connection."""
@@ -252,7 +280,7 @@ class Cycle(RequestResponseCycle):
         self.response_complete = True
         self.message_event.set()
         if not self.keep_alive:
-            self.transport.close()
+            self.close()
         self.on_response()
 
 

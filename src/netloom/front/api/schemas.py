@@ -13,6 +13,7 @@ import msgspec
 from msgspec import Struct
 
 from netloom.errors import NotFound
+from netloom.front.api import openapi, openapi_proto
 from netloom.front.api.exchange import JSON, Exchange, Headers
 from netloom.front.api.negotiation import clauses
 from netloom.model.kind import Registry
@@ -71,20 +72,14 @@ class Schemas:
 
     @cached_property
     def _v2(self) -> Blob:
-        from netloom.front.api import openapi
-
         return Blob.of(msgspec.json.encode(openapi.v2(self._kinds)))
 
     @cached_property
     def _v2_proto(self) -> Blob:
-        from netloom.front.api import openapi, openapi_proto
-
         return Blob.of(openapi_proto.encode(openapi.v2(self._kinds)))
 
     @cached_property
     def _v3(self) -> dict[str, Blob]:
-        from netloom.front.api import openapi
-
         documents = openapi.v3(self._kinds)
         return {root: Blob.of(msgspec.json.encode(document)) for root, document in documents.items()}
 

@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 
-from netloom.errors import BadRequest, Conflict, NotFound, UnsupportedMediaType
+from netloom.errors import BadRequest, Cause, Conflict, Invalid, NotFound, UnsupportedMediaType
 from netloom.front.api import apply, patch
 from netloom.front.api.admission import Admission, Operation, Write
 from netloom.front.api.exchange import Exchange
@@ -102,6 +102,7 @@ class Writes:
     ) -> tuple[Stored, int]:
         old = None if live is None else live.document()
         new = change.applied_to(old, self._now())
+        _keeps_name(request, new)
         agree(new, request)
         if live is None:
             return await self._create(exchange, request, who, new, managed=True), 201
@@ -275,10 +276,18 @@ def _check_options(request: Request, media: str) -> None:
         raise BadRequest("force: Forbidden: may not be specified for non-apply patch")
 
 
+def _keeps_name(request: Request, patched: Document) -> None:
+    """Refuse a patch that takes an object's name away: with it go labels, owners and finalizers, which nobody meant."""
+    metadata = patched.get("metadata")
+    if not isinstance(metadata, dict) or metadata.get("name") != request.name:
+        cause = Cause("metadata.name", "Invalid value: field is immutable")
+        raise Invalid(f'{request.kind.name} "{request.name}" is invalid: {cause}', causes=[cause])
+
+
 def _check_revision(kind: Kind, live: Stored, document: Document) -> None:
     """Say that somebody was faster before saying anything about the document, which may fit what it was made from."""
     given = document["metadata"].get("resourceVersion")
-    if given and given != str(live.revision):
+    if isinstance(given, str) and given and given != str(live.revision):
         raise Conflict(
             f'Operation cannot be fulfilled on {kind.qualified} "{live.name}": the object has been modified; '
             "please apply your changes to the latest version and try again"
