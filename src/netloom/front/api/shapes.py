@@ -12,6 +12,7 @@ from typing import Any
 
 from netloom.errors import BadRequest
 from netloom.front.api.fields import by_keys, by_value
+from netloom.front.api.meta import METADATA
 from netloom.front.api.patch import Json
 from netloom.model.document import Document
 from netloom.model.kind import Kind
@@ -77,41 +78,6 @@ DEDUCED = Shape(scalar=True, map=True, list=True, item=UNKNOWN)
 DEDUCED.element = DEDUCED
 
 _TEXT = {"type": "string"}
-_TEXTS = {"type": "object", "additionalProperties": _TEXT}
-METADATA: Document = {
-    "type": "object",
-    "properties": {
-        "name": _TEXT,
-        "generateName": _TEXT,
-        "namespace": _TEXT,
-        "selfLink": _TEXT,
-        "uid": _TEXT,
-        "resourceVersion": _TEXT,
-        "creationTimestamp": _TEXT,
-        "deletionTimestamp": _TEXT,
-        "generation": {"type": "integer"},
-        "deletionGracePeriodSeconds": {"type": "integer"},
-        "labels": _TEXTS,
-        "annotations": _TEXTS,
-        "finalizers": {"type": "array", "items": _TEXT, "x-kubernetes-list-type": "set"},
-        "ownerReferences": {
-            "type": "array",
-            "x-kubernetes-list-type": "map",
-            "x-kubernetes-list-map-keys": ["uid"],
-            "items": {
-                "type": "object",
-                "x-kubernetes-map-type": "atomic",
-                "properties": {
-                    **dict.fromkeys(("apiVersion", "kind", "name", "uid"), _TEXT),
-                    "controller": {"type": "boolean"},
-                    "blockOwnerDeletion": {"type": "boolean"},
-                },
-            },
-        },
-        "managedFields": {"type": "array", "x-kubernetes-list-type": "atomic", "items": {"type": "object"}},
-    },
-}
-"""ObjectMeta, as far as merging is concerned."""
 
 
 @functools.cache
