@@ -58,9 +58,9 @@ class Log:
         """Open or make the file, and keep everybody else out of it."""
         try:
             _make_private(path)
-        except OSError as error:
-            raise Unreachable(f"cannot open {path}: {error.strerror}") from error
-        connection = sqlite3.connect(path, isolation_level=None, timeout=0, cached_statements=32)
+            connection = sqlite3.connect(path, isolation_level=None, timeout=0, cached_statements=32)
+        except (OSError, sqlite3.Error) as error:
+            raise Unreachable(f"cannot open {path}: {getattr(error, 'strerror', None) or error}") from error
         try:
             _prepare(path, connection)
         except sqlite3.OperationalError as error:
