@@ -66,7 +66,10 @@ def compiled(node: Schema) -> Check:
 
 def quoted(value: Json) -> str:
     """Return a value for a message, shortened."""
-    text = msgspec.json.encode(value).decode()
+    try:
+        text = msgspec.json.encode(value).decode()
+    except (OverflowError, UnicodeEncodeError):  # JSON from elsewhere may have what ours has not.
+        text = ascii(value)
     return text if len(text) <= 100 else f"{text[:96]}…{text[-1]}"
 
 

@@ -27,6 +27,8 @@ def shape() -> Check:
 
 def problems(kind: Kind, metadata: Document, old: Document | None) -> list[Problem]:
     """Return what is wrong with well-shaped metadata, and with the change from `old`."""
+    if not kind.namespaced:
+        metadata.pop("namespace", None)  # As Kubernetes does.
     found = [*_names(kind, metadata)]
     if labels := metadata.get("labels"):
         found += _labels(labels)
@@ -62,8 +64,6 @@ def _names(kind: Kind, metadata: Document) -> list[Problem]:
         found.append(Problem(".generateName", f"Invalid value: {quoted(prefix)}: {NAME}"))
     if kind.namespaced and not namespace:
         found.append(Problem(".namespace", "Required value", REQUIRED))
-    if not kind.namespaced and namespace:
-        found.append(Problem(".namespace", f"Forbidden: a {kind.name} has no namespace", FORBIDDEN))
     if kind.namespaced and namespace and (len(namespace) > 63 or not _is_label(namespace)):
         words = "must be lower case letters, digits and '-', and start and end with a letter or digit (at most 63)"
         found.append(Problem(".namespace", f"Invalid value: {quoted(namespace)}: {words}"))

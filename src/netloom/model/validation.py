@@ -79,14 +79,14 @@ def _identify(kind: Kind, document: Document) -> None:
     """Refuse what is not a document of this kind at all."""
     if type(document) is not dict:
         raise BadRequest(f"a {kind.name} must be an object, not {checks.quoted(document)}")
-    if document.get("kind") == kind.name and document.get("apiVersion") == kind.api_version:
-        return
-    if not document.get("kind"):
-        raise BadRequest("Object 'Kind' is missing: it must be " + kind.name)
-    if not document.get("apiVersion"):
-        raise BadRequest("Object 'apiVersion' is missing: it must be " + kind.api_version)
-    given = f"{checks.quoted(document['apiVersion'])}, Kind={checks.quoted(document['kind'])}"
-    raise BadRequest(f'the object provided is {given}; here it must be "{kind.api_version}", Kind="{kind.name}"')
+    wanted = {"apiVersion": kind.api_version, "kind": kind.name}
+    wrong = [
+        Cause(name, f"Invalid value: {checks.quoted(document.get(name))}: must be {value}")
+        for name, value in wanted.items()
+        if document.get(name) != value
+    ]
+    if wrong:
+        raise BadRequest(f"this is not a {kind.name}: {', '.join(map(str, wrong))}", causes=wrong)
 
 
 class _Gate(Struct, frozen=True):

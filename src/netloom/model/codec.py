@@ -1,0 +1,363 @@
+"""The one door by which text becomes documents, and documents become YAML.
+
+JSON is read by msgspec. YAML is read from PyYAML's events, not by its constructors, for three reasons: strangers' YAML
+must not nest without end nor unfold a few lines into gigabytes (aliases); a key written twice is a mistake and not a
+choice; and words must mean what they mean to kubectl. To kubectl `yes` and `on` are true, but a date is text, and so is
+a MAC address, which PyYAML may take for a number in base 60.
+"""
+
+import re
+from collections.abc import Iterator
+from typing import NoReturn
+
+import msgspec
+import yaml
+
+from netloom.errors import BadRequest, TooLarge, UnsupportedMediaType
+from netloom.model.document import Document, Json
+
+SIZE_LIMIT = 3 * 1024 * 1024
+DEPTH_LIMIT = 64
+NODE_LIMIT = 200_000
+"""How many values one YAML text may unfold into."""
+
+_Loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+_Dumper = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
+
+
+def decode(data: bytes, content_type: str = "application/json", *, limit: int = SIZE_LIMIT) -> Document:
+    """Return the one object `data` says, or raise `BadRequest`, `TooLarge` or `UnsupportedMediaType`."""
+    value = decode_value(data, content_type, limit=limit)
+    if type(value) is not dict:
+        raise BadRequest(f"the body must be an object, not {_what(value)}")
+    return value
+
+
+def decode_value(data: bytes, content_type: str = "application/json", *, limit: int = SIZE_LIMIT) -> Json:
+    """Return whatever `data` says, as a JSON patch is a list."""
+    if len(data) > limit:
+        raise TooLarge(f"the body is {len(data)} bytes; at most {limit} are taken")
+    media_type = content_type.partition(";")[0].strip().lower()
+    if media_type.endswith("json") or not media_type:
+        return _json(data)
+    if media_type.endswith("yaml"):
+        found = list(_yaml(data))
+        if len(found) != 1:
+            raise BadRequest(f"the body must be one YAML document, not {len(found)}")
+        return found[0]
+    raise UnsupportedMediaType(f"the body is {media_type}; JSON and YAML are understood")
+
+
+def documents(text: str | bytes, *, limit: int = SIZE_LIMIT) -> list[Document]:
+    """Return all documents of a file: YAML, of any number of documents, or JSON.  Those of a `List` one by one."""
+    data = text.encode() if isinstance(text, str) else text
+    if len(data) > limit:
+        raise TooLarge(f"the text is {len(data)} bytes; at most {limit} are taken")
+    found: list[Document] = []
+    for value in _any(data):
+        if type(value) is not dict:
+            raise BadRequest(f"a document must be an object, not {_what(value)}")
+        if value.get("kind") == "List" and value.get("apiVersion") == "v1" and type(value.get("items")) is list:
+            if wrong := next((item for item in value["items"] if type(item) is not dict), None):
+                raise BadRequest(f"an item of a List must be an object, not {_what(wrong)}")
+            found += value["items"]
+        else:
+            found.append(value)
+    return found
+
+
+def encode_yaml(document: Json) -> str:
+    """Return a document as YAML that every reader, kubectl's included, reads as the same document."""
+    written: str = yaml.dump(document, Dumper=Dumper, sort_keys=False, allow_unicode=True, width=120)
+    return written
+
+
+def _any(data: bytes) -> Iterator[Json]:
+    if data.lstrip()[:1] == b"{":
+        try:
+            value = msgspec.json.decode(data)
+        except (msgspec.DecodeError, RecursionError):
+            value = None  # YAML begins like this too, and says better what is wrong.
+        if value is not None:
+            return iter((_json(data),))
+    return (value for value in _yaml(data) if value is not None)
+
+
+def _what(value: Json) -> str:
+    names = {list: "a list", str: "a string", int: "a number", float: "a number", bool: "a boolean"}
+    return names.get(type(value), "nothing")
+
+
+# JSON
+
+
+def _json(data: bytes) -> Json:
+    try:
+        value = msgspec.json.decode(data)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise BadRequest(f"the body is not JSON: {error}") from None
+    except RecursionError:
+        raise BadRequest(f"the body nests deeper than {DEPTH_LIMIT} levels") from None
+    except ValueError:
+        raise BadRequest(_NUMBER) from None
+    if data.count(b"{") + data.count(b"[") > DEPTH_LIMIT:
+        _refuse_depth(value)
+    # A key that is there twice takes its quotes with it when it goes. Escapes make quotes uncountable.
+    if b"\\" in data or _encoded(value).count(b'"') != data.count(b'"'):
+        _refuse_duplicates(data)
+    return value
+
+
+_NUMBER = "the body has a number of more than 64 bits"
+
+
+def _encoded(value: Json) -> bytes:
+    try:
+        return msgspec.json.encode(value)
+    except OverflowError:
+        raise BadRequest(_NUMBER) from None
+
+
+def _refuse_depth(value: Json) -> None:
+    level = [value]
+    for _ in range(DEPTH_LIMIT):
+        level = [
+            inner
+            for outer in level
+            for inner in (outer.values() if type(outer) is dict else outer if type(outer) is list else ())
+        ]
+        if not level:
+            return
+    raise BadRequest(f"the body nests deeper than {DEPTH_LIMIT} levels")
+
+
+def _refuse_duplicates(data: bytes) -> None:
+    import json  # Seldom needed, and slow to import.
+
+    repeated: list[str] = []
+
+    def pairs(found: list[tuple[str, Json]]) -> None:
+        keys = set()
+        for key, _ in found:
+            if key in keys:
+                repeated.append(key)
+            keys.add(key)
+
+    json.loads(data, object_pairs_hook=pairs)
+    if repeated:
+        said = ", ".join(f'duplicate field "{key}"' for key in dict.fromkeys(repeated))
+        raise BadRequest(f"strict decoding error: {said}")
+
+
+# YAML
+
+_NULLS = frozenset(("", "~", "null", "Null", "NULL"))
+_TRUE = frozenset(("y", "Y", "yes", "Yes", "YES", "true", "True", "TRUE", "on", "On", "ON"))
+_FALSE = frozenset(("n", "N", "no", "No", "NO", "false", "False", "FALSE", "off", "Off", "OFF"))
+_INTEGER = re.compile(r"[-+]?(?:0|[1-9][0-9_]*)")
+_BASED = re.compile(r"([-+]?)0(?:x([0-9a-fA-F_]+)|b([01_]+)|o?([0-7_]+))")
+_FLOAT = re.compile(r"[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?")
+_NOT_JSON = re.compile(r"[-+]?\.(?:inf|Inf|INF)|\.(?:nan|NaN|NAN)")
+_TAG = "tag:yaml.org,2002:"
+_TAGS: dict[str, tuple[type, ...]] = {
+    "str": (str,),
+    "int": (int,),
+    "float": (int, float),
+    "bool": (bool,),
+    "null": (type(None),),
+}
+
+
+def _yaml(data: bytes) -> Iterator[Json]:
+    builder = _Builder()
+    try:
+        for event in yaml.parse(data, Loader=_Loader):
+            if builder.take(event):
+                yield builder.root
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        where = f" on line {mark.line + 1}" if mark else ""
+        raise BadRequest(f"the text is not YAML: {error.problem or error.context}{where}") from None
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise BadRequest(f"the text is not YAML: {' '.join(str(error).split())}") from None
+
+
+def plain(text: str) -> Json:
+    """Return what a word without quotes means."""
+    if text in _NULLS:
+        return None
+    if text in _TRUE or text in _FALSE:
+        return text in _TRUE
+    if text[0] not in "+-.0123456789":
+        return text
+    if _INTEGER.fullmatch(text):
+        return int(text.replace("_", "")[:64])
+    if found := _BASED.fullmatch(text):
+        digits, base = next((d, b) for d, b in zip(found.groups()[1:], (16, 2, 8), strict=True) if d is not None)
+        digits = digits.replace("_", "")
+        return int(found[1] + digits[:128], base) if digits else text
+    if _FLOAT.fullmatch(text):
+        return float(text)
+    return text
+
+
+def _is_too_large(value: Json) -> bool:
+    if type(value) is int:
+        return not -(2**63) <= value < 2**64
+    return type(value) is float and value in (float("inf"), float("-inf"))
+
+
+class _Open:
+    """A list or mapping that is being read."""
+
+    __slots__ = ("anchor", "key", "keys", "merges", "start", "value")
+
+    def __init__(self, value: Json, anchor: str | None, start: int) -> None:
+        self.value = value
+        self.anchor = anchor
+        self.start = start
+        self.key: str | None = None
+        self.keys: set[str] = set()
+        self.merges: list[Json] = []
+
+
+class _Builder:
+    """Makes values from events, and counts them."""
+
+    def __init__(self) -> None:
+        self.root: Json = None
+        self._stack: list[_Open] = []
+        self._anchors: dict[str, tuple[Json, int]] = {}
+        self._count = 0
+
+    def take(self, event: yaml.Event) -> bool:
+        """Take the next event; whether a document is complete, in `root`."""
+        match event:
+            case yaml.ScalarEvent():
+                self._add(event, self._scalar(event), event.anchor, 1)
+            case yaml.AliasEvent():
+                self._alias(event)
+            case yaml.SequenceStartEvent() | yaml.MappingStartEvent():
+                self._open(event)
+            case yaml.SequenceEndEvent() | yaml.MappingEndEvent():
+                self._close(event)
+            case yaml.DocumentStartEvent():
+                self.root, self._anchors = None, {}
+            case yaml.DocumentEndEvent():
+                return True
+        return False
+
+    def _refuse(self, event: yaml.Event, message: str) -> NoReturn:
+        line = f"line {event.start_mark.line + 1}: " if event.start_mark else ""
+        raise BadRequest(line + message)
+
+    def _spend(self, event: yaml.Event, number: int) -> None:
+        self._count += number
+        if self._count > NODE_LIMIT:
+            self._refuse(event, f"the text unfolds into more than {NODE_LIMIT} values")
+
+    def _scalar(self, event: yaml.ScalarEvent) -> Json:
+        if self._awaits_key():
+            return event.value
+        tag = (event.tag or "").removeprefix(_TAG)
+        if event.tag in (None, "!") and not (event.implicit[0] and event.tag is None):
+            return event.value
+        value = event.value if tag == "str" else plain(event.value)
+        if isinstance(value, str) and tag != "str" and _NOT_JSON.fullmatch(value):
+            self._refuse(event, f"{value} is not a number that JSON has")
+        if _is_too_large(value):
+            self._refuse(event, f"{event.value[:64]} is too large a number")
+        if tag and type(value) not in _TAGS.get(tag, ()):
+            self._refuse(event, f"the tag {event.tag} is not understood here")
+        return value
+
+    def _awaits_key(self) -> bool:
+        return bool(self._stack) and type(self._stack[-1].value) is dict and self._stack[-1].key is None
+
+    def _open(self, event: yaml.CollectionStartEvent) -> None:
+        if len(self._stack) >= DEPTH_LIMIT:
+            self._refuse(event, f"the text nests deeper than {DEPTH_LIMIT} levels")
+        if self._awaits_key():
+            self._refuse(event, "a key must be a word, not a list or mapping")
+        mapping = isinstance(event, yaml.MappingStartEvent)
+        if event.tag not in (None, "!", f"{_TAG}{'map' if mapping else 'seq'}"):
+            self._refuse(event, f"the tag {event.tag} is not understood here")
+        self._spend(event, 1)
+        self._stack.append(_Open({} if mapping else [], event.anchor, self._count))
+
+    def _close(self, event: yaml.Event) -> None:
+        done = self._stack.pop()
+        for merged in done.merges:
+            for key, value in merged.items():
+                done.value.setdefault(key, value)
+        self._add(event, done.value, done.anchor, self._count - done.start + 1)
+
+    def _alias(self, event: yaml.AliasEvent) -> None:
+        if event.anchor not in self._anchors:
+            self._refuse(event, f"there is no anchor &{event.anchor} before this")
+        value, size = self._anchors[event.anchor]
+        self._spend(event, size)
+        if self._awaits_key() and type(value) in (dict, list):
+            self._refuse(event, "a key must be a word, not a list or mapping")
+        self._add(event, self._copy(event, value, len(self._stack)), None, size)
+
+    def _copy(self, event: yaml.Event, value: Json, depth: int) -> Json:
+        if depth > DEPTH_LIMIT:
+            self._refuse(event, f"the text nests deeper than {DEPTH_LIMIT} levels")
+        if type(value) is dict:
+            return {key: self._copy(event, inner, depth + 1) for key, inner in value.items()}
+        if type(value) is list:
+            return [self._copy(event, inner, depth + 1) for inner in value]
+        return value
+
+    def _add(self, event: yaml.Event, value: Json, anchor: str | None, size: int) -> None:
+        """Put a complete value where it belongs."""
+        if isinstance(event, yaml.ScalarEvent):
+            self._spend(event, 1)
+        if anchor:
+            self._anchors[anchor] = value, size
+        if not self._stack:
+            self.root = value
+            return
+        place = self._stack[-1]
+        if type(place.value) is list:
+            place.value.append(value)
+        elif place.key is None:
+            self._take_key(event, place, value if isinstance(value, str) else msgspec.json.encode(value).decode())
+        elif place.key == "<<" and type(value) in (dict, list):
+            self._merge(event, place, value)
+        else:
+            place.value[place.key] = value
+            place.key = None
+
+    def _take_key(self, event: yaml.Event, place: _Open, key: str) -> None:
+        if key in place.keys:
+            self._refuse(event, f'duplicate field "{key}"')
+        place.keys.add(key)
+        place.key = key
+
+    def _merge(self, event: yaml.Event, place: _Open, value: Json) -> None:
+        merged = value if type(value) is list else [value]
+        if any(type(part) is not dict for part in merged):
+            self._refuse(event, "<< wants a mapping, or a list of them")
+        place.merges += merged
+        place.key = None
+
+
+class Dumper(_Dumper):  # type: ignore[misc, valid-type]
+    """PyYAML's, but a word that some reader takes for something else is in quotes, and nothing is an alias."""
+
+    def ignore_aliases(self, data: Json) -> bool:
+        """Write everything out."""
+        return True
+
+
+def _represent_text(dumper: Dumper, text: str) -> yaml.Node:
+    ambiguous = not isinstance(plain(text), str) or _NOT_JSON.fullmatch(text)
+    block = "\n" in text and not ambiguous and " \n" not in text
+    style = '"' if ambiguous else "|" if block else None
+    node: yaml.Node = dumper.represent_scalar(f"{_TAG}str", text, style=style)
+    return node
+
+
+Dumper.add_representer(str, _represent_text)
