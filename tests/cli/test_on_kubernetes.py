@@ -1,0 +1,107 @@
+"""The same commands against a real kube-apiserver that holds our CRDs: no kubectl is needed there."""
+
+from pathlib import Path
+
+import pytest
+
+from netloom.model.registry import KINDS
+from tests.run.serving import Answer, netloom
+from tests.support.kube import Kube
+from tests.support.process import Program, wait_until
+
+pytestmark = [pytest.mark.kube, pytest.mark.timeout(240)]
+
+OBJECTS = """
+apiVersion: v1
+kind: Namespace
+metadata: {name: cli-on-kube}
+---
+apiVersion: netloom.dev/v1alpha1
+kind: Subnet
+metadata: {name: blue-v4, namespace: cli-on-kube}
+spec: {network: blue, cidr: 10.10.0.0/24}
+---
+apiVersion: netloom.dev/v1alpha1
+kind: Network
+metadata: {name: blue, namespace: cli-on-kube, labels: {colour: blue}}
+spec: {vni: 4242}
+"""
+
+
+@pytest.fixture(scope="module")
+def cluster(kube: Kube) -> Kube:
+    """The real API with our CRDs in it, put there by our own commands."""
+    definitions = netloom("crds").out
+    applied = netloom("apply", "-f", "-", kubeconfig=kube.kubeconfig, stdin=definitions)
+    assert "customresourcedefinition.apiextensions.k8s.io/networks.netloom.dev" in applied.out
+    for kind in KINDS:
+        if kind.group == "netloom.dev":
+            netloom("wait", "--for=condition=Established", f"crd/{kind.qualified}", kubeconfig=kube.kubeconfig)
+    wait_until(
+        lambda: netloom("get", "networks", "-A", kubeconfig=kube.kubeconfig, check=False).rc == 0, what="the CRDs"
+    )
+    return kube
+
+
+def on(cluster: Kube, *args: str, stdin: str = "", check: bool = True) -> Answer:
+    return netloom(*args, kubeconfig=cluster.kubeconfig, stdin=stdin, check=check)
+
+
+def test_the_commands_do_on_a_kubernetes_what_they_do_on_our_server(cluster: Kube) -> None:
+    made = on(cluster, "apply", "-f", "-", stdin=OBJECTS)
+    assert [line.split() for line in made.out.splitlines()] == [
+        ["namespace/cli-on-kube", "created"],
+        ["network.netloom.dev/blue", "created"],
+        ["subnet.netloom.dev/blue-v4", "created"],
+    ]
+    again = on(cluster, "apply", "-f", "-", stdin=OBJECTS)
+    assert {line.split()[1] for line in again.out.splitlines()} == {"unchanged"}
+
+    table = on(cluster, "get", "networks", "-n", "cli-on-kube").out.splitlines()
+    assert table[0].split()[:2] == ["NAME", "FABRIC"]
+    assert table[1].split()[:2] == ["blue", "ovn"]
+    selected = on(cluster, "get", "networks", "-A", "--field-selector", "spec.vni=4242", "-o", "name").out
+    assert selected == "network.netloom.dev/blue\n"
+    assert "4242" in on(cluster, "describe", "network/blue", "-n", "cli-on-kube").out
+    assert on(cluster, "version").out.splitlines()[1] == f"Server: v{cluster.version}"
+
+    refused = on(
+        cluster,
+        "apply",
+        "-n",
+        "cli-on-kube",
+        "-f",
+        "-",
+        stdin=OBJECTS.replace("10.10.0.0/24", "10.10.0.0/33"),
+        check=False,
+    )
+    assert refused.rc == 1
+    assert "spec.cidr" in refused.err
+
+    on(cluster, "delete", "networks,subnets", "-l", "colour=blue", "-n", "cli-on-kube")
+    assert on(cluster, "get", "networks", "-n", "cli-on-kube", "-o", "name").out == ""
+    assert on(cluster, "get", "subnets", "-n", "cli-on-kube", "-o", "name").out == "subnet.netloom.dev/blue-v4\n"
+
+
+def test_the_controller_validates_subnets_of_a_kubernetes(cluster: Kube, tmp_path: Path) -> None:
+    on(cluster, "apply", "-f", "-", stdin=OBJECTS)
+    from tests.run.serving import NETLOOM, environment
+
+    argv = [*NETLOOM, "controller", "--kubeconfig", str(cluster.kubeconfig), "--identity", "test"]
+    with Program(argv, log=tmp_path / "controller.log", env=environment()) as controller:
+        waited = on(
+            cluster,
+            "wait",
+            "--for=condition=Ready",
+            "subnet/blue-v4",
+            "-n",
+            "cli-on-kube",
+            "--timeout=60s",
+            check=False,
+        )
+        assert waited.rc == 0, waited.err + controller.output()
+        leader = on(cluster, "get", "lease", "netloom-controller", "-o", "jsonpath={.spec.holderIdentity}").out
+        assert leader == "test\n"
+        assert controller.stop() == 0, controller.output()
+    shown = on(cluster, "describe", "subnet/blue-v4", "-n", "cli-on-kube").out
+    assert "Validated" in shown
