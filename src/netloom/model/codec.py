@@ -41,7 +41,7 @@ def decode_value(data: bytes, content_type: str = "application/json", *, limit: 
     if media_type.endswith("json") or not media_type:
         return _json(data)
     if media_type.endswith("yaml"):
-        found = list(_yaml(data))
+        found = list(_any(data))  # kubectl's server-side apply calls its JSON YAML.
         if len(found) != 1:
             raise BadRequest(f"the body must be one YAML document, not {len(found)}")
         return found[0]

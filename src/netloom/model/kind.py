@@ -10,7 +10,11 @@ from netloom.model.document import Document, Resource
 
 
 class Column(Struct, frozen=True):
-    """One column of `kubectl get`; `path` as in a CRD's additionalPrinterColumns (`.spec.node`)."""
+    """One column of `kubectl get`.
+
+    `path` is as in a CRD's additionalPrinterColumns (`.spec.node`, `.spec.vips[*].ip`,
+    `.status.conditions[?(@.type=="Ready")].status`); for Event, which no CRD has, also a text with paths in braces.
+    """
 
     name: str
     path: str

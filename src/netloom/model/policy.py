@@ -52,7 +52,7 @@ class Peer(Value, frozen=True, kw_only=True):
         needs("except", "cidr"),
         Rule(
             "!has(self.except) || !has(self.cidr) || !isCIDR(self.cidr)"
-            # Not containsCIDR: before Kubernetes 1.33 it found no block inside another.
+            # Not containsCIDR: in Kubernetes 1.32 it says no to a block that is inside another.
             " || self.except.all(e, !isCIDR(e) || (cidr(self.cidr).containsIP(cidr(e).ip())"
             " && cidr(e).prefixLength() >= cidr(self.cidr).prefixLength()))",
             _exceptions_are_inside,

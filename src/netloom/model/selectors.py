@@ -99,6 +99,11 @@ _SET = re.compile(r"(\S+?)\s+(in|notin)\s*\(([^()]*)\)")
 _EQUALITY = re.compile(r"([^\s=!]+)\s*(==|=|!=)\s*(\S*)")
 
 
+# A backslash takes the meaning from the next comma, equals sign or backslash.
+_PART = re.compile(r"(?:[^\\,]|\\.?)+", re.DOTALL)
+_FIELD = re.compile(r"([^=!\\]+?)(==|=|!=)((?:[^\\=]|\\[\\,=])*)", re.DOTALL)
+
+
 def _labels(text: str) -> tuple[Requirement, ...]:
     return tuple(_label(part.strip(), text) for part in _split(text)) if text.strip() else ()
 
@@ -129,11 +134,11 @@ def _label(part: str, text: str) -> Requirement:
 def _fields(text: str, known: set[str]) -> tuple[Requirement, ...]:
     if not text.strip():
         return ()
-    return tuple(_field(part, text, known) for part in re.split(r"(?<!\\),", text))
+    return tuple(_field(part, text, known) for part in _PART.findall(text) if part.strip())
 
 
 def _field(part: str, text: str, known: set[str]) -> Requirement:
-    found = re.fullmatch(r"([^=!]+?)(==|=|!=)(.*)", part.strip(), re.DOTALL)
+    found = _FIELD.fullmatch(part.strip())
     if not found:
         raise BadRequest(
             f"unable to parse field selector {text!r}: {part!r} is not FIELD=VALUE, FIELD==VALUE or FIELD!=VALUE"
