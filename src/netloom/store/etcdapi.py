@@ -225,7 +225,7 @@ def _failure(body: bytes) -> NetloomError:
         return Expired("too old resource version: it has been compacted")
     if "future revision" in text:
         return TimedOut("Too large resource version", causes=[Cause("", text, "ResourceVersionTooLarge")])
-    if "too large" in text:
+    if "too large" in text or "larger than max" in text:
         return TooLarge(text)
     if failure.code == 4:
         return TimedOut(text)

@@ -1,0 +1,290 @@
+"""The HTTP client, against a server that behaves and misbehaves on demand."""
+
+import asyncio
+import datetime
+import ipaddress
+import ssl
+from pathlib import Path
+
+import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import NameOID
+
+from netloom.errors import BadRequest, TimedOut, TooLarge, Unreachable
+from netloom.store.http import Client, Refused, tls_context
+from tests.store.fakeserver import END, STREAM, Request, always, chunk, in_turn, reply, serving
+from tests.support.process import free_port
+
+
+def test_connections_are_kept_and_used_again() -> None:
+    async def go() -> None:
+        async with serving(always(reply(200, b"hello", "X-Note: 1"))) as server:
+            client = Client(server.url + "/base/", headers=lambda: {"Authorization": "Bearer t"})
+            for _ in range(3):
+                response = await client.request("POST", "/path?q=1", body=b"{}")
+                assert (response.status, response.body, response.headers["x-note"]) == (200, b"hello", "1")
+            assert server.connections == 1
+            asked = server.requests[0]
+            assert (asked.method, asked.target, asked.body) == ("POST", "/base/path?q=1", b"{}")
+            assert asked.headers["authorization"] == "Bearer t"
+            assert asked.headers["content-type"] == "application/json"
+            await client.close()
+            with pytest.raises(Unreachable, match="closed"):
+                await client.request("GET", "/")
+
+    asyncio.run(go())
+
+
+def test_no_more_requests_are_under_way_than_allowed() -> None:
+    async def go() -> None:
+        under_way = most = 0
+
+        async def answer(request: Request, writer: asyncio.StreamWriter) -> None:
+            nonlocal under_way, most
+            under_way += 1
+            most = max(most, under_way)
+            for _ in range(5):
+                await asyncio.sleep(0)
+            under_way -= 1
+            writer.write(reply(200))
+
+        async with serving(answer) as server:
+            client = Client(server.url, connections=3)
+            await asyncio.gather(*(client.request("GET", "/") for _ in range(20)))
+            assert (most, server.connections) == (3, 3)
+            await client.close()
+
+    asyncio.run(go())
+
+
+def test_a_server_that_is_not_there_certainly_did_nothing() -> None:
+    async def go() -> None:
+        client = Client(f"http://127.0.0.1:{free_port()}")
+        with pytest.raises(Refused, match="cannot connect to"):
+            await client.request("POST", "/")
+        with pytest.raises(Refused):
+            await client.stream("GET", "/")
+
+    asyncio.run(go())
+
+
+def test_a_server_that_does_not_answer_in_time_may_have_acted() -> None:
+    async def go() -> None:
+        async def silence(request: Request, writer: asyncio.StreamWriter) -> None:
+            await asyncio.Event().wait()
+
+        async with serving(silence) as server:
+            client = Client(server.url, timeout=0.05)
+            with pytest.raises(TimedOut, match=r"did not answer within 0\.05 s"):
+                await client.request("GET", "/")
+            with pytest.raises(TimedOut):
+                await client.stream("GET", "/")
+            await client.close()
+
+    asyncio.run(go())
+
+
+@pytest.mark.parametrize(
+    "answer", [b"", b"nonsense\r\n\r\n", b"HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nhalf", STREAM + b"zz\r\n"]
+)
+def test_an_answer_that_is_none_is_the_servers_fault(answer: bytes) -> None:
+    async def go() -> None:
+        async def answer_and_go(request: Request, writer: asyncio.StreamWriter) -> None:
+            writer.write(answer)
+            await writer.drain()
+            writer.close()
+
+        async with serving(answer_and_go) as server:
+            client = Client(server.url)
+            with pytest.raises(Unreachable) as caught:
+                await client.request("POST", "/")
+            assert not isinstance(caught.value, Refused)
+            await client.close()
+
+    asyncio.run(go())
+
+
+def test_an_answer_that_is_too_large_is_not_read_to_its_end() -> None:
+    async def go() -> None:
+        async with serving(always(reply(200, b"x" * 5000))) as server:
+            client = Client(server.url, max_body=4999)
+            with pytest.raises(TooLarge):
+                await client.request("GET", "/")
+            await client.close()
+
+    asyncio.run(go())
+
+
+def test_endless_headers_are_refused() -> None:
+    async def go() -> None:
+        async with serving(always(reply(200, b"", "X-Long: " + "x" * 1_000_000))) as server:
+            client = Client(server.url)
+            with pytest.raises(Unreachable):
+                await client.request("GET", "/")
+            await client.close()
+
+    asyncio.run(go())
+
+
+def test_a_kept_connection_that_the_server_closed_is_noticed() -> None:
+    async def go() -> None:
+        async with serving(always(reply(200))) as server:
+            client = Client(server.url)
+            await client.request("GET", "/")
+            server.hang_up()
+            await asyncio.sleep(0.01)  # Let the news arrive; it does not matter whether it does.
+            await client.request("GET", "/")
+            assert server.connections == 2
+            await client.close()
+
+    asyncio.run(go())
+
+
+def test_reading_is_tried_again_when_a_kept_connection_breaks_and_writing_is_not() -> None:
+    async def go() -> None:
+        async def once(request: Request, writer: asyncio.StreamWriter) -> None:
+            if request.target == "/break" and len(server.requests) < 3:
+                writer.transport.abort()
+                return
+            writer.write(reply(200, request.method.encode()))
+
+        async with serving(once) as server:
+            client = Client(server.url)
+            await client.request("GET", "/")
+            assert (await client.request("GET", "/break")).body == b"GET"
+            server.requests.clear()
+            with pytest.raises(Unreachable):
+                await client.request("POST", "/break")
+            await client.close()
+
+    asyncio.run(go())
+
+
+def test_a_server_that_wants_to_close_is_let_go() -> None:
+    async def go() -> None:
+        async with serving(always(reply(200, b"", "Connection: close"))) as server:
+            client = Client(server.url)
+            await client.request("GET", "/")
+            await client.request("GET", "/")
+            assert server.connections == 2
+            await client.close()
+
+    asyncio.run(go())
+
+
+def test_a_stream_is_read_as_it_comes() -> None:
+    async def go() -> None:
+        async with serving(always(STREAM + chunk(b"one") + chunk(b"two") + END)) as server:
+            client = Client(server.url)
+            async with await client.stream("GET", "/") as stream:
+                assert stream.status == 200
+                assert await stream.read() + await stream.read() == b"onetwo"
+                assert await stream.read() == b""
+            stream.close()
+            await client.close()
+
+    asyncio.run(go())
+
+
+def test_closing_the_client_ends_its_streams() -> None:
+    async def go() -> None:
+        async with serving(always(STREAM)) as server:
+            client = Client(server.url)
+            stream = await client.stream("GET", "/")
+            reading = asyncio.ensure_future(stream.read())
+            await asyncio.sleep(0)
+            await client.close()
+            with pytest.raises(Unreachable, match="connection was lost"):
+                await reading
+
+    asyncio.run(go())
+
+
+def test_information_before_the_answer_is_skipped() -> None:
+    async def go() -> None:
+        async with serving(in_turn(b"HTTP/1.1 103 Early Hints\r\n\r\n" + reply(200, b"ok"))) as server:
+            client = Client(server.url)
+            assert (await client.request("GET", "/")).body == b"ok"
+            await client.close()
+
+    asyncio.run(go())
+
+
+@pytest.mark.parametrize("url", ["ftp://x", "127.0.0.1:80", "http://", ""])
+def test_an_address_must_be_one(url: str) -> None:
+    with pytest.raises(BadRequest, match="is not an http:// or https:// address"):
+        Client(url)
+
+
+def test_tls_trusts_the_given_authority_and_shows_the_given_certificate(tmp_path: Path) -> None:
+    ca, ca_key = certificate("ca", None)
+    server_pem, server_key = certificate("server", (ca, ca_key))
+    client_pem, client_key = certificate("client", (ca, ca_key))
+    (tmp_path / "server.pem").write_bytes(server_pem + server_key)
+    listening = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    listening.load_cert_chain(tmp_path / "server.pem")
+    listening.load_verify_locations(cadata=ca.decode())
+    listening.verify_mode = ssl.CERT_OPTIONAL
+
+    async def go() -> None:
+        shown: list[object] = []
+
+        async def answer(request: Request, writer: asyncio.StreamWriter) -> None:
+            shown.append(writer.get_extra_info("peercert"))
+            writer.write(reply(200, b"secret"))
+
+        async with serving(answer, tls=listening) as server:
+            known = Client(server.url, tls=tls_context(ca=ca, certificate=client_pem, key=client_key))
+            assert (await known.request("GET", "/")).body == b"secret"
+            assert shown[-1]
+            careless = Client(server.url, tls=tls_context(insecure=True))
+            assert (await careless.request("GET", "/")).body == b"secret"
+            for wrong in (
+                Client(server.url),
+                Client(server.url, tls=tls_context(ca=ca), server_name="other.example"),
+            ):
+                with pytest.raises(Refused, match="certificate verify failed"):
+                    await wrong.request("GET", "/")
+            for client in (known, careless):
+                await client.close()
+
+    asyncio.run(go())
+
+
+def test_certificates_that_cannot_be_read_are_refused_with_words() -> None:
+    with pytest.raises(BadRequest, match="the certificates cannot be used"):
+        tls_context(ca=b"-----BEGIN CERTIFICATE-----\nnonsense\n-----END CERTIFICATE-----\n")
+    with pytest.raises(BadRequest):
+        tls_context(certificate=b"nonsense", key=b"nonsense")
+
+
+def certificate(name: str, issuer: tuple[bytes, bytes] | None) -> tuple[bytes, bytes]:
+    """Return a certificate for 127.0.0.1 and its key, signed by `issuer` or by itself."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
+    signer = key
+    issuer_name = subject
+    if issuer is not None:
+        issuer_name = x509.load_pem_x509_certificate(issuer[0]).subject
+        loaded = serialization.load_pem_private_key(issuer[1], None)
+        assert isinstance(loaded, ec.EllipticCurvePrivateKey)
+        signer = loaded
+    now = datetime.datetime.now(datetime.UTC)
+    made = (
+        x509.CertificateBuilder()
+        .subject_name(subject)
+        .issuer_name(issuer_name)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - datetime.timedelta(days=1))
+        .not_valid_after(now + datetime.timedelta(days=1))
+        .add_extension(x509.BasicConstraints(ca=issuer is None, path_length=None), critical=True)
+        .add_extension(x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address("127.0.0.1"))]), critical=False)
+        .sign(signer, hashes.SHA256())
+    )
+    secret = key.private_bytes(
+        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    )
+    return made.public_bytes(serialization.Encoding.PEM), secret
