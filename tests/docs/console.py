@@ -25,6 +25,10 @@ FENCE = re.compile(r"^```(\w+)[^\n]*\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 FILE = re.compile(r"# file: (\S+)\n")
 MARK = "@@netloom-docs"
 TIMEOUT = 120
+# The port is for the API; a controller has a setting of the same name.
+PRELUDE = (
+    'netloom() { if [[ $1 = controller ]]; then NETLOOM_LISTEN= command netloom "$@"; else command netloom "$@"; fi; }'
+)
 
 
 @dataclass
@@ -91,7 +95,7 @@ def run(page: Path, folder: Path, *, serving: bool) -> list[str]:
         "export KUBECONFIG=./data/admin.kubeconfig",
         "netloom wait server",
     ]
-    lines = before if serving else []
+    lines = [PRELUDE, *(before if serving else [])]
     for number, command in enumerate(commands):
         lines += [f"printf '\\n{MARK} {number}\\n'", command.text, f"printf '\\n{MARK} status %s\\n' $?"]
     output = _session("\n".join([*lines, "exit 0"]), folder)

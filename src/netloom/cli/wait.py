@@ -125,10 +125,12 @@ def until(session: Session, target: Target, where: Scope, *, goal: Goal, deadlin
 
 
 def _server(connecting: Callable[[], Session], deadline: float) -> int:
-    """Wait until the server is ready.  It may be at its first start: then even the kubeconfig is still to come."""
+    """Wait until the server is ready and knows us.  At its first start even the kubeconfig is still to come."""
     while True:
         try:
-            connecting().client.text("/readyz")
+            client = connecting().client
+            client.text("/readyz")
+            client.get("/version")  # Unlike /readyz, for those it knows: a new credential takes it a moment.
         except NetloomError as error:
             if time.monotonic() >= deadline:
                 raise TimedOut(f"the server is not ready: {error.message}") from None
