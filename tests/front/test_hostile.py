@@ -27,9 +27,11 @@ def impatient(credentials: Path) -> Iterator[Serving]:
 @contextlib.contextmanager
 def raw(server: Serving) -> Iterator[ssl.SSLSocket]:
     """A TLS connection to write anything to."""
-    with socket.create_connection(("127.0.0.1", server.port), timeout=30) as sock:
-        with server.tls().wrap_socket(sock, server_hostname="127.0.0.1") as wrapped:
-            yield wrapped
+    with (
+        socket.create_connection(("127.0.0.1", server.port), timeout=30) as sock,
+        server.tls().wrap_socket(sock, server_hostname="127.0.0.1") as wrapped,
+    ):
+        yield wrapped
 
 
 def head(method: str, target: str, *lines: str) -> bytes:
@@ -288,9 +290,9 @@ def test_slow_headers_slow_bodies_and_idlers_are_dropped(impatient: Serving) -> 
     with raw(impatient) as sock:
         sock.sendall(head("GET", "/healthz"))
         assert everything(sock).endswith(b"ok")
-    with socket.create_connection(("127.0.0.1", impatient.port), timeout=30) as quiet:
-        with contextlib.suppress(ConnectionError):
-            assert quiet.recv(1) == b""
+    address = ("127.0.0.1", impatient.port)
+    with socket.create_connection(address, timeout=30) as quiet, contextlib.suppress(ConnectionError):
+        assert quiet.recv(1) == b""
     wait_until(lambda: impatient.server.connections == 0)
     unharmed(impatient)
 

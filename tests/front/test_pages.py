@@ -1,13 +1,15 @@
 """Everything that is no resource: who one is, health, discovery, schemas, version, metrics."""
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from netloom.front.api.app import Observation
 from netloom.model.registry import KINDS
 from tests.front.serving import Serving, attachment, document, network, path, serving
+
+if TYPE_CHECKING:
+    from netloom.front.api.app import Observation
 
 V2 = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
 
@@ -184,3 +186,25 @@ def test_one_may_ask_who_one_is(server: Serving) -> None:
 def test_what_is_nowhere_is_not_found(server: Serving) -> None:
     for target in ("/nothing", "/apis/x/y/z", "/api/v1/pods", "/", "/healthzz"):
         assert server.get(target).code == 404
+
+
+def test_every_namespace_is_there(server: Serving) -> None:
+    assert server.get("/api/v1/namespaces/team-a").json["metadata"]["name"] == "team-a"
+    assert server.get("/api/v1/namespaces/Team_A").code == 404
+    assert server.get("/api/v1/namespaces").code == 404
+    assert server.post("/api/v1/namespaces/team-a", {}).code == 405
+
+
+def test_reviews_are_read_from_protobuf_too(server: Serving) -> None:
+    def field(number: int, value: bytes) -> bytes:
+        return bytes([number << 3 | 2, len(value)]) + value
+
+    attributes = b"".join(field(n, v) for n, v in ((1, b"a"), (2, b"create"), (3, b"netloom.dev"), (5, b"networks")))
+    kind = field(1, b"authorization.k8s.io/v1") + field(2, b"SelfSubjectAccessReview")
+    body = b"k8s\x00" + field(1, kind) + field(2, field(1, b"") + field(2, field(1, attributes))) + field(3, b"")
+    url, media = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews", "application/vnd.kubernetes.protobuf"
+    for who, allowed in (("admin", True), ("editor-a", True), ("viewer", False)):
+        answer = server.post(url, body, media=media, who=who)
+        assert answer.json["status"]["allowed"] is allowed
+    for broken in (b"", b"k8s", b"k8s\x00\x0a\xff", b"k8s\x00\xff" * 9, body[:-30], b"k8s\x00\x0f"):
+        assert server.post(url, broken, media=media).code == 400

@@ -9,6 +9,7 @@ decides (who is known, who may what, when it is ready, what is measured) comes i
 
 import asyncio
 import logging
+import re
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -38,6 +39,8 @@ from netloom.store.base import Store
 
 log = logging.getLogger(__name__)
 
+_NAMESPACES = "/api/v1/namespaces/"
+_NAME = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 _METRICS_TEXT = b"text/plain; version=0.0.4; charset=utf-8"
 
 VERSION: Document = {"major": "1", "minor": "36", "gitVersion": "v1.36.0+netloom", "platform": "linux/amd64"}
@@ -134,7 +137,7 @@ class Api:
             raise Unauthorized("Unauthorized")
         if self._reviews.serves(path):
             return await self._reviews.reply(exchange, path, who)
-        if path.startswith(("/apis/", "/api/")) and not self._discovery.serves(path):
+        if path.startswith(("/apis/", "/api/")) and not self._discovery.serves(path) and not _is_namespace(path):
             task.request = request = self._routes.parse(exchange.method, path, exchange.query)
             return await self._resource(exchange, request, who, clock)
         await self._other(exchange, path, who)
@@ -179,6 +182,8 @@ class Api:
             await self._discovery.reply(exchange, path)
         elif self._schemas.serves(path):
             await self._schemas.reply(exchange, path)
+        elif path.startswith(_NAMESPACES):
+            await exchange.reply_document(200, _namespace(path.removeprefix(_NAMESPACES)))
         elif path == "/version":
             await exchange.reply(200, self._version)
         elif path == METRICS:
@@ -207,6 +212,21 @@ class _Task:
         if request is None:
             return ""
         return f"{request.kind.plural}/{request.subresource}" if request.subresource else request.kind.plural
+
+
+def _is_namespace(path: str) -> bool:
+    return path.startswith(_NAMESPACES) and "/" not in path[len(_NAMESPACES) :]
+
+
+def _namespace(name: str) -> Document:
+    """Return the namespace of that name.
+
+    Every namespace is there: nothing needs to be made before it is used. But kubectl, told that an object is not found,
+    asks whether its namespace is, and would complain about that instead.
+    """
+    if not _NAME.fullmatch(name):
+        raise NotFound("the server could not find the requested resource")
+    return {"kind": "Namespace", "apiVersion": "v1", "metadata": {"name": name}, "status": {"phase": "Active"}}
 
 
 def _only_reads(exchange: Exchange) -> None:

@@ -3,6 +3,7 @@
 from typing import Any
 
 from netloom.errors import BadRequest, MethodNotAllowed
+from netloom.front.api import protobuf
 from netloom.front.api.discovery import REVIEWS, Review
 from netloom.front.api.exchange import Exchange
 from netloom.front.api.identity import Attributes, Authorizer, Identity
@@ -31,7 +32,8 @@ class Reviews:
             raise MethodNotAllowed("the server does not allow this method on the requested resource")
         review = _PATHS[path]
         body = await exchange.body()
-        question = codec.decode(body, exchange.header(b"content-type") or "application/json")
+        media = exchange.header(b"content-type") or "application/json"
+        question = protobuf.review(body) if media == protobuf.MEDIA else codec.decode(body, media)
         if question.get("kind", review.name) != review.name:
             raise BadRequest(f"the kind in the data does not match the expected kind ({review.name})")
         status = await (self._can(question, who) if review.name == "SelfSubjectAccessReview" else _whoami(who))

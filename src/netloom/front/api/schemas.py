@@ -20,7 +20,8 @@ from netloom.model.kind import Registry
 
 V2 = "/openapi/v2"
 V3 = "/openapi/v3"
-PROTO_V2 = "application/com.github.proto-openapi.spec.v2@v1.0+protobuf"
+PROTO_V2 = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf"
+"""Clients of old ask for `v2@v1.0`, which is no media type; they too must be answered with one."""
 _VARY = (b"vary", b"Accept-Encoding, Accept")
 
 

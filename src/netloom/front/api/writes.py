@@ -27,6 +27,7 @@ JSON_PATCH = "application/json-patch+json"
 MERGE_PATCH = "application/merge-patch+json"
 APPLY_PATCH = "application/apply-patch+yaml"
 _ATTEMPTS = 5
+_EMPTY = frozenset(("labels", "annotations", "finalizers", "ownerReferences", "generateName", "name"))
 
 
 class Writes:
@@ -240,6 +241,9 @@ def agree(document: Document, request: Request) -> None:
         metadata = document["metadata"] = {}
     if not isinstance(metadata, dict):
         raise BadRequest("metadata must be an object")
+    for key in _EMPTY & metadata.keys():
+        if not metadata[key]:  # As Kubernetes: what is empty is not there.
+            del metadata[key]
     namespace = metadata.get("namespace") or ""
     if namespace not in ("", request.namespace):
         raise BadRequest("the namespace of the provided object does not match the namespace sent on the request")
