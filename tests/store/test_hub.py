@@ -137,7 +137,9 @@ def test_the_window_is_bounded_by_number_and_by_bytes() -> None:
     with pytest.raises(Expired):
         hub.watch(WIDGET, "", EVERYTHING, 21)
     small = Hub(revision=1, window_bytes=10_000)
-    small.publish([change(at(revision, pad="x" * 1000)) for revision in range(2, 100)])
+    for revision in range(2, 100):
+        small.publish([change(at(revision, pad="x" * 1000))])
+        assert sum(kept.size for kept in small._window) < 13_000, "what left the window is let go soon"
     assert 0 < len(small.after(small.oldest)) < 10
 
 

@@ -73,14 +73,14 @@ class Minter:
 def creation(kind: Kind, document: Document, minter: Minter) -> Write:
     """Return the write that creates `document`.  It is encoded here: what happens to it later does not matter."""
     generated = not (document.get("metadata") or {}).get("name")
-    first = _candidate(kind, document, minter)
+    first = candidate(kind, document, minter)
 
     def decide(lookup: Lookup, revision: int) -> Decision:
         namespace, name, body = first
         for _ in range(_NAME_ATTEMPTS if generated else 0):
             if lookup(kind, key_of(namespace, name)) is None:
                 break
-            namespace, name, body = _candidate(kind, document, minter)
+            namespace, name, body = candidate(kind, document, minter)
         key = key_of(namespace, name)
         if lookup(kind, key) is not None:
             raise already_exists(kind, name)
@@ -90,8 +90,10 @@ def creation(kind: Kind, document: Document, minter: Minter) -> Write:
     return decide
 
 
-def _candidate(kind: Kind, document: Document, minter: Minter) -> tuple[str, str, bytes]:
-    made = prepare_create(kind, document, now=minter.clock(), uid=minter.uid(), suffix=minter.suffix())
+def candidate(kind: Kind, document: Document, minter: Minter) -> tuple[str, str, bytes]:
+    """Return the namespace, the name and the bytes of what is to be created; another name each time it is generated."""
+    suffix = "" if (document.get("metadata") or {}).get("name") else minter.suffix()
+    made = prepare_create(kind, document, now=minter.clock(), uid=minter.uid(), suffix=suffix)
     return made["metadata"].get("namespace", ""), made["metadata"]["name"], encode(kind, made)
 
 

@@ -18,7 +18,7 @@ from netloom.model.kind import Kind
 from netloom.model.registry import KINDS
 from netloom.model.selectors import EVERYTHING, Selector
 from netloom.store.base import Page, Propagation, Stored, Watch
-from netloom.store.engine import Minter
+from netloom.store.engine import Minter, candidate
 from netloom.store.etcdapi import Etcd, Tls, delete_key, prefix_end, put, unless_changed
 from netloom.store.etcdfeed import Feed, stored_at
 from netloom.store.hub import QUEUE_LENGTH, WINDOW_BYTES, WINDOW_CHANGES, Hub
@@ -32,7 +32,6 @@ from netloom.store.semantics import (
     encode,
     key_of,
     not_found,
-    prepare_create,
     prepare_delete,
     prepare_update,
     stamp,
@@ -186,11 +185,8 @@ class EtcdStore:
         await self._etcd.close()
 
     async def _create(self, kind: Kind, document: Document, *, dry_run: bool) -> Stored:
-        made = prepare_create(
-            kind, document, now=self._minter.clock(), uid=self._minter.uid(), suffix=self._minter.suffix()
-        )
-        namespace, name = made["metadata"].get("namespace", ""), made["metadata"]["name"]
-        key, body = self._key(kind, namespace, name), encode(kind, made)
+        namespace, name, body = candidate(kind, document, self._minter)
+        key = self._key(kind, namespace, name)
         if dry_run:
             if (await self._etcd.range(key, count_only=True)).count:
                 raise already_exists(kind, name)

@@ -208,7 +208,7 @@ class Hub:
         self._window: list[Change] = []
         self._first = 0  # Changes before this index have left the window and wait to be cut off together.
         self._bytes = 0
-        self._since_sweep = 0
+        self._bytes_gone = 0  # Of the changes that wait to be cut off.
         self._audiences: dict[Kind, Audience] = {}
 
     def restore(self, changes: Sequence[Change]) -> list[Change]:
@@ -275,7 +275,7 @@ class Hub:
         """Forget the past: everything up to `revision` was missed, so every watcher must list again."""
         for watch in self._watches():
             self._expire(watch, f"too old resource version: {watch._last} ({revision})")
-        self._window, self._first, self._bytes = [], 0, 0
+        self._window, self._first, self._bytes, self._bytes_gone = [], 0, 0, 0
         self.revision = self.oldest = revision
 
     def _watches(self) -> list[HubWatch]:
@@ -293,12 +293,14 @@ class Hub:
             change = self._window[self._first]
             self._first += 1
             self._bytes -= change.size
+            self._bytes_gone += change.size
             self.oldest = change.revision
             gone.append(change)
         # Cutting at the front of a list moves all of it, so it is done now and then; so is looking for who is behind.
-        if self._first > 256 and self._first * 4 > len(self._window):
+        many = self._first > 256 and self._first * 4 > len(self._window)
+        if many or self._bytes_gone * 4 > self._window_bytes:
             del self._window[: self._first]
-            self._first = 0
+            self._first = self._bytes_gone = 0
             self._drop_laggards()
         return gone
 

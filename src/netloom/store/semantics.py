@@ -164,7 +164,7 @@ def key_of(namespace: str, name: str) -> str:
 
 def timestamp(now: float) -> str:
     """Return a Unix time as Kubernetes writes it."""
-    return datetime.fromtimestamp(int(now), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    return _timestamp(int(now))
 
 
 def not_found(kind: Kind, name: str) -> NotFound:
@@ -189,6 +189,11 @@ def invalid(kind: Kind, name: str, causes: Iterable[Cause]) -> Invalid:
     texts = ", ".join(map(str, causes))
     what = f"{kind.name}.{kind.group}" if kind.group else kind.name
     return Invalid(f'{what} "{name}" is invalid: {texts if len(causes) == 1 else f"[{texts}]"}', causes=causes)
+
+
+@lru_cache(maxsize=8)
+def _timestamp(now: int) -> str:
+    return datetime.fromtimestamp(now, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 @lru_cache(maxsize=256)
