@@ -11,6 +11,7 @@ import click
 from netloom.cli import manifests
 from netloom.cli.client import APPLY, Client
 from netloom.cli.failure import explain
+from netloom.cli.hints import unknown_field
 from netloom.cli.manifests import Manifest
 from netloom.cli.output import print_documents
 from netloom.cli.resources import Resource, of_document
@@ -118,7 +119,7 @@ def _existing(client: Client, path: str) -> Document | None:
 
 def _explain(error: NetloomError, manifest: Manifest) -> str:
     where = manifest.where if manifest.error is not None else f"{manifest.where}: {manifest.name}"
-    text = explain(error, where=where)
+    text = explain(error, where=where) + unknown_field(error.message, manifest.document)
     if isinstance(error, Conflict) and error.causes:
         text += "\n(--force-conflicts takes these fields over)"
     return text

@@ -20,6 +20,7 @@ from netloom.errors import NetloomError
 from netloom.model.document import Document
 
 _HIDDEN = ("name", "namespace", "labels", "annotations", "managedFields", "resourceVersion", "uid", "generation")
+_ACRONYMS = frozenset(("asn", "cidr", "dhcp", "dns", "ip", "mac", "mtu", "nat", "rd", "uid", "vlan", "vni"))
 _SHORT = {"apiVersion": "API Version", "ownerReferences": "Owners"}
 
 
@@ -88,7 +89,7 @@ def _section(title: str, value: object) -> Iterator[str]:
 
 
 def _lines(value: object, indent: str) -> Iterator[str]:
-    """Yield a nested value, one line for each leaf; short lists of plain values share a line."""
+    """Yield a nested value, one line for each leaf; lists of plain values share a line."""
     if isinstance(value, list):
         for item in value:
             if isinstance(item, dict | list):
@@ -99,16 +100,25 @@ def _lines(value: object, indent: str) -> Iterator[str]:
         return
     if not isinstance(value, dict):
         return
-    plain = {key: item for key, item in value.items() if not isinstance(item, dict | list)}
-    width = max((len(_title(key)) for key in plain), default=0)
+    flat = {key: text for key, item in value.items() if (text := _flat(item)) is not None}
+    width = max((len(_title(key)) for key in flat), default=0)
     for key, item in value.items():
-        if key in plain:
-            yield f"{indent}{_title(key) + ':':{width + 1}}  {_scalar(item)}"
-        elif isinstance(item, list) and all(not isinstance(one, dict | list) for one in item):
-            yield f"{indent}{_title(key)}:  {', '.join(map(_scalar, item)) or '<none>'}"
+        if key in flat:
+            yield f"{indent}{_title(key) + ':':{width + 1}}  {flat[key]}"
         elif item:
             yield f"{indent}{_title(key)}:"
             yield from _lines(item, indent + "  ")
+
+
+def _flat(value: object) -> str | None:
+    """Return what fits on one line: a plain value, or a list of them."""
+    if isinstance(value, dict):
+        return None
+    if not isinstance(value, list):
+        return _scalar(value)
+    if any(isinstance(item, dict | list) for item in value):
+        return None
+    return ", ".join(map(_scalar, value)) or "<none>"
 
 
 def _scalar(value: object) -> str:
@@ -116,11 +126,16 @@ def _scalar(value: object) -> str:
 
 
 def _title(key: str) -> str:
-    """Return a field's name as people read it: lastHeartbeat is `Last Heartbeat`, underlayIP `Underlay IP`."""
+    """Return a field's name as people read it: lastHeartbeat is `Last Heartbeat`, underlayIP `Underlay IP`.
+
+    What does not look like a field's name is somebody's own key, and stays as it is.
+    """
     if key in _SHORT:
         return _SHORT[key]
-    words = re.findall(r"[A-Z]+(?![a-z])|[A-Z]?[a-z0-9]+|[A-Z]+", key)
-    return " ".join(word if word.isupper() else word.capitalize() for word in words) if words else key
+    if not re.fullmatch(r"[a-z][A-Za-z0-9]*", key):
+        return key
+    words = re.findall(r"[A-Z]+(?![a-z])|[A-Z]?[a-z0-9]+", key)
+    return " ".join(word.upper() if word in _ACRONYMS or word.isupper() else word.capitalize() for word in words)
 
 
 def _events(session: Session, document: Document) -> list[str]:
