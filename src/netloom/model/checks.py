@@ -68,7 +68,7 @@ def quoted(value: Json) -> str:
     """Return a value for a message, shortened."""
     try:
         text = msgspec.json.encode(value).decode()
-    except (OverflowError, UnicodeEncodeError):  # JSON from elsewhere may have what ours has not.
+    except UnicodeEncodeError:  # Half a character: not from our door, but it must not hide what is wrong.
         text = ascii(value)
     return text if len(text) <= 100 else f"{text[:96]}…{text[-1]}"
 

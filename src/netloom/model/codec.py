@@ -98,24 +98,12 @@ def _json(data: bytes) -> Json:
         raise BadRequest(f"the body is not JSON: {error}") from None
     except RecursionError:
         raise BadRequest(f"the body nests deeper than {DEPTH_LIMIT} levels") from None
-    except ValueError:
-        raise BadRequest(_NUMBER) from None
     if data.count(b"{") + data.count(b"[") > DEPTH_LIMIT:
         _refuse_depth(value)
     # A key that is there twice takes its quotes with it when it goes. Escapes make quotes uncountable.
-    if b"\\" in data or _encoded(value).count(b'"') != data.count(b'"'):
+    if b"\\" in data or msgspec.json.encode(value).count(b'"') != data.count(b'"'):
         _refuse_duplicates(data)
     return value
-
-
-_NUMBER = "the body has a number of more than 64 bits"
-
-
-def _encoded(value: Json) -> bytes:
-    try:
-        return msgspec.json.encode(value)
-    except OverflowError:
-        raise BadRequest(_NUMBER) from None
 
 
 def _refuse_depth(value: Json) -> None:
@@ -210,7 +198,7 @@ def _is_too_large(value: Json) -> bool:
 class _Open:
     """A list or mapping that is being read."""
 
-    __slots__ = ("anchor", "key", "keys", "merges", "start", "value")
+    __slots__ = ("anchor", "key", "keys", "merges", "merging", "start", "value")
 
     def __init__(self, value: Json, anchor: str | None, start: int) -> None:
         self.value = value
@@ -219,6 +207,7 @@ class _Open:
         self.key: str | None = None
         self.keys: set[str] = set()
         self.merges: list[Json] = []
+        self.merging = False
 
 
 class _Builder:
@@ -324,7 +313,7 @@ class _Builder:
             place.value.append(value)
         elif place.key is None:
             self._take_key(event, place, value if isinstance(value, str) else msgspec.json.encode(value).decode())
-        elif place.key == "<<" and type(value) in (dict, list):
+        elif place.merging:
             self._merge(event, place, value)
         else:
             place.value[place.key] = value
@@ -335,13 +324,14 @@ class _Builder:
             self._refuse(event, f'duplicate field "{key}"')
         place.keys.add(key)
         place.key = key
+        place.merging = key == "<<" and isinstance(event, yaml.ScalarEvent) and event.implicit[0]
 
     def _merge(self, event: yaml.Event, place: _Open, value: Json) -> None:
         merged = value if type(value) is list else [value]
         if any(type(part) is not dict for part in merged):
             self._refuse(event, "<< wants a mapping, or a list of them")
         place.merges += merged
-        place.key = None
+        place.key, place.merging = None, False
 
 
 class Dumper(_Dumper):  # type: ignore[misc, valid-type]

@@ -68,7 +68,8 @@ class Kind(Struct, frozen=True, kw_only=True, eq=False):
 
     def document(self, value: Resource) -> Document:
         """Return a typed value as a document."""
-        built: Document = msgspec.to_builtins(value)
+        # Not to_builtins, which leaves tuples as they are: a document's lists are lists.
+        built: Document = msgspec.json.decode(msgspec.json.encode(value))
         return built
 
 

@@ -1,0 +1,276 @@
+"""The decoding door: what comes in, what stays out, and that what is written is read back."""
+
+import contextlib
+import json
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from netloom.errors import BadRequest, TooLarge, UnsupportedMediaType
+from netloom.model import codec
+
+TEXT = st.text(st.characters(exclude_categories=["Cs"]))
+NUMBERS = st.one_of(st.integers(-(2**63), 2**64 - 1), st.floats(allow_nan=False, allow_infinity=False))
+JSON = st.recursive(
+    st.one_of(st.none(), st.booleans(), NUMBERS, TEXT),
+    lambda inner: st.one_of(st.lists(inner, max_size=5), st.dictionaries(TEXT, inner, max_size=5)),
+    max_leaves=20,
+)
+DOCUMENTS = st.dictionaries(TEXT, JSON, max_size=5)
+WORDS = """y n yes no on off true null ~ 1 010 0o7 0x1f 1e3 .5 1_000 +1 .inf .nan 2026-01-01 10:20:30
+    << = - : # & * ! | > %"""
+SHAPES = [
+    "",
+    " ",
+    "a\n",
+    "\n",
+    "a: b",
+    "- a",
+    "a\nb\n",
+    "  a\n b",
+    "a \nb",
+    "\t",
+    "'",
+    '"',
+    "\\",
+    "é",
+    "\x85",
+    "\u2028",
+]
+AMBIGUOUS = st.sampled_from([*WORDS.split(), *SHAPES])
+
+
+@given(DOCUMENTS)
+def test_json_is_read_back(document: dict[str, Any]) -> None:
+    assert codec.decode(msgspec.json.encode(document)) == document
+    assert codec.decode(json.dumps(document).encode(), "application/json; charset=utf-8") == document
+
+
+@given(st.one_of(DOCUMENTS, st.dictionaries(AMBIGUOUS, st.lists(AMBIGUOUS, max_size=3), min_size=1)))
+def test_yaml_is_read_back(document: dict[str, Any]) -> None:
+    assert codec.documents(codec.encode_yaml(document)) == [document]
+    assert codec.decode(codec.encode_yaml(document).encode(), "application/yaml") == document
+
+
+@given(st.binary(max_size=200), st.sampled_from(["application/json", "application/yaml"]))
+def test_any_bytes_are_a_document_or_refused(data: bytes, content_type: str) -> None:
+    with contextlib.suppress(BadRequest):
+        codec.decode(data, content_type)
+
+
+@given(st.text(alphabet="ab01:-{}[]&*<>!|#\"'\n ,%?yes.", max_size=60))
+def test_any_text_is_documents_or_refused(text: str) -> None:
+    with contextlib.suppress(BadRequest):
+        codec.documents(text)
+
+
+@given(st.lists(st.tuples(st.sampled_from("abc"), st.integers(0, 9)), min_size=1, max_size=5), st.booleans())
+def test_a_key_written_twice_is_refused_wherever_it_is(pairs: list[tuple[str, int]], escaped: bool) -> None:
+    inner = ",".join(f'"{key}":{value}' for key, value in pairs)
+    escape = ',"e":"\\u00e9\\""' if escaped else ""
+    data = ('{"x":[{"y":{' + inner + "}}]" + escape + "}").encode()
+    repeated = len({key for key, _ in pairs}) < len(pairs)
+    expected = pytest.raises(BadRequest, match="duplicate field") if repeated else contextlib.nullcontext()
+    with expected:
+        codec.decode(data)
+    with expected:
+        codec.documents(data)
+
+
+@pytest.mark.parametrize(
+    ("data", "said"),
+    [
+        (b"", "not JSON"),
+        (b"{", "not JSON"),
+        (b'{"a":1} x', "not JSON"),
+        (b'{"a":NaN}', "not JSON"),
+        (b'{"a":1e999}', "not JSON"),
+        (b'{"a":"\xff"}', "not JSON"),
+        (b'{"a":"\\ud800"}', "not JSON"),
+        (b"[1]", "must be an object, not a list"),
+        (b"null", "must be an object, not nothing"),
+        (b'"a"', "must be an object, not a string"),
+        (b'{"a":' + b"1" * 9000 + b"}", "not JSON"),
+        (b'{"a":' + b"[" * 5000 + b"]" * 5000 + b"}", "deeper than 64"),
+        (b'{"a":' + b"[" * 64 + b"]" * 64 + b"}", "deeper than 64"),
+        (b'{"a":' + b'{"b":' * 70 + b"1" + b"}" * 71, "deeper than 64"),
+    ],
+)
+def test_json_that_is_wrong_is_refused_with_the_reason(data: bytes, said: str) -> None:
+    with pytest.raises(BadRequest, match=said):
+        codec.decode(data)
+
+
+def test_a_wide_document_is_not_a_deep_one() -> None:
+    wide = {"a": [{"b": [1]} for _ in range(100)]}
+    assert codec.decode(msgspec.json.encode(wide)) == wide
+
+
+def test_a_body_too_large_is_refused() -> None:
+    with pytest.raises(TooLarge):
+        codec.decode(b'{"a":"' + b"x" * codec.SIZE_LIMIT + b'"}')
+    with pytest.raises(TooLarge):
+        codec.documents("a: b", limit=3)
+
+
+def test_a_format_nobody_reads_is_refused() -> None:
+    with pytest.raises(UnsupportedMediaType, match="protobuf"):
+        codec.decode(b"k8s\0", "application/vnd.kubernetes.protobuf")
+
+
+@pytest.mark.parametrize(
+    "content_type",
+    ["", "application/json", "application/merge-patch+json", "application/apply-patch+yaml", "text/yaml"],
+)
+def test_json_is_read_under_many_names(content_type: str) -> None:
+    assert codec.decode(b'{"a": 1}', content_type) == {"a": 1}
+
+
+def test_a_patch_may_be_a_list() -> None:
+    assert codec.decode_value(b"[1]", "application/json-patch+json") == [1]
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("a: yes", True),
+        ("a: Off", False),
+        ("a: y", True),
+        ("a: ~", None),
+        ("a:", None),
+        ("a: 2026-11-15", "2026-11-15"),
+        ("a: 2026-11-15T09:00:00Z", "2026-11-15T09:00:00Z"),
+        ("a: 10:20:30:40:50:52", "10:20:30:40:50:52"),
+        ("a: 0x1F", 31),
+        ("a: 0b11", 3),
+        ("a: 010", 8),
+        ("a: 0o17", 15),
+        ("a: 0x_", "0x_"),
+        ("a: 089", 89.0),
+        ("a: 1_000", 1000),
+        ("a: -7", -7),
+        ("a: 1e3", 1000.0),
+        ("a: .5", 0.5),
+        ("a: +", "+"),
+        ("a: 10mbit", "10mbit"),
+        ("a: '1'", "1"),
+        ("a: !!str 1", "1"),
+        ("a: ! 1", "1"),
+        ("a: !!int 1", 1),
+        ("a: !!float 1", 1),
+        ("a: !!bool yes", True),
+        ("a: !!null ~", None),
+        ("a: !!map {b: 1}", {"b": 1}),
+        ("a: !!seq [1]", [1]),
+        ("a:\n- ::1\n- 1.2.3.4", ["::1", "1.2.3.4"]),
+        ("a: |\n  x\n  y\n", "x\ny\n"),
+        ("? a\n: b", "b"),
+    ],
+)
+def test_words_mean_what_they_mean_to_kubectl(text: str, value: object) -> None:
+    ((document),) = codec.documents(text)
+    assert document == {"a": value}
+    assert type(document["a"]) is type(value)
+
+
+def test_a_key_is_what_is_written() -> None:
+    assert codec.documents("on: 1\n1: 2\nnull: 3\n") == [{"on": 1, "1": 2, "null": 3}]
+
+
+def test_aliases_and_merges_are_unfolded_into_copies() -> None:
+    (document,) = codec.documents(
+        "a: &x {b: [1]}\nc: *x\nd: {<<: *x, e: 2}\nf: {<<: [*x, {g: 3}], b: 4}\nh: &k key\n*k : 5"
+    )
+    assert document == {
+        "a": {"b": [1]},
+        "c": {"b": [1]},
+        "d": {"e": 2, "b": [1]},
+        "f": {"b": 4, "g": 3},
+        "h": "key",
+        "key": 5,
+    }
+    assert document["a"] is not document["c"]
+
+
+def test_a_number_can_be_an_alias_and_a_key() -> None:
+    assert codec.documents("a: &n 5\n*n : 6") == [{"a": 5, "5": 6}]
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("a: 1\nb: 2\na: 3", 'line 3: duplicate field "a"'),
+        ("a: [1, 2", "not YAML.* on line"),
+        ("a: 'x", "not YAML.* on line"),
+        ("\t", "not YAML.* on line 1"),
+        ("a: \x00", "not YAML"),
+        ("- 1", "a document must be an object, not a list"),
+        ("just words", "a document must be an object, not a string"),
+        ("a: *b", "line 1: there is no anchor &b"),
+        ("a: &a [*a]", "line 1: there is no anchor &a"),
+        ("a: .inf", "line 1: .inf is not a number that JSON has"),
+        ("a: -.INF", "is not a number that JSON has"),
+        ("a: 1e999", "too large a number"),
+        ("a: " + "1" * 400, "too large a number"),
+        ("a: 0x" + "f" * 400, "too large a number"),
+        ("a: !!binary aGk=", "the tag .*binary is not understood"),
+        ("a: !!int x", "the tag .*int is not understood"),
+        ("a: !!python/object:os.system x", "is not understood here"),
+        ("a: !!set {b}", "is not understood here"),
+        ("? [a]\n: b", "a key must be a word"),
+        ("a: &x [1]\n*x : 2", "a key must be a word"),
+        ("a: {<<: [1]}", "<< wants a mapping"),
+        ("a: {<<: b}", "<< wants a mapping"),
+        ("a: " + "[" * 70, "deeper than 64"),
+        ("[" * 100_000, "deeper than 64"),
+        (
+            "a: &x " + "[" * 40 + "]" * 40 + "\nb: " + "[" * 40 + "*x" + "]" * 40,
+            "line 2: the text nests deeper than 64",
+        ),
+        ("apiVersion: v1\nkind: List\nitems: [1]", "an item of a List must be an object, not a number"),
+    ],
+)
+def test_yaml_that_is_wrong_is_refused_with_the_line(text: str, said: str) -> None:
+    with pytest.raises(BadRequest, match=said):
+        codec.documents(text)
+
+
+def test_a_few_lines_cannot_unfold_into_gigabytes() -> None:
+    lines = ["a0: &a0 [x, x, x, x, x, x, x, x, x, x]"]
+    lines += [f"a{i}: &a{i} [{', '.join([f'*a{i - 1}'] * 10)}]" for i in range(1, 12)]
+    with pytest.raises(BadRequest, match="unfolds into more than"):
+        codec.documents("\n".join(lines))
+
+
+def test_more_than_one_document_is_not_a_body() -> None:
+    with pytest.raises(BadRequest, match="one YAML document, not 2"):
+        codec.decode(b"a: 1\n---\nb: 2", "application/yaml")
+
+
+def test_many_documents_are_a_file_and_empty_ones_are_none() -> None:
+    assert codec.documents("---\n---\na: 1\n---\n# nothing\n---\nb: 2\n...\n") == [{"a": 1}, {"b": 2}]
+    assert codec.documents("") == []
+    assert codec.documents(b'{"a": 1}') == [{"a": 1}]
+    assert codec.documents("{a: 1}") == [{"a": 1}]
+
+
+def test_a_list_is_its_items() -> None:
+    assert codec.documents('{"apiVersion": "v1", "kind": "List", "items": [{"a": 1}, {"b": 2}]}') == [
+        {"a": 1},
+        {"b": 2},
+    ]
+
+
+def test_yaml_is_written_for_people() -> None:
+    document = {"metadata": {"name": "blue"}, "spec": {"mac": "10:20:30:40:50:52", "text": "a\nb\n", "word": "yes"}}
+    assert codec.encode_yaml(document) == (
+        "metadata:\n  name: blue\nspec:\n  mac: '10:20:30:40:50:52'\n  text: |\n    a\n    b\n  word: \"yes\"\n"
+    )
+
+
+def test_what_is_there_twice_is_written_twice() -> None:
+    shared = {"a": [1]}
+    assert "&" not in codec.encode_yaml({"x": shared, "y": shared})
