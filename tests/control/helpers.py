@@ -1,6 +1,6 @@
 """What the tests of the control loop share: short ways to make objects, and a simulated store."""
 
-from collections.abc import Callable, Coroutine
+from collections.abc import Coroutine, Iterable
 from datetime import UTC, datetime
 from functools import partial
 from random import Random
@@ -17,9 +17,9 @@ from netloom.control.informer import informer
 from netloom.control.manager import Manager
 from netloom.control.subnets import BY_NETWORK, SubnetValidator, by_network
 from netloom.model.document import Document
-from netloom.model.kind import Kind
+from netloom.model.kind import Kind, Registry
 from netloom.model.networks import Network, Subnet
-from netloom.model.registry import IP_LOCK, NETWORK, SUBNET
+from netloom.model.registry import IP_LOCK, KINDS, NETWORK, SUBNET
 from netloom.sim import loop as sim
 from netloom.store.base import Store, Stored
 from netloom.store.memory import MemoryStore
@@ -100,28 +100,30 @@ def assemble(
     clock: Clock = noon,
     election: Election | None = None,
     collect: bool = False,
-    fence: Callable[[], bool] | None = None,
+    only: Iterable[Kind] = (),
+    validator: type[SubnetValidator] = SubnetValidator,
 ) -> Manager:
-    """Wire all controllers as `netloom.run` does, with a clock of the test's own."""
-    fence = fence or (election.certain if election else always)
+    """Wire all controllers as `netloom.run` does, with a clock of the test's own; `only` some kinds are collected."""
+    fence = election.certain if election else always
+    registry = Registry(only) if only else KINDS
     client = Client(store, fence=fence)
     recorder = Recorder(store, "netloom-controller", random=random, clock=clock)
     subnets = informer(store, Subnet, random=random, indexes={BY_NETWORK: by_network})
     networks = informer(store, Network, random=random)
-    validator = SubnetValidator(client, subnets.cache, recorder, clock=clock)
+    judge = validator(client, subnets.cache, recorder, clock=clock)
     validating: Controller[Any] = Controller(
         "subnets",
-        validator.reconcile,
+        judge.reconcile,
         random=random,
-        everything=validator.everything,
+        everything=judge.everything,
         fence=fence,
         recorder=recorder,
-        about=validator.about,
+        about=judge.about,
     )
-    validating.watch(subnets, validator.subnet_changed)
-    validating.watch(networks, validator.network_changed)
-    items = collected_informers(store, random=random) if collect else []
-    collector = Collector(client, items, recorder)
+    validating.watch(subnets, judge.subnet_changed)
+    validating.watch(networks, judge.network_changed)
+    items = collected_informers(store, random=random, registry=registry) if collect or only else []
+    collector = Collector(client, items, recorder, registry=registry)
     collecting: Controller[Any] = Controller(
         "gc",
         collector.reconcile,

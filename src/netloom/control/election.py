@@ -26,7 +26,7 @@ from msgspec import Struct
 
 from netloom.control.clock import Clock, micro
 from netloom.control.clock import now as time_of_day
-from netloom.errors import NetloomError, NotFound
+from netloom.errors import Conflict, NetloomError, NotFound
 from netloom.model.cluster import Lease, LeaseSpec
 from netloom.model.document import ObjectMeta
 from netloom.model.registry import LEASE
@@ -212,19 +212,33 @@ class Election:
 
     async def _release(self) -> None:
         """Give the lease back, if it is ours; nobody depends on that working."""
-        certain, self._certain_until, self._doubtful = self.certain(), 0.0, True
-        if not certain or self._lease is None:
+        certain, self._certain_until = self.certain(), 0.0
+        if not certain:
             return
+        try:
+            async with asyncio.timeout(self._durations.renew):
+                # More than once: a renewal may have been on its way when the work ended, and arrives before us.
+                while not await self._given_back():
+                    self._doubtful = True
+        except (TimeoutError, NetloomError) as error:
+            logger.info("the lease was not given back and will run out: %s", error)
+        self._doubtful = True
+
+    async def _given_back(self) -> bool:
+        if self._doubtful:
+            await self._look()
+        if self._lease is None or self.holder != self.identity:
+            return True
         now = micro(self._clock())
         spec = msgspec.structs.replace(
             self._lease.spec, holder_identity="", lease_duration_seconds=1, acquire_time=now, renew_time=now
         )
         lease = msgspec.structs.replace(self._lease, spec=spec)
         try:
-            async with asyncio.timeout(self._durations.renew):
-                self._saw(await self._store.update(LEASE, LEASE.document(lease)))
-        except (TimeoutError, NetloomError) as error:
-            logger.info("the lease was not given back and will run out: %s", error)
+            self._saw(await self._store.update(LEASE, LEASE.document(lease)))
+        except Conflict:
+            return False
+        return True
 
     def _held_by_another(self) -> bool:
         return self.holder not in ("", self.identity)

@@ -54,6 +54,8 @@ class SimulatedLoop(asyncio.BaseEventLoop):
         self.random = random.Random(seed)  # noqa: S311 - to be replayable is the point.
         self.trace = 0
         self.steps = 0
+        self.invariants: list[Callable[[], None]] = []
+        """Called after every step: what must hold at every instant raises here if it does not."""
         self._max_steps = max_steps
         self._now = 0.0
         self._runnable: list[tuple[asyncio.Handle, str]] = []
@@ -138,6 +140,8 @@ class SimulatedLoop(asyncio.BaseEventLoop):
         handle, _ = ready.pop()
         if not handle.cancelled():
             handle._run()  # What an event loop does with a handle; there is no public way.
+        for invariant in self.invariants:
+            invariant()
 
     def _advance(self) -> None:
         """Move time on, timer by timer, until something is ready."""

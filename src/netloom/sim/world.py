@@ -310,12 +310,14 @@ class World:
     def __init__(self, store: Store, *, weather: Weather = FAIR) -> None:
         self.store = store
         self.weather = weather
+        self._processes: list[Process] = []
         self._tasks: dict[asyncio.Task[Any], None] = {}
         self._errors: list[BaseException] = []
 
     def process(self, name: str, main: Callable[[Process], Coroutine[Any, Any, None]]) -> Process:
         """Return a new process, not yet started."""
-        return Process(self, name, main)
+        self._processes.append(Process(self, name, main))
+        return self._processes[-1]
 
     def spawn(self, coro: Coroutine[Any, Any, T], *, context: Context | None = None) -> "asyncio.Task[T]":
         """Run something that belongs to the world, not to the caller."""
@@ -346,6 +348,8 @@ class World:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
+        for process in self._processes:
+            process.thaw()
         while self._tasks:
             for task in list(self._tasks):
                 task.cancel()
