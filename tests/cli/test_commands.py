@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from netloom.model import codec
-from tests.run.serving import NETLOOM, Answer, Serving, environment, netloom
+from tests.run.serving import NETLOOM, Answer, Serving, environment, netloom, serving
 from tests.support.process import Program, free_port, wait_until
 
 VERSION = "netloom.dev/v1alpha1"
@@ -235,6 +235,19 @@ def test_a_watch_shows_changes_until_interrupted(server: Serving, ns: str, tmp_p
     else:
         assert [line.split()[0] for line in lines] == ["NAME", "blue", "red", "blue"]
     assert (tmp_path / "err").read_text().strip() == ""
+
+
+def test_a_watch_goes_on_when_the_server_comes_back(tmp_path: Path) -> None:
+    with serving(tmp_path) as server:
+        apply(server, "default", network("blue"))
+        argv = [*NETLOOM, "watch", "networks", "--kubeconfig", str(server.kubeconfig)]
+        with Program(argv, log=tmp_path / "err", out=tmp_path / "out", env=environment()) as watching:
+            wait_until(lambda: "blue" in watching.output(), what="what is there")
+            server.kill()
+            server.start()
+            apply(server, "default", network("red"))
+            wait_until(lambda: "red" in watching.output(), what="an addition after the crash")
+            assert [line.split()[1] for line in watching.output().splitlines()] == ["NAME", "blue", "red"]
 
 
 def test_a_watch_with_a_timeout_ends_by_itself_and_speaks_json(server: Serving, ns: str) -> None:

@@ -141,6 +141,14 @@ def test_what_was_stored_is_there_after_a_restart(tmp_path: Path) -> None:
         assert server.kubeconfig.read_bytes() == kubeconfig
 
 
+def test_the_kubeconfig_follows_the_port(tmp_path: Path) -> None:
+    with serving(tmp_path) as server:
+        assert server.stop() == 0
+        server.port = free_port()
+        server.start()
+        assert f"https://127.0.0.1:{server.port}" in server.kubeconfig.read_text()
+
+
 def test_systemd_is_told_when_it_is_ready_and_when_it_stops(tmp_path: Path) -> None:
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as notified:
         notified.bind(str(tmp_path / "notify"))

@@ -23,6 +23,8 @@ from netloom.model.document import Document
 
 CONNECT_SECONDS = 10.0
 READ_SECONDS = 60.0
+QUIET_SECONDS = 180.0
+"""A watch this long without even a bookmark is a connection that broke unnoticed."""
 RETRIES = 5
 JSON = "application/json"
 TABLE = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json"
@@ -101,7 +103,7 @@ class Client:
                 self._document(response, response.read())
             assert connection is not None
             if connection.sock is not None:
-                connection.sock.settimeout(None)
+                connection.sock.settimeout(QUIET_SECONDS)
             yield from _events(response)
         finally:
             if connection is not None:

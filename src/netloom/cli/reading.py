@@ -1,5 +1,7 @@
 """Lists and watches as the commands use them: all pages as one, a watch that goes on where it was cut off."""
 
+import contextlib
+import time
 from collections.abc import Iterator, Mapping
 from urllib.parse import quote
 
@@ -9,10 +11,13 @@ from msgspec import Struct
 from netloom.cli.client import JSON, TABLE, Client, from_status
 from netloom.cli.resources import Resource, Target
 from netloom.cli.session import Session
-from netloom.errors import Expired, NotFound
+from netloom.errors import Unreachable
 from netloom.model.document import Document
 
 PAGE = "500"
+AWAY_SECONDS = 60.0
+"""How long a server may be away before a watch gives up: long enough for it to be started again."""
+PAUSE_SECONDS = 0.2
 
 
 class Scope(Struct, frozen=True):
@@ -72,31 +77,31 @@ def changes(
 
     Ends after `seconds`, if given. Raises `Expired` when the server no longer knows the revision: list again.
     """
-    import time  # only watches need it
-
-    deadline = None if seconds is None else time.monotonic() + seconds
+    deadline = time.monotonic() + seconds if seconds is not None else float("inf")
     query = {**_watched(target, where), "watch": "true", "allowWatchBookmarks": "true"}
-    while deadline is None or time.monotonic() < deadline:
-        left = {} if deadline is None else {"timeoutSeconds": str(max(1, round(deadline - time.monotonic())))}
-        path = target.resource.path(where.namespace)
-        stream = client.stream(path, {**query, **left, "resourceVersion": revision}, accept=TABLE if table else JSON)
-        started = time.monotonic()
-        for event in stream:
-            if event.get("type") == "ERROR":
-                raise from_status(event.get("object") or {}, 500)
-            revision = _revision(event) or revision
-            if event.get("type") != "BOOKMARK":
-                yield event
-            if deadline is not None and time.monotonic() >= deadline:
-                break
-        stream.close()
-        if time.monotonic() - started < 1:
-            time.sleep(0.2)
-
-
-def gone(error: Exception) -> bool:
-    """Whether an error says that an object or a revision is not there any more."""
-    return isinstance(error, NotFound | Expired)
+    path = target.resource.path(where.namespace)
+    away_since = 0.0
+    while (now := time.monotonic()) < deadline:
+        asked = {"timeoutSeconds": str(max(1, round(deadline - now)))} if seconds is not None else {}
+        query |= {**asked, "resourceVersion": revision}
+        try:
+            with contextlib.closing(client.stream(path, query, accept=TABLE if table else JSON)) as stream:
+                for event in stream:
+                    if event.get("type") == "ERROR":
+                        raise from_status(event.get("object") or {}, 500)
+                    revision = _revision(event) or revision
+                    if event.get("type") != "BOOKMARK":
+                        yield event
+                    if time.monotonic() >= deadline:
+                        return
+        except Unreachable:
+            # A quiet watch may have been answered long ago: what counts is how long nobody could be reached.
+            away_since = away_since or now
+            if time.monotonic() - away_since > AWAY_SECONDS:
+                raise
+        else:
+            away_since = 0.0
+        time.sleep(PAUSE_SECONDS)
 
 
 def _watched(target: Target, where: Scope) -> Mapping[str, str]:
