@@ -9,10 +9,10 @@ import pytest
 from netloom.control.cache import Change, Key
 from netloom.control.client import Client
 from netloom.control.events import Recorder
-from netloom.control.gc import FOREGROUND, ORPHAN, Collector, Item, ItemKey, collected_informers
+from netloom.control.gc import FOREGROUND, ORPHAN, Collector, Item, ItemKey, ItemMeta, collected_informers
 from netloom.control.manager import Manager
 from netloom.errors import NotFound, Unreachable
-from netloom.model.document import Document, ObjectMeta, OwnerReference
+from netloom.model.document import Document, OwnerReference
 from netloom.model.kind import Kind
 from netloom.model.registry import EVENT, IP_LOCK, LEASE, NETWORK, NODE
 from netloom.store.base import Propagation, Store, Stored
@@ -368,13 +368,33 @@ def test_changes_concern_only_who_owns_or_is_owned() -> None:
         store = memory()
         informers = collected_informers(store, random=Random(1))
         collector = Collector(Client(store), informers, Recorder(store, "test", random=Random(1)))
-        plain = Item(metadata=ObjectMeta(name="a", namespace="ns1", uid="u"))
+        plain = Item(metadata=ItemMeta(name="a", namespace="ns1", uid="u"))
         assert list(collector.changed(NETWORK, Change(Key("ns1", "a"), None, plain))) == []
         assert list(collector.changed(NETWORK, Change(Key("ns1", "a"), plain, plain))) == []
-        orphaning = Item(metadata=ObjectMeta(name="a", uid="u", deletion_timestamp="t", finalizers=(ORPHAN,)))
+        orphaning = Item(metadata=ItemMeta(name="a", uid="u", deletion_timestamp="t", finalizers=(ORPHAN,)))
         assert [key.name for key in collector.changed(NETWORK, Change(Key("ns1", "a"), plain, orphaning))] == ["a"]
         stranger = OwnerReference(api_version="v1", kind="Pod", name="x", uid="u9")
-        owned = Item(metadata=ObjectMeta(name="b", namespace="ns1", uid="v", owner_references=(stranger,)))
+        owned = Item(metadata=ItemMeta(name="b", namespace="ns1", uid="v", owner_references=(stranger,)))
         assert list(collector.changed(NETWORK, Change(Key("ns1", "b"), owned, None))) == []
+
+    run(main())
+
+
+def test_a_blocking_dependent_that_the_cache_does_not_know_is_waited_for() -> None:
+    async def main() -> None:
+        store = memory()
+        informers = collected_informers(store, random=Random(1))
+        collector = Collector(Client(store), informers, Recorder(store, "test", random=Random(1)))
+        owner = await store.create(NETWORK, network("owner"))
+        await store.create(IP_LOCK, lock("unknown", [owner], block=True))
+        going = await store.delete(NETWORK, "ns1", "owner", propagation=Propagation.FOREGROUND)
+        [networks] = [one for one in informers if one.kind is NETWORK]
+        networks.cache.replace([going], going.revision)
+        key = ItemKey(NETWORK.api_version, "Network", "ns1", "owner")
+        assert await collector.reconcile(key) is not None
+        assert await there(store, NETWORK) == ["owner"]
+        await store.delete(IP_LOCK, "ns1", "unknown")
+        assert await collector.reconcile(key) is None
+        assert await there(store, NETWORK) == []
 
     run(main())

@@ -216,3 +216,20 @@ def test_waits_grow_while_the_store_is_away() -> None:
         return asyncio.get_running_loop().time()
 
     assert 60 < run(main()) < 180
+
+
+def test_managed_fields_are_not_kept() -> None:
+    async def main() -> None:
+        store = memory()
+        managed = [{"manager": "kubectl", "operation": "Apply", "fieldsV1": {"f:spec": {}}}]
+        await store.create(NETWORK, network("a", 7, managedFields=managed))
+        following = follow(store)
+        async with asyncio.TaskGroup() as group:
+            task = group.create_task(following.run())
+            await following.synced.wait()
+            [value] = following.cache
+            assert value.metadata.managed_fields == ()
+            assert value.spec.vni == 7
+            task.cancel()
+
+    run(main())

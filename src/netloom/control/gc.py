@@ -28,7 +28,7 @@ from netloom.control.client import Client
 from netloom.control.events import Recorder
 from netloom.control.informer import Informer
 from netloom.errors import NotFound
-from netloom.model.document import Document, ObjectMeta, OwnerReference, Value
+from netloom.model.document import Document, OwnerReference, Value
 from netloom.model.events import ObjectReference
 from netloom.model.kind import Kind, Registry
 from netloom.model.registry import KINDS
@@ -38,12 +38,25 @@ FOREGROUND = "foregroundDeletion"
 ORPHAN = "orphan"
 BY_OWNER = "owner"
 BY_UID = "uid"
+SOON = 1.0
+
+
+class ItemMeta(Value, frozen=True, kw_only=True):
+    """What the collector keeps of an object's metadata: it keeps it of every object there is."""
+
+    name: str = ""
+    namespace: str = ""
+    uid: str = ""
+    resource_version: str = ""
+    deletion_timestamp: str | None = None
+    owner_references: tuple[OwnerReference, ...] = ()
+    finalizers: tuple[str, ...] = ()
 
 
 class Item(Value, frozen=True, kw_only=True):
     """What the collector keeps of an object."""
 
-    metadata: ObjectMeta = ObjectMeta()
+    metadata: ItemMeta = ItemMeta()
 
 
 class ItemKey(NamedTuple):
@@ -76,7 +89,7 @@ def item(stored: Stored) -> Item:
 def collected_informers(store: Store, *, random: Random, registry: Registry = KINDS) -> list[Informer[Item]]:
     """Return the informers a `Collector` needs, one of each kind."""
     indexes = {
-        BY_OWNER: lambda item: {owner.uid for owner in item.metadata.owner_references},
+        BY_OWNER: lambda item: [owner.uid for owner in item.metadata.owner_references],
         BY_UID: lambda item: (item.metadata.uid,),
     }
     return [Informer(store, kind, item, random=random, indexes=indexes) for kind in registry]
@@ -136,15 +149,15 @@ class Collector:
         meta = live.metadata
         if meta.deletion_timestamp:
             if FOREGROUND in meta.finalizers:
-                await self._finish_foreground(kind, document, meta)
-            elif ORPHAN in meta.finalizers:
+                return await self._finish_foreground(kind, document, meta)
+            if ORPHAN in meta.finalizers:
                 await self._finish_orphan(kind, document, meta)
             return None
         if meta.owner_references:
             await self._judge(key, kind, document, meta)
         return None
 
-    async def _judge(self, key: ItemKey, kind: Kind, document: Document, meta: ObjectMeta) -> None:
+    async def _judge(self, key: ItemKey, kind: Kind, document: Document, meta: ItemMeta) -> None:
         """Delete an object that has nobody left, or take away the owners that are gone."""
         states = {owner: await self._state(key, owner) for owner in dict.fromkeys(meta.owner_references)}
         if State.UNKNOWN in states.values():
@@ -159,11 +172,11 @@ class Collector:
             meta.namespace,
             meta.name,
             uid=meta.uid,
-            revision=meta.revision,
+            revision=int(meta.resource_version),
             propagation=self._propagation(meta) if State.WAITING in states.values() else Propagation.BACKGROUND,
         )
 
-    def _propagation(self, meta: ObjectMeta) -> Propagation:
+    def _propagation(self, meta: ItemMeta) -> Propagation:
         """Return how to delete what a waiting owner waits for: its own dependents first, unless that is a circle."""
         dependents = [found for key in self._dependents(meta.uid) if (found := self._cached(key))]
         if not dependents or any(_waits(found.metadata) for found in dependents):
@@ -184,7 +197,7 @@ class Collector:
         try:
             found = msgspec.convert(await self._client.document(kind, namespace, owner.name), Item).metadata
         except NotFound:
-            found = ObjectMeta()
+            found = ItemMeta()
         if found.uid == owner.uid:
             return State.WAITING if _waits(found) else State.LIVING
         elsewhere = self._elsewhere(owner.uid)
@@ -209,22 +222,24 @@ class Collector:
             return False
         return msgspec.convert(document, Item).metadata.uid == uid
 
-    async def _finish_foreground(self, kind: Kind, document: Document, meta: ObjectMeta) -> None:
+    async def _finish_foreground(self, kind: Kind, document: Document, meta: ItemMeta) -> float | None:
         """Let an owner go when nobody is left that it waits for; the others are queued and go by `_judge`."""
-        for _, stored in await self._live_dependents(kind, meta):
-            owners = item(stored).metadata.owner_references
-            if any(owner.uid == meta.uid and owner.block_owner_deletion for owner in owners):
-                return
+        known = [found for key in self._dependents(meta.uid) if (found := self._cached(key))]
+        if any(_blocks(found, meta.uid) for found in known):
+            return None  # As far as the cache knows; when it learns better, it tells.
+        if any(_blocks(item(stored), meta.uid) for _, stored in await self._live_dependents(kind, meta)):
+            return SOON  # Unknown to the cache, which may so miss its end.
         await self._remove_finalizer(kind, document, FOREGROUND)
+        return None
 
-    async def _finish_orphan(self, kind: Kind, document: Document, meta: ObjectMeta) -> None:
+    async def _finish_orphan(self, kind: Kind, document: Document, meta: ItemMeta) -> None:
         """Take an owner out of all its dependents, then let it go."""
         for of, stored in await self._live_dependents(kind, meta):
             owners = [owner for owner in item(stored).metadata.owner_references if owner.uid != meta.uid]
             await self._replace_owners(of, stored.document(), owners)
         await self._remove_finalizer(kind, document, ORPHAN)
 
-    async def _live_dependents(self, kind: Kind, meta: ObjectMeta) -> list[tuple[Kind, Stored]]:
+    async def _live_dependents(self, kind: Kind, meta: ItemMeta) -> list[tuple[Kind, Stored]]:
         """Return all objects that name this owner, from the store itself."""
         return [
             (of, stored)
@@ -266,7 +281,11 @@ class Collector:
         self._recorder.warning(self.about(dependent), reason, message)
 
 
-def _waits(meta: ObjectMeta) -> bool:
+def _blocks(dependent: Item, uid: str) -> bool:
+    return any(owner.uid == uid and owner.block_owner_deletion for owner in dependent.metadata.owner_references)
+
+
+def _waits(meta: ItemMeta) -> bool:
     return bool(meta.deletion_timestamp) and FOREGROUND in meta.finalizers
 
 

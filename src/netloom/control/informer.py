@@ -16,6 +16,8 @@ from collections.abc import Callable, Mapping
 from random import Random
 from typing import Generic, NoReturn, TypeVar, cast
 
+from msgspec import structs
+
 from netloom.control.cache import Cache, Change, Indexer
 from netloom.control.queue import Pace
 from netloom.errors import Expired, NetloomError
@@ -142,14 +144,21 @@ def informer(
     registry: Registry = KINDS,
     page: int = PAGE,
 ) -> Informer[R]:
-    """Return an informer of a kind's typed values."""
+    """Return an informer of a kind's typed values, less their managedFields."""
     return Informer(
         store,
         registry.of(of),
-        lambda stored: cast("R", stored.value()),
+        lambda stored: cast("R", _lean(stored.value())),
         random=random,
         namespace=namespace,
         selector=selector,
         indexes=indexes,
         page=page,
     )
+
+
+def _lean(value: Resource) -> Resource:
+    """Return a value without its managedFields: they are often most of an object, and no controller reads them."""
+    if not value.metadata.managed_fields:
+        return value
+    return structs.replace(value, metadata=structs.replace(value.metadata, managed_fields=()))

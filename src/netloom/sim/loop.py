@@ -134,7 +134,7 @@ class SimulatedLoop(asyncio.BaseEventLoop):
             raise Livelock(f"{self.steps} steps and not done at {self._now:.3f} s; {_waiting(self)}")
         self.steps += 1
         ready = self._runnable
-        chosen = self.random.randrange(len(ready))
+        chosen = self.random.randrange(len(ready)) if len(ready) > 1 else 0
         self.trace = zlib.crc32(b"%d/%d" % (chosen, len(ready)), self.trace)
         ready[chosen], ready[-1] = ready[-1], ready[chosen]
         handle, _ = ready.pop()
