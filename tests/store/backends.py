@@ -12,6 +12,7 @@ import secrets
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -116,7 +117,7 @@ class KubeBackend:
         for kind in (WIDGET, GADGET):
             status, answer = kube.request("POST", "/apis/apiextensions.k8s.io/v1/customresourcedefinitions", crd(kind))
             assert status in (201, 409), answer
-            wait_until(lambda kind=kind: _served(kube, kind), what=f"{kind.plural} to be served")  # type: ignore[misc]
+            wait_until(partial(_served, kube, kind), what=f"{kind.plural} to be served")
 
     async def open(self) -> Store:
         return await KubeStore.open(kubeconfig.load(str(self._kube.kubeconfig)))

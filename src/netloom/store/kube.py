@@ -42,6 +42,7 @@ from netloom.store.paging import check_alone
 from netloom.store.semantics import check_creatable
 
 _MAX_EVENT = 32 << 20
+AHEAD = Cause("", "Too large resource version", "ResourceVersionTooLarge")
 _BY_STATUS: dict[int, type[NetloomError]] = {
     400: BadRequest,
     401: Unauthorized,
@@ -322,6 +323,9 @@ def _error(response: Response) -> NetloomError:
     status = _status(response)
     code = status.code or response.status
     cls = _REASONS.get(status.reason) or _BY_STATUS.get(code) or (Internal if code >= 500 else BadRequest)
+    if "required revision is a future revision" in status.message:
+        # What older servers let etcd say, as a 500.
+        return TimedOut(f"Too large resource version: {status.message}", causes=[AHEAD])
     details = status.details or _Details()
     after = response.headers.get("retry-after", "")
     return cls(
