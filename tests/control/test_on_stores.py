@@ -1,0 +1,99 @@
+"""The same control loop, in real time, on a real sqlite file and on a real kube-apiserver that holds our CRDs."""
+
+import asyncio
+import secrets
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from netloom.control.clock import now
+from netloom.control.election import Election
+from netloom.control.manager import Manager
+from netloom.model.crds import crds
+from netloom.model.registry import EVENT, LEASE, NETWORK, SUBNET
+from netloom.sim.world import eventually
+from netloom.store import kubeconfig
+from netloom.store.base import Store
+from netloom.store.kube import KubeStore
+from netloom.store.sqlite import SqliteStore
+from tests.control.helpers import assemble, network, subnet, subnet_of
+from tests.support.kube import Kube
+from tests.support.process import wait_until
+
+
+async def until(holds: Callable[[], Awaitable[bool]]) -> None:
+    """Wait until something holds, in real time."""
+    await eventually(holds, within=30, every=0.02)
+
+
+async def two_managers(store: Store, namespace: str) -> None:
+    """Validate two Subnets by whichever leads; stop it; see the other go on."""
+
+    def manager(identity: str) -> Manager:
+        election = Election(store, name="test", namespace=namespace, identity=identity, random=Random(identity))
+        return assemble(store, random=Random(identity), clock=now, election=election)
+
+    async def leading() -> bool:
+        return one.leading or two.leading
+
+    async def judged(name: str, *, validated: bool) -> bool:
+        status = (await subnet_of(store, name, namespace)).status
+        return status.validated is validated and bool(status.conditions)
+
+    one, two = manager("one"), manager("two")
+    vni = secrets.randbelow(2**24 - 1) + 1
+    async with asyncio.TaskGroup() as group:
+        tasks = {identity: group.create_task(m.run()) for identity, m in (("one", one), ("two", two))}
+        await until(leading)
+        await store.create(NETWORK, network("blue", vni, namespace))
+        await store.create(SUBNET, subnet("first", "10.0.0.0/24", namespace=namespace))
+        await until(lambda: judged("first", validated=True))
+        leader, other = ("one", two) if one.leading else ("two", one)
+        tasks[leader].cancel()
+        await asyncio.wait([tasks[leader]])
+        await store.create(SUBNET, subnet("second", "10.0.0.128/25", namespace=namespace))
+        await until(lambda: judged("second", validated=False))
+        assert other.leading
+        lease = (await store.get(LEASE, namespace, "test")).document()["spec"]
+        assert lease["holderIdentity"] != leader
+        assert lease["leaseTransitions"] == 1
+        for task in tasks.values():
+            task.cancel()
+    events = [found.document() for found in (await store.list(EVENT, namespace)).items]
+    assert {(event["involvedObject"]["name"], event["reason"]) for event in events} == {
+        ("first", "SubnetValidated"),
+        ("second", "SubnetFailedValidation"),
+    }
+
+
+def test_two_managers_on_sqlite(tmp_path: Path) -> None:
+    async def main() -> None:
+        store = await SqliteStore.open(tmp_path / "store.db")
+        try:
+            await two_managers(store, "ns1")
+        finally:
+            await store.close()
+
+    asyncio.run(main())
+
+
+@pytest.mark.kube
+def test_two_managers_on_a_kubernetes(kube: Kube) -> None:
+    namespace = f"control-{secrets.token_hex(4)}"
+    kube.request("POST", "/api/v1/namespaces", {"metadata": {"name": namespace}})
+    for definition in crds():
+        status, answer = kube.request("POST", "/apis/apiextensions.k8s.io/v1/customresourcedefinitions", definition)
+        assert status in (201, 409), answer
+    for kind in (NETWORK, SUBNET):
+        wait_until(lambda k=kind: kube.request("GET", k.path())[0] == 200, what=f"{kind.plural} to be served")  # type: ignore[misc]
+
+    async def main() -> None:
+        store = await KubeStore.open(kubeconfig.load(str(kube.kubeconfig)))
+        try:
+            await two_managers(store, namespace)
+        finally:
+            await store.close()
+
+    asyncio.run(main())
