@@ -3,6 +3,8 @@
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from netloom.errors import BadRequest, Conflict, Invalid
 from netloom.front.api import apply, managers, merging, shapes
@@ -294,6 +296,7 @@ def test_a_field_of_any_type_may_change_its_type() -> None:
     [
         (network({"mtv": 1}), r"\.spec\.mtv: field not declared"),
         (network({"closed": {"a": 1}}), r"\.spec\.closed\.a"),
+        (network({}) | {"metadata": None}, "metadata: expected an object"),
         (network([]), "expected an object"),
         (network("x"), "expected an object"),
         (network({"tags": {}}), "expected a list"),
@@ -389,3 +392,47 @@ def test_values_of_the_wrong_form_are_one_field() -> None:
     assert set(owners(changed)) == {"alice Update", "bob Update"}
     assert merging.without(LIKE, {"spec": "x"}, {"f:spec": {"f:mtu": {}}}) == {"spec": "x"}
     assert merging.without(LIKE.fields["spec"], {"order": ["a"]}, {"f:order": {"i:0": {}}}) == {"order": ["a"]}
+
+
+ODD = st.recursive(
+    st.none() | st.booleans() | st.integers(0, 3) | st.sampled_from(["a", "b", "{}"]),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(
+            st.sampled_from(
+                ["mtu", "tags", "ports", "port", "order", "selector", "any", "open", "labels", apply.LAST_APPLIED]
+            ),
+            inner,
+            max_size=4,
+        )
+    ),
+    max_leaves=10,
+)
+ODD_DOCUMENTS = st.fixed_dictionaries(
+    {},
+    optional={
+        "spec": ODD,
+        "status": ODD,
+        "metadata": st.fixed_dictionaries(
+            {},
+            optional=dict.fromkeys(
+                ("labels", "annotations", "finalizers", "ownerReferences", "managedFields", "odd"), ODD
+            ),
+        ),
+    },
+).map(lambda parts: network(**parts))
+
+
+@given(ODD_DOCUMENTS, ODD_DOCUMENTS, ODD_DOCUMENTS, st.sampled_from(["bob", "kubectl"]), st.booleans())
+def test_no_document_trips_the_bookkeeping(
+    first: Document, second: Document, config: Document, manager: str, force: bool
+) -> None:
+    made = updated(None, first)
+    changed = updated(made, second)
+    for live in (None, made, changed):
+        try:
+            # What is stored was valid once; what is sent need not be.
+            shapes.check(LIKE, live)
+            applied(live, config, manager, force=force)
+        except (BadRequest, Conflict):
+            continue

@@ -6,6 +6,7 @@ import itertools
 import json
 import ssl
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,8 +15,11 @@ from hypothesis import strategies as st
 
 from netloom.errors import Conflict
 from netloom.front.api import apply, patch, shapes
+from netloom.model import codec, validation
+from netloom.model.crds import crds
 from netloom.model.document import Document, Resource
 from netloom.model.kind import Kind
+from netloom.model.registry import KINDS
 from tests.support.kube import Kube, kube
 
 pytestmark = pytest.mark.kube
@@ -93,6 +97,7 @@ CRD: Document = {
         ],
     },
 }
+NOW = "2026-01-01T00:00:00Z"
 IDENTITY = {"apiVersion": "test.netloom.dev/v1", "kind": "Widget"}
 
 
@@ -120,8 +125,9 @@ class Judge:
 def judge() -> Iterator[Judge]:
     with contextlib.ExitStack() as stack:
         cluster = stack.enter_context(kube())
-        status, answer = cluster.request("POST", "/apis/apiextensions.k8s.io/v1/customresourcedefinitions", CRD)
-        assert status == 201, answer
+        for crd in (*crds(), CRD):
+            status, answer = cluster.request("POST", "/apis/apiextensions.k8s.io/v1/customresourcedefinitions", crd)
+            assert status == 201, answer
         found = Judge(cluster)
         stack.callback(found.close)
         probe = IDENTITY | {"metadata": {"name": "probe", "finalizers": ["netloom.dev/probe"]}}
@@ -392,3 +398,44 @@ def test_kubectl_takes_over_what_client_side_apply_wrote(judge: Judge) -> None:
     assert both.ours.live is not None
     assert both.theirs is not None
     assert both.ours.live["metadata"]["annotations"] == both.theirs["metadata"]["annotations"]
+
+
+EXAMPLES = codec.documents(Path(__file__).parents[2].joinpath("examples", "every-kind.yaml").read_text())
+
+
+@pytest.mark.parametrize("example", EXAMPLES, ids=lambda d: f"{d['kind']}-{d['metadata']['name']}")
+def test_our_own_kinds_are_owned_as_on_kubernetes(judge: Judge, example: Document) -> None:
+    kind = KINDS.kind(example["apiVersion"], example["kind"])
+    namespace = "default" if kind.namespaced else ""
+    sent = patch.clone(example)
+    sent["metadata"] |= {"namespace": namespace} if namespace else {}
+    name = sent["metadata"]["name"]
+
+    ours = apply.applied(kind, None, sent, manager="alice", now=NOW)
+    validation.admit(kind, ours)
+    path = kind.path(namespace, name)
+    applied = "application/apply-patch+yaml"
+    status, theirs = judge.ask("PATCH", f"{path}?fieldManager=alice", sent, applied)
+    assert status == 201, theirs
+    assert comparable(ours) == comparable(theirs)
+
+    labelled = patch.merge_patch(ours, {"metadata": {"labels": {"x": "y"}}})
+    ours = apply.updated(kind, ours, labelled, manager="bob", now=NOW)
+    change = {"metadata": {"labels": {"x": "y"}}}
+    status, theirs = judge.ask("PATCH", f"{path}?fieldManager=bob", change, "application/merge-patch+json")
+    assert status == 200, theirs
+    assert comparable(ours) == comparable(theirs)
+
+    bare = sent | {"metadata": {"name": name, "labels": {"x": "z"}}}
+    ours = apply.applied(kind, ours, bare, manager="carol", now=NOW, force=True)
+    status, theirs = judge.ask("PATCH", f"{path}?fieldManager=carol&force=true", bare, applied)
+    assert status == 200, theirs
+    assert comparable(ours) == comparable(theirs)
+
+    made = sent | {"metadata": sent["metadata"] | {"name": f"{name}-2"}}
+    ours = patch.clone(made)
+    validation.admit(kind, ours)
+    ours = apply.updated(kind, None, ours, manager="dave", now=NOW)
+    status, theirs = judge.ask("POST", f"{kind.path(namespace)}?fieldManager=dave", made)
+    assert status == 201, theirs
+    assert comparable(ours | {"status": None}) == comparable(theirs)

@@ -192,8 +192,10 @@ def _check(kind: Kind, like: Shape, live: Document | None, configuration: Docume
             f"Incorrect version specified in apply patch. Specified patch version: "
             f"{configuration.get('apiVersion')}, {configuration.get('kind')}, expected: {kind.api_version}, {kind.name}"
         )
+    metadata = configuration.get("metadata", {})
+    if not isinstance(metadata, dict):
+        raise BadRequest(".metadata: expected an object")
     check(like, configuration)
-    metadata = configuration.get("metadata") or {}
     if metadata.get("managedFields") is not None:
         raise BadRequest("metadata.managedFields must be nil")
     if live is None and metadata.get("uid"):
@@ -205,7 +207,7 @@ def _check(kind: Kind, like: Shape, live: Document | None, configuration: Docume
 def _relevant(configuration: Document, subresource: str, ignored: frozenset[str]) -> Document:
     """Return the configuration less what this write does not touch; who it is about stays."""
     config = {k: v for k, v in configuration.items() if k not in ignored or k in ("apiVersion", "kind")}
-    metadata = configuration.get("metadata") or {}
+    metadata = configuration.get("metadata", {})
     if subresource:
         metadata = {k: v for k, v in metadata.items() if k in NOBODYS}
     return config | {"metadata": metadata}
@@ -248,7 +250,7 @@ def _refuse(conflicts: dict[Owner, Fields], forgiven: Fields) -> None:
 def _forgiven(like: Shape, live: Document) -> Fields:
     """Return the fields that kubectl wrote by client-side apply and that are still so: kubectl may take them over."""
     try:
-        last: Any = msgspec.json.decode(live["metadata"].get("annotations", {}).get(LAST_APPLIED, ""))
+        last: Any = msgspec.json.decode((live["metadata"].get("annotations") or {}).get(LAST_APPLIED, ""))
         if last["apiVersion"] != live["apiVersion"]:
             return {}
         check(like, last)
@@ -266,13 +268,13 @@ def _noted(result: Document, configuration: Document) -> Document:
     annotations = result["metadata"].get("annotations") or {}
     if not annotations.get(LAST_APPLIED):
         return result
-    metadata = dict(configuration.get("metadata") or {})
-    if "annotations" in metadata:
+    metadata = dict(configuration.get("metadata", {}))
+    if metadata.get("annotations"):
         metadata["annotations"] = {k: v for k, v in metadata["annotations"].items() if k != LAST_APPLIED}
-        if not metadata["annotations"]:
-            del metadata["annotations"]
+    if not metadata.get("annotations"):
+        metadata.pop("annotations", None)
     note = msgspec.json.encode(configuration | {"metadata": metadata}, order="sorted").decode() + "\n"
     annotations = annotations | {LAST_APPLIED: note}
-    if sum(len(k.encode()) + len(v.encode()) for k, v in annotations.items()) > MAX_ANNOTATIONS_BYTES:
+    if sum(len(f"{key}{value}".encode()) for key, value in annotations.items()) > MAX_ANNOTATIONS_BYTES:
         del annotations[LAST_APPLIED]
     return result | {"metadata": result["metadata"] | {"annotations": annotations}}

@@ -133,8 +133,11 @@ def _object(kind: Kind) -> Document:
     node = schema(kind)
     metadata = {meta.REF: meta.OBJECT_META, "description": "What every object has: name, labels, owners."}
     gvk = {"group": kind.group, "kind": kind.name, "version": kind.version}
-    properties = {**node["properties"], "metadata": metadata}
-    return {**node, "properties": properties, "x-kubernetes-group-version-kind": [gvk]}
+    words = {"apiVersion": {"enum": [kind.api_version]}, "kind": {"enum": [kind.name]}}
+    fixed = {key: node["properties"][key] | one for key, one in words.items()}
+    properties = {**node["properties"], **fixed, "metadata": metadata}
+    required = ["apiVersion", "kind", *node.get("required", ())]
+    return {**node, "properties": properties, "required": required, "x-kubernetes-group-version-kind": [gvk]}
 
 
 def _list(kind: Kind) -> Document:

@@ -15,7 +15,10 @@ import msgspec
 from netloom.front.api.patch import Json
 from netloom.model.document import Document
 
-MEDIA = "application/com.github.proto-openapi.spec.v2@v1.0+protobuf"
+ASKED = "application/com.github.proto-openapi.spec.v2@v1.0+protobuf"
+"""What a client's Accept header says."""
+MEDIA = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf"
+"""What the answer's Content-Type says: Go refuses to read a media type with an "@" in it."""
 
 Writer = Callable[[int, Json], bytes]
 """Writes a field: its number and its JSON value."""
