@@ -1,0 +1,38 @@
+"""Run every bench and print one table: ours, theirs, the ratio, and whether the promise is kept."""
+
+import subprocess
+import sys
+import time
+
+from bench import api
+
+
+def main() -> None:
+    """Print the table; exit 1 when a promise is not kept."""
+    rows = [*api.rows(), import_row()]
+    print(f"{'':38} {'netloom':>12} {'other':>12} {'ratio':>7}   promised")
+    for row in rows:
+        sign = ">=" if row.more_is_better else "<="
+        verdict = "kept" if row.kept else "NOT KEPT"
+        print(
+            f"{row.what:38} {row.netloom:>9,.1f} {row.unit:2} {row.other:>9,.1f} {row.unit:2} {row.ratio:>7.2f}"
+            f"   {sign} {row.wanted:g}  {verdict}"
+        )
+    sys.exit(0 if all(row.kept for row in rows) else 1)
+
+
+def import_row() -> api.Row:
+    """Return the start-up cost of the CLI beside its budget, which was set where an empty interpreter took 11 ms."""
+    empty = min(_milliseconds("pass") for _ in range(9))
+    cli = min(_milliseconds("import netloom.cli.main") for _ in range(9))
+    return api.Row("import of netloom.cli, above nothing", "ms", cli - empty, 55 * empty / 11, False, 1.0)
+
+
+def _milliseconds(code: str) -> float:
+    start = time.perf_counter()
+    subprocess.run([sys.executable, "-c", code], check=True)
+    return (time.perf_counter() - start) * 1000
+
+
+if __name__ == "__main__":
+    main()

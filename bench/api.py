@@ -1,0 +1,187 @@
+"""The API against the real kube-apiserver: creates, a list, 500 watchers, memory.
+
+Both servers hold the same CRDs' kinds, are asked by the same client program (bench/client, Go's own HTTP and TLS), on
+this machine, one after the other and turn about, so that a noisy neighbour hits both. What counts is the ratio.
+
+    kube-apiserver   with etcd, as `make kube` builds it
+    netloom          `netloom apiserver` on sqlite, every write durable when it is answered
+"""
+
+import contextlib
+import json
+import os
+import statistics
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+from netloom.model.codec import documents
+from netloom.model.crds import crds
+from tests.support.kube import CURRENT, kube
+from tests.support.process import Program, free_port, scratch, wait_until
+
+CREATED = 8_000
+HELD = 10_000
+CLIENTS = 32
+WATCHERS = 500
+EVENTS = 60
+
+
+class Target(NamedTuple):
+    """A server to measure."""
+
+    name: str
+    url: str
+    ca: Path
+    token: str
+    pid: int
+
+
+class Row(NamedTuple):
+    """One line of the table."""
+
+    what: str
+    unit: str
+    netloom: float
+    other: float
+    more_is_better: bool
+    wanted: float
+    """The ratio, netloom to kube-apiserver, that was promised."""
+
+    @property
+    def ratio(self) -> float:
+        return self.netloom / self.other
+
+    @property
+    def kept(self) -> bool:
+        return self.ratio >= self.wanted if self.more_is_better else self.ratio <= self.wanted
+
+
+class Client:
+    """The measuring program."""
+
+    def __init__(self, folder: Path) -> None:
+        self._program = folder / "client"
+        go = os.environ.get("NETLOOM_GO", "go")
+        source = Path(__file__).parent / "client"
+        subprocess.run([go, "build", "-o", str(self._program), "."], cwd=source, check=True)
+
+    def run(self, target: Target, *words: str | int) -> dict[str, float]:
+        """Take one measurement."""
+        command = [self._program, "-url", target.url, "-ca", target.ca, "-token", target.token, *words]
+        done = subprocess.run([str(word) for word in command], capture_output=True, text=True, check=False)
+        if done.returncode:
+            raise SystemExit(f"bench: {target.name}: {words[0]}: {done.stderr.strip()}")
+        figures: dict[str, float] = json.loads(done.stdout)
+        return figures
+
+
+@contextlib.contextmanager
+def kube_apiserver() -> Iterator[Target]:
+    """Give a kube-apiserver that serves our CRDs."""
+    with kube(CURRENT) as cluster:
+        for crd in crds():
+            status, answer = cluster.request("POST", "/apis/apiextensions.k8s.io/v1/customresourcedefinitions", crd)
+            assert status == 201, answer
+        path = "/apis/netloom.dev/v1alpha1/networkattachments"
+        wait_until(lambda: cluster.request("GET", path)[0] == 200, what="the CRDs to be served")
+        [pid] = [p.pid for p in cluster._programs]  # noqa: SLF001 -- the harness names no process otherwise
+        yield Target("kube-apiserver", cluster.url, cluster.ca_file, cluster.token, pid)
+
+
+@contextlib.contextmanager
+def netloom_apiserver(*, command: str = "serve") -> Iterator[Target]:
+    """Give a `netloom serve` (or `apiserver`) on sqlite."""
+    with scratch("bench") as folder:
+        data = folder / "data"
+        listen = f"127.0.0.1:{free_port()}"
+        netloom = Path(os.environ.get("NETLOOM", ".venv/bin/netloom"))
+        words: list[str | Path] = [netloom, command, "--data", data, "--listen", listen]
+        if command == "apiserver":
+            words += ["--store", f"sqlite:{data / 'bench.db'}"]
+        with Program(words, log=folder / "log") as program:
+            kubeconfig = data / "admin.kubeconfig"
+            program.wait_ready(lambda: kubeconfig.exists() and _answers(listen))
+            [config] = documents(kubeconfig.read_bytes())
+            cluster = config["clusters"][0]["cluster"]
+            ca = folder / "ca.pem"
+            ca.write_bytes(_pem(cluster))
+            token = config["users"][0]["user"]["token"]
+            yield Target(f"netloom {command}", f"https://{listen}", ca, token, program.pid)
+
+
+def _pem(cluster: dict[str, str]) -> bytes:
+    import base64
+
+    if "certificate-authority-data" in cluster:
+        return base64.b64decode(cluster["certificate-authority-data"])
+    return Path(cluster["certificate-authority"]).read_bytes()
+
+
+def _answers(listen: str) -> bool:
+    import http.client
+    import ssl
+
+    host, port = listen.split(":")
+    context = ssl.create_default_context()
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    connection = http.client.HTTPSConnection(host, int(port), timeout=2, context=context)
+    try:
+        connection.request("GET", "/readyz")
+        return connection.getresponse().status == 200
+    except (OSError, http.client.HTTPException):
+        return False
+    finally:
+        connection.close()
+
+
+def resident_mb(pid: int) -> float:
+    """Return a process's resident memory in MB."""
+    status = Path(f"/proc/{pid}/status").read_text()
+    [line] = [line for line in status.splitlines() if line.startswith("VmRSS:")]
+    return int(line.split()[1]) * 1024 / 1e6
+
+
+def measure(client: Client, targets: list[Target]) -> dict[str, dict[str, float]]:
+    """Return every figure for every target, taken turn about."""
+    rates: dict[str, list[float]] = {t.name: [] for t in targets}
+    for target in targets:
+        client.run(target, "create", "-n", 200, "-clients", CLIENTS, "-prefix", "warm")
+    parts = 4
+    for part in range(parts):
+        for target in targets:
+            count = (CREATED - 200 * (part == 0)) // parts if part else CREATED // parts - 200
+            figures = client.run(target, "create", "-n", count, "-clients", CLIENTS, "-prefix", f"c{part}")
+            rates[target.name].append(figures["per_second"])
+    found: dict[str, dict[str, float]] = {t.name: {"creates": statistics.median(rates[t.name])} for t in targets}
+    lists: dict[str, list[float]] = {t.name: [] for t in targets}
+    for _ in range(3):
+        for target in targets:
+            lists[target.name].append(client.run(target, "list", "-rounds", 5, "-want", CREATED)["p50_ms"])
+    for target in targets:
+        found[target.name]["list"] = statistics.median(lists[target.name])
+        client.run(target, "create", "-n", HELD - CREATED, "-clients", CLIENTS, "-prefix", "more")
+        found[target.name]["memory"] = resident_mb(target.pid)
+    told: dict[str, list[float]] = {t.name: [] for t in targets}
+    for turn in range(3):
+        for target in targets:
+            words = ("watch", "-watchers", WATCHERS, "-events", EVENTS // 3, "-prefix", f"w{turn}")
+            told[target.name].append(client.run(target, *words)["p50_ms"])
+    for target in targets:
+        found[target.name]["watch"] = statistics.median(told[target.name])
+        found[target.name]["memory with watchers' traces"] = resident_mb(target.pid)
+    return found
+
+
+def rows() -> list[Row]:
+    """Measure and return the table."""
+    with scratch("bench-client") as folder, kube_apiserver() as other, netloom_apiserver() as ours:
+        found = measure(Client(folder), [ours, other])
+    a, b = found[ours.name], found[other.name]
+    return [
+        Row(f"creates, {CLIENTS} clients over TLS", "/s", a["creates"], b["creates"], True, 1.0),
+        Row(f"last of {WATCHERS} watchers told", "ms", a["watch"], b["watch"], False, 1.0),
+        Row(f"list of {CREATED:,} objects", "ms", a["list"], b["list"], False, 1.0),
+        Row(f"resident with {HELD:,} objects", "MB", a["memory"], b["memory"], False, 0.5),
+    ]

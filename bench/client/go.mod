@@ -1,0 +1,3 @@
+module netloom.dev/bench/client
+
+go 1.21
