@@ -95,13 +95,6 @@ class Event(Struct, frozen=True, eq=False):
 
     type: EventType
     object: Stored
-    _line: bytes = b""
-
-    def line(self) -> bytes:
-        """Return the event as a Kubernetes watch sends it, one line of JSON, built once for all watchers."""
-        if not self._line:
-            force_setattr(self, "_line", b'{"type":"%b","object":%b}\n' % (self.type.encode(), self.object.raw))
-        return self._line
 
 
 class Page(Struct, frozen=True):

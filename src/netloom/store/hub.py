@@ -42,7 +42,7 @@ class Change:
     namespace: str
     new: Stored | None
     old: Stored | None
-    _events: dict[EventType, Event] = field(default_factory=dict)
+    _events: tuple[Event, ...] = ()
 
     def seen_through(self, selector: Selector) -> Event | None:
         """Return the event this change is for who sees only what `selector` selects, if it is one."""
@@ -54,15 +54,17 @@ class Change:
 
     def event(self, type_: EventType) -> Event:
         """Return this change as an event: always the same object for the same type."""
-        if (event := self._events.get(type_)) is None:
-            if type_ is EventType.DELETED:
-                assert self.old is not None
-                # As in Kubernetes: the last state that was selected, at the revision at which it ceased to be.
-                event = Event(type_, restamp(self.old, self.revision))
-            else:
-                assert self.new is not None
-                event = Event(type_, self.new)
-            self._events[type_] = event
+        for event in self._events:
+            if event.type is type_:
+                return event
+        if type_ is EventType.DELETED:
+            assert self.old is not None
+            # As in Kubernetes: the last state that was selected, at the revision at which it ceased to be.
+            event = Event(type_, restamp(self.old, self.revision))
+        else:
+            assert self.new is not None
+            event = Event(type_, self.new)
+        self._events += (event,)
         return event
 
     @property
