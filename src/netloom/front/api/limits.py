@@ -17,8 +17,6 @@ class Limits(Struct, frozen=True, kw_only=True):
     url: int = 32 * 1024
     page: int = 10_000
     """A client's `limit` is cut to this."""
-    batch: int = 500
-    """A list without `limit` is read from the store and sent in batches of so many objects."""
     connections: int = 20_000
     connections_per_client: int = 10_000
     """From one address; all clients of a proxy, and all programs of one machine, share one."""
