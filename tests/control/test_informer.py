@@ -233,3 +233,29 @@ def test_managed_fields_are_not_kept() -> None:
             task.cancel()
 
     run(main())
+
+
+def test_watches_that_end_now_and_then_are_no_trouble() -> None:
+    class Tired(Moody):
+        """A server that ends every watch after five minutes."""
+
+        async def watch(self, *args: Any, since: int, **options: Any) -> Watch:
+            self.since.append(since)
+            return TiredWatch(self, await self.inner.watch(*args, since=since, **options))
+
+    class TiredWatch(MoodyWatch):
+        async def next(self) -> Sequence[Event]:
+            await asyncio.sleep(300)
+            raise Unreachable("the server ended the watch")
+
+    async def main() -> None:
+        store = Tired(memory())
+        following = follow(store)
+        async with asyncio.TaskGroup() as group:
+            task = group.create_task(following.run())
+            await asyncio.sleep(3600 + 10)
+            assert following.watches == 13
+            assert following.lists == 1
+            task.cancel()
+
+    run(main())

@@ -99,7 +99,7 @@ async def trouble(cluster: Cluster) -> None:
     """Make one bad thing happen, most often to the leader, and let it pass."""
     random = sim.current().random
     victim = cluster.leader() or random.choice(cluster.processes)
-    match random.choice(["kill", "stop", "freeze", "partition", "nothing"]):
+    match random.choice(["kill", "stop", "freeze", "partition", "outage", "nothing"]):
         case "kill":
             victim.kill()
             await asyncio.sleep(random.uniform(0, 8))
@@ -116,6 +116,12 @@ async def trouble(cluster: Cluster) -> None:
             victim.link.cut()
             await asyncio.sleep(random.uniform(0, 12))
             victim.link.mend()
+        case "outage":
+            for process in cluster.processes:
+                process.link.cut()
+            await asyncio.sleep(random.uniform(0, 12))
+            for process in cluster.processes:
+                process.link.mend()
     await asyncio.sleep(random.uniform(0, 3))
 
 

@@ -44,7 +44,7 @@ class Durations(Struct, frozen=True, kw_only=True):
     """How long after sending a renewal the leader is certain; the rest of `duration` is for stopping."""
     renew: float = 1.0
     """How long the leader rests between renewals."""
-    retry: float = 0.4
+    retry: float = 0.25
     """How long anybody rests after an attempt that did not work out."""
 
     def __post_init__(self) -> None:

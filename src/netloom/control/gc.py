@@ -138,7 +138,8 @@ class Collector:
 
     async def reconcile(self, key: ItemKey) -> float | None:
         """Do what is missing for one object, as a dependent and as an owner."""
-        if self._cached(key) is None:
+        cached = self._cached(key)
+        if cached is None or self._seems_well(key, cached.metadata):
             return None
         kind = self._registry.kind(key.api_version, key.kind)
         try:
@@ -156,6 +157,20 @@ class Collector:
         if meta.owner_references:
             await self._judge(key, kind, document, meta)
         return None
+
+    def _seems_well(self, key: ItemKey, meta: ItemMeta) -> bool:
+        """Whether the caches have all owners living.  If they are behind they will tell; nothing is lost by then."""
+        return not meta.deletion_timestamp and all(
+            found is not None and found.metadata.uid == owner.uid and not _waits(found.metadata)
+            for owner in meta.owner_references
+            for found in [self._cached_owner(key, owner)]
+        )
+
+    def _cached_owner(self, dependent: ItemKey, owner: OwnerReference) -> Item | None:
+        informer = self._informers.get((owner.api_version, owner.kind))
+        if informer is None:
+            return None
+        return informer.cache.get(dependent.namespace if informer.kind.namespaced else "", owner.name)
 
     async def _judge(self, key: ItemKey, kind: Kind, document: Document, meta: ItemMeta) -> None:
         """Delete an object that has nobody left, or take away the owners that are gone."""

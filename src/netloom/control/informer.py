@@ -115,12 +115,15 @@ class Informer(Generic[V]):
             self.kind, self._namespace, selector=self._selector, since=self.cache.revision
         )
         self.watches += 1
+        began = asyncio.get_running_loop().time()
         try:
             while True:
                 events = await watch.next()
                 self._failures = 0
                 self._tell(self.cache.apply(events, watch.revision))
         finally:
+            if asyncio.get_running_loop().time() - began > PACE.longest:
+                self._failures = 0  # Servers end watches now and then; where nothing happens that is no trouble.
             await watch.close()
 
     def _tell(self, changes: list[Change[V]]) -> None:
