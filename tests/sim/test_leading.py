@@ -5,7 +5,11 @@ device checks nothing, so two who work at once, or one who goes on after it lost
 """
 
 import asyncio
+import os
+import subprocess
+import sys
 from collections import Counter
+from pathlib import Path
 from random import Random
 
 import pytest
@@ -208,3 +212,21 @@ def test_a_seed_finds_work_without_fences_and_finds_it_again() -> None:
 def test_a_seed_replays_a_whole_life() -> None:
     for seed in range(5):
         assert sim.traced(rough_life(), seed=seed) == sim.traced(rough_life(), seed=seed)
+
+
+def test_a_seed_replays_a_whole_life_in_another_process_with_another_hash_seed() -> None:
+    program = (
+        "from netloom.sim import loop as sim; from tests.sim.test_leading import rough_life; "
+        "print([sim.traced(rough_life(), seed=seed) for seed in range(3)])"
+    )
+    traces = {
+        subprocess.run(
+            [sys.executable, "-c", program],
+            env=os.environ | {"PYTHONHASHSEED": salt},
+            cwd=Path(__file__).parents[2],
+            capture_output=True,
+            check=True,
+        ).stdout
+        for salt in ("1", "2")
+    }
+    assert len(traces) == 1
