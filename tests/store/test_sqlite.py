@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections.abc import Awaitable, Callable
 from pathlib import Path
+from random import Random
 
 import pytest
 
@@ -129,6 +130,45 @@ def test_a_damaged_file_is_refused_with_its_name(path: Path, damage: str) -> Non
         path.write_bytes(whole[:100] + b"\xff" * 200 + whole[300:])
     with pytest.raises(Internal, match=r"store\.db is damaged"):
         within(path, nothing)
+
+
+def image(path: Path) -> tuple[bytes, bytes]:
+    """Return what a power cut would leave of an open store: the file and its journal."""
+    return path.read_bytes(), path.with_name(f"{path.name}-wal").read_bytes()
+
+
+def test_a_write_that_was_torn_by_a_power_cut_leaves_a_whole_past(path: Path, tmp_path: Path) -> None:
+    """What was written before the cut is there up to some commit, and each commit whole: no gap, no half."""
+    cut = tmp_path / "cut.db"
+    images: list[tuple[bytes, bytes]] = []
+
+    async def fill(store: Store) -> None:
+        for group in range(12):
+            names = [f"w{group:02}-{n}" for n in range(5)]
+            await asyncio.gather(*(store.create(WIDGET, widget("ns", name, pad="x" * 300)) for name in names))
+        images.append(image(path))
+
+    within(path, fill)
+    (main, wal), random = images[0], Random(3)
+    found = set()
+    for turn in range(60):
+        offset = random.randrange(len(wal))
+        torn = wal[:offset] if turn % 2 else wal[:offset] + random.randbytes(len(wal) - offset)
+        cut.write_bytes(main)
+        cut.with_name("cut.db-wal").write_bytes(torn)
+
+        async def look(store: Store) -> None:
+            items = (await store.list(WIDGET)).items
+            assert sorted(item.revision for item in items) == list(range(2, 2 + len(items)))
+            assert len(items) % 5 == 0, "a commit is all or nothing"
+            assert all(item.document()["spec"] == {"pad": "x" * 300} for item in items)
+            watch = await store.watch(WIDGET, since=1)
+            assert not items or len(await watch.next()) == len(items)
+            found.add(len(items))
+
+        within(cut, look)
+        cut.unlink()
+    assert len(found) > 5, "the cuts were at different places"
 
 
 def test_a_place_that_cannot_be_written_is_named(tmp_path: Path) -> None:

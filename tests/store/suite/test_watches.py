@@ -5,10 +5,10 @@ from collections import Counter
 
 import pytest
 
-from netloom.errors import Unreachable
+from netloom.errors import Expired, Unreachable
 from netloom.model.selectors import selector
 from netloom.store.base import Event, EventType
-from tests.store.backends import World, collect, expires, scenario, seen
+from tests.store.backends import QUEUE, World, collect, expires, scenario, seen
 from tests.store.kinds import GADGET, HOLD, WIDGET, gadget, widget
 
 
@@ -152,6 +152,23 @@ async def test_a_compacted_revision_cannot_be_watched(w: World) -> None:
     async with w.watching(since=since) as watch:
         await w.add("red")
         assert await seen(watch, 1) == ["ADDED red"]
+
+
+@scenario
+async def test_a_watcher_that_does_not_read_is_told_to_list_again_and_others_are_not(w: World) -> None:
+    if not w.backend.local:
+        return  # A Kubernetes API server keeps its own bounds.
+    since = await w.store.revision()
+    async with w.watching(since=since) as slow, w.watching(since=since) as quick:
+        for turn in range(QUEUE * 2):
+            await w.add(f"w{turn:03}")
+            assert await seen(quick, 1) == [f"ADDED w{turn:03}"]
+        with pytest.raises(Expired, match="list again"):
+            await slow.next()
+    page = await w.store.list(WIDGET, w.ns)
+    async with w.watching(since=page.revision) as again:
+        await w.add("x")
+        assert await seen(again, 1) == ["ADDED x"]
 
 
 @scenario
