@@ -88,7 +88,7 @@ class Stored(Struct, frozen=True, eq=False):
 
 
 class Event(Struct, frozen=True, eq=False):
-    """One change.  A DELETED object is its last state, at the revision of its deletion.
+    """One change.  A DELETED object is its last state that was selected, at the revision at which it ceased to be.
 
     A hub hands the same `Event` to every watcher that sees the change alike: what is encoded from it is encoded once.
     """
@@ -145,7 +145,7 @@ class Store(Protocol):
         limit: int | None = None,
         token: str = "",
     ) -> Page:
-        """Return the objects of a kind, of one namespace or ("") of all, ordered by namespace and name.
+        """Return the objects of a kind, of one namespace or ("") of all, in the order of "NAMESPACE/NAME".
 
         At `revision` exactly, or now; `Expired` if that is compacted. With `limit`, further pages by `token` show the
         same revision as the first.
