@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from netloom.model.registry import KINDS
-from tests.run.serving import Answer, netloom
+from tests.run.serving import NETLOOM, Answer, environment, netloom
 from tests.support.kube import Kube
 from tests.support.process import Program, wait_until
 
@@ -14,16 +14,16 @@ pytestmark = [pytest.mark.kube, pytest.mark.timeout(240)]
 OBJECTS = """
 apiVersion: v1
 kind: Namespace
-metadata: {name: cli-on-kube}
+metadata: {name: NAMESPACE}
 ---
 apiVersion: netloom.dev/v1alpha1
 kind: Subnet
-metadata: {name: blue-v4, namespace: cli-on-kube}
+metadata: {name: blue-v4, namespace: NAMESPACE}
 spec: {network: blue, cidr: 10.10.0.0/24}
 ---
 apiVersion: netloom.dev/v1alpha1
 kind: Network
-metadata: {name: blue, namespace: cli-on-kube, labels: {colour: blue}}
+metadata: {name: blue, namespace: NAMESPACE, labels: {colour: blue}}
 spec: {vni: 4242}
 """
 
@@ -48,19 +48,22 @@ def on(cluster: Kube, *args: str, stdin: str = "", check: bool = True) -> Answer
 
 
 def test_the_commands_do_on_a_kubernetes_what_they_do_on_our_server(cluster: Kube) -> None:
-    made = on(cluster, "apply", "-f", "-", stdin=OBJECTS)
+    objects = OBJECTS.replace("NAMESPACE", "cli-on-kube")
+    made = on(cluster, "apply", "-f", "-", stdin=objects)
     assert [line.split() for line in made.out.splitlines()] == [
         ["namespace/cli-on-kube", "created"],
         ["network.netloom.dev/blue", "created"],
         ["subnet.netloom.dev/blue-v4", "created"],
     ]
-    again = on(cluster, "apply", "-f", "-", stdin=OBJECTS)
+    again = on(cluster, "apply", "-f", "-", stdin=objects)
     assert {line.split()[1] for line in again.out.splitlines()} == {"unchanged"}
 
     table = on(cluster, "get", "networks", "-n", "cli-on-kube").out.splitlines()
     assert table[0].split()[:2] == ["NAME", "FABRIC"]
     assert table[1].split()[:2] == ["blue", "ovn"]
-    selected = on(cluster, "get", "networks", "-A", "--field-selector", "spec.vni=4242", "-o", "name").out
+    selected = on(
+        cluster, "get", "networks", "-n", "cli-on-kube", "--field-selector", "spec.vni=4242", "-o", "name"
+    ).out
     assert selected == "network.netloom.dev/blue\n"
     assert "4242" in on(cluster, "describe", "network/blue", "-n", "cli-on-kube").out
     assert on(cluster, "version").out.splitlines()[1] == f"Server: v{cluster.version}"
@@ -72,7 +75,7 @@ def test_the_commands_do_on_a_kubernetes_what_they_do_on_our_server(cluster: Kub
         "cli-on-kube",
         "-f",
         "-",
-        stdin=OBJECTS.replace("10.10.0.0/24", "10.10.0.0/33"),
+        stdin=objects.replace("10.10.0.0/24", "10.10.0.0/33"),
         check=False,
     )
     assert refused.rc == 1
@@ -84,9 +87,7 @@ def test_the_commands_do_on_a_kubernetes_what_they_do_on_our_server(cluster: Kub
 
 
 def test_the_controller_validates_subnets_of_a_kubernetes(cluster: Kube, tmp_path: Path) -> None:
-    on(cluster, "apply", "-f", "-", stdin=OBJECTS)
-    from tests.run.serving import NETLOOM, environment
-
+    on(cluster, "apply", "-f", "-", stdin=OBJECTS.replace("NAMESPACE", "controlled"))
     argv = [*NETLOOM, "controller", "--kubeconfig", str(cluster.kubeconfig), "--identity", "test"]
     with Program(argv, log=tmp_path / "controller.log", env=environment()) as controller:
         waited = on(
@@ -95,7 +96,7 @@ def test_the_controller_validates_subnets_of_a_kubernetes(cluster: Kube, tmp_pat
             "--for=condition=Ready",
             "subnet/blue-v4",
             "-n",
-            "cli-on-kube",
+            "controlled",
             "--timeout=60s",
             check=False,
         )
@@ -103,5 +104,5 @@ def test_the_controller_validates_subnets_of_a_kubernetes(cluster: Kube, tmp_pat
         leader = on(cluster, "get", "lease", "netloom-controller", "-o", "jsonpath={.spec.holderIdentity}").out
         assert leader == "test\n"
         assert controller.stop() == 0, controller.output()
-    shown = on(cluster, "describe", "subnet/blue-v4", "-n", "cli-on-kube").out
+    shown = on(cluster, "describe", "subnet/blue-v4", "-n", "controlled").out
     assert "Validated" in shown

@@ -107,9 +107,9 @@ def test_a_controller_collects_garbage_on_an_api_of_ours(tmp_path: Path) -> None
 def test_a_controllers_health_and_metrics_are_on_loopback_only(tmp_path: Path) -> None:
     port = free_port()
     with apiserver(tmp_path, "--store", f"sqlite:{tmp_path / 'db'}") as kubeconfig:
-        refused = netloom("controller", "--kubeconfig", kubeconfig, "--listen", f"0.0.0.0:{port}", check=False)
+        refused = netloom("controller", "--kubeconfig", kubeconfig, "--health-listen", f"0.0.0.0:{port}", check=False)
         assert refused.rc == 1
-        assert "listen: 0.0.0.0:" in refused.err
+        assert "healthListen: 0.0.0.0:" in refused.err
 
         def get(path: str, method: str = "GET") -> tuple[int, bytes]:
             connection = http.client.HTTPConnection("127.0.0.1", port, timeout=10)
@@ -122,7 +122,9 @@ def test_a_controllers_health_and_metrics_are_on_loopback_only(tmp_path: Path) -
             finally:
                 connection.close()
 
-        with controller(tmp_path, kubeconfig, "one", "--listen", f"127.0.0.1:{port}", "--no-leader-elect") as program:
+        with controller(
+            tmp_path, kubeconfig, "one", "--health-listen", f"127.0.0.1:{port}", "--no-leader-elect"
+        ) as program:
             wait_until(lambda: get("/readyz") == (200, b"ok"), what="readiness")
             assert get("/healthz") == (200, b"ok")
             assert b"netloom_leader 1.0" in get("/metrics")[1]

@@ -13,6 +13,7 @@ from typing import Annotated, Any, Literal, TypeVar
 
 import msgspec
 from msgspec import Meta, Struct
+from msgspec.structs import FieldInfo
 
 from netloom.errors import Cause, Invalid
 from netloom.model import codec
@@ -64,7 +65,7 @@ class ControllerSettings(Settings, frozen=True, kw_only=True):
     housekeeping: Annotated[
         Housekeeping, Meta(description="Collect owned objects and old Events: on, off, or auto: not on a Kubernetes.")
     ] = "auto"
-    listen: Annotated[str, Meta(description="A loopback address for /healthz, /readyz, /metrics.")] = ""
+    health_listen: Annotated[str, Meta(description="A loopback address and port for /healthz, /readyz, /metrics.")] = ""
 
 
 S = TypeVar("S", bound=Settings)
@@ -158,13 +159,16 @@ def _read(file: str, causes: list[Cause], keys: Mapping[str, object]) -> dict[st
     return content
 
 
-def _misspelt(environ: Mapping[str, str], keys: Mapping[str, Any]) -> list[Cause]:
+def _misspelt(environ: Mapping[str, str], keys: Mapping[str, FieldInfo]) -> list[Cause]:
     """Only near misses are refused: NETLOOM_ is also the prefix of variables for other programs of the family."""
     known = {variable(field.name) for field in keys.values()} | {PREFIX + "CONFIG"}
+    everybodys = {variable(field.name) for kind in Settings.__subclasses__() for field in msgspec.structs.fields(kind)}
     return [
         Cause(name, f"unknown variable{_nearest(name, known)}")
         for name in environ
-        if name.startswith(PREFIX) and name not in known and difflib.get_close_matches(name, known, cutoff=0.88)
+        if name.startswith(PREFIX)
+        and name not in known | everybodys
+        and difflib.get_close_matches(name, known, cutoff=0.88)
     ]
 
 
@@ -191,7 +195,7 @@ def _pick(
     return "default", None
 
 
-def _convert(value: object, field: msgspec.structs.FieldInfo) -> Any:  # noqa: ANN401  # whatever type the field has
+def _convert(value: object, field: FieldInfo) -> Any:  # noqa: ANN401  # whatever type the field has
     if isinstance(value, str) and isinstance(field.default, tuple):
         value = [part.strip() for part in value.split(",") if part.strip()]
     if isinstance(value, str) and isinstance(field.default, bool):

@@ -31,8 +31,8 @@ RETRY_SECONDS = 2.0
 
 def main(settings: ControllerSettings) -> int:
     """Run until stopped; return the exit status."""
-    if settings.listen:
-        health.loopback(*config.address(settings.listen))
+    if settings.health_listen:
+        health.loopback(*config.address(settings.health_listen, "healthListen"))
     logs.configure(level=settings.log_level, form=settings.log_format)
     cluster = kubeconfig.load(settings.kubeconfig or None, context=settings.context or None)
     return process.run(control(settings, cluster))
@@ -58,8 +58,8 @@ async def control(settings: ControllerSettings, cluster: kubeconfig.Cluster) -> 
         measured.add(metrics.manager(manager))
         async with asyncio.TaskGroup() as group:
             group.create_task(manager.run())
-            if settings.listen:
-                host, port = config.address(settings.listen)
+            if settings.health_listen:
+                host, port = config.address(settings.health_listen)
                 group.create_task(health.serve(host, port, ready=lambda: manager.ready, metrics=measured.plain))
             log.info("started", extra={"url": cluster.server, "identity": identity, "version": __version__})
             for informer in manager.informers:

@@ -20,7 +20,9 @@ def loopback(host: str, port: int) -> None:
     with contextlib.suppress(ValueError):
         if ipaddress.ip_address("127.0.0.1" if host == "localhost" else host).is_loopback:
             return
-    cause = Cause("listen", f"{host or '*'}:{port} is not a loopback address, and this listener has no credentials")
+    cause = Cause(
+        "healthListen", f"{host or '*'}:{port} is not a loopback address, and this listener has no credentials"
+    )
     raise Invalid("the configuration is not right", causes=[cause])
 
 
