@@ -31,7 +31,7 @@ demo: setup  ## start netloom, apply one example of every kind, show them, stop
 .PHONY: test
 test: test-setup kube kubectl-old  ## the tests, against the real programs, and the coverage they must reach
 	@rm -rf build/coverage && mkdir -p build/coverage
-	@$(BIN)/coverage run -m pytest -n $(WORKERS) --dist worksteal $(ARGS) 2>&1 | tee build/pytest.log
+	@$(BIN)/coverage run -m pytest -n $(WORKERS) --dist worksteal --durations=10 --durations-min=5 $(ARGS) 2>&1 | tee build/pytest.log
 	@$(if $(ARGS),echo 'make: no coverage gate when ARGS chooses tests',tools/coverage-gate)
 
 .PHONY: test-versions

@@ -95,7 +95,7 @@ class Kube:
             self._programs.pop().kill()  # Nothing it holds is read again, so an orderly end would only take time.
 
     def request(self, method: str, path: str, body: object = None) -> tuple[int, object]:
-        """Send one request as the administrator and return status and decoded JSON answer."""
+        """Send one request as the administrator and return the status and the answer, decoded when it is JSON."""
         connection = http.client.HTTPSConnection(
             "127.0.0.1", self._port, timeout=30, context=ssl.create_default_context(cafile=str(self.ca_file))
         )
@@ -103,7 +103,10 @@ class Kube:
         try:
             connection.request(method, path, None if body is None else json.dumps(body), headers)
             answer = connection.getresponse()
-            return answer.status, json.loads(answer.read() or b"null")
+            text = answer.read()
+            # A path whose group is not served yet is answered in plain words.
+            is_json = answer.headers.get_content_type() == "application/json"
+            return answer.status, json.loads(text or b"null") if is_json else text.decode()
         finally:
             connection.close()
 
