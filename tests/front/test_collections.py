@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from netloom.front.api.limits import Limits
+from netloom.model.registry import NETWORK
 from netloom.store.memory import MemoryStore
 from tests.front.serving import GROUP, Serving, attachment, network, path, serving, wait_until
 
@@ -254,3 +255,38 @@ def test_what_we_cannot_write_is_not_acceptable(server: Serving, verb: str) -> N
     server.post(path("networks"), network())
     answer = server.get(path("networks", name="blue" if verb == "get" else ""), Accept="image/png")
     assert (answer.code, answer.json["reason"]) == (406, "NotAcceptable")
+
+
+def test_a_store_that_goes_away_is_said_to_watchers(server: Serving) -> None:
+    with server.watching(path("networks") + "?watch=1&timeoutSeconds=20") as events:
+        server.run(server.store.close())
+        (only,) = events.rest()
+    assert (only["type"], only["object"]["code"]) == ("ERROR", 503)
+    assert server.get(path("networks")).code == 503
+
+
+def test_a_watcher_that_falls_behind_is_told_to_list_again(credentials: Path) -> None:
+    store = MemoryStore(queue_length=3)
+
+    async def burst(server: Serving) -> None:
+        for i in range(10):  # All before the watcher's turn comes.
+            await store.create(NETWORK, network(f"n{i}"))
+
+    with serving(credentials, store=store) as server, server.watching(path("networks") + "?watch=1") as events:
+        server.run(burst(server))
+        last = events.rest()[-1]
+    assert (last["type"], last["object"]["code"]) == ("ERROR", 410)
+
+
+def test_patches_at_the_same_time_all_count(server: Serving) -> None:
+    server.post(path("networks"), network())
+
+    def patch(i: int) -> None:
+        server.patch(path("networks", name="blue"), {"metadata": {"labels": {f"l{i}": "x"}}})
+
+    threads = [threading.Thread(target=patch, args=(i,)) for i in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(server.get(path("networks", name="blue")).json["metadata"]["labels"]) == 8
