@@ -292,6 +292,27 @@ def test_a_server_that_is_not_there_is_one_clear_line(tmp_path: Path) -> None:
     assert "the server is not ready" in late.err
 
 
+def test_a_server_of_another_ca_is_not_trusted(server: Serving, tmp_path: Path) -> None:
+    config = codec.decode(server.kubeconfig.read_bytes(), "application/yaml")
+    del config["clusters"][0]["cluster"]["certificate-authority-data"]
+    file = tmp_path / "config"
+    file.write_text(json.dumps(config))
+    answer = netloom("get", "networks", kubeconfig=file, check=False)
+    assert answer.rc == 1
+    assert answer.err.startswith(f"Error: https://127.0.0.1:{server.port} is not who it says: ")
+
+
+def test_a_name_the_certificate_lacks_is_not_trusted(server: Serving, tmp_path: Path) -> None:
+    config = codec.decode(server.kubeconfig.read_bytes(), "application/yaml")
+    file = tmp_path / "config"
+    config["clusters"][0]["cluster"]["tls-server-name"] = "example.com"
+    file.write_text(json.dumps(config))
+    assert "is not who it says" in netloom("get", "networks", kubeconfig=file, check=False).err
+    config["clusters"][0]["cluster"]["tls-server-name"] = "localhost"
+    file.write_text(json.dumps(config))
+    assert netloom("get", "networks", kubeconfig=file).rc == 0
+
+
 def test_a_kubeconfig_that_is_not_there_is_one_clear_line(tmp_path: Path) -> None:
     answer = netloom("get", "networks", "--kubeconfig", tmp_path / "none", check=False)
     assert answer.rc == 1

@@ -12,7 +12,6 @@ import socket
 import ssl
 import time
 from collections.abc import Generator, Iterator, Mapping
-from typing import Any
 from urllib.parse import urlencode, urlsplit
 
 import click
@@ -26,6 +25,7 @@ READ_SECONDS = 60.0
 QUIET_SECONDS = 180.0
 """A watch this long without even a bookmark is a connection that broke unnoticed."""
 RETRIES = 5
+LONGEST_PAUSE = 10.0
 JSON = "application/json"
 TABLE = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json"
 APPLY = "application/apply-patch+yaml"
@@ -90,7 +90,7 @@ class Client:
                 raw = response.read()
             if response.status != http.HTTPStatus.TOO_MANY_REQUESTS or attempt == RETRIES - 1:
                 break
-            time.sleep(min(float(response.headers.get("Retry-After") or 1), 10))
+            time.sleep(_pause(response.headers.get("Retry-After", "")))
         _warn(response)
         return Answer(response.status, self._document(response, raw))
 
@@ -217,8 +217,22 @@ def _events(response: http.client.HTTPResponse) -> Iterator[Document]:
         for line in lines:
             if not line.strip():
                 continue
-            event: dict[str, Any] = json.loads(line)
-            yield event
+            yield _event(line)
+
+
+def _event(line: bytes) -> Document:
+    try:
+        event = json.loads(line)
+    except ValueError:
+        event = None
+    if not isinstance(event, dict) or not isinstance(event.get("object"), dict):
+        raise Internal("the server sent something that is no watch event")
+    return event
+
+
+def _pause(asked: str) -> float:
+    """Return how long to wait before asking again: as long as the server wants, within reason."""
+    return min(int(asked), LONGEST_PAUSE) if asked.isascii() and asked.isdecimal() else 1.0
 
 
 def _warn(response: http.client.HTTPResponse) -> None:
