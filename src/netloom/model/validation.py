@@ -64,7 +64,7 @@ def admit(
         if kind.has_status and (name == "status") != (subresource == "status"):
             found = [problem for problem in found if problem.reason == UNKNOWN]
         problems += under(f".{name}", found)
-    if subresource != "status":
+    if subresource != "status" or not kind.has_status:
         problems += [
             Problem(f".{name}", "Required value", checks.REQUIRED) for name in gate.required if name not in document
         ]
