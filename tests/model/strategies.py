@@ -1,5 +1,6 @@
 """Documents made from the schemas: mostly right, and what is wrong with them is wrong in interesting ways."""
 
+import copy
 import re
 from typing import Any
 
@@ -35,6 +36,18 @@ def documents(kind: Kind) -> st.SearchStrategy[Document]:
     required = {name: parts.pop(name) for name in tree(kind).get("required", ())}
     identity = {"apiVersion": st.just(kind.api_version), "kind": st.just(kind.name), "metadata": st.just(metadata)}
     return st.fixed_dictionaries({**identity, **required}, optional=parts).map(_copied)
+
+
+def altered(kind: Kind, good: Document) -> st.SearchStrategy[Document]:
+    """Give documents with a good spec, of which one field is something else."""
+    metadata: Document = {"name": "x"} | ({"namespace": "default"} if kind.namespaced else {})
+    fields: Schema = tree(kind)["properties"]["spec"]["properties"]
+
+    def with_other(name: str) -> st.SearchStrategy[Document]:
+        identity = {"apiVersion": kind.api_version, "kind": kind.name, "metadata": metadata}
+        return node(fields[name]).map(lambda value: copy.deepcopy({**identity, "spec": good | {name: value}}))
+
+    return st.sampled_from(sorted(fields)).flatmap(with_other)
 
 
 def _copied(document: Document) -> Document:
