@@ -17,7 +17,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from netloom.store import kubeconfig as kubeconfigs
-from tests.support.process import Program, free_port, wait_until
+from tests.support.process import Program, free_port
 
 NETLOOM = [sys.executable, "-m", "netloom.cli.main"]
 
@@ -137,11 +137,3 @@ def serving(folder: Path, *args: str) -> Iterator[Serving]:
     finally:
         if server.program is not None:
             server.kill()
-
-
-def settled(server: Serving, subnet: str) -> None:
-    """Wait until the controllers have looked at a Subnet."""
-    wait_until(
-        lambda: "true" in server.cli("get", "subnet", subnet, "-o", "jsonpath={.status.validated}", check=False).out,
-        what=f"Subnet {subnet} to be validated",
-    )

@@ -94,6 +94,15 @@ def test_wrong_settings_are_refused_by_key(args: list[str], says: str) -> None:
     assert says in answer.err
 
 
+def test_a_folder_that_holds_something_else_is_left_alone(tmp_path: Path) -> None:
+    (tmp_path / "thesis.txt").write_text("years of work")
+    before = tmp_path.stat().st_mode
+    answer = netloom("serve", "--data", tmp_path, "--listen", "127.0.0.1:0", check=False)
+    assert (answer.rc, "is not empty and not a data directory" in answer.err) == (1, True)
+    assert os.listdir(tmp_path) == ["thesis.txt"]
+    assert tmp_path.stat().st_mode == before
+
+
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_ends_it_gracefully(tmp_path: Path, number: signal.Signals) -> None:
     with serving(tmp_path) as server:

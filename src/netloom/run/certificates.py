@@ -86,16 +86,6 @@ def still_good(
     return set(hosts) <= set(_names(leaf))
 
 
-def expires(certificate: bytes) -> datetime:
-    """Return when a certificate stops being valid."""
-    return _certificate(certificate).not_valid_after_utc
-
-
-def serial(certificate: bytes) -> str:
-    """Return a certificate's serial number, in hexadecimal."""
-    return f"{_certificate(certificate).serial_number:x}"
-
-
 def common_name(certificate: bytes) -> str:
     """Return whom a certificate is for, or nothing where it cannot be read."""
     try:

@@ -60,7 +60,7 @@ class ControllerSettings(Settings, frozen=True, kw_only=True):
     kubeconfig: Annotated[str, Meta(description="The kubeconfig of the API to work on.")] = ""
     context: Annotated[str, Meta(description="The context in it; the current one unless given.")] = ""
     leader_elect: Annotated[bool, Meta(description="Work only while holding the Lease.")] = True
-    identity: Annotated[str, Meta(description="Who holds the Lease; host name and pid unless given.")] = ""
+    identity: Annotated[str, Meta(description="Who holds the Lease; the host name unless given. Made unique.")] = ""
     lease_namespace: Annotated[str, Meta(description="The namespace of the Lease.")] = "default"
     housekeeping: Annotated[
         Housekeeping, Meta(description="Collect owned objects and old Events: on, off, or auto: not on a Kubernetes.")

@@ -46,7 +46,7 @@ async def control(settings: ControllerSettings, cluster: kubeconfig.Cluster) -> 
     store = MeteredStore(await KubeStore.open(cluster))
     try:
         random = SystemRandom()
-        identity = settings.identity or f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(4)}"
+        identity = f"{settings.identity or socket.gethostname()}-{os.getpid()}-{secrets.token_hex(4)}"
         election = (
             Election(store, name=LEASE, namespace=settings.lease_namespace, identity=identity, random=random)
             if settings.leader_elect

@@ -19,7 +19,7 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from netloom.errors import AlreadyExists, BadRequest, Invalid, NotFound
+from netloom.errors import AlreadyExists, BadRequest, Conflict, Invalid, NotFound
 from netloom.front.api import tokens
 from netloom.model import codec
 from netloom.model.document import Document
@@ -62,8 +62,14 @@ class Directory:
         self._admin_token = path / "admin.token"
 
     def make(self) -> None:
-        """Make the directory itself, private to its owner."""
+        """Make the directory itself, private to its owner.
+
+        One that is there, and holds something else, is left alone: it would be closed to everybody who uses it.
+        """
         self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
+        found = {entry.name for entry in self.path.iterdir()} - {"lost+found"}
+        if found and not found & {self.lock.name, self._ca_key.name} and not list(self.path.glob(".*.tmp")):
+            raise Conflict(f"{self.path} is not empty and not a data directory: choose another by --data")
         self.path.chmod(0o700)
 
     def prepare(self, *, hosts: Iterable[str], now: datetime) -> bool:

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from netloom.errors import Conflict, Invalid
+from netloom.errors import Conflict, Invalid, NetloomError
 from netloom.front.api import server, tokens
 from netloom.front.api.app import Api
 from netloom.front.api.health import Check
@@ -109,7 +109,11 @@ async def renew(directory: Directory, context: ssl.SSLContext, *, hosts: list[st
     """Look at the certificates now and then, make them again before they end, and use the new ones at once."""
     while True:
         await asyncio.sleep(LOOK_AT_CERTIFICATES)
-        if directory.prepare(hosts=hosts, now=datetime.now(UTC)):
-            context.load_cert_chain(directory.server_certificate, directory.server_key)
-            directory.write_kubeconfig(server_url)
-            log.info("the server certificate was made again")
+        try:
+            if directory.prepare(hosts=hosts, now=datetime.now(UTC)):
+                context.load_cert_chain(directory.server_certificate, directory.server_key)
+                directory.write_kubeconfig(server_url)
+                log.info("the server certificate was made again")
+        except (NetloomError, OSError) as error:
+            # There is a month left to find out why, and no reason to stop serving.
+            log.error("the certificates could not be looked after: %s", error)

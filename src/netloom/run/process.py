@@ -10,6 +10,7 @@ import os
 import signal
 from collections.abc import Coroutine
 
+from netloom.errors import NetloomError
 from netloom.run.notify import notify
 
 log = logging.getLogger(__name__)
@@ -43,4 +44,8 @@ async def _supervised(main: Coroutine[None, None, None]) -> int:
         if not asked:
             raise
         log.info("stopped")
+    except Exception as error:
+        if not isinstance(error, NetloomError):
+            log.critical("a part of the process failed", exc_info=error)
+        raise
     return 0
