@@ -189,8 +189,8 @@ def test_applying_creates_changes_and_conflicts(server: Serving) -> None:
     assert other.json["details"]["causes"][0]["reason"] == "FieldManagerConflict"
     forced = server.patch(f"{target}?fieldManager=you&force=true", network(mtu=1300), media)
     assert forced.json["spec"]["mtu"] == 1300
-    assert reason(server.patch(target, network(), media)) == (400, "BadRequest")
-    assert reason(server.patch(f"{target}?force=true", {})) == (400, "BadRequest")
+    assert reason(server.patch(target, network(), media)) == (422, "Invalid")
+    assert reason(server.patch(f"{target}?force=true", {})) == (422, "Invalid")
 
 
 def test_the_manager_is_the_programs_name_unless_it_says_another(server: Serving) -> None:

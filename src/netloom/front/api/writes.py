@@ -103,11 +103,10 @@ class Writes:
     ) -> tuple[Stored, int]:
         old = None if live is None else live.document()
         new = change.applied_to(old, self._now())
-        _keeps_name(request, new)
+        _keeps_identity(request, old, new)
         agree(new, request)
         if live is None:
             return await self._create(exchange, request, who, new, managed=True), 201
-        new["metadata"].setdefault("resourceVersion", str(live.revision))
         return await self._update(exchange, request, who, live, new, managed=change.media == APPLY_PATCH), 200
 
     async def _create(
@@ -275,16 +274,25 @@ def _media(exchange: Exchange) -> str:
 def _check_options(request: Request, media: str) -> None:
     asked = request.options
     if media == APPLY_PATCH and not asked.manager:
-        raise BadRequest("fieldManager: Required value: is required for apply patch")
+        raise _invalid_options(
+            Cause("fieldManager", "Required value: is required for apply patch", "FieldValueRequired")
+        )
     if media != APPLY_PATCH and asked.force is not None:
-        raise BadRequest("force: Forbidden: may not be specified for non-apply patch")
+        forbidden = "Forbidden: may not be specified for non-apply patch"
+        raise _invalid_options(Cause("force", forbidden, "FieldValueForbidden"))
 
 
-def _keeps_name(request: Request, patched: Document) -> None:
-    """Refuse a patch that takes an object's name away: with it go labels, owners and finalizers, which nobody meant."""
+def _invalid_options(cause: Cause) -> Invalid:
+    return Invalid(f'PatchOptions.meta.k8s.io "" is invalid: {cause}', causes=[cause])
+
+
+def _keeps_identity(request: Request, old: Document | None, patched: Document) -> None:
+    """Refuse a patch that takes name or uid away: with the name would go labels and finalizers, which nobody meant."""
     metadata = patched.get("metadata")
-    if not isinstance(metadata, dict) or metadata.get("name") != request.name:
-        cause = Cause("metadata.name", "Invalid value: field is immutable")
+    if not isinstance(metadata, dict) or not metadata.get("name"):
+        raise BadRequest(f"the patch removes metadata.name, which must stay {request.name!r}")
+    if old is not None and metadata.get("uid") not in (None, "", old["metadata"]["uid"]):
+        cause = Cause("metadata.uid", f"Invalid value: {str(metadata['uid'])[:64]!r}: field is immutable")
         raise Invalid(f'{request.kind.name} "{request.name}" is invalid: {cause}', causes=[cause])
 
 
