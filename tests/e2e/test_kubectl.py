@@ -254,8 +254,9 @@ def test_wait_hears_of_conditions_and_deletions(user: User) -> None:
     assert "condition met" in user("wait", "--for=condition=Ready", "subnet/blue-v4", "--timeout=20s").out
     late = user("wait", "--for=condition=Never", "subnet/blue-v4", "--timeout=1s", check=False)
     assert "timed out" in late.err
-    words = ("-n", user.namespace, "wait", "--for=delete", "na/web", "--timeout=30s")
+    words = ("-n", user.namespace, "wait", "--for=delete", "na/web", "--timeout=30s", "-v=6")
     with user.kubectl.running(*words, kubeconfig=user.kubeconfig) as waiting:
+        wait_until(lambda: "watch=true" in waiting.log.read_text(), what="kubectl to watch")
         user("delete", "na", "web")
         assert waiting.wait() == 0
 
