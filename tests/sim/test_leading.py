@@ -194,12 +194,12 @@ def test_one_leads_at_a_time_and_no_work_is_done_twice(block: int) -> None:
 
 @pytest.mark.parametrize("block", range(BLOCKS))
 def test_a_killed_leader_is_replaced_within_five_seconds(block: int) -> None:
-    run_block(a_kill, block, 400)
+    run_block(a_kill, block)
 
 
 @pytest.mark.parametrize("block", range(BLOCKS))
 def test_a_leader_that_stops_decently_is_replaced_at_once(block: int) -> None:
-    run_block(a_decent_stop, block, 400)
+    run_block(a_decent_stop, block)
 
 
 def test_a_seed_finds_work_without_fences_and_finds_it_again() -> None:
