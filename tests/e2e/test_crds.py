@@ -1,4 +1,4 @@
-"""One table of good and bad objects, judged alike by Kubernetes' API servers, through our CRDs, and by Netloom's own."""
+"""One table of good and bad objects, judged alike by Kubernetes, through our CRDs, and by Netloom's own API."""
 
 import contextlib
 import json
