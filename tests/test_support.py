@@ -46,6 +46,17 @@ def test_a_program_dies_when_the_process_that_started_it_is_killed(tmp_path: Pat
     wait_until(lambda: _gone(pid), what=f"process {pid} to be gone")
 
 
+def test_a_program_hears_ctrl_c_even_when_the_tests_themselves_do_not(tmp_path: Path) -> None:
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        program = Program(["sleep", "600"], log=tmp_path / "log")
+    finally:
+        signal.signal(signal.SIGINT, before)
+    with program:
+        os.kill(program.pid, signal.SIGINT)
+        assert program.wait() == -signal.SIGINT
+
+
 def test_a_missing_program_fails_the_test_and_names_what_installs_it() -> None:
     with pytest.raises(pytest.fail.Exception, match="no-such-program is not here; to install it: make it"):
         find_program("no-such-program", install="make it")

@@ -182,6 +182,7 @@ class Program:
 def _die_with(parent: int) -> Callable[[], None]:
     def in_child() -> None:
         _LIBC.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+        signal.signal(signal.SIGINT, signal.SIG_DFL)  # A shell starts what it runs in the background deaf to it.
         if os.getppid() != parent:  # The parent died before the line above; nobody would send the signal any more.
             os._exit(127)
 
