@@ -52,6 +52,11 @@ class Kube:
         self.url = f"https://127.0.0.1:{self._port}"
         self._programs: list[Program] = []
 
+    @property
+    def pid(self) -> int:
+        """The process id of the kube-apiserver while it runs."""
+        return self._programs[0].pid
+
     def start(self) -> None:
         """Start the apiserver, wait until it is ready and write the kubeconfig."""
         tokens = self._folder / "tokens.csv"
