@@ -150,10 +150,12 @@ def test_a_node_makes_only_its_own_node() -> None:
         await rule.review(make("n1", N1), store)
         await rule.review(make("n2", Identity("root", roles=("netloom:admin",))), store)
         await rule.review(make("n2", Identity("both", roles=("netloom:node:n1", "netloom:admin"))), store)
+        await rule.review(make("n2", Identity("known to somebody else")), store)
         await rule.review(make("x", N1, EVENT), store)
-        for name in ("n2", ""):
+        editor = Identity("n1", roles=("netloom:node:n1", "netloom:editor", "netloom:admin:a"))
+        for name, who in (("n2", N1), ("", N1), ("n2", editor)):
             with pytest.raises(Forbidden, match='User "n1" cannot create resource "nodes"'):
-                await rule.review(make(name, N1), store)
+                await rule.review(make(name, who), store)
 
     asyncio.run(run())
 

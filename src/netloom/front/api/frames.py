@@ -4,7 +4,7 @@ A change reaches all watchers of a collection as the same `Event` (the hub sees 
 the event's identity, while the others come for it. What is kept is bounded by bytes; the oldest goes first.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 
 from netloom.front.api.negotiation import Output
 from netloom.store.base import Event
@@ -21,13 +21,10 @@ class Frames:
         self._limit = limit
         self._size = 0
         # Holding the event keeps its id from being given to another.
-        self._kept: dict[tuple[int, Output | None, object], tuple[Event, bytes]] = {}
+        self._kept: dict[tuple[int, Output, object], tuple[Event, bytes]] = {}
 
-    def joined(self, events: Iterable[Event], render: Renderer, form: tuple[Output, object]) -> bytes:
-        """Return the frames of some events, one after the other; `form` is what `render` makes of them."""
-        return b"".join([self._one(event, render, form) for event in events])
-
-    def _one(self, event: Event, render: Renderer, form: tuple[Output, object]) -> bytes:
+    def of(self, event: Event, render: Renderer, form: tuple[Output, object]) -> bytes:
+        """Return an event's frame; `form` is what `render` makes of it."""
         key = (id(event), *form)
         found = self._kept.get(key)
         if found is not None:

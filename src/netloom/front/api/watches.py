@@ -2,12 +2,12 @@
 
 Three things end a wait early: a bookmark is due, the watch's time is over, the client or the server is leaving. All
 three are one alarm, so a watcher costs one task and one timer. The alarm may also ring while the client is slow to
-read; what was not sent then is sent before anything else.
+read; what was not sent then is sent before anything else. How much waits for one client is the store's to bound.
 """
 
 import asyncio
 import random
-from collections import Counter
+from collections import Counter, deque
 from dataclasses import dataclass, field
 from math import inf
 
@@ -99,7 +99,7 @@ class Watches:
         loop = asyncio.get_running_loop()
         alarm = _Alarm(end=loop.time() + lasts, mark=loop.time() + every)
         form = (view.output, view.include)
-        pending = b""
+        outbox = _Outbox(exchange)
         if exchange.connection is not None:
             exchange.connection.on_lost = alarm.ring
         try:
@@ -107,10 +107,9 @@ class Watches:
                 try:
                     async with asyncio.timeout_at(alarm.due()) as alarm.timeout:
                         while True:
-                            if pending:
-                                await exchange.write(pending)
-                                pending = b""
-                            pending = self._frames.joined(await watch.next(), view.event, form)
+                            await outbox.flush()
+                            for event in await watch.next():
+                                outbox.frames.append(self._frames.of(event, view.event, form))
                 except TimeoutError:
                     pass
                 finally:
@@ -118,14 +117,35 @@ class Watches:
                 if alarm.over(loop.time()):
                     break
                 alarm.mark += every
-                pending += view.bookmark(watch.revision)
+                outbox.frames.append(view.bookmark(watch.revision))
         except NetloomError as error:
-            await exchange.finish(pending + _error(error))
-            return
+            outbox.frames.append(_error(error))
+        else:
+            if every != inf:
+                outbox.frames.append(view.bookmark(watch.revision))
         finally:
             if exchange.connection is not None:
                 exchange.connection.on_lost = None
-        await exchange.finish(pending + (view.bookmark(watch.revision) if every != inf else b""))
+        await outbox.flush()
+        await exchange.finish()
+
+
+class _Outbox:
+    """Frames on their way to one client: shared with other watchers until they are sent, in pieces of bounded size."""
+
+    __slots__ = ("_exchange", "frames")
+
+    def __init__(self, exchange: Exchange) -> None:
+        self._exchange = exchange
+        self.frames: deque[bytes] = deque()
+
+    async def flush(self) -> None:
+        """Send all; what an alarm keeps from being sent stays."""
+        while self.frames:
+            group = next(iter(batches(self.frames, CHUNK)))
+            await self._exchange.write(group[0] if len(group) == 1 else b"".join(group))
+            for _ in group:
+                self.frames.popleft()
 
 
 @dataclass(slots=True)
