@@ -86,7 +86,7 @@ def kube_apiserver() -> Iterator[Target]:
             assert status == 201, answer
         path = "/apis/netloom.dev/v1alpha1/networkattachments"
         wait_until(lambda: cluster.request("GET", path)[0] == 200, what="the CRDs to be served")
-        [pid] = [p.pid for p in cluster._programs]  # noqa: SLF001 -- the harness names no process otherwise
+        pid = cluster.pid
         yield Target("kube-apiserver", cluster.url, cluster.ca_file, cluster.token, pid)
 
 

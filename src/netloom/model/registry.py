@@ -286,7 +286,6 @@ EVENT = Kind(
         "involvedObject.fieldPath",
         "reason",
         "reportingComponent",
-        "source",
         "type",
     ),
     description="Something that happened to an object.",

@@ -154,16 +154,15 @@ def _event_namespace(document: Document) -> list[Problem]:
 def _judge(kind: Kind, document: Document, problems: list[Problem], unknown: Unknown) -> list[str]:
     """Raise what the problems amount to, or return them as warnings."""
     strange = [f'unknown field "{p.path[1:]}"{p.message}' for p in problems if p.reason == UNKNOWN]
+    wrong = [Cause(p.path[1:], p.message, p.reason) for p in problems if p.reason != UNKNOWN]
     if strange and unknown is Unknown.REFUSE:
-        causes = [
-            Cause(p.path[1:], f"unknown field{p.message}", "FieldValueInvalid") for p in problems if p.reason == UNKNOWN
-        ]
+        unheard = [Cause(p.path[1:], f"unknown field{p.message}") for p in problems if p.reason == UNKNOWN]
+        # Kubernetes would say the rest only after this is mended; whoever mends it wants to know all of it now.
         raise BadRequest(
             f'{kind.name} in version "{kind.version}" cannot be handled as a {kind.name}: '
-            f"strict decoding error: {', '.join(strange)}",
-            causes=causes,
+            f"strict decoding error: {', '.join([*strange, *map(str, wrong)])}",
+            causes=[*unheard, *wrong],
         )
-    wrong = [Cause(p.path[1:], p.message, p.reason) for p in problems if p.reason != UNKNOWN]
     if wrong:
         refuse(kind, document["metadata"], wrong)
     return strange if unknown is Unknown.WARN else []

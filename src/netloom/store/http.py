@@ -112,7 +112,9 @@ class _Connection:
         return True
 
     def abort(self) -> None:
-        self.writer.transport.abort()
+        # Python 3.11.2, Debian 12's, forgets that it has closed a TLS connection twice, and trips over it.
+        with suppress(AttributeError):
+            self.writer.transport.abort()
 
     async def close(self) -> None:
         self.writer.close()

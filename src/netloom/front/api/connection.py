@@ -9,6 +9,7 @@ a second, so that a request costs no timer; and one write for a small answer, wh
 import asyncio
 import logging
 from collections.abc import Callable
+from contextlib import suppress
 from http import HTTPStatus
 from math import inf
 from typing import Any, cast
@@ -88,12 +89,18 @@ class Protocol(HttpToolsProtocol):
         """Whether the other side took too long."""
         return now > self.deadline or now > self.write_deadline
 
+    def abort(self) -> None:
+        """End the connection now, whatever is still to be said."""
+        # Python 3.11.2, Debian 12's, forgets that it has closed a TLS connection twice, and trips over it.
+        with suppress(AttributeError):
+            self.transport.abort()
+
     def data_received(self, data: bytes) -> None:
         """Parse what came."""
         if self._lingering:
             self._discarded += len(data)
             if self._discarded > _LINGER_BODIES * self._limits.body:
-                self.transport.abort()
+                self.abort()
                 return
         try:
             self.parser.feed_data(data)

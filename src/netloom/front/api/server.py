@@ -179,7 +179,7 @@ class Server:
             now = loop.time()
             for connection in list(self._connections()):
                 if connection.overdue(now):
-                    connection.transport.abort()
+                    connection.abort()
 
     def _tick(self) -> None:
         self._state.default_headers = [(b"date", formatdate(usegmt=True).encode())]
@@ -199,4 +199,4 @@ class Server:
             if late:
                 await asyncio.wait(late, timeout=self._limits.grace_seconds)
         for connection in self._connections():
-            connection.transport.abort()
+            connection.abort()

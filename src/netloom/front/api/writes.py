@@ -214,6 +214,11 @@ class _Patch:
             except Conflict:
                 self.conflicted = True
                 raise
+            except BadRequest:
+                # What does not fit the schema cannot be merged by it. The gate says all that is wrong, and how it is
+                # spelled right; the merge's own words stand where the gate would find nothing.
+                validation.admit(self._request.kind, patch.merge_patch(old or {}, self._content), old=old)
+                raise
         assert old is not None
         if self.media == JSON_PATCH:
             return patch.json_patch(old, self._content)
@@ -244,7 +249,7 @@ def agree(document: Document, request: Request) -> None:
         if not metadata[key]:  # As Kubernetes: what is empty is not there.
             del metadata[key]
     namespace = metadata.get("namespace") or ""
-    if namespace not in ("", request.namespace):
+    if kind.namespaced and namespace not in ("", request.namespace):
         raise BadRequest("the namespace of the provided object does not match the namespace sent on the request")
     if request.namespace:
         metadata["namespace"] = request.namespace
