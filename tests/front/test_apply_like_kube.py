@@ -21,6 +21,7 @@ from netloom.model.document import Document, Resource
 from netloom.model.kind import Kind
 from netloom.model.registry import KINDS
 from tests.support.kube import Kube, kube
+from tests.support.process import wait_until
 
 pytestmark = pytest.mark.kube
 

@@ -41,6 +41,9 @@ class Connection(Protocol):
     on_lost: Callable[[], None] | None
     """Called once when the connection ends; whoever waits for something else than the client sets it."""
 
+    def push(self, chunk: bytes) -> bool:
+        """Send a part of the answer under way at once, if that needs no waiting; False: nothing was done."""
+
 
 class Exchange:
     """One request and its answer."""
@@ -145,6 +148,10 @@ class Exchange:
     async def write(self, chunk: bytes) -> None:
         """Send a part of the answer; waits while the client does not read."""
         await self._send({"type": "http.response.body", "body": chunk, "more_body": True})
+
+    def push(self, chunk: bytes) -> bool:
+        """Do as `write` if that needs no waiting; False: it does, and nothing was done."""
+        return self.connection is not None and self.connection.push(chunk)
 
     async def finish(self, chunk: bytes = b"") -> None:
         """Send the rest of the answer."""

@@ -106,10 +106,12 @@ class Watches:
             while True:
                 try:
                     async with asyncio.timeout_at(alarm.due()) as alarm.timeout:
+                        await outbox.flush()
                         while True:
-                            await outbox.flush()
-                            for event in await watch.next():
-                                outbox.frames.append(self._frames.of(event, view.event, form))
+                            frames = [self._frames.of(event, view.event, form) for event in await watch.next()]
+                            if len(frames) > 1 or not exchange.push(frames[0]):
+                                outbox.frames.extend(frames)
+                                await outbox.flush()
                 except TimeoutError:
                     pass
                 finally:
