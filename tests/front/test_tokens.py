@@ -63,11 +63,13 @@ def test_a_changed_file_is_read_again_and_a_broken_one_changes_nothing(tmp_path:
     file.write_text(line("one", "alice", []))
     known = TokenFile(file, clock=clock)
     assert ask(known, bearer("one")) is not None
-    file.write_text(line("two", "alice-too", []))
-    assert ask(known, bearer("two")) is None  # Looked at a moment ago.
+    file.write_text(line("three", "alice-too", []))
+    assert ask(known, bearer("one")) is not None  # Looked at a moment ago.
     clock.now += 2
-    assert ask(known, bearer("two")) is not None
     assert ask(known, bearer("one")) is None
+    file.write_text(line("two", "alice-again", []))
+    assert ask(known, bearer("two")) is not None  # What nobody knew is looked for at once.
+    assert ask(known, bearer("three")) is None
     file.write_text("what is this\n")
     clock.now += 2
     assert ask(known, bearer("two")) is not None

@@ -29,6 +29,18 @@ def test_a_main_that_ends_is_exit_status_0() -> None:
     assert run("raise SystemExit(process.run(asyncio.sleep(0)))").returncode == 0
 
 
+def test_a_process_takes_the_file_descriptors_it_may_have() -> None:
+    ended = run("""
+        import resource
+        _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (64, hard))
+        async def main():
+            print(resource.getrlimit(resource.RLIMIT_NOFILE) == (hard, hard))
+        process.run(main())
+    """)
+    assert ended.stdout == "True\n"
+
+
 def test_the_first_signal_cancels_and_cleaning_up_is_waited_for() -> None:
     ended = run("""
         async def main():

@@ -7,8 +7,10 @@ limits give it to end well. The second one means it. A graceful end is exit stat
 import asyncio
 import logging
 import os
+import resource
 import signal
 from collections.abc import Coroutine
+from contextlib import suppress
 
 from netloom.errors import NetloomError
 from netloom.run.notify import notify
@@ -18,7 +20,16 @@ log = logging.getLogger(__name__)
 
 def run(main: Coroutine[None, None, None]) -> int:
     """Run `main` until it ends, fails (which is raised) or a signal stops it; return the exit status."""
+    _allow_connections()
     return asyncio.run(_supervised(main))
+
+
+def _allow_connections() -> None:
+    """Take all the file descriptors we may have: each watcher is one, and systems give 1,024 unless asked."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != hard:
+        with suppress(ValueError, OSError):
+            resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
 async def _supervised(main: Coroutine[None, None, None]) -> int:
