@@ -12,7 +12,7 @@ from netloom.model.networks import Network
 from netloom.model.registry import NETWORK
 from netloom.model.selectors import selector
 from netloom.sim.world import eventually
-from netloom.store.base import Event, Page, Store, Watch
+from netloom.store.base import Event, Page, Sink, Store, Watch
 from netloom.store.memory import MemoryStore
 from tests.control.helpers import memory, network, run
 
@@ -56,6 +56,9 @@ class MoodyWatch:
     @property
     def revision(self) -> int:
         return self.inner.revision
+
+    def direct(self, sink: Sink | None) -> None:
+        self.inner.direct(sink)
 
     async def close(self) -> None:
         self.moody.closed += 1

@@ -18,7 +18,7 @@ from netloom.model.networks import Network, Subnet
 from netloom.model.registry import EVENT, NETWORK, SUBNET
 from netloom.model.selectors import EVERYTHING, Selector
 from netloom.sim.world import eventually
-from netloom.store.base import Event, Page, Stored, Watch
+from netloom.store.base import Event, Page, Sink, Stored, Watch
 from netloom.store.memory import MemoryStore
 from tests.control.helpers import assemble, memory, network, noon, run, subnet, subnet_of
 
@@ -64,6 +64,9 @@ class Filtered:
     @property
     def revision(self) -> int:
         return self.inner.revision
+
+    def direct(self, sink: Sink | None) -> None:
+        """What is hidden must not come another way."""
 
     async def close(self) -> None:
         await self.inner.close()

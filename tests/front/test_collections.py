@@ -269,8 +269,10 @@ def test_a_watcher_that_falls_behind_is_told_to_list_again(credentials: Path) ->
     store = MemoryStore(queue_length=3)
 
     async def burst(server: Serving) -> None:
-        for i in range(10):  # All before the watcher's turn comes.
-            await store.create(NETWORK, network(f"n{i}"))
+        for i in range(60):  # More than the kernel's buffers and ours take; the watcher does not read meanwhile.
+            large = network(f"n{i}")
+            large["metadata"]["annotations"] = {"weight": "x" * 200_000}
+            await store.create(NETWORK, large)
 
     with serving(credentials, store=store) as server, server.watching(path("networks") + "?watch=1") as events:
         server.run(burst(server))

@@ -6,7 +6,7 @@ import pytest
 
 from netloom.errors import Expired, Unreachable
 from netloom.model.selectors import EVERYTHING, Selector, selector
-from netloom.store.base import EventType, Stored
+from netloom.store.base import Event, EventType, Stored
 from netloom.store.hub import Change, Hub, HubWatch
 from netloom.store.memory import MemoryStore
 from netloom.store.semantics import encode, stamp
@@ -201,5 +201,34 @@ def test_what_is_queued_is_delivered_before_the_end() -> None:
         assert event.type is EventType.ADDED
         with pytest.raises(Unreachable):
             await watch.next()
+
+    asyncio.run(go())
+
+
+def test_a_sink_takes_events_at_once_and_the_rest_comes_by_next_in_order() -> None:
+    async def go() -> None:
+        hub = Hub(revision=1)
+        watch = hub.watch(WIDGET, "", EVERYTHING, 1)
+        taken: list[int] = []
+        full = False
+
+        def sink(event: Event) -> bool:
+            if not full:
+                taken.append(event.object.revision)
+            return not full
+
+        watch.direct(sink)
+        hub.publish([change(at(2))])
+        assert (taken, ready(watch), watch.revision) == ([2], [], 2)
+        full = True
+        hub.publish([change(at(3), at(2))])
+        full = False
+        hub.publish([change(at(4), at(3))])  # Behind what waits already: not out of turn.
+        assert (taken, ready(watch), watch.revision) == ([2], ["MODIFIED 3", "MODIFIED 4"], 2)
+        assert [event.object.revision for event in await watch.next()] == [3, 4]
+        hub.publish([change(at(5), at(4))])
+        watch.direct(None)
+        hub.publish([change(at(6), at(5))])
+        assert (taken, ready(watch)) == ([2, 5], ["MODIFIED 6"])
 
     asyncio.run(go())

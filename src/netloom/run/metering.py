@@ -8,7 +8,7 @@ from netloom.errors import NetloomError
 from netloom.model.document import Document
 from netloom.model.kind import Kind
 from netloom.model.selectors import EVERYTHING, Selector
-from netloom.store.base import Event, Page, Propagation, Store, Stored, Watch
+from netloom.store.base import Event, Page, Propagation, Sink, Store, Stored, Watch
 
 Next = Callable[[], Coroutine[Any, Any, Sequence[Event]]]
 
@@ -121,6 +121,10 @@ class _MeteredWatch:
     def revision(self) -> int:
         """Pass on."""
         return self._watch.revision
+
+    def direct(self, sink: Sink | None) -> None:
+        """Pass on."""
+        self._watch.direct(sink)
 
     async def close(self) -> None:
         """Pass on, and count it as closed once."""

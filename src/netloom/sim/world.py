@@ -22,7 +22,7 @@ from netloom.model.document import Document
 from netloom.model.kind import Kind
 from netloom.model.selectors import EVERYTHING, Selector
 from netloom.sim import loop as sim
-from netloom.store.base import Event, Page, Propagation, Store, Stored, Watch
+from netloom.store.base import Event, Page, Propagation, Sink, Store, Stored, Watch
 
 T = TypeVar("T")
 EPOCH = datetime(2030, 1, 1, tzinfo=UTC)
@@ -236,6 +236,9 @@ class FaultyWatch:
     def revision(self) -> int:
         """The revision this end has seen."""
         return self._revision
+
+    def direct(self, sink: Sink | None) -> None:
+        """Nothing travels at once here: events come by `next`."""
 
     async def close(self) -> None:
         """Close both ends."""

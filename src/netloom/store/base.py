@@ -18,7 +18,7 @@ Semantics, the same in all:
 - A write is durable when it returns. Documents given and returned are the caller's to keep.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from enum import StrEnum
 from typing import Any, NamedTuple, Protocol
 
@@ -97,6 +97,10 @@ class Event(Struct, frozen=True, eq=False):
     object: Stored
 
 
+Sink = Callable[[Event], bool]
+"""Takes an event, or returns False.  Must not wait and must not raise."""
+
+
 class Page(Struct, frozen=True):
     """What a list returns."""
 
@@ -121,6 +125,13 @@ class Watch(Protocol):
     @property
     def revision(self) -> int:
         """Everything up to this revision has been returned by `next`: what a bookmark may say."""
+
+    def direct(self, sink: "Sink | None") -> None:
+        """Offer each event to `sink` the moment it happens, while nothing waits for `next`.
+
+        A shorter way for who has thousands of watches in one process: no task is woken. What `sink` does not take
+        comes by `next`, and so does everything from a store that does not know this way. None takes the offer back.
+        """
 
     async def close(self) -> None:
         """Stop.  Idempotent; a waiting `next` is cancelled by its own task, not by this."""

@@ -24,7 +24,7 @@ from dataclasses import dataclass, field
 from netloom.errors import Expired, NetloomError
 from netloom.model.kind import Kind
 from netloom.model.selectors import Selector
-from netloom.store.base import Event, EventType, Stored
+from netloom.store.base import Event, EventType, Sink, Stored
 from netloom.store.semantics import restamp
 
 WINDOW_CHANGES = 50_000
@@ -134,7 +134,7 @@ class Audience:
 class HubWatch:
     """One watcher's end.  A `Watch`."""
 
-    __slots__ = ("_channel", "_error", "_hub", "_last", "_limit", "_queue", "_waiter")
+    __slots__ = ("_channel", "_error", "_hub", "_last", "_limit", "_queue", "_sink", "_waiter")
 
     def __init__(self, hub: "Hub", channel: Channel, since: int, backlog: Sequence[Event]) -> None:
         self._hub = hub
@@ -143,6 +143,7 @@ class HubWatch:
         self._queue = deque(backlog)
         # What was missed before the beginning comes on top: it is in the window anyway.
         self._limit = hub.queue_length + len(backlog)
+        self._sink: Sink | None = None
         self._waiter: asyncio.Future[None] | None = None
         self._error: NetloomError | None = None
 
@@ -166,14 +167,22 @@ class HubWatch:
         """Everything up to here has been returned by `next`."""
         return self._last if self._queue or self._error is not None else max(self._last, self._hub.revision)
 
+    def direct(self, sink: Sink | None) -> None:
+        """Offer events to `sink` first, while none is queued."""
+        self._sink = sink
+
     async def close(self) -> None:
         """Stop listening."""
+        self._sink = None
         self._queue.clear()
         self._hub.leave(self, self._channel)
 
     def _put(self, event: Event) -> bool:
         """Queue an event; False when there is no room."""
         if event.object.revision <= self._last:
+            return True
+        if self._sink is not None and not self._queue and self._sink(event):
+            self._last = event.object.revision
             return True
         if len(self._queue) >= self._limit:
             return False

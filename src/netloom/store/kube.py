@@ -35,7 +35,7 @@ from netloom.model.document import Document
 from netloom.model.kind import Kind
 from netloom.model.registry import LEASE
 from netloom.model.selectors import EVERYTHING, Selector
-from netloom.store.base import Event, EventType, Page, Propagation, Stored, Watch
+from netloom.store.base import Event, EventType, Page, Propagation, Sink, Stored, Watch
 from netloom.store.http import Client, Response, Stream
 from netloom.store.kubeconfig import Cluster
 from netloom.store.paging import check_alone
@@ -273,6 +273,9 @@ class KubeWatch:
     def revision(self) -> int:
         """Everything up to here has been returned by `next`."""
         return self._revision
+
+    def direct(self, sink: Sink | None) -> None:
+        """Events of another process come by `next`."""
 
     async def close(self) -> None:
         """Stop."""

@@ -100,6 +100,12 @@ class Watches:
         alarm = _Alarm(end=loop.time() + lasts, mark=loop.time() + every)
         form = (view.output, view.include)
         outbox = _Outbox(exchange)
+
+        def push(event: Event) -> bool:
+            """Send an event without waking this watch's task, unless it has things to send already."""
+            return not outbox.frames and exchange.push(self._frames.of(event, view.event, form))
+
+        watch.direct(push)
         if exchange.connection is not None:
             exchange.connection.on_lost = alarm.ring
         try:
@@ -126,6 +132,7 @@ class Watches:
             if every != inf:
                 outbox.frames.append(view.bookmark(watch.revision))
         finally:
+            watch.direct(None)
             if exchange.connection is not None:
                 exchange.connection.on_lost = None
         await outbox.flush()
