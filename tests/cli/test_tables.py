@@ -1,8 +1,7 @@
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from netloom.cli.tables import Aligner, age, align, clean, rows, safe
+from netloom.cli.tables import Aligner, align, clean, rows, safe
 
 TABLE = {
     "columnDefinitions": [
@@ -54,25 +53,3 @@ def test_no_cell_can_move_the_cursor_or_break_the_line(text: str) -> None:
     assert "\n" not in shown
     assert "\x1b" not in shown
     assert "\x1b" not in safe(text)
-
-
-@pytest.mark.parametrize(
-    ("seconds", "text"),
-    [
-        (-3, "0s"),
-        (0, "0s"),
-        (119, "119s"),
-        (120, "2m"),
-        (125, "2m5s"),
-        (600, "10m"),
-        (3 * 3600, "3h"),
-        (4 * 3600 + 120, "4h2m"),
-        (47 * 3600, "47h"),
-        (2 * 86400, "2d"),
-        (3 * 86400 + 7200, "3d2h"),
-        (400 * 86400, "400d"),
-        (800 * 86400, "2y70d"),
-    ],
-)
-def test_ages_read_as_with_kubectl(seconds: float, text: str) -> None:
-    assert age(seconds) == text

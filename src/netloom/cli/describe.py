@@ -15,8 +15,9 @@ from netloom.cli.get import Failures
 from netloom.cli.reading import Scope
 from netloom.cli.resources import Resource, Target, named, targets
 from netloom.cli.session import Session, connected
-from netloom.cli.tables import age, align, safe
+from netloom.cli.tables import align, safe
 from netloom.errors import NetloomError
+from netloom.model.ages import age
 from netloom.model.document import Document
 
 _HIDDEN = ("name", "namespace", "labels", "annotations", "managedFields", "resourceVersion", "uid", "generation")

@@ -71,28 +71,3 @@ def rows(
 def align(rows: Iterable[Sequence[object]], *, indent: str = "") -> str:
     """Return rows as one aligned text."""
     return "\n".join(indent + line for line in Aligner().lines(rows))
-
-
-def age(seconds: float) -> str:
-    """Return a duration as kubectl shows ages: 42s, 5m, 3h12m, 2d, 1y30d."""
-    whole = max(0, int(seconds))
-    minutes, hours, days = whole // 60, whole // 3600, whole // 86400
-    if whole < 120:
-        return f"{whole}s"
-    if minutes < 10:
-        return _two(minutes, "m", whole % 60, "s")
-    if hours < 3:
-        return f"{minutes}m"
-    if hours < 8:
-        return _two(hours, "h", minutes % 60, "m")
-    if days < 2:
-        return f"{hours}h"
-    if days < 8:
-        return _two(days, "d", hours % 24, "h")
-    if days < 730:
-        return f"{days}d"
-    return _two(days // 365, "y", days % 365, "d")
-
-
-def _two(major: int, unit: str, minor: int, small: str) -> str:
-    return f"{major}{unit}{minor}{small}" if minor else f"{major}{unit}"
