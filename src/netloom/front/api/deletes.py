@@ -12,6 +12,7 @@ from msgspec import Struct
 from netloom.errors import BadRequest, Cause, Conflict, Invalid, NotFound
 from netloom.front.api import lists, statuses
 from netloom.front.api.admission import Admission, Operation, Write
+from netloom.front.api.calls import Call, Result
 from netloom.front.api.exchange import Exchange
 from netloom.front.api.forms import View
 from netloom.front.api.identity import Identity
@@ -42,21 +43,21 @@ class Deletes:
         self._store = store
         self._admissions = admissions
 
-    async def delete(self, exchange: Exchange, request: Request, who: Identity) -> None:
-        """Delete one object; answer with a Status, or with the object where finalizers keep it."""
-        view = View(request.kind, exchange.output(), request.options.include)
-        how = await _deletion(exchange, request)
-        stored = await self._delete(request, who, request.namespace, request.name, how)
-        document = stored.document()
-        if document["metadata"].get("finalizers"):
-            await exchange.reply(202 if how.cascades else 200, view.one(stored), view.media)
-            return
-        await exchange.reply_document(200, statuses.success(request.kind, stored.name, document["metadata"]["uid"]))
+    async def delete(self, call: Call) -> Result:
+        """Delete one object; the result is a Status, or the object where finalizers keep it."""
+        request = call.request
+        how = _deletion(call)
+        stored = await self._delete(request, call.who, request.namespace, request.name, how)
+        metadata = stored.document()["metadata"]
+        if metadata.get("finalizers"):
+            return Result(202 if how.cascades else 200, stored)
+        return Result(200, status=statuses.success(request.kind, stored.name, metadata["uid"]))
 
-    async def delete_collection(self, exchange: Exchange, request: Request, who: Identity) -> None:
+    async def delete_collection(self, exchange: Exchange, call: Call) -> None:
         """Delete everything a list would show; answer with that list."""
+        request, who = call.request, call.who
         view = View(request.kind, exchange.output(), request.options.include)
-        how = await _deletion(exchange, request)
+        how = _deletion(call)
         page = await lists.read(request, self._store, exchange.limits)
         gone: list[Stored] = []
         for start in range(0, len(page.items), _TOGETHER):
@@ -104,10 +105,9 @@ class Deletes:
         raise AssertionError("the last attempt returned or raised")
 
 
-async def _deletion(exchange: Exchange, request: Request) -> Deletion:
-    body = await exchange.body()
-    asked = request.options
-    given: Document = codec.decode(body, exchange.header(b"content-type") or "application/json") if body else {}
+def _deletion(call: Call) -> Deletion:
+    asked = call.request.options
+    given: Document = codec.decode(call.body, call.media) if call.body else {}
     propagation = _read(given, "propagationPolicy", str) or (asked.propagation and str(asked.propagation)) or ""
     orphan = _read(given, "orphanDependents", bool)
     orphan = asked.orphan if orphan is None else orphan
