@@ -104,7 +104,7 @@ def test_the_words_for_users() -> None:
 
 
 def test_deleting_a_collection_keeps_what_is_used(server: Serving) -> None:
-    make(server, network(), network("red"), network("green"), attachment("web"))
+    make(server, network(), *(network(f"n{number}") for number in range(200)), attachment("web"))
     assert users(server.delete(path("networks"))) == ["NetworkAttachment default/web"]
     left = server.get(path("networks")).json["items"]
     assert [item["metadata"]["name"] for item in left] == ["blue"]
@@ -237,10 +237,11 @@ def test_whatever_was_created_before_a_deletion_was_asked_for_is_seen(server: Se
 
 
 class CountingStore(MemoryStore):
-    """A store that counts its lists and is slow to give them."""
+    """A store that counts its lists and may be slow to give them."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, seconds: float = 0) -> None:
         super().__init__()
+        self.seconds = seconds
         self.lists = 0
         self.listing = asyncio.Event()
 
@@ -258,13 +259,15 @@ class CountingStore(MemoryStore):
             self.lists += 1
             self.listing.set()
         page = await super().list(kind, namespace, selector=selector, revision=revision, limit=limit, token=token)
-        await asyncio.sleep(0.001)
+        if self.seconds:
+            await asyncio.sleep(self.seconds)
         return page
 
 
-def test_those_who_ask_at_once_share_one_look_and_later_ones_look_again() -> None:
+@pytest.mark.parametrize("seconds", [0, 0.001])
+def test_those_who_ask_at_once_share_one_look_and_later_ones_look_again(seconds: float) -> None:
     async def main() -> None:
-        store, rule = CountingStore(), InUse()
+        store, rule = CountingStore(seconds=seconds), InUse()
         made = [await store.create(NETWORK, network(f"n{number}")) for number in range(50)]
 
         async def review(number: int) -> None:
@@ -284,14 +287,14 @@ def test_those_who_ask_at_once_share_one_look_and_later_ones_look_again() -> Non
         results = await asyncio.gather(*(review(number) for number in range(50)), return_exceptions=True)
         assert store.lists == 2
         assert [number for number, result in enumerate(results) if result is not None] == [7]
-        assert not rule._looks
+        assert not rule._next
 
     asyncio.run(main())
 
 
 def test_a_look_that_began_before_does_not_serve_who_asks_later() -> None:
     async def main() -> None:
-        store, rule = CountingStore(), InUse()
+        store, rule = CountingStore(seconds=0.001), InUse()
         old = await store.create(NETWORK, network())
         write = Write(
             operation=Operation.DELETE,
@@ -308,5 +311,22 @@ def test_a_look_that_began_before_does_not_serve_who_asks_later() -> None:
         results = await asyncio.gather(first, second, return_exceptions=True)
         assert results[0] is None
         assert isinstance(results[1], Exception)
+
+    asyncio.run(main())
+
+
+def test_whoever_looks_for_others_may_be_interrupted() -> None:
+    async def main() -> None:
+        store, rule = CountingStore(seconds=0.001), InUse()
+        old = await store.create(NETWORK, network())
+        await store.create(NETWORK_ATTACHMENT, attachment("web"))
+        write = Write(
+            operation=Operation.DELETE, kind=NETWORK, namespace="default", name="blue", who=Identity("admin"), old=old
+        )
+        tasks = [asyncio.ensure_future(rule.review(write, store)) for _ in range(3)]
+        await asyncio.sleep(0)
+        tasks[0].cancel()
+        results = await asyncio.gather(*tasks, return_exceptions=True)
+        assert [type(result).__name__ for result in results] == ["CancelledError", "Conflict", "Conflict"]
 
     asyncio.run(main())

@@ -54,12 +54,13 @@ class Deletes:
         return Result(200, status=statuses.success(request.kind, stored.name, metadata["uid"]))
 
     async def delete_collection(self, exchange: Exchange, call: Call) -> None:
-        """Delete everything a list would show; answer with that list."""
+        """Delete everything a list would show; answer with that list.  What is refused does not keep the rest."""
         request, who = call.request, call.who
         view = View(request.kind, exchange.output(), request.options.include)
         how = _deletion(call)
         page = await lists.read(request, self._store, exchange.limits)
         gone: list[Stored] = []
+        refused: list[Conflict] = []
         for start in range(0, len(page.items), _TOGETHER):
             batch = page.items[start : start + _TOGETHER]
             # Together, because a store makes many writes at once durable as fast as one.
@@ -70,8 +71,12 @@ class Deletes:
             for result in done:
                 if isinstance(result, Stored):
                     gone.append(result)
+                elif isinstance(result, Conflict):
+                    refused.append(result)
                 elif not isinstance(result, NotFound):
                     raise result
+        if refused:
+            raise refused[0]
         await lists.reply_page(exchange, view, Page(gone, page.revision, page.token, page.remaining))
 
     async def _delete(self, request: Request, who: Identity, namespace: str, name: str, how: Deletion) -> Stored:

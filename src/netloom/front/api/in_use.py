@@ -18,7 +18,6 @@ On a Kubernetes cluster's own API none of this runs, and nothing is refused.
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
-from dataclasses import dataclass, field
 
 from msgspec import Struct
 
@@ -54,23 +53,12 @@ class User(Struct, frozen=True, order=True):
         return f"{self.kind} {self.namespace}/{self.name}" if self.namespace else f"{self.kind} {self.name}"
 
 
-@dataclass(slots=True)
-class _Look:
-    """Looks at the objects of one kind and namespace, one after the other."""
-
-    lock: asyncio.Lock = field(default_factory=asyncio.Lock)
-    begun: int = 0
-    ended: int = 0
-    """The last look whose result is `found`."""
-    waiting: int = 0
-    found: Holders = field(default_factory=dict)
-
-
 class InUse:
     """The admission that refuses to delete what others use."""
 
     def __init__(self) -> None:
-        self._looks: dict[tuple[Reference, str], _Look] = {}
+        self._next: dict[tuple[Reference, str], list[asyncio.Future[Holders | None]]] = {}
+        """Who waits for a look that has not begun."""
 
     async def review(self, write: Write, store: Store) -> None:
         """Refuse with the list of users, if there are any."""
@@ -114,22 +102,29 @@ class InUse:
     async def _holders(self, reference: Reference, namespace: str, store: Store) -> Holders:
         """Return the objects of `reference.holder`, by the names in the field, as they are now or later."""
         key = reference, namespace
-        look = self._looks.setdefault(key, _Look())
-        asked = look.begun
-        look.waiting += 1
+        while True:
+            if key not in self._next:
+                return await self._look(key, store)
+            turn: asyncio.Future[Holders | None] = asyncio.get_running_loop().create_future()
+            self._next[key].append(turn)
+            if (found := await turn) is not None:
+                return found
+
+    async def _look(self, key: tuple[Reference, str], store: Store) -> Holders:
+        """Look, for us and for all who ask before it begins."""
+        waiting = self._next[key] = []
+        found: Holders | None = None
         try:
-            await asyncio.sleep(0)  # Whoever asks at the same time gets the same look.
-            async with look.lock:
-                if look.ended > asked:
-                    return look.found
-                look.begun += 1
-                look.found = await _look(reference, namespace, store)
-                look.ended = look.begun
-                return look.found
+            await asyncio.sleep(0)  # For those who ask at the same time.
+            del self._next[key]
+            found = await _look(*key, store)
+            return found
         finally:
-            look.waiting -= 1
-            if not look.waiting:
-                del self._looks[key]
+            if self._next.get(key) is waiting:
+                del self._next[key]
+            for turn in waiting:
+                if not turn.done():
+                    turn.set_result(found)  # None, where we were interrupted: they look themselves.
 
 
 def in_use(kind: Kind, name: str, users: list[User]) -> Conflict:
