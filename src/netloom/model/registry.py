@@ -25,6 +25,7 @@ def _kind(
     *,
     plural: str = "",
     namespaced: bool = True,
+    has_status: bool = True,
     selectable: tuple[str, ...] = (),
 ) -> Kind:
     name = resource.__name__
@@ -38,6 +39,7 @@ def _kind(
         short_names=(short_name,),
         categories=("netloom",),
         namespaced=namespaced,
+        has_status=has_status,
         columns=columns,
         selectable=selectable,
         description=(resource.__doc__ or "").partition("\n")[0],
@@ -112,9 +114,22 @@ IP_LOCK = _kind(
         Column("VNI", ".spec.vni", "integer"),
         Column("IP", ".spec.ip"),
         Column("Owner", ".metadata.ownerReferences[0].name"),
+        Column("Freed", ".metadata.deletionTimestamp", "date", description="Since when it is in quarantine."),
         AGE,
     ),
     selectable=("spec.network", "spec.vni"),
+)
+VNI_LOCK = _kind(
+    networks.VNILock,
+    "vl",
+    namespaced=False,
+    has_status=False,
+    columns=(
+        Column("VNI", ".spec.vni", "integer"),
+        Column("Namespace", ".spec.network.namespace"),
+        Column("Network", ".spec.network.name"),
+        AGE,
+    ),
 )
 ROUTER = _kind(
     networks.Router,
@@ -309,6 +324,7 @@ KINDS = Registry(
         SUBNET,
         NETWORK_ATTACHMENT,
         IP_LOCK,
+        VNI_LOCK,
         ROUTER,
         SECURITY_PROFILE,
         LOAD_BALANCER,
