@@ -8,7 +8,6 @@ the revision it is for. Nothing is decided here about what an object may look li
 
 import time
 from collections.abc import Callable, Sequence
-from datetime import UTC, datetime
 
 from netloom.errors import BadRequest, Cause, Conflict, Invalid, NotFound, UnsupportedMediaType
 from netloom.front.api import apply, patch
@@ -20,6 +19,7 @@ from netloom.model.document import Document
 from netloom.model.kind import Kind
 from netloom.model.registry import EVENT, GROUP
 from netloom.store.base import Store, Stored
+from netloom.store.semantics import timestamp
 
 JSON_PATCH = "application/json-patch+json"
 MERGE_PATCH = "application/merge-patch+json"
@@ -151,7 +151,7 @@ class Writes:
         return stored
 
     def _now(self) -> str:
-        return datetime.fromtimestamp(int(self._clock()), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        return timestamp(self._clock())
 
 
 class _Patch:
