@@ -420,3 +420,32 @@ def test_the_effective_configuration_says_where_values_come_from(tmp_path: Path)
     assert found['listen: "127.0.0.1:1"'] == "NETLOOM_LISTEN"
     assert found['logLevel: "error"'] == str(file)
     assert found['logFormat: "auto"'] == "default"
+
+
+def test_delete_says_who_uses_what_it_cannot_delete(server: Serving, ns: str) -> None:
+    apply(server, ns, network("blue"), subnet("s", "10.1.0.0/24"))
+    answer = server.cli("delete", "network", "blue", "-n", ns, check=False)
+    assert answer.rc == 1
+    assert answer.err.splitlines() == [
+        'Error: Operation cannot be fulfilled on networks.netloom.dev "blue": it is used by:',
+        f"  Subnet {ns}/s",
+    ]
+
+
+@pytest.mark.timeout(60)
+def test_delete_waits_for_users_that_are_on_their_way_out(server: Serving, ns: str, tmp_path: Path) -> None:
+    held = subnet("s", "10.1.0.0/24")
+    held["metadata"] = {"name": "s", "finalizers": ["example.com/wait"]}
+    file = tmp_path / "x.yaml"
+    file.write_text(text(network("blue"), held))
+    server.cli("apply", "-n", ns, "-f", file)
+    argv = [*NETLOOM, "delete", "-n", ns, "-f", file]
+    with Program(argv, log=tmp_path / "log", env=environment(KUBECONFIG=str(server.kubeconfig))) as program:
+        marked = ("get", "subnet", "s", "-n", ns, "-o", "jsonpath={.metadata.deletionTimestamp}")
+        wait_until(lambda: server.cli(*marked).out.strip(), what="the Subnet to be marked")
+        where = f"/apis/{VERSION}/namespaces/{ns}/subnets/s"
+        document = json.loads(server.request("GET", where)[1])
+        document["metadata"]["finalizers"] = []
+        assert server.request("PUT", where, document)[0] == 200
+        assert program.wait() == 0, program.output()
+    assert server.cli("get", "networks", "-n", ns, "-o", "name").out == ""
