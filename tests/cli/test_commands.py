@@ -439,7 +439,7 @@ def test_delete_waits_for_users_that_are_on_their_way_out(server: Serving, ns: s
     file = tmp_path / "x.yaml"
     file.write_text(text(network("blue"), held))
     server.cli("apply", "-n", ns, "-f", file)
-    argv = [*NETLOOM, "delete", "-n", ns, "-f", file]
+    argv = [*NETLOOM, "delete", "-n", ns, "-f", str(file)]
     with Program(argv, log=tmp_path / "log", env=environment(KUBECONFIG=str(server.kubeconfig))) as program:
         marked = ("get", "subnet", "s", "-n", ns, "-o", "jsonpath={.metadata.deletionTimestamp}")
         wait_until(lambda: server.cli(*marked).out.strip(), what="the Subnet to be marked")

@@ -275,25 +275,32 @@ def test_deleting_in_the_foreground_takes_what_is_owned_first(user: User) -> Non
     user("patch", "subnet", "blue-v4", "--type=merge", "-p", patch)
     # Debian's kubectl knows the word only as a propagation policy of the API.
     flag = "--cascade=foreground"
+    used = user("delete", "network", "blue", flag, "--timeout=30s", check=False)
+    assert used.err.rstrip().endswith(f"it is used by NetworkAttachment {user.namespace}/web")
+    user("delete", "na", "web")
     user("delete", "network", "blue", flag, "--timeout=30s")
     assert user("get", "subnet,network", "-o", "name").out == ""
-    assert user("get", "na", "-o", "name").out == "networkattachment.netloom.dev/web\n"
 
 
 def test_orphans_stay(user: User) -> None:
     user.apply()
-    owner = user.json("get", "network", "blue")["metadata"]
-    reference = {"apiVersion": "netloom.dev/v1alpha1", "kind": "Network", "name": "blue", "uid": owner["uid"]}
-    user("patch", "na", "web", "--type=merge", "-p", json.dumps({"metadata": {"ownerReferences": [reference]}}))
-    user("delete", "network", "blue", "--cascade=orphan", "--timeout=30s")
-    assert "ownerReferences" not in user.json("get", "na", "web")["metadata"]
+    owner = user.json("get", "na", "web")["metadata"]
+    reference = {
+        "apiVersion": "netloom.dev/v1alpha1",
+        "kind": "NetworkAttachment",
+        "name": "web",
+        "uid": owner["uid"],
+    }
+    user("patch", "subnet", "blue-v4", "--type=merge", "-p", json.dumps({"metadata": {"ownerReferences": [reference]}}))
+    user("delete", "na", "web", "--cascade=orphan", "--timeout=30s")
+    assert "ownerReferences" not in user.json("get", "subnet", "blue-v4")["metadata"]
 
 
 def test_delete_takes_all_that_is_selected(user: User) -> None:
     user.apply()
     user("delete", "na", "-l", "app=web")
-    user("delete", "networks", "--all")
-    assert user("get", "na,networks", "-o", "name").out == ""
+    user("delete", "subnets,networks", "--all")
+    assert user("get", "na,subnets,networks", "-o", "name").out == ""
     assert user("delete", "network", "blue", check=False).rc != 0
     user("delete", "network", "blue", "--ignore-not-found")
 

@@ -145,12 +145,14 @@ def test_a_lock_in_quarantine_and_a_lock_without_its_attachment_hold_nobody_up(s
     assert server.delete(path("subnets", name="v4")).code == 200
 
 
-def test_what_goes_with_the_object_does_not_count(server: Serving) -> None:
+def test_what_goes_with_the_object_does_not_count_unless_it_is_to_stay(server: Serving) -> None:
     (blue,) = make(server, network())
     owned = subnet("v4")
     reference = {"apiVersion": blue["apiVersion"], "kind": "Network", "name": "blue", "uid": blue["metadata"]["uid"]}
     owned["metadata"]["ownerReferences"] = [reference]
     make(server, owned)
+    orphaning = {"apiVersion": "v1", "kind": "DeleteOptions", "propagationPolicy": "Orphan"}
+    assert users(server.delete(path("networks", name="blue"), orphaning)) == ["Subnet default/v4"]
     assert server.delete(path("networks", name="blue")).code == 200
 
 

@@ -94,7 +94,7 @@ class Api:
         `admissions` are asked after the built-in ones; `metrics` gives the text of /metrics; `observe` is told of every
         request.
         """
-        rules = (NodeRestriction(), InUse(), *admissions)
+        rules: Sequence[Admission] = (NodeRestriction(), InUse(), *admissions)
         self.limits = limits or Limits()
         self.watches = Watches(store, self.limits)
         self._store = store

@@ -89,6 +89,7 @@ class Deletes:
                 name=name,
                 who=who,
                 old=old,
+                propagation=how.propagation,
                 dry_run=how.dry_run,
             )
             for admission in self._admissions:

@@ -28,7 +28,7 @@ from netloom.model.document import Document
 from netloom.model.kind import Kind
 from netloom.model.references import Reference, references_to
 from netloom.model.registry import IP_LOCK, NETWORK, NETWORK_ATTACHMENT, SUBNET
-from netloom.store.base import Store, Stored
+from netloom.store.base import Propagation, Store, Stored
 
 SHOWN = 10
 """How many users are named."""
@@ -67,12 +67,14 @@ class InUse:
         target = write.old.document()
         if target["metadata"].get("deletionTimestamp"):
             return  # It has been decided, and waits for its finalizers: saying so again changes nothing.
-        users = sorted({user async for user in self._users(write.old, target, store)})
+        # What it owns goes with it, unless it is to stay behind.
+        uid = "" if write.propagation is Propagation.ORPHAN else target["metadata"]["uid"]
+        users = sorted({user async for user in self._users(write.old, target, uid, store)})
         if users:
             raise in_use(write.kind, write.name, users)
 
-    async def _users(self, stored: Stored, target: Document, store: Store) -> AsyncIterator[User]:
-        uid = target["metadata"]["uid"]
+    async def _users(self, stored: Stored, target: Document, uid: str, store: Store) -> AsyncIterator[User]:
+        """Yield who uses the target, but for who goes with its owner `uid`."""
         for reference in references_to(stored.kind):
             if reference.target is SUBNET:
                 continue  # Below, where only the attachments of its Network are looked at.
@@ -81,11 +83,10 @@ class InUse:
                 if not _is(holder, stored) and not _owned(holder, uid):
                     yield _user(holder)
         if stored.kind is SUBNET:
-            async for user in self._users_of_subnet(stored, target, store):
+            async for user in self._users_of_subnet(stored, target["spec"], uid, store):
                 yield user
 
-    async def _users_of_subnet(self, stored: Stored, subnet: Document, store: Store) -> AsyncIterator[User]:
-        spec, uid = subnet["spec"], subnet["metadata"]["uid"]
+    async def _users_of_subnet(self, stored: Stored, spec: Document, uid: str, store: Store) -> AsyncIterator[User]:
         attachments = (await self._holders(_ATTACHED, stored.namespace, store)).get(spec["network"], ())
         if not attachments:
             return
@@ -167,7 +168,7 @@ def _is(one: Stored, other: Stored) -> bool:
 
 def _owned(holder: Stored, uid: str) -> bool:
     """Whether an object goes with its owner `uid`."""
-    if uid.encode() not in holder.raw:
+    if not uid or uid.encode() not in holder.raw:
         return False
     owners = holder.document()["metadata"].get("ownerReferences") or ()
     return any(owner.get("uid") == uid for owner in owners)
