@@ -98,6 +98,12 @@ NETWORK_ATTACHMENT = _kind(
         Column("Network", ".spec.network"),
         Column("IPs", ".status.ips"),
         READY,
+        Column(
+            "Addressed",
+            '.status.conditions[?(@.type=="Addressed")].status',
+            wide=True,
+            description="Whether it has its addresses.",
+        ),
         Column("MAC", ".status.mac", wide=True),
         Column("Device", ".status.ifcName", wide=True),
         Column("Host", ".status.hostIP", wide=True),
