@@ -19,7 +19,7 @@ know yet would be lost.
 from collections.abc import Iterable, Sequence
 from enum import Enum, auto
 from random import Random
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -86,13 +86,19 @@ def item(stored: Stored) -> Item:
     return msgspec.json.decode(stored.raw, type=Item)
 
 
-def collected_informers(store: Store, *, random: Random, registry: Registry = KINDS) -> list[Informer[Item]]:
-    """Return the informers a `Collector` needs, one of each kind."""
+def collected_informers(
+    store: Store, *, random: Random, registry: Registry = KINDS, shared: Iterable[Informer[Any]] = ()
+) -> list[Informer[Item]]:
+    """Return the informers a `Collector` needs, one of each kind.
+
+    Those `shared` with other controllers are taken as they are: their values have an `ItemMeta`, and they the indexes.
+    """
     indexes = {
         BY_OWNER: lambda item: [owner.uid for owner in item.metadata.owner_references],
         BY_UID: lambda item: (item.metadata.uid,),
     }
-    return [Informer(store, kind, item, random=random, indexes=indexes) for kind in registry]
+    have = {informer.kind: informer for informer in shared}
+    return [have.get(kind) or Informer(store, kind, item, random=random, indexes=indexes) for kind in registry]
 
 
 class Collector:
