@@ -25,7 +25,7 @@ from netloom.model.document import Document
 from netloom.model.kind import Kind
 from netloom.model.selectors import EVERYTHING, Selector
 from netloom.sim import loop as sim
-from netloom.store.base import Event, Page, Propagation, Store, Stored, Watch
+from netloom.store.base import Event, Page, Propagation, Store, Stored, Unless, Watch
 
 T = TypeVar("T")
 EPOCH = datetime(2030, 1, 1, tzinfo=UTC)
@@ -249,6 +249,7 @@ class FaultyStore:
         propagation: Propagation = Propagation.BACKGROUND,
         uid: str = "",
         revision: int | None = None,
+        unless: Unless | None = None,
         dry_run: bool = False,
     ) -> Stored:
         """Delete, at the other end of the link."""
@@ -260,6 +261,7 @@ class FaultyStore:
                 propagation=propagation,
                 uid=uid,
                 revision=revision,
+                unless=unless,
                 dry_run=dry_run,
             ),
             write=None if dry_run else Write("delete", kind, namespace, name),

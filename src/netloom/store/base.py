@@ -18,7 +18,7 @@ Semantics, the same in all:
 - A write is durable when it returns. Documents given and returned are the caller's to keep.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from enum import StrEnum
 from typing import Any, NamedTuple, Protocol
 
@@ -26,6 +26,7 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import force_setattr
 
+from netloom.errors import Conflict
 from netloom.model.document import Document, Resource
 from netloom.model.kind import Kind
 from netloom.model.selectors import EVERYTHING, Selector
@@ -108,6 +109,17 @@ class Page(Struct, frozen=True):
     """How many follow, where it is known."""
 
 
+class Unless(Struct, frozen=True):
+    """Something a write depends on that other objects decide: nothing `forbids` may have been written after `since`."""
+
+    since: int
+    forbids: Callable[[Stored], bool]
+
+
+class Overtaken(Conflict):
+    """Something was written that the write depended on: look at the other objects again, decide again."""
+
+
 class Watch(Protocol):
     """A stream of changes."""
 
@@ -166,11 +178,14 @@ class Store(Protocol):
         propagation: Propagation = Propagation.BACKGROUND,
         uid: str = "",
         revision: int | None = None,
+        unless: Unless | None = None,
         dry_run: bool = False,
     ) -> Stored:
         """Delete an object and return its last state (with deletionTimestamp where finalizers keep it).
 
-        `Conflict` unless it has this uid and is at this revision, where given.
+        `Conflict` unless it has this uid and is at this revision, where given. `Overtaken` when what `unless` forbids
+        was written. That is decided in one step with the deletion where this process decides writes (memory, sqlite);
+        on etcd it is decided by what this process has heard just before; the kube store leaves it to the server.
         """
 
     async def revision(self) -> int:

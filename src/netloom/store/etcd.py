@@ -17,8 +17,8 @@ from netloom.model.document import Document
 from netloom.model.kind import Kind
 from netloom.model.registry import KINDS
 from netloom.model.selectors import EVERYTHING, Selector
-from netloom.store.base import Page, Propagation, Stored, Watch
-from netloom.store.engine import Minter, candidate
+from netloom.store.base import Page, Propagation, Stored, Unless, Watch
+from netloom.store.engine import Minter, candidate, check
 from netloom.store.etcdapi import Etcd, Tls, delete_key, prefix_end, put, unless_changed
 from netloom.store.etcdfeed import Feed, stored_at
 from netloom.store.hub import QUEUE_LENGTH, WINDOW_BYTES, WINDOW_CHANGES, Hub
@@ -163,12 +163,15 @@ class EtcdStore:
         propagation: Propagation = Propagation.BACKGROUND,
         uid: str = "",
         revision: int | None = None,
+        unless: Unless | None = None,
         dry_run: bool = False,
     ) -> Stored:
         """Delete an object and return its last state."""
 
         def decide(old: Document) -> Outcome:
             now = self._minter.clock()
+            if unless is not None:
+                check(unless, self._hub)
             return prepare_delete(kind, old, propagation=propagation, uid=uid, revision=revision, now=now)
 
         return await self._change(kind, namespace, name, decide, dry_run=dry_run)

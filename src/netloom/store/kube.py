@@ -36,7 +36,7 @@ from netloom.model.document import Document
 from netloom.model.kind import Kind
 from netloom.model.registry import LEASE
 from netloom.model.selectors import EVERYTHING, Selector
-from netloom.store.base import Event, EventType, Page, Propagation, Stored, Watch
+from netloom.store.base import Event, EventType, Page, Propagation, Stored, Unless, Watch
 from netloom.store.batching import Batcher
 from netloom.store.http import Client, Response, Stream
 from netloom.store.kubeconfig import Cluster
@@ -196,6 +196,7 @@ class KubeStore:
         propagation: Propagation = Propagation.BACKGROUND,
         uid: str = "",
         revision: int | None = None,
+        unless: Unless | None = None,
         dry_run: bool = False,
     ) -> Stored:
         """Delete an object and return its last state."""

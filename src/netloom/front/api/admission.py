@@ -13,7 +13,7 @@ from msgspec import Struct
 from netloom.front.api.identity import Identity
 from netloom.model.document import Document
 from netloom.model.kind import Kind
-from netloom.store.base import Propagation, Store, Stored
+from netloom.store.base import Propagation, Store, Stored, Unless
 
 
 class Operation(StrEnum):
@@ -46,5 +46,5 @@ class Write(Struct, frozen=True, kw_only=True):
 class Admission(Protocol):
     """One rule."""
 
-    async def review(self, write: Write, store: Store) -> None:
-        """Return, or raise why not."""
+    async def review(self, write: Write, store: Store) -> Unless | None:
+        """Return, or raise why not.  What is returned for a delete, the store holds against what came meanwhile."""

@@ -19,7 +19,7 @@ from netloom.front.api.identity import Identity
 from netloom.front.api.paths import Request
 from netloom.model import codec
 from netloom.model.document import Document
-from netloom.store.base import Page, Propagation, Store, Stored
+from netloom.store.base import Overtaken, Page, Propagation, Store, Stored, Unless
 
 _ATTEMPTS = 5
 _TOGETHER = 64
@@ -92,8 +92,9 @@ class Deletes:
                 propagation=how.propagation,
                 dry_run=how.dry_run,
             )
+            unless: Unless | None = None
             for admission in self._admissions:
-                await admission.review(write, self._store)
+                unless = await admission.review(write, self._store) or unless
             try:
                 return await self._store.delete(
                     request.kind,
@@ -103,8 +104,12 @@ class Deletes:
                     # The one that was reviewed, not another of the same name.
                     uid=how.uid or old.document()["metadata"]["uid"],
                     revision=how.revision,
+                    unless=unless,
                     dry_run=how.dry_run,
                 )
+            except Overtaken:
+                if attempt == _ATTEMPTS - 1:
+                    raise
             except Conflict:
                 if how.uid or how.revision is not None or attempt == _ATTEMPTS - 1:
                     raise
