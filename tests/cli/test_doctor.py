@@ -227,6 +227,20 @@ def test_a_vni_lock_whose_network_is_gone_is_deleted(world: World) -> None:
     assert not world.exists(locked)
 
 
+def test_a_vni_lock_waits_for_the_addresses_of_the_vni(world: World) -> None:
+    blue = world.network()
+    web, locked = world.addressed("web", "10.10.0.7")
+    world.delete(web)
+    world.delete(world.server.get(front.path("subnets", name="v4")).json)
+    world.delete(blue)
+    assert found(world.examine()) == [(Check.ORPHANED_LOCK, "v1-10-10-10-0-7")]
+    report = world.examine(repair=True)
+    assert [complaint.check for complaint in report.mended] == [Check.ORPHANED_LOCK]
+    assert found(report) == [(Check.ORPHANED_VNI, "vni-10")]
+    assert not world.exists(locked)
+    assert not world.examine(repair=True).complaints
+
+
 def test_what_only_a_person_can_decide_is_said_and_not_touched(world: World) -> None:
     world.network()
     _, one = world.addressed("one", "10.10.0.7", mac="02:00:00:00:00:07")

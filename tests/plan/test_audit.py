@@ -113,5 +113,7 @@ def test_a_vni_two_networks_have_and_one_of_a_network_gone_are_found() -> None:
     assert {(Check.DUPLICATE_VNI, "blue"), (Check.DUPLICATE_VNI, "red"), (Check.UNHELD_VNI, "red")} <= checks(made)
     made = world(**{"Network/blue": None, "NetworkAttachment/a": None, "IPLock/v1-7-10-0-0-2": None})
     assert checks(made) == {(Check.ORPHANED_VNI, "vni-7")}
+    resting = {"spec": {"network": "blue", "vni": 7, "ip": "10.0.0.9"}}
+    assert findings(made | {"IPLock/v1-7-10-0-0-9": resting}) == []  # Its time has not come.
     made["VNILock/vni-7"]["metadata"] = {}
     assert findings(made) == []

@@ -169,6 +169,9 @@ def _delete_vni_lock(client: Client, finding: Finding) -> tuple[bool, str]:
         return False, "it is another lock now"
     if _lives(client, NETWORK, holder.namespace, holder.name, holder.uid):
         return False, f"its Network {holder.namespace}/{holder.name} is there"
+    of_it = Scope(holder.namespace, {"fieldSelector": f"spec.vni={lock.spec.vni}"})
+    if reading.objects(client, Target(of_kind(IP_LOCK)), of_it)[0]:
+        return False, "addresses of it are still locked"
     _delete(client, VNI_LOCK, document)
     return True, f"deleted; VNI {lock.spec.vni} is free"
 

@@ -48,7 +48,7 @@ class Check(StrEnum):
     UNHELD_VNI = "unheld-vni"
     """A Network has a VNI without its lock."""
     ORPHANED_VNI = "orphaned-vni"
-    """A VNI is taken for a Network that is gone."""
+    """A VNI is taken for a Network that is gone, and for no address any more."""
 
 
 class Finding(Struct, frozen=True, order=True):
@@ -220,7 +220,11 @@ def _vnis(world: _World) -> Iterator[Finding]:
     for vni, sharing in users.items():
         yield from _shared(Check.DUPLICATE_VNI, sharing, f"VNI {vni}")
     living = {network.metadata.uid for network in world.networks}
+    # A VNI is not free before its addresses are, and they may rest in quarantine.
+    addressed = {(lock.metadata.namespace, lock.spec.vni) for lock in world.locks}
     for lock in world.vnilocks:
         holder = lock.spec.network
-        if holder.uid not in living and lock.metadata.labels.get(MANAGED_BY) == MANAGER:
+        if lock.metadata.labels.get(MANAGED_BY) != MANAGER or (holder.namespace, lock.spec.vni) in addressed:
+            continue
+        if holder.uid not in living:
             yield _finding(Check.ORPHANED_VNI, lock, f"its Network {holder.namespace}/{holder.name} is gone")
