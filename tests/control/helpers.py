@@ -95,10 +95,14 @@ def assemble(
     election: Election | None = None,
     collect: bool = False,
     only: Iterable[Kind] = (),
+    parts: Iterable[str] = ("subnets", "garbage"),
     **planted: Any,
 ) -> Manager:
-    """Wire all controllers as the program does, with a clock of the test's own; `only` some kinds are collected."""
-    return controllers.assemble(
+    """Wire controllers as the program does, with a clock of the test's own; `only` some kinds are collected.
+
+    Those in `parts` work, by name; "" is all.
+    """
+    manager = controllers.assemble(
         store,
         random=random,
         clock=clock,
@@ -107,3 +111,6 @@ def assemble(
         registry=Registry(only) if only else KINDS,
         **planted,
     )
+    wanted = set(parts)
+    manager.controllers = tuple(one for one in manager.controllers if "" in wanted or one.name in wanted)
+    return manager

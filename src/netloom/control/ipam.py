@@ -38,6 +38,7 @@ from netloom.control.clock import Clock
 from netloom.control.clock import now as time_of_day
 from netloom.control.counters import Histogram
 from netloom.control.events import Recorder
+from netloom.control.gc import BY_UID
 from netloom.control.ipam_books import Books, Lines
 from netloom.control.ipam_locking import Locksmith
 from netloom.control.ipam_macs import Macs
@@ -103,6 +104,7 @@ class Ipam:
         """Told of each Subnet whose use changed."""
         self._client = client
         self._attachments = attachments
+        self._locks = locks
         self._networks = networks
         self._recorder = recorder
         self._clock = clock
@@ -126,8 +128,11 @@ class Ipam:
         """Return whom a change of an attachment concerns: itself, and who waits for a MAC it gave up."""
         key, old, new = change.key, change.old, change.new
         yield from self._macs.changed(key, old, new)
-        if new is None or (old is not None and old.metadata.uid != new.metadata.uid):
+        if old is not None and (new is None or old.metadata.uid != new.metadata.uid):
             self._forget(key)
+            for ip, _ in old.locks:
+                if (one := address(ip)) is not None:
+                    self.books.left_behind(key, Key(key.namespace, lock_name(old.vni, one)))
         if new is None:
             yield from self._macs.unclaim(key)
             return
@@ -148,10 +153,14 @@ class Ipam:
         ours = new is not None and self._smith.made(new)
         self.books.changed(change)
         self.books.settle()
-        for one in (old, new) if old is None or new is None else ():
-            if one is not None:
-                self._use_changed(one)
+        if old is None and new is not None:
+            for subnet in self._around(change.key.namespace, new.network, new.address):
+                self.used(subnet)
         owners = {owner.name for one in (old, new) if one is not None and (owner := one.owner)}
+        if new is not None and (owner := new.owner) is not None:
+            namesake = self._attachments.get(change.key.namespace, owner.name)
+            if namesake is not None and namesake.metadata.uid != owner.uid:
+                self.books.left_behind(Key(change.key.namespace, owner.name), change.key)
         if not ours:
             yield from (Key(change.key.namespace, name) for name in owners)
 
@@ -185,12 +194,21 @@ class Ipam:
 
     def everything(self) -> Iterable[Key]:
         """Return all keys: who has waited before first, and of these the oldest."""
+        for key, lock in self._locks.items():
+            owner = lock.owner
+            if owner is not None and not self._attachments.indexed(BY_UID, owner.uid):
+                self.books.left_behind(Key(key.namespace, owner.name), key)
         return self._in_order(self._attachments)
 
     def about(self, key: Key) -> ObjectReference | None:
         """Return the attachment a key means, for Events."""
         view = self._attachments.get(*key)
         return _reference(view) if view is not None else None
+
+    @property
+    def locks(self) -> int:
+        """How many addresses are locked."""
+        return len(self._locks)
 
     def place(self, subnet: Key) -> Place | None:
         """Return a Subnet's addresses."""
@@ -404,7 +422,10 @@ class Ipam:
             if sent["metadata"]["resourceVersion"] != view.metadata.resource_version:
                 raise Conflict("the attachment has changed")
             sent["status"] = status(sent.get("status") or {}, view, result, now)
-        return (await self._client.replace_status(NETWORK_ATTACHMENT, sent)).revision
+        try:
+            return (await self._client.replace_status(NETWORK_ATTACHMENT, sent)).revision
+        except NotFound:
+            raise Conflict("the attachment is gone") from None
 
     def _tell(self, view: Attachment, result: Result) -> None:
         about = _reference(view)
@@ -438,21 +459,17 @@ class Ipam:
             used = self.books.book(subnet.namespace, network.status.vni).of(one.version)
             self.wake(self.lines.first(subnet, one.free(used)))
 
-    def _freed(self, lock: Lock) -> None:
+    def _freed(self, lock: Key, network: str, one: Address) -> None:
         """Wake who waits for an address that is free now."""
-        self.wake(self.lines.asking(lock.key))
-        for subnet in self._around(lock):
+        self.wake(self.lines.asking(lock))
+        for subnet in self._around(lock.namespace, network, one):
+            self.used(subnet)
             self._wake_line(subnet)
 
-    def _use_changed(self, lock: Lock) -> None:
-        for subnet in self._around(lock):
-            self.used(subnet)
-
-    def _around(self, lock: Lock) -> Iterator[Key]:
-        namespace = lock.metadata.namespace
-        for one in self._on.get(Key(namespace, lock.network), {}).values():
-            if one.holds(lock.address):
-                yield Key(namespace, one.name)
+    def _around(self, namespace: str, network: str, one: Address) -> Iterator[Key]:
+        for where in self._on.get(Key(namespace, network), {}).values():
+            if where.holds(one):
+                yield Key(namespace, where.name)
 
     def _forget(self, key: Key) -> None:
         self._written.pop(key, None)

@@ -16,7 +16,8 @@ from netloom.control.gc import BY_OWNER
 from netloom.control.ipam_views import Lock
 from netloom.plan.addressing import Address, AddressSet, lock_name
 
-Freed = Callable[[Lock], None]
+Freed = Callable[[Key, str, Address], None]
+"""Told which lock is gone, and the Network and the address it was of."""
 
 
 class Book:
@@ -40,7 +41,7 @@ class Books:
     """All books of this process."""
 
     def __init__(self, cache: Cache[Lock], freed: Freed) -> None:
-        """`freed` is told of each lock that is gone for good."""
+        """`freed` is told of each address that nothing speaks for any more."""
         self._cache = cache
         self._freed = freed
         self._books: dict[tuple[str, int], Book] = {}
@@ -51,7 +52,7 @@ class Books:
         self._claimed: dict[Key, int] = {}
         """Locks about to be made."""
         self._former: dict[Key, dict[Key, None]] = {}
-        """For each attachment's name, the locks in quarantine that were its."""
+        """For each attachment's name, the locks that one of that name has left behind."""
         self._given_back: set[str] = set()
         """The uids of locks we deleted, until the informer knows it."""
 
@@ -91,10 +92,15 @@ class Books:
                 found[key] = noted
         return [one for one in found.values() if not one.going and one.metadata.uid not in self._given_back]
 
+    def left_behind(self, attachment: Key, lock: Key) -> None:
+        """Know that an attachment is gone, and that a lock is to follow."""
+        if self.lock(*lock) is not None:
+            self._former.setdefault(attachment, {})[lock] = None
+
     def former(self, attachment: Key) -> list[Lock]:
-        """Return the locks in quarantine that an attachment of this name had."""
-        found = (self.lock(*key) for key in self._former.get(attachment, ()))
-        return [one for one in found if one is not None and one.going]
+        """Return the locks, in quarantine or soon to be, that an attachment of this name had."""
+        found = [self.lock(*key) for key in self._former.get(attachment, ())]
+        return [one for one in found if one is not None]
 
     def claim(self, namespace: str, vni: int, one: Address) -> Key:
         """Keep an address from our other workers while its lock is made."""
@@ -103,12 +109,12 @@ class Books:
         self.book(namespace, vni).of(one.version).add(one.number)
         return key
 
-    def unclaim(self, key: Key, vni: int, one: Address) -> bool:
-        """Say that a lock is made, or will not be; return whether the address is free again."""
+    def unclaim(self, key: Key, vni: int, one: Address, network: str) -> None:
+        """Say that a lock is made, or will not be."""
         left = self._claimed.pop(key) - 1
         if left:
             self._claimed[key] = left
-        return self._drop(key, vni, one)
+        self._drop(key, vni, one, network)
 
     def note(self, lock: Lock) -> None:
         """Know of a lock that the informer may not have seen yet."""
@@ -142,22 +148,21 @@ class Books:
                 keys.pop(key, None)
                 if not keys:
                     del self._noted_of[owner.uid]
-            if self._drop(key, noted.vni, noted.address):
-                self._freed(noted)
+            self._drop(key, noted.vni, noted.address, noted.network)
 
     def changed(self, change: Change[Lock]) -> None:
         """Follow the informer."""
         old, new = change.old, change.new
         if old is not None and (new is None or new.metadata.uid != old.metadata.uid or new.going):
             self._given_back.discard(old.metadata.uid)
-        if old is not None and old.going:
+        if old is not None and (old.going or new is None or new.metadata.uid != old.metadata.uid):
             self._unformer(old)
         if new is not None and new.version:
             self.book(new.metadata.namespace, new.vni).of(new.version).add(new.number)
             if new.going and (owner := new.owner):
                 self._former.setdefault(Key(new.metadata.namespace, owner.name), {})[change.key] = None
-        elif new is None and old is not None and old.version and self._drop(change.key, old.vni, old.address):
-            self._freed(old)
+        elif new is None and old is not None and old.version:
+            self._drop(change.key, old.vni, old.address, old.network)
 
     def _unformer(self, lock: Lock) -> None:
         if not (owner := lock.owner):
@@ -168,16 +173,16 @@ class Books:
             if not keys:
                 del self._former[name]
 
-    def _drop(self, key: Key, vni: int, one: Address) -> bool:
+    def _drop(self, key: Key, vni: int, one: Address, network: str) -> None:
         """Take an address out of its book if nothing speaks for it any more."""
         if key in self._claimed or key in self._noted or self._cache.get(*key) is not None:
-            return False
+            return
         book = self._books.get((key.namespace, vni))
         if book is None or not book.of(one.version).discard(one.number):
-            return False
+            return
         if not book:
             del self._books[key.namespace, vni]
-        return True
+        self._freed(key, network, one)
 
 
 class Lines:

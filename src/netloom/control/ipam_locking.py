@@ -27,11 +27,16 @@ class Locksmith:
         return owner is not None and owner.uid == view.metadata.uid and not lock.going
 
     def may_have(self, view: Attachment, lock: Lock) -> bool:
-        """Whether a lock is this attachment's, or was that of one of its name and is in quarantine."""
+        """Whether a lock is this attachment's, or was that of one of its name that is gone.
+
+        Of two of one name the one we see lives, unless we are behind. The lock of a later one was decided on later.
+        """
         owner = lock.owner
-        if owner is None or lock.metadata.namespace != view.metadata.namespace:
+        if owner is None or owner.name != view.metadata.name or lock.metadata.namespace != view.metadata.namespace:
             return False
-        return owner.name == view.metadata.name if lock.going else owner.uid == view.metadata.uid
+        if owner.uid == view.metadata.uid:
+            return True
+        return lock.going or 0 < lock.decided < view.metadata.revision
 
     def made(self, lock: Lock) -> bool:
         """Whether the informer tells of a lock we made, for the first time."""
@@ -42,18 +47,22 @@ class Locksmith:
 
     async def take(self, view: Attachment, vni: int, one: Address) -> Lock:
         """Return the lock of an address: this attachment's, made if need be, or whoever's it is."""
-        namespace, name = view.metadata.namespace, lock_name(vni, one)
-        for _ in range(ATTEMPTS):
-            lock = self._books.lock(namespace, name)
-            if lock is not None:
-                if not self.may_have(view, lock):
-                    return lock
-                if not lock.going:
-                    return await self._touched(view, lock)
-                await self._take_back(lock)
-            if (made := await self._create(view, vni, one)) is not None:
-                return made
-        raise Conflict(f"{name} comes and goes")
+        # Claimed all the while: between letting go of an old lock and making a new one the address is nobody else's.
+        claimed = self._books.claim(view.metadata.namespace, vni, one)
+        try:
+            for _ in range(ATTEMPTS):
+                lock = self._books.lock(*claimed)
+                if lock is not None:
+                    if not self.may_have(view, lock):
+                        return lock
+                    if self.is_mine(view, lock):
+                        return await self._touched(view, lock)
+                    await self._take_back(lock)
+                if (made := await self._create(view, vni, one)) is not None:
+                    return made
+        finally:
+            self._books.unclaim(claimed, vni, one, view.network)
+        raise Conflict(f"{claimed} comes and goes")
 
     async def adopt(self, view: Attachment, held: Held) -> Lock:
         """Return a lock that the attachment owns and its status does not name, so that it may be named now."""
@@ -69,23 +78,21 @@ class Locksmith:
 
     async def _create(self, view: Attachment, vni: int, one: Address) -> Lock | None:
         """Create a lock; None: it is there already, and noted as it is now."""
-        claimed = self._books.claim(view.metadata.namespace, vni, one)
         try:
+            made = await self._client.create_document(IP_LOCK, self._document(view, vni, one))
+        except AlreadyExists:
             try:
-                made = await self._client.create_document(IP_LOCK, self._document(view, vni, one))
-            except AlreadyExists:
-                try:
-                    self._books.note(lock_view(await self._client.read(IP_LOCK, *claimed)))
-                except NotFound:
-                    pass  # Gone meanwhile.
-                return None
-            lock = lock_view(made)
-            self._books.note(lock)
-            if lock.metadata.revision > self._books.revision:
-                self._made[claimed] = lock.metadata.revision
-            return lock
-        finally:
-            self._books.unclaim(claimed, vni, one)
+                self._books.note(
+                    lock_view(await self._client.read(IP_LOCK, view.metadata.namespace, lock_name(vni, one)))
+                )
+            except NotFound:
+                pass  # Gone meanwhile.
+            return None
+        lock = lock_view(made)
+        self._books.note(lock)
+        if lock.metadata.revision > self._books.revision:
+            self._made[lock.key] = lock.metadata.revision
+        return lock
 
     async def _touched(self, view: Attachment, lock: Lock) -> Lock:
         """Make a lock say that it was decided on at the attachment's present revision."""
@@ -104,9 +111,15 @@ class Locksmith:
         return touched
 
     async def _take_back(self, lock: Lock) -> None:
-        """End the quarantine of a lock that was ours; if somebody else was faster, creating ours will tell."""
+        """Let go of a lock that was ours; if somebody else was faster, creating ours will tell."""
+        meta = lock.metadata
         try:
-            await lift(self._client, lock)
+            if lock.going:
+                await lift(self._client, lock)
+                return
+            await self._client.delete(IP_LOCK, *lock.key, uid=meta.uid, revision=meta.revision)
+            if meta.finalizers:
+                await lift(self._client, lock_view(await self._client.read(IP_LOCK, *lock.key)))
         except (Conflict, NotFound):
             pass
 

@@ -12,6 +12,7 @@ from netloom.control import capacity
 from netloom.control.cache import Cache, Key
 from netloom.control.client import Client
 from netloom.control.ipam_books import Books
+from netloom.errors import NotFound
 from netloom.model.networks import Network, Subnet
 from netloom.plan.addressing import Place
 
@@ -50,5 +51,8 @@ class UseKeeper:
         used = place.used(self._books.book(key.namespace, vni).of(place.version)) if vni else 0
         if subnet.status.used != used:
             status = msgspec.structs.replace(subnet.status, used=min(capacity.MOST, used))
-            await self._client.update_status(subnet, status)
+            try:
+                await self._client.update_status(subnet, status)
+            except NotFound:
+                return None  # The informer will tell.
         return None

@@ -19,7 +19,7 @@ from netloom.control.clock import Clock
 from netloom.control.clock import now as time_of_day
 from netloom.control.conditions import FALSE, READY, TRUE, with_condition
 from netloom.control.events import Recorder
-from netloom.errors import AlreadyExists, Conflict
+from netloom.errors import AlreadyExists, Conflict, NotFound
 from netloom.model.document import Condition, ObjectMeta
 from netloom.model.networks import Network, NetworkStatus, VNIHolder, VNILock, VNILockSpec
 from netloom.model.registry import IP_LOCK, VNI_LOCK
@@ -202,7 +202,10 @@ class NetworkKeeper:
             observed_generation=generation,
             conditions=with_condition(before.conditions, ready, self._clock()),
         )
-        written = await self._client.update_status(network, status)
+        try:
+            written = await self._client.update_status(network, status)
+        except NotFound:
+            return  # The informer will tell, and its locks go.
         self._written[key] = written.metadata.revision
         if vni and vni != before.vni:
             self._recorder.normal(network, "VNIAssigned", f"VNI {vni}")
