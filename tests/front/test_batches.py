@@ -234,7 +234,7 @@ def test_large_answers_come_in_pieces(server: Serving) -> None:
 
 def test_a_bug_costs_its_request_only(credentials: Path) -> None:
     class Buggy(MemoryStore):
-        async def get(self, kind: Any, namespace: str, name: str) -> Any:
+        async def get(self, kind: Any, namespace: str, name: str, *, known: int = 0) -> Any:
             if name == "bug":
                 raise ZeroDivisionError
             return await super().get(kind, namespace, name)

@@ -28,10 +28,10 @@ class MeteredStore:
         with self._counting("create"):
             return await self._store.create(kind, document, dry_run=dry_run)
 
-    async def get(self, kind: Kind, namespace: str, name: str) -> Stored:
+    async def get(self, kind: Kind, namespace: str, name: str, *, known: int = 0) -> Stored:
         """Get."""
         with self._counting("get"):
-            return await self._store.get(kind, namespace, name)
+            return await self._store.get(kind, namespace, name, known=known)
 
     async def list(
         self,

@@ -185,9 +185,9 @@ class FaultyStore:
             write=None if dry_run else Write("create", kind, metadata.get("namespace", ""), name),
         )
 
-    async def get(self, kind: Kind, namespace: str, name: str) -> Stored:
+    async def get(self, kind: Kind, namespace: str, name: str, *, known: int = 0) -> Stored:
         """Get, at the other end of the link."""
-        return await self._link.call(lambda: self._inner.get(kind, namespace, name))
+        return await self._link.call(lambda: self._inner.get(kind, namespace, name, known=known))
 
     async def list(
         self,

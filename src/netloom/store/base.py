@@ -144,8 +144,12 @@ class Store(Protocol):
     async def create(self, kind: Kind, document: Document, *, dry_run: bool = False) -> Stored:
         """Store a new object; `AlreadyExists` if its name is taken."""
 
-    async def get(self, kind: Kind, namespace: str, name: str) -> Stored:
-        """Return one object as it is now; `NotFound` if there is none."""
+    async def get(self, kind: Kind, namespace: str, name: str, *, known: int = 0) -> Stored:
+        """Return one object as it is now; `NotFound` if there is none.
+
+        Its state at the revision `known` will do as well, where it is at hand: for who writes next and names that
+        revision, which is refused if there is a newer one.
+        """
 
     async def list(
         self,

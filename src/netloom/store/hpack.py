@@ -4,7 +4,7 @@ Our own headers are few and always the same: they are written plainly, once. Wha
 Huffman codes and the table of headers seen before, because the state of that table must be followed.
 """
 
-from functools import cache
+from functools import cache, lru_cache
 
 Header = tuple[str, str]
 
@@ -176,6 +176,7 @@ def _codes() -> dict[tuple[int, int], int]:
     return found
 
 
+@lru_cache(maxsize=256)
 def _unpacked(data: bytes) -> str:
     codes = _codes()
     out = bytearray()

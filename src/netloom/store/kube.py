@@ -138,7 +138,7 @@ class KubeStore:
         path = _path(kind, namespace, **self._writing(dry_run=dry_run))
         return _stored(kind, await self._send("POST", path, _named(kind, document)))
 
-    async def get(self, kind: Kind, namespace: str, name: str) -> Stored:
+    async def get(self, kind: Kind, namespace: str, name: str, *, known: int = 0) -> Stored:
         """Return one object as it is now."""
         return _stored(kind, await self._send("GET", _path(kind, namespace, name)))
 

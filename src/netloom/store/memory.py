@@ -49,7 +49,7 @@ class MemoryStore:
         """Store a new object."""
         return self._write(creation(kind, document, self._minter), dry_run=dry_run)
 
-    async def get(self, kind: Kind, namespace: str, name: str) -> Stored:
+    async def get(self, kind: Kind, namespace: str, name: str, *, known: int = 0) -> Stored:
         """Return one object as it is now."""
         self._check_open()
         return self._engine.get(kind, namespace, name)

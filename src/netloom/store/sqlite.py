@@ -110,7 +110,7 @@ class SqliteStore:
         self._check(kind)
         return await self._submit(creation(kind, document, self._minter), dry_run=dry_run)
 
-    async def get(self, kind: Kind, namespace: str, name: str) -> Stored:
+    async def get(self, kind: Kind, namespace: str, name: str, *, known: int = 0) -> Stored:
         """Return one object as it is now."""
         self._check(kind)
         return self._engine.get(kind, namespace, name)

@@ -52,8 +52,9 @@ class Writes:
         given = document["metadata"].get("resourceVersion")
         # Kubernetes lets Events, alone of what we have, be replaced whatever their revision.
         always = request.kind is EVENT and not given
+        known = int(given) if isinstance(given, str) and given.isdecimal() and not request.options.dry_run else 0
         for attempt in range(_ATTEMPTS):
-            live = await self._store.get(request.kind, request.namespace, request.name)
+            live = await self._store.get(request.kind, request.namespace, request.name, known=known)
             if always:
                 document["metadata"]["resourceVersion"] = str(live.revision)
             try:
