@@ -115,7 +115,7 @@ class Collector:
     def changed(self, kind: Kind, change: Change[Item]) -> Iterable[ItemKey]:
         """Return whom a change concerns: the object if it owns or is owned, and its dependents when it goes."""
         key = ItemKey(kind.api_version, kind.name, *change.key)
-        if change.new is not None and _concerned(change.new):
+        if change.new is not None and _concerned(change.new) and not self._seems_well(key, change.new.metadata):
             yield key
         if change.old is not None and (change.new is None or change.new.metadata.uid != change.old.metadata.uid):
             yield from self._dependents(change.old.metadata.uid)
@@ -126,12 +126,14 @@ class Collector:
             yield from self._waiting_owner(owner)
 
     def everything(self) -> Iterable[ItemKey]:
-        """Return the keys of all objects that own or are owned."""
+        """Return the keys of all objects that own or are owned, and do not seem well."""
         return [
-            ItemKey(informer.kind.api_version, informer.kind.name, *key)
+            item_key
             for informer in self._informers.values()
             for key, value in informer.cache.items()
             if _concerned(value)
+            for item_key in [ItemKey(informer.kind.api_version, informer.kind.name, *key)]
+            if not self._seems_well(item_key, value.metadata)
         ]
 
     def about(self, key: ItemKey) -> ObjectReference:

@@ -28,7 +28,6 @@ added, validated or changed, or somebody leaves the line. Who is not in line get
 those in line before it will take.
 """
 
-import asyncio
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
@@ -36,37 +35,25 @@ from netloom.control.cache import Cache, Change, Key
 from netloom.control.client import Client
 from netloom.control.clock import Clock
 from netloom.control.clock import now as time_of_day
-from netloom.control.counters import Histogram
+from netloom.control.conditions import TRUE
 from netloom.control.events import Recorder
 from netloom.control.gc import BY_UID
 from netloom.control.ipam_books import Books, Lines
 from netloom.control.ipam_locking import Locksmith
 from netloom.control.ipam_macs import Macs
+from netloom.control.ipam_places import Places
 from netloom.control.ipam_status import FULL, Result, document, settled, status
-from netloom.control.ipam_views import BY_NETWORK, BY_SUBNET, Attachment, Lock
+from netloom.control.ipam_telling import Teller, reference_to
+from netloom.control.ipam_views import ADDRESSED, BY_NETWORK, BY_SUBNET, Attachment, Lock, Seen
 from netloom.errors import Conflict, NetloomError, NotFound, Unreachable
 from netloom.model.events import ObjectReference
 from netloom.model.networks import Network, Subnet
 from netloom.model.registry import NETWORK_ATTACHMENT
 from netloom.plan import macs
-from netloom.plan.addressing import Address, Place, address, lock_name, place
+from netloom.plan.addressing import Address, Place, address, lock_name
 from netloom.plan.wishes import Decision, Held, Refusal, Slot, Wish, decide
 
 WORKERS = 64
-
-
-@dataclass(slots=True)
-class IpamCounters:
-    """What happened, for whoever exports metrics."""
-
-    to_lock: Histogram = field(default_factory=Histogram)
-    """From seeing an attachment to its first lock."""
-    to_address: Histogram = field(default_factory=Histogram)
-    """From seeing an attachment to its addresses in its status."""
-    assigned: int = 0
-    released: int = 0
-    retries: dict[str, int] = field(default_factory=dict)
-    """By the error's class."""
 
 
 @dataclass(slots=True)
@@ -95,9 +82,11 @@ class Ipam:
         quarantine: float = 5.0,
     ) -> None:
         """`attachments` and `locks` are the caches of `ipam_views`' informers."""
-        self.counters = IpamCounters()
+        self._teller = Teller(recorder)
+        self.counters = self._teller.counters
         self.books = Books(locks, self._freed)
         self.lines = Lines()
+        self.places = Places()
         self.wake: Callable[[Iterable[Key]], None] = lambda _keys: None
         """Have attachments looked at: the controller's queue."""
         self.used: Callable[[Key], None] = lambda _subnet: None
@@ -106,19 +95,14 @@ class Ipam:
         self._attachments = attachments
         self._locks = locks
         self._networks = networks
-        self._recorder = recorder
         self._clock = clock
         self._smith = Locksmith(client, self.books, quarantine=quarantine)
         self._macs = Macs(attachments.get)
-        self._places: dict[Key, Place] = {}
-        self._on: dict[Key, dict[str, Place]] = {}
-        """The Subnets of each Network, by name."""
         self._cursors: dict[Key, int] = {}
         self._written: dict[Key, int] = {}
         """The revisions we wrote that the informer has not seen."""
         self._again: set[Key] = set()
         """Who was to be looked at while the informer was behind."""
-        self._since: dict[Key, float] = {}
         self._attempts: dict[Key, tuple[Address, ...]] = {}
         """Addresses whose locks may have been made: the store did not say."""
 
@@ -137,7 +121,7 @@ class Ipam:
             yield from self._macs.unclaim(key)
             return
         if old is None and not new.locks:
-            self._since[key] = asyncio.get_running_loop().time()
+            self._teller.seen(key)
         written = self._written.get(key)
         if written is not None and new.metadata.revision >= written:
             del self._written[key]
@@ -154,7 +138,7 @@ class Ipam:
         self.books.changed(change)
         self.books.settle()
         if old is None and new is not None:
-            for subnet in self._around(change.key.namespace, new.network, new.address):
+            for subnet in self.places.around(change.key.namespace, new.network, new.address):
                 self.used(subnet)
         owners = {owner.name for one in (old, new) if one is not None and (owner := one.owner)}
         if new is not None and (owner := new.owner) is not None:
@@ -169,25 +153,18 @@ class Ipam:
         old, new = change.old, change.new
         if old is not None and new is not None and old.status.vni == new.status.vni:
             return []
-        for name in self._on.get(change.key, {}):
+        for name in self.places.on(*change.key):
             self.used(Key(change.key.namespace, name))
         return self._in_order(self._attachments.indexed(BY_NETWORK, str(change.key)))
 
     def subnet_changed(self, change: Change[Subnet]) -> Iterable[Key]:
         """Return whom a change of a Subnet concerns: who is on its Network or names it, if its addresses changed."""
-        before, now = self._places.get(change.key), _place(change.new)
-        if before == now:
+        networks = self.places.changed(change)
+        if not networks:
             return []
-        if before is not None:
-            on = self._on[Key(change.key.namespace, before.network)]
-            del on[before.name]
-            del self._places[change.key]
-        if now is not None:
-            self._places[change.key] = now
-            self._on.setdefault(Key(change.key.namespace, now.network), {})[now.name] = now
         self.used(change.key)
         concerned = {one.key: one for one in self._attachments.indexed(BY_SUBNET, str(change.key))}
-        for network in {one.network for one in (before, now) if one is not None}:
+        for network in networks:
             found = self._attachments.indexed(BY_NETWORK, str(Key(change.key.namespace, network)))
             concerned |= {one.key: one for one in found}
         return self._in_order(concerned.values())
@@ -203,16 +180,12 @@ class Ipam:
     def about(self, key: Key) -> ObjectReference | None:
         """Return the attachment a key means, for Events."""
         view = self._attachments.get(*key)
-        return _reference(view) if view is not None else None
+        return reference_to(view) if view is not None else None
 
     @property
     def locks(self) -> int:
         """How many addresses are locked."""
         return len(self._locks)
-
-    def place(self, subnet: Key) -> Place | None:
-        """Return a Subnet's addresses."""
-        return self._places.get(subnet)
 
     # Looking at one attachment.
 
@@ -225,11 +198,12 @@ class Ipam:
         if self._written.get(key, 0) > view.metadata.revision:
             self._again.add(key)
             return None
+        if self._served(view):
+            return None
         try:
             await self._look(view)
         except NetloomError as error:
-            name = type(error).__name__
-            self.counters.retries[name] = self.counters.retries.get(name, 0) + 1
+            self._teller.retried(type(error).__name__)
             raise
         return None
 
@@ -237,7 +211,7 @@ class Ipam:
         self.books.settle()
         network = self._networks.get(view.metadata.namespace, view.network)
         vni = network.status.vni if network is not None else None
-        places = self._places_of(view)
+        places = self.places.of(view)
         decision = self._decide(view, vni, places, there=network is not None)
         found = await self._fulfil(view, vni or 0, decision)
         if decision.pending and not (decision.refusals or found.refusals or found.locks or view.locks):
@@ -249,12 +223,26 @@ class Ipam:
                 await self._smith.release(view, held)
                 self.counters.released += 1
 
-    def _places_of(self, view: Attachment) -> Mapping[str, Place]:
-        namespace = view.metadata.namespace
-        if not view.subnets:
-            return self._on.get(Key(namespace, view.network), {})
-        found = {name: self._places.get(Key(namespace, name)) for name in view.subnets}
-        return {name: one for name, one in found.items() if one is not None}
+    def _served(self, view: Attachment) -> bool:
+        """Whether an attachment without particular wishes has all it is to have: said quickly, as most have."""
+        if view.subnets or view.ips or view.mac or view.errors or not view.has_mac or self.lines.waits(view.key):
+            return False
+        network = self._networks.get(view.metadata.namespace, view.network)
+        if network is None or network.status.vni != view.vni or not _says_so(view):
+            return False
+        around = self.places.on(view.metadata.namespace, view.network)
+        places = {one.version: one for one in around.values() if one.validated}
+        if len(places) != len(around) or len(view.locks) != len(view.has_ips):
+            return False  # Several Subnets of a family, or one that is not valid: that takes a closer look.
+        owned = {lock.metadata.uid: lock for lock in self.books.owned(view.metadata.uid)}
+        for (_, uid), ip in zip(view.locks, view.has_ips, strict=True):
+            lock = owned.pop(uid, None)
+            place = places.pop(lock.version, None) if lock is not None else None
+            if lock is None or place is None or lock.vni != view.vni or not place.holds(lock.address):
+                return False
+            if not ip.endswith(f"/{place.prefix}"):
+                return False
+        return not owned and not places and self._macs.rival(view, view.has_mac) is None
 
     def _decide(self, view: Attachment, vni: int | None, places: Mapping[str, Place], *, there: bool) -> Decision:
         meta = view.metadata
@@ -293,8 +281,8 @@ class Ipam:
                 found.full += [Key(namespace, one.name) for one in slot.places]
         asked = [Key(namespace, lock_name(vni, one)) for one in found.blocked]
         self._wait(view.key, view.age, found.full, asked)
-        if found.locks and (since := self._since.get(view.key)) is not None and not view.locks:
-            self.counters.to_lock.observe(asyncio.get_running_loop().time() - since)
+        if found.locks:
+            self._teller.locked(view)
         return found
 
     async def _choose(self, view: Attachment, vni: int, slot: Slot) -> Lock | None:
@@ -318,7 +306,7 @@ class Ipam:
             raise
         self._attempts.pop(view.key, None)
         if not self._smith.is_mine(view, lock):
-            self.counters.retries["Taken"] = self.counters.retries.get("Taken", 0) + 1
+            self._teller.retried("Taken")
         return lock
 
     def _preferred(self, view: Attachment, vni: int, slot: Slot) -> Iterator[Address]:
@@ -407,7 +395,7 @@ class Ipam:
             self._written[view.key] = revision
         else:
             self.wake(self._macs.unclaim(view.key))
-        self._tell(view, result)
+        self._teller.tell(view, result)
         return revision
 
     async def _write(self, view: Attachment, result: Result) -> int:
@@ -427,22 +415,6 @@ class Ipam:
         except NotFound:
             raise Conflict("the attachment is gone") from None
 
-    def _tell(self, view: Attachment, result: Result) -> None:
-        about = _reference(view)
-        new = [ip for ip in result.ips if ip not in view.has_ips]
-        if new:
-            self.counters.assigned += len(new)
-            mac = f" with MAC {result.mac}" if result.mac else ""
-            self._recorder.normal(about, "AddressAssigned", f"Assigned {', '.join(new)}{mac}")
-            if (since := self._since.pop(view.key, None)) is not None:
-                self.counters.to_address.observe(asyncio.get_running_loop().time() - since)
-        if gone := [ip for ip in view.has_ips if ip not in result.ips]:
-            self._recorder.normal(about, "AddressReleased", f"Released {', '.join(gone)}")
-        for refusal in result.refusals:
-            if refusal.text not in view.errors:
-                reason = "AddressWaiting" if refusal.reason == FULL else "AddressRefused"
-                self._recorder.warning(about, reason, refusal.text)
-
     # Waiting and waking.
 
     def _wait(self, key: Key, age: tuple[str, str], subnets: Iterable[Key], asked: Iterable[Key]) -> None:
@@ -451,7 +423,7 @@ class Ipam:
 
     def _wake_line(self, subnet: Key) -> None:
         """Wake as many as there are free addresses."""
-        one = self._places.get(subnet)
+        one = self.places.get(subnet)
         if one is None or not self.lines.any(subnet):
             return
         network = self._networks.get(subnet.namespace, one.network)
@@ -462,19 +434,14 @@ class Ipam:
     def _freed(self, lock: Key, network: str, one: Address) -> None:
         """Wake who waits for an address that is free now."""
         self.wake(self.lines.asking(lock))
-        for subnet in self._around(lock.namespace, network, one):
+        for subnet in self.places.around(lock.namespace, network, one):
             self.used(subnet)
             self._wake_line(subnet)
-
-    def _around(self, namespace: str, network: str, one: Address) -> Iterator[Key]:
-        for where in self._on.get(Key(namespace, network), {}).values():
-            if where.holds(one):
-                yield Key(namespace, where.name)
 
     def _forget(self, key: Key) -> None:
         self._written.pop(key, None)
         self._again.discard(key)
-        self._since.pop(key, None)
+        self._teller.forget(key)
         self._attempts.pop(key, None)
         self._wait(key, ("", ""), (), ())
 
@@ -482,24 +449,11 @@ class Ipam:
         return [one.key for one in sorted(views, key=lambda one: (not one.errors, one.age))]
 
 
-def _place(subnet: Subnet | None) -> Place | None:
-    """Return a Subnet's addresses; one that is malformed has none, and will not be validated."""
-    if subnet is None:
-        return None
-    spec = subnet.spec
-    try:
-        return place(
-            subnet.metadata.name,
-            spec.network,
-            spec.cidr,
-            gateway=spec.gateway,
-            exclude=spec.exclude,
-            validated=subnet.status.validated,
-            errors=() if subnet.status.validated else subnet.status.errors,
-        )
-    except ValueError:
-        errors = subnet.status.errors
-        return Place(subnet.metadata.name, spec.network, 0, 0, -1, 0, (), None, (), False, errors, spec.cidr)
+def _says_so(view: Attachment) -> bool:
+    """Whether the status says that all is well with the wish as it is now."""
+    seen = view.addressed
+    generation = view.metadata.generation
+    return seen is not None and seen == Seen(TRUE, ADDRESSED, "", generation) and view.observed == generation
 
 
 def _held(lock: Lock) -> Held:
@@ -519,14 +473,3 @@ def _with_prefix(one: Address, places: Mapping[str, Place], before: Mapping[str,
         if where.holds(one):
             return f"{one}/{where.prefix}"
     return before.get(str(one), f"{one}/{32 if one.version == 4 else 128}")
-
-
-def _reference(view: Attachment) -> ObjectReference:
-    meta = view.metadata
-    return ObjectReference(
-        kind=NETWORK_ATTACHMENT.name,
-        namespace=meta.namespace,
-        name=meta.name,
-        uid=meta.uid,
-        api_version=NETWORK_ATTACHMENT.api_version,
-    )

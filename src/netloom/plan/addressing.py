@@ -32,11 +32,12 @@ class Address(NamedTuple):
 
 def address(written: str) -> Address | None:
     """Return the address a text means, or None; read as the API reads it, so no IPv4 dressed up as IPv6."""
+    if addresses.is_ipv4(written):
+        return Address(4, int.from_bytes(map(int, written.split(".")), "big"))
     try:
-        found = addresses.address(written)
+        return Address(6, int(addresses.address(written)))
     except ValueError:
         return None
-    return Address(found.version, int(found))
 
 
 def text(one: Address) -> str:

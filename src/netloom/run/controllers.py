@@ -171,7 +171,7 @@ class _Wiring:
             subnets=self.subnets.cache,
             networks=self.networks.cache,
             books=self.ipam.books,
-            place=self.ipam.place,
+            place=self.ipam.places.get,
         )
         counting = self.controller("ipam-use", use)
         self.ipam.used = lambda subnet: counting.queue.add_after(subnet, EVERY)
