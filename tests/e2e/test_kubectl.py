@@ -342,21 +342,22 @@ def python(kubeconfig: Path) -> Iterator[Any]:
 
 def test_the_python_client_handles_custom_objects(python: Any) -> None:
     api = library.client.CustomObjectsApi(python)
-    where = ("netloom.dev", "v1alpha1", f"test-{next(_numbers)}", "networks")
+    # Of a kind to which no controller writes.
+    where = ("netloom.dev", "v1alpha1", f"test-{next(_numbers)}", "loadbalancers")
     body: dict[str, Any] = {
         "apiVersion": "netloom.dev/v1alpha1",
-        "kind": "Network",
-        "metadata": {"name": "blue"},
-        "spec": {},
+        "kind": "LoadBalancer",
+        "metadata": {"name": "shop"},
+        "spec": {"networks": ["blue"], "vips": [{"ip": "10.10.0.100", "port": 80}], "endpoints": []},
     }
     made = api.create_namespaced_custom_object(*where, body)
-    assert api.get_namespaced_custom_object(*where, "blue") == made
-    patched = api.patch_namespaced_custom_object(*where, "blue", {"spec": {"mtu": 1400}})
-    assert patched["spec"]["mtu"] == 1400
-    patched["spec"]["mtu"] = 1300
-    assert api.replace_namespaced_custom_object(*where, "blue", patched)["spec"]["mtu"] == 1300
-    status = api.patch_namespaced_custom_object_status(*where, "blue", {"status": {"vni": 5}})
-    assert status["status"] == {"vni": 5}
+    assert api.get_namespaced_custom_object(*where, "shop") == made
+    patched = api.patch_namespaced_custom_object(*where, "shop", {"spec": {"affinitySeconds": 14}})
+    assert patched["spec"]["affinitySeconds"] == 14
+    patched["spec"]["affinitySeconds"] = 13
+    assert api.replace_namespaced_custom_object(*where, "shop", patched)["spec"]["affinitySeconds"] == 13
+    status = api.patch_namespaced_custom_object_status(*where, "shop", {"status": {"endpointsUp": 5}})
+    assert status["status"] == {"endpointsUp": 5}
     assert len(api.list_namespaced_custom_object(*where)["items"]) == 1
     with pytest.raises(library.client.exceptions.ApiException) as caught:
         api.create_namespaced_custom_object(*where, body)
@@ -367,12 +368,12 @@ def test_the_python_client_handles_custom_objects(python: Any) -> None:
 
 def test_the_python_client_watches(python: Any) -> None:
     api = library.client.CustomObjectsApi(python)
-    where = ("netloom.dev", "v1alpha1", f"test-{next(_numbers)}", "networks")
+    where = ("netloom.dev", "v1alpha1", f"test-{next(_numbers)}", "routers")  # No controller writes to them.
     revision = api.list_namespaced_custom_object(*where)["metadata"]["resourceVersion"]
 
     def make() -> None:
         for name in ("a", "b"):
-            body = {"apiVersion": "netloom.dev/v1alpha1", "kind": "Network", "metadata": {"name": name}, "spec": {}}
+            body = {"apiVersion": "netloom.dev/v1alpha1", "kind": "Router", "metadata": {"name": name}, "spec": {}}
             api.create_namespaced_custom_object(*where, body)
         api.delete_namespaced_custom_object(*where, "a")
 
