@@ -2,7 +2,8 @@
 
 What must hold at every instant, whatever crashes:
 
-- one address of a VNI has one lock at most, over all namespaces, and the lock's name is made of VNI and address;
+- one address of a VNI has one lock at most, over all namespaces, and the lock's name is made of VNI and address (a late
+  lock in another namespace, for an attachment that is gone already, can never be named; it only has to go);
 - of the attachments there are, no two show one address of a VNI in their status;
 - what an attachment shows is locked for it: the lock it names is there, is its own, and is not on its way out;
 - an address that was freed is given to nobody of another name until the quarantine is over, by the world's own clock;
@@ -11,6 +12,7 @@ What must hold at every instant, whatever crashes:
 A broken promise is kept in `broken`, and raised, by whoever runs the world: a controller must not get to handle it.
 """
 
+from collections.abc import Callable
 from ipaddress import ip_address, ip_interface
 from random import Random
 from typing import NamedTuple, TypeVar
@@ -26,6 +28,7 @@ from netloom.store.memory import MemoryStore
 from netloom.store.semantics import key_of
 
 T = TypeVar("T")
+Ask = Callable[[IPLock], str]
 EPOCH = 1_893_456_000
 
 
@@ -75,8 +78,12 @@ class Ledger(MemoryStore):
         self.broken: list[str] = []
         self.given: list[tuple[float, str, Address]] = []
         """Every lock that was created: when, for whom, for which address."""
+        self.on_lock: list[Ask] = []
+        """Asked about every new lock; what they say, if anything, is a broken promise."""
         self._locks: dict[str, IPLock] = {}
         self._attachments: dict[str, NetworkAttachment] = {}
+        self._newest: dict[str, str] = {}
+        """The uid of the last attachment of each name."""
         self._networks: dict[str, Network] = {}
         self._freed: dict[Address, Freed] = {}
 
@@ -136,22 +143,39 @@ class Ledger(MemoryStore):
         if old is not None and not old.metadata.deletion_timestamp and going:
             self._freed[_address(old)] = Freed(now, holder(old))
             self._check_shown(_address(old))
+        if old is not None and lock is None and self._came_back(old):
+            # Who comes back under the same name takes the address back, in two steps. If it dies between them, or is
+            # deleted, the address is free, and its quarantine was ended by who had the right to.
+            self._freed.pop(_address(old), None)
         if old is not None or lock is None:
             return
         address = _address(lock)
         self.given.append((now, holder(lock), address))
         if lock.metadata.name != lock_name(address):
             self._break(f"the lock of {address} is called {lock.metadata.name}")
-        rivals = [k for k, other in self._locks.items() if _address(other) == address and k != key]
+        rivals = [k for k, o in self._locks.items() if _address(o) == address and k != key and self._lives(o)]
+        rivals = rivals if self._lives(lock) else []
         if rivals:
             self._break(f"two locks of {address}: {key} for {holder(lock)} and {', '.join(rivals)}")
         freed = self._freed.get(address)
+        for promise in filter(None, (ask(lock) for ask in self.on_lock)):
+            self._break(promise)
         if freed and freed.holder != holder(lock) and now - freed.at < self.quarantine:
             since = now - freed.at
             self._break(f"{address} is given to {holder(lock)} {since:.3f} s after {freed.holder} had it")
 
+    def _lives(self, lock: IPLock) -> bool:
+        """Whether the attachment of a lock is there: only then can the lock ever be named."""
+        attachment = self._attachments.get(holder(lock))
+        return attachment is not None and attachment.metadata.uid == lock.metadata.owner_references[0].uid
+
+    def _came_back(self, lock: IPLock) -> bool:
+        return self._newest.get(holder(lock)) != lock.metadata.owner_references[0].uid
+
     def _enter_attachment(self, key: str, attachment: NetworkAttachment | None) -> None:
         _put(self._attachments, key, attachment)
+        if attachment is not None:
+            self._newest[key] = attachment.metadata.uid
         for address in shown(attachment) if attachment else ():
             self._check_shown(address)
 

@@ -114,7 +114,7 @@ def _attachment(state: State, attachment: NetworkAttachment) -> Iterator[str]:
         if held or not status.errors.ipam:
             yield f"{name} has no Network, and says {status.errors.ipam}, and holds {sorted(held)}"
         return
-    if held and (status.vni != network.status.vni or not status.mac):
+    if held and (status.vni != network.status.vni or not (status.mac or _mac_taken(state, attachment))):
         yield f"{name} shows VNI {status.vni} and MAC {status.mac!r}"
     lacking = list(_lacking(state, attachment, network.status.vni, held))
     yield from (f"{name} {text}" for text, wrong in lacking if wrong)
@@ -186,7 +186,6 @@ def _use(state: State) -> Iterator[str]:
             yield f"Subnet {meta.namespace}/{meta.name} says that {subnet.status.used} are used, and {used} are"
 
 
-def names(attachments: Iterable[NetworkAttachment]) -> list[str]:
+def in_line(attachments: Iterable[NetworkAttachment]) -> list[NetworkAttachment]:
     """Return attachments in the order in which they are served: by age, then by uid."""
-    ordered = sorted(attachments, key=lambda a: (a.metadata.creation_timestamp or "", a.metadata.uid))
-    return [a.metadata.name for a in ordered]
+    return sorted(attachments, key=lambda one: (one.metadata.creation_timestamp or "", one.metadata.uid))

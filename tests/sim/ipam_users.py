@@ -47,7 +47,7 @@ class People:
         await self._store.create(NETWORK, network("blue", self._random.choice((VNI, VNI, None))))
         for name in self._random.choice((("tiny",), ("tiny", "six"), ("tiny", "other"), ("small", "six"))):
             await self._store.create(SUBNET, subnet(name, BLOCKS[name]))
-            self._tell(f"create {name}")
+            self.tell(f"create {name}")
 
     async def wish(self) -> None:
         """Do one thing that somebody might do."""
@@ -59,10 +59,10 @@ class People:
             return
         match random.choices(("delete", "again", "edit", "subnet", "exclude"), (5, 3, 2, 1, 2))[0]:
             case "delete":
-                self._tell(f"delete {name}")
+                self.tell(f"delete {name}")
                 await self._store.delete(NETWORK_ATTACHMENT, "ns1", name)
             case "again":
-                self._tell(f"delete {name}")
+                self.tell(f"delete {name}")
                 await self._store.delete(NETWORK_ATTACHMENT, "ns1", name)
                 await asyncio.sleep(random.choice((0.0, 0.0, 0.1, 1.0)))
                 await self._create(name)
@@ -75,7 +75,7 @@ class People:
 
     async def _create(self, name: str) -> None:
         spec = self._spec()
-        self._tell(f"create {name} {spec}")
+        self.tell(f"create {name} {spec}")
         await self._store.create(NETWORK_ATTACHMENT, attachment(name, **spec))
 
     async def _edit(self, name: str) -> None:
@@ -84,7 +84,7 @@ class People:
             return
         made = found.document()
         made["spec"] = {"node": "n1", "network": "blue", **self._spec()}
-        self._tell(f"edit {name} {made['spec']}")
+        self.tell(f"edit {name} {made['spec']}")
         await self._store.update(NETWORK_ATTACHMENT, made)
 
     def _spec(self) -> dict[str, Any]:
@@ -107,10 +107,10 @@ class People:
     async def _subnet(self, name: str) -> None:
         """Make a Subnet, or delete it if nobody uses it."""
         if self._store.lookup(SUBNET, "ns1", name) is None:
-            self._tell(f"create {name}")
+            self.tell(f"create {name}")
             await self._store.create(SUBNET, subnet(name, BLOCKS[name]))
-        elif not any(_uses(one, name) for one in self._store.attachments):
-            self._tell(f"delete {name}")
+        elif not any(uses(one, name) for one in self._store.attachments):
+            self.tell(f"delete {name}")
             await self._store.delete(SUBNET, "ns1", name)
 
     async def _exclude(self, name: str) -> None:
@@ -123,14 +123,15 @@ class People:
         made["spec"] = {"network": "blue", "cidr": BLOCKS[name]}
         if not found.document()["spec"].get("exclude"):
             made["spec"]["exclude"] = [ip]
-        self._tell(f"{name} excludes {made['spec'].get('exclude')}")
+        self.tell(f"{name} excludes {made['spec'].get('exclude')}")
         await self._store.update(SUBNET, made)
 
-    def _tell(self, what: str) -> None:
+    def tell(self, what: str) -> None:
+        """Let something be part of the story."""
         self.story.append(f"{sim.current().time():.3f} {what}")
 
 
-def torment(processes: list[Process], random: Random, story: list[str]) -> None:
+def torment(processes: list[Process], people: People, random: Random) -> None:
     """Let something happen to one of the processes, or nothing."""
     victim = random.choice(processes)
     what = random.choice(("kill", "freeze", "thaw", "cut", "mend", "", "", ""))
@@ -148,10 +149,11 @@ def torment(processes: list[Process], random: Random, story: list[str]) -> None:
             victim.link.mend()
         case _:
             return
-    story.append(f"{sim.current().time():.3f} {what} {victim.name}")
+    people.tell(f"{what} {victim.name}")
 
 
-def _uses(one: NetworkAttachment, name: str) -> bool:
+def uses(one: NetworkAttachment, name: str) -> bool:
+    """Whether an attachment names a Subnet of ours, or has an address of it."""
     block = ip_network(BLOCKS[name])
     return name in one.spec.subnets or any(ip_interface(text).ip in block for text in one.status.ips)
 

@@ -1,7 +1,8 @@
-"""Histories of IPAM: a ledger, controllers that may be many and all believe to lead, people, and what goes wrong."""
+"""One history of IPAM: a world, its books, controllers that all believe to lead, and people who wish."""
 
 import asyncio
-from collections.abc import Callable, Coroutine
+import contextlib
+from collections.abc import AsyncIterator, Callable, Coroutine
 from typing import Any
 
 from netloom.control.manager import Manager
@@ -9,21 +10,11 @@ from netloom.model.networks import VNILock
 from netloom.model.registry import VNI_LOCK
 from netloom.plan.audit import audit
 from netloom.sim import loop as sim
-from netloom.sim.crashes import Crashes
 from netloom.sim.world import FAIR, Process, Weather, World
 from tests.sim.ipam_ledger import Ledger
 from tests.sim.ipam_oracle import State, complaints
-from tests.sim.ipam_users import People, subnets_of, torment
+from tests.sim.ipam_users import People, subnets_of
 
-ROUGH = Weather(
-    latency=0.1,
-    lose_request=0.03,
-    lose_answer=0.03,
-    break_watch=0.05,
-    expire_watch=0.03,
-    lag=0.4,
-    repeat_watch=0.1,
-)
 REST = 150.0
 """How long, in virtual seconds, everything may take to come right after the last fault: less than a sweep."""
 
@@ -34,7 +25,7 @@ Wiring = Callable[[Process, float], Manager]
 class History:
     """One run: the world, the books, who works in it, and what people wished."""
 
-    def __init__(self, world: World, store: Ledger, wiring: Wiring, controllers: int) -> None:
+    def __init__(self, world: World, store: Ledger, wiring: Wiring, *, controllers: int) -> None:
         self.world = world
         self.store = store
         self.random = sim.current().random
@@ -97,34 +88,19 @@ class History:
         return [str(found) for found in audit(now.networks, now.subnets, now.attachments, now.locks, vnis)]
 
 
-async def history(
-    wiring: Wiring,
-    *,
-    crashes: Crashes | None = None,
-    controllers: int = 2,
-    wishes: int = 10,
-    weather: Weather = ROUGH,
-    faults: bool = True,
-    quarantine: float | None = None,
-) -> None:
-    """Let people wish while controllers crash, freeze, lag and are cut off; in the end all is as it should be."""
-    random = sim.current().random
-    store = Ledger(quarantine=random.choice((0.0, 1.0, 5.0)) if quarantine is None else quarantine)
+@contextlib.asynccontextmanager
+async def living(
+    wiring: Wiring, *, quarantine: float, weather: Weather, controllers: int = 1
+) -> AsyncIterator[History]:
+    """Give a history to fill; when it is filled, all faults end, and everything must come to rest."""
+    store = Ledger(quarantine=quarantine)
     async with World(store, weather=weather) as world:
-        past = History(world, store, wiring, controllers)
-        if crashes:
-            crashes.put_on(world, *past.processes)
+        past = History(world, store, wiring, controllers=controllers)
         try:
-            await past.people.settle_in()
-            past.start()
-            for _ in range(wishes):
-                await past.people.wish()
-                await asyncio.sleep(random.choice((0.0, 0.0, 0.05, 0.5, 2.0)))
-                if faults:
-                    torment(past.processes, random, past.people.story)
-                past.check()
+            yield past
+            past.check()
             past.calm()
             await past.rest()
         except AssertionError as error:
-            error.add_note("\n".join([f"quarantine {store.quarantine:g}", *past.people.story]))
+            error.add_note("\n".join([f"quarantine {quarantine:g}", *past.people.story]))
             raise

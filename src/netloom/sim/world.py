@@ -112,6 +112,7 @@ class Link:
         if not self._dead:
             self._tell(write, Moment.BEFORE)
         if self._dead:
+            await asyncio.sleep(0)  # So that whoever tries again and again can be cancelled.
             raise Unreachable("this process is dead")
         answer: asyncio.Future[T] = asyncio.get_running_loop().create_future()
         self._world.spawn(self._carry(operation, answer, write, lag))
