@@ -1,6 +1,7 @@
 """Deleting what others use is refused, with the list of users."""
 
 import asyncio
+import contextlib
 import threading
 from pathlib import Path
 from typing import Any
@@ -15,9 +16,9 @@ from netloom.model.document import Document
 from netloom.model.kind import Kind
 from netloom.model.registry import KINDS, NETWORK, NETWORK_ATTACHMENT, SUBNET
 from netloom.model.selectors import EVERYTHING, Selector
-from netloom.store.base import Page, Propagation, Stored, Unless
+from netloom.store.base import Event, EventType, Page, Propagation, Store, Stored, Unless
 from netloom.store.memory import MemoryStore
-from tests.front.serving import Serving, attachment, document, network, path, serving
+from tests.front.serving import GROUP, Serving, attachment, document, network, path, serving
 
 EXAMPLES = Path(__file__).parent.parent.parent / "examples"
 
@@ -108,6 +109,14 @@ def test_deleting_a_collection_keeps_what_is_used(server: Serving) -> None:
     assert users(server.delete(path("networks"))) == ["NetworkAttachment default/web"]
     left = server.get(path("networks")).json["items"]
     assert [item["metadata"]["name"] for item in left] == ["blue"]
+
+
+def test_requests_in_a_batch_are_refused_one_by_one(server: Serving) -> None:
+    make(server, network(), network("red"), attachment("web"))
+    requests = [{"method": "DELETE", "path": path("networks", name=name)} for name in ("blue", "red")]
+    answers = server.post(f"{GROUP}/batch", {"requests": requests}).json["answers"]
+    assert [answer["code"] for answer in answers] == [409, 200]
+    assert answers[0]["body"]["details"]["causes"] == [{"reason": "InUse", "message": "NetworkAttachment default/web"}]
 
 
 def test_a_subnet_is_used_by_who_names_it_or_has_an_address_of_it(server: Serving) -> None:
@@ -236,6 +245,84 @@ def test_whatever_was_created_before_a_deletion_was_asked_for_is_seen(server: Se
     for worker in workers:
         worker.join()
     assert not wrong
+
+
+class BusyStore(MemoryStore):
+    """A store that decides a deletion only after a while, as one does that collects writes to make them durable."""
+
+    async def delete(
+        self,
+        kind: Kind,
+        namespace: str,
+        name: str,
+        *,
+        propagation: Propagation = Propagation.BACKGROUND,
+        uid: str = "",
+        revision: int | None = None,
+        unless: Unless | None = None,
+        dry_run: bool = False,
+    ) -> Stored:
+        if kind is NETWORK:
+            await asyncio.sleep(0.002)
+        return await super().delete(
+            kind,
+            namespace,
+            name,
+            propagation=propagation,
+            uid=uid,
+            revision=revision,
+            unless=unless,
+            dry_run=dry_run,
+        )
+
+
+def test_no_network_was_ever_deleted_from_under_an_attachment(credentials: Path) -> None:
+    """Writers come and go while others delete and make again; afterwards the history is read, revision by revision."""
+    store = BusyStore()
+    with serving(credentials, store=store) as server:
+        make(server, network())
+
+        def come_and_go(worker: int) -> None:
+            for number in range(60):
+                make(server, attachment(f"w{worker}-{number}"))
+                server.delete(path("networkattachments", name=f"w{worker}-{number}"))
+                for _ in range(number % 4):
+                    server.get(path("networks"))  # Something else, so that there are moments without a user.
+
+        def delete_and_make() -> None:
+            while any(worker.is_alive() for worker in workers):
+                server.delete(path("networks", name="blue"))
+                server.post(path("networks"), network())
+
+        workers = [threading.Thread(target=come_and_go, args=(number,)) for number in range(1)]
+        deleters = [threading.Thread(target=delete_and_make) for _ in range(2)]
+        for thread in (*workers, *deleters):
+            thread.start()
+        for thread in (*workers, *deleters):
+            thread.join()
+        history = server.run(_history(store, NETWORK, NETWORK_ATTACHMENT))
+    there: set[str] = set()
+    deleted = 0
+    for event in history:
+        if event.object.kind is NETWORK_ATTACHMENT:
+            (there.discard if event.type is EventType.DELETED else there.add)(event.object.name)
+        elif event.type is EventType.DELETED:
+            deleted += 1
+            assert not there, f"at revision {event.object.revision} the Network went from under {there}"
+    assert deleted > 1, "it was never deleted: nothing was tried"
+
+
+async def _history(store: Store, *kinds: Kind) -> list[Event]:
+    """Return all that ever happened to objects of some kinds, in order."""
+    found: list[Event] = []
+    for kind in kinds:
+        watch = await store.watch(kind, since=1)
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(0.5):
+                while True:
+                    found += await watch.next()
+        await watch.close()
+    return sorted(found, key=lambda event: event.object.revision)
 
 
 class LateUser(MemoryStore):

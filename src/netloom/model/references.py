@@ -9,6 +9,7 @@ An attachment has state outside, on its node, so deleting it waits until that is
 """
 
 from collections.abc import Iterable, Iterator
+from functools import cache
 from typing import Any
 
 from msgspec import Struct
@@ -109,6 +110,7 @@ _TABLE: dict[Kind, dict[Kind, tuple[str, ...]]] = {
 REFERENCES: tuple[Reference, ...] = tuple(_all())
 
 
+@cache
 def references_to(target: Kind) -> tuple[Reference, ...]:
     """Return the fields that name objects of a kind."""
     return tuple(reference for reference in REFERENCES if reference.target is target)
