@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
 from netloom.store.hpack import Decoder, encode
-from netloom.store.http2 import ACK, CONTINUATION, DATA, END_HEADERS, END_STREAM, HEADERS, SETTINGS, WINDOW
+from netloom.store.http2 import ACK, CONTINUATION, DATA, END_HEADERS, END_STREAM, FRAME, HEADERS, SETTINGS, WINDOW
 
 PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 
@@ -42,7 +42,9 @@ class Call:
 
     def tell(self, body: bytes) -> None:
         """Send a message."""
-        self.send(DATA, 0, message(body))
+        whole = message(body)
+        for at in range(0, len(whole), FRAME):
+            self.send(DATA, 0, whole[at : at + FRAME])
 
     def end(self, code: int = 0, words: str = "") -> None:
         """End the answer."""
