@@ -91,24 +91,26 @@ def kube_apiserver() -> Iterator[Target]:
 
 
 @contextlib.contextmanager
-def netloom_apiserver(*, command: str = "serve") -> Iterator[Target]:
-    """Give a `netloom serve` (or `apiserver`) on sqlite."""
-    with scratch("bench") as folder:
-        data = folder / "data"
-        listen = f"127.0.0.1:{free_port()}"
-        netloom = Path(os.environ.get("NETLOOM", ".venv/bin/netloom"))
-        words: list[str | Path] = [netloom, command, "--data", data, "--listen", listen]
-        if command == "apiserver":
-            words += ["--store", f"sqlite:{data / 'bench.db'}"]
-        with Program(words, log=folder / "log") as program:
-            kubeconfig = data / "admin.kubeconfig"
-            program.wait_ready(lambda: kubeconfig.exists() and _answers(listen))
-            [config] = documents(kubeconfig.read_bytes())
-            cluster = config["clusters"][0]["cluster"]
-            ca = folder / "ca.pem"
-            ca.write_bytes(_pem(cluster))
-            token = config["users"][0]["user"]["token"]
-            yield Target(f"netloom {command}", f"https://{listen}", ca, token, program.pid)
+def netloom_server() -> Iterator[Target]:
+    """Give a `netloom serve`, on sqlite."""
+    with scratch("bench") as folder, api_process(folder, "serve") as target:
+        yield target
+
+
+@contextlib.contextmanager
+def api_process(folder: Path, command: str, *words: str) -> Iterator[Target]:
+    """Give `netloom COMMAND`, whose data is in a folder."""
+    data = folder / "data"
+    listen = f"127.0.0.1:{free_port()}"
+    netloom = Path(os.environ.get("NETLOOM", ".venv/bin/netloom"))
+    with Program([netloom, command, "--data", data, "--listen", listen, *words], log=folder / "log") as program:
+        kubeconfig = data / "admin.kubeconfig"
+        program.wait_ready(lambda: kubeconfig.exists() and _answers(listen))
+        [config] = documents(kubeconfig.read_bytes())
+        ca = folder / "ca.pem"
+        ca.write_bytes(_pem(config["clusters"][0]["cluster"]))
+        token = config["users"][0]["user"]["token"]
+        yield Target(f"netloom {command}", f"https://{listen}", ca, token, program.pid)
 
 
 def _pem(cluster: dict[str, str]) -> bytes:
@@ -176,7 +178,7 @@ def measure(client: Client, targets: list[Target]) -> dict[str, dict[str, float]
 
 def rows() -> list[Row]:
     """Measure and return the table."""
-    with scratch("bench-client") as folder, kube_apiserver() as other, netloom_apiserver() as ours:
+    with scratch("bench-client") as folder, kube_apiserver() as other, netloom_server() as ours:
         found = measure(Client(folder), [ours, other])
     a, b = found[ours.name], found[other.name]
     return [

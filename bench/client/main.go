@@ -216,7 +216,7 @@ func watch(args []string) {
 func main() {
 	flag.Parse()
 	if flag.NArg() == 0 {
-		fail("usage: client -url URL -ca FILE -token T create|list|watch ...")
+		fail("usage: client -url URL -ca FILE -token T create|list|watch|allocate|release ...")
 	}
 	switch flag.Arg(0) {
 	case "create":
@@ -225,6 +225,10 @@ func main() {
 		list(flag.Args()[1:])
 	case "watch":
 		watch(flag.Args()[1:])
+	case "allocate":
+		allocate(flag.Args()[1:])
+	case "release":
+		release(flag.Args()[1:])
 	default:
 		fail("no such measurement: %s", flag.Arg(0))
 	}

@@ -3,7 +3,7 @@ from pathlib import Path
 import pytest
 
 from netloom.cli.failure import explain
-from netloom.errors import Cause, Invalid, NotFound
+from netloom.errors import Cause, Conflict, Invalid, NotFound
 
 
 def test_a_refusal_is_one_line() -> None:
@@ -17,6 +17,16 @@ def test_an_invalid_object_lists_every_field_once() -> None:
         'Error: a.yaml: Subnet.netloom.dev "s" is invalid:',
         "  spec.cidr: not a CIDR",
         "  spec.network: required",
+    ]
+
+
+def test_an_object_in_use_lists_every_user_once() -> None:
+    users = [Cause("", "Subnet default/v4", "InUse"), Cause("", "and 3 more", "InUse")]
+    error = Conflict('networks "blue": it is used by Subnet default/v4 and 3 more', causes=users)
+    assert explain(error).splitlines() == [
+        'Error: networks "blue": it is used by:',
+        "  Subnet default/v4",
+        "  and 3 more",
     ]
 
 

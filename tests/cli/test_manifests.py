@@ -4,6 +4,8 @@ import pytest
 
 from netloom.cli import manifests
 from netloom.errors import BadRequest
+from netloom.model.references import REFERENCES
+from netloom.model.registry import KINDS
 
 NETWORK = "apiVersion: netloom.dev/v1alpha1\nkind: Network\nmetadata: {name: %s}\n"
 SUBNET = "apiVersion: netloom.dev/v1alpha1\nkind: Subnet\nmetadata: {name: %s}\n"
@@ -17,6 +19,13 @@ def test_what_is_used_comes_before_what_uses_it(tmp_path: Path) -> None:
     file = tmp_path / "a.yaml"
     file.write_text(SUBNET % "web" + "---\n" + NETWORK % "blue")
     assert names([file]) == ["Network/blue", "Subnet/web"]
+
+
+def test_every_kind_comes_after_all_that_it_names() -> None:
+    for reference in REFERENCES:
+        before, after = (manifests.ORDER.index(kind.name) for kind in (reference.target, reference.holder))
+        assert before < after or reference.holder is reference.target, f"{reference.holder.name}: {reference.path}"
+    assert {kind.name for kind in KINDS if kind.group == "netloom.dev"} <= set(manifests.ORDER)
 
 
 def test_a_folder_gives_its_files_in_order_and_nothing_else(tmp_path: Path) -> None:

@@ -2,24 +2,18 @@
 
 from collections.abc import Coroutine, Iterable
 from datetime import UTC, datetime
-from functools import partial
 from random import Random
 from typing import Any, TypeVar
 
 from netloom.control.cache import Key
-from netloom.control.client import Client, always
 from netloom.control.clock import Clock
-from netloom.control.controller import Controller
 from netloom.control.election import Election
-from netloom.control.events import Recorder
-from netloom.control.gc import Collector, collected_informers
-from netloom.control.informer import informer
 from netloom.control.manager import Manager
-from netloom.control.subnets import BY_NETWORK, SubnetValidator, by_network
 from netloom.model.document import Document
 from netloom.model.kind import Kind, Registry
 from netloom.model.networks import Network, Subnet
 from netloom.model.registry import IP_LOCK, KINDS, NETWORK, SUBNET
+from netloom.run import controllers
 from netloom.sim import loop as sim
 from netloom.store.base import Store, Stored
 from netloom.store.memory import MemoryStore
@@ -101,44 +95,22 @@ def assemble(
     election: Election | None = None,
     collect: bool = False,
     only: Iterable[Kind] = (),
-    validator: type[SubnetValidator] = SubnetValidator,
+    parts: Iterable[str] = ("subnets", "garbage"),
+    **planted: Any,
 ) -> Manager:
-    """Wire all controllers as `netloom.run` does, with a clock of the test's own; `only` some kinds are collected."""
-    fence = election.certain if election else always
-    registry = Registry(only) if only else KINDS
-    client = Client(store, fence=fence)
-    recorder = Recorder(store, "netloom-controller", random=random, clock=clock)
-    subnets = informer(store, Subnet, random=random, indexes={BY_NETWORK: by_network})
-    networks = informer(store, Network, random=random)
-    judge = validator(client, subnets.cache, recorder, clock=clock)
-    validating: Controller[Any] = Controller(
-        "subnets",
-        judge.reconcile,
+    """Wire controllers as the program does, with a clock of the test's own; `only` some kinds are collected.
+
+    Those in `parts` work, by name; "" is all.
+    """
+    manager = controllers.assemble(
+        store,
         random=random,
-        everything=judge.everything,
-        fence=fence,
-        recorder=recorder,
-        about=judge.about,
-    )
-    validating.watch(subnets, judge.subnet_changed)
-    validating.watch(networks, judge.network_changed)
-    items = collected_informers(store, random=random, registry=registry) if collect or only else []
-    collector = Collector(client, items, recorder, registry=registry)
-    collecting: Controller[Any] = Controller(
-        "gc",
-        collector.reconcile,
-        random=random,
-        everything=collector.everything,
-        fence=fence,
-        recorder=recorder,
-        about=collector.about,
-    )
-    for following in items:
-        collecting.watch(following, partial(collector.changed, following.kind))
-    return Manager(
-        controllers=[validating, collecting],
-        informers=[subnets, networks, *items],
-        recorder=recorder,
-        random=random,
+        clock=clock,
         election=election,
+        housekeeping=collect or bool(only),
+        registry=Registry(only) if only else KINDS,
+        **planted,
     )
+    wanted = set(parts)
+    manager.controllers = tuple(one for one in manager.controllers if "" in wanted or one.name in wanted)
+    return manager

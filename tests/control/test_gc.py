@@ -263,10 +263,10 @@ def test_what_cannot_be_verified_is_left_alone() -> None:
     class Mute(MemoryStore):
         mute = False
 
-        async def get(self, *args: Any) -> Stored:
+        async def get(self, *args: Any, **options: Any) -> Stored:
             if self.mute and args[0] is NETWORK:
                 raise Unreachable("no answer")
-            return await super().get(*args)
+            return await super().get(*args, **options)
 
     async def main() -> None:
         store = Mute()

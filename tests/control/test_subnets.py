@@ -139,6 +139,7 @@ def test_the_status_says_all_there_is_to_say() -> None:
             assert good == {
                 "validated": True,
                 "capacity": 197,
+                "used": 0,
                 "observedGeneration": 1,
                 "conditions": [
                     {

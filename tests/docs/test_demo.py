@@ -1,6 +1,7 @@
 """`make demo`, the part after the set-up: it runs to its end, again and again, and leaves nothing behind."""
 
 import os
+import re
 import signal
 import subprocess
 from pathlib import Path
@@ -22,6 +23,10 @@ def test_the_demo_works_twice_and_leaves_nothing_behind(tmp_path: Path) -> None:
         )
         assert ended.returncode == 0, ended.stdout + ended.stderr
         assert "spec.fabric: " in ended.stderr
+        assert re.search(r"^web-1 +n1 +blue +10\.10\.0\.9/24 .* 06:0a:00:09:00:0a ", ended.stdout, re.MULTILINE)
+        assert "Assigned 10.10.0." in ended.stdout
+        assert "  NetworkAttachment default/web-1\n" in ended.stderr
+        assert "nothing is amiss." in ended.stdout
         assert "Done: " in ended.stdout
         assert list(tmp_path.iterdir()) == []
 

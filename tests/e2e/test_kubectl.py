@@ -275,25 +275,32 @@ def test_deleting_in_the_foreground_takes_what_is_owned_first(user: User) -> Non
     user("patch", "subnet", "blue-v4", "--type=merge", "-p", patch)
     # Debian's kubectl knows the word only as a propagation policy of the API.
     flag = "--cascade=foreground"
+    used = user("delete", "network", "blue", flag, "--timeout=30s", check=False)
+    assert used.err.rstrip().endswith(f"it is used by NetworkAttachment {user.namespace}/web")
+    user("delete", "na", "web")
     user("delete", "network", "blue", flag, "--timeout=30s")
     assert user("get", "subnet,network", "-o", "name").out == ""
-    assert user("get", "na", "-o", "name").out == "networkattachment.netloom.dev/web\n"
 
 
 def test_orphans_stay(user: User) -> None:
     user.apply()
-    owner = user.json("get", "network", "blue")["metadata"]
-    reference = {"apiVersion": "netloom.dev/v1alpha1", "kind": "Network", "name": "blue", "uid": owner["uid"]}
-    user("patch", "na", "web", "--type=merge", "-p", json.dumps({"metadata": {"ownerReferences": [reference]}}))
-    user("delete", "network", "blue", "--cascade=orphan", "--timeout=30s")
-    assert "ownerReferences" not in user.json("get", "na", "web")["metadata"]
+    owner = user.json("get", "na", "web")["metadata"]
+    reference = {
+        "apiVersion": "netloom.dev/v1alpha1",
+        "kind": "NetworkAttachment",
+        "name": "web",
+        "uid": owner["uid"],
+    }
+    user("patch", "subnet", "blue-v4", "--type=merge", "-p", json.dumps({"metadata": {"ownerReferences": [reference]}}))
+    user("delete", "na", "web", "--cascade=orphan", "--timeout=30s")
+    assert "ownerReferences" not in user.json("get", "subnet", "blue-v4")["metadata"]
 
 
 def test_delete_takes_all_that_is_selected(user: User) -> None:
     user.apply()
     user("delete", "na", "-l", "app=web")
-    user("delete", "networks", "--all")
-    assert user("get", "na,networks", "-o", "name").out == ""
+    user("delete", "subnets,networks", "--all")
+    assert user("get", "na,subnets,networks", "-o", "name").out == ""
     assert user("delete", "network", "blue", check=False).rc != 0
     user("delete", "network", "blue", "--ignore-not-found")
 
@@ -335,21 +342,22 @@ def python(kubeconfig: Path) -> Iterator[Any]:
 
 def test_the_python_client_handles_custom_objects(python: Any) -> None:
     api = library.client.CustomObjectsApi(python)
-    where = ("netloom.dev", "v1alpha1", f"test-{next(_numbers)}", "networks")
+    # Of a kind to which no controller writes.
+    where = ("netloom.dev", "v1alpha1", f"test-{next(_numbers)}", "loadbalancers")
     body: dict[str, Any] = {
         "apiVersion": "netloom.dev/v1alpha1",
-        "kind": "Network",
-        "metadata": {"name": "blue"},
-        "spec": {},
+        "kind": "LoadBalancer",
+        "metadata": {"name": "shop"},
+        "spec": {"networks": ["blue"], "vips": [{"ip": "10.10.0.100", "port": 80}], "endpoints": []},
     }
     made = api.create_namespaced_custom_object(*where, body)
-    assert api.get_namespaced_custom_object(*where, "blue") == made
-    patched = api.patch_namespaced_custom_object(*where, "blue", {"spec": {"mtu": 1400}})
-    assert patched["spec"]["mtu"] == 1400
-    patched["spec"]["mtu"] = 1300
-    assert api.replace_namespaced_custom_object(*where, "blue", patched)["spec"]["mtu"] == 1300
-    status = api.patch_namespaced_custom_object_status(*where, "blue", {"status": {"vni": 5}})
-    assert status["status"] == {"vni": 5}
+    assert api.get_namespaced_custom_object(*where, "shop") == made
+    patched = api.patch_namespaced_custom_object(*where, "shop", {"spec": {"affinitySeconds": 14}})
+    assert patched["spec"]["affinitySeconds"] == 14
+    patched["spec"]["affinitySeconds"] = 13
+    assert api.replace_namespaced_custom_object(*where, "shop", patched)["spec"]["affinitySeconds"] == 13
+    status = api.patch_namespaced_custom_object_status(*where, "shop", {"status": {"endpointsUp": 5}})
+    assert status["status"] == {"endpointsUp": 5}
     assert len(api.list_namespaced_custom_object(*where)["items"]) == 1
     with pytest.raises(library.client.exceptions.ApiException) as caught:
         api.create_namespaced_custom_object(*where, body)
@@ -360,12 +368,12 @@ def test_the_python_client_handles_custom_objects(python: Any) -> None:
 
 def test_the_python_client_watches(python: Any) -> None:
     api = library.client.CustomObjectsApi(python)
-    where = ("netloom.dev", "v1alpha1", f"test-{next(_numbers)}", "networks")
+    where = ("netloom.dev", "v1alpha1", f"test-{next(_numbers)}", "routers")  # No controller writes to them.
     revision = api.list_namespaced_custom_object(*where)["metadata"]["resourceVersion"]
 
     def make() -> None:
         for name in ("a", "b"):
-            body = {"apiVersion": "netloom.dev/v1alpha1", "kind": "Network", "metadata": {"name": name}, "spec": {}}
+            body = {"apiVersion": "netloom.dev/v1alpha1", "kind": "Router", "metadata": {"name": name}, "spec": {}}
             api.create_namespaced_custom_object(*where, body)
         api.delete_namespaced_custom_object(*where, "a")
 

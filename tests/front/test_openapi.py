@@ -9,6 +9,7 @@ import pytest
 import schemathesis
 
 from netloom.front.api import meta, openapi, openapi_proto
+from netloom.front.api.batches import PATH as BATCH
 from netloom.model.document import Document
 from netloom.model.registry import KINDS
 
@@ -79,6 +80,12 @@ def test_every_kind_has_all_its_paths_and_verbs(kind: Any) -> None:
         assert verbs.get(f"{here}/{{name}}/status") == ({"get", "put", "patch"} if kind.has_status else None)
         if kind.namespaced:
             assert verbs[kind.path()] == {"get"}
+
+
+def test_batches_are_told_of_and_are_no_resource() -> None:
+    assert set(V3[NETLOOM]["paths"][BATCH]) == {"post"}
+    assert BATCH not in V2["paths"]
+    assert all(BATCH not in document["paths"] for place, document in V3.items() if place != NETLOOM)
 
 
 def _root(path: str) -> str:

@@ -11,15 +11,15 @@ from netloom.model.cluster import Node
 from netloom.model.document import Condition, ObjectMeta
 from netloom.model.kind import Kind
 from netloom.model.networks import Fabric, Network, NetworkSpec
-from netloom.model.registry import EVENT, KINDS, LEASE, NETWORK, NETWORK_ATTACHMENT, NODE, SANDBOX, SUBNET
+from netloom.model.registry import EVENT, KINDS, LEASE, NETWORK, NETWORK_ATTACHMENT, NODE, SANDBOX, SUBNET, VNI_LOCK
 from netloom.model.validation import admit
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 OURS = [kind for kind in KINDS if kind.group == "netloom.dev"]
 BUILT_INTO_KUBERNETES = """po svc no ns ep ev cm pv pvc rs rc ds deploy sts hpa cj csr ing netpol pdb sa sc quota limits
     crd crds pc cs"""
-PROMISED = """Node Network Subnet NetworkAttachment IPLock Router SecurityProfile LoadBalancer Shaping Mirror
-    ServiceChain PortPool Sandbox BGPSpeaker BGPPeer EVPNNetwork"""
+PROMISED = """Node Network Subnet NetworkAttachment IPLock VNILock Router SecurityProfile LoadBalancer Shaping
+    Mirror ServiceChain PortPool Sandbox BGPSpeaker BGPPeer EVPNNetwork"""
 
 
 def test_all_kinds_are_there() -> None:
@@ -28,8 +28,8 @@ def test_all_kinds_are_there() -> None:
     assert (EVENT.api_version, LEASE.api_version) == ("v1", "coordination.k8s.io/v1")
 
 
-def test_only_nodes_have_no_namespace() -> None:
-    assert [kind for kind in KINDS if not kind.namespaced] == [NODE]
+def test_only_nodes_and_vni_locks_have_no_namespace() -> None:
+    assert [kind for kind in KINDS if not kind.namespaced] == [NODE, VNI_LOCK]
 
 
 def test_no_word_means_two_kinds() -> None:

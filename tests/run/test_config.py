@@ -40,6 +40,8 @@ def test_a_flag_beats_the_environment_which_beats_the_file_which_beats_the_defau
         "logFormat": str(file),
         "data": "default",
         "hosts": "default",
+        "quarantine": "default",
+        "vniRange": "default",
     }
 
 

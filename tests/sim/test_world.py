@@ -238,3 +238,27 @@ def test_an_invariant_is_looked_at_after_every_step() -> None:
 
     with pytest.raises(AssertionError):
         run(main())
+
+
+def test_events_lag_and_are_said_again_and_lists_are_old_when_they_arrive() -> None:
+    async def main() -> None:
+        weather = Weather(latency=0.0, lag=5.0, repeat_watch=1.0)
+        async with World(memory(), weather=weather) as world:
+            store = world.process("a", nothing).store
+            watch = await store.watch(NETWORK, since=await world.store.revision())
+            await world.store.create(NETWORK, network("blue"))
+            [first] = await watch.next()
+            assert sim.current().time() > 0
+            await world.store.create(NETWORK, network("red"))
+            again, second = await watch.next()
+            assert again is first
+            assert watch.revision == second.object.revision
+            async with asyncio.TaskGroup() as group:
+                listing = group.create_task(store.list(NETWORK))
+                await asyncio.sleep(0.001)
+                await world.store.create(NETWORK, network("late"))
+            page = listing.result()
+            assert [item.name for item in page.items] == ["blue", "red"]
+            assert page.revision == second.object.revision
+
+    run(main())

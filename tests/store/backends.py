@@ -1,4 +1,4 @@
-"""The four stores as the one suite sees them: how to open, and how to make the past go away.
+"""The stores as the one suite sees them: how to open, and how to make the past go away.
 
     @scenario
     async def test_something(w: World) -> None:
@@ -129,6 +129,27 @@ class KubeBackend:
         body = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}
         status, answer = self._kube.request("POST", "/api/v1/namespaces", body)
         assert status == 201, answer
+
+
+class NetloomBackend:
+    """A Kubernetes-style store whose server is Netloom's own: writes made together go in batches."""
+
+    name = "netloom"
+    local = False
+
+    def __init__(self, kubeconfig: Path) -> None:
+        self._kubeconfig = kubeconfig
+
+    async def open(self) -> Store:
+        store = await KubeStore.open(kubeconfig.load(str(self._kubeconfig)))
+        await store.revision()  # From its first answer on it knows that the server takes batches.
+        return store
+
+    async def forget(self, store: Store) -> None:
+        await write_a_lot(store)
+
+    def namespace(self, name: str) -> None:
+        pass
 
 
 def _served(kube: Kube, kind: Kind) -> bool:

@@ -1,12 +1,22 @@
 """What the etcd store does when etcd goes away, forgets, or answers strangely."""
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from random import Random
 
 import pytest
 
-from netloom.errors import BadRequest, Expired, Internal, NetloomError, TimedOut, TooLarge, Unreachable
+from netloom.errors import (
+    BadRequest,
+    Conflict,
+    Expired,
+    Internal,
+    NetloomError,
+    NotFound,
+    TimedOut,
+    TooLarge,
+    Unreachable,
+)
 from netloom.model.registry import KINDS as ALL_KINDS
 from netloom.model.registry import LEASE
 from netloom.model.selectors import selector
@@ -15,7 +25,7 @@ from netloom.store.etcd import EtcdStore
 from netloom.store.etcdapi import Etcd as EtcdClient
 from netloom.store.etcdapi import Tls, put
 from tests.store.backends import collect, compact
-from tests.store.fakeserver import END, STREAM, Request, always, chunk, in_turn, reply, serving
+from tests.store.fakegrpc import Call, always, in_turn, serving
 from tests.store.kinds import GADGET, WIDGET, widget
 from tests.support.etcd import Etcd
 from tests.support.etcd import etcd as running_etcd
@@ -217,41 +227,45 @@ def test_a_generated_name_that_is_taken_is_generated_again(own_etcd: Etcd) -> No
 
 
 @pytest.mark.parametrize(
-    ("body", "cls"),
+    ("code", "words", "cls"),
     [
-        (b'{"error":"etcdserver: mvcc: required revision has been compacted","code":11}', Expired),
-        (b'{"error":"etcdserver: mvcc: required revision is a future revision","code":11}', TimedOut),
-        (b'{"error":"etcdserver: request timed out","code":14}', Unreachable),
-        (b'{"error":"context deadline exceeded","code":4}', TimedOut),
-        (b'{"error":"etcdserver: key is not provided","code":3}', Internal),
-        (b'{"message":"etcdserver: request is too large","code":3}', TooLarge),
-        (b"<html>a proxy</html>", Unreachable),
+        (11, "etcdserver: mvcc: required revision has been compacted", Expired),
+        (11, "etcdserver: mvcc: required revision is a future revision", TimedOut),
+        (14, "etcdserver: request timed out", Unreachable),
+        (4, "context deadline exceeded", TimedOut),
+        (3, "etcdserver: key is not provided", Internal),
+        (3, "etcdserver: request is too large", TooLarge),
     ],
 )
-def test_etcds_errors_become_ours(body: bytes, cls: type[NetloomError]) -> None:
+def test_etcds_errors_become_ours(code: int, words: str, cls: type[NetloomError]) -> None:
     async def go() -> None:
-        async with serving(always(reply(500, body))) as server:
+        async with serving(always(lambda call: call.fail(code, words))) as server:
             client = EtcdClient([server.url])
             with pytest.raises(cls):
                 await client.range("/x")
             with pytest.raises(cls):
-                async with client.watch("/x", "/y", 1):
-                    pass
+                async with client.watch("/x", "/y", 1) as messages:
+                    await anext(messages)
             await client.close()
 
     asyncio.run(go())
 
 
+def header(revision: int) -> bytes:
+    """Return the header of an answer of etcd."""
+    return b"\x0a\x02\x18" + bytes((revision,))
+
+
 def test_a_write_that_may_have_been_done_is_not_sent_to_another_server() -> None:
     async def go() -> None:
-        async def hang_up(request: Request, writer: asyncio.StreamWriter) -> None:
-            writer.transport.abort()
+        def hang_up(call: Call) -> None:
+            call.writer.transport.abort()
 
-        async with serving(hang_up) as bad, serving(always(reply(200, b'{"header":{"revision":"7"}}'))) as good:
+        async with serving(always(hang_up)) as bad, serving(always(lambda call: call.reply(header(7)))) as good:
             client = EtcdClient([bad.url, good.url])
             with pytest.raises(Unreachable):
                 await client.txn([], [])
-            assert good.requests == []
+            assert good.calls == []
             client._current = 0
             assert (await client.range("/x")).header.revision == 7
             await client.close()
@@ -259,26 +273,38 @@ def test_a_write_that_may_have_been_done_is_not_sent_to_another_server() -> None
     asyncio.run(go())
 
 
+CREATED = header(5) + b"\x18\x01"
+CANCELLED = header(5) + b"\x20\x01\x32\x07because"
+OPENED = header(9) + b"\x10\x01"
+
+
+def telling(*messages: bytes, code: int | None = None) -> Callable[[Call], None]:
+    """Answer a watch with these messages, and end it where a code is given."""
+
+    def answer(call: Call) -> None:
+        call.head()
+        for message in messages:
+            call.tell(message)
+        if code is not None:
+            call.end(code, "leader changed")
+
+    return answer
+
+
 def test_a_watch_that_etcd_ends_is_taken_up_again() -> None:
     async def go() -> None:
-        created = b'{"result":{"header":{"revision":"5"},"created":true}}\n'
-        progress = b'{"result":{"header":{"revision":"9"}}}\n'
-        cancelled = b'{"result":{"canceled":true,"cancel_reason":"because"}}\n'
-        broken = b'{"error":{"grpc_code":14,"message":"leader changed"}}\n'
-        opened = reply(200, b'{"header":{"revision":"9"},"succeeded":true}')
-        body = (created[:10], created[10:] + b"\n" + cancelled)
         answers = in_turn(
-            opened,
-            STREAM + b"".join(map(chunk, body)),
-            STREAM + chunk(created) + chunk(broken),
-            STREAM + chunk(created) + END,
-            STREAM + chunk(created) + chunk(progress),
+            lambda call: call.reply(OPENED),
+            telling(CREATED, CANCELLED),
+            telling(CREATED, code=14),
+            telling(CREATED, code=0),
+            telling(CREATED, header(9)),
         )
         async with serving(answers) as server:
             store = await EtcdStore.open([server.url], kinds=KINDS)
             watch = await store.watch(WIDGET, since=9)
             assert watch.revision == 9
-            assert len(server.requests) == 5
+            assert len(server.calls) == 5
             await store.close()
 
     asyncio.run(go())
@@ -288,25 +314,54 @@ def test_an_etcd_that_never_sends_its_history_is_given_up(monkeypatch: pytest.Mo
     monkeypatch.setattr("netloom.store.etcdfeed._CATCH_UP_SECONDS", 0.05)
 
     async def go() -> None:
-        opened = reply(200, b'{"header":{"revision":"9"},"succeeded":true}')
-        async with serving(in_turn(opened, STREAM)) as server:
+        async with serving(in_turn(lambda call: call.reply(OPENED), telling())) as server:
             with pytest.raises(TimedOut, match="did not send its history"):
                 await EtcdStore.open([server.url], kinds=KINDS)
 
     asyncio.run(go())
 
 
-def test_a_bug_in_the_feed_does_not_leave_watchers_waiting() -> None:
+def test_a_bug_in_the_feed_does_not_leave_watchers_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
     async def go() -> None:
-        opened = reply(200, b'{"header":{"revision":"1"},"succeeded":true}')
-        first = b'{"result":{"header":{"revision":"1"}}}\n'
-        async with serving(in_turn(opened, STREAM + chunk(first))) as server:
+        async with serving(in_turn(lambda call: call.reply(OPENED), telling(header(9)))) as server:
             store = await EtcdStore.open([server.url], kinds=KINDS)
-            watch = await store.watch(WIDGET, since=1)
-            server.writers[-1].write(chunk(b"this is not json\n"))
+            watch = await store.watch(WIDGET, since=9)
+            monkeypatch.setattr(store._hub, "advance", None)
+            server.calls[-1].tell(header(10))
             with pytest.raises(Internal, match="the etcd watch failed"):
                 await watch.next()
             await store.close()
+
+    asyncio.run(go())
+
+
+@pytest.mark.etcd
+def test_what_is_remembered_of_an_object_is_never_the_last_word(own_etcd: Etcd) -> None:
+    async def go() -> None:
+        one = await EtcdStore.open(own_etcd.urls, kinds=KINDS)
+        other = await EtcdStore.open(own_etcd.urls, kinds=KINDS)
+        made = await one.create(WIDGET, widget("ns", "a", size=1))
+        changed = made.document()
+        changed["spec"]["size"] = 2
+        newer = await other.update(WIDGET, changed)
+        assert (await one.get(WIDGET, "ns", "a", known=made.revision)).revision == made.revision
+        assert (await one.get(WIDGET, "ns", "a")).revision == newer.revision
+        with pytest.raises(Conflict):
+            await other.update(WIDGET, made.document())
+        # `one` remembers `newer` now; once more somebody else is faster.
+        changed = newer.document()
+        changed["spec"]["size"] = 3
+        newest = await other.update(WIDGET, changed)
+        for document in (newer.document(), made.document()):
+            with pytest.raises(Conflict):
+                await one.update(WIDGET, document)
+        assert (await one.delete(WIDGET, "ns", "a", uid=newest.document()["metadata"]["uid"])).name == "a"
+        with pytest.raises(NotFound):
+            await other.update(WIDGET, newest.document())
+        with pytest.raises(NotFound):
+            await other.delete(WIDGET, "ns", "a")
+        await one.close()
+        await other.close()
 
     asyncio.run(go())
 

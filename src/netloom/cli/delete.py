@@ -1,7 +1,11 @@
-"""`netloom delete`: by file, by name, by label; dependents go as `--cascade` says; returns when they are gone."""
+"""`netloom delete`: by file, by name, by label; dependents go as `--cascade` says; returns when they are gone.
+
+What is still in use by others that are on their way out, as a Network by attachments that wait for their node, is tried
+again when those are gone.
+"""
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from urllib.parse import quote
 
 import click
@@ -15,8 +19,10 @@ from netloom.cli.resources import Target, of_document, targets
 from netloom.cli.session import Session, connected
 from netloom.cli.times import DURATION
 from netloom.cli.wait import A_WEEK, Goal, until
-from netloom.errors import NetloomError, NotFound, Unreachable
+from netloom.errors import Conflict, NetloomError, NotFound, Unreachable
 
+IN_USE = "InUse"
+_GONE = Goal("delete")
 POLICIES = {"background": "Background", "foreground": "Foreground", "orphan": "Orphan"}
 
 
@@ -74,12 +80,8 @@ def delete(
     where = reading.scope(session, everywhere=everywhere, labels=labels, fields=fields)
     deleter = Deleter(session, cascade=cascade, dry_run=dry_run == "server", ignore_not_found=ignore_not_found)
     doomed = deleter.from_files(files) if files else deleter.from_words(words, where, whole=whole)
-    deleted = [gone for one in doomed if (gone := deleter.delete(one))]
-    if waiting and dry_run == "none":
-        deadline = time.monotonic() + (timeout if timeout > 0 else A_WEEK)
-        goal = Goal("delete")
-        for one in deleted:
-            until(session, one.target, Scope(one.namespace), goal=goal, deadline=deadline, uid=one.uid)
+    deadline = time.monotonic() + (timeout if timeout > 0 else A_WEEK)
+    deleted = deleter.delete_all(doomed, deadline=deadline if waiting and dry_run == "none" else None)
     if not deleted and not deleter.failed and not ignore_not_found and not files:
         click.echo("No resources found.", err=True)
     return 1 if deleter.failed else 0
@@ -99,6 +101,8 @@ class Deleter:
         self._dry_run = dry_run
         self._ignore = ignore_not_found
         self.failed = False
+        self.used: list[tuple[Doomed, Conflict]] = []
+        """What is not deleted because others use it."""
 
     def from_files(self, files: tuple[str, ...]) -> Iterator[Doomed]:
         """Yield the objects of files, those made last first."""
@@ -128,6 +132,23 @@ class Deleter:
                 found = Target(target.resource, metadata["name"])
                 yield Doomed(found, str(metadata.get("namespace") or ""), str(metadata.get("uid") or ""))
 
+    def delete_all(self, doomed: Iterable[Doomed], *, deadline: float | None) -> list[Doomed]:
+        """Delete objects and return those that went; with a deadline, wait until they are gone."""
+        deleted: list[Doomed] = []
+        while True:
+            self.used.clear()
+            gone = [found for one in doomed if (found := self.delete(one))]
+            deleted += gone
+            for one in gone if deadline is not None else ():
+                until(self._session, one.target, Scope(one.namespace), goal=_GONE, deadline=deadline or 0, uid=one.uid)
+            # Who used them may be among those that are gone now.
+            if deadline is None or not gone or not self.used:
+                break
+            doomed = [one for one, _ in self.used]
+        for _, error in self.used:
+            self._refuse(error, "")
+        return deleted
+
     def delete(self, one: Doomed) -> Doomed | None:
         """Delete one object, say so, and return it with its uid; None where there is nothing to wait for."""
         resource, name = one.target.resource, one.target.name
@@ -142,7 +163,9 @@ class Deleter:
         except Unreachable:
             raise
         except NetloomError as error:
-            if not (isinstance(error, NotFound) and self._ignore):
+            if isinstance(error, Conflict) and any(cause.reason == IN_USE for cause in error.causes):
+                self.used.append((one, error))
+            elif not (isinstance(error, NotFound) and self._ignore):
                 self._refuse(error, "")
             return None
         click.echo(f'{resource.qualified} "{name}" deleted{" (server dry run)" if self._dry_run else ""}')

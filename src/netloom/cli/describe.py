@@ -22,7 +22,7 @@ from netloom.model.document import Document
 
 _HIDDEN = ("name", "namespace", "labels", "annotations", "managedFields", "resourceVersion", "uid", "generation")
 _ACRONYMS = frozenset(("asn", "cidr", "dhcp", "dns", "ip", "mac", "mtu", "nat", "rd", "uid", "vlan", "vni"))
-_SHORT = {"apiVersion": "API Version", "ownerReferences": "Owners"}
+_SHORT = {"apiVersion": "API Version", "ipam": "IPAM", "ips": "IPs", "ownerReferences": "Owners"}
 
 
 @click.command()
@@ -112,12 +112,12 @@ def _lines(value: object, indent: str) -> Iterator[str]:
 
 
 def _flat(value: object) -> str | None:
-    """Return what fits on one line: a plain value, or a list of them."""
+    """Return what fits on one line: a plain value, or a list of words."""
     if isinstance(value, dict):
         return None
     if not isinstance(value, list):
         return _scalar(value)
-    if any(isinstance(item, dict | list) for item in value):
+    if any(isinstance(item, dict | list) or " " in str(item) for item in value):
         return None
     return ", ".join(map(_scalar, value)) or "<none>"
 

@@ -23,9 +23,9 @@ def _with_causes(error: NetloomError) -> str:
     causes = list(dict.fromkeys(map(str, error.causes)))
     if not causes:
         return error.message
-    # The server's message repeats the causes after "is invalid:"; listed one by one they are easier to read.
-    head = error.message.partition(" is invalid:")
-    title = f"{head[0]} is invalid" if head[1] else error.message
+    # The server's message repeats the causes after these words; listed one by one they are easier to read.
+    words = next((words for words in (" is invalid:", " is used by ") if words in error.message), "")
+    title = error.message.partition(words)[0] + words.rstrip(" :") if words else error.message
     if len(causes) == 1 and causes[0] in title:
         return title
     return "\n  ".join([f"{title}:" if not title.endswith((".", ":")) else title, *causes])

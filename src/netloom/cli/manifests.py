@@ -30,6 +30,7 @@ ORDER = (
     "EVPNNetwork",
     "NetworkAttachment",
     "IPLock",
+    "VNILock",
     "PortPool",
     "LoadBalancer",
     "Shaping",

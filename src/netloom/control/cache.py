@@ -48,7 +48,8 @@ class Cache(Generic[V]):
         self._indexers = dict(indexes or {})
         self._values: dict[Key, V] = {}
         self._revisions: dict[Key, int] = {}
-        self._indexes: dict[str, dict[str, dict[Key, None]]] = {name: {} for name in self._indexers}
+        self._indexes: dict[str, dict[str, Key | dict[Key, None]]] = {name: {} for name in self._indexers}
+        """Where one object has an entry, the key itself stands there: most entries of most indexes are such."""
 
     def __len__(self) -> int:
         return len(self._values)
@@ -66,18 +67,27 @@ class Cache(Generic[V]):
 
     def indexed(self, index: str, value: str) -> list[V]:
         """Return the objects for which the index's function gives `value`."""
-        return [self._values[key] for key in self._indexes[index].get(value, ())]
+        found = self._indexes[index].get(value)
+        if found is None:
+            return []
+        return [self._values[found]] if isinstance(found, Key) else [self._values[key] for key in found]
+
+    def listing(self) -> "Listing[V]":
+        """Begin to take in a list, page by page."""
+        return Listing(self._decode, self._revisions)
 
     def replace(self, items: Iterable[Stored], revision: int) -> list[Change[V]]:
         """Let `items`, listed at `revision`, be all there is; return what changed."""
+        listing = self.listing()
+        listing.add(items)
+        return self.finish(listing, revision)
+
+    def finish(self, listing: "Listing[V]", revision: int) -> list[Change[V]]:
+        """Let what was listed, at `revision`, be all there is; return what changed."""
         changes: list[Change[V]] = []
-        seen: set[Key] = set()
-        for item in items:
-            key = Key(item.namespace, item.name)
-            seen.add(key)
-            if self._revisions.get(key) != item.revision:
-                changes += self._put(key, item)
-        for key in [key for key in self._revisions if key not in seen]:
+        for key, decoded in listing.changed.items():
+            changes += self._put(key, decoded)
+        for key in [key for key in self._revisions if key not in listing.changed and key not in listing.same]:
             changes += self._remove(key)
         self.revision = revision
         return changes
@@ -90,16 +100,18 @@ class Cache(Generic[V]):
             if item.revision <= self.revision:
                 continue
             key = Key(item.namespace, item.name)
-            changes += self._remove(key) if event.type is EventType.DELETED else self._put(key, item)
+            if event.type is EventType.DELETED:
+                changes += self._remove(key)
+            else:
+                changes += self._put(key, _decoded(self._decode, item))
         self.revision = max(self.revision, revision, *(event.object.revision for event in events))
         return changes
 
-    def _put(self, key: Key, item: Stored) -> list[Change[V]]:
-        try:
-            value = self._decode(item)
-        except (msgspec.MsgspecError, ValueError) as error:
+    def _put(self, key: Key, item: "_Decoded[V]") -> list[Change[V]]:
+        value = item.value
+        if value is None:
             gone = self._remove(key)
-            self.undecodable[key] = str(error)
+            self.undecodable[key] = item.error
             self._revisions[key] = item.revision
             return gone
         self.undecodable.pop(key, None)
@@ -108,8 +120,13 @@ class Cache(Generic[V]):
         self._unindex(key, old)
         self._values[key] = value
         for name, indexer in self._indexers.items():
+            index = self._indexes[name]
             for entry in indexer(value):
-                self._indexes[name].setdefault(entry, {})[key] = None
+                there = index.setdefault(entry, key)
+                if isinstance(there, dict):
+                    there[key] = None
+                elif there != key:
+                    index[entry] = {there: None, key: None}
         return [Change(key, old, value)]
 
     def _remove(self, key: Key) -> list[Change[V]]:
@@ -127,7 +144,42 @@ class Cache(Generic[V]):
         for name, indexer in self._indexers.items():
             index = self._indexes[name]
             for entry in indexer(old):
-                if keys := index.get(entry):
-                    keys.pop(key, None)
-                    if not keys:
-                        del index[entry]
+                there = index.get(entry)
+                if isinstance(there, dict):
+                    there.pop(key, None)
+                if not there or there == key:
+                    index.pop(entry, None)
+
+
+class _Decoded(NamedTuple, Generic[V]):
+    """One object of a list: its bytes are let go of at once, a list of fifty thousand is too much to keep twice."""
+
+    revision: int
+    value: V | None
+    error: str = ""
+
+
+def _decoded(decode: Callable[[Stored], V], item: Stored) -> _Decoded[V]:
+    try:
+        return _Decoded(item.revision, decode(item))
+    except (msgspec.MsgspecError, ValueError) as error:
+        return _Decoded(item.revision, None, str(error))
+
+
+class Listing(Generic[V]):
+    """A list on its way into a cache."""
+
+    def __init__(self, decode: Callable[[Stored], V], revisions: Mapping[Key, int]) -> None:
+        self._decode = decode
+        self._revisions = revisions
+        self.changed: dict[Key, _Decoded[V]] = {}
+        self.same: set[Key] = set()
+
+    def add(self, items: Iterable[Stored]) -> None:
+        """Take in a page."""
+        for item in items:
+            key = Key(item.namespace, item.name)
+            if self._revisions.get(key) == item.revision:
+                self.same.add(key)
+            else:
+                self.changed[key] = _decoded(self._decode, item)

@@ -67,6 +67,15 @@ class Client:
         """Return one object as a document, as it is now."""
         return (await self._store.get(kind, namespace, name)).document()
 
+    async def read(self, kind: Kind, namespace: str, name: str) -> Stored:
+        """Return one object as the store has it now."""
+        return await self._store.get(kind, namespace, name)
+
+    async def create_document(self, kind: Kind, document: Document) -> Stored:
+        """Store a new object, and return it as the store has it."""
+        self._check()
+        return await self._store.create(kind, document)
+
     async def create(self, value: R) -> R:
         """Store a new object."""
         self._check()
@@ -83,6 +92,11 @@ class Client:
         """Replace an object by a document, read before with `document`: nothing is lost."""
         self._check()
         return await self._store.update(kind, document)
+
+    async def replace_status(self, kind: Kind, document: Document) -> Stored:
+        """Replace an object's status by that of a document, which says which object at which revision."""
+        self._check()
+        return await self._store.update(kind, document, subresource="status")
 
     async def update_status(self, value: R, status: Status) -> R:
         """Let `status` be the status of `value` and return the outcome; write only if that changes anything."""

@@ -43,7 +43,7 @@ class Controller(Generic[K]):
         reconcile: Callable[[K], Awaitable[float | None]],
         *,
         random: Random,
-        everything: Callable[[], Iterable[K]] = tuple,
+        everything: Callable[[], Iterable[K]] | None = None,
         workers: int = 4,
         fence: Callable[[], bool] = always,
         backoff: Backoff | None = None,
@@ -52,10 +52,12 @@ class Controller(Generic[K]):
     ) -> None:
         self.name = name
         self.queue: Queue[K] = Queue(random=random, backoff=backoff)
-        self.everything = everything
+        self.everything = everything or tuple
+        self._partial = everything is None
         self.succeeded = 0
         self.failed = 0
         self._paused = False
+        self._running = False
         self._reconcile = reconcile
         self._workers = workers
         self._fence = fence
@@ -63,11 +65,16 @@ class Controller(Generic[K]):
         self._about = about
 
     def watch(self, informer: Informer[V], keys_of: Callable[[Change[V]], Iterable[K]]) -> None:
-        """Have the keys that `keys_of` makes of each of the informer's changes looked at."""
+        """Have the keys that `keys_of` makes of each of the informer's changes looked at.
+
+        Before `run`, which begins with everything where that is known, `keys_of` is only told.
+        """
 
         def enqueue(change: Change[V]) -> None:
             try:
-                self.queue.update(keys_of(change))
+                for key in keys_of(change):
+                    if self._running or self._partial:
+                        self.queue.add(key)
             except Exception:  # The edge: one object nobody thought of must not stop the informer.
                 logger.exception("%s: cannot tell whom %s concerns", self.name, change.key)
 
@@ -80,10 +87,14 @@ class Controller(Generic[K]):
     async def run(self) -> None:
         """Work until cancelled, paused, or until the queue is closed and empty.  Begins with a look at everything."""
         self._paused = False
+        self._running = True
         self.queue.update(self.everything())
-        async with asyncio.TaskGroup() as group:
-            for _ in range(self._workers):
-                group.create_task(self._work())
+        try:
+            async with asyncio.TaskGroup() as group:
+                for _ in range(self._workers):
+                    group.create_task(self._work())
+        finally:
+            self._running = False
 
     async def _work(self) -> None:
         while not self._paused:

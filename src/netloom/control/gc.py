@@ -19,7 +19,7 @@ know yet would be lost.
 from collections.abc import Iterable, Sequence
 from enum import Enum, auto
 from random import Random
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -86,13 +86,19 @@ def item(stored: Stored) -> Item:
     return msgspec.json.decode(stored.raw, type=Item)
 
 
-def collected_informers(store: Store, *, random: Random, registry: Registry = KINDS) -> list[Informer[Item]]:
-    """Return the informers a `Collector` needs, one of each kind."""
+def collected_informers(
+    store: Store, *, random: Random, registry: Registry = KINDS, shared: Iterable[Informer[Any]] = ()
+) -> list[Informer[Item]]:
+    """Return the informers a `Collector` needs, one of each kind.
+
+    Those `shared` with other controllers are taken as they are: their values have an `ItemMeta`, and they the indexes.
+    """
     indexes = {
         BY_OWNER: lambda item: [owner.uid for owner in item.metadata.owner_references],
         BY_UID: lambda item: (item.metadata.uid,),
     }
-    return [Informer(store, kind, item, random=random, indexes=indexes) for kind in registry]
+    have = {informer.kind: informer for informer in shared}
+    return [have.get(kind) or Informer(store, kind, item, random=random, indexes=indexes) for kind in registry]
 
 
 class Collector:
@@ -109,7 +115,7 @@ class Collector:
     def changed(self, kind: Kind, change: Change[Item]) -> Iterable[ItemKey]:
         """Return whom a change concerns: the object if it owns or is owned, and its dependents when it goes."""
         key = ItemKey(kind.api_version, kind.name, *change.key)
-        if change.new is not None and _concerned(change.new):
+        if change.new is not None and _concerned(change.new) and not self._seems_well(key, change.new.metadata):
             yield key
         if change.old is not None and (change.new is None or change.new.metadata.uid != change.old.metadata.uid):
             yield from self._dependents(change.old.metadata.uid)
@@ -120,12 +126,14 @@ class Collector:
             yield from self._waiting_owner(owner)
 
     def everything(self) -> Iterable[ItemKey]:
-        """Return the keys of all objects that own or are owned."""
+        """Return the keys of all objects that own or are owned, and do not seem well."""
         return [
-            ItemKey(informer.kind.api_version, informer.kind.name, *key)
+            item_key
             for informer in self._informers.values()
             for key, value in informer.cache.items()
             if _concerned(value)
+            for item_key in [ItemKey(informer.kind.api_version, informer.kind.name, *key)]
+            if not self._seems_well(item_key, value.metadata)
         ]
 
     def about(self, key: ItemKey) -> ObjectReference:

@@ -91,7 +91,7 @@ class Informer(Generic[V]):
                 await self._rest()
 
     async def _list(self) -> None:
-        items: list[Stored] = []
+        listing = self.cache.listing()
         token = ""
         while True:
             page = await self._store.list(
@@ -101,13 +101,13 @@ class Informer(Generic[V]):
                 limit=self._page if self._paged else None,
                 token=token,
             )
-            items += page.items
+            listing.add(page.items)
             token = page.token
             if not token:
                 break
         self.lists += 1
         self._listed = self._paged = True
-        self._tell(self.cache.replace(items, page.revision))
+        self._tell(self.cache.finish(listing, page.revision))
         self.synced.set()
 
     async def _follow(self) -> NoReturn:

@@ -20,6 +20,7 @@ from netloom.control.controller import Controller
 from netloom.control.election import Election
 from netloom.control.events import Recorder
 from netloom.control.informer import Informer
+from netloom.control.ipam import Ipam
 from netloom.control.sweep import sweep
 
 GRACE = 10.0
@@ -39,11 +40,14 @@ class Manager:
         election: Election | None = None,
         chores: Sequence[Callable[[], Coroutine[Any, Any, Any]]] = (),
         grace: float = GRACE,
+        ipam: Ipam | None = None,
     ) -> None:
+        """`ipam` is among the controllers; it is kept by name for whoever reads its numbers."""
         self.controllers: tuple[Controller[Hashable], ...] = tuple(controllers)
         self.informers: tuple[Informer[Any], ...] = tuple(informers)
         self.recorder = recorder
         self.election = election
+        self.ipam = ipam
         self._random = random
         self._chores = tuple(chores)
         self._grace = grace

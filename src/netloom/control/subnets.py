@@ -219,6 +219,7 @@ class SubnetValidator:
             validated=validated,
             errors=errors,
             capacity=_capacity(subnet),
+            used=(subnet.status.used or 0) if validated else subnet.status.used,
             observed_generation=generation,
             conditions=observed(subnet.status.conditions, [condition], generation=generation, now=self._clock()),
         )

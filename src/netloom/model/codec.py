@@ -100,8 +100,8 @@ def _json(data: bytes) -> Json:
         raise BadRequest(f"the body nests deeper than {DEPTH_LIMIT} levels") from None
     if data.count(b"{") + data.count(b"[") > DEPTH_LIMIT:
         _refuse_depth(value)
-    # A key that is there twice takes its quotes with it when it goes. Escapes make quotes uncountable.
-    if b"\\" in data or msgspec.json.encode(value).count(b'"') != data.count(b'"'):
+    # A key that is there twice takes its quotes with it when it goes. Only \u0022 is a quote that is not counted.
+    if b"\\u" in data or msgspec.json.encode(value).count(b'"') != data.count(b'"'):
         _refuse_duplicates(data)
     return value
 

@@ -1,4 +1,4 @@
-"""Network, Subnet, Router: segments, address blocks, and layer 3 between them."""
+"""Network, Subnet, Router: segments, address blocks, and layer 3 between them; IPLock, VNILock: what is taken."""
 
 from collections.abc import Iterable
 from enum import StrEnum
@@ -22,6 +22,7 @@ from netloom.model.scalars import (
     Name,
     ObjectName,
     Seconds,
+    Uid,
     Vlan,
     Vni,
     says,
@@ -316,3 +317,26 @@ class IPLock(Resource, frozen=True, kw_only=True):
 
     spec: IPLockSpec
     status: Status = Status()
+
+
+class VNIHolder(Value, frozen=True, kw_only=True):
+    """The Network that has a VNI."""
+
+    namespace: Annotated[Name, says("The Network's namespace.")]
+    name: Annotated[ObjectName, says("The Network's name.")]
+    uid: Annotated[Uid, says("The Network's uid.")]
+
+
+class VNILockSpec(Value, frozen=True, kw_only=True):
+    """Which VNI is taken, and by whom."""
+
+    RULES: ClassVar[tuple[Rule, ...]] = (immutable("vni"), immutable("network"))
+
+    vni: Annotated[Vni, says("The number.")]
+    network: Annotated[VNIHolder, says("The Network that has it.")]
+
+
+class VNILock(Resource, frozen=True, kw_only=True):
+    """Hard state: this VNI belongs to that Network."""
+
+    spec: VNILockSpec

@@ -25,6 +25,7 @@ def _kind(
     *,
     plural: str = "",
     namespaced: bool = True,
+    has_status: bool = True,
     selectable: tuple[str, ...] = (),
 ) -> Kind:
     name = resource.__name__
@@ -38,6 +39,7 @@ def _kind(
         short_names=(short_name,),
         categories=("netloom",),
         namespaced=namespaced,
+        has_status=has_status,
         columns=columns,
         selectable=selectable,
         description=(resource.__doc__ or "").partition("\n")[0],
@@ -96,6 +98,12 @@ NETWORK_ATTACHMENT = _kind(
         Column("Network", ".spec.network"),
         Column("IPs", ".status.ips"),
         READY,
+        Column(
+            "Addressed",
+            '.status.conditions[?(@.type=="Addressed")].status',
+            wide=True,
+            description="Whether it has its addresses.",
+        ),
         Column("MAC", ".status.mac", wide=True),
         Column("Device", ".status.ifcName", wide=True),
         Column("Host", ".status.hostIP", wide=True),
@@ -112,9 +120,22 @@ IP_LOCK = _kind(
         Column("VNI", ".spec.vni", "integer"),
         Column("IP", ".spec.ip"),
         Column("Owner", ".metadata.ownerReferences[0].name"),
+        Column("Freed", ".metadata.deletionTimestamp", "date", description="Since when it is in quarantine."),
         AGE,
     ),
     selectable=("spec.network", "spec.vni"),
+)
+VNI_LOCK = _kind(
+    networks.VNILock,
+    "vl",
+    namespaced=False,
+    has_status=False,
+    columns=(
+        Column("VNI", ".spec.vni", "integer"),
+        Column("Namespace", ".spec.network.namespace"),
+        Column("Network", ".spec.network.name"),
+        AGE,
+    ),
 )
 ROUTER = _kind(
     networks.Router,
@@ -309,6 +330,7 @@ KINDS = Registry(
         SUBNET,
         NETWORK_ATTACHMENT,
         IP_LOCK,
+        VNI_LOCK,
         ROUTER,
         SECURITY_PROFILE,
         LOAD_BALANCER,

@@ -24,6 +24,10 @@ _SWITCH = {"yes": True, "on": True, "no": False, "off": False}
 Level = Literal["debug", "info", "warning", "error"]
 Format = Literal["auto", "json", "text"]
 Housekeeping = Literal["auto", "on", "off"]
+Quarantine = Annotated[
+    float, Meta(ge=0, le=86400, description="Seconds before a freed address is given to somebody else; 0: at once.")
+]
+VniRange = Annotated[str, Meta(description="The VNIs given to Networks that name none, as FIRST-LAST.")]
 
 
 class Settings(Struct, frozen=True, kw_only=True, rename="camel"):
@@ -39,6 +43,8 @@ class ServeSettings(Settings, frozen=True, kw_only=True):
     data: Annotated[str, Meta(description="The data directory; made on the first start.")] = ""
     listen: Annotated[str, Meta(description="The address and port to serve the API on.")] = "127.0.0.1:8480"
     hosts: Annotated[tuple[str, ...], Meta(description="More names the server certificate is to carry.")] = ()
+    quarantine: Quarantine = 5.0
+    vni_range: VniRange = "4096-16777215"
 
 
 class ApiserverSettings(Settings, frozen=True, kw_only=True):
@@ -65,6 +71,8 @@ class ControllerSettings(Settings, frozen=True, kw_only=True):
     housekeeping: Annotated[
         Housekeeping, Meta(description="Collect owned objects and old Events: on, off, or auto: not on a Kubernetes.")
     ] = "auto"
+    quarantine: Quarantine = 5.0
+    vni_range: VniRange = "4096-16777215"
     health_listen: Annotated[str, Meta(description="A loopback address and port for /healthz, /readyz, /metrics.")] = ""
 
 

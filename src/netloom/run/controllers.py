@@ -1,6 +1,7 @@
 """The controllers, wired by hand: which there are, what each watches, what they share.
 
-In `serve` they work on the sqlite store itself, in `netloom controller` on an API; they cannot tell.
+In `serve` they work on the sqlite store itself, in `netloom controller` on an API; they cannot tell. Tests and the
+simulator use this very wiring, with a clock and chance of their own.
 """
 
 import socket
@@ -9,15 +10,27 @@ from functools import partial
 from random import Random
 from typing import Any
 
-from netloom.control import gc, subnets
+from msgspec import Struct
+
+from netloom.control import gc, networks, subnets
 from netloom.control.client import Client, always
+from netloom.control.clock import Clock
+from netloom.control.clock import now as time_of_day
 from netloom.control.controller import Controller
 from netloom.control.election import Election
 from netloom.control.events import Recorder
 from netloom.control.informer import Informer, informer
+from netloom.control.ipam import WORKERS, Ipam
+from netloom.control.ipam_locks import WORKERS as LOCK_WORKERS
+from netloom.control.ipam_locks import LockKeeper
+from netloom.control.ipam_use import EVERY, UseKeeper
+from netloom.control.ipam_views import attachment_informer, lock_informer
 from netloom.control.manager import Manager
 from netloom.control.sweep import expire_events
-from netloom.model.networks import Network, Subnet
+from netloom.errors import Cause, Invalid
+from netloom.model.kind import Registry
+from netloom.model.networks import Network, Subnet, VNILock
+from netloom.model.registry import KINDS
 from netloom.store.base import Store
 
 COMPONENT = "netloom-controller"
@@ -25,70 +38,173 @@ COMPONENT = "netloom-controller"
 Chore = Callable[[], Coroutine[Any, Any, Any]]
 
 
-def assemble(store: Store, *, random: Random, election: Election | None = None, housekeeping: bool = True) -> Manager:
+class Options(Struct, frozen=True, kw_only=True):
+    """What the controllers are told."""
+
+    quarantine: float = 5.0
+    """For how long a freed address is given to nobody else, in seconds."""
+    vnis: tuple[int, int] = (networks.LEAST, networks.MOST)
+    """The first and the last VNI that is given to Networks that name none."""
+
+
+def options(*, quarantine: float, vni_range: str) -> Options:
+    """Return the options two settings mean, or raise `Invalid` saying what is wrong with them."""
+    first, dash, last = vni_range.partition("-")
+    numbers = [int(text) if text.strip().isdecimal() else 0 for text in (first, last)]
+    causes = []
+    if not dash or not 1 <= numbers[0] <= numbers[1] <= networks.MOST:
+        causes.append(Cause("vniRange", f"{vni_range!r} is not FIRST-LAST with 1 <= FIRST <= LAST <= {networks.MOST}"))
+    if not 0 <= quarantine <= 86400:
+        causes.append(Cause("quarantine", f"{quarantine:g} is not a number of seconds from 0 to 86400"))
+    if causes:
+        raise Invalid("the configuration is not right", causes=causes)
+    return Options(quarantine=quarantine, vnis=(numbers[0], numbers[1]))
+
+
+def assemble(
+    store: Store,
+    *,
+    random: Random,
+    election: Election | None = None,
+    housekeeping: bool = True,
+    clock: Clock = time_of_day,
+    told: Options | None = None,
+    registry: Registry = KINDS,
+    validator: type[subnets.SubnetValidator] = subnets.SubnetValidator,
+    ipam: type[Ipam] = Ipam,
+) -> Manager:
     """Return all controllers over `store`.
 
-    `housekeeping` is what a Kubernetes does by itself: collecting owned objects, and old Events.
+    `housekeeping` is what a Kubernetes does by itself: collecting owned objects (of `registry`), and old Events. A test
+    may plant a `validator` or an `ipam` of its own.
     """
-    fence = election.certain if election is not None else always
-    client = Client(store, fence=fence)
-    recorder = Recorder(store, COMPONENT, random=random, host=socket.gethostname())
-    controllers: list[Controller[Any]] = []
-    informers: list[Informer[Any]] = []
+    wiring = _Wiring(store, random, election, clock, told or Options())
+    wiring.wire_subnets(validator)
+    wiring.wire_ipam(ipam)
+    wiring.wire_networks()
     chores: list[Chore] = []
-
-    controller, watched = _subnets(store, client, recorder, random, fence)
-    controllers.append(controller)
-    informers += watched
     if housekeeping:
-        controller, watched = _garbage(store, client, recorder, random, fence)
-        controllers.append(controller)
-        informers += watched
-        chores.append(partial(expire_events, client, random=random))
+        wiring.wire_garbage(registry)
+        chores.append(partial(expire_events, wiring.client, random=random, clock=clock))
     return Manager(
-        controllers=controllers,
-        informers=informers,
-        recorder=recorder,
+        controllers=wiring.controllers,
+        informers=list(dict.fromkeys(wiring.informers)),
+        recorder=wiring.recorder,
         random=random,
         election=election,
         chores=chores,
+        ipam=wiring.ipam,
     )
 
 
-def _subnets(
-    store: Store, client: Client, recorder: Recorder, random: Random, fence: Callable[[], bool]
-) -> tuple[Controller[Any], list[Informer[Any]]]:
-    networks = informer(store, Network, random=random)
-    watched = informer(store, Subnet, random=random, indexes={subnets.BY_NETWORK: subnets.by_network})
-    validator = subnets.SubnetValidator(client, watched.cache, recorder)
-    controller = Controller(
-        "subnets",
-        validator.reconcile,
-        random=random,
-        everything=validator.everything,
-        fence=fence,
-        recorder=recorder,
-        about=validator.about,
-    )
-    controller.watch(watched, validator.subnet_changed)
-    controller.watch(networks, validator.network_changed)
-    return controller, [networks, watched]
+class _Wiring:
+    """The parts while they are put together."""
 
+    ipam: Ipam
 
-def _garbage(
-    store: Store, client: Client, recorder: Recorder, random: Random, fence: Callable[[], bool]
-) -> tuple[Controller[Any], list[Informer[Any]]]:
-    watched = gc.collected_informers(store, random=random)
-    collector = gc.Collector(client, watched, recorder)
-    controller = Controller(
-        "garbage",
-        collector.reconcile,
-        random=random,
-        everything=collector.everything,
-        fence=fence,
-        recorder=recorder,
-        about=collector.about,
-    )
-    for one in watched:
-        controller.watch(one, partial(collector.changed, one.kind))
-    return controller, list(watched)
+    def __init__(self, store: Store, random: Random, election: Election | None, clock: Clock, told: Options) -> None:
+        self.store = store
+        self.random = random
+        self.clock = clock
+        self.told = told
+        self.fence = election.certain if election is not None else always
+        self.client = Client(store, fence=self.fence)
+        self.recorder = Recorder(store, COMPONENT, random=random, host=socket.gethostname(), clock=clock)
+        self.networks = informer(store, Network, random=random)
+        self.subnets = informer(store, Subnet, random=random, indexes={subnets.BY_NETWORK: subnets.by_network})
+        self.vni_locks = informer(store, VNILock, random=random, indexes={networks.BY_HOLDER: networks.by_holder})
+        self.attachments = attachment_informer(store, random=random)
+        self.locks = lock_informer(store, random=random)
+        self.informers: list[Informer[Any]] = [
+            self.networks,
+            self.subnets,
+            self.vni_locks,
+            self.attachments,
+            self.locks,
+        ]
+        self.controllers: list[Controller[Any]] = []
+
+    def controller(self, name: str, part: Any, *, workers: int = 4) -> Controller[Any]:  # noqa: ANN401  # any part
+        """Add a controller."""
+        made: Controller[Any] = Controller(
+            name,
+            part.reconcile,
+            random=self.random,
+            everything=part.everything,
+            workers=workers,
+            fence=self.fence,
+            recorder=self.recorder,
+            about=getattr(part, "about", None),
+        )
+        self.controllers.append(made)
+        return made
+
+    def wire_subnets(self, kind: type[subnets.SubnetValidator]) -> None:
+        """Add the validator of Subnets."""
+        validator = kind(self.client, self.subnets.cache, self.recorder, clock=self.clock)
+        controller = self.controller("subnets", validator)
+        controller.watch(self.subnets, validator.subnet_changed)
+        controller.watch(self.networks, validator.network_changed)
+
+    def wire_ipam(self, kind: type[Ipam]) -> None:
+        """Add what gives addresses, what takes them back, and what counts them."""
+        self.ipam = kind(
+            self.client,
+            attachments=self.attachments.cache,
+            locks=self.locks.cache,
+            networks=self.networks.cache,
+            recorder=self.recorder,
+            clock=self.clock,
+            quarantine=self.told.quarantine,
+        )
+        giving = self.controller("ipam", self.ipam, workers=WORKERS)
+        self.ipam.wake = giving.queue.update
+        keeper = LockKeeper(
+            self.client,
+            locks=self.locks.cache,
+            attachments=self.attachments.cache,
+            quarantine=self.told.quarantine,
+        )
+        ending = self.controller("ipam-locks", keeper, workers=LOCK_WORKERS)
+        use = UseKeeper(
+            self.client,
+            subnets=self.subnets.cache,
+            networks=self.networks.cache,
+            books=self.ipam.books,
+            place=self.ipam.places.get,
+        )
+        counting = self.controller("ipam-use", use)
+        self.ipam.used = lambda subnet: counting.queue.add_after(subnet, EVERY)
+        giving.watch(self.attachments, self.ipam.attachment_changed)
+        giving.watch(self.locks, self.ipam.lock_changed)
+        giving.watch(self.networks, self.ipam.network_changed)
+        giving.watch(self.subnets, self.ipam.subnet_changed)
+        ending.watch(self.locks, keeper.lock_changed)
+
+    def wire_networks(self) -> None:
+        """Add what gives Networks their VNIs."""
+        first, last = self.told.vnis
+        keeper = networks.NetworkKeeper(
+            self.client,
+            networks=self.networks.cache,
+            locks=self.vni_locks.cache,
+            recorder=self.recorder,
+            clock=self.clock,
+            first=first,
+            last=last,
+            in_use=self.ipam.books.known,
+        )
+        controller = self.controller("networks", keeper)
+        controller.watch(self.networks, keeper.network_changed)
+        controller.watch(self.vni_locks, keeper.lock_changed)
+
+    def wire_garbage(self, registry: Registry) -> None:
+        """Add the garbage collector."""
+        watched = gc.collected_informers(
+            self.store, random=self.random, registry=registry, shared=[self.attachments, self.locks]
+        )
+        collector = gc.Collector(self.client, watched, self.recorder, registry=registry)
+        controller = self.controller("garbage", collector)
+        for one in watched:
+            controller.watch(one, partial(collector.changed, one.kind))
+        self.informers += watched

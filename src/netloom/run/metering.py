@@ -8,7 +8,7 @@ from netloom.errors import NetloomError
 from netloom.model.document import Document
 from netloom.model.kind import Kind
 from netloom.model.selectors import EVERYTHING, Selector
-from netloom.store.base import Event, Page, Propagation, Sink, Store, Stored, Watch
+from netloom.store.base import Event, Page, Propagation, Sink, Store, Stored, Unless, Watch
 
 Next = Callable[[], Coroutine[Any, Any, Sequence[Event]]]
 
@@ -28,10 +28,10 @@ class MeteredStore:
         with self._counting("create"):
             return await self._store.create(kind, document, dry_run=dry_run)
 
-    async def get(self, kind: Kind, namespace: str, name: str) -> Stored:
+    async def get(self, kind: Kind, namespace: str, name: str, *, known: int = 0) -> Stored:
         """Get."""
         with self._counting("get"):
-            return await self._store.get(kind, namespace, name)
+            return await self._store.get(kind, namespace, name, known=known)
 
     async def list(
         self,
@@ -68,12 +68,20 @@ class MeteredStore:
         propagation: Propagation = Propagation.BACKGROUND,
         uid: str = "",
         revision: int | None = None,
+        unless: Unless | None = None,
         dry_run: bool = False,
     ) -> Stored:
         """Delete."""
         with self._counting("delete"):
             return await self._store.delete(
-                kind, namespace, name, propagation=propagation, uid=uid, revision=revision, dry_run=dry_run
+                kind,
+                namespace,
+                name,
+                propagation=propagation,
+                uid=uid,
+                revision=revision,
+                unless=unless,
+                dry_run=dry_run,
             )
 
     async def revision(self) -> int:

@@ -23,6 +23,7 @@ from prometheus_client.openmetrics.exposition import generate_latest as openmetr
 
 from netloom import __version__
 from netloom.control.counters import BUCKETS, Histogram
+from netloom.control.ipam import Ipam
 from netloom.control.manager import Manager
 from netloom.front.api.app import Observation
 from netloom.front.api.server import Server
@@ -147,8 +148,34 @@ def manager(running: Manager) -> Source:
             waits.add_metric([name], _buckets(queue.counters.latency), queue.counters.latency.total)
             works.add_metric([name], _buckets(queue.counters.work), queue.counters.work.total)
         yield from (keys, adds, retries, reconciles, waits, works)
+        if running.ipam is not None:
+            yield from _ipam(running.ipam)
 
     return read
+
+
+def _ipam(ipam: Ipam) -> Families:
+    """Return the numbers of IPAM."""
+    counters = ipam.counters
+    for name, text, histogram in (
+        ("netloom_ipam_lock", "From seeing an attachment to its first lock.", counters.to_lock),
+        ("netloom_ipam_address", "From seeing an attachment to its addresses in its status.", counters.to_address),
+    ):
+        found = HistogramMetricFamily(f"{name}_seconds", text, unit="seconds")
+        found.add_metric([], _buckets(histogram), histogram.total)
+        yield found
+    yield GaugeMetricFamily("netloom_ipam_locks", "Addresses locked, those in quarantine included.", value=ipam.locks)
+    yield GaugeMetricFamily(
+        "netloom_ipam_waiting", "Attachments that wait for an address that is not free.", value=len(ipam.lines)
+    )
+    yield CounterMetricFamily("netloom_ipam_assigned", "Addresses given.", value=counters.assigned)
+    yield CounterMetricFamily("netloom_ipam_released", "Addresses taken back while in use.", value=counters.released)
+    retries = CounterMetricFamily(
+        "netloom_ipam_retries", "Attempts that had to be made again, by what came between.", labels=["reason"]
+    )
+    for reason, count in sorted(counters.retries.items()):
+        retries.add_metric([reason], count)
+    yield retries
 
 
 def _durations(name: str, text: str) -> HistogramMetricFamily:

@@ -3,17 +3,20 @@
 Each process reaches the store through its own `Link`. A request travels (latency), acts at the store, and the answer
 travels back; either way it may be lost, and the caller then hears `Unreachable` and cannot know whether it acted. A
 request on its way is the network's, not the process's: when the process dies, it may still arrive. Watch streams lag,
-break and expire. All chance is the loop's, so a seed replays it all.
+break, expire and say things again; lists are old when they arrive, never wrong: what they say was so after they were
+asked for. All chance is the loop's, so a seed replays it all.
 
-A killed process runs no further: its link is dead at once, so what its `finally` blocks try reaches nobody.
+A killed process runs no further: its link is dead at once, so what its `finally` blocks try reaches nobody. Whoever
+wants to kill at the worst moments hears of each write, just before it is sent and just after it acted (`on_write`).
 """
 
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from contextvars import Context, copy_context
 from datetime import UTC, datetime, timedelta
+from enum import Enum, auto
 from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import Any, NamedTuple, Self, TypeVar
 
 from msgspec import Struct
 
@@ -22,7 +25,7 @@ from netloom.model.document import Document
 from netloom.model.kind import Kind
 from netloom.model.selectors import EVERYTHING, Selector
 from netloom.sim import loop as sim
-from netloom.store.base import Event, Page, Propagation, Sink, Store, Stored, Watch
+from netloom.store.base import Event, Page, Propagation, Sink, Store, Stored, Unless, Watch
 
 T = TypeVar("T")
 EPOCH = datetime(2030, 1, 1, tzinfo=UTC)
@@ -39,6 +42,10 @@ class Weather(Struct, frozen=True, kw_only=True):
     expire_watch: float = 0.0
     timeout: float = 1.0
     """How long a caller waits for an answer."""
+    lag: float = 0.0
+    """For how many seconds more, at most, a watch holds its events back, and a list is on its way."""
+    repeat_watch: float = 0.0
+    """How likely a batch of a watch begins with what the one before it said."""
 
 
 FAIR = Weather()
@@ -51,12 +58,39 @@ STORMY = Weather(
 )
 
 
+class Write(NamedTuple):
+    """One attempt to change something."""
+
+    verb: str
+    kind: Kind
+    namespace: str
+    name: str
+    subresource: str = ""
+
+    def __str__(self) -> str:
+        what = f"{self.kind.name}/{self.subresource}" if self.subresource else self.kind.name
+        return f"{self.verb} {what} {self.namespace}/{self.name}"
+
+
+class Moment(Enum):
+    """Which side of a write."""
+
+    BEFORE = auto()
+    """It is about to be sent."""
+    AFTER = auto()
+    """It acted, or was refused; the answer is not on its way yet."""
+
+
+OnWrite = Callable[[Write, Moment], None]
+
+
 class Link:
     """One process's way to the store."""
 
-    def __init__(self, world: "World", weather: Weather) -> None:
+    def __init__(self, world: "World", weather: Weather, on_write: OnWrite | None = None) -> None:
         self.weather = weather
         self._world = world
+        self._on_write = on_write
         self._up = asyncio.Event()
         self._up.set()
         self._dead = False
@@ -73,19 +107,24 @@ class Link:
         """End the process's part of this link for ever."""
         self._dead = True
 
-    async def call(self, operation: Callable[[], Awaitable[T]]) -> T:
-        """Carry one request to the store and its answer back."""
+    async def call(self, operation: Callable[[], Awaitable[T]], *, write: Write | None = None, lag: float = 0.0) -> T:
+        """Carry one request to the store and its answer, which may take `lag` seconds more, back."""
+        if not self._dead:
+            self._tell(write, Moment.BEFORE)
         if self._dead:
+            await asyncio.sleep(0)  # So that whoever tries again and again can be cancelled.
             raise Unreachable("this process is dead")
         answer: asyncio.Future[T] = asyncio.get_running_loop().create_future()
-        self._world.spawn(self._carry(operation, answer))
+        self._world.spawn(self._carry(operation, answer, write, lag))
         try:
-            async with asyncio.timeout(self.weather.timeout):
+            async with asyncio.timeout(self.weather.timeout + lag):
                 return await answer
         except TimeoutError:
             raise Unreachable("no answer") from None
 
-    async def _carry(self, operation: Callable[[], Awaitable[T]], answer: "asyncio.Future[T]") -> None:
+    async def _carry(
+        self, operation: Callable[[], Awaitable[T]], answer: "asyncio.Future[T]", write: Write | None, lag: float
+    ) -> None:
         await self.travel()
         if not self._up.is_set() or self._chance(self.weather.lose_request):
             return
@@ -95,7 +134,8 @@ class Link:
             result = await operation()
         except NetloomError as raised:
             error = raised
-        await self.travel()
+        self._tell(write, Moment.AFTER)
+        await self.travel(lag)
         if answer.done() or not self._up.is_set() or self._chance(self.weather.lose_answer):
             return
         if error is not None:
@@ -105,7 +145,7 @@ class Link:
 
     async def weather_the_stream(self) -> None:
         """Let a batch of a watch travel: late, or not at all."""
-        await self.travel()
+        await self.travel(self.weather.lag)
         if not self._up.is_set():
             await self._up.wait()
             await self.travel()
@@ -114,9 +154,17 @@ class Link:
         if self._chance(self.weather.expire_watch):
             raise Expired("too old")
 
-    async def travel(self) -> None:
-        """Take as long as a message takes one way."""
-        await asyncio.sleep(sim.current().random.uniform(0, self.weather.latency))
+    async def travel(self, lag: float = 0.0) -> None:
+        """Take as long as a message takes one way, and at most `lag` seconds more."""
+        await asyncio.sleep(sim.current().random.uniform(0, self.weather.latency + lag))
+
+    def repeats(self) -> bool:
+        """Whether a watch says once more what it said last."""
+        return self._chance(self.weather.repeat_watch)
+
+    def _tell(self, write: Write | None, moment: Moment) -> None:
+        if write is not None and self._on_write is not None:
+            self._on_write(write, moment)
 
     def _chance(self, probability: float) -> bool:
         return probability > 0 and sim.current().random.random() < probability
@@ -131,11 +179,16 @@ class FaultyStore:
 
     async def create(self, kind: Kind, document: Document, *, dry_run: bool = False) -> Stored:
         """Create, at the other end of the link."""
-        return await self._link.call(lambda: self._inner.create(kind, document, dry_run=dry_run))
+        metadata = document.get("metadata") or {}
+        name = metadata.get("name") or metadata.get("generateName", "")
+        return await self._link.call(
+            lambda: self._inner.create(kind, document, dry_run=dry_run),
+            write=None if dry_run else Write("create", kind, metadata.get("namespace", ""), name),
+        )
 
-    async def get(self, kind: Kind, namespace: str, name: str) -> Stored:
+    async def get(self, kind: Kind, namespace: str, name: str, *, known: int = 0) -> Stored:
         """Get, at the other end of the link."""
-        return await self._link.call(lambda: self._inner.get(kind, namespace, name))
+        return await self._link.call(lambda: self._inner.get(kind, namespace, name, known=known))
 
     async def list(
         self,
@@ -156,7 +209,8 @@ class FaultyStore:
                 revision=revision,
                 limit=limit,
                 token=token,
-            )
+            ),
+            lag=self._link.weather.lag,
         )
 
     async def watch(
@@ -180,8 +234,11 @@ class FaultyStore:
         dry_run: bool = False,
     ) -> Stored:
         """Update, at the other end of the link."""
+        metadata = document["metadata"]
+        write = Write("update", kind, metadata.get("namespace", ""), metadata["name"], subresource)
         return await self._link.call(
-            lambda: self._inner.update(kind, document, subresource=subresource, dry_run=dry_run)
+            lambda: self._inner.update(kind, document, subresource=subresource, dry_run=dry_run),
+            write=None if dry_run else write,
         )
 
     async def delete(
@@ -193,6 +250,7 @@ class FaultyStore:
         propagation: Propagation = Propagation.BACKGROUND,
         uid: str = "",
         revision: int | None = None,
+        unless: Unless | None = None,
         dry_run: bool = False,
     ) -> Stored:
         """Delete, at the other end of the link."""
@@ -204,8 +262,10 @@ class FaultyStore:
                 propagation=propagation,
                 uid=uid,
                 revision=revision,
+                unless=unless,
                 dry_run=dry_run,
-            )
+            ),
+            write=None if dry_run else Write("delete", kind, namespace, name),
         )
 
     async def revision(self) -> int:
@@ -217,12 +277,13 @@ class FaultyStore:
 
 
 class FaultyWatch:
-    """A watch as one process sees it: late, and sometimes broken."""
+    """A watch as one process sees it: late, sometimes broken, and sometimes saying things again."""
 
     def __init__(self, inner: Watch, link: Link) -> None:
         self._inner = inner
         self._link = link
         self._revision = inner.revision
+        self._last: Sequence[Event] = ()
 
     async def next(self) -> Sequence[Event]:
         """Return the next changes, when they have travelled here."""
@@ -230,7 +291,8 @@ class FaultyWatch:
         revision = self._inner.revision
         await self._link.weather_the_stream()
         self._revision = revision
-        return events
+        again, self._last = self._last, events
+        return [*again, *events] if self._link.repeats() else events
 
     @property
     def revision(self) -> int:
@@ -260,7 +322,9 @@ class Process:
         self._main = main
         self._task: asyncio.Task[None] | None = None
         self.incarnation = 0
-        self.link = Link(world, world.weather)
+        self.on_write: Callable[[Process, Write, Moment], None] | None = None
+        """Told of each write, and free to kill this process."""
+        self.link = self._new_link()
 
     @property
     def store(self) -> FaultyStore:
@@ -278,7 +342,7 @@ class Process:
 
     def start(self) -> None:
         """Start it, anew if it ran before."""
-        self.link = Link(self._world, self._world.weather)
+        self.link = self._new_link()
         self.incarnation += 1
         context = copy_context()
         context.run(sim.PROCESS.set, self.name)
@@ -297,6 +361,15 @@ class Process:
         if task:
             task.cancel()
             await asyncio.wait([task])
+
+    def _new_link(self) -> Link:
+        link = Link(self._world, self._world.weather, lambda write, moment: self._wrote(link, write, moment))
+        return link
+
+    def _wrote(self, link: Link, write: Write, moment: Moment) -> None:
+        # What a past life sent may still arrive; that is nothing this one did.
+        if self.on_write is not None and link is self.link:
+            self.on_write(self, write, moment)
 
     def freeze(self) -> None:
         """Let it run no further, until thawed."""

@@ -26,6 +26,7 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import force_setattr
 
+from netloom.errors import Conflict
 from netloom.model.document import Document, Resource
 from netloom.model.kind import Kind
 from netloom.model.selectors import EVERYTHING, Selector
@@ -112,6 +113,17 @@ class Page(Struct, frozen=True):
     """How many follow, where it is known."""
 
 
+class Unless(Struct, frozen=True):
+    """Something a write depends on that other objects decide: nothing `forbids` may have been written after `since`."""
+
+    since: int
+    forbids: Callable[[Stored], bool]
+
+
+class Overtaken(Conflict):
+    """Something was written that the write depended on: look at the other objects again, decide again."""
+
+
 class Watch(Protocol):
     """A stream of changes."""
 
@@ -143,8 +155,12 @@ class Store(Protocol):
     async def create(self, kind: Kind, document: Document, *, dry_run: bool = False) -> Stored:
         """Store a new object; `AlreadyExists` if its name is taken."""
 
-    async def get(self, kind: Kind, namespace: str, name: str) -> Stored:
-        """Return one object as it is now; `NotFound` if there is none."""
+    async def get(self, kind: Kind, namespace: str, name: str, *, known: int = 0) -> Stored:
+        """Return one object as it is now; `NotFound` if there is none.
+
+        Its state at the revision `known` will do as well, where it is at hand: for who writes next and names that
+        revision, which is refused if there is a newer one.
+        """
 
     async def list(
         self,
@@ -177,11 +193,14 @@ class Store(Protocol):
         propagation: Propagation = Propagation.BACKGROUND,
         uid: str = "",
         revision: int | None = None,
+        unless: Unless | None = None,
         dry_run: bool = False,
     ) -> Stored:
         """Delete an object and return its last state (with deletionTimestamp where finalizers keep it).
 
-        `Conflict` unless it has this uid and is at this revision, where given.
+        `Conflict` unless it has this uid and is at this revision, where given. `Overtaken` when what `unless` forbids
+        was written. That is decided in one step with the deletion where this process decides writes (memory, sqlite);
+        on etcd it is decided by what this process has heard just before; the kube store leaves it to the server.
         """
 
     async def revision(self) -> int:

@@ -8,7 +8,7 @@ store puts a commit between them.
 from bisect import bisect_left, bisect_right, insort
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from itertools import islice
+from itertools import chain, islice
 from random import Random, SystemRandom
 from typing import NamedTuple
 from uuid import UUID
@@ -17,7 +17,7 @@ from netloom.errors import Cause, Expired, TimedOut
 from netloom.model.document import Document
 from netloom.model.kind import Kind
 from netloom.model.selectors import Selector
-from netloom.store.base import Page, Propagation, Stored
+from netloom.store.base import Overtaken, Page, Propagation, Stored, Unless
 from netloom.store.hub import Change, Hub, HubWatch
 from netloom.store.paging import position, token, too_old
 from netloom.store.semantics import (
@@ -120,6 +120,17 @@ def deletion(
         return _carried_out(outcome, old, at)
 
     return decide
+
+
+def check(unless: Unless, hub: Hub, deciding: Iterable[Change] = ()) -> None:
+    """Raise `Overtaken` if something was written, or is `deciding` to be, that `unless` forbids."""
+    try:
+        written = hub.after(unless.since)
+    except Expired:
+        raise Overtaken("too much was written meanwhile to say whether it matters") from None
+    for change in chain(written, deciding):
+        if change.new is not None and unless.forbids(change.new):
+            raise Overtaken(f"{change.kind.name} {change.key} was written meanwhile")
 
 
 def _present(lookup: Lookup, kind: Kind, namespace: str, name: str) -> Stored:

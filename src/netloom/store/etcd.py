@@ -12,13 +12,13 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from random import Random, SystemRandom
 
-from netloom.errors import AlreadyExists, Expired, Internal, Unreachable
+from netloom.errors import AlreadyExists, Expired, Internal, NetloomError, Unreachable
 from netloom.model.document import Document
 from netloom.model.kind import Kind
 from netloom.model.registry import KINDS
 from netloom.model.selectors import EVERYTHING, Selector
-from netloom.store.base import Page, Propagation, Stored, Watch
-from netloom.store.engine import Minter, candidate
+from netloom.store.base import Page, Propagation, Stored, Unless, Watch
+from netloom.store.engine import Minter, candidate, check
 from netloom.store.etcdapi import Etcd, Tls, delete_key, prefix_end, put, unless_changed
 from netloom.store.etcdfeed import Feed, stored_at
 from netloom.store.hub import QUEUE_LENGTH, WINDOW_BYTES, WINDOW_CHANGES, Hub
@@ -42,6 +42,8 @@ PAGE = 2_000
 _ATTEMPTS = 16
 _NAME_ATTEMPTS = 8
 _MARKER = "/.opened"
+_REMEMBERED, _REMEMBERED_BYTES = 4096, 8192
+"""How many objects are remembered, and how large one may be."""
 
 
 _Items = list[Stored]
@@ -57,6 +59,7 @@ class EtcdStore:
         self._minter = minter
         self._roots = feed.roots
         self._marker = prefix + _MARKER
+        self._recent: dict[str, Stored] = {}
         self._closed = False
 
     @classmethod
@@ -108,12 +111,16 @@ class EtcdStore:
                     raise
         raise AssertionError("unreachable")
 
-    async def get(self, kind: Kind, namespace: str, name: str) -> Stored:
-        """Return one object as it is now."""
-        found = (await self._etcd.range(self._key(kind, namespace, name))).kvs
+    async def get(self, kind: Kind, namespace: str, name: str, *, known: int = 0) -> Stored:
+        """Return one object as it is now, or as it was at the revision `known`."""
+        key = self._key(kind, namespace, name)
+        recent = self._recent.get(key) if known else None
+        if recent is not None and recent.revision == known:
+            return recent
+        found = (await self._etcd.range(key)).kvs
         if not found:
             raise not_found(kind, name)
-        return stored_at(kind, found[0], len(self._root(kind)))
+        return self._remember(key, stored_at(kind, found[0], len(self._root(kind))))
 
     async def list(
         self,
@@ -163,12 +170,15 @@ class EtcdStore:
         propagation: Propagation = Propagation.BACKGROUND,
         uid: str = "",
         revision: int | None = None,
+        unless: Unless | None = None,
         dry_run: bool = False,
     ) -> Stored:
         """Delete an object and return its last state."""
 
         def decide(old: Document) -> Outcome:
             now = self._minter.clock()
+            if unless is not None:
+                check(unless, self._hub)
             return prepare_delete(kind, old, propagation=propagation, uid=uid, revision=revision, now=now)
 
         return await self._change(kind, namespace, name, decide, dry_run=dry_run)
@@ -194,26 +204,55 @@ class EtcdStore:
         done = await self._etcd.txn([unless_changed(key, 0)], [put(key, body)])
         if not done.succeeded:
             raise already_exists(kind, name)
-        return stamp(kind, namespace, name, done.header.revision, body)
+        return self._remember(key, stamp(kind, namespace, name, done.header.revision, body))
 
     async def _change(
         self, kind: Kind, namespace: str, name: str, decide: Callable[[Document], Outcome], *, dry_run: bool
     ) -> Stored:
-        """Read, decide, write if it is still as it was read; else from the beginning."""
+        """Read, decide, write if it is still as it was read; else from the beginning.
+
+        What is remembered is as good as what is read: if it is no longer so, the write does not happen. Where there is
+        no write to find that out (nothing changes, or it is refused), it is decided by what is read.
+        """
         key = self._key(kind, namespace, name)
+        recent = None if dry_run else self._recent.get(key)
+        guess = None if recent is None else _guessed(decide, recent)
+        if recent is not None and guess is not None and (done := await self._write(key, recent, guess)):
+            return done
         for _ in range(_ATTEMPTS):
             old = await self.get(kind, namespace, name)
             outcome = decide(old.document())
             if outcome.verdict is Verdict.SAME:
                 return old
-            body = encode(kind, outcome.document)
             if dry_run:
-                return stamp(kind, namespace, name, old.revision, body)
-            write = delete_key(key) if outcome.verdict is Verdict.REMOVE else put(key, body)
-            done = await self._etcd.txn([unless_changed(key, old.revision)], [write])
-            if done.succeeded:
-                return stamp(kind, namespace, name, done.header.revision, body)
+                return stamp(kind, namespace, name, old.revision, encode(kind, outcome.document))
+            if done := await self._write(key, old, outcome):
+                return done
         raise conflict(kind, name)
+
+    async def _write(self, key: str, old: Stored, outcome: Outcome) -> Stored | None:
+        """Make it so if `old` is still what is there; None: it is not."""
+        kind, removes = old.kind, outcome.verdict is Verdict.REMOVE
+        body = encode(kind, outcome.document)
+        done = await self._etcd.txn(
+            [unless_changed(key, old.revision)], [delete_key(key) if removes else put(key, body)]
+        )
+        if not done.succeeded:
+            return None
+        new = stamp(kind, old.namespace, old.name, done.header.revision, body)
+        if removes:
+            self._recent.pop(key, None)
+            return new
+        return self._remember(key, new)
+
+    def _remember(self, key: str, stored: Stored) -> Stored:
+        """Keep an object for who changes it next, most likely: whoever just wrote or read it."""
+        self._recent.pop(key, None)
+        if len(stored.raw) <= _REMEMBERED_BYTES:
+            self._recent[key] = stored
+            if len(self._recent) > _REMEMBERED:
+                del self._recent[next(iter(self._recent))]
+        return stored
 
     async def _page(
         self, kind: Kind, where: str, end: str, selector: Selector, revision: int, limit: int | None
@@ -249,3 +288,12 @@ class EtcdStore:
 
     def _key(self, kind: Kind, namespace: str, name: str) -> str:
         return self._root(kind) + key_of(namespace, name)
+
+
+def _guessed(decide: Callable[[Document], Outcome], recent: Stored) -> Outcome | None:
+    """Return what a change comes to if `recent` is still there, where a write would find out whether it is."""
+    try:
+        outcome = decide(recent.document())
+    except NetloomError:
+        return None
+    return None if outcome.verdict is Verdict.SAME else outcome

@@ -1,22 +1,39 @@
-"""etcd v3 over its JSON gateway: the few calls a store needs, with whichever of several servers answers.
+"""etcd v3's API: the few calls a store needs, with whichever of several servers answers.
 
-Bytes travel as base64 and 64-bit numbers as strings, which msgspec reads and writes by itself. A request that no server
-took is given to the next one; one that may have been acted on is given to another only if it merely reads.
+A request that no server took is given to the next one; one that may have been acted on is given to another only if it
+merely reads.
 """
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
-from typing import Any, TypeVar
+from typing import TypeVar
 
-import msgspec
 from msgspec import Struct
 
 from netloom.errors import BadRequest, Cause, Expired, Internal, NetloomError, TimedOut, TooLarge, Unreachable
-from netloom.store.http import Client, Refused, tls_context
+from netloom.store import etcdwire
+from netloom.store.etcdwire import Done, KeyEvent, KeyValue, Range, Told, delete_key, put, unless_changed
+from netloom.store.grpc import CallFailed, Channel, Messages
+from netloom.store.http import Refused, tls_context
 
-T = TypeVar("T", bound=Struct)
-Json = dict[str, Any]
+__all__ = [
+    "Done",
+    "Etcd",
+    "KeyEvent",
+    "KeyValue",
+    "Range",
+    "Tls",
+    "Told",
+    "delete_key",
+    "prefix_end",
+    "put",
+    "unless_changed",
+]
 
+T = TypeVar("T")
+
+_RANGE, _TXN, _COMPACT = "/etcdserverpb.KV/Range", "/etcdserverpb.KV/Txn", "/etcdserverpb.KV/Compact"
+_WATCH = "/etcdserverpb.Watch/Watch"
 _MAX_MESSAGE = 512 << 20
 
 
@@ -31,81 +48,6 @@ class Tls(Struct, frozen=True):
         return "Tls(…)"
 
 
-class Header(Struct, frozen=True):
-    """The revision of the whole store when it answered."""
-
-    revision: int = 0
-
-
-class KeyValue(Struct, frozen=True):
-    """One key."""
-
-    key: bytes
-    value: bytes = b""
-    mod_revision: int = 0
-
-
-class Range(Struct, frozen=True):
-    """What a read found."""
-
-    header: Header = Header()
-    kvs: list[KeyValue] = []
-    more: bool = False
-    count: int = 0
-
-
-class Done(Struct, frozen=True):
-    """What became of a transaction."""
-
-    header: Header = Header()
-    succeeded: bool = False
-
-
-class KeyEvent(Struct, frozen=True):
-    """One change of one key."""
-
-    kv: KeyValue
-    prev_kv: KeyValue | None = None
-    type: str = "PUT"
-
-
-class Told(Struct, frozen=True):
-    """One message of a watch."""
-
-    header: Header = Header()
-    created: bool = False
-    canceled: bool = False
-    compact_revision: int = 0
-    cancel_reason: str = ""
-    events: list[KeyEvent] = []
-
-
-class _Message(Struct, frozen=True):
-    result: Told | None = None
-    error: Any = None
-
-
-class _Failure(Struct, frozen=True):
-    error: Any = ""
-    message: str = ""
-    code: int = 0
-
-
-def put(key: str, value: bytes) -> Json:
-    """Return the operation that sets a key."""
-    return {"request_put": {"key": key.encode(), "value": value}}
-
-
-def delete_key(key: str) -> Json:
-    """Return the operation that removes a key."""
-    return {"request_delete_range": {"key": key.encode()}}
-
-
-def unless_changed(key: str, revision: int) -> Json:
-    """Return the condition that a key was last written at `revision`; 0: that it is not there."""
-    return {"key": key.encode(), "target": "MOD", "result": "EQUAL", "mod_revision": str(revision)}
-
-
 def prefix_end(prefix: str) -> str:
     """Return the end of the range of all keys that begin with `prefix`, whose last character is ASCII."""
     return prefix[:-1] + chr(ord(prefix[-1]) + 1)
@@ -118,109 +60,78 @@ class Etcd:
         if not urls:
             raise BadRequest("no etcd address is given")
         context = tls_context(ca=tls.ca, certificate=tls.certificate, key=tls.key) if tls else None
-        self._clients = [Client(url, tls=context, max_body=_MAX_MESSAGE, timeout=30.0) for url in urls]
+        self._channels = [Channel(url, tls=context, max_message=_MAX_MESSAGE, timeout=30.0) for url in urls]
         self._current = 0
 
     async def range(
         self, key: str, *, end: str = "", limit: int = 0, revision: int = 0, count_only: bool = False
     ) -> Range:
         """Read a key, or the keys from `key` up to `end`, now or at a revision."""
-        body: Json = {"key": key.encode(), "limit": str(limit), "revision": str(revision), "count_only": count_only}
-        if end:
-            body["range_end"] = end.encode()
-        return await self._call("/v3/kv/range", body, Range, reads=True)
+        message = etcdwire.range_(key, end, limit, revision, count_only=count_only)
+        return await self._call(_RANGE, message, etcdwire.read_range, reads=True)
 
-    async def txn(self, conditions: Sequence[Json], operations: Sequence[Json]) -> Done:
+    async def txn(self, conditions: Sequence[bytes], operations: Sequence[bytes]) -> Done:
         """Do all `operations` if all `conditions` hold."""
-        body = {"compare": conditions, "success": operations}
-        return await self._call("/v3/kv/txn", body, Done, reads=False)
+        return await self._call(_TXN, etcdwire.txn(conditions, operations), etcdwire.read_done, reads=False)
 
     async def compact(self, revision: int) -> None:
         """Drop the history before `revision`."""
-        await self._call("/v3/kv/compaction", {"revision": str(revision)}, Range, reads=False)
+        await self._call(_COMPACT, etcdwire.compaction(revision), etcdwire.read_done, reads=False)
 
     @asynccontextmanager
     async def watch(self, key: str, end: str, since: int) -> AsyncIterator[AsyncIterator[Told]]:
         """Watch a range of keys, from the revision after `since`."""
-        create = {
-            "key": key.encode(),
-            "range_end": end.encode(),
-            "start_revision": str(since + 1),
-            "prev_kv": True,
-            "progress_notify": True,
-        }
-        client = self._clients[self._current]
+        channel = self._channels[self._current]
         try:
-            stream = await client.stream("POST", "/v3/watch", body=msgspec.json.encode({"create_request": create}))
+            stream = await channel.stream(_WATCH, etcdwire.watch(key, end, since + 1))
         except NetloomError:
-            self._turn(client)
+            self._turn(channel)
             raise
         async with stream:
-            if stream.status != 200:
-                raise _failure(await stream.read_all(1 << 20))
-            yield self._messages(stream.read, client)
+            yield self._messages(stream, channel)
 
     async def close(self) -> None:
         """End all connections."""
-        for client in self._clients:
-            await client.close()
+        for channel in self._channels:
+            await channel.close()
 
-    async def _messages(self, read: Callable[[], Awaitable[bytes]], client: Client) -> AsyncIterator[Told]:
-        parts: list[bytes] = []
+    async def _messages(self, stream: Messages, channel: Channel) -> AsyncIterator[Told]:
         try:
-            while data := await read():
-                # A message may be large and come in many pieces: they are joined once, when its end is there.
-                head, newline, rest = data.partition(b"\n")
-                parts.append(head)
-                while newline:
-                    line = b"".join(parts)
-                    if line:
-                        yield _told(line)
-                    head, newline, rest = rest.partition(b"\n")
-                    parts = [head]
+            while True:
+                yield etcdwire.read_told(await stream.next())
+        except CallFailed as failure:
+            self._turn(channel)
+            raise _error(failure) from failure
         except Unreachable:
-            self._turn(client)
+            self._turn(channel)
             raise
-        self._turn(client)
-        raise Unreachable("etcd ended the watch")
 
-    async def _call(self, path: str, body: Json, type_: type[T], *, reads: bool) -> T:
-        encoded = msgspec.json.encode(body)
-        for attempt in range(len(self._clients)):
-            client = self._clients[self._current]
+    async def _call(self, method: str, message: bytes, read: Callable[[bytes], T], *, reads: bool) -> T:
+        for attempt in range(len(self._channels)):
+            channel = self._channels[self._current]
             try:
-                response = await client.request("POST", path, body=encoded)
-                if response.status != 200:
-                    raise _failure(response.body)
-                return msgspec.json.decode(response.body, type=type_, strict=False)
+                return read(await self._answer(channel, method, message))
             except (Unreachable, TimedOut) as error:
-                self._turn(client)
-                if attempt + 1 == len(self._clients) or not (reads or isinstance(error, Refused)):
+                self._turn(channel)
+                if attempt + 1 == len(self._channels) or not (reads or isinstance(error, Refused)):
                     raise
         raise AssertionError("there is at least one server")
 
-    def _turn(self, failed: Client) -> None:
+    async def _answer(self, channel: Channel, method: str, message: bytes) -> bytes:
+        try:
+            return await channel.unary(method, message)
+        except CallFailed as failure:
+            raise _error(failure) from failure
+
+    def _turn(self, failed: Channel) -> None:
         """Go on with the next server, unless somebody already did."""
-        if self._clients[self._current] is failed:
-            self._current = (self._current + 1) % len(self._clients)
+        if self._channels[self._current] is failed:
+            self._current = (self._current + 1) % len(self._channels)
 
 
-def _told(line: bytes) -> Told:
-    message = msgspec.json.decode(line, type=_Message, strict=False)
-    if message.result is None:
-        raise _failure(line)
-    return message.result
-
-
-def _failure(body: bytes) -> NetloomError:
+def _error(failure: CallFailed) -> NetloomError:
     """Return the error an answer of etcd means; `code` is gRPC's."""
-    try:
-        failure = msgspec.json.decode(body, type=_Failure)
-    except msgspec.DecodeError:
-        return Unreachable(f"etcd answered {body[:200]!r}")
-    if isinstance(failure.error, dict):  # In a stream the error is an object of its own.
-        failure = msgspec.convert(failure.error, _StreamFailure).failure()
-    text = failure.message or str(failure.error)
+    text = failure.message
     if "compacted" in text:
         return Expired("too old resource version: it has been compacted")
     if "future revision" in text:
@@ -230,11 +141,3 @@ def _failure(body: bytes) -> NetloomError:
     if failure.code == 4:
         return TimedOut(text)
     return Internal(text) if failure.code in (3, 5, 12, 13) else Unreachable(text)
-
-
-class _StreamFailure(Struct, frozen=True):
-    message: str = ""
-    grpc_code: int = 0
-
-    def failure(self) -> _Failure:
-        return _Failure(message=self.message, code=self.grpc_code)

@@ -71,6 +71,14 @@ def _load_certificate(context: ssl.SSLContext, pem: bytes) -> None:
         os.close(descriptor)
 
 
+def keep_alive(connection: socket.socket) -> None:
+    """Let the kernel find out whether the other side is still there: a watch may be silent for long."""
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, 15)
+    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, 5)
+    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPCNT, 3)
+
+
 class _Connection:
     """One connection and where its dialogue stands."""
 
@@ -279,12 +287,7 @@ class Client:
                 )
         except (OSError, TimeoutError) as error:  # ssl.SSLError is an OSError.
             raise Refused(f"cannot connect to {self._authority}: {str(error) or 'timed out'}") from error
-        raw: socket.socket = writer.get_extra_info("socket")
-        # A watch may be silent for long: the kernel finds out whether the other side is still there.
-        raw.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-        raw.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, 15)
-        raw.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, 5)
-        raw.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPCNT, 3)
+        keep_alive(writer.get_extra_info("socket"))
         return _Connection(reader, writer)
 
     async def _begin(

@@ -1,7 +1,8 @@
 """A Kubernetes cluster's own API as a store: kube-apiserver with our CRDs, or any server that speaks like it.
 
-Every operation is one REST call; the server does what `store/semantics.py` does for the stores of our own. Objects are
-kept as the bytes the server sent. A watch is a stream of its own: reading slowly slows the server down, which then
+Every operation is one REST call; the server does what `store/semantics.py` does for the stores of our own. Calls about
+one object that are made at the same time go as one request to a server of ours (`store/batching.py`). Objects are kept
+as the bytes the server sent. A watch is a stream of its own: reading slowly slows the server down, which then
 ends the watch, so nothing piles up here.
 """
 
@@ -35,7 +36,8 @@ from netloom.model.document import Document
 from netloom.model.kind import Kind
 from netloom.model.registry import LEASE
 from netloom.model.selectors import EVERYTHING, Selector
-from netloom.store.base import Event, EventType, Page, Propagation, Sink, Stored, Watch
+from netloom.store.base import Event, EventType, Page, Propagation, Sink, Stored, Unless, Watch
+from netloom.store.batching import Batcher
 from netloom.store.http import Client, Response, Stream
 from netloom.store.kubeconfig import Cluster
 from netloom.store.paging import check_alone
@@ -118,6 +120,7 @@ class KubeStore:
 
     def __init__(self, client: Client, *, manager: str = "netloom") -> None:
         self._client = client
+        self._batcher = Batcher(client)
         self._manager = manager
 
     @classmethod
@@ -135,7 +138,7 @@ class KubeStore:
         path = _path(kind, namespace, **self._writing(dry_run=dry_run))
         return _stored(kind, await self._send("POST", path, _named(kind, document)))
 
-    async def get(self, kind: Kind, namespace: str, name: str) -> Stored:
+    async def get(self, kind: Kind, namespace: str, name: str, *, known: int = 0) -> Stored:
         """Return one object as it is now."""
         return _stored(kind, await self._send("GET", _path(kind, namespace, name)))
 
@@ -158,7 +161,8 @@ class KubeStore:
         if token:
             check_alone(revision)
             query["continue"] = token
-        answer = msgspec.json.decode(await self._send("GET", _path(kind, namespace, **query)), type=_List)
+        body = _body(await self._batcher.alone("GET", _path(kind, namespace, **query)))
+        answer = msgspec.json.decode(body, type=_List)
         return Page(
             [_stored(kind, bytes(item)) for item in answer.items or ()],
             int(answer.metadata.resource_version or 0),
@@ -192,6 +196,7 @@ class KubeStore:
         propagation: Propagation = Propagation.BACKGROUND,
         uid: str = "",
         revision: int | None = None,
+        unless: Unless | None = None,
         dry_run: bool = False,
     ) -> Stored:
         """Delete an object and return its last state."""
@@ -214,6 +219,7 @@ class KubeStore:
 
     async def close(self) -> None:
         """End all connections."""
+        await self._batcher.close()
         await self._client.close()
 
     def _writing(self, *, dry_run: bool) -> dict[str, str]:
@@ -221,11 +227,9 @@ class KubeStore:
         return query | {"dryRun": "All"} if dry_run else query
 
     async def _send(self, method: str, path: str, document: Document | None = None) -> bytes:
+        """Send a request about one object, with others that are made at the same time where the server takes that."""
         body = b"" if document is None else msgspec.json.encode(document)
-        response = await self._client.request(method, path, body=body)
-        if response.status >= 300:
-            raise _error(response)
-        return response.body
+        return _body(await self._batcher.request(method, path, body))
 
 
 class KubeWatch:
@@ -310,6 +314,12 @@ def _selection(selector: Selector) -> dict[str, str]:
 
 def _named(kind: Kind, document: Document) -> Document:
     return {**document, "apiVersion": kind.api_version, "kind": kind.name}
+
+
+def _body(response: Response) -> bytes:
+    if response.status >= 300:
+        raise _error(response)
+    return response.body
 
 
 def _stored(kind: Kind, raw: bytes) -> Stored:

@@ -8,8 +8,18 @@ from netloom.errors import Unreachable
 from netloom.model.document import Document
 from netloom.model.kind import Kind
 from netloom.model.selectors import EVERYTHING, Selector
-from netloom.store.base import Page, Propagation, Stored, Watch
-from netloom.store.engine import FIRST_REVISION, Engine, Minter, Write, creation, deletion, pretended, replacement
+from netloom.store.base import Page, Propagation, Stored, Unless, Watch
+from netloom.store.engine import (
+    FIRST_REVISION,
+    Engine,
+    Minter,
+    Write,
+    check,
+    creation,
+    deletion,
+    pretended,
+    replacement,
+)
 from netloom.store.hub import QUEUE_LENGTH, WINDOW_BYTES, WINDOW_CHANGES, Hub
 
 
@@ -39,7 +49,7 @@ class MemoryStore:
         """Store a new object."""
         return self._write(creation(kind, document, self._minter), dry_run=dry_run)
 
-    async def get(self, kind: Kind, namespace: str, name: str) -> Stored:
+    async def get(self, kind: Kind, namespace: str, name: str, *, known: int = 0) -> Stored:
         """Return one object as it is now."""
         self._check_open()
         return self._engine.get(kind, namespace, name)
@@ -76,11 +86,14 @@ class MemoryStore:
         propagation: Propagation = Propagation.BACKGROUND,
         uid: str = "",
         revision: int | None = None,
+        unless: Unless | None = None,
         dry_run: bool = False,
     ) -> Stored:
         """Delete an object and return its last state."""
         now = self._minter.clock()
         write = deletion(kind, namespace, name, propagation=propagation, uid=uid, revision=revision, now=now)
+        if unless is not None:
+            check(unless, self._hub)
         return self._write(write, dry_run=dry_run)
 
     async def revision(self) -> int:

@@ -23,13 +23,15 @@ from netloom.model.document import Document
 from netloom.model.kind import Kind
 from netloom.model.registry import KINDS
 from netloom.model.selectors import EVERYTHING, Selector
-from netloom.store.base import Page, Propagation, Stored, Watch
+from netloom.store.base import Page, Propagation, Stored, Unless, Watch
 from netloom.store.engine import (
     FIRST_REVISION,
     Decision,
     Engine,
+    Lookup,
     Minter,
     Write,
+    check,
     creation,
     deletion,
     pretended,
@@ -62,6 +64,8 @@ class SqliteStore:
         self._minter = minter
         self._kinds = kinds
         self._queue: deque[_Waiting] = deque()
+        self._deciding: _Changes = []
+        """What the batch at hand has changed so far."""
         self._scheduled = False
         self._broken: NetloomError | None = None
 
@@ -106,7 +110,7 @@ class SqliteStore:
         self._check(kind)
         return await self._submit(creation(kind, document, self._minter), dry_run=dry_run)
 
-    async def get(self, kind: Kind, namespace: str, name: str) -> Stored:
+    async def get(self, kind: Kind, namespace: str, name: str, *, known: int = 0) -> Stored:
         """Return one object as it is now."""
         self._check(kind)
         return self._engine.get(kind, namespace, name)
@@ -144,13 +148,14 @@ class SqliteStore:
         propagation: Propagation = Propagation.BACKGROUND,
         uid: str = "",
         revision: int | None = None,
+        unless: Unless | None = None,
         dry_run: bool = False,
     ) -> Stored:
         """Delete an object and return its last state."""
         self._check(kind)
         now = self._minter.clock()
         write = deletion(kind, namespace, name, propagation=propagation, uid=uid, revision=revision, now=now)
-        return await self._submit(write, dry_run=dry_run)
+        return await self._submit(write if unless is None else self._unless(unless, write), dry_run=dry_run)
 
     async def revision(self) -> int:
         """Return the revision of the newest write."""
@@ -165,6 +170,15 @@ class SqliteStore:
             self._flush()
         self._log.close()
         self._hub.fail(Unreachable("the store is closed"))
+
+    def _unless(self, unless: Unless, write: Write) -> Write:
+        """Return the write that is refused when something was written that `unless` forbids."""
+
+        def decide(lookup: Lookup, revision: int) -> Decision:
+            check(unless, self._hub, self._deciding)
+            return write(lookup, revision)
+
+        return decide
 
     def _check(self, kind: Kind) -> None:
         self._check_open()
@@ -211,7 +225,7 @@ class SqliteStore:
             return overlay[kind, key] if (kind, key) in overlay else self._engine.lookup(kind, key)
 
         decided: _Decided = []
-        changes: _Changes = []
+        changes = self._deciding = []
         for waiting in batch:
             if waiting.future.cancelled():
                 continue  # Whoever asked has gone away, and nothing has been done yet.

@@ -1,15 +1,19 @@
 """Every test of the suite runs on every store."""
 
+import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.store.backends import Backend, EtcdBackend, KubeBackend, MemoryBackend, SqliteBackend
+from tests.store.backends import Backend, EtcdBackend, KubeBackend, MemoryBackend, NetloomBackend, SqliteBackend
+from tests.support.process import Program
 
 STORES = [
     "memory",
     "sqlite",
     pytest.param("etcd", marks=pytest.mark.etcd),
+    "netloom",
     pytest.param("kube", marks=pytest.mark.kube),
     pytest.param("kube-old", marks=pytest.mark.versions),
 ]
@@ -25,6 +29,16 @@ def kube_old_backend(request: pytest.FixtureRequest) -> KubeBackend:
     return KubeBackend(request.getfixturevalue("kube_old"))
 
 
+@pytest.fixture(scope="session")
+def netloom_backend(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NetloomBackend]:
+    folder = tmp_path_factory.mktemp("apiserver")
+    data = folder / "data"
+    kubeconfig = data / "admin.kubeconfig"
+    with Program([sys.executable, "-m", "tests.store.apiserver", data], log=folder / "log") as program:
+        program.wait_ready(kubeconfig.exists)
+        yield NetloomBackend(kubeconfig)
+
+
 @pytest.fixture(params=STORES)
 def backend(request: pytest.FixtureRequest, tmp_path: Path) -> Backend:
     if request.param == "memory":
@@ -33,5 +47,8 @@ def backend(request: pytest.FixtureRequest, tmp_path: Path) -> Backend:
         return SqliteBackend(tmp_path / "store.db")
     if request.param == "etcd":
         return EtcdBackend(request.getfixturevalue("etcd"))
+    if request.param == "netloom":
+        netloom: NetloomBackend = request.getfixturevalue("netloom_backend")
+        return netloom
     kube: KubeBackend = request.getfixturevalue("kube_backend" if request.param == "kube" else "kube_old_backend")
     return kube

@@ -13,7 +13,7 @@ from msgspec import Struct
 from netloom.front.api.identity import Identity
 from netloom.model.document import Document
 from netloom.model.kind import Kind
-from netloom.store.base import Store, Stored
+from netloom.store.base import Propagation, Store, Stored, Unless
 
 
 class Operation(StrEnum):
@@ -38,11 +38,13 @@ class Write(Struct, frozen=True, kw_only=True):
     """What is stored now; None for a create."""
     new: Document | None = None
     """What would be stored, valid and with its defaults; None for a delete."""
+    propagation: Propagation = Propagation.BACKGROUND
+    """Of a delete: what becomes of what the object owns."""
     dry_run: bool = False
 
 
 class Admission(Protocol):
     """One rule."""
 
-    async def review(self, write: Write, store: Store) -> None:
-        """Return, or raise why not."""
+    async def review(self, write: Write, store: Store) -> Unless | None:
+        """Return, or raise why not.  What is returned for a delete, the store holds against what came meanwhile."""

@@ -20,18 +20,22 @@ from msgspec import Struct
 from netloom.errors import Internal, MethodNotAllowed, NetloomError, NotFound, TimedOut, TooLarge, Unauthorized
 from netloom.front.api import lists, statuses
 from netloom.front.api.admission import Admission
-from netloom.front.api.deletes import Deletes
+from netloom.front.api.batches import PATH as BATCH
+from netloom.front.api.batches import Batches
+from netloom.front.api.calls import JSON, Call
 from netloom.front.api.discovery import Discovery
 from netloom.front.api.exchange import Exchange, Gone, Headers, Receive, Scope, Send
+from netloom.front.api.forms import View
 from netloom.front.api.health import Check, Health
 from netloom.front.api.identity import Attributes, Authenticator, Authorizer, Identity, forbidden
+from netloom.front.api.in_use import InUse
 from netloom.front.api.limits import Limits
+from netloom.front.api.operations import Operations
 from netloom.front.api.paths import Request, Routes, Verb
 from netloom.front.api.reviews import Reviews
 from netloom.front.api.roles import METRICS, NodeRestriction
 from netloom.front.api.schemas import Schemas
 from netloom.front.api.watches import Watches
-from netloom.front.api.writes import Writes
 from netloom.model.document import Document
 from netloom.model.kind import Registry
 from netloom.model.registry import KINDS
@@ -90,15 +94,15 @@ class Api:
         `admissions` are asked after the built-in ones; `metrics` gives the text of /metrics; `observe` is told of every
         request.
         """
-        rules = (NodeRestriction(), *admissions)
+        rules: Sequence[Admission] = (NodeRestriction(), InUse(), *admissions)
         self.limits = limits or Limits()
         self.watches = Watches(store, self.limits)
         self._store = store
         self._authenticator = authenticator
         self._authorizer = authorizer
         self._routes = Routes(kinds)
-        self._writes = Writes(store, rules, clock=clock)
-        self._deletes = Deletes(store, rules)
+        self._operations = Operations(store, authorizer, rules, clock=clock)
+        self._batches = Batches(self._routes, self._operations, self._observe_one)
         self._discovery = Discovery(kinds)
         self._schemas = Schemas(kinds)
         self._reviews = Reviews(kinds, authorizer)
@@ -126,6 +130,10 @@ class Api:
             await _fail(task, Internal("Internal error occurred: see the server's log"))
         self._observe(Observation(task.verb, task.resource, exchange.code, time.perf_counter() - began))
 
+    def _observe_one(self, request: Request | None, method: str, code: int, seconds: float) -> None:
+        verb = method.lower() if request is None else str(request.verb)
+        self._observe(Observation(verb, _resource(request), code, seconds))
+
     async def _answer(self, task: "_Task", clock: asyncio.Timeout) -> None:
         exchange = task.exchange
         path = exchange.path
@@ -137,40 +145,38 @@ class Api:
             raise Unauthorized("Unauthorized")
         if self._reviews.serves(path):
             return await self._reviews.reply(exchange, path, who)
+        if path == BATCH:
+            return await self._batches.reply(exchange, who)
         if path.startswith(("/apis/", "/api/")) and not self._discovery.serves(path) and not _is_namespace(path):
             task.request = request = self._routes.parse(exchange.method, path, exchange.query)
             return await self._resource(exchange, request, who, clock)
         await self._other(exchange, path, who)
 
     async def _resource(self, exchange: Exchange, request: Request, who: Identity, clock: asyncio.Timeout) -> None:
-        what = Attributes(
-            request.verb,
-            request.kind,
-            request.namespace,
-            request.name,
-            request.subresource,
-            request.options.selector,
-        )
-        if not await self._authorizer.allows(who, what):
-            raise forbidden(who, what)
+        await self._operations.authorize(request, who)
         match request.verb:
-            case Verb.CREATE:
-                await self._writes.create(exchange, request, who)
-            case Verb.GET:
-                await lists.get(exchange, request, self._store)
             case Verb.LIST:
                 await lists.list_(exchange, request, self._store)
             case Verb.WATCH:
                 clock.reschedule(None)
                 await self.watches.watch(exchange, request, who)
-            case Verb.UPDATE:
-                await self._writes.replace(exchange, request, who)
-            case Verb.PATCH:
-                await self._writes.patch(exchange, request, who)
-            case Verb.DELETE:
-                await self._deletes.delete(exchange, request, who)
             case Verb.DELETE_COLLECTION:
-                await self._deletes.delete_collection(exchange, request, who)
+                await self._operations.deletes.delete_collection(exchange, await _call(exchange, request, who))
+            case _:
+                await self._one(exchange, request, who)
+
+    async def _one(self, exchange: Exchange, request: Request, who: Identity) -> None:
+        """Answer what is about one object."""
+        view = View(request.kind, exchange.output(), request.options.include)
+        call = await _call(exchange, request, who)
+        try:
+            result = await self._operations.carry_out(call)
+        finally:
+            exchange.warn(call.warnings)
+        if result.stored is not None:
+            await exchange.reply(result.code, view.one(result.stored), view.media)
+        else:
+            await exchange.reply_document(result.code, result.status or {})
 
     async def _other(self, exchange: Exchange, path: str, who: Identity) -> None:
         """Answer what is no resource: discovery, schemas, /version, /metrics."""
@@ -208,10 +214,19 @@ class _Task:
 
     @property
     def resource(self) -> str:
-        request = self.request
-        if request is None:
-            return ""
-        return f"{request.kind.plural}/{request.subresource}" if request.subresource else request.kind.plural
+        return _resource(self.request)
+
+
+def _resource(request: Request | None) -> str:
+    if request is None:
+        return ""
+    return f"{request.kind.plural}/{request.subresource}" if request.subresource else request.kind.plural
+
+
+async def _call(exchange: Exchange, request: Request, who: Identity) -> Call:
+    body = b"" if request.verb is Verb.GET else await exchange.body()
+    media = exchange.header(b"content-type") or JSON
+    return Call(request, who, body, media, exchange.header(b"user-agent"))
 
 
 def _is_namespace(path: str) -> bool:

@@ -12,13 +12,14 @@ from msgspec import Struct
 from netloom.errors import BadRequest, Cause, Conflict, Invalid, NotFound
 from netloom.front.api import lists, statuses
 from netloom.front.api.admission import Admission, Operation, Write
+from netloom.front.api.calls import Call, Result
 from netloom.front.api.exchange import Exchange
 from netloom.front.api.forms import View
 from netloom.front.api.identity import Identity
 from netloom.front.api.paths import Request
 from netloom.model import codec
 from netloom.model.document import Document
-from netloom.store.base import Page, Propagation, Store, Stored
+from netloom.store.base import Overtaken, Page, Propagation, Store, Stored, Unless
 
 _ATTEMPTS = 5
 _TOGETHER = 64
@@ -42,23 +43,24 @@ class Deletes:
         self._store = store
         self._admissions = admissions
 
-    async def delete(self, exchange: Exchange, request: Request, who: Identity) -> None:
-        """Delete one object; answer with a Status, or with the object where finalizers keep it."""
-        view = View(request.kind, exchange.output(), request.options.include)
-        how = await _deletion(exchange, request)
-        stored = await self._delete(request, who, request.namespace, request.name, how)
-        document = stored.document()
-        if document["metadata"].get("finalizers"):
-            await exchange.reply(202 if how.cascades else 200, view.one(stored), view.media)
-            return
-        await exchange.reply_document(200, statuses.success(request.kind, stored.name, document["metadata"]["uid"]))
+    async def delete(self, call: Call) -> Result:
+        """Delete one object; the result is a Status, or the object where finalizers keep it."""
+        request = call.request
+        how = _deletion(call)
+        stored = await self._delete(request, call.who, request.namespace, request.name, how)
+        metadata = stored.document()["metadata"]
+        if metadata.get("finalizers"):
+            return Result(202 if how.cascades else 200, stored)
+        return Result(200, status=statuses.success(request.kind, stored.name, metadata["uid"]))
 
-    async def delete_collection(self, exchange: Exchange, request: Request, who: Identity) -> None:
-        """Delete everything a list would show; answer with that list."""
+    async def delete_collection(self, exchange: Exchange, call: Call) -> None:
+        """Delete everything a list would show; answer with that list.  What is refused does not keep the rest."""
+        request, who = call.request, call.who
         view = View(request.kind, exchange.output(), request.options.include)
-        how = await _deletion(exchange, request)
+        how = _deletion(call)
         page = await lists.read(request, self._store, exchange.limits)
         gone: list[Stored] = []
+        refused: list[Conflict] = []
         for start in range(0, len(page.items), _TOGETHER):
             batch = page.items[start : start + _TOGETHER]
             # Together, because a store makes many writes at once durable as fast as one.
@@ -69,8 +71,12 @@ class Deletes:
             for result in done:
                 if isinstance(result, Stored):
                     gone.append(result)
+                elif isinstance(result, Conflict):
+                    refused.append(result)
                 elif not isinstance(result, NotFound):
                     raise result
+        if refused:
+            raise refused[0]
         await lists.reply_page(exchange, view, Page(gone, page.revision, page.token, page.remaining))
 
     async def _delete(self, request: Request, who: Identity, namespace: str, name: str, how: Deletion) -> Stored:
@@ -83,10 +89,12 @@ class Deletes:
                 name=name,
                 who=who,
                 old=old,
+                propagation=how.propagation,
                 dry_run=how.dry_run,
             )
+            unless: Unless | None = None
             for admission in self._admissions:
-                await admission.review(write, self._store)
+                unless = await admission.review(write, self._store) or unless
             try:
                 return await self._store.delete(
                     request.kind,
@@ -96,18 +104,21 @@ class Deletes:
                     # The one that was reviewed, not another of the same name.
                     uid=how.uid or old.document()["metadata"]["uid"],
                     revision=how.revision,
+                    unless=unless,
                     dry_run=how.dry_run,
                 )
+            except Overtaken:
+                if attempt == _ATTEMPTS - 1:
+                    raise
             except Conflict:
                 if how.uid or how.revision is not None or attempt == _ATTEMPTS - 1:
                     raise
         raise AssertionError("the last attempt returned or raised")
 
 
-async def _deletion(exchange: Exchange, request: Request) -> Deletion:
-    body = await exchange.body()
-    asked = request.options
-    given: Document = codec.decode(body, exchange.header(b"content-type") or "application/json") if body else {}
+def _deletion(call: Call) -> Deletion:
+    asked = call.request.options
+    given: Document = codec.decode(call.body, call.media) if call.body else {}
     propagation = _read(given, "propagationPolicy", str) or (asked.propagation and str(asked.propagation)) or ""
     orphan = _read(given, "orphanDependents", bool)
     orphan = asked.orphan if orphan is None else orphan

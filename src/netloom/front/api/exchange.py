@@ -23,6 +23,8 @@ Headers = list[tuple[bytes, bytes]]
 
 JSON = b"application/json"
 TEXT = b"text/plain; charset=utf-8"
+BATCH = b"netloom-batch"
+"""The header that says how many requests a batch may have: see batches.py."""
 CONNECTION = "netloom.connection"
 """The key of the `Connection` in the scope's extensions."""
 _WARNING_LIMIT = 256
@@ -141,6 +143,7 @@ class Exchange:
         extra: Headers = [(b"content-type", media), *headers]
         if all(name != b"cache-control" for name, _ in extra):
             extra.append((b"cache-control", b"no-cache, private"))
+        extra.append((BATCH, b"%d" % self.limits.batch))
         if self._warnings:
             extra += _warnings(self._warnings)
         await self._send({"type": "http.response.start", "status": code, "headers": extra})

@@ -12,6 +12,7 @@ what lies below; `{…}` without "." that only what lies below is. So decoding i
 operations below are plain recursion over small dicts. Sets are values: no function changes what it is given.
 """
 
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -22,6 +23,8 @@ from netloom.front.api.patch import Json
 Fields = dict[str, Any]
 SELF = "."
 MAX_DEPTH = 100
+_PLAIN = re.compile(r"[A-Za-z0-9 ._:/-]*").fullmatch
+"""Whether a text is written as it is in JSON and in HTML."""
 
 
 def union(left: Fields, right: Fields) -> Fields:
@@ -118,10 +121,12 @@ def by_value(value: Json) -> str:
 
 def by_keys(keys: dict[str, Any]) -> str:
     """Return the path element of an item of a list that is a map, by the values of its keys."""
-    return "k:{" + ",".join(f"{_json(key)}:{_escaped(keys[key])}" for key in sorted(keys)) + "}"
+    return "k:{" + ",".join([f"{_json(key)}:{_escaped(keys[key])}" for key in sorted(keys)]) + "}"
 
 
 def _json(value: Json) -> str:
+    if type(value) is str and _PLAIN(value):
+        return f'"{value}"'
     # 1.0 and 1 are one number and must be one path.
     if isinstance(value, float) and value.is_integer():
         value = int(value)
@@ -131,6 +136,8 @@ def _json(value: Json) -> str:
 def _escaped(value: Json) -> str:
     """Return JSON as Go writes it: fit to stand in HTML."""
     encoded = _json(value)
+    if type(value) is str and _PLAIN(value):
+        return encoded
     for character in "<>&\u2028\u2029":
         encoded = encoded.replace(character, f"\\u{ord(character):04x}")
     return encoded
@@ -148,7 +155,7 @@ def decode(raw: Json, depth: int = 0) -> Fields:
         element = SELF if key == SELF else _element(key)
         if element is None:
             continue
-        inner = {} if element == SELF else decode(below, depth + 1)
+        inner = {} if element == SELF or below == {} else decode(below, depth + 1)
         # Two spellings of one element are one element.
         out[element] = both(out[element], inner) if element in out else inner
     return {} if out.keys() == {SELF} else out

@@ -12,6 +12,8 @@ class Limits(Struct, frozen=True, kw_only=True):
 
     body: int = 3 * 1024 * 1024
     """As kube-apiserver's request limit."""
+    batch: int = 256
+    """Requests in one batch; together they are bounded by `body`."""
     headers: int = 64 * 1024
     """Request line and headers together."""
     url: int = 32 * 1024

@@ -1,4 +1,4 @@
-"""get and list.
+"""list.
 
 A list without `limit` may be large: the store gives references to what it holds, and the answer goes out in chunks,
 each sent when the client has read most of the one before. So it costs one chunk of memory, whatever the client does.
@@ -17,13 +17,6 @@ from netloom.store.base import Page, Store
 
 CHUNK = 128 * 1024
 _END = b"]}"
-
-
-async def get(exchange: Exchange, request: Request, store: Store) -> None:
-    """Answer with one object."""
-    view = View(request.kind, exchange.output(), request.options.include)
-    stored = await store.get(request.kind, request.namespace, request.name)
-    await exchange.reply(200, view.one(stored), view.media)
 
 
 async def list_(exchange: Exchange, request: Request, store: Store) -> None:

@@ -15,10 +15,13 @@ from msgspec import Struct
 
 from netloom import __version__
 from netloom.front.api import meta
+from netloom.front.api.batch_schema import path_item
+from netloom.front.api.batches import PATH as BATCH
 from netloom.front.api.parameters import CREATE, DELETE, GET, LIST, PATCH, PATHS, PRETTY, Parameter
 from netloom.front.api.patch import Json
 from netloom.model.document import Document
 from netloom.model.kind import Kind, Registry
+from netloom.model.registry import GROUP
 from netloom.model.schema import schema
 
 MEDIA = ("application/json", "application/yaml")
@@ -83,11 +86,14 @@ def _root(kind: Kind) -> str:
 
 def _document3(kinds: list[Kind]) -> Document:
     content = _content(_at("#/components/schemas/", {meta.REF: meta.STATUS}, v2=False))
+    paths = {path: item for kind in kinds for path, item in _paths(kind, _Third())}
+    if kinds[0].group == GROUP:
+        paths[BATCH] = path_item((code, word) for code, (word, _) in ERRORS.items())
     return {
         "openapi": "3.0.0",
         "info": _info(),
         "security": _SECURITY,
-        "paths": {path: item for kind in kinds for path, item in _paths(kind, _Third())},
+        "paths": paths,
         "components": {
             "schemas": _definitions(kinds, "#/components/schemas/", v2=False),
             "responses": {word: {"description": text, "content": content} for word, text in ERRORS.values()},

@@ -164,6 +164,7 @@ def _request(
     return Request(verb, kind, namespace, name, subresource, asked)
 
 
+@lru_cache(maxsize=1024)
 def options(kind: Kind, query: str) -> Options:
     """Return the query parameters of a request for `kind`."""
     found = _pairs(query)

@@ -8,20 +8,18 @@ the revision it is for. Nothing is decided here about what an object may look li
 
 import time
 from collections.abc import Callable, Sequence
-from datetime import UTC, datetime
 
 from netloom.errors import BadRequest, Cause, Conflict, Invalid, NotFound, UnsupportedMediaType
 from netloom.front.api import apply, patch
 from netloom.front.api.admission import Admission, Operation, Write
-from netloom.front.api.exchange import Exchange
-from netloom.front.api.forms import View
-from netloom.front.api.identity import Identity
-from netloom.front.api.paths import MANAGER_LIMIT, Request
+from netloom.front.api.calls import Call, Result
+from netloom.front.api.paths import Request
 from netloom.model import codec, validation
 from netloom.model.document import Document
 from netloom.model.kind import Kind
 from netloom.model.registry import EVENT, GROUP
 from netloom.store.base import Store, Stored
+from netloom.store.semantics import timestamp
 
 JSON_PATCH = "application/json-patch+json"
 MERGE_PATCH = "application/merge-patch+json"
@@ -40,54 +38,51 @@ class Writes:
         self._admissions = admissions
         self._clock = clock
 
-    async def create(self, exchange: Exchange, request: Request, who: Identity) -> None:
+    async def create(self, call: Call) -> Result:
         """Make a new object."""
-        view = View(request.kind, exchange.output(), request.options.include)
-        document = codec.decode(await exchange.body(), _media(exchange))
-        agree(document, request)
-        stored = await self._create(exchange, request, who, document)
-        await exchange.reply(201, view.one(stored), view.media)
+        document = codec.decode(call.body, call.media)
+        agree(document, call.request)
+        return Result(201, await self._create(call, document))
 
-    async def replace(self, exchange: Exchange, request: Request, who: Identity) -> None:
+    async def replace(self, call: Call) -> Result:
         """Replace an object, or its status."""
-        view = View(request.kind, exchange.output(), request.options.include)
-        document = codec.decode(await exchange.body(), _media(exchange))
+        request = call.request
+        document = codec.decode(call.body, call.media)
         agree(document, request)
         given = document["metadata"].get("resourceVersion")
         # Kubernetes lets Events, alone of what we have, be replaced whatever their revision.
         always = request.kind is EVENT and not given
+        known = int(given) if isinstance(given, str) and given.isdecimal() and not request.options.dry_run else 0
         for attempt in range(_ATTEMPTS):
-            live = await self._store.get(request.kind, request.namespace, request.name)
+            live = await self._store.get(request.kind, request.namespace, request.name, known=known)
             if always:
                 document["metadata"]["resourceVersion"] = str(live.revision)
             try:
-                stored = await self._update(exchange, request, who, live, document)
+                return Result(200, await self._update(call, live, document))
             except Conflict:
                 if not always or attempt == _ATTEMPTS - 1:
                     raise
-                continue
-            return await exchange.reply(200, view.one(stored), view.media)
+        raise AssertionError("the last attempt returned or raised")
 
-    async def patch(self, exchange: Exchange, request: Request, who: Identity) -> None:
+    async def patch(self, call: Call) -> Result:
         """Change an object by one of the three kinds of patch."""
-        view = View(request.kind, exchange.output(), request.options.include)
-        media = _media(exchange).partition(";")[0].strip().lower()
+        request = call.request
+        media = call.media.partition(";")[0].strip().lower()
         if media not in (JSON_PATCH, MERGE_PATCH, APPLY_PATCH):
             raise UnsupportedMediaType(
                 "the body of the request was in an unknown format - accepted media types include: "
                 f"{JSON_PATCH}, {MERGE_PATCH}, {APPLY_PATCH}"
             )
         _check_options(request, media)
-        change = _Patch(media, await exchange.body(), request, manager(exchange, request))
+        change = _Patch(media, call.body, request, call.manager())
         for attempt in range(_ATTEMPTS):
             live = await self._live(request, media)
             try:
-                stored, code = await self._patched(exchange, request, who, live, change)
+                return await self._patched(call, live, change)
             except Conflict:
                 if change.names_revision or change.conflicted or attempt == _ATTEMPTS - 1:
                     raise
-                continue
-            return await exchange.reply(code, view.one(stored), view.media)
+        raise AssertionError("the last attempt returned or raised")
 
     async def _live(self, request: Request, media: str) -> Stored | None:
         try:
@@ -98,32 +93,29 @@ class Writes:
                 raise
             return None
 
-    async def _patched(
-        self, exchange: Exchange, request: Request, who: Identity, live: Stored | None, change: "_Patch"
-    ) -> tuple[Stored, int]:
+    async def _patched(self, call: Call, live: Stored | None, change: "_Patch") -> Result:
+        request = call.request
         old = None if live is None else live.document()
         new = change.applied_to(old, self._now())
         _keeps_identity(request, old, new)
         agree(new, request)
         if live is None:
-            return await self._create(exchange, request, who, new, managed=True), 201
-        return await self._update(exchange, request, who, live, new, managed=change.media == APPLY_PATCH), 200
+            return Result(201, await self._create(call, new, managed=True))
+        return Result(200, await self._update(call, live, new, managed=change.media == APPLY_PATCH))
 
-    async def _create(
-        self, exchange: Exchange, request: Request, who: Identity, document: Document, *, managed: bool = False
-    ) -> Stored:
+    async def _create(self, call: Call, document: Document, *, managed: bool = False) -> Stored:
         """Store a new document; `managed` says that its field managers are known already."""
-        kind, asked = request.kind, request.options
-        exchange.warn(validation.admit(kind, document, unknown=asked.validation))
+        kind, asked = call.request.kind, call.request.options
+        call.warnings += validation.admit(kind, document, unknown=asked.validation)
         if not managed:
-            document = apply.updated(kind, None, document, manager=manager(exchange, request), now=self._now())
+            document = apply.updated(kind, None, document, manager=call.manager(), now=self._now())
         name = document["metadata"].get("name", "")
         write = Write(
             operation=Operation.CREATE,
             kind=kind,
-            namespace=request.namespace,
+            namespace=call.request.namespace,
             name=name,
-            who=who,
+            who=call.who,
             new=document,
             dry_run=asked.dry_run,
         )
@@ -131,31 +123,23 @@ class Writes:
             await admission.review(write, self._store)
         return await self._store.create(kind, document, dry_run=asked.dry_run)
 
-    async def _update(
-        self,
-        exchange: Exchange,
-        request: Request,
-        who: Identity,
-        live: Stored,
-        document: Document,
-        *,
-        managed: bool = False,
-    ) -> Stored:
+    async def _update(self, call: Call, live: Stored, document: Document, *, managed: bool = False) -> Stored:
         """Store a document over the live one."""
+        request = call.request
         kind, asked, subresource = request.kind, request.options, request.subresource
         _check_revision(kind, live, document)
         old = live.document()
         warnings = validation.admit(kind, document, old=old, subresource=subresource, unknown=asked.validation)
         if not managed:
             document = apply.updated(
-                kind, old, document, manager=manager(exchange, request), now=self._now(), subresource=subresource
+                kind, old, document, manager=call.manager(), now=self._now(), subresource=subresource
             )
         write = Write(
             operation=Operation.UPDATE,
             kind=kind,
             namespace=live.namespace,
             name=live.name,
-            who=who,
+            who=call.who,
             subresource=subresource,
             old=live,
             new=document,
@@ -164,11 +148,11 @@ class Writes:
         for admission in self._admissions:
             await admission.review(write, self._store)
         stored = await self._store.update(kind, document, subresource=subresource, dry_run=asked.dry_run)
-        exchange.warn(warnings)
+        call.warnings += warnings
         return stored
 
     def _now(self) -> str:
-        return datetime.fromtimestamp(int(self._clock()), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        return timestamp(self._clock())
 
 
 class _Patch:
@@ -262,18 +246,6 @@ def agree(document: Document, request: Request) -> None:
         raise BadRequest(
             f"the name of the object ({str(name)[:64]}) does not match the name on the URL ({request.name})"
         )
-
-
-def manager(exchange: Exchange, request: Request) -> str:
-    """Return who the fields written will belong to: as said, or the program's name from its User-Agent."""
-    if request.options.manager:
-        return request.options.manager
-    agent = exchange.header(b"user-agent").partition("/")[0][:MANAGER_LIMIT]
-    return "".join(c for c in agent if c.isprintable()) or "unknown"
-
-
-def _media(exchange: Exchange) -> str:
-    return exchange.header(b"content-type") or "application/json"
 
 
 def _check_options(request: Request, media: str) -> None:

@@ -1,0 +1,130 @@
+"""An attachment's status as IPAM writes it.  Pure but for the time, which is an argument."""
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+from netloom.control.conditions import FALSE, READY, TRUE, UNKNOWN, summary, with_condition
+from netloom.control.ipam_views import ADDRESSED, Attachment, Seen
+from netloom.model.document import Condition, Document
+from netloom.model.registry import NETWORK_ATTACHMENT
+from netloom.plan.wishes import Refusal
+
+PLUGGED = "Plugged"
+FULL = "SubnetFull"
+MOST_ERRORS = 64
+LONGEST = 1024
+
+
+class Result(Struct, frozen=True):
+    """What an attachment is found to have."""
+
+    ips: tuple[str, ...]
+    mac: str
+    vni: int
+    locks: tuple[tuple[str, str], ...]
+    refusals: tuple[Refusal, ...]
+    """Sorted by their texts."""
+    pending: bool = False
+    message: str = ""
+
+    @property
+    def errors(self) -> tuple[str, ...]:
+        """The errors as the status has them."""
+        return tuple(refusal.text[:LONGEST] for refusal in self.refusals[:MOST_ERRORS])
+
+    def seen(self, generation: int) -> Seen:
+        """Return what the Addressed condition says."""
+        message = "; ".join(self.errors)[:LONGEST]
+        if self.refusals:
+            # What can be mended by the wish's author first; a full Subnet mends itself.
+            first = next((one for one in self.refusals if one.reason != FULL), self.refusals[0])
+            return Seen(FALSE, first.reason, message, generation)
+        if self.pending or not self.ips:
+            return Seen(UNKNOWN, "Pending", "a Subnet is still to be validated", generation)
+        return Seen(TRUE, ADDRESSED, self.message, generation)
+
+
+def settled(view: Attachment, result: Result) -> bool:
+    """Whether the status says all this already."""
+    return (
+        view.has_ips == result.ips
+        and view.has_mac == result.mac
+        and view.vni == result.vni
+        and view.locks == result.locks
+        and view.errors == result.errors
+        and view.observed == view.metadata.generation
+        and view.addressed == result.seen(view.metadata.generation)
+    )
+
+
+def document(view: Attachment, status: Document) -> Document:
+    """Return what is sent to the store: enough to say which attachment, at which revision, and its status."""
+    meta = view.metadata
+    return {
+        "apiVersion": NETWORK_ATTACHMENT.api_version,
+        "kind": NETWORK_ATTACHMENT.name,
+        "metadata": {
+            "name": meta.name,
+            "namespace": meta.namespace,
+            "uid": meta.uid,
+            "resourceVersion": meta.resource_version,
+        },
+        "status": status,
+    }
+
+
+def status(before: Document, view: Attachment, result: Result, now: datetime) -> Document:
+    """Return a status with what IPAM found; what others wrote stays."""
+    after = dict(before)
+    _set(after, "ips", list(result.ips))
+    _set(after, "mac", result.mac)
+    _set(after, "vni", result.vni)
+    _set(after, "locks", [{"ip": ip, "uid": uid} for ip, uid in result.locks])
+    errors = dict(before.get("errors") or {})
+    _set(errors, "ipam", list(result.errors))
+    _set(after, "errors", errors)
+    after["observedGeneration"] = view.metadata.generation
+    have = msgspec.convert(before.get("conditions") or (), tuple[Condition, ...])
+    after["conditions"] = [_written(one) for one in _conditions(have, view, result, now)]
+    return after
+
+
+def _conditions(have: Sequence[Condition], view: Attachment, result: Result, now: datetime) -> tuple[Condition, ...]:
+    generation = view.metadata.generation
+    seen = result.seen(generation)
+    addressed = Condition(
+        type=ADDRESSED,
+        status=seen.status,
+        observed_generation=generation,
+        reason=seen.reason,
+        message=seen.message,
+    )
+    conditions = with_condition(have, addressed, now)
+    if any(one.type == PLUGGED for one in have):
+        return with_condition(conditions, summary(conditions, (ADDRESSED, PLUGGED), generation), now)
+    ready = summary(conditions, (ADDRESSED,), generation)
+    if ready.status == TRUE:
+        ready = Condition(
+            type=READY,
+            status=UNKNOWN,
+            observed_generation=generation,
+            reason="NotPlugged",
+            message="no agent has made the interface yet",
+        )
+    return with_condition(conditions, ready, now)
+
+
+def _written(one: Condition) -> Document:
+    built: Document = msgspec.to_builtins(one)
+    return built
+
+
+def _set(within: dict[str, Any], name: str, value: object) -> None:
+    if value:
+        within[name] = value
+    else:
+        within.pop(name, None)

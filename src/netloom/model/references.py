@@ -1,0 +1,116 @@
+"""Which field of which kind names an object of which other kind: one table.
+
+An object that others name is *in use*. Who refuses to delete what is in use, who shows what hangs together, and who
+looks again at an object because another changed, all read it here; to add a field that names an object is to add its
+line. A name means an object of the same namespace, or of none where the kind named has none.
+
+Left out, because nothing is lost when the object they name goes: the attachments that a Shaping or a Mirror is about.
+An attachment has state outside, on its node, so deleting it waits until that is gone, and is never refused.
+"""
+
+from collections.abc import Iterable, Iterator
+from functools import cache
+from typing import Any
+
+from msgspec import Struct
+
+from netloom.model.document import Document
+from netloom.model.kind import Kind
+from netloom.model.registry import (
+    BGP_PEER,
+    BGP_SPEAKER,
+    EVPN_NETWORK,
+    LOAD_BALANCER,
+    NETWORK,
+    NETWORK_ATTACHMENT,
+    NODE,
+    PORT_POOL,
+    ROUTER,
+    SANDBOX,
+    SECURITY_PROFILE,
+    SERVICE_CHAIN,
+    SHAPING,
+    SUBNET,
+)
+
+
+class Reference(Struct, frozen=True):
+    """A field that names objects: `holder` at `path` names a `target`."""
+
+    holder: Kind
+    path: str
+    """As `spec.network`, or `spec.networks[*].network` for each of a list, or of a map's values."""
+    target: Kind
+
+    @property
+    def selectable(self) -> bool:
+        """Whether a field selector may name the field."""
+        return self.path in self.holder.selectable
+
+    def names(self, document: Document) -> list[str]:
+        """Return the names that stand in the field of a `holder`."""
+        found: list[Any] = [document]
+        for step in self.path.split("."):
+            name, each, _ = step.partition("[*]")
+            found = [at[name] for at in found if isinstance(at, dict) and name in at]
+            if each:
+                found = [member for at in found for member in _members(at)]
+        return [name for name in found if isinstance(name, str)]
+
+
+def _members(value: object) -> Iterable[Any]:
+    if isinstance(value, dict):
+        return value.values()
+    return value if isinstance(value, list) else ()
+
+
+def _all() -> Iterator[Reference]:
+    for target, holders in _TABLE.items():
+        for holder, paths in holders.items():
+            for path in paths:
+                yield Reference(holder, path, target)
+
+
+_TABLE: dict[Kind, dict[Kind, tuple[str, ...]]] = {
+    NODE: {
+        NETWORK_ATTACHMENT: ("spec.node",),
+        PORT_POOL: ("spec.node",),
+        ROUTER: ("spec.gateway.nodes[*]",),
+        BGP_SPEAKER: ("spec.node",),
+        SHAPING: ("spec.from.node", "spec.to.node"),
+        SANDBOX: ("spec.placement.default", "spec.placement.hosts[*]"),
+    },
+    NETWORK: {
+        SUBNET: ("spec.network",),
+        NETWORK_ATTACHMENT: ("spec.network",),
+        ROUTER: ("spec.networks[*].network", "spec.gateway.network"),
+        LOAD_BALANCER: ("spec.networks[*]",),
+        SHAPING: ("spec.from.network", "spec.to.network"),
+        SERVICE_CHAIN: ("spec.left[*].network", "spec.right[*].network"),
+        PORT_POOL: ("spec.network",),
+        EVPN_NETWORK: ("spec.network",),
+    },
+    SUBNET: {
+        NETWORK_ATTACHMENT: ("spec.subnets[*]",),
+    },
+    ROUTER: {
+        LOAD_BALANCER: ("spec.routers[*]",),
+    },
+    SECURITY_PROFILE: {
+        NETWORK_ATTACHMENT: ("spec.securityProfiles[*]",),
+        PORT_POOL: ("spec.securityProfiles[*]",),
+        SECURITY_PROFILE: ("spec.ingress[*].from[*].profile", "spec.egress[*].to[*].profile"),
+    },
+    BGP_SPEAKER: {
+        BGP_PEER: ("spec.speaker",),
+        EVPN_NETWORK: ("spec.speaker",),
+    },
+}
+
+REFERENCES: tuple[Reference, ...] = tuple(_all())
+
+
+@cache
+def references_to(target: Kind) -> tuple[Reference, ...]:
+    """Return the fields that name objects of a kind."""
+    return tuple(reference for reference in REFERENCES if reference.target is target)

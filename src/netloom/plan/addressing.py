@@ -1,0 +1,287 @@
+"""Addresses as numbers: which of a block may be given away, which are used, and what their locks are called.  Pure.
+
+Everything here costs by the addresses in use, never by the size of the block: a /64 is two numbers.
+
+A block of five addresses or more keeps back its first two (the network, the gateway) and its last (broadcast); a
+smaller one is used whole. That rule, and the names of locks, are kos's. The gateway and what the Subnet excludes are
+taken out, wherever they lie.
+"""
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable, Iterator, Sequence
+from ipaddress import IPv4Address, IPv6Address, ip_address, ip_network
+from typing import NamedTuple
+
+from msgspec import Struct
+
+from netloom.model import addresses
+
+Span = tuple[int, int]
+"""The first and the last of some addresses."""
+
+
+class Address(NamedTuple):
+    """One address."""
+
+    version: int
+    number: int
+
+    def __str__(self) -> str:
+        return text(self)
+
+
+def address(written: str) -> Address | None:
+    """Return the address a text means, or None; read as the API reads it, so no IPv4 dressed up as IPv6."""
+    if addresses.is_ipv4(written):
+        return Address(4, int.from_bytes(map(int, written.split(".")), "big"))
+    try:
+        return Address(6, int(addresses.address(written)))
+    except ValueError:
+        return None
+
+
+def text(one: Address) -> str:
+    """Return an address in its usual notation."""
+    if one.version == 4:
+        number = one.number
+        return f"{number >> 24}.{number >> 16 & 255}.{number >> 8 & 255}.{number & 255}"
+    return str(IPv6Address(one.number))
+
+
+def lock_name(vni: int, one: Address) -> str:
+    """Return what the lock of an address is called: as no two addresses of a VNI share it, none is given twice."""
+    if one.version == 4:
+        return f"v1-{vni}-{text(one).replace('.', '-')}"
+    groups = ((one.number >> shift) & 0xFFFF for shift in range(112, -1, -16))
+    return f"v1-{vni}-{'-'.join(f'{group:x}' for group in groups)}"
+
+
+def locked(name: str) -> tuple[int, Address] | None:
+    """Return the VNI and the address a lock's name is made of, or None if it is no such name."""
+    parts = name.split("-")
+    if parts[0] != "v1" or len(parts) not in (6, 10) or not parts[1].isdecimal():
+        return None
+    try:
+        if len(parts) == 6:
+            found = Address(4, int(IPv4Address(".".join(parts[2:]))))
+        else:
+            found = Address(6, int(IPv6Address(":".join(parts[2:]))))
+    except ValueError:
+        return None
+    vni = int(parts[1])
+    return (vni, found) if lock_name(vni, found) == name else None
+
+
+def vni_lock_name(vni: int) -> str:
+    """Return what the lock of a VNI is called."""
+    return f"vni-{vni}"
+
+
+class AddressSet:
+    """A set of numbers, kept as sorted disjoint runs that do not touch."""
+
+    __slots__ = ("_firsts", "_lasts", "_size")
+
+    def __init__(self, numbers: Iterable[int] = ()) -> None:
+        self._firsts: list[int] = []
+        self._lasts: list[int] = []
+        self._size = 0
+        for number in numbers:
+            self.add(number)
+
+    def __len__(self) -> int:
+        return self._size
+
+    def __contains__(self, number: int) -> bool:
+        at = bisect_right(self._firsts, number) - 1
+        return at >= 0 and number <= self._lasts[at]
+
+    def __iter__(self) -> Iterator[int]:
+        for first, last in self.runs():
+            yield from range(first, last + 1)
+
+    def runs(self) -> list[Span]:
+        """Return the runs, in order."""
+        return list(zip(self._firsts, self._lasts, strict=True))
+
+    def add(self, number: int) -> bool:
+        """Add a number; False if it was there."""
+        firsts, lasts = self._firsts, self._lasts
+        at = bisect_right(firsts, number)
+        if at and number <= lasts[at - 1]:
+            return False
+        before = at > 0 and lasts[at - 1] == number - 1
+        behind = at < len(firsts) and firsts[at] == number + 1
+        if before and behind:
+            lasts[at - 1] = lasts.pop(at)
+            del firsts[at]
+        elif before:
+            lasts[at - 1] = number
+        elif behind:
+            firsts[at] = number
+        else:
+            firsts.insert(at, number)
+            lasts.insert(at, number)
+        self._size += 1
+        return True
+
+    def discard(self, number: int) -> bool:
+        """Take a number out; False if it was not there."""
+        firsts, lasts = self._firsts, self._lasts
+        at = bisect_right(firsts, number) - 1
+        if at < 0 or number > lasts[at]:
+            return False
+        first, last = firsts[at], lasts[at]
+        if first == last:
+            del firsts[at], lasts[at]
+        elif number == first:
+            firsts[at] = number + 1
+        elif number == last:
+            lasts[at] = number - 1
+        else:
+            lasts[at] = number - 1
+            firsts.insert(at + 1, number + 1)
+            lasts.insert(at + 1, last)
+        self._size -= 1
+        return True
+
+    def count(self, first: int, last: int) -> int:
+        """Return how many numbers of this set are in a span."""
+        firsts, lasts = self._firsts, self._lasts
+        found = 0
+        for at in range(bisect_left(lasts, first), bisect_right(firsts, last)):
+            found += min(last, lasts[at]) - max(first, firsts[at]) + 1
+        return found
+
+    def gap(self, first: int, last: int) -> int | None:
+        """Return the first number of a span that is not in this set, or None."""
+        at = bisect_right(self._firsts, first) - 1
+        if at >= 0 and first <= self._lasts[at]:
+            first = self._lasts[at] + 1  # Runs do not touch: what follows a run is free.
+        return first if first <= last else None
+
+
+class Place(Struct, frozen=True):
+    """A Subnet, as far as its addresses go."""
+
+    name: str
+    network: str
+    version: int
+    first: int
+    last: int
+    """The ends of the block."""
+    prefix: int
+    ranges: tuple[Span, ...]
+    """What may be given away, in order."""
+    gateway: int | None
+    excluded: tuple[Span, ...]
+    validated: bool = True
+    errors: tuple[str, ...] = ()
+    cidr: str = ""
+
+    def holds(self, one: Address) -> bool:
+        """Whether an address is in the block."""
+        return one.version == self.version and self.first <= one.number <= self.last
+
+    def refuses(self, one: Address) -> tuple[str, str] | None:
+        """Return why an address of the block is never given away, as a reason and words; None if it may be."""
+        number = one.number
+        if number == self.gateway:
+            return "Reserved", f"{one} is the gateway of Subnet {self.name}"
+        if self.last - self.first >= 4 and (number < self.first + 2 or number == self.last):
+            what = "broadcast" if number == self.last else "network" if number == self.first else "router's"
+            return "Reserved", f"{one} is reserved in Subnet {self.name}: it is the {what} address of {self.cidr}"
+        if any(low <= number <= high for low, high in self.excluded):
+            return "Excluded", f"{one} is excluded by Subnet {self.name}"
+        return None
+
+    def capacity(self) -> int:
+        """Return how many addresses can be given away."""
+        return sum(high - low + 1 for low, high in self.ranges)
+
+    def used(self, taken: AddressSet) -> int:
+        """Return how many of those that can be given away are taken."""
+        return sum(taken.count(low, high) for low, high in self.ranges)
+
+    def free(self, taken: AddressSet) -> int:
+        """Return how many addresses are left to be given."""
+        return self.capacity() - self.used(taken)
+
+    def choose(self, taken: AddressSet, cursor: int = 0) -> int | None:
+        """Return the first free address at or after the cursor, then from the beginning; None: it is full."""
+        for low, high in self.ranges:
+            if high >= cursor and (found := taken.gap(max(low, cursor), high)) is not None:
+                return found
+        for low, high in self.ranges:
+            if low >= cursor:
+                break
+            if (found := taken.gap(low, min(high, cursor - 1))) is not None:
+                return found
+        return None
+
+
+def usable(base: int, last: int) -> Span:
+    """Return the first and the last address of a block that may be given away, exclusions aside."""
+    return (base + 2, last - 1) if last - base >= 4 else (base, last)
+
+
+def default_gateway(base: int, last: int) -> int | None:
+    """Return the first host address; a block of one or two addresses has no room for a gateway."""
+    return base + 1 if last - base >= 2 else None
+
+
+def place(
+    name: str,
+    network: str,
+    cidr: str,
+    *,
+    gateway: str = "",
+    exclude: Sequence[str] = (),
+    validated: bool = True,
+    errors: tuple[str, ...] = (),
+) -> Place:
+    """Return a Subnet's addresses; bits of the CIDR behind the prefix do not count.  Raises ValueError."""
+    block = ip_network(cidr, strict=False)
+    base, last = int(block.network_address), int(block.broadcast_address)
+    way_out = int(ip_address(gateway)) if gateway else default_gateway(base, last)
+    excluded = tuple(sorted(found for one in exclude if (found := span(one, block.version)) is not None))
+    holes = list(excluded)
+    if way_out is not None:
+        holes.append((way_out, way_out))
+    return Place(
+        name,
+        network,
+        block.version,
+        base,
+        last,
+        block.prefixlen,
+        tuple(without(usable(base, last), holes)),
+        way_out,
+        excluded,
+        validated,
+        errors,
+        cidr,
+    )
+
+
+def span(written: str, version: int) -> Span | None:
+    """Return a range `FIRST-LAST`, or one address, as numbers; None where it is of another family."""
+    low, _, high = written.partition("-")
+    ends = ip_address(low.strip()), ip_address((high or low).strip())
+    if not ends[0].version == ends[1].version == version:
+        return None
+    first, last = sorted(map(int, ends))
+    return first, last
+
+
+def without(whole: Span, holes: Iterable[Span]) -> Iterator[Span]:
+    """Give what is left of a span, in order."""
+    position, last = whole
+    for low, high in sorted(holes):
+        if low > last:
+            break
+        if low > position:
+            yield position, low - 1
+        position = max(position, high + 1)
+    if position <= last:
+        yield position, last

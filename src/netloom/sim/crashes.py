@@ -1,0 +1,81 @@
+"""Crashes at the worst moments: before and after each write a process makes.
+
+A history is run once with `Crashes()`, which counts the writes. It is then run again, from the same seed, once for each
+write and each side of it: up to that write it is the same history to the last detail, and there the process dies. Some
+time later it is started again, and everything must come right.
+
+Events and Leases are not counted: telling people, and who leads, are no part of what must not be half done.
+"""
+
+import asyncio
+from collections.abc import Callable, Coroutine, Iterator
+from typing import Any
+
+from msgspec import Struct
+
+from netloom.model.registry import EVENT, LEASE
+from netloom.sim import loop as sim
+from netloom.sim.world import Moment, Process, World, Write
+
+REST = 3.0
+
+
+class Point(Struct, frozen=True):
+    """One side of one write: where to crash."""
+
+    number: int
+    moment: Moment
+
+    def __str__(self) -> str:
+        return f"{self.moment.name.lower()} write {self.number}"
+
+
+class Crashes:
+    """Counts the writes of the processes it is put on, and kills who makes the one to die at."""
+
+    def __init__(self, at: Point | None = None) -> None:
+        self.at = at
+        self.writes: list[Write] = []
+        self.crashed = False
+        self._world: World | None = None
+
+    def put_on(self, world: World, *processes: Process) -> None:
+        """Watch these processes."""
+        self._world = world
+        for process in processes:
+            process.on_write = self._on_write
+
+    def _on_write(self, process: Process, write: Write, moment: Moment) -> None:
+        if write.kind in (EVENT, LEASE):
+            return
+        if moment is Moment.BEFORE:
+            self.writes.append(write)
+        if self.crashed or self.at is None or self.at.moment is not moment or not self._is_the_one(write):
+            return
+        self.crashed = True
+        process.kill()
+        assert self._world is not None
+        self._world.spawn(_restart(process))
+
+    def _is_the_one(self, write: Write) -> bool:
+        assert self.at is not None
+        return len(self.writes) >= self.at.number and self.writes[self.at.number - 1] is write
+
+
+async def _restart(process: Process) -> None:
+    await asyncio.sleep(sim.current().random.uniform(0, REST))
+    process.start()
+
+
+def points(count: int) -> Iterator[Point]:
+    """Yield every place to crash in a history of so many writes."""
+    for number in range(1, count + 1):
+        yield Point(number, Moment.BEFORE)
+        yield Point(number, Moment.AFTER)
+
+
+def count(scenario: Callable[[Crashes], Coroutine[Any, Any, object]], *, seed: int) -> int:
+    """Run a history without a crash and return how many writes it has."""
+    crashes = Crashes()
+    sim.run(scenario(crashes), seed=seed)
+    return len(crashes.writes)

@@ -1,0 +1,171 @@
+"""Sends requests that are made at about the same time as one, to a server that takes batches.
+
+A server of ours says in every answer, by a header, how many requests it takes at once (front/api/batches.py). Until one
+has said so, and to a Kubernetes API server for ever, each request goes alone. Then:
+
+    request ──► queue ──(the loop comes round)──► batch ──► one POST ──► each answer to whoever asked
+                  ▲                                          │
+                  └──── at most `IN_FLIGHT` on their way ────┘   what comes meanwhile waits, and goes together
+
+So one request alone waits for nothing, and a thousand go in a few batches. Each gets its own answer, good or bad. When
+the connection is lost, every request of the batch ends as a single one would have: it is unknown whether it was done.
+"""
+
+import asyncio
+import copy
+from collections import deque
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import msgspec
+from msgspec import Raw, Struct
+
+from netloom.errors import NetloomError, Unreachable
+from netloom.store.http import Client, Response
+
+PATH = "/apis/netloom.dev/v1alpha1/batch"
+HEADER = "netloom-batch"
+IN_FLIGHT = 2
+"""One that the server works on, and one that is on its way."""
+MOST = 256
+"""Requests in one batch, though the server may take more: the first answer is not there before the last."""
+MOST_BYTES = 1 << 20
+
+
+class _Waiting(NamedTuple):
+    method: str
+    path: str
+    body: bytes
+    future: asyncio.Future[Response]
+
+
+class _Asked(Struct):
+    method: str
+    path: str
+    body: Raw | msgspec.UnsetType = msgspec.UNSET
+
+
+class _Batch(Struct):
+    requests: list[_Asked]
+
+
+class _Answer(Struct):
+    code: int
+    body: Raw
+
+
+class _Answers(Struct):
+    answers: list[_Answer]
+
+
+_answers = msgspec.json.Decoder(_Answers).decode
+
+
+class Batcher:
+    """Requests to one server, alone or together."""
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+        self._limit = 0
+        """How many requests the server takes at once; 0: it has not said that it does."""
+        self._queue: deque[_Waiting] = deque()
+        self._scheduled = False
+        self._batches: set[asyncio.Task[None]] = set()
+        self._closed = False
+
+    async def request(self, method: str, path: str, body: bytes = b"") -> Response:
+        """Send one request about one object, with others where there are any."""
+        if not self._limit or len(body) > MOST_BYTES:
+            return await self.alone(method, path, body)
+        if self._closed:
+            raise Unreachable("the client is closed")
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[Response] = loop.create_future()
+        self._queue.append(_Waiting(method, path, body, future))
+        self._schedule()
+        return await future
+
+    async def alone(self, method: str, path: str, body: bytes = b"") -> Response:
+        """Send one request by itself, and see whether the server takes batches."""
+        response = await self._client.request(method, path, body=body)
+        offered = response.headers.get(HEADER, "")
+        self._limit = min(int(offered), MOST) if offered.isdigit() else 0
+        return response
+
+    async def close(self) -> None:
+        """Give up what waits and what is on its way."""
+        self._closed = True
+        for task in list(self._batches):
+            task.cancel()
+        await asyncio.gather(*self._batches, return_exceptions=True)
+        _fail(self._queue, Unreachable("the client is closed"))
+        self._queue.clear()
+
+    def _schedule(self) -> None:
+        if self._queue and not self._scheduled and len(self._batches) < IN_FLIGHT:
+            self._scheduled = True
+            asyncio.get_running_loop().call_soon(self._start)
+
+    def _start(self) -> None:
+        """Send what waits, as much of it as one batch holds."""
+        self._scheduled = False
+        batch = self._take()
+        if not batch or self._closed:
+            return
+        task = asyncio.get_running_loop().create_task(self._carry(batch))
+        self._batches.add(task)
+        task.add_done_callback(self._ended)
+        self._schedule()
+
+    def _take(self) -> list[_Waiting]:
+        batch: list[_Waiting] = []
+        size = 0
+        while self._queue and len(batch) < max(self._limit, 1):
+            size += len(self._queue[0].body)
+            if batch and size > MOST_BYTES:
+                break
+            waiting = self._queue.popleft()
+            if not waiting.future.done():  # Whoever asked may have gone away.
+                batch.append(waiting)
+        return batch
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        self._batches.discard(task)
+        self._schedule()
+
+    async def _carry(self, batch: Sequence[_Waiting]) -> None:
+        try:
+            for waiting, response in zip(batch, await self._answered(batch), strict=True):
+                if not waiting.future.done():
+                    waiting.future.set_result(response)
+        except asyncio.CancelledError:
+            _fail(batch, Unreachable("the client is closed"))
+            raise
+        except Exception as error:  # noqa: BLE001 - whatever it is, it is theirs who asked.
+            _fail(batch, error)
+
+    async def _answered(self, batch: Sequence[_Waiting]) -> list[Response]:
+        if len(batch) == 1:
+            return [await self.alone(*batch[0][:3])]
+        asked = [_Asked(one.method, one.path, Raw(one.body) if one.body else msgspec.UNSET) for one in batch]
+        response = await self.alone("POST", PATH, msgspec.json.encode(_Batch(asked)))
+        if response.status in (404, 405):
+            # Another server than the one that offered it: it has done nothing.
+            self._limit = 0
+            return list(await asyncio.gather(*(self.alone(*one[:3]) for one in batch)))
+        if response.status != 200:
+            return [response] * len(batch)
+        try:
+            answers = _answers(response.body).answers
+        except msgspec.DecodeError as error:
+            raise Unreachable(f"the answer to a batch cannot be read: {error}") from error
+        if len(answers) != len(batch):
+            raise Unreachable(f"{len(batch)} requests got {len(answers)} answers")
+        return [Response(answer.code, {}, bytes(answer.body)) for answer in answers]
+
+
+def _fail(batch: Sequence[_Waiting] | deque[_Waiting], error: Exception) -> None:
+    for waiting in batch:
+        if not waiting.future.done():
+            # An error each: who raises one writes its own way into it.
+            waiting.future.set_exception(copy.copy(error) if isinstance(error, NetloomError) else error)

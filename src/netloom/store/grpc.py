@@ -1,0 +1,289 @@
+"""gRPC calls to one server: a message for a message, or a message for a stream of them.
+
+All calls share one connection, made when it is needed and made again when it is lost. What goes wrong is told apart as
+in `http.py`: `Refused`, nobody took the call; `Unreachable` and `TimedOut`, it is unknown whether the other side acted;
+`CallFailed`, it answered, and this is what it said.
+"""
+
+import asyncio
+import ssl
+from collections import deque
+from types import TracebackType
+from urllib.parse import unquote, urlsplit
+
+from netloom.errors import BadRequest, TimedOut, TooLarge, Unreachable
+from netloom.store.hpack import Header, encode
+from netloom.store.http import Refused, keep_alive
+from netloom.store.http2 import Connection, Stream
+
+AT_ONCE = 512
+"""Calls under way at the same time; others wait."""
+
+
+class CallFailed(Exception):
+    """What the other side answered instead of a message: gRPC's code, and words."""
+
+    def __init__(self, code: int, message: str) -> None:
+        super().__init__(message)
+        self.code = code
+        self.message = message
+
+
+class Channel:
+    """A server that speaks gRPC."""
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        tls: ssl.SSLContext | None = None,
+        connect_timeout: float = 10.0,
+        timeout: float = 60.0,
+        max_message: int = 512 << 20,
+    ) -> None:
+        parts = urlsplit(url)
+        if parts.scheme not in ("http", "https") or not parts.hostname:
+            raise BadRequest(f"{url!r} is not an http:// or https:// address")
+        self._host = parts.hostname
+        self._port = parts.port or (443 if parts.scheme == "https" else 80)
+        self._authority = parts.netloc.rpartition("@")[2]
+        self._scheme = parts.scheme
+        self._tls = (tls or ssl.create_default_context()) if parts.scheme == "https" else None
+        if self._tls is not None:
+            self._tls.set_alpn_protocols(["h2"])
+        self._connect_timeout = connect_timeout
+        self._timeout = timeout
+        self._max_message = max_message
+        self._headers: dict[str, bytes] = {}
+        self._connection: Connection | None = None
+        self._connecting = asyncio.Lock()
+        self._slots = asyncio.Semaphore(AT_ONCE)
+        self._closed = False
+
+    async def unary(self, method: str, message: bytes) -> bytes:
+        """Send a message and return the one that answers it."""
+        call = _Unary(self._max_message)
+        try:
+            async with asyncio.timeout(self._timeout), self._slots:
+                connection = await self._connected()
+                stream = connection.begin(call, self._head(method), _framed(message))
+                try:
+                    return await call.result
+                except asyncio.CancelledError:
+                    connection.cancel(stream)
+                    raise
+        except TimeoutError as error:
+            raise TimedOut(f"{self._authority} did not answer within {self._timeout:g} s") from error
+
+    async def stream(self, method: str, message: bytes) -> "Messages":
+        """Send a message and return the stream of those that answer it."""
+        connection = await self._connected()
+        messages = Messages(connection, self._max_message)
+        messages.stream = connection.begin(messages, self._head(method), _framed(message), last=False)
+        return messages
+
+    async def close(self) -> None:
+        """End the connection."""
+        self._closed = True
+        if self._connection is not None:
+            self._connection.close()
+            await self._connection.lost
+
+    def _head(self, method: str) -> bytes:
+        if method not in self._headers:
+            headers: list[Header] = [
+                (":method", "POST"),
+                (":scheme", self._scheme),
+                (":path", method),
+                (":authority", self._authority),
+                ("te", "trailers"),
+                ("content-type", "application/grpc"),
+            ]
+            self._headers[method] = encode(headers)
+        return self._headers[method]
+
+    async def _connected(self) -> Connection:
+        if self._connection is not None and not self._connection.closing:
+            return self._connection
+        async with self._connecting:
+            if self._connection is None or self._connection.closing:
+                self._connection = await self._connect()
+            return self._connection
+
+    async def _connect(self) -> Connection:
+        if self._closed:
+            raise Unreachable("the client is closed")
+        try:
+            async with asyncio.timeout(self._connect_timeout):
+                transport, connection = await asyncio.get_running_loop().create_connection(
+                    Connection,
+                    self._host,
+                    self._port,
+                    ssl=self._tls,
+                    server_hostname=self._host if self._tls else None,
+                )
+        except (OSError, TimeoutError) as error:  # ssl.SSLError is an OSError.
+            raise Refused(f"cannot connect to {self._authority}: {str(error) or 'timed out'}") from error
+        keep_alive(transport.get_extra_info("socket"))
+        return connection
+
+
+class _Reader:
+    """Takes an answer apart: its bytes into messages, its trailers into what they mean."""
+
+    __slots__ = ("_have", "_limit", "_need", "_parts", "_status", "_words")
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self._parts: list[bytes] = []
+        self._have = 0
+        self._need = 5
+        self._status: int | None = None
+        self._words = ""
+
+    def on_headers(self, headers: list[Header]) -> None:
+        """Note what they say about how the call ended."""
+        for name, value in headers:
+            if name == "grpc-status" and value.isdigit():
+                self._status = int(value)
+            elif name == "grpc-message":
+                self._words = unquote(value)
+            elif name == ":status" and value != "200":
+                self._words = f"the server answered {value}"
+
+    def messages(self, data: bytes) -> list[bytes]:
+        """Return the messages that are whole.  A large one comes in many pieces, which are joined once."""
+        self._parts.append(data)
+        self._have += len(data)
+        found: list[bytes] = []
+        if self._have < self._need:
+            return found
+        data, at = b"".join(self._parts), 0
+        while True:
+            self._need = 5
+            if len(data) - at < 5:
+                break
+            length = int.from_bytes(data[at + 1 : at + 5], "big")
+            if length > self._limit:
+                raise TooLarge(f"the answer has more than {self._limit} bytes")
+            if data[at]:
+                raise Unreachable("the answer is compressed, which was not asked for")
+            self._need = 5 + length
+            if len(data) - at < self._need:
+                break
+            found.append(data[at + 5 : at + self._need])
+            at += self._need
+        self._parts = [data[at:]]
+        self._have = len(data) - at
+        return found
+
+    def failure(self) -> Exception | None:
+        """Return why the call failed, if it did; a call that ends without saying how was cut off."""
+        if self._status is None:
+            return Unreachable(self._words or "the answer ended early")
+        return CallFailed(self._status, self._words) if self._status else None
+
+
+class _Unary:
+    """A call that is answered by one message."""
+
+    __slots__ = ("_message", "_reader", "on_headers", "result")
+
+    def __init__(self, limit: int) -> None:
+        self.result: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
+        self._message: bytes | None = None
+        self._reader = _Reader(limit)
+        self.on_headers = self._reader.on_headers
+
+    def on_data(self, data: bytes) -> None:
+        try:
+            for message in self._reader.messages(data):
+                self._message = message
+        except (TooLarge, Unreachable) as error:
+            self._settle(error)
+
+    def on_end(self, error: Exception | None) -> None:
+        error = error or self._reader.failure()
+        if error is None and self._message is None:
+            error = Unreachable("the answer is empty")
+        self._settle(error)
+
+    def _settle(self, error: Exception | None) -> None:
+        if self.result.done():
+            return
+        if error is not None:
+            self.result.set_exception(error)
+        else:
+            self.result.set_result(self._message or b"")
+
+
+class Messages:
+    """The messages that answer a call, as they come.  At most `limit` bytes of them wait to be read."""
+
+    def __init__(self, connection: Connection, limit: int) -> None:
+        self.stream: Stream | None = None
+        self._connection = connection
+        self._reader = _Reader(limit)
+        self._limit = limit
+        self._ready: deque[bytes] = deque()
+        self._size = 0
+        self._error: Exception | None = None
+        self._wake: asyncio.Future[None] | None = None
+        self.on_headers = self._reader.on_headers
+
+    async def next(self) -> bytes:
+        """Wait for the next message; raises what ended the call."""
+        while not self._ready:
+            if self._error is not None:
+                raise self._error
+            self._wake = asyncio.get_running_loop().create_future()
+            try:
+                await self._wake
+            finally:
+                self._wake = None
+        message = self._ready.popleft()
+        self._size -= len(message)
+        return message
+
+    def close(self) -> None:
+        """Stop.  Idempotent."""
+        if self.stream is not None:
+            self._connection.cancel(self.stream)
+        self.on_end(Unreachable("the call is given up"))
+
+    def on_data(self, data: bytes) -> None:
+        """Messages have come."""
+        try:
+            found = self._reader.messages(data)
+            self._size += sum(map(len, found))
+            if self._size > self._limit:
+                raise TooLarge(f"more than {self._limit} bytes wait to be read")
+        except (TooLarge, Unreachable) as error:
+            if self.stream is not None:
+                self._connection.cancel(self.stream)
+            self.on_end(error)
+            return
+        self._ready += found
+        self._notify()
+
+    def on_end(self, error: Exception | None) -> None:
+        """No more come."""
+        if self._error is None:
+            self._error = error or self._reader.failure() or Unreachable("the other side ended the call")
+        self._notify()
+
+    def _notify(self) -> None:
+        if self._wake is not None and not self._wake.done():
+            self._wake.set_result(None)
+
+    async def __aenter__(self) -> "Messages":
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def _framed(message: bytes) -> bytes:
+    return b"\0" + len(message).to_bytes(4, "big") + message

@@ -1,0 +1,323 @@
+"""gRPC over HTTP/2: calls beside each other, and everything a server may do to them."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from netloom.errors import BadRequest, TimedOut, TooLarge, Unreachable
+from netloom.store import etcdwire, http2
+from netloom.store.grpc import CallFailed, Channel
+from netloom.store.hpack import encode
+from netloom.store.http import Refused
+from netloom.store.http2 import ACK, DATA, END_HEADERS, END_STREAM, GOAWAY, HEADERS, PING, RESET, SETTINGS, WINDOW
+from tests.store.fakegrpc import Answer, Call, FakeGrpc, always, frame, in_turn, message, serving, split_headers, window
+from tests.support.process import free_port
+
+METHOD = "/test.Service/Do"
+
+
+def on_server(
+    answer: Answer,
+    act: Callable[[Channel, FakeGrpc], Awaitable[None]],
+    *,
+    hello: bytes = frame(SETTINGS, 0, 0),
+    timeout: float = 20.0,
+    limit: int = 1 << 20,
+) -> None:
+    async def go() -> None:
+        async with asyncio.timeout(30), serving(answer, hello=hello) as server:
+            channel = Channel(server.url, timeout=timeout, max_message=limit)
+            try:
+                await act(channel, server)
+            finally:
+                await channel.close()
+
+    asyncio.run(go())
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    """Wait for something that happens in the fake server."""
+    while not condition():  # noqa: ASYNC110
+        await asyncio.sleep(0.001)
+
+
+def echo(call: Call) -> None:
+    call.reply(call.body)
+
+
+def test_many_calls_share_a_connection_and_each_gets_its_answer() -> None:
+    async def act(channel: Channel, server: FakeGrpc) -> None:
+        asked = [b"%d" % number * (number + 1) for number in range(200)]
+        assert await asyncio.gather(*(channel.unary(METHOD, body) for body in asked)) == asked
+        assert len(server.writers) == 1
+        assert {call.method for call in server.calls} == {METHOD}
+
+    on_server(always(echo), act)
+
+
+def test_answers_may_come_in_any_order_and_in_pieces() -> None:
+    waiting: list[Call] = []
+
+    async def late(call: Call) -> None:
+        waiting.append(call)
+        if len(waiting) < 3:
+            return
+        for one in reversed(waiting):
+            split_headers(one, [(":status", "200"), ("content-type", "application/grpc")], last=False)
+            body = message(one.body)
+            for at in range(len(body)):
+                one.send(DATA, 0, body[at : at + 1])
+            split_headers(one, [("grpc-status", "0"), ("grpc-message", "")], last=True)
+
+    async def act(channel: Channel, server: FakeGrpc) -> None:
+        asked = [b"a", b"", b"ccc"]
+        assert await asyncio.gather(*(channel.unary(METHOD, body) for body in asked)) == asked
+
+    on_server(late, act)
+
+
+def test_an_error_is_told_with_its_code_and_words() -> None:
+    async def act(channel: Channel, server: FakeGrpc) -> None:
+        with pytest.raises(CallFailed) as caught:
+            await channel.unary(METHOD, b"")
+        assert (caught.value.code, caught.value.message) == (5, "nobody there: 100%")
+
+    on_server(always(lambda call: call.fail(5, "nobody there: 100%25")), act)
+
+
+def _headers(call: Call, *headers: tuple[str, str], last: bool = True) -> None:
+    call.send(HEADERS, END_HEADERS | (END_STREAM if last else 0), encode(list(headers)))
+
+
+@pytest.mark.parametrize(
+    ("way", "cls"),
+    [
+        (lambda call: _headers(call, (":status", "404")), Unreachable),
+        (lambda call: _headers(call, (":status", "200"), ("grpc-status", "0")), Unreachable),
+        (lambda call: call.send(RESET, 0, (2).to_bytes(4, "big")), Unreachable),
+        (lambda call: call.send(RESET, 0, (7).to_bytes(4, "big")), Refused),
+        (lambda call: call.writer.transport.abort(), Unreachable),
+        (lambda call: call.writer.write(frame(GOAWAY, 0, 0, bytes(8))), Refused),
+        (lambda call: call.writer.write(b"HTTP/1.1 400 Bad Request\r\n\r\n"), Unreachable),
+        (lambda call: call.send(HEADERS, END_HEADERS, b"\x80"), Unreachable),
+        (lambda call: call.send(DATA, 8, b""), Unreachable),
+        (lambda call: [call.send(HEADERS if n == 0 else 9, 0, b"x" * 16000) for n in range(6)], Unreachable),
+        (lambda call: call.send(DATA, END_STREAM, message(b"x")), Unreachable),
+        (lambda call: call.send(DATA, 0, b"\1\0\0\0\1x"), Unreachable),
+        (lambda call: call.send(DATA, 0, b"\0\xff\xff\xff\xff"), TooLarge),
+    ],
+)
+def test_what_a_server_may_do_to_a_call(way: Callable[[Call], None], cls: type[Exception]) -> None:
+    async def act(channel: Channel, server: FakeGrpc) -> None:
+        with pytest.raises(cls) as caught:
+            await channel.unary(METHOD, b"x")
+        assert type(caught.value) is cls
+
+    on_server(always(way), act)
+
+
+def test_a_connection_that_is_lost_is_made_again() -> None:
+    async def act(channel: Channel, server: FakeGrpc) -> None:
+        assert await channel.unary(METHOD, b"one") == b"one"
+        server.hang_up()
+        with suppress(Unreachable):  # Whether it is noticed before or after it is sent is not ours to say.
+            await channel.unary(METHOD, b"lost")
+        assert await channel.unary(METHOD, b"two") == b"two"
+
+    on_server(always(echo), act)
+
+
+def test_a_server_that_goes_away_finishes_what_it_has_and_gets_nothing_new() -> None:
+    async def answer(call: Call) -> None:
+        call.writer.write(frame(GOAWAY, 0, 0, call.number.to_bytes(4, "big") + bytes(4)))
+        call.reply(call.body)
+
+    async def act(channel: Channel, server: FakeGrpc) -> None:
+        assert await channel.unary(METHOD, b"one") == b"one"
+        assert await channel.unary(METHOD, b"two") == b"two"
+        assert len(server.writers) == 2
+
+    on_server(answer, act)
+
+
+def test_a_server_that_does_not_answer_is_given_up_and_told_so() -> None:
+    async def silent(call: Call) -> None:
+        pass
+
+    async def act(channel: Channel, server: FakeGrpc) -> None:
+        with pytest.raises(TimedOut, match="did not answer"):
+            await channel.unary(METHOD, b"")
+        await until(lambda: any(kind == RESET for kind, *_ in server.frames))
+        server.calls[0].reply(b"too late")
+        await asyncio.sleep(0)
+
+    on_server(silent, act, timeout=0.05)
+
+
+def test_nobody_there_is_refused() -> None:
+    async def go() -> None:
+        channel = Channel(f"http://127.0.0.1:{free_port()}")
+        with pytest.raises(Refused, match="cannot connect"):
+            await channel.unary(METHOD, b"")
+        await channel.close()
+        with pytest.raises(Unreachable, match="closed"):
+            await channel.unary(METHOD, b"")
+
+    asyncio.run(go())
+    with pytest.raises(BadRequest):
+        Channel("ftp://127.0.0.1")
+
+
+def test_no_more_is_sent_than_the_server_takes() -> None:
+    big = bytes(range(256)) * 1000
+
+    async def act(channel: Channel, server: FakeGrpc) -> None:
+        call = asyncio.ensure_future(channel.unary(METHOD, big))
+        given_up = asyncio.ensure_future(channel.unary(METHOD, big))
+        await until(lambda: bool(server.writers))
+        await asyncio.sleep(0.05)
+        assert server.calls == [], "the windows are full"
+        given_up.cancel()
+        await asyncio.wait([given_up])
+        server.writers[0].write(window(1 << 20) + window(1 << 20, 1))
+        assert await call == big
+
+    small = frame(SETTINGS, 0, 0, http2._SETTING.pack(4, 1000))
+    on_server(always(echo), act, hello=small)
+
+
+def test_what_a_server_takes_may_change_while_a_call_waits() -> None:
+    async def act(channel: Channel, server: FakeGrpc) -> None:
+        call = asyncio.ensure_future(channel.unary(METHOD, b"x" * 50_000))
+        await until(lambda: bool(server.writers))
+        server.writers[0].write(frame(SETTINGS, 0, 0, http2._SETTING.pack(4, 60_000)))
+        assert await call == b"x" * 50_000
+        assert (SETTINGS, ACK, 0, b"") in server.frames
+
+    on_server(always(echo), act, hello=frame(SETTINGS, 0, 0, http2._SETTING.pack(4, 0)))
+
+
+def test_pings_are_answered_and_padding_is_taken_off() -> None:
+    def padded(call: Call) -> None:
+        call.writer.write(frame(PING, 0, 0, b"12345678"))
+        head = encode([(":status", "200")])
+        call.send(HEADERS, END_HEADERS | 0x8 | 0x20, b"\x02" + bytes(5) + head + b"\0\0")
+        call.send(DATA, 0x8, b"\x03" + message(b"hi") + b"\0\0\0")
+        call.end()
+
+    async def act(channel: Channel, server: FakeGrpc) -> None:
+        assert await channel.unary(METHOD, b"") == b"hi"
+        await channel.unary(METHOD, b"")
+        assert (PING, ACK, 0, b"12345678") in server.frames
+
+    on_server(always(padded), act)
+
+
+def test_what_was_read_is_acknowledged(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(http2, "OUR_WINDOW", 40_000)
+
+    def long(call: Call) -> None:
+        call.head()
+        body = message(b"x" * 100_000)
+        for at in range(0, len(body), 16_384):
+            call.send(DATA, 0, body[at : at + 16_384])
+
+    async def act(channel: Channel, server: FakeGrpc) -> None:
+        async with await channel.stream(METHOD, b"go") as messages:
+            assert await messages.next() == b"x" * 100_000
+        await until(lambda: len({stream for kind, _, stream, _ in server.frames if kind == WINDOW}) == 2)
+
+    on_server(always(long), act)
+
+
+def test_a_stream_of_messages_is_read_as_it_comes() -> None:
+    async def act(channel: Channel, server: FakeGrpc) -> None:
+        async with await channel.stream(METHOD, b"go") as messages:
+            assert await messages.next() == b"one"
+            waiting = asyncio.ensure_future(messages.next())
+            await asyncio.sleep(0)
+            server.calls[0].tell(b"two")
+            server.calls[0].tell(b"three")
+            assert [await waiting, await messages.next()] == [b"two", b"three"]
+            server.calls[0].end(14, "leader changed")
+            for _ in range(2):
+                with pytest.raises(CallFailed, match="leader changed"):
+                    await messages.next()
+
+    def begin(call: Call) -> None:
+        call.head()
+        call.tell(b"one")
+
+    on_server(always(begin), act)
+
+
+def test_a_stream_whose_messages_nobody_reads_is_bounded() -> None:
+    def flood(call: Call) -> None:
+        call.head()
+        for _ in range(30):
+            call.tell(b"x" * 900)
+
+    async def act(channel: Channel, server: FakeGrpc) -> None:
+        async with await channel.stream(METHOD, b"go") as messages:
+            await until(lambda: messages._error is not None)
+            while messages._ready:
+                await messages.next()
+            with pytest.raises(TooLarge):
+                await messages.next()
+
+    on_server(always(flood), act, limit=10_000)
+
+
+def test_a_stream_that_is_closed_wakes_who_waits() -> None:
+    async def act(channel: Channel, server: FakeGrpc) -> None:
+        messages = await channel.stream(METHOD, b"go")
+        waiting = asyncio.ensure_future(messages.next())
+        await asyncio.sleep(0)
+        messages.close()
+        messages.close()
+        with pytest.raises(Unreachable):
+            await waiting
+
+    on_server(always(Call.head), act)
+
+
+@settings(max_examples=300)
+@given(st.binary(max_size=200))
+def test_a_stranger_cannot_break_more_than_the_connection(data: bytes) -> None:
+    async def go() -> None:
+        connection = http2.Connection()
+        connection.data_received(data)
+        connection.data_received(data)
+
+    asyncio.run(go())
+
+
+@given(st.binary(max_size=100))
+def test_messages_that_are_none_are_refused(data: bytes) -> None:
+    for read in (etcdwire.read_range, etcdwire.read_done, etcdwire.read_told):
+        try:
+            read(data)
+        except Unreachable:
+            pass
+
+
+@given(st.text(max_size=50), st.binary(max_size=300), st.integers(0, 2**62))
+def test_what_is_written_for_etcd_can_be_read(key: str, value: bytes, revision: int) -> None:
+    fields = dict(etcdwire._fields(etcdwire.unless_changed(key, revision)))
+    assert (fields[2], fields[3], fields[6]) == (2, key.encode(), revision)
+    put = dict(etcdwire._fields(etcdwire.put(key, value)))[2]
+    assert isinstance(put, bytes)
+    assert dict(etcdwire._fields(put)) == {1: key.encode(), 2: value}
+
+
+def test_an_error_leaves_the_connection_as_it_is() -> None:
+    async def act(channel: Channel, server: FakeGrpc) -> None:
+        assert await channel.unary(METHOD, b"a") == b"a"
+        with pytest.raises(CallFailed):
+            await channel.unary(METHOD, b"b")
+
+    on_server(in_turn(echo, lambda call: call.fail(13, "no")), act)
