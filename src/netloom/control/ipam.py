@@ -212,7 +212,13 @@ class Ipam:
         vni = network.status.vni if network is not None else None
         places = self.places.of(view)
         decision = self._decide(view, vni, places, there=network is not None)
-        found = await self._fulfil(view, vni or 0, decision)
+        try:
+            found = await self._fulfil(view, vni or 0, decision)
+        except NetloomError as error:
+            if error.retry:  # It keeps its place in line while it rests.
+                subnets = [Key(view.metadata.namespace, one.name) for slot in decision.choose for one in slot.places]
+                self._wait(view.key, view.age, subnets, ())
+            raise
         if decision.pending and not (decision.refusals or found.refusals or found.locks or view.locks):
             return  # Nothing is known yet.
         result = self._result(view, vni, places, decision, found)
