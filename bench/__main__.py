@@ -1,7 +1,4 @@
-"""Run every bench and print two tables: ours, theirs (or the limit), the ratio, and whether the promise is kept.
-
-python -m bench [api|ipam]
-"""
+"""Run every bench and print two tables: ours, theirs (or the limit), the ratio, and whether the promise is kept."""
 
 import subprocess
 import sys

@@ -179,6 +179,8 @@ def _use(state: State) -> Iterator[str]:
     for subnet in state.subnets:
         meta = subnet.metadata
         network = state.network(meta.namespace, subnet.spec.network)
+        if not subnet.status.validated and not subnet.status.errors:
+            yield f"Subnet {meta.namespace}/{meta.name} has not been looked at"
         if not subnet.status.validated or network is None:
             continue
         used = sum((network.status.vni, ip) in state.locked for ip in state.givable[meta.uid])

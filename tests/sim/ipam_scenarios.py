@@ -6,10 +6,10 @@ from netloom.model.networks import IPLock
 from netloom.model.registry import NETWORK, NETWORK_ATTACHMENT, SUBNET
 from netloom.sim import loop as sim
 from netloom.sim.crashes import Crashes
-from netloom.sim.world import Weather
+from netloom.sim.world import Weather, eventually
 from tests.control.helpers import network, subnet
 from tests.sim.ipam_ledger import Ledger
-from tests.sim.ipam_oracle import givable, in_line
+from tests.sim.ipam_oracle import complaints, givable, in_line
 from tests.sim.ipam_users import BLOCKS, VNI, attachment, subnets_of, torment
 from tests.sim.ipam_world import History, Wiring, living
 
@@ -65,6 +65,7 @@ async def line(wiring: Wiring) -> None:
         await store.create(NETWORK, network("blue", VNI))
         await store.create(SUBNET, subnet("tiny", BLOCKS["tiny"]))
         past.start()
+        await eventually(lambda: not complaints(past.state()), every=1)  # The Subnet is validated, the VNI is there.
         for number in range(6):
             await _come(past, f"w{number}")
         for number in range(6, 9):

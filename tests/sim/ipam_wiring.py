@@ -18,16 +18,20 @@ from netloom.sim.world import Process
 COLLECTED = Registry((NETWORK_ATTACHMENT, IP_LOCK))
 """What is owned here; following all other kinds, too, would only take time."""
 
+WORKERS = 4
+"""There are half a dozen keys here; a hundred idle workers would only take time."""
+
 
 class _GullibleSmith(Locksmith):
     def is_mine(self, view: Attachment, lock: Lock) -> bool:
-        return view is not lock
+        return bool(view.metadata.uid and lock.metadata.uid)
 
 
 class _GullibleIpam(Ipam):
-    def __init__(self, *args: Any, quarantine: float, **options: Any) -> None:
-        super().__init__(*args, quarantine=quarantine, **options)
-        self._smith = _GullibleSmith(self._client, self.books, quarantine=quarantine)
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self._smith.__class__ = _GullibleSmith
+        self._chooser.smith = self._smith
 
 
 def wiring(process: Process, quarantine: float) -> Manager:
@@ -51,7 +55,7 @@ def forgetful(process: Process, quarantine: float) -> Manager:
 
 
 def _assemble(process: Process, quarantine: float, **options: Any) -> Manager:
-    return assemble(
+    manager = assemble(
         process.store,
         random=Random(f"{process.name}{process.incarnation}"),
         clock=process.clock,
@@ -59,3 +63,6 @@ def _assemble(process: Process, quarantine: float, **options: Any) -> Manager:
         registry=COLLECTED,
         **options,
     )
+    for controller in manager.controllers:
+        controller._workers = min(controller._workers, WORKERS)
+    return manager

@@ -200,9 +200,19 @@ def test_what_comes_while_batches_are_on_their_way_waits_and_goes_together() -> 
         gate.set()
         assert [len(await found) for found in waiting] == [3] * 5
         sizes = [len(request.json()["requests"]) for request in server.requests[1:]]  # type: ignore[arg-type]
-        assert sizes == [3, 3, 9]
+        assert sizes == [3] * batching.IN_FLIGHT + [3 * (5 - batching.IN_FLIGHT)]
 
     on_server(slow, act)
+
+
+def test_many_at_once_are_divided_so_that_nobody_takes_turns() -> None:
+    async def act(store: KubeStore, server: FakeServer) -> None:
+        await creations(store, "first")
+        await creations(store, *(f"w{number}" for number in range(90)))
+        sizes = [len(request.json()["requests"]) for request in server.requests[1:]]  # type: ignore[arg-type]
+        assert sizes == [30, 30, 30]
+
+    on_server(takes_batches(), act)
 
 
 def test_batches_are_bounded_by_number_and_by_bytes(monkeypatch: pytest.MonkeyPatch) -> None:

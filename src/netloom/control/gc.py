@@ -39,6 +39,8 @@ ORPHAN = "orphan"
 BY_OWNER = "owner"
 BY_UID = "uid"
 SOON = 1.0
+WORKERS = 64
+"""Who deletes much does it together: writes made at the same time share a request and a commit."""
 
 
 class ItemMeta(Value, frozen=True, kw_only=True):

@@ -28,7 +28,7 @@ added, validated or changed, or somebody leaves the line. Who is not in line get
 those in line before it will take.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from netloom.control.cache import Cache, Change, Key
@@ -39,13 +39,14 @@ from netloom.control.conditions import TRUE
 from netloom.control.events import Recorder
 from netloom.control.gc import BY_UID
 from netloom.control.ipam_books import Books, Lines
+from netloom.control.ipam_choosing import Chooser
 from netloom.control.ipam_locking import Locksmith
 from netloom.control.ipam_macs import Macs
 from netloom.control.ipam_places import Places
 from netloom.control.ipam_status import FULL, Result, document, settled, status
 from netloom.control.ipam_telling import Teller, reference_to
 from netloom.control.ipam_views import ADDRESSED, BY_NETWORK, BY_SUBNET, Attachment, Lock, Seen
-from netloom.errors import Conflict, NetloomError, NotFound, Unreachable
+from netloom.errors import Conflict, NetloomError, NotFound
 from netloom.model.events import ObjectReference
 from netloom.model.networks import Network, Subnet
 from netloom.model.registry import NETWORK_ATTACHMENT
@@ -53,7 +54,7 @@ from netloom.plan import macs
 from netloom.plan.addressing import Address, Place, address, lock_name
 from netloom.plan.wishes import Decision, Held, Refusal, Slot, Wish, decide
 
-WORKERS = 64
+WORKERS = 256
 
 
 @dataclass(slots=True)
@@ -97,14 +98,12 @@ class Ipam:
         self._networks = networks
         self._clock = clock
         self._smith = Locksmith(client, self.books, quarantine=quarantine)
+        self._chooser = Chooser(self.books, self.lines, self._smith, self._teller)
         self._macs = Macs(attachments.get)
-        self._cursors: dict[Key, int] = {}
         self._written: dict[Key, int] = {}
         """The revisions we wrote that the informer has not seen."""
         self._again: set[Key] = set()
         """Who was to be looked at while the informer was behind."""
-        self._attempts: dict[Key, tuple[Address, ...]] = {}
-        """Addresses whose locks may have been made: the store did not say."""
 
     # What changed, and whom it concerns.
 
@@ -213,7 +212,13 @@ class Ipam:
         vni = network.status.vni if network is not None else None
         places = self.places.of(view)
         decision = self._decide(view, vni, places, there=network is not None)
-        found = await self._fulfil(view, vni or 0, decision)
+        try:
+            found = await self._fulfil(view, vni or 0, decision)
+        except NetloomError as error:
+            if error.retry:  # It keeps its place in line while it rests.
+                subnets = [Key(view.metadata.namespace, one.name) for slot in decision.choose for one in slot.places]
+                self._wait(view.key, view.age, subnets, ())
+            raise
         if decision.pending and not (decision.refusals or found.refusals or found.locks or view.locks):
             return  # Nothing is known yet.
         result = self._result(view, vni, places, decision, found)
@@ -253,7 +258,7 @@ class Ipam:
             lock = self.books.lock(meta.namespace, lock_name(vni or 0, one))
             if lock is None or self._smith.may_have(view, lock):
                 return None
-            return f"in quarantine, after {lock.holder}" if lock.going else f"taken by {lock.holder}"
+            return _had(lock)
 
         return decide(wish, vni, places, held, taken, network=there)
 
@@ -266,14 +271,14 @@ class Ipam:
             if held.uid not in named:
                 found.locks.append(await self._smith.adopt(view, held))
         for one in decision.take:
-            lock = await self._try(view, vni, one)
+            lock = await self._chooser.take(view, vni, one)
             if self._smith.is_mine(view, lock):
                 found.locks.append(lock)
             else:
-                found.refusals.append(Refusal("Taken", f"{one} is taken by {lock.holder}"))
+                found.refusals.append(Refusal("Taken", f"{one} is {_had(lock)}"))
                 found.blocked.append(one)
         for slot in decision.choose:
-            chosen = await self._choose(view, vni, slot)
+            chosen = await self._chooser.choose(view, vni, slot)
             if chosen is not None:
                 found.locks.append(chosen)
             else:
@@ -281,59 +286,14 @@ class Ipam:
                 found.full += [Key(namespace, one.name) for one in slot.places]
         asked = [Key(namespace, lock_name(vni, one)) for one in found.blocked]
         self._wait(view.key, view.age, found.full, asked)
+        # What was freed while we were at other parts of the wish was not waited for yet.
+        for subnet in found.full:
+            self._wake_line(subnet)
+        if any(self.books.lock(*key) is None for key in asked):
+            self.wake([view.key])
         if found.locks:
             self._teller.locked(view)
         return found
-
-    async def _choose(self, view: Attachment, vni: int, slot: Slot) -> Lock | None:
-        """Lock one address for a slot: one it had, if that is to be had, else the next that is free."""
-        for one in self._preferred(view, vni, slot):
-            lock = await self._try(view, vni, one)
-            if self._smith.is_mine(view, lock):
-                return lock
-        while (number := self._pick(view, vni, slot)) is not None:
-            lock = await self._try(view, vni, Address(slot.version, number))
-            if self._smith.is_mine(view, lock):
-                return lock
-        return None
-
-    async def _try(self, view: Attachment, vni: int, one: Address) -> Lock:
-        """Lock an address, or return whose it is; remember it where that is not known."""
-        try:
-            lock = await self._smith.take(view, vni, one)
-        except Unreachable:
-            self._attempts[view.key] = tuple({*self._attempts.get(view.key, ()), one})
-            raise
-        self._attempts.pop(view.key, None)
-        if not self._smith.is_mine(view, lock):
-            self._teller.retried("Taken")
-        return lock
-
-    def _preferred(self, view: Attachment, vni: int, slot: Slot) -> Iterator[Address]:
-        """Give addresses of a slot that the attachment had or may have, as far as they are to be had."""
-        had = [lock.address for lock in self.books.former(view.key) if lock.vni == vni]
-        had += [one for ip, _ in view.locks if view.vni == vni and (one := address(ip)) is not None]
-        for one in dict.fromkeys((*self._attempts.get(view.key, ()), *had)):
-            if not any(where.holds(one) and where.refuses(one) is None for where in slot.places):
-                continue
-            lock = self.books.lock(view.metadata.namespace, lock_name(vni, one))
-            if lock is None or self._smith.may_have(view, lock):
-                yield one
-
-    def _pick(self, view: Attachment, vni: int, slot: Slot) -> int | None:
-        """Return a free address that nobody before us in line will take."""
-        used = self.books.book(view.metadata.namespace, vni).of(slot.version)
-        for one in slot.places:
-            subnet = Key(view.metadata.namespace, one.name)
-            if self.lines.any(subnet):
-                free = one.free(used)
-                if free == 0 or free <= self.lines.older(subnet, view.key, view.age):
-                    continue
-            number = one.choose(used, self._cursors.get(subnet, 0))
-            if number is not None:
-                self._cursors[subnet] = number + 1
-                return number
-        return None
 
     # Saying it.
 
@@ -442,7 +402,7 @@ class Ipam:
         self._written.pop(key, None)
         self._again.discard(key)
         self._teller.forget(key)
-        self._attempts.pop(key, None)
+        self._chooser.forget(key)
         self._wait(key, ("", ""), (), ())
 
     def _in_order(self, views: Iterable[Attachment]) -> list[Key]:
@@ -461,6 +421,11 @@ def _held(lock: Lock) -> Held:
     vni = lock.vni if lock.version else -1  # A lock under a wrong name locks nothing.
     created = meta.creation_timestamp
     return Held(lock.address, vni, meta.uid, created, meta.name, meta.revision, lock.decided)
+
+
+def _had(lock: Lock) -> str:
+    """Say who has an address, or had it."""
+    return f"in quarantine, after {lock.holder}" if lock.going else f"taken by {lock.holder}"
 
 
 def _full(slot: Slot) -> Refusal:

@@ -30,6 +30,8 @@ from netloom.plan.audit import MANAGED_BY, MANAGER
 LEAST, MOST = 4096, 2**24 - 1
 BY_HOLDER = "holder"
 SOON = 2.0
+ANY = 0
+"""What is waited for by who would take any VNI."""
 ATTEMPTS = 8
 
 
@@ -83,6 +85,7 @@ class NetworkKeeper:
             yield change.key
         elif change.old is not None:
             yield from self._waiting.pop(change.old.spec.vni, ())
+            yield from self._waiting.pop(ANY, ())
 
     def _locks_of(self, network: Network) -> list[Key]:
         return [Key("", lock.metadata.name) for lock in self._locks.indexed(BY_HOLDER, network.metadata.uid)]
@@ -120,6 +123,8 @@ class NetworkKeeper:
             await self._write(key, network, network.status.vni, taken=holder)
         else:
             vni = await self._choose(network)
+            if vni is None:
+                self._waiting.setdefault(ANY, {})[key] = None
             text = f"no VNI is free between {self._first} and {self._last}"
             await self._write(key, network, vni, taken="" if vni else text)
 

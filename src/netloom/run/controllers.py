@@ -204,7 +204,7 @@ class _Wiring:
             self.store, random=self.random, registry=registry, shared=[self.attachments, self.locks]
         )
         collector = gc.Collector(self.client, watched, self.recorder, registry=registry)
-        controller = self.controller("garbage", collector)
+        controller = self.controller("garbage", collector, workers=gc.WORKERS)
         for one in watched:
             controller.watch(one, partial(collector.changed, one.kind))
         self.informers += watched

@@ -10,6 +10,7 @@ import logging
 import os
 import resource
 import signal
+import sys
 from collections.abc import Coroutine
 from contextlib import suppress
 
@@ -41,6 +42,8 @@ def _collect_seldom() -> None:
     """
     gc.freeze()
     gc.set_threshold(50_000, 20, 20)
+    # A thread that has waited for the disk is not to wait long for its turn as well.
+    sys.setswitchinterval(0.001)
 
 
 async def _supervised(main: Coroutine[None, None, None]) -> int:

@@ -7,7 +7,9 @@ has said so, and to a Kubernetes API server for ever, each request goes alone. T
                   ▲                                          │
                   └──── at most `IN_FLIGHT` on their way ────┘   what comes meanwhile waits, and goes together
 
-So one request alone waits for nothing, and a thousand go in a few batches. Each gets its own answer, good or bad. When
+So one request alone waits for nothing, and a thousand go in a few batches. Many that are made at once are divided among
+the batches that may be on their way: otherwise whoever asks and the server would take turns, each waiting for the
+other. Each gets its own answer, good or bad. When
 the connection is lost, every request of the batch ends as a single one would have: it is unknown whether it was done.
 """
 
@@ -25,8 +27,10 @@ from netloom.store.http import Client, Response
 
 PATH = "/apis/netloom.dev/v1alpha1/batch"
 HEADER = "netloom-batch"
-IN_FLIGHT = 2
-"""One that the server works on, and one that is on its way."""
+IN_FLIGHT = 3
+"""One that the server works on, one that is on its way, and one whose answers are being looked at."""
+LEAST = 16
+"""What is not worth dividing: up to so many requests go in one batch."""
 MOST = 256
 """Requests in one batch, though the server may take more: the first answer is not there before the last."""
 MOST_BYTES = 1 << 20
@@ -71,6 +75,8 @@ class Batcher:
         self._queue: deque[_Waiting] = deque()
         self._scheduled = False
         self._batches: set[asyncio.Task[None]] = set()
+        self._flying = 0
+        """Requests in batches that are on their way."""
         self._closed = False
 
     async def request(self, method: str, path: str, body: bytes = b"") -> Response:
@@ -112,6 +118,7 @@ class Batcher:
         batch = self._take()
         if not batch or self._closed:
             return
+        self._flying += len(batch)
         task = asyncio.get_running_loop().create_task(self._carry(batch))
         self._batches.add(task)
         task.add_done_callback(self._ended)
@@ -120,7 +127,9 @@ class Batcher:
     def _take(self) -> list[_Waiting]:
         batch: list[_Waiting] = []
         size = 0
-        while self._queue and len(batch) < max(self._limit, 1):
+        share = -(-(len(self._queue) + self._flying) // IN_FLIGHT)
+        most = min(max(share, LEAST), max(self._limit, 1))
+        while self._queue and len(batch) < most:
             size += len(self._queue[0].body)
             if batch and size > MOST_BYTES:
                 break
@@ -143,6 +152,8 @@ class Batcher:
             raise
         except Exception as error:  # noqa: BLE001 - whatever it is, it is theirs who asked.
             _fail(batch, error)
+        finally:
+            self._flying -= len(batch)
 
     async def _answered(self, batch: Sequence[_Waiting]) -> list[Response]:
         if len(batch) == 1:

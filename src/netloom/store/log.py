@@ -50,6 +50,7 @@ class Log:
         self.closed = False
         self._db = connection
         self._useless: list[int] = []
+        self._sweeping = 0
         self._compacted = 0
         self._noted = 0
 
@@ -58,7 +59,9 @@ class Log:
         """Open or make the file, and keep everybody else out of it."""
         try:
             _make_private(path)
-            connection = sqlite3.connect(path, isolation_level=None, timeout=0, cached_statements=32)
+            connection = sqlite3.connect(
+                path, isolation_level=None, timeout=0, cached_statements=32, check_same_thread=False
+            )
         except (OSError, sqlite3.Error) as error:
             raise Unreachable(f"cannot open {path}: {getattr(error, 'strerror', None) or error}") from error
         try:
@@ -104,6 +107,12 @@ class Log:
 
     def append(self, changes: Iterable[Change]) -> None:
         """Write changes in one transaction: all of them are on disk when this returns, or none."""
+        self.stage(changes)
+        self.commit()
+        self.settle()
+
+    def stage(self, changes: Iterable[Change]) -> None:
+        """Write changes, all but the last step: `commit` must follow, then, if that succeeds, `settle`."""
         rows = [(c.revision, _resource(c.kind), c.key, None if c.new is None else c.new.raw) for c in changes]
         sweep = self._useless[: 2 * len(rows) + _SWEEP]
         self._db.execute("BEGIN IMMEDIATE")
@@ -112,14 +121,28 @@ class Log:
             if sweep:
                 self._db.execute("UPDATE about SET compacted = ?", (self._compacted,))
                 self._db.executemany("DELETE FROM log WHERE revision = ?", [(revision,) for revision in sweep])
+        except sqlite3.Error:
+            self._roll_back()
+            raise
+        self._sweeping = len(sweep)
+
+    def commit(self) -> None:
+        """Make durable what is staged.  The one step that waits for the disk; a thread may do it meanwhile."""
+        try:
             self._db.execute("COMMIT")
         except sqlite3.Error:
-            with suppress(sqlite3.Error):  # SQLite has rolled back by itself after some errors.
-                self._db.execute("ROLLBACK")
+            self._roll_back()
             raise
-        del self._useless[: len(sweep)]
-        if sweep:
+
+    def settle(self) -> None:
+        """Tidy up after a commit."""
+        if self._sweeping:
+            del self._useless[: self._sweeping]
             self._shrink()
+
+    def _roll_back(self) -> None:
+        with suppress(sqlite3.Error):  # SQLite has rolled back by itself after some errors.
+            self._db.execute("ROLLBACK")
 
     def discard(self, changes: list[Change]) -> None:
         """Note that these changes, the oldest there are, left the history: what they replaced can go."""

@@ -3,7 +3,9 @@
 *Group commit.* Writes wait in a queue until the loop comes round; then all of them are decided, in order, against the
 committed state and each other, written in ONE transaction (a sync costs more than ten inserts), applied, told to the
 watchers, and only then acknowledged. Nobody ever sees what is not on disk; when the commit fails, nothing happened.
-The transaction runs on the loop itself: measured, a thread costs more than the write.
+
+A few writes are committed on the loop itself: measured, a thread costs more than they do. For many, the last step, the
+wait for the disk, is left to a thread; meanwhile the loop reads, and what is to be written next waits.
 
 *Opening.* The log (`store/log.py`) is read once: it gives the present state and the recent past, so that watchers
 resume across a restart as if there had been none.
@@ -15,6 +17,7 @@ import sqlite3
 import time
 from collections import deque
 from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
 from random import Random, SystemRandom
 from typing import NamedTuple
 
@@ -40,6 +43,8 @@ from netloom.store.engine import (
 from netloom.store.hub import QUEUE_LENGTH, WINDOW_BYTES, WINDOW_CHANGES, Change, Hub
 from netloom.store.log import Log
 
+ASIDE = 16
+"""How many writes are worth a thread."""
 BATCH = 256
 """Writes in one transaction: more would keep the loop, and so everybody's reads, waiting."""
 
@@ -67,6 +72,9 @@ class SqliteStore:
         self._deciding: _Changes = []
         """What the batch at hand has changed so far."""
         self._scheduled = False
+        self._committing: asyncio.Future[None] | None = None
+        self._aside: ThreadPoolExecutor | None = None
+        self._closing = False
         self._broken: NetloomError | None = None
 
     @classmethod
@@ -164,10 +172,15 @@ class SqliteStore:
 
     async def close(self) -> None:
         """Write what is still queued and let go of the file."""
+        self._closing = True
+        while self._committing is not None:
+            await asyncio.wait([self._committing])
         if self._log.closed:
             return
         while self._queue:
             self._flush()
+        if self._aside is not None:
+            self._aside.shutdown()
         self._log.close()
         self._hub.fail(Unreachable("the store is closed"))
 
@@ -193,29 +206,48 @@ class SqliteStore:
         loop = asyncio.get_running_loop()
         future: asyncio.Future[Stored] = loop.create_future()
         self._queue.append(_Waiting(write, future, dry_run))
-        if not self._scheduled:
-            self._scheduled = True
-            loop.call_soon(self._flush)
+        self._schedule()
         return future
+
+    def _schedule(self) -> None:
+        if self._queue and not self._scheduled and self._committing is None:
+            self._scheduled = True
+            asyncio.get_running_loop().call_soon(self._flush)
 
     def _flush(self) -> None:
         """Decide, commit and apply what waits, at most `BATCH` writes of it."""
         self._scheduled = False
-        if not self._queue:
+        if not self._queue or self._committing is not None:
             return
-        if len(self._queue) > BATCH:
-            self._scheduled = True
-            asyncio.get_running_loop().call_soon(self._flush)
         batch = [self._queue.popleft() for _ in range(min(BATCH, len(self._queue)))]
         decided, changes = self._decide(batch)
-        if changes and (error := self._commit(changes)) is not None:
-            for waiting, decision in decided:
-                _answer(waiting.future, decision.result if decision.change is None else error)
-            return
-        if changes:
+        error = self._tried(lambda: self._log.stage(changes)) if changes else None
+        if changes and error is None:
+            if len(changes) >= ASIDE and not self._closing:
+                self._commit_aside(decided, changes)
+                return
+            error = self._tried(self._log.commit)
+        self._finish(decided, changes, error)
+
+    def _commit_aside(self, decided: _Decided, changes: _Changes) -> None:
+        if self._aside is None:
+            self._aside = ThreadPoolExecutor(1, "sqlite")
+
+        def committed(done: asyncio.Future[None]) -> None:
+            self._committing = None
+            self._finish(decided, changes, self._tried(done.result))
+
+        self._committing = asyncio.get_running_loop().run_in_executor(self._aside, self._log.commit)
+        self._committing.add_done_callback(committed)
+
+    def _finish(self, decided: _Decided, changes: _Changes, error: NetloomError | None) -> None:
+        """Make a committed batch visible and acknowledge it; or say that nothing happened."""
+        if changes and error is None:
+            self._log.settle()
             self._log.discard(self._engine.apply(changes))
         for waiting, decision in decided:
-            _answer(waiting.future, decision.result)
+            _answer(waiting.future, decision.result if error is None or decision.change is None else error)
+        self._schedule()
 
     def _decide(self, batch: Iterable[_Waiting]) -> tuple[_Decided, _Changes]:
         """Decide each write in the light of those before it; answer at once those that are refused."""
@@ -243,11 +275,12 @@ class SqliteStore:
             decided.append((waiting, decision))
         return decided, changes
 
-    def _commit(self, changes: _Changes) -> NetloomError | None:
+    def _tried(self, step: Callable[[], None]) -> NetloomError | None:
+        """Take a step of a commit, and return what went wrong."""
         if self._broken is not None:
             return self._broken
         try:
-            self._log.append(changes)
+            step()
         except sqlite3.IntegrityError as error:
             # The file has revisions we do not know: an earlier commit failed on its way back. Opening it anew helps.
             self._broken = Unreachable(f"{self._log.path} is no longer what was written to it ({error}): open it again")

@@ -1,8 +1,9 @@
 """What others use is not deleted: 409, and who they are.
 
-Who uses an object is what names it (the table in model/references.py). A Subnet is used, besides, by the attachments
-that hold an address of its block, whether their status says so yet or only an IPLock of theirs does; a lock whose
-attachment is gone, as one in quarantine, holds nobody up. What goes with the object, because the object owns it, does
+Who uses an object is what names it (the table in model/references.py). A Subnet is used by the attachments of its
+Network that name it, and by those that hold an address of its block, whether their status says so yet or only an IPLock
+of theirs does. A lock whose attachment is gone, as one in quarantine, holds nobody up; nor does an attachment of
+another Network, which has no use for the Subnet it names. What goes with the object, because the object owns it, does
 not count, nor does the object itself.
 
 *When.* The users are looked for after the request came; then the store is told to delete unless somebody became a user

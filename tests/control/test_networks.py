@@ -1,0 +1,231 @@
+"""VNIs: each Network gets its own, whatever the order, and none is lost."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from random import Random
+from typing import Any
+
+import pytest
+
+from netloom.errors import Invalid
+from netloom.model.networks import Network
+from netloom.model.registry import EVENT, IP_LOCK, NETWORK, VNI_LOCK
+from netloom.plan.audit import MANAGED_BY, MANAGER
+from netloom.run.controllers import Options, options
+from netloom.store.base import Stored
+from netloom.store.memory import MemoryStore
+from tests.control.helpers import assemble, document, memory, network, network_of, run
+
+
+@asynccontextmanager
+async def numbering(store: MemoryStore, first: int = 100, last: int = 103) -> AsyncIterator[None]:
+    manager = assemble(store, random=Random(1), parts=["networks"], told=Options(vnis=(first, last), quarantine=0.0))
+    async with asyncio.TaskGroup() as group:
+        task = group.create_task(manager.run())
+        await asyncio.sleep(1)
+        yield
+        task.cancel()
+
+
+async def locks(store: MemoryStore) -> dict[str, str]:
+    documents = [item.document() for item in (await store.list(VNI_LOCK)).items]
+    return {found["metadata"]["name"]: found["spec"]["network"]["name"] for found in documents}
+
+
+async def vni(store: MemoryStore, name: str, namespace: str = "ns1") -> int | None:
+    return (await network_of(store, name, namespace)).status.vni
+
+
+def test_a_network_gets_the_vni_it_names_and_others_one_of_the_range() -> None:
+    async def main() -> None:
+        store = memory()
+        async with numbering(store):
+            await store.create(NETWORK, network("blue", 7))
+            await store.create(NETWORK, network("red"))
+            await store.create(NETWORK, network("green", namespace="ns2"))
+            await asyncio.sleep(1)
+            assert await vni(store, "blue") == 7
+            chosen = {await vni(store, "red"), await vni(store, "green", "ns2")}
+            assert chosen == {100, 101}
+            assert sorted(await locks(store)) == ["vni-100", "vni-101", "vni-7"]
+            blue = (await network_of(store, "blue")).status
+            ready = blue.condition("Ready")
+            assert ready is not None
+            assert (ready.status, ready.reason, blue.observed_generation) == ("True", "VNIAssigned", 1)
+            reasons = {item.document()["reason"] for item in (await store.list(EVENT)).items}
+            assert reasons == {"VNIAssigned"}
+            before = await store.revision()
+            await asyncio.sleep(2000)  # Sweeps included.
+            assert await store.revision() == before
+
+    run(main())
+
+
+def test_of_two_that_name_one_vni_the_second_waits_until_the_first_goes() -> None:
+    async def main() -> None:
+        store = memory()
+        async with numbering(store):
+            await store.create(NETWORK, network("first", 7))
+            await asyncio.sleep(1)
+            await store.create(NETWORK, network("second", 7, "ns2"))
+            await asyncio.sleep(1)
+            second = (await network_of(store, "second", "ns2")).status
+            ready = second.condition("Ready")
+            assert ready is not None
+            assert second.vni is None
+            assert (ready.status, ready.reason) == ("False", "VNITaken")
+            assert ready.message == "VNI 7 is taken by ns1/first"
+            await store.delete(NETWORK, "ns1", "first")
+            await asyncio.sleep(5)
+            assert await vni(store, "second", "ns2") == 7
+            assert await locks(store) == {"vni-7": "second"}
+
+    run(main())
+
+
+def test_a_range_that_is_used_up_is_said_and_heals() -> None:
+    async def main() -> None:
+        store = memory()
+        async with numbering(store, 100, 101):
+            for name in ("a", "b", "c"):
+                await store.create(NETWORK, network(name))
+                await asyncio.sleep(1)
+            third = (await network_of(store, "c")).status
+            ready = third.condition("Ready")
+            assert ready is not None
+            assert third.vni is None
+            assert ready.message == "no VNI is free between 100 and 101"
+            await store.delete(NETWORK, "ns1", "a")
+            await asyncio.sleep(10)
+            assert await vni(store, "c") == 100
+
+    run(main())
+
+
+def test_a_vni_with_addresses_of_a_network_that_is_gone_is_not_given_to_another_namespace() -> None:
+    async def main() -> None:
+        store = memory()
+        async with numbering(store):
+            await store.create(NETWORK, network("first", 7))
+            await asyncio.sleep(1)
+            await store.create(
+                IP_LOCK, document(IP_LOCK, "v1-7-10-0-0-2", {"network": "first", "vni": 7, "ip": "10.0.0.2"})
+            )
+            await store.delete(NETWORK, "ns1", "first")
+            await store.create(NETWORK, network("second", 7, "ns2"))
+            await asyncio.sleep(30)
+            assert await vni(store, "second", "ns2") is None
+            await store.delete(IP_LOCK, "ns1", "v1-7-10-0-0-2")
+            await asyncio.sleep(30)
+            assert await vni(store, "second", "ns2") == 7
+
+    run(main())
+
+
+def test_a_network_made_anew_takes_its_vni_back_although_its_addresses_are_locked() -> None:
+    async def main() -> None:
+        store = memory()
+        async with numbering(store):
+            await store.create(NETWORK, network("blue", 7))
+            await asyncio.sleep(1)
+            await store.create(
+                IP_LOCK, document(IP_LOCK, "v1-7-10-0-0-2", {"network": "blue", "vni": 7, "ip": "10.0.0.2"})
+            )
+            await store.delete(NETWORK, "ns1", "blue")
+            await store.create(NETWORK, network("blue", 7))
+            await asyncio.sleep(5)
+            assert await vni(store, "blue") == 7
+            lock = (await store.get(VNI_LOCK, "", "vni-7")).document()
+            assert lock["spec"]["network"]["uid"] == (await network_of(store, "blue")).metadata.uid
+
+    run(main())
+
+
+def test_a_lock_made_by_hand_keeps_its_vni() -> None:
+    async def main() -> None:
+        store = memory()
+        spec = {"vni": 100, "network": {"namespace": "far", "name": "away", "uid": "u"}}
+        await store.create(VNI_LOCK, document(VNI_LOCK, "vni-100", spec))
+        async with numbering(store):
+            await store.create(NETWORK, network("blue"))
+            await store.create(NETWORK, network("red", 100))
+            await asyncio.sleep(2000)
+            assert await vni(store, "blue") == 101
+            assert await vni(store, "red") is None
+            assert (await locks(store))["vni-100"] == "away"
+
+    run(main())
+
+
+def test_locks_of_networks_gone_while_nobody_looked_are_removed_and_lost_ones_made_anew() -> None:
+    async def main() -> None:
+        store = memory()
+        spec = {"vni": 100, "network": {"namespace": "ns1", "name": "gone", "uid": "u"}}
+        await store.create(VNI_LOCK, document(VNI_LOCK, "vni-100", spec, labels={MANAGED_BY: MANAGER}))
+        await store.create(NETWORK, network("blue"))
+        async with numbering(store):
+            await asyncio.sleep(5)
+            number = await vni(store, "blue")
+            assert await locks(store) == {f"vni-{number}": "blue"}
+            await store.delete(VNI_LOCK, "", f"vni-{number}")
+            await asyncio.sleep(5)
+            assert await locks(store) == {f"vni-{number}": "blue"}
+            assert await vni(store, "blue") == number
+
+    run(main())
+
+
+def test_a_vni_named_later_replaces_the_one_that_was_chosen() -> None:
+    async def main() -> None:
+        store = memory()
+        async with numbering(store):
+            made = await store.create(NETWORK, network("blue"))
+            await asyncio.sleep(1)
+            assert await vni(store, "blue") == 100
+            changed = (await store.get(NETWORK, "ns1", made.name)).document()
+            changed["spec"]["vni"] = 7
+            await store.update(NETWORK, changed)
+            await asyncio.sleep(5)
+            assert await vni(store, "blue") == 7
+            assert await locks(store) == {"vni-7": "blue"}
+
+    run(main())
+
+
+class Crashing(MemoryStore):
+    """A store whose status writes fail at first: as if the process had died between lock and status."""
+
+    failing = 3
+
+    async def update(self, *args: Any, **options: Any) -> Stored:
+        if self.failing:
+            self.failing -= 1
+            raise ConnectionResetError
+        return await super().update(*args, **options)
+
+
+def test_a_lock_made_before_a_crash_is_found_again() -> None:
+    async def main() -> None:
+        store = Crashing()
+        async with numbering(store):
+            await store.create(NETWORK, network("blue"))
+            await asyncio.sleep(20)
+            value = (await store.get(NETWORK, "ns1", "blue")).value()
+            assert isinstance(value, Network)
+            assert await locks(store) == {f"vni-{value.status.vni}": "blue"}
+
+    run(main())
+
+
+@pytest.mark.parametrize("text", ["", "7", "0-5", "9-5", "1-16777216", "a-b", "-5"])
+def test_a_range_that_is_none_is_refused(text: str) -> None:
+    with pytest.raises(Invalid) as caught:
+        options(quarantine=5.0, vni_range=text)
+    assert [cause.field for cause in caught.value.causes] == ["vniRange"]
+
+
+def test_a_range_and_a_quarantine_are_read() -> None:
+    assert options(quarantine=0.0, vni_range="5000-6000") == Options(quarantine=0.0, vnis=(5000, 6000))
+    with pytest.raises(Invalid):
+        options(quarantine=-1.0, vni_range="5000-6000")
