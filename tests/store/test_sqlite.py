@@ -16,7 +16,7 @@ from netloom.errors import AlreadyExists, Conflict, Internal, NotFound, Unreacha
 from netloom.model.registry import LEASE
 from netloom.store.base import Store
 from netloom.store.log import SCHEMA
-from netloom.store.sqlite import BATCH, SqliteStore
+from netloom.store.sqlite import ASIDE, BATCH, SqliteStore
 from tests.store.kinds import GADGET, WIDGET, gadget, lease, widget
 
 KINDS = (WIDGET, GADGET, LEASE)
@@ -299,7 +299,8 @@ async def attempt(store: Store, name: str) -> str:
 
 
 @pytest.mark.root
-def test_a_file_system_without_room_fails_writers_and_recovers(tmp_path: Path) -> None:
+@pytest.mark.parametrize("together", [1, 2 * ASIDE])  # Committed on the loop, and by a thread.
+def test_a_file_system_without_room_fails_writers_and_recovers(tmp_path: Path, together: int) -> None:
     small = tmp_path / "small"
     small.mkdir()
     subprocess.run(["mount", "-t", "tmpfs", "-o", "size=600k", "tmpfs", str(small)], check=True)
@@ -309,7 +310,9 @@ def test_a_file_system_without_room_fails_writers_and_recovers(tmp_path: Path) -
         async def write(store: Store) -> None:
             await store.create(WIDGET, widget("ns", "before"))
             filler.write_bytes(b"x" * 350_000)
-            results = [await attempt(store, f"w{number}") for number in range(200)]
+            results: list[str] = []
+            for group in range(0, 256, together):
+                results += await asyncio.gather(*(attempt(store, f"w{group + i}") for i in range(together)))
             assert "could not be written" in results[-1]
             there = [item.name for item in (await store.list(WIDGET)).items]
             filler.unlink()
