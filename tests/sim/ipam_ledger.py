@@ -6,7 +6,8 @@ What must hold at every instant, whatever crashes:
   lock in another namespace, for an attachment that is gone already, can never be named; it only has to go);
 - of the attachments there are, no two show one address of a VNI in their status;
 - what an attachment shows is locked for it: the lock it names is there, is its own, and is not on its way out;
-- an address that was freed is given to nobody of another name until the quarantine is over, by the world's own clock;
+- an address that was in use (some status showed it) and is freed is given to nobody of another name until the
+  quarantine is over, by the world's own clock;
 - no two Networks show one VNI.
 
 A broken promise is kept in `broken`, and raised, by whoever runs the world: a controller must not get to handle it.
@@ -82,6 +83,8 @@ class Ledger(MemoryStore):
         """Asked about every new lock; what they say, if anything, is a broken promise."""
         self._locks: dict[str, IPLock] = {}
         self._attachments: dict[str, NetworkAttachment] = {}
+        self._named: set[str] = set()
+        """The uids of all locks that any status ever named."""
         self._newest: dict[str, str] = {}
         """The uid of the last attachment of each name."""
         self._networks: dict[str, Network] = {}
@@ -141,7 +144,8 @@ class Ledger(MemoryStore):
         now = self._loop.time()
         going = lock is None or bool(lock.metadata.deletion_timestamp)
         if old is not None and not old.metadata.deletion_timestamp and going:
-            self._freed[_address(old)] = Freed(now, holder(old))
+            if old.metadata.uid in self._named:
+                self._freed[_address(old)] = Freed(now, holder(old))
             self._check_shown(_address(old))
         if old is not None and lock is None and self._came_back(old):
             # Who comes back under the same name takes the address back, in two steps. If it dies between them, or is
@@ -176,6 +180,7 @@ class Ledger(MemoryStore):
         _put(self._attachments, key, attachment)
         if attachment is not None:
             self._newest[key] = attachment.metadata.uid
+            self._named |= {named.uid for named in attachment.status.locks}
         for address in shown(attachment) if attachment else ():
             self._check_shown(address)
 

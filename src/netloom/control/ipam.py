@@ -85,7 +85,7 @@ class Ipam:
         """`attachments` and `locks` are the caches of `ipam_views`' informers."""
         self._teller = Teller(recorder)
         self.counters = self._teller.counters
-        self.books = Books(locks, self._freed)
+        self.books = Books(locks, self._freed, quarantine=quarantine)
         self.lines = Lines()
         self.places = Places()
         self.wake: Callable[[Iterable[Key]], None] = lambda _keys: None
@@ -255,7 +255,8 @@ class Ipam:
         held = [_held(one) for one in self.books.owned(meta.uid)]
 
         def taken(one: Address) -> str | None:
-            lock = self.books.lock(meta.namespace, lock_name(vni or 0, one))
+            name = lock_name(vni or 0, one)
+            lock = self.books.lock(meta.namespace, name) or self.books.resting(meta.namespace, name)
             if lock is None or self._smith.may_have(view, lock):
                 return None
             return _had(lock)
@@ -289,7 +290,7 @@ class Ipam:
         # What was freed while we were at other parts of the wish was not waited for yet.
         for subnet in found.full:
             self._wake_line(subnet)
-        if any(self.books.lock(*key) is None for key in asked):
+        if any(self.books.lock(*key) is None and self.books.resting(*key) is None for key in asked):
             self.wake([view.key])
         if found.locks:
             self._teller.locked(view)

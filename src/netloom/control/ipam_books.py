@@ -5,15 +5,19 @@ met it), or one of our workers is about to make it. What is known besides the in
 informer has come as far: from then on its word counts. A book that is wrong costs a retry, because the store refuses to
 create a lock twice; it never costs an address.
 
+An address whose lock went before its quarantine was over, because somebody took it back and may not have come to lock
+it again, goes on resting here: it is used, for all but attachments of the name that had it.
+
 There is one book for each VNI of a namespace. Names of locks are unique in a namespace, and a VNI is one Network's.
 """
 
+import asyncio
 from collections.abc import Callable, Iterable
 from heapq import heappop, heappush
 
 from netloom.control.cache import Cache, Change, Key
 from netloom.control.gc import BY_OWNER
-from netloom.control.ipam_views import Lock
+from netloom.control.ipam_views import QUARANTINE, Lock
 from netloom.plan.addressing import Address, AddressSet, lock_name
 
 Freed = Callable[[Key, str, Address], None]
@@ -40,9 +44,14 @@ class Book:
 class Books:
     """All books of this process."""
 
-    def __init__(self, cache: Cache[Lock], freed: Freed) -> None:
+    def __init__(self, cache: Cache[Lock], freed: Freed, *, quarantine: float = 0.0) -> None:
         """`freed` is told of each address that nothing speaks for any more."""
         self._cache = cache
+        self._quarantine = quarantine
+        self._going: dict[str, float] = {}
+        """Since when we know that a lock, by uid, is going."""
+        self._resting: dict[Key, Lock] = {}
+        """Locks that went before their time."""
         self._freed = freed
         self._books: dict[tuple[str, int], Book] = {}
         self._noted: dict[Key, Lock] = {}
@@ -99,8 +108,12 @@ class Books:
 
     def former(self, attachment: Key) -> list[Lock]:
         """Return the locks, in quarantine or soon to be, that an attachment of this name had."""
-        found = [self.lock(*key) for key in self._former.get(attachment, ())]
+        found = [self.lock(*key) or self._resting.get(key) for key in self._former.get(attachment, ())]
         return [one for one in found if one is not None]
+
+    def resting(self, namespace: str, name: str) -> Lock | None:
+        """Return a lock that went before its quarantine was over."""
+        return self._resting.get(Key(namespace, name))
 
     def claim(self, namespace: str, vni: int, one: Address) -> Key:
         """Keep an address from our other workers while its lock is made."""
@@ -157,12 +170,38 @@ class Books:
             self._given_back.discard(old.metadata.uid)
         if old is not None and (old.going or new is None or new.metadata.uid != old.metadata.uid):
             self._unformer(old)
+        if new is not None:
+            self._resting.pop(change.key, None)
+            if new.going:
+                self._going.setdefault(new.metadata.uid, asyncio.get_running_loop().time())
+        if old is not None and (new is None or new.metadata.uid != old.metadata.uid):
+            self._rest(change.key, old, self._going.pop(old.metadata.uid, None), gone=new is None)
         if new is not None and new.version:
             self.book(new.metadata.namespace, new.vni).of(new.version).add(new.number)
             if new.going and (owner := new.owner):
                 self._former.setdefault(Key(new.metadata.namespace, owner.name), {})[change.key] = None
         elif new is None and old is not None and old.version:
             self._drop(change.key, old.vni, old.address, old.network)
+
+    def _rest(self, key: Key, lock: Lock, since: float | None, *, gone: bool) -> None:
+        """Let an address rest for what is left of its quarantine."""
+        if not gone or QUARANTINE not in lock.metadata.finalizers:
+            return
+        loop = asyncio.get_running_loop()
+        left = self._quarantine - (loop.time() - since if since is not None else 0.0)
+        if left <= 0 or (owner := lock.owner) is None:
+            return
+        self._resting[key] = lock
+        self._former.setdefault(Key(key.namespace, owner.name), {})[key] = None
+        loop.call_later(left, self._rested, key, lock)
+
+    def _rested(self, key: Key, lock: Lock) -> None:
+        if self._resting.get(key) is not lock:
+            return
+        del self._resting[key]
+        if self.lock(*key) is None:
+            self._unformer(lock)
+        self._drop(key, lock.vni, lock.address, lock.network)
 
     def _unformer(self, lock: Lock) -> None:
         if not (owner := lock.owner):
@@ -175,7 +214,7 @@ class Books:
 
     def _drop(self, key: Key, vni: int, one: Address, network: str) -> None:
         """Take an address out of its book if nothing speaks for it any more."""
-        if key in self._claimed or key in self._noted or self._cache.get(*key) is not None:
+        if key in self._claimed or key in self._noted or key in self._resting or self._cache.get(*key) is not None:
             return
         book = self._books.get((key.namespace, vni))
         if book is None or not book.of(one.version).discard(one.number):

@@ -63,7 +63,8 @@ class Chooser:
         for one in dict.fromkeys((*self._attempts.get(view.key, ()), *had)):
             if not any(where.holds(one) and where.refuses(one) is None for where in slot.places):
                 continue
-            lock = self._books.lock(view.metadata.namespace, lock_name(vni, one))
+            name = lock_name(vni, one)
+            lock = self._books.lock(view.metadata.namespace, name) or self._books.resting(view.metadata.namespace, name)
             if lock is None or self.smith.may_have(view, lock):
                 yield one
 
