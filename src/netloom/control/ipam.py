@@ -158,10 +158,10 @@ class Ipam:
 
     def subnet_changed(self, change: Change[Subnet]) -> Iterable[Key]:
         """Return whom a change of a Subnet concerns: who is on its Network or names it, if its addresses changed."""
+        self.used(change.key)  # Always: what its status says may be older than what was counted.
         networks = self.places.changed(change)
         if not networks:
             return []
-        self.used(change.key)
         concerned = {one.key: one for one in self._attachments.indexed(BY_SUBNET, str(change.key))}
         for network in networks:
             found = self._attachments.indexed(BY_NETWORK, str(Key(change.key.namespace, network)))
@@ -382,7 +382,7 @@ class Ipam:
         for subnet in self.lines.wait(key, age, subnets, asked):
             self._wake_line(subnet)
 
-    def _wake_line(self, subnet: Key) -> None:
+    def _wake_line(self, subnet: Key, *, but: Key | None = None) -> None:
         """Wake as many as there are free addresses."""
         one = self.places.get(subnet)
         if one is None or not self.lines.any(subnet):
@@ -390,14 +390,14 @@ class Ipam:
         network = self._networks.get(subnet.namespace, one.network)
         if network is not None and network.status.vni:
             used = self.books.book(subnet.namespace, network.status.vni).of(one.version)
-            self.wake(self.lines.first(subnet, one.free(used)))
+            self.wake(key for key in self.lines.first(subnet, one.free(used)) if key != but)
 
-    def _freed(self, lock: Key, network: str, one: Address) -> None:
-        """Wake who waits for an address that is free now."""
-        self.wake(self.lines.asking(lock))
+    def _freed(self, lock: Key, network: str, one: Address, by: Key | None) -> None:
+        """Wake who waits for an address that is free now; not who just gave up on it, which tries again in its time."""
+        self.wake(key for key in self.lines.asking(lock) if key != by)
         for subnet in self.places.around(lock.namespace, network, one):
             self.used(subnet)
-            self._wake_line(subnet)
+            self._wake_line(subnet, but=by)
 
     def _forget(self, key: Key) -> None:
         self._written.pop(key, None)

@@ -20,8 +20,8 @@ from netloom.control.gc import BY_OWNER
 from netloom.control.ipam_views import QUARANTINE, Lock
 from netloom.plan.addressing import Address, AddressSet, lock_name
 
-Freed = Callable[[Key, str, Address], None]
-"""Told which lock is gone, and the Network and the address it was of."""
+Freed = Callable[[Key, str, Address, Key | None], None]
+"""Told which lock is gone, the Network and the address it was of, and who gave up on it if somebody did."""
 
 
 class Book:
@@ -122,12 +122,12 @@ class Books:
         self.book(namespace, vni).of(one.version).add(one.number)
         return key
 
-    def unclaim(self, key: Key, vni: int, one: Address, network: str) -> None:
-        """Say that a lock is made, or will not be."""
+    def unclaim(self, key: Key, vni: int, one: Address, network: str, *, by: Key) -> None:
+        """Say that a lock is made, or will not be, by the attachment that had the claim."""
         left = self._claimed.pop(key) - 1
         if left:
             self._claimed[key] = left
-        self._drop(key, vni, one, network)
+        self._drop(key, vni, one, network, by=by)
 
     def note(self, lock: Lock) -> None:
         """Know of a lock that the informer may not have seen yet."""
@@ -212,7 +212,7 @@ class Books:
             if not keys:
                 del self._former[name]
 
-    def _drop(self, key: Key, vni: int, one: Address, network: str) -> None:
+    def _drop(self, key: Key, vni: int, one: Address, network: str, *, by: Key | None = None) -> None:
         """Take an address out of its book if nothing speaks for it any more."""
         if key in self._claimed or key in self._noted or key in self._resting or self._cache.get(*key) is not None:
             return
@@ -221,7 +221,7 @@ class Books:
             return
         if not book:
             del self._books[key.namespace, vni]
-        self._freed(key, network, one)
+        self._freed(key, network, one, by)
 
 
 class Lines:

@@ -57,11 +57,12 @@ class Locksmith:
                         return lock
                     if self.is_mine(view, lock):
                         return await self._touched(view, lock)
+                    await self._check_current(view)
                     await self._take_back(lock)
                 if (made := await self._create(view, vni, one)) is not None:
                     return made
         finally:
-            self._books.unclaim(claimed, vni, one, view.network)
+            self._books.unclaim(claimed, vni, one, view.network, by=view.key)
         raise Conflict(f"{claimed} comes and goes")
 
     async def adopt(self, view: Attachment, held: Held) -> Lock:
@@ -110,6 +111,15 @@ class Locksmith:
         self._books.note(touched)
         return touched
 
+    async def _check_current(self, view: Attachment) -> None:
+        """Refuse to end a quarantine for an attachment that, as the store says, is gone or has changed."""
+        try:
+            live = (await self._client.document(NETWORK_ATTACHMENT, *view.key))["metadata"]
+        except NotFound:
+            raise Conflict(f"{view.key} is gone") from None
+        if live["uid"] != view.metadata.uid or live["resourceVersion"] != view.metadata.resource_version:
+            raise Conflict(f"{view.key} has changed")
+
     async def _take_back(self, lock: Lock) -> None:
         """Let go of a lock that was ours; if somebody else was faster, creating ours will tell."""
         meta = lock.metadata
@@ -119,7 +129,9 @@ class Locksmith:
                 return
             await self._client.delete(IP_LOCK, *lock.key, uid=meta.uid, revision=meta.revision)
             if meta.finalizers:
-                await lift(self._client, lock_view(await self._client.read(IP_LOCK, *lock.key)))
+                left = lock_view(await self._client.read(IP_LOCK, *lock.key))
+                if left.going and left.metadata.uid == meta.uid:  # Another of that name is somebody's.
+                    await lift(self._client, left)
         except (Conflict, NotFound):
             pass
 
