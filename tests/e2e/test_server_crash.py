@@ -29,7 +29,8 @@ OBJECTS = 10_000
 KILLS = 10
 CLIENTS = 8
 WATCHERS = 3
-ATTACHMENTS = "/apis/netloom.dev/v1alpha1/namespaces/default/networkattachments"
+MIRRORS = "/apis/netloom.dev/v1alpha1/namespaces/default/mirrors"
+"""A kind that no controller writes to: what the watchers see is what the clients did."""
 
 
 @dataclass
@@ -59,12 +60,12 @@ class World:
             self.over.set()
 
 
-def attachment(name: str) -> dict[str, Any]:
+def mirror(name: str) -> dict[str, Any]:
     return {
         "apiVersion": "netloom.dev/v1alpha1",
-        "kind": "NetworkAttachment",
+        "kind": "Mirror",
         "metadata": {"name": name, "labels": {"app": name}},
-        "spec": {"node": f"n{len(name)}", "network": "blue", "postCreateExec": ["/bin/true", name * 5]},
+        "spec": {"source": {"attachment": name}, "destination": {"attachment": name * 5}},
     }
 
 
@@ -88,7 +89,7 @@ def create(world: World) -> None:
                 continue
             try:
                 connection.request(
-                    "POST", ATTACHMENTS, json.dumps(attachment(name)), headers | {"Content-Type": "application/json"}
+                    "POST", MIRRORS, json.dumps(mirror(name)), headers | {"Content-Type": "application/json"}
                 )
                 answer = connection.getresponse()
                 body = answer.read()
@@ -122,7 +123,7 @@ class Watcher:
         connection, headers = self._world.server.connect()
         with contextlib.closing(connection), contextlib.ExitStack() as held:
             query = f"watch=true&allowWatchBookmarks=true&timeoutSeconds=5&resourceVersion={self.revision}"
-            connection.request("GET", f"{ATTACHMENTS}?{query}", headers=headers)
+            connection.request("GET", f"{MIRRORS}?{query}", headers=headers)
             answer = held.enter_context(connection.getresponse())
             assert answer.status == 200, answer.read()
             for line in iter(answer.readline, b""):
@@ -144,7 +145,7 @@ def test_killed_ten_times_it_loses_nothing_acknowledged_and_watchers_miss_nothin
     world = World(server)
     server.start()
     world.up.set()
-    empty = json.loads(server.request("GET", ATTACHMENTS)[1])
+    empty = json.loads(server.request("GET", MIRRORS)[1])
     watchers = [Watcher(world, int(empty["metadata"]["resourceVersion"])) for _ in range(WATCHERS)]
     threads = [threading.Thread(target=watcher.run) for watcher in watchers]
     threads += [threading.Thread(target=create, args=(world,)) for _ in range(CLIENTS)]
@@ -189,10 +190,10 @@ def _listed(server: Serving) -> dict[str, int]:
     uids: set[str] = set()
     token = ""
     for _ in itertools.count():
-        page = json.loads(server.request("GET", f"{ATTACHMENTS}?limit=2000&continue={token}")[1])
+        page = json.loads(server.request("GET", f"{MIRRORS}?limit=2000&continue={token}")[1])
         for item in page["items"]:
             metadata = item["metadata"]
-            sent = attachment(metadata["name"])
+            sent = mirror(metadata["name"])
             assert item["spec"].items() >= sent["spec"].items()
             assert metadata["labels"] == sent["metadata"]["labels"]
             assert metadata["generation"] == 1
