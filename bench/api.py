@@ -92,8 +92,11 @@ def kube_apiserver() -> Iterator[Target]:
 
 @contextlib.contextmanager
 def netloom_server() -> Iterator[Target]:
-    """Give a `netloom serve`, on sqlite."""
-    with scratch("bench") as folder, api_process(folder, "serve") as target:
+    """Give a `netloom apiserver` on sqlite: the API alone, as kube-apiserver is."""
+    with (
+        scratch("bench") as folder,
+        api_process(folder, "apiserver", "--store", f"sqlite:{folder / 'bench.db'}") as target,
+    ):
         yield target
 
 
