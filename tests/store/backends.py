@@ -34,6 +34,10 @@ from tests.support.kube import Kube
 from tests.support.process import wait_until
 
 KINDS = (WIDGET, GADGET, LEASE)
+LOCAL = ("memory", "sqlite", "etcd")
+"""The stores of our own engine: see `Backend.local`."""
+SHARED = ("etcd", "netloom", "kube", "kube-old")
+"""The stores that several processes may have open at once."""
 WINDOW = 400
 """How many changes the stores of our own remember here."""
 QUEUE = 100

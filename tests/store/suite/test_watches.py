@@ -8,7 +8,7 @@ import pytest
 from netloom.errors import Expired, Unreachable
 from netloom.model.selectors import selector
 from netloom.store.base import Event, EventType
-from tests.store.backends import QUEUE, World, collect, expires, scenario, seen
+from tests.store.backends import LOCAL, QUEUE, SHARED, World, collect, expires, scenario, seen
 from tests.store.kinds import GADGET, HOLD, WIDGET, gadget, widget
 
 
@@ -154,10 +154,9 @@ async def test_a_compacted_revision_cannot_be_watched(w: World) -> None:
         assert await seen(watch, 1) == ["ADDED red"]
 
 
+@pytest.mark.only_on(*LOCAL, because="a Kubernetes API server keeps its own bounds")
 @scenario
 async def test_a_watcher_that_does_not_read_is_told_to_list_again_and_others_are_not(w: World) -> None:
-    if not w.backend.local:
-        return  # A Kubernetes API server keeps its own bounds.
     since = await w.store.revision()
     async with w.watching(since=since) as slow, w.watching(since=since) as quick:
         for turn in range(QUEUE * 2):
@@ -171,10 +170,9 @@ async def test_a_watcher_that_does_not_read_is_told_to_list_again_and_others_are
         assert await seen(again, 1) == ["ADDED x"]
 
 
+@pytest.mark.only_on(*LOCAL, because="a Kubernetes API server waits until that revision is reached")
 @scenario
 async def test_a_revision_from_another_life_cannot_be_watched(w: World) -> None:
-    if not w.backend.local:
-        return  # A Kubernetes API server waits until that revision is reached.
     assert await expires(w.store, since=await w.store.revision() + 100_000, namespace=w.ns)
 
 
@@ -230,10 +228,9 @@ async def test_a_watcher_that_comes_back_again_and_again_misses_nothing_and_sees
     assert revisions == sorted(revisions)
 
 
+@pytest.mark.only_on(*SHARED, "sqlite", because="a restart of the memory store is another life")
 @scenario
 async def test_a_restart_is_not_noticed_by_who_resumes(w: World) -> None:
-    if w.backend.name == "memory":
-        return  # Its restart is another life, which the next test's reaction is for.
     await w.add("kept", node="n1")
     since = await w.store.revision()
     await w.add("a")
@@ -249,10 +246,9 @@ async def test_a_restart_is_not_noticed_by_who_resumes(w: World) -> None:
         assert await seen(narrow, 1) == ["DELETED kept"]
 
 
+@pytest.mark.only_on(*SHARED, because="the other stores belong to one process")
 @scenario
 async def test_two_doors_to_one_store_see_each_other(w: World) -> None:
-    if w.backend.name in ("memory", "sqlite"):
-        return  # These belong to one process.
     other = await w.backend.open()
     try:
         since = (await w.store.list(WIDGET, w.ns)).revision
