@@ -227,6 +227,31 @@ def test_a_vni_lock_whose_network_is_gone_is_deleted(world: World) -> None:
     assert not world.exists(locked)
 
 
+def test_an_address_of_a_vni_that_two_namespaces_lock_is_said_and_not_touched(world: World) -> None:
+    world.network()
+    _, here = world.addressed("web", "10.10.0.7")
+    there = world.make(document("IPLock", "v1-10-10-10-0-7", "other", here["spec"]))
+    report = world.examine(repair=True)
+    assert found(report) == [(Check.DUPLICATE_LOCK, "v1-10-10-10-0-7")] * 2
+    assert [complaint.namespace for complaint in report.complaints] == ["default", "other"]
+    assert world.exists(here)
+    assert world.exists(there)
+
+
+def test_a_vni_lock_that_rests_is_left_alone(world: World) -> None:
+    blue = world.make(network(), {"vni": 10})
+    made = vni_lock(blue, 10)
+    made["metadata"]["finalizers"] = ["netloom.dev/quarantine"]
+    locked = world.make(made)
+    world.delete(blue)
+    mended = world.examine(repair=True).mended
+    assert [complaint.repair for complaint in mended] == ["deleted; VNI 10 is free after its rest"]
+    report = world.examine(repair=True)
+    assert not report.complaints
+    assert not report.mended
+    assert world.exists(locked)
+
+
 def test_a_vni_lock_waits_for_the_addresses_of_the_vni(world: World) -> None:
     blue = world.network()
     web, locked = world.addressed("web", "10.10.0.7")

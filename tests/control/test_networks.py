@@ -19,8 +19,9 @@ from tests.control.helpers import assemble, document, memory, network, network_o
 
 
 @asynccontextmanager
-async def numbering(store: MemoryStore, first: int = 100, last: int = 103) -> AsyncIterator[None]:
-    manager = assemble(store, random=Random(1), parts=["networks"], told=Options(vnis=(first, last), quarantine=0.0))
+async def numbering(store: MemoryStore, first: int = 100, last: int = 103, *, rest: float = 0.0) -> AsyncIterator[None]:
+    told = Options(vnis=(first, last), quarantine=0.0, vni_rest=rest)
+    manager = assemble(store, random=Random(1), parts=["networks"], told=told)
     async with asyncio.TaskGroup() as group:
         task = group.create_task(manager.run())
         await asyncio.sleep(1)
@@ -142,6 +143,143 @@ def test_a_network_made_anew_takes_its_vni_back_although_its_addresses_are_locke
     run(main())
 
 
+async def status_of(store: MemoryStore, name: str, namespace: str) -> tuple[int | None, str]:
+    status = (await network_of(store, name, namespace)).status
+    ready = status.condition("Ready")
+    return status.vni, ready.message if ready else ""
+
+
+RESTS = "VNI 7 was that of ns1/first, and rests before another namespace has it"
+
+
+def test_a_vni_rests_before_another_namespace_gets_it() -> None:
+    async def main() -> None:
+        store = memory()
+        async with numbering(store, rest=30.0):
+            await store.create(NETWORK, network("first", 7))
+            await asyncio.sleep(1)
+            await store.create(NETWORK, network("second", 7, "ns2"))
+            await asyncio.sleep(1)
+            await store.delete(NETWORK, "ns1", "first")
+            await asyncio.sleep(28)
+            assert await status_of(store, "second", "ns2") == (None, RESTS)
+            await asyncio.sleep(5)
+            assert await status_of(store, "second", "ns2") == (7, "")
+            assert await locks(store) == {"vni-7": "second"}
+
+    run(main())
+
+
+def test_no_restart_forgets_that_a_vni_rests() -> None:
+    async def main() -> None:
+        store = memory()
+        async with numbering(store, rest=30.0):
+            await store.create(NETWORK, network("first", 7))
+            await asyncio.sleep(1)
+            await store.delete(NETWORK, "ns1", "first")
+            await asyncio.sleep(5)
+        await store.create(NETWORK, network("second", 7, "ns2"))
+        async with numbering(store, rest=30.0):
+            await asyncio.sleep(28)  # It begins anew.
+            assert await status_of(store, "second", "ns2") == (None, RESTS)
+            await asyncio.sleep(5)
+            assert await status_of(store, "second", "ns2") == (7, "")
+
+    run(main())
+
+
+def test_an_address_that_is_locked_late_begins_the_rest_anew() -> None:
+    """As by a controller that has not heard yet that the Network is gone."""
+
+    async def main() -> None:
+        store = memory()
+        async with numbering(store, rest=30.0):
+            await store.create(NETWORK, network("first", 7))
+            await asyncio.sleep(1)
+            await store.delete(NETWORK, "ns1", "first")
+            await store.create(NETWORK, network("second", 7, "ns2"))
+            await asyncio.sleep(10)
+            spec = {"network": "first", "vni": 7, "ip": "10.0.0.2"}
+            await store.create(IP_LOCK, document(IP_LOCK, "v1-7-10-0-0-2", spec))
+            await asyncio.sleep(60)
+            assert await status_of(store, "second", "ns2") == (None, RESTS)
+            await store.delete(IP_LOCK, "ns1", "v1-7-10-0-0-2")
+            await asyncio.sleep(28)
+            assert await status_of(store, "second", "ns2") == (None, RESTS)
+            await asyncio.sleep(7)
+            assert await status_of(store, "second", "ns2") == (7, "")
+
+    run(main())
+
+
+@pytest.mark.parametrize("name", ["first", "other"])
+def test_the_namespace_that_had_a_vni_has_it_back_without_a_rest(name: str) -> None:
+    async def main() -> None:
+        store = memory()
+        async with numbering(store, rest=30.0):
+            await store.create(NETWORK, network("first", 7))
+            await asyncio.sleep(1)
+            await store.create(NETWORK, network("waiting", 7, "ns2"))
+            await store.delete(NETWORK, "ns1", "first")
+            await asyncio.sleep(3)
+            await store.create(NETWORK, network(name, 7))
+            await asyncio.sleep(3)
+            assert await vni(store, name) == 7
+            assert await locks(store) == {"vni-7": name}
+            assert await vni(store, "waiting", "ns2") is None
+
+    run(main())
+
+
+def test_who_waits_in_the_namespace_that_had_a_vni_does_not_wait_for_the_rest() -> None:
+    async def main() -> None:
+        store = memory()
+        async with numbering(store, rest=30.0):
+            await store.create(NETWORK, network("first", 7))
+            await asyncio.sleep(1)
+            await store.create(NETWORK, network("second", 7))
+            await asyncio.sleep(1)
+            assert await vni(store, "second") is None
+            await store.delete(NETWORK, "ns1", "first")
+            await asyncio.sleep(5)
+            assert await vni(store, "second") == 7
+
+    run(main())
+
+
+def test_a_network_whose_lock_somebody_deletes_gets_it_back() -> None:
+    async def main() -> None:
+        store = memory()
+        async with numbering(store, rest=30.0):
+            await store.create(NETWORK, network("blue"))
+            await asyncio.sleep(1)
+            old = (await store.delete(VNI_LOCK, "", "vni-100")).document()["metadata"]
+            await asyncio.sleep(5)
+            new = (await store.get(VNI_LOCK, "", "vni-100")).document()["metadata"]
+            assert new["uid"] != old["uid"]
+            assert "deletionTimestamp" not in new
+            assert await vni(store, "blue") == 100
+
+    run(main())
+
+
+def test_a_lock_without_a_finalizer_rests_too() -> None:
+    """As one that an older version made."""
+
+    async def main() -> None:
+        store = memory()
+        spec = {"vni": 7, "network": {"namespace": "ns1", "name": "first", "uid": "u"}}
+        await store.create(VNI_LOCK, document(VNI_LOCK, "vni-7", spec, labels={MANAGED_BY: MANAGER}))
+        await store.create(NETWORK, network("second", 7, "ns2"))
+        async with numbering(store, rest=30.0):
+            await asyncio.sleep(28)
+            assert await status_of(store, "second", "ns2") == (None, RESTS)
+            await asyncio.sleep(5)
+            assert await status_of(store, "second", "ns2") == (7, "")
+
+    run(main())
+
+
 def test_a_lock_made_by_hand_keeps_its_vni() -> None:
     async def main() -> None:
         store = memory()
@@ -226,6 +364,8 @@ def test_a_range_that_is_none_is_refused(text: str) -> None:
 
 
 def test_a_range_and_a_quarantine_are_read() -> None:
-    assert options(quarantine=0.0, vni_range="5000-6000") == Options(quarantine=0.0, vnis=(5000, 6000))
-    with pytest.raises(Invalid):
-        options(quarantine=-1.0, vni_range="5000-6000")
+    read = options(quarantine=0.0, vni_range="5000-6000", vni_rest=7.0)
+    assert read == Options(quarantine=0.0, vnis=(5000, 6000), vni_rest=7.0)
+    with pytest.raises(Invalid) as caught:
+        options(quarantine=-1.0, vni_range="5000-6000", vni_rest=-1.0)
+    assert [cause.field for cause in caught.value.causes] == ["quarantine", "vniRest"]

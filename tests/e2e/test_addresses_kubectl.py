@@ -198,6 +198,7 @@ def test_on_a_kubernetes_clusters_own_api(kube: Kube, kubectl: Kubectl, tmp_path
         if kind.group == "netloom.dev":
             user("wait", "--for=condition=Established", f"crd/{kind.qualified}", "--timeout=60s")
     argv = [*NETLOOM, "controller", "--kubeconfig", str(kube.kubeconfig), "--lease-namespace", user.namespace]
+    argv += ["--vni-rest", "3"]
     with Program(argv, log=tmp_path / "controller.log", env=environment()) as controller:
         user.apply(BLUE)
         user("wait", "--for=condition=Addressed", "na/web", "--timeout=60s")
@@ -216,5 +217,7 @@ def test_on_a_kubernetes_clusters_own_api(kube: Kube, kubectl: Kubectl, tmp_path
         user("delete", "na/web", "subnet/blue-v4", "network/blue")
         wait_until(lambda: not user("get", "iplocks", "-o", "name").out, what="no address to be locked")
         lock = ("get", f"vnilock/vni-{vni}", "--ignore-not-found", "-o", "name")
+        freed = ("get", f"vnilock/vni-{vni}", "-o", "jsonpath={.metadata.deletionTimestamp}")
+        assert wait_until(lambda: user(*freed).out, what="the VNI to rest")
         wait_until(lambda: not user(*lock).out, what="no VNI to be locked")
         assert controller.stop() == 0, controller.output()

@@ -72,6 +72,18 @@ def test_an_address_two_attachments_have_is_found_at_both() -> None:
     assert text == "duplicate-address: NetworkAttachment ns1/a: has 10.0.0.2 of VNI 7, and so has ns1/b"
 
 
+def test_an_address_of_a_vni_that_two_namespaces_lock_is_found_at_both() -> None:
+    made = world()
+    spec = made["IPLock/v1-7-10-0-0-2"]["spec"]
+    made["IPLock/other"] = {"metadata": {"namespace": "ns2", "name": "v1-7-10-0-0-2", "uid": "u2"}, "spec": spec}
+    assert [(one.check, one.namespace) for one in findings(made)] == [
+        (Check.DUPLICATE_LOCK, "ns1"),
+        (Check.DUPLICATE_LOCK, "ns2"),
+    ]
+    text = "duplicate-lock: IPLock ns1/v1-7-10-0-0-2: has 10.0.0.2 of VNI 7, and so has ns2/v1-7-10-0-0-2"
+    assert str(findings(made)[0]) == text
+
+
 def test_a_lock_whose_owner_is_gone_is_found_unless_it_is_going() -> None:
     made = world(**{"NetworkAttachment/a": None})
     assert checks(made) == {(Check.ORPHANED_LOCK, "v1-7-10-0-0-2")}
@@ -115,5 +127,16 @@ def test_a_vni_two_networks_have_and_one_of_a_network_gone_are_found() -> None:
     assert checks(made) == {(Check.ORPHANED_VNI, "vni-7")}
     resting = {"spec": {"network": "blue", "vni": 7, "ip": "10.0.0.9"}}
     assert findings(made | {"IPLock/v1-7-10-0-0-9": resting}) == []  # Its time has not come.
+    labels = made["VNILock/vni-7"]["metadata"]
     made["VNILock/vni-7"]["metadata"] = {}
     assert findings(made) == []
+    made["VNILock/vni-7"]["metadata"] = labels | {"deletionTimestamp": "2030-01-01T00:00:00Z"}
+    assert findings(made) == []  # It rests.
+
+
+def test_a_network_whose_vni_lock_is_going_is_found() -> None:
+    made = world()
+    made["VNILock/vni-7"]["metadata"]["deletionTimestamp"] = "2030-01-01T00:00:00Z"
+    assert [str(one) for one in findings(made)] == [
+        "unheld-vni: Network ns1/blue: has VNI 7, which is locked by a lock that is going"
+    ]

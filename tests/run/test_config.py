@@ -42,6 +42,7 @@ def test_a_flag_beats_the_environment_which_beats_the_file_which_beats_the_defau
         "hosts": "default",
         "quarantine": "default",
         "vniRange": "default",
+        "vniRest": "default",
     }
 
 

@@ -44,6 +44,10 @@ ADVICE = {
         "Two machines answer to one address: delete one of these attachments, or ask for another address in its"
         " spec.ips. Netloom does not do this by itself: please report it."
     ),
+    Check.DUPLICATE_LOCK: (
+        "Two namespaces take one address of a VNI for theirs: delete what has it where the VNI does not belong"
+        " (`netloom get vnilocks`). Netloom does not do this by itself: please report it."
+    ),
     Check.DUPLICATE_MAC: (
         "Two machines answer to one MAC: take spec.mac away from one of them, or delete and re-create it."
     ),
@@ -173,7 +177,7 @@ def _delete_vni_lock(client: Client, finding: Finding) -> tuple[bool, str]:
     if reading.objects(client, Target(of_kind(IP_LOCK)), of_it)[0]:
         return False, "addresses of it are still locked"
     _delete(client, VNI_LOCK, document)
-    return True, f"deleted; VNI {lock.spec.vni} is free"
+    return True, f"deleted; VNI {lock.spec.vni} is free" + (" after its rest" if lock.metadata.finalizers else "")
 
 
 def _make_vni_lock(client: Client, finding: Finding) -> tuple[bool, str]:

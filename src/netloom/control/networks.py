@@ -5,10 +5,18 @@ Network that names its VNI gets that or none; to others one is given from the co
 what its `status.vni` says, and that is written only after its lock is there.
 
 A VNI is free again when its Network is gone, which only a live read can say, and no address of it is locked any more:
-names of IPLocks are unique in a namespace only, so another namespace must not get a VNI whose addresses are in use. A
-lock made by hand, which lacks the controllers' label, keeps a VNI from being given for good.
+names of IPLocks are unique in a namespace only, so another namespace must not get a VNI whose addresses are in use.
+
+Nor at once after that: a controller that has not heard yet that a Network is gone may lock one more address of it,
+where nothing refuses the deletion of a Network in use. So the VNI rests first. As with the quarantine of an address,
+the deleted lock stays as long as its finalizer does, and no restart forgets it; the rest lasts from the moment this
+process saw the deletion, and begins anew when an address turns up meanwhile. The namespace that had the VNI may have it
+back without a rest, because there a late lock is in everybody's way by its name.
+
+A lock made by hand, which lacks the controllers' label, keeps a VNI from being given for good.
 """
 
+import asyncio
 from collections.abc import Callable, Iterable
 
 import msgspec
@@ -19,6 +27,7 @@ from netloom.control.clock import Clock
 from netloom.control.clock import now as time_of_day
 from netloom.control.conditions import FALSE, READY, TRUE, with_condition
 from netloom.control.events import Recorder
+from netloom.control.ipam_views import QUARANTINE
 from netloom.errors import AlreadyExists, Conflict, NotFound
 from netloom.model.document import Condition, ObjectMeta
 from netloom.model.networks import Network, NetworkStatus, VNIHolder, VNILock, VNILockSpec
@@ -53,9 +62,13 @@ class NetworkKeeper:
         clock: Clock = time_of_day,
         first: int = LEAST,
         last: int = MOST,
+        rest: float = 30.0,
         in_use: Callable[[str, int], bool] = lambda _namespace, _vni: False,
     ) -> None:
-        """`locks` has the index `BY_HOLDER`; `in_use` says whether addresses of a VNI are known to be locked."""
+        """`locks` has the index `BY_HOLDER`; `in_use` says whether addresses of a VNI are known to be locked.
+
+        `rest` is for how many seconds a VNI that is free goes to no other namespace.
+        """
         self._client = client
         self._networks = networks
         self._locks = locks
@@ -63,6 +76,9 @@ class NetworkKeeper:
         self._clock = clock
         self._first, self._last = first, last
         self._cursor = first
+        self._rest = rest
+        self._since: dict[str, float] = {}
+        """Since when locks rest, by their uids."""
         self._in_use = in_use
         self._waiting: dict[int, dict[Key, None]] = {}
         self._written: dict[Key, int] = {}
@@ -78,13 +94,18 @@ class NetworkKeeper:
 
     def lock_changed(self, change: Change[VNILock]) -> Iterable[Key]:
         """Return whom a change of a VNILock concerns: itself, its Network, and who waits for it to go."""
-        for lock in (change.old, change.new):
+        old, new = change.old, change.new
+        for lock in (old, new):
             if lock is not None:
                 yield Key(lock.spec.network.namespace, lock.spec.network.name)
-        if change.new is not None:
+        if old is not None and (new is None or new.metadata.uid != old.metadata.uid):
+            self._since.pop(old.metadata.uid, None)
+        if new is not None:
             yield change.key
-        elif change.old is not None:
-            yield from self._waiting.pop(change.old.spec.vni, ())
+            if new.metadata.deletion_timestamp:  # Its namespace may have it already.
+                yield from self._waiting.pop(new.spec.vni, ())
+        elif old is not None:
+            yield from self._waiting.pop(old.spec.vni, ())
             yield from self._waiting.pop(ANY, ())
 
     def _locks_of(self, network: Network) -> list[Key]:
@@ -130,7 +151,8 @@ class NetworkKeeper:
 
     async def _choose(self, network: Network) -> int | None:
         """Claim the next free VNI of the range; None: there is none."""
-        if own := self._locks.indexed(BY_HOLDER, network.metadata.uid):
+        own = [one for one in self._locks.indexed(BY_HOLDER, network.metadata.uid) if _holds(network, one)]
+        if own:
             return own[0].spec.vni  # Made before a crash, or the status was lost.
         for _ in range(self._last - self._first + 1):
             vni = self._cursor
@@ -141,27 +163,37 @@ class NetworkKeeper:
 
     async def _claim(self, network: Network, vni: int) -> str | None:
         """Lock a VNI for a Network; None: it has it; else who does."""
-        name, uid = vni_lock_name(vni), network.metadata.uid
+        name = vni_lock_name(vni)
         cached = self._locks.get("", name)
-        if cached is not None and cached.spec.network.uid == uid:
+        if cached is not None and _holds(network, cached):
             return None
         for _ in range(ATTEMPTS):
             try:
-                await self._client.create(_lock(network, vni))
+                await self._client.create(_lock(network, vni, finalizers=(QUARANTINE,) if self._rest else ()))
                 return None
             except AlreadyExists:
                 lock = await self._client.find(VNILock, "", name)
             if lock is None:
                 continue
-            if lock.spec.network.uid == uid:
+            if _holds(network, lock):
                 return None
-            holder = lock.spec.network
-            if not await self._gone(lock) or (
-                holder.namespace != network.metadata.namespace and await self._addressed(holder.namespace, vni)
-            ):
-                return f"VNI {vni} is taken by {holder.namespace}/{holder.name}"
-            await self._client.delete(VNI_LOCK, "", name, uid=lock.metadata.uid)
+            if kept := await self._kept_from(network, lock):
+                return kept
+            await self._end(lock)
         raise Conflict(f"{name} comes and goes")
+
+    async def _kept_from(self, network: Network, lock: VNILock) -> str:
+        """Say why a Network cannot have a VNI that is locked; "": it may, as soon as that lock is gone."""
+        holder, vni = lock.spec.network, lock.spec.vni
+        if holder.uid == network.metadata.uid:
+            return ""  # Somebody deleted its lock.
+        if not await self._gone(lock):
+            return f"VNI {vni} is taken by {holder.namespace}/{holder.name}"
+        if holder.namespace == network.metadata.namespace:
+            return ""
+        if self._rest or await self._addressed(holder.namespace, vni):
+            return f"VNI {vni} was that of {holder.namespace}/{holder.name}, and rests before another namespace has it"
+        return ""
 
     async def _gone(self, lock: VNILock) -> bool:
         """Whether the Network a lock is for is gone, for certain; a lock made by hand is never let go."""
@@ -178,7 +210,7 @@ class NetworkKeeper:
         return bool(list(await self._client.stored(IP_LOCK, namespace, selector=which)))
 
     async def _tidy(self, lock: VNILock) -> float | None:
-        """Delete a lock that is nobody's any more."""
+        """Delete a lock that is nobody's any more, and let it go when it has rested."""
         holder, vni = lock.spec.network, lock.spec.vni
         if lock.metadata.labels.get(MANAGED_BY) != MANAGER:
             return None
@@ -187,9 +219,44 @@ class NetworkKeeper:
         if not _idle(await self._client.find(Network, holder.namespace, holder.name), lock):
             return SOON  # The informer is behind.
         if await self._addressed(holder.namespace, vni):
+            self._since.pop(lock.metadata.uid, None)
             return SOON
-        await self._client.delete(VNI_LOCK, "", lock.metadata.name, uid=lock.metadata.uid)
+        if not lock.metadata.deletion_timestamp:
+            await self._lay_to_rest(lock)
+            return None
+        now = asyncio.get_running_loop().time()
+        left = self._since.setdefault(lock.metadata.uid, now) + self._rest - now
+        if left > 0:
+            return left
+        await self._lift(lock)
         return None
+
+    async def _lay_to_rest(self, lock: VNILock) -> None:
+        """Delete a lock, which stays until it has rested."""
+        meta = lock.metadata
+        if self._rest and QUARANTINE not in meta.finalizers:  # Made by an older version, or by the doctor.
+            await self._replace(lock, (*meta.finalizers, QUARANTINE))
+        await self._client.delete(VNI_LOCK, "", meta.name, uid=meta.uid)
+
+    async def _end(self, lock: VNILock) -> None:
+        """Let a lock go at once."""
+        if not lock.metadata.deletion_timestamp:
+            await self._client.delete(VNI_LOCK, "", lock.metadata.name, uid=lock.metadata.uid)
+        await self._lift(lock)
+
+    async def _lift(self, lock: VNILock) -> None:
+        """Take its finalizer from a lock that is going, so that it goes."""
+        live = await self._client.find(VNILock, "", lock.metadata.name)
+        if live is not None and live.metadata.uid == lock.metadata.uid and QUARANTINE in live.metadata.finalizers:
+            await self._replace(live, tuple(name for name in live.metadata.finalizers if name != QUARANTINE))
+
+    async def _replace(self, lock: VNILock, finalizers: tuple[str, ...]) -> None:
+        """Let a lock have these finalizers."""
+        meta = msgspec.structs.replace(lock.metadata, finalizers=finalizers)
+        try:
+            await self._client.update(msgspec.structs.replace(lock, metadata=meta))
+        except NotFound:
+            pass  # Somebody else let it go.
 
     async def _write(self, key: Key, network: Network, vni: int | None, *, taken: str = "") -> None:
         before = network.status
@@ -226,11 +293,16 @@ def _idle(network: Network | None, lock: VNILock) -> bool:
     return network.status.vni is not None and lock.spec.vni not in (network.status.vni, network.spec.vni)
 
 
-def _lock(network: Network, vni: int) -> VNILock:
+def _holds(network: Network, lock: VNILock) -> bool:
+    """Whether a lock is this Network's, and stays."""
+    return lock.spec.network.uid == network.metadata.uid and not lock.metadata.deletion_timestamp
+
+
+def _lock(network: Network, vni: int, *, finalizers: tuple[str, ...]) -> VNILock:
     meta = network.metadata
     return VNILock(
         api_version=VNI_LOCK.api_version,
         kind=VNI_LOCK.name,
-        metadata=ObjectMeta(name=vni_lock_name(vni), labels={MANAGED_BY: MANAGER}),
+        metadata=ObjectMeta(name=vni_lock_name(vni), labels={MANAGED_BY: MANAGER}, finalizers=finalizers),
         spec=VNILockSpec(vni=vni, network=VNIHolder(namespace=meta.namespace, name=meta.name, uid=meta.uid)),
     )

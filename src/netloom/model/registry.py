@@ -134,6 +134,7 @@ VNI_LOCK = _kind(
         Column("VNI", ".spec.vni", "integer"),
         Column("Namespace", ".spec.network.namespace"),
         Column("Network", ".spec.network.name"),
+        Column("Freed", ".metadata.deletionTimestamp", "date", description="Since when it rests."),
         AGE,
     ),
 )

@@ -2,8 +2,8 @@
 
 `audit` compares what attachments say with the locks there are, and the locks with their owners. What it looks at must
 be of one moment: between the creation of a lock and the status that names it, a lock is rightly spare, so whoever
-audits a system at work looks twice and believes what is found both times. `Check.DUPLICATE_ADDRESS` and
-`Check.DUPLICATE_VNI` are never right, not for a moment.
+audits a system at work looks twice and believes what is found both times. `Check.DUPLICATE_ADDRESS`,
+`Check.DUPLICATE_LOCK` and `Check.DUPLICATE_VNI` are never right, not for a moment.
 """
 
 from collections import defaultdict
@@ -29,6 +29,8 @@ class Check(StrEnum):
 
     DUPLICATE_ADDRESS = "duplicate-address"
     """Two attachments have one address of a VNI."""
+    DUPLICATE_LOCK = "duplicate-lock"
+    """One address of a VNI is taken in two namespaces, where locks of one name do not meet."""
     DUPLICATE_MAC = "duplicate-mac"
     """Two attachments have one MAC on a Network."""
     DUPLICATE_VNI = "duplicate-vni"
@@ -77,6 +79,7 @@ def audit(
     world = _World(list(networks), list(subnets), list(attachments), list(locks), list(vnilocks))
     found = [
         *_duplicates(world),
+        *_duplicate_locks(world),
         *_duplicate_macs(world),
         *_locks(world),
         *(finding for one in world.attachments for finding in _attachment(world, one)),
@@ -142,6 +145,16 @@ def _duplicates(world: _World) -> Iterator[Finding]:
             users[one.status.vni or 0, has].append(one)
     for (vni, has), sharing in users.items():
         yield from _shared(Check.DUPLICATE_ADDRESS, sharing, f"{has} of VNI {vni}")
+
+
+def _duplicate_locks(world: _World) -> Iterator[Finding]:
+    users: dict[tuple[int, Address], list[IPLock]] = defaultdict(list)
+    for lock in world.locks:
+        locks = address(lock.spec.ip)
+        if locks is not None and lock.metadata.name == lock_name(lock.spec.vni, locks):
+            users[lock.spec.vni, locks].append(lock)
+    for (vni, locks), sharing in users.items():
+        yield from _shared(Check.DUPLICATE_LOCK, sharing, f"{locks} of VNI {vni}")
 
 
 def _duplicate_macs(world: _World) -> Iterator[Finding]:
@@ -214,17 +227,24 @@ def _vnis(world: _World) -> Iterator[Finding]:
             continue
         users[vni].append(network)
         lock = locks.get(vni_lock_name(vni))
-        if lock is None or lock.spec.network.uid != network.metadata.uid:
-            whose = f"locked for {lock.spec.network.namespace}/{lock.spec.network.name}" if lock else "not locked"
-            yield _finding(Check.UNHELD_VNI, network, f"has VNI {vni}, which is {whose}")
+        if problem := _unheld(network, lock):
+            yield _finding(Check.UNHELD_VNI, network, f"has VNI {vni}, which is {problem}")
     for vni, sharing in users.items():
         yield from _shared(Check.DUPLICATE_VNI, sharing, f"VNI {vni}")
     living = {network.metadata.uid for network in world.networks}
-    # A VNI is not free before its addresses are, and they may rest in quarantine.
+    # A VNI is not free before its addresses are, and they may rest in quarantine; then it rests itself.
     addressed = {(lock.metadata.namespace, lock.spec.vni) for lock in world.locks}
     for lock in world.vnilocks:
         holder = lock.spec.network
         if lock.metadata.labels.get(MANAGED_BY) != MANAGER or (holder.namespace, lock.spec.vni) in addressed:
             continue
-        if holder.uid not in living:
+        if holder.uid not in living and not lock.metadata.deletion_timestamp:
             yield _finding(Check.ORPHANED_VNI, lock, f"its Network {holder.namespace}/{holder.name} is gone")
+
+
+def _unheld(network: Network, lock: VNILock | None) -> str:
+    if lock is None:
+        return "not locked"
+    if lock.spec.network.uid != network.metadata.uid:
+        return f"locked for {lock.spec.network.namespace}/{lock.spec.network.name}"
+    return "locked by a lock that is going" if lock.metadata.deletion_timestamp else ""

@@ -28,6 +28,12 @@ Quarantine = Annotated[
     float, Meta(ge=0, le=86400, description="Seconds before a freed address is given to somebody else; 0: at once.")
 ]
 VniRange = Annotated[str, Meta(description="The VNIs given to Networks that name none, as FIRST-LAST.")]
+VniRest = Annotated[
+    float,
+    Meta(
+        ge=0, le=86400, description="Seconds before another namespace gets the VNI of a Network that is gone; 0: none."
+    ),
+]
 
 
 class Settings(Struct, frozen=True, kw_only=True, rename="camel"):
@@ -45,6 +51,7 @@ class ServeSettings(Settings, frozen=True, kw_only=True):
     hosts: Annotated[tuple[str, ...], Meta(description="More names the server certificate is to carry.")] = ()
     quarantine: Quarantine = 5.0
     vni_range: VniRange = "4096-16777215"
+    vni_rest: VniRest = 30.0
 
 
 class ApiserverSettings(Settings, frozen=True, kw_only=True):
@@ -73,6 +80,7 @@ class ControllerSettings(Settings, frozen=True, kw_only=True):
     ] = "auto"
     quarantine: Quarantine = 5.0
     vni_range: VniRange = "4096-16777215"
+    vni_rest: VniRest = 30.0
     health_listen: Annotated[str, Meta(description="A loopback address and port for /healthz, /readyz, /metrics.")] = ""
 
 

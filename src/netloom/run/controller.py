@@ -33,7 +33,7 @@ def main(settings: ControllerSettings) -> int:
     """Run until stopped; return the exit status."""
     if settings.health_listen:
         health.loopback(*config.address(settings.health_listen, "healthListen"))
-    controllers.options(quarantine=settings.quarantine, vni_range=settings.vni_range)
+    controllers.options_of(settings)
     logs.configure(level=settings.log_level, form=settings.log_format)
     cluster = kubeconfig.load(settings.kubeconfig or None, context=settings.context or None)
     return process.run(control(settings, cluster))
@@ -53,7 +53,7 @@ async def control(settings: ControllerSettings, cluster: kubeconfig.Cluster) -> 
             if settings.leader_elect
             else None
         )
-        told = controllers.options(quarantine=settings.quarantine, vni_range=settings.vni_range)
+        told = controllers.options_of(settings)
         manager = controllers.assemble(store, random=random, election=election, housekeeping=housekeeping, told=told)
         measured = metrics.Metrics()
         measured.add(metrics.store(store))

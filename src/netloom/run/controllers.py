@@ -31,6 +31,7 @@ from netloom.errors import Cause, Invalid
 from netloom.model.kind import Registry
 from netloom.model.networks import Network, Subnet, VNILock
 from netloom.model.registry import KINDS
+from netloom.run.config import ControllerSettings, ServeSettings
 from netloom.store.base import Store
 
 COMPONENT = "netloom-controller"
@@ -45,20 +46,28 @@ class Options(Struct, frozen=True, kw_only=True):
     """For how long a freed address is given to nobody else, in seconds."""
     vnis: tuple[int, int] = (networks.LEAST, networks.MOST)
     """The first and the last VNI that is given to Networks that name none."""
+    vni_rest: float = 30.0
+    """For how long the VNI of a Network that is gone is given to no other namespace, in seconds."""
 
 
-def options(*, quarantine: float, vni_range: str) -> Options:
-    """Return the options two settings mean, or raise `Invalid` saying what is wrong with them."""
+def options(*, quarantine: float, vni_range: str, vni_rest: float = 30.0) -> Options:
+    """Return the options these settings mean, or raise `Invalid` saying what is wrong with them."""
     first, dash, last = vni_range.partition("-")
     numbers = [int(text) if text.strip().isdecimal() else 0 for text in (first, last)]
     causes = []
     if not dash or not 1 <= numbers[0] <= numbers[1] <= networks.MOST:
         causes.append(Cause("vniRange", f"{vni_range!r} is not FIRST-LAST with 1 <= FIRST <= LAST <= {networks.MOST}"))
-    if not 0 <= quarantine <= 86400:
-        causes.append(Cause("quarantine", f"{quarantine:g} is not a number of seconds from 0 to 86400"))
+    for name, seconds in (("quarantine", quarantine), ("vniRest", vni_rest)):
+        if not 0 <= seconds <= 86400:
+            causes.append(Cause(name, f"{seconds:g} is not a number of seconds from 0 to 86400"))
     if causes:
         raise Invalid("the configuration is not right", causes=causes)
-    return Options(quarantine=quarantine, vnis=(numbers[0], numbers[1]))
+    return Options(quarantine=quarantine, vnis=(numbers[0], numbers[1]), vni_rest=vni_rest)
+
+
+def options_of(settings: ServeSettings | ControllerSettings) -> Options:
+    """Return the options a process's settings mean, or raise `Invalid` saying what is wrong with them."""
+    return options(quarantine=settings.quarantine, vni_range=settings.vni_range, vni_rest=settings.vni_rest)
 
 
 def assemble(
@@ -192,6 +201,7 @@ class _Wiring:
             clock=self.clock,
             first=first,
             last=last,
+            rest=self.told.vni_rest,
             in_use=self.ipam.books.known,
         )
         controller = self.controller("networks", keeper)

@@ -35,7 +35,7 @@ def main(settings: ServeSettings) -> int:
     """Run until stopped; return the exit status."""
     config.require(settings, "data")
     config.address(settings.listen)
-    controllers.options(quarantine=settings.quarantine, vni_range=settings.vni_range)
+    controllers.options_of(settings)
     logs.configure(level=settings.log_level, form=settings.log_format)
     return process.run(serve(settings))
 
@@ -56,7 +56,7 @@ async def serve(settings: ServeSettings) -> None:
         context = doors.tls(identity)
         store = MeteredStore(await open_store(f"sqlite:{directory.database}"))
         try:
-            told = controllers.options(quarantine=settings.quarantine, vni_range=settings.vni_range)
+            told = controllers.options_of(settings)
             manager = controllers.assemble(store, random=SystemRandom(), told=told)
             measured = metrics.Metrics()
             measured.add(metrics.store(store))
