@@ -6,7 +6,7 @@ from random import Random
 from typing import Any
 
 from netloom.control.client import Client
-from netloom.control.events import BUFFERED, BURST, LONGEST_MESSAGE, REMEMBERED, Bucket, Recorder, reference
+from netloom.control.events import BUFFERED, BURST, GROUP, LONGEST_MESSAGE, REMEMBERED, Bucket, Recorder, reference
 from netloom.control.sweep import expire_events, expire_events_once
 from netloom.errors import NetloomError, Unreachable
 from netloom.model.document import Document
@@ -180,6 +180,95 @@ def test_the_buffer_and_the_memory_are_bounded_and_messages_are_cut() -> None:
                     recorder.normal(ObjectReference(kind="Node", name=f"n{number}"), "Up", "")
                 await recorder.flush()
             assert len(recorder._memory.events) == REMEMBERED
+
+    run(main())
+
+
+class Slow(MemoryStore):
+    """A store whose writes take a second, and which counts how many are under way."""
+
+    now = most = 0
+
+    async def create(self, *args: Any, **options: Any) -> Stored:
+        async with self._taking():
+            return await super().create(*args, **options)
+
+    async def update(self, *args: Any, **options: Any) -> Stored:
+        async with self._taking():
+            return await super().update(*args, **options)
+
+    @asynccontextmanager
+    async def _taking(self) -> AsyncIterator[None]:
+        self.now += 1
+        self.most = max(self.most, self.now)
+        await asyncio.sleep(1)
+        self.now -= 1
+        yield
+
+
+def about(number: int) -> ObjectReference:
+    return ObjectReference(kind="Node", name=f"n{number}")
+
+
+def test_events_are_written_together_and_never_more_than_a_group() -> None:
+    async def main() -> None:
+        store = Slow()
+        async with recording(store) as recorder:
+            for number in range(4093):
+                recorder.normal(about(number), "Up", "")
+            assert recorder.waiting == 4093
+            began = sim.current().time()
+            await recorder.flush()
+            assert sim.current().time() - began < 4093 / GROUP + 2
+        assert store.most == GROUP
+        assert recorder.counters.written == len(await documents(store)) == 4093
+
+    run(main())
+
+
+def test_what_is_said_again_while_it_is_written_is_counted() -> None:
+    async def main() -> None:
+        store = Slow()
+        async with recording(store) as recorder:
+            recorder.normal(NODE, "Up", "")
+            await asyncio.sleep(0.5)
+            recorder.normal(NODE, "Up", "")
+            recorder.normal(NODE, "Down", "")
+        counts = {event["reason"]: event["count"] for event in await documents(store)}
+        assert counts == {"Up": 2, "Down": 1}
+        assert len(await documents(store)) == 2
+
+    run(main())
+
+
+def test_where_there_is_no_room_the_least_important_goes_and_warnings_are_written_first() -> None:
+    async def main() -> None:
+        store = Slow()
+        async with recording(store) as recorder:
+            for number in range(BUFFERED):
+                recorder.normal(about(number), "Up", "")
+            for number in range(5):
+                recorder.warning(about(number), "Gone", "")
+            recorder.normal(about(BUFFERED), "Up", "")
+            assert recorder.counters.dropped == 6
+            assert recorder.waiting == BUFFERED
+            await asyncio.sleep(1.5)
+            first = [event["reason"] for event in await documents(store)]
+            assert first.count("Gone") == 5
+            await recorder.flush()
+        names = {event["involvedObject"]["name"] for event in await documents(store) if event["reason"] == "Up"}
+        assert names == {f"n{number}" for number in range(5, BUFFERED)}
+
+    run(main())
+
+
+def test_warnings_alone_are_bounded_too() -> None:
+    async def main() -> None:
+        async with recording(memory()) as recorder:
+            for number in range(BUFFERED + 5):
+                recorder.warning(about(number), "Gone", "")
+            assert recorder.waiting == BUFFERED
+            assert recorder.counters.dropped == 5
 
     run(main())
 

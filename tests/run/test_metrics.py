@@ -5,8 +5,10 @@ import pytest
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as openmetrics
 from prometheus_client.parser import text_string_to_metric_families as plain
 
+from netloom.control.events import BURST
 from netloom.errors import AlreadyExists
 from netloom.front.api.app import Observation
+from netloom.model.events import ObjectReference
 from netloom.model.registry import NETWORK
 from netloom.run import controllers, metrics
 from netloom.run.metering import MeteredStore
@@ -76,6 +78,26 @@ def test_controllers_show_their_queues_and_whether_they_lead() -> None:
         assert sample(text, "netloom_leader") == 0
         assert sample(text, "netloom_queue_keys", controller="subnets", state="ready") == 0
         assert sample(text, "netloom_reconciles_total", controller="garbage", outcome="ok") == 0
+
+    asyncio.run(main())
+
+
+def test_events_are_counted_by_what_became_of_them() -> None:
+    async def main() -> None:
+        manager = controllers.assemble(MemoryStore(), random=Random(1))
+        measured = metrics.Metrics()
+        measured.add(metrics.manager(manager))
+        for number in range(BURST + 2):
+            manager.recorder.warning(ObjectReference(kind="Node", name="n1"), "Flapping", f"for the {number}. time")
+        assert sample(measured.plain(), "netloom_events_waiting") == BURST
+        writing = asyncio.ensure_future(manager.recorder.run())
+        await manager.recorder.flush()
+        writing.cancel()
+        text = measured.plain()
+        assert sample(text, "netloom_events_total", outcome="written") == BURST
+        assert sample(text, "netloom_events_total", outcome="dropped") == 2
+        assert sample(text, "netloom_events_total", outcome="failed") == 0
+        assert sample(text, "netloom_events_waiting") == 0
 
     asyncio.run(main())
 

@@ -1,9 +1,14 @@
 """Telling people what happened, as Kubernetes' Events.
 
-Telling must never hold up or fail whoever does the work: `tell` puts a note into a bounded buffer and returns; `run`
-writes the notes. The same thing said again about the same object is counted, not repeated (`count`, `lastTimestamp`).
-One object cannot fill the store: each may say 25 things at once and one more every five minutes, as with client-go.
-What is dropped is counted.
+Telling must never hold up or fail whoever does the work: `normal` and `warning` put a note into a bounded buffer and
+return; `run` writes the notes. The same thing said again about the same object is counted, not repeated (`count`,
+`lastTimestamp`). One object cannot fill the store: each may say 25 things at once and one more every five minutes, as
+with client-go.
+
+The notes are written in groups, all of a group at once, so that they share the store's commit or a request; a group is
+small beside what the controllers write at full speed, whose writes matter more. What comes faster than that waits in
+the buffer, and when the buffer is full the least important goes: a warning takes the place of what went as it should.
+Warnings are written first. What is dropped is counted.
 """
 
 import asyncio
@@ -30,7 +35,9 @@ NORMAL, WARNING = "Normal", "Warning"
 BURST = 25
 REFILL = 300.0
 REMEMBERED = 4096
-BUFFERED = 1024
+BUFFERED = 8192
+"""Enough for everything that a burst as large as a /20 says; about a kilobyte each."""
+GROUP = 32
 LONGEST_MESSAGE = 1024
 RETRY = 1.0
 
@@ -122,7 +129,8 @@ class Recorder:
         self._random = random
         self._clock = clock
         self._memory = _Memory()
-        self._pending: OrderedDict[Note, _Pending] = OrderedDict()
+        self._pending: dict[str, OrderedDict[Note, _Pending]] = {WARNING: OrderedDict(), NORMAL: OrderedDict()}
+        """By type, the more important first."""
         self._wake = asyncio.Event()
         self._idle = asyncio.Event()
         self._idle.set()
@@ -145,27 +153,48 @@ class Recorder:
         )
         note = Note(known, type_, reason, message)
         now = self._clock()
-        if pending := self._pending.get(note):
+        if pending := self._pending[type_].get(note):
             pending.count += 1
             pending.last = now
             return
         bucket = self._memory.bucket(whom.uid or f"{whom.kind}/{whom.namespace}/{whom.name}")
-        if len(self._pending) >= BUFFERED or not bucket.take(asyncio.get_running_loop().time()):
+        if not self._room(type_) or not bucket.take(asyncio.get_running_loop().time()):
             self.counters.dropped += 1
             return
-        self._pending[note] = _Pending(1, now, now)
+        self._pending[type_][note] = _Pending(1, now, now)
+        if self.waiting > BUFFERED:
+            self._pending[NORMAL].popitem(last=False)
+            self.counters.dropped += 1
         self._idle.clear()
         self._wake.set()
+
+    def _room(self, type_: str) -> bool:
+        """Whether there is room for one more note, if need be in the place of a less important one."""
+        return self.waiting < BUFFERED or (type_ == WARNING and bool(self._pending[NORMAL]))
+
+    @property
+    def waiting(self) -> int:
+        """How many notes wait to be written."""
+        return sum(map(len, self._pending.values()))
 
     async def run(self) -> NoReturn:
         """Write notes until cancelled."""
         while True:
             await self._wake.wait()
             self._wake.clear()
-            while self._pending:
-                note, pending = self._pending.popitem(last=False)
-                await self._write(note, pending)
+            while group := self._next():
+                async with asyncio.TaskGroup() as writing:
+                    for note, pending in group:
+                        writing.create_task(self._write(note, pending))
             self._idle.set()
+
+    def _next(self) -> list[tuple[Note, _Pending]]:
+        """Take the next notes to write: no note is twice among them, so that nothing is told twice."""
+        group: list[tuple[Note, _Pending]] = []
+        for notes in self._pending.values():
+            while notes and len(group) < GROUP:
+                group.append(notes.popitem(last=False))
+        return group
 
     async def flush(self) -> None:
         """Wait until all that was told is written, or given up; only while `run` runs."""

@@ -23,6 +23,7 @@ from prometheus_client.openmetrics.exposition import generate_latest as openmetr
 
 from netloom import __version__
 from netloom.control.counters import BUCKETS, Histogram
+from netloom.control.events import Recorder
 from netloom.control.ipam import Ipam
 from netloom.control.manager import Manager
 from netloom.front.api.app import Observation
@@ -148,10 +149,21 @@ def manager(running: Manager) -> Source:
             waits.add_metric([name], _buckets(queue.counters.latency), queue.counters.latency.total)
             works.add_metric([name], _buckets(queue.counters.work), queue.counters.work.total)
         yield from (keys, adds, retries, reconciles, waits, works)
+        yield from _events(running.recorder)
         if running.ipam is not None:
             yield from _ipam(running.ipam)
 
     return read
+
+
+def _events(recorder: Recorder) -> Families:
+    """Return the numbers of the Events."""
+    counters = recorder.counters
+    events = CounterMetricFamily("netloom_events", "Events told, by what became of them.", labels=["outcome"])
+    for outcome, count in (("written", counters.written), ("dropped", counters.dropped), ("failed", counters.failed)):
+        events.add_metric([outcome], count)
+    yield events
+    yield GaugeMetricFamily("netloom_events_waiting", "Events that wait to be written.", value=recorder.waiting)
 
 
 def _ipam(ipam: Ipam) -> Families:
