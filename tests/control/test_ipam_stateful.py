@@ -14,8 +14,9 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
 
 from netloom.model.registry import NETWORK, NETWORK_ATTACHMENT, SUBNET
+from netloom.sim.links import Weather
 from netloom.sim.loop import SimulatedLoop
-from netloom.sim.world import Weather, World
+from netloom.sim.world import World
 from tests.control.helpers import network, subnet
 from tests.sim.ipam_ledger import Ledger, shown
 from tests.sim.ipam_oracle import givable

@@ -6,7 +6,8 @@ from netloom.model.networks import IPLock
 from netloom.model.registry import NETWORK, NETWORK_ATTACHMENT, SUBNET
 from netloom.sim import loop as sim
 from netloom.sim.crashes import Crashes
-from netloom.sim.world import Weather, eventually
+from netloom.sim.links import Weather
+from netloom.sim.world import eventually
 from tests.control.helpers import network, subnet
 from tests.sim.ipam_ledger import Ledger
 from tests.sim.ipam_oracle import complaints, givable, in_line

@@ -10,7 +10,8 @@ from netloom.model.networks import VNILock
 from netloom.model.registry import VNI_LOCK
 from netloom.plan.audit import audit
 from netloom.sim import loop as sim
-from netloom.sim.world import FAIR, Process, Weather, World
+from netloom.sim.links import FAIR, Weather
+from netloom.sim.world import Process, World
 from tests.sim.ipam_ledger import Ledger
 from tests.sim.ipam_oracle import State, complaints
 from tests.sim.ipam_users import People, subnets_of

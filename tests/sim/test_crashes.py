@@ -8,7 +8,8 @@ from netloom.errors import NotFound, Unreachable
 from netloom.model.registry import EVENT, NETWORK
 from netloom.sim import loop as sim
 from netloom.sim.crashes import Crashes, count, points
-from netloom.sim.world import Moment, Process, World
+from netloom.sim.links import Moment
+from netloom.sim.world import Process, World
 from tests.control.helpers import document, memory, network, run
 
 Body = Callable[[Process], Coroutine[Any, Any, None]]

@@ -11,7 +11,8 @@ from netloom.control.gc import FOREGROUND, ORPHAN, Item, item
 from netloom.model.kind import Kind
 from netloom.model.registry import IP_LOCK, NETWORK
 from netloom.sim import loop as sim
-from netloom.sim.world import Process, Weather, World, eventually
+from netloom.sim.links import Weather
+from netloom.sim.world import Process, World, eventually
 from netloom.store.base import Propagation, Stored
 from netloom.store.memory import MemoryStore
 from tests.control.helpers import assemble, document, network, owner_reference

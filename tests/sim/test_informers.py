@@ -11,7 +11,8 @@ from netloom.model.networks import Network
 from netloom.model.registry import NETWORK
 from netloom.model.selectors import Selector, selector
 from netloom.sim import loop as sim
-from netloom.sim.world import STORMY, Process, World, eventually
+from netloom.sim.links import STORMY
+from netloom.sim.world import Process, World, eventually
 from netloom.store.memory import MemoryStore
 from tests.control.helpers import network
 from tests.sim.scenarios import BLOCKS, run_block

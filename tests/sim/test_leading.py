@@ -24,7 +24,8 @@ from netloom.errors import Unreachable
 from netloom.model.networks import Network
 from netloom.model.registry import NETWORK
 from netloom.sim import loop as sim
-from netloom.sim.world import Process, Weather, World, eventually
+from netloom.sim.links import Weather
+from netloom.sim.world import Process, World, eventually
 from tests.control.helpers import memory, network
 from tests.sim.scenarios import BLOCKS, fails, run_block
 

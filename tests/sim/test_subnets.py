@@ -14,7 +14,8 @@ from netloom.control.subnets import SubnetValidator, Verdict, judge, vni_of
 from netloom.model.networks import Network, Subnet
 from netloom.model.registry import NETWORK, SUBNET
 from netloom.sim import loop as sim
-from netloom.sim.world import Process, Weather, World, eventually
+from netloom.sim.links import Weather
+from netloom.sim.world import Process, World, eventually
 from netloom.store.base import Stored
 from netloom.store.memory import MemoryStore
 from tests.control.helpers import assemble, network, subnet

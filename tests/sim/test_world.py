@@ -5,7 +5,8 @@ import pytest
 from netloom.errors import AlreadyExists, Expired, NotFound, Unreachable
 from netloom.model.registry import NETWORK
 from netloom.sim import loop as sim
-from netloom.sim.world import FAIR, Process, Weather, World, eventually
+from netloom.sim.links import FAIR, Weather
+from netloom.sim.world import Process, World, eventually
 from netloom.store.base import Propagation
 from tests.control.helpers import memory, network, run
 

@@ -23,12 +23,10 @@ the attachment is looked at again.
 A freed address rests in quarantine: the lock's finalizer keeps its name from being created again (`ipam_locks`). An
 attachment made anew under the same name takes such an address back at once.
 
-Whoever finds its Subnet full waits in line, in the order of age, and is woken when an address is freed, a Subnet is
-added, validated or changed, or somebody leaves the line. Who is not in line gets an address only if there are more than
-those in line before it will take.
+Whoever finds its Subnet full waits in line (`ipam_room`).
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from netloom.control.cache import Cache, Change, Key
@@ -38,19 +36,17 @@ from netloom.control.clock import now as time_of_day
 from netloom.control.conditions import TRUE
 from netloom.control.events import Recorder
 from netloom.control.gc import BY_UID
-from netloom.control.ipam_books import Books, Lines
 from netloom.control.ipam_choosing import Chooser
 from netloom.control.ipam_locking import Locksmith
 from netloom.control.ipam_macs import Macs
-from netloom.control.ipam_places import Places
-from netloom.control.ipam_status import FULL, Result, document, settled, status
+from netloom.control.ipam_room import Room
+from netloom.control.ipam_saying import Scribe
+from netloom.control.ipam_status import FULL, Result, settled
 from netloom.control.ipam_telling import Teller, reference_to
 from netloom.control.ipam_views import ADDRESSED, BY_NETWORK, BY_SUBNET, Attachment, Lock, Seen
-from netloom.errors import Conflict, NetloomError, NotFound
+from netloom.errors import NetloomError
 from netloom.model.events import ObjectReference
 from netloom.model.networks import Network, Subnet
-from netloom.model.registry import NETWORK_ATTACHMENT
-from netloom.plan import macs
 from netloom.plan.addressing import Address, Place, address, lock_name
 from netloom.plan.wishes import Decision, Held, Refusal, Slot, Wish, decide
 
@@ -85,21 +81,15 @@ class Ipam:
         """`attachments` and `locks` are the caches of `ipam_views`' informers."""
         self._teller = Teller(recorder)
         self.counters = self._teller.counters
-        self.books = Books(locks, self._freed, quarantine=quarantine)
-        self.lines = Lines()
-        self.places = Places()
-        self.wake: Callable[[Iterable[Key]], None] = lambda _keys: None
-        """Have attachments looked at: the controller's queue."""
-        self.used: Callable[[Key], None] = lambda _subnet: None
-        """Told of each Subnet whose use changed."""
-        self._client = client
+        self.room = Room(locks=locks, networks=networks, quarantine=quarantine)
+        self.books, self.lines, self.places = self.room.books, self.room.lines, self.room.places
         self._attachments = attachments
         self._locks = locks
         self._networks = networks
-        self._clock = clock
         self._smith = Locksmith(client, self.books, quarantine=quarantine)
         self._chooser = Chooser(self.books, self.lines, self._smith, self._teller)
         self._macs = Macs(attachments.get)
+        self._scribe = Scribe(client, self._macs, clock=clock)
         self._written: dict[Key, int] = {}
         """The revisions we wrote that the informer has not seen."""
         self._again: set[Key] = set()
@@ -138,7 +128,7 @@ class Ipam:
         self.books.settle()
         if old is None and new is not None:
             for subnet in self.places.around(change.key.namespace, new.network, new.address):
-                self.used(subnet)
+                self.room.used(subnet)
         owners = {owner.name for one in (old, new) if one is not None and (owner := one.owner)}
         if new is not None and (owner := new.owner) is not None:
             namesake = self._attachments.get(change.key.namespace, owner.name)
@@ -153,12 +143,12 @@ class Ipam:
         if old is not None and new is not None and old.status.vni == new.status.vni:
             return []
         for name in self.places.on(*change.key):
-            self.used(Key(change.key.namespace, name))
+            self.room.used(Key(change.key.namespace, name))
         return self._in_order(self._attachments.indexed(BY_NETWORK, str(change.key)))
 
     def subnet_changed(self, change: Change[Subnet]) -> Iterable[Key]:
         """Return whom a change of a Subnet concerns: who is on its Network or names it, if its addresses changed."""
-        self.used(change.key)  # Always: what its status says may be older than what was counted.
+        self.room.used(change.key)  # Always: what its status says may be older than what was counted.
         networks = self.places.changed(change)
         if not networks:
             return []
@@ -192,7 +182,7 @@ class Ipam:
         """Give one attachment what it is to have."""
         view = self._attachments.get(*key)
         if view is None or view.metadata.deletion_timestamp:
-            self._wait(key, ("", ""), (), ())  # What it has goes with it.
+            self.room.leave(key)  # What it has goes with it.
             return None
         if self._written.get(key, 0) > view.metadata.revision:
             self._again.add(key)
@@ -217,11 +207,11 @@ class Ipam:
         except NetloomError as error:
             if error.retry:  # It keeps its place in line while it rests.
                 subnets = [Key(view.metadata.namespace, one.name) for slot in decision.choose for one in slot.places]
-                self._wait(view.key, view.age, subnets, ())
+                self.room.wait(view.key, view.age, subnets, ())
             raise
         if decision.pending and not (decision.refusals or found.refusals or found.locks or view.locks):
             return  # Nothing is known yet.
-        result = self._result(view, vni, places, decision, found)
+        result = self._scribe.result(view, vni, places, decision, locks=found.locks, refusals=found.refusals)
         revision = await self._publish(view, result, decision.release)
         for held in decision.release:
             if held.decided < revision:
@@ -286,53 +276,17 @@ class Ipam:
                 found.refusals.append(_full(slot))
                 found.full += [Key(namespace, one.name) for one in slot.places]
         asked = [Key(namespace, lock_name(vni, one)) for one in found.blocked]
-        self._wait(view.key, view.age, found.full, asked)
+        self.room.wait(view.key, view.age, found.full, asked)
         # What was freed while we were at other parts of the wish was not waited for yet.
         for subnet in found.full:
-            self._wake_line(subnet)
+            self.room.wake_line(subnet)
         if any(self.books.lock(*key) is None and self.books.resting(*key) is None for key in asked):
-            self.wake([view.key])
+            self.room.wake([view.key])
         if found.locks:
             self._teller.locked(view)
         return found
 
     # Saying it.
-
-    def _result(
-        self, view: Attachment, vni: int | None, places: Mapping[str, Place], decision: Decision, found: _Found
-    ) -> Result:
-        named = {uid for _, uid in view.locks}
-        have = [(held.address, held.uid) for held in decision.keep if held.uid in named]
-        have += [(lock.address, lock.metadata.uid) for lock in found.locks]
-        before = {ip.partition("/")[0]: ip for ip in view.has_ips}
-        ips = tuple(_with_prefix(one, places, before) for one, _ in have)
-        refusals = [*decision.refusals, *found.refusals]
-        mac = self._mac(view, vni, have[0][0] if have else None, refusals)
-        return Result(
-            ips,
-            mac,
-            vni or view.vni,
-            tuple((str(one), uid) for one, uid in have),
-            tuple(sorted(set(refusals), key=lambda refusal: refusal.text)),
-            decision.pending,
-        )
-
-    def _mac(self, view: Attachment, vni: int | None, first: Address | None, refusals: list[Refusal]) -> str:
-        if view.mac:
-            rival = self._macs.rival(view, view.mac)
-            if rival is None:
-                return view.mac
-            refusals.append(Refusal("MACInUse", f"MAC {view.mac} is in use by {rival}"))
-            return ""
-        if vni is None or first is None:
-            return ""
-        if view.has_mac and view.has_mac in macs.candidates(vni, first) and not self._macs.rival(view, view.has_mac):
-            return view.has_mac
-        for mac in macs.candidates(vni, first):
-            if self._macs.rival(view, mac) is None:
-                return mac
-        refusals.append(Refusal("MACInUse", f"all MACs tried for {first} are in use"))
-        return ""
 
     async def _publish(self, view: Attachment, result: Result, spare: Iterable[Held]) -> int:
         """Write the status if it says anything new; return the attachment's revision, as far as we know."""
@@ -347,64 +301,24 @@ class Ipam:
         if result.mac and result.mac != view.has_mac:
             self._macs.claim(view, result.mac)
         try:
-            revision = await self._write(view, result)
+            revision = await self._scribe.write(view, result)
         except BaseException:
-            self.wake(self._macs.unclaim(view.key))
+            self.room.wake(self._macs.unclaim(view.key))
             raise
         cached = self._attachments.get(*view.key)
         if cached is not None and cached.metadata.revision < revision:
             self._written[view.key] = revision
         else:
-            self.wake(self._macs.unclaim(view.key))
+            self.room.wake(self._macs.unclaim(view.key))
         self._teller.tell(view, result)
         return revision
-
-    async def _write(self, view: Attachment, result: Result) -> int:
-        now = self._clock()
-        if view.fresh:
-            sent = document(view, status({}, view, result, now))
-        else:
-            try:
-                sent = await self._client.document(NETWORK_ATTACHMENT, view.metadata.namespace, view.metadata.name)
-            except NotFound:
-                raise Conflict("the attachment is gone") from None
-            if sent["metadata"]["resourceVersion"] != view.metadata.resource_version:
-                raise Conflict("the attachment has changed")
-            sent["status"] = status(sent.get("status") or {}, view, result, now)
-        try:
-            return (await self._client.replace_status(NETWORK_ATTACHMENT, sent)).revision
-        except NotFound:
-            raise Conflict("the attachment is gone") from None
-
-    # Waiting and waking.
-
-    def _wait(self, key: Key, age: tuple[str, str], subnets: Iterable[Key], asked: Iterable[Key]) -> None:
-        for subnet in self.lines.wait(key, age, subnets, asked):
-            self._wake_line(subnet)
-
-    def _wake_line(self, subnet: Key, *, but: Key | None = None) -> None:
-        """Wake as many as there are free addresses."""
-        one = self.places.get(subnet)
-        if one is None or not self.lines.any(subnet):
-            return
-        network = self._networks.get(subnet.namespace, one.network)
-        if network is not None and network.status.vni:
-            used = self.books.book(subnet.namespace, network.status.vni).of(one.version)
-            self.wake(key for key in self.lines.first(subnet, one.free(used)) if key != but)
-
-    def _freed(self, lock: Key, network: str, one: Address, by: Key | None) -> None:
-        """Wake who waits for an address that is free now; not who just gave up on it, which tries again in its time."""
-        self.wake(key for key in self.lines.asking(lock) if key != by)
-        for subnet in self.places.around(lock.namespace, network, one):
-            self.used(subnet)
-            self._wake_line(subnet, but=by)
 
     def _forget(self, key: Key) -> None:
         self._written.pop(key, None)
         self._again.discard(key)
         self._teller.forget(key)
         self._chooser.forget(key)
-        self._wait(key, ("", ""), (), ())
+        self.room.leave(key)
 
     def _in_order(self, views: Iterable[Attachment]) -> list[Key]:
         return [one.key for one in sorted(views, key=lambda one: (not one.errors, one.age))]
@@ -432,10 +346,3 @@ def _had(lock: Lock) -> str:
 def _full(slot: Slot) -> Refusal:
     names = ", ".join(one.name for one in slot.places)
     return Refusal(FULL, f"Subnet {names} is full" if len(slot.places) == 1 else f"Subnets {names} are full")
-
-
-def _with_prefix(one: Address, places: Mapping[str, Place], before: Mapping[str, str]) -> str:
-    for where in places.values():
-        if where.holds(one):
-            return f"{one}/{where.prefix}"
-    return before.get(str(one), f"{one}/{32 if one.version == 4 else 128}")

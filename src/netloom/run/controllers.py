@@ -167,7 +167,7 @@ class _Wiring:
             quarantine=self.told.quarantine,
         )
         giving = self.controller("ipam", self.ipam, workers=WORKERS)
-        self.ipam.wake = giving.queue.update
+        self.ipam.room.wake = giving.queue.update
         keeper = LockKeeper(
             self.client,
             locks=self.locks.cache,
@@ -183,7 +183,7 @@ class _Wiring:
             place=self.ipam.places.get,
         )
         counting = self.controller("ipam-use", use)
-        self.ipam.used = lambda subnet: counting.queue.add_after(subnet, EVERY)
+        self.ipam.room.used = lambda subnet: counting.queue.add_after(subnet, EVERY)
         giving.watch(self.attachments, self.ipam.attachment_changed)
         giving.watch(self.locks, self.ipam.lock_changed)
         giving.watch(self.networks, self.ipam.network_changed)

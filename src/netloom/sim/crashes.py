@@ -15,7 +15,8 @@ from msgspec import Struct
 
 from netloom.model.registry import EVENT, LEASE
 from netloom.sim import loop as sim
-from netloom.sim.world import Moment, Process, World, Write
+from netloom.sim.links import Moment, Write
+from netloom.sim.world import Process, World
 
 REST = 3.0
 

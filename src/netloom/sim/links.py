@@ -1,0 +1,302 @@
+"""The bad network between a simulated process and the store.
+
+Each process reaches the store through its own `Link`. A request travels (latency), acts at the store, and the answer
+travels back; either way it may be lost, and the caller then hears `Unreachable` and cannot know whether it acted. A
+request on its way is the network's, not the process's: when the process dies, it may still arrive. Watch streams lag,
+break, expire and say things again; lists are old when they arrive, never wrong: what they say was so after they were
+asked for. All chance is the loop's, so a seed replays it all.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from enum import Enum, auto
+from typing import Any, NamedTuple, TypeVar
+
+from msgspec import Struct
+
+from netloom.errors import Expired, NetloomError, Unreachable
+from netloom.model.document import Document
+from netloom.model.kind import Kind
+from netloom.model.selectors import EVERYTHING, Selector
+from netloom.sim import loop as sim
+from netloom.store.base import Event, Page, Propagation, Sink, Store, Stored, Unless, Watch
+
+T = TypeVar("T")
+
+
+class Weather(Struct, frozen=True, kw_only=True):
+    """How bad the network is.  Chances are per request, or per batch of a watch."""
+
+    latency: float = 0.02
+    """The longest time a message travels one way, in seconds."""
+    lose_request: float = 0.0
+    lose_answer: float = 0.0
+    break_watch: float = 0.0
+    expire_watch: float = 0.0
+    timeout: float = 1.0
+    """How long a caller waits for an answer."""
+    lag: float = 0.0
+    """For how many seconds more, at most, a watch holds its events back, and a list is on its way."""
+    repeat_watch: float = 0.0
+    """How likely a batch of a watch begins with what the one before it said."""
+
+
+FAIR = Weather()
+STORMY = Weather(
+    latency=0.05,
+    lose_request=0.05,
+    lose_answer=0.05,
+    break_watch=0.1,
+    expire_watch=0.05,
+)
+
+
+class Write(NamedTuple):
+    """One attempt to change something."""
+
+    verb: str
+    kind: Kind
+    namespace: str
+    name: str
+    subresource: str = ""
+
+    def __str__(self) -> str:
+        what = f"{self.kind.name}/{self.subresource}" if self.subresource else self.kind.name
+        return f"{self.verb} {what} {self.namespace}/{self.name}"
+
+
+class Moment(Enum):
+    """Which side of a write."""
+
+    BEFORE = auto()
+    """It is about to be sent."""
+    AFTER = auto()
+    """It acted, or was refused; the answer is not on its way yet."""
+
+
+OnWrite = Callable[[Write, Moment], None]
+Spawn = Callable[[Coroutine[Any, Any, None]], object]
+
+
+class Link:
+    """One process's way to the store."""
+
+    def __init__(self, spawn: Spawn, weather: Weather, on_write: OnWrite | None = None) -> None:
+        """`spawn` runs what is on its way: that is the network's, and outlives whoever sent it."""
+        self.weather = weather
+        self._spawn = spawn
+        self._on_write = on_write
+        self._up = asyncio.Event()
+        self._up.set()
+        self._dead = False
+
+    def cut(self) -> None:
+        """Begin a partition: nothing arrives, either way, and nobody is told."""
+        self._up.clear()
+
+    def mend(self) -> None:
+        """End a partition."""
+        self._up.set()
+
+    def kill(self) -> None:
+        """End the process's part of this link for ever."""
+        self._dead = True
+
+    async def call(self, operation: Callable[[], Awaitable[T]], *, write: Write | None = None, lag: float = 0.0) -> T:
+        """Carry one request to the store and its answer, which may take `lag` seconds more, back."""
+        if not self._dead:
+            self._tell(write, Moment.BEFORE)
+        if self._dead:
+            await asyncio.sleep(0)  # So that whoever tries again and again can be cancelled.
+            raise Unreachable("this process is dead")
+        answer: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+        self._spawn(self._carry(operation, answer, write, lag))
+        try:
+            async with asyncio.timeout(self.weather.timeout + lag):
+                return await answer
+        except TimeoutError:
+            raise Unreachable("no answer") from None
+
+    async def _carry(
+        self, operation: Callable[[], Awaitable[T]], answer: "asyncio.Future[T]", write: Write | None, lag: float
+    ) -> None:
+        await self.travel()
+        if not self._up.is_set() or self._chance(self.weather.lose_request):
+            return
+        result: T | None = None
+        error: NetloomError | None = None
+        try:
+            result = await operation()
+        except NetloomError as raised:
+            error = raised
+        self._tell(write, Moment.AFTER)
+        await self.travel(lag)
+        if answer.done() or not self._up.is_set() or self._chance(self.weather.lose_answer):
+            return
+        if error is not None:
+            answer.set_exception(error)
+        else:
+            answer.set_result(result)  # type: ignore[arg-type]
+
+    async def weather_the_stream(self) -> None:
+        """Let a batch of a watch travel: late, or not at all."""
+        await self.travel(self.weather.lag)
+        if not self._up.is_set():
+            await self._up.wait()
+            await self.travel()
+        if self._dead or self._chance(self.weather.break_watch):
+            raise Unreachable("the stream broke")
+        if self._chance(self.weather.expire_watch):
+            raise Expired("too old")
+
+    async def travel(self, lag: float = 0.0) -> None:
+        """Take as long as a message takes one way, and at most `lag` seconds more."""
+        await asyncio.sleep(sim.current().random.uniform(0, self.weather.latency + lag))
+
+    def repeats(self) -> bool:
+        """Whether a watch says once more what it said last."""
+        return self._chance(self.weather.repeat_watch)
+
+    def _tell(self, write: Write | None, moment: Moment) -> None:
+        if write is not None and self._on_write is not None:
+            self._on_write(write, moment)
+
+    def _chance(self, probability: float) -> bool:
+        return probability > 0 and sim.current().random.random() < probability
+
+
+class FaultyStore:
+    """A store as one process sees it."""
+
+    def __init__(self, inner: Store, link: Link) -> None:
+        self._inner = inner
+        self._link = link
+
+    async def create(self, kind: Kind, document: Document, *, dry_run: bool = False) -> Stored:
+        """Create, at the other end of the link."""
+        metadata = document.get("metadata") or {}
+        name = metadata.get("name") or metadata.get("generateName", "")
+        return await self._link.call(
+            lambda: self._inner.create(kind, document, dry_run=dry_run),
+            write=None if dry_run else Write("create", kind, metadata.get("namespace", ""), name),
+        )
+
+    async def get(self, kind: Kind, namespace: str, name: str, *, known: int = 0) -> Stored:
+        """Get, at the other end of the link."""
+        return await self._link.call(lambda: self._inner.get(kind, namespace, name, known=known))
+
+    async def list(
+        self,
+        kind: Kind,
+        namespace: str = "",
+        *,
+        selector: Selector = EVERYTHING,
+        revision: int | None = None,
+        limit: int | None = None,
+        token: str = "",
+    ) -> Page:
+        """List, at the other end of the link."""
+        return await self._link.call(
+            lambda: self._inner.list(
+                kind,
+                namespace,
+                selector=selector,
+                revision=revision,
+                limit=limit,
+                token=token,
+            ),
+            lag=self._link.weather.lag,
+        )
+
+    async def watch(
+        self,
+        kind: Kind,
+        namespace: str = "",
+        *,
+        selector: Selector = EVERYTHING,
+        since: int,
+    ) -> Watch:
+        """Watch, at the other end of the link."""
+        inner = await self._link.call(lambda: self._inner.watch(kind, namespace, selector=selector, since=since))
+        return FaultyWatch(inner, self._link)
+
+    async def update(
+        self,
+        kind: Kind,
+        document: Document,
+        *,
+        subresource: str = "",
+        dry_run: bool = False,
+    ) -> Stored:
+        """Update, at the other end of the link."""
+        metadata = document["metadata"]
+        write = Write("update", kind, metadata.get("namespace", ""), metadata["name"], subresource)
+        return await self._link.call(
+            lambda: self._inner.update(kind, document, subresource=subresource, dry_run=dry_run),
+            write=None if dry_run else write,
+        )
+
+    async def delete(
+        self,
+        kind: Kind,
+        namespace: str,
+        name: str,
+        *,
+        propagation: Propagation = Propagation.BACKGROUND,
+        uid: str = "",
+        revision: int | None = None,
+        unless: Unless | None = None,
+        dry_run: bool = False,
+    ) -> Stored:
+        """Delete, at the other end of the link."""
+        return await self._link.call(
+            lambda: self._inner.delete(
+                kind,
+                namespace,
+                name,
+                propagation=propagation,
+                uid=uid,
+                revision=revision,
+                unless=unless,
+                dry_run=dry_run,
+            ),
+            write=None if dry_run else Write("delete", kind, namespace, name),
+        )
+
+    async def revision(self) -> int:
+        """Ask the other end of the link for its revision."""
+        return await self._link.call(self._inner.revision)
+
+    async def close(self) -> None:
+        """Let go of this process's end; the store lives on."""
+
+
+class FaultyWatch:
+    """A watch as one process sees it: late, sometimes broken, and sometimes saying things again."""
+
+    def __init__(self, inner: Watch, link: Link) -> None:
+        self._inner = inner
+        self._link = link
+        self._revision = inner.revision
+        self._last: Sequence[Event] = ()
+
+    async def next(self) -> Sequence[Event]:
+        """Return the next changes, when they have travelled here."""
+        events = await self._inner.next()
+        revision = self._inner.revision
+        await self._link.weather_the_stream()
+        self._revision = revision
+        again, self._last = self._last, events
+        return [*again, *events] if self._link.repeats() else events
+
+    @property
+    def revision(self) -> int:
+        """The revision this end has seen."""
+        return self._revision
+
+    def direct(self, sink: Sink | None) -> None:
+        """Nothing travels at once here: events come by `next`."""
+
+    async def close(self) -> None:
+        """Close both ends."""
+        await self._inner.close()
