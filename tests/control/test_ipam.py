@@ -266,6 +266,27 @@ def test_a_lock_too_many_is_given_back_and_the_one_in_use_stays(decided: str) ->
     run(main())
 
 
+@pytest.mark.parametrize("decided", ["1", ""])
+def test_a_lock_too_many_is_given_back_though_something_else_cannot_be_had(decided: str) -> None:
+    async def main() -> None:
+        store = memory()
+        await blue(store)
+        async with giving(store):
+            await attach(store, "a", ips=["fd00::2"])
+            await asyncio.sleep(3)
+            before = (await seen(store, "a")).status
+            assert before.errors.ipam
+            await _spare(store, "a", "10.0.0.77", decided)
+            await asyncio.sleep(20)
+            assert await ips(store, "a") == ["10.0.0.2"]
+            assert [item.name for item in (await store.list(IP_LOCK)).items] == ["v1-7-10-0-0-2"]
+            after = (await seen(store, "a")).status
+            assert (after.errors, after.condition("Addressed")) == (before.errors, before.condition("Addressed"))
+            assert await clean(store)
+
+    run(main())
+
+
 def test_an_attachment_whose_lock_is_lost_gets_the_same_address_again() -> None:
     async def main() -> None:
         store = memory()

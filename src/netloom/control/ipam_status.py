@@ -30,6 +30,7 @@ class Result(Struct, frozen=True):
     """Sorted by their texts."""
     pending: bool = False
     message: str = ""
+    """What the Addressed condition says in any case."""
 
     @property
     def errors(self) -> tuple[str, ...]:
@@ -38,14 +39,17 @@ class Result(Struct, frozen=True):
 
     def seen(self, generation: int) -> Seen:
         """Return what the Addressed condition says."""
-        message = "; ".join(self.errors)[:LONGEST]
         if self.refusals:
             # What can be mended by the wish's author first; a full Subnet mends itself.
             first = next((one for one in self.refusals if one.reason != FULL), self.refusals[0])
-            return Seen(FALSE, first.reason, message, generation)
+            return Seen(FALSE, first.reason, self._words(*self.errors), generation)
         if self.pending or not self.ips:
-            return Seen(UNKNOWN, "Pending", "a Subnet is still to be validated", generation)
-        return Seen(TRUE, ADDRESSED, self.message, generation)
+            return Seen(UNKNOWN, "Pending", self._words("a Subnet is still to be validated"), generation)
+        return Seen(TRUE, ADDRESSED, self._words(), generation)
+
+    def _words(self, *words: str) -> str:
+        """Return the message first, so that it is never what is cut off."""
+        return "; ".join([self.message, *words] if self.message else words)[:LONGEST]
 
 
 def settled(view: Attachment, result: Result) -> bool:
