@@ -8,7 +8,9 @@ from typing import Any
 
 import pytest
 
-from netloom.errors import Invalid
+from netloom.errors import Invalid, NotFound
+from netloom.model.document import Document
+from netloom.model.kind import Kind
 from netloom.model.networks import Network
 from netloom.model.registry import EVENT, IP_LOCK, NETWORK, VNI_LOCK
 from netloom.plan.audit import MANAGED_BY, MANAGER
@@ -259,6 +261,64 @@ def test_a_network_whose_lock_somebody_deletes_gets_it_back() -> None:
             assert new["uid"] != old["uid"]
             assert "deletionTimestamp" not in new
             assert await vni(store, "blue") == 100
+
+    run(main())
+
+
+class Behind(MemoryStore):
+    """A store that a Network was deleted from which its watchers have not heard of."""
+
+    gone: frozenset[str] = frozenset()
+
+    async def get(self, kind: Kind, namespace: str, name: str, *, known: int = 0) -> Stored:
+        if kind is NETWORK and name in self.gone:
+            raise NotFound(f"{name} is gone")
+        return await super().get(kind, namespace, name, known=known)
+
+
+@pytest.mark.parametrize("stale", ["first", "other"])
+def test_no_rest_is_ended_for_a_network_that_is_gone_itself(stale: str) -> None:
+    """As by a controller that has not heard of that yet, and thinks that somebody deleted its lock."""
+
+    async def main() -> None:
+        store = Behind()
+        async with numbering(store, rest=30.0):
+            await store.create(NETWORK, network("first", 7))
+            await asyncio.sleep(1)
+            await store.create(NETWORK, network("other", 7))
+            store.gone = frozenset({"first", "other"})
+            old = (await store.delete(VNI_LOCK, "", "vni-7")).document()["metadata"]
+            if stale == "other":
+                await store.delete(NETWORK, "ns1", "first")
+            await asyncio.sleep(5)
+            lock = (await store.get(VNI_LOCK, "", "vni-7")).document()["metadata"]
+            assert lock["uid"] == old["uid"]
+
+    run(main())
+
+
+class Waking(MemoryStore):
+    """A store that takes its time between letting a VNILock go and making the next."""
+
+    async def create(self, kind: Kind, document: Document, *, dry_run: bool = False) -> Stored:
+        if kind is VNI_LOCK and document["spec"]["network"]["namespace"] == "ns1":
+            await asyncio.sleep(0.5)
+        return await super().create(kind, document, dry_run=dry_run)
+
+
+def test_nobody_gets_a_vni_while_its_namespace_takes_it_back() -> None:
+    async def main() -> None:
+        store = Waking()
+        async with numbering(store, rest=30.0):
+            await store.create(NETWORK, network("first", 7))
+            await asyncio.sleep(2)
+            await store.create(NETWORK, network("waiting", 7, "ns2"))
+            await store.delete(NETWORK, "ns1", "first")
+            await asyncio.sleep(3)
+            await store.create(NETWORK, network("other", 7))
+            await asyncio.sleep(5)
+            assert await locks(store) == {"vni-7": "other"}
+            assert await vni(store, "waiting", "ns2") is None
 
     run(main())
 

@@ -79,6 +79,8 @@ class NetworkKeeper:
         self._rest = rest
         self._since: dict[str, float] = {}
         """Since when locks rest, by their uids."""
+        self._taking: dict[int, str] = {}
+        """VNIs that are taken over, and by which Network: between the old lock and the new one nobody else's."""
         self._in_use = in_use
         self._waiting: dict[int, dict[Key, None]] = {}
         self._written: dict[Key, int] = {}
@@ -167,20 +169,37 @@ class NetworkKeeper:
         cached = self._locks.get("", name)
         if cached is not None and _holds(network, cached):
             return None
-        for _ in range(ATTEMPTS):
-            try:
-                await self._client.create(_lock(network, vni, finalizers=(QUARANTINE,) if self._rest else ()))
-                return None
-            except AlreadyExists:
-                lock = await self._client.find(VNILock, "", name)
-            if lock is None:
-                continue
-            if _holds(network, lock):
-                return None
-            if kept := await self._kept_from(network, lock):
-                return kept
-            await self._end(lock)
-        raise Conflict(f"{name} comes and goes")
+        uid = network.metadata.uid
+        if self._taking.get(vni, uid) != uid:
+            raise Conflict(f"{name} is being taken over")
+        try:
+            for _ in range(ATTEMPTS):
+                try:
+                    await self._client.create(_lock(network, vni, finalizers=(QUARANTINE,) if self._rest else ()))
+                    return None
+                except AlreadyExists:
+                    lock = await self._client.find(VNILock, "", name)
+                if lock is None:
+                    continue
+                if _holds(network, lock):
+                    return None
+                if kept := await self._kept_from(network, lock):
+                    return kept
+                if self._taking.setdefault(vni, uid) != uid:
+                    break
+                await self._check_lives(network)
+                await self._end(lock)
+            raise Conflict(f"{name} comes and goes")
+        finally:
+            if self._taking.get(vni) == uid:
+                del self._taking[vni]
+
+    async def _check_lives(self, network: Network) -> None:
+        """Refuse to end a rest for a Network that, as the store says, is gone."""
+        meta = network.metadata
+        live = await self._client.find(Network, meta.namespace, meta.name)
+        if live is None or live.metadata.uid != meta.uid or live.metadata.deletion_timestamp:
+            raise Conflict(f"{meta.namespace}/{meta.name} is gone")
 
     async def _kept_from(self, network: Network, lock: VNILock) -> str:
         """Say why a Network cannot have a VNI that is locked; "": it may, as soon as that lock is gone."""
