@@ -25,7 +25,7 @@ setup:  ## system packages and .venv, with .venv/bin/netloom in it
 	@$(BIN)/python -c 'import netloom'
 
 .PHONY: demo
-demo: setup  ## start netloom, apply one example of every kind, show them, stop
+demo: setup lab-setup  ## start netloom, apply one example of every kind, show them, stop
 	@tools/demo
 
 .PHONY: test
@@ -67,8 +67,10 @@ clean:  ## remove what make made in this folder; the cache of Kubernetes program
 	@rm -rf .venv build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
 	@find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
-.PHONY: test-setup kubectl-old
-test-setup: setup
+.PHONY: lab-setup test-setup kubectl-old
+lab-setup:
+	@tools/system-packages lab
+test-setup: setup lab-setup
 	@tools/system-packages test
 kubectl-old:
 	@tools/kubectl-1.20

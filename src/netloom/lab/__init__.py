@@ -1,0 +1,1 @@
+"""Many hosts on one machine: namespaces with real Open vSwitch and OVN."""
