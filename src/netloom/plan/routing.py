@@ -1,0 +1,171 @@
+"""Routers: layer 3 between Networks and to the outside.  Pure.
+
+    Router -> Logical_Router
+              Logical_Router_Port     one in each Network, and the plug of the Network's switch (feet.py)
+              HA_Chassis_Group        the nodes of the gateway (gateways.py)
+              Logical_Router_Static_Route
+              NAT                     (nat.py)
+
+A part that cannot be is a problem of the Router and costs what hangs on it: a missing Network its foot, the foot the
+routes through it; the rest is planned. A Router whose Networks are all of other fabrics is not OVN's, and nothing is
+planned for it.
+
+IPv6 blocks are advertised: by SLAAC, or where DHCP is served in one of the Network's IPv6 Subnets, by pointing to that.
+A machine that asks is answered at once; one that does not hears of it within a minute.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import NamedTuple
+
+from netloom.model import addresses
+from netloom.model.addresses import Block
+from netloom.model.networks import Fabric, Network, Route, Router
+from netloom.plan import feet, gateways, names, nat
+from netloom.plan.feet import Foot
+from netloom.plan.rows import Column, Member, Outcome, Problem, Ref, Row
+from netloom.plan.world import World
+
+ADVERTISE_SECONDS = 60
+"""The longest time between two unasked advertisements; OVN's own 600 s is long for somebody who did not ask."""
+SMALLEST_V6_MTU = 1280
+
+
+class _Route(NamedTuple):
+    """A route that can be."""
+
+    to: str
+    via: str
+    port: str
+
+
+def plan_router(world: World, router: Router) -> Outcome:
+    """Return the rows of a Router."""
+    outcome = Outcome()
+    if _foreign(world, router):
+        return outcome
+    name = names.router(router.metadata.namespace, router.metadata.name)
+    # A router learns the neighbours that speak to it, and not all that are heard in its networks: in a big provider
+    # Network each ARP request would be a row for each router there.
+    options = {"always_learn_from_arp_request": "false", "dynamic_neigh_routers": "true"}
+    outcome.rows.append(Row("Logical_Router", name, {"name": name, "options": options}))
+    inner = feet.inner(world, router, outcome)
+    outer = gateways.outer(world, router, inner, outcome)
+    serving = gateways.served(world, router, outer, outcome) if outer is not None else {}
+    if not serving:
+        outer = None
+    every = [*inner, outer] if outer is not None else inner
+    limits = _limits(every)
+    for foot in inner:
+        centred = outer is not None and foot.network.spec.provider is not None
+        columns: dict[str, Column] = {
+            "options": limits[foot.name] | ({"reside-on-redirect-chassis": "true"} if centred else {}),
+            "ipv6_ra_configs": _advertised(foot),
+        }
+        feet.planned(router, foot, outcome, columns, {})
+    if outer is not None:
+        feet.planned(router, outer, outcome, serving | {"options": limits[outer.name]}, {"nat-addresses": "router"})
+    routes = list(dict.fromkeys(_routes(router, every, outer, outcome)))
+    for route in routes:
+        _add_route(name, route, outcome)
+    if outer is not None:
+        nat.translated(world, router, inner, outer, _routed(routes, inner), outcome)
+    return outcome
+
+
+def _foreign(world: World, router: Router) -> bool:
+    """Whether a Router is somebody else's: it joins Networks, and none of them is OVN's."""
+    named = [port.network for port in router.spec.networks]
+    if router.spec.gateway is not None:
+        named.append(router.spec.gateway.network)
+    known = [found for one in named if (found := world.get(Network, router.metadata.namespace, one)) is not None]
+    return bool(known) and all(one.spec.fabric is not Fabric.OVN for one in known)
+
+
+def _limits(every: Sequence[Foot]) -> dict[str, dict[str, str]]:
+    """Return the option that says how big a packet may leave by a port, for the ports that need it.
+
+    Senders learn it by ICMP. Not needed where all Networks take the same: nothing comes in that is too big to go out.
+    """
+    sizes = {foot.name: foot.network.spec.mtu for foot in every}
+    return {
+        name: {"gateway_mtu": str(size)} if size is not None and _more(size, sizes.values()) else {}
+        for name, size in sizes.items()
+    }
+
+
+def _more(size: int, sizes: Iterable[int | None]) -> bool:
+    """Whether a Network takes more than this, or may."""
+    return any(other is None or other > size for other in sizes)
+
+
+def _advertised(foot: Foot) -> dict[str, str]:
+    """Return what the router tells machines of a Network about IPv6 there."""
+    subnets = [one for one in foot.subnets if addresses.family(one.spec.cidr) == 6]
+    if not subnets or not any(one.version == 6 for one in foot.addresses):
+        return {}
+    told = [one.spec.dhcp for one in subnets if one.spec.dhcp is not None]
+    # A port has one mode for all its blocks. Who has a lease must not make itself another address: so DHCP wins.
+    stateful = any(dhcp.enabled for dhcp in told)
+    configs = {
+        "address_mode": "dhcpv6_stateful" if stateful else "slaac",
+        "send_periodic": "true",
+        "max_interval": str(ADVERTISE_SECONDS),
+        "min_interval": str(ADVERTISE_SECONDS // 3),
+    }
+    mtu = foot.network.spec.mtu
+    if mtu is not None and mtu >= SMALLEST_V6_MTU:
+        configs["mtu"] = str(mtu)
+    servers = [server for dhcp in told for server in dhcp.dns_servers if addresses.family(server) == 6]
+    if servers:
+        configs["rdnss"] = servers[0]  # OVN tells of one.
+    if domains := list(dict.fromkeys(dhcp.domain_name for dhcp in told if dhcp.domain_name)):
+        configs["dnssl"] = ",".join(domains)
+    return configs
+
+
+def _routes(router: Router, every: Sequence[Foot], outer: Foot | None, outcome: Outcome) -> Iterator[_Route]:
+    """Give the routes that can be; what is wrong with the others goes to the problems."""
+    default: _Route | None = None
+    gateway = router.spec.gateway
+    if gateway is not None and outer is not None:
+        way_out = gateways.default_route(gateway, outer, outcome)
+        if way_out is not None:
+            default = _Route(*way_out, outer.name)
+            yield default
+    for position, wish in enumerate(router.spec.routes):
+        route = _route(wish, f"spec.routes[{position}]", every)
+        if isinstance(route, _Route) and default is not None and route.to == default.to and route.via != default.via:
+            text = f"{route.to} goes to spec.gateway.nextHop {default.via} already: take one of the two out"
+            route = Problem("RouteTwice", f"spec.routes[{position}].to: {text}")
+        if isinstance(route, Problem):
+            outcome.problems.append(route)
+        else:
+            yield route
+
+
+def _route(wish: Route, at: str, every: Sequence[Foot]) -> _Route | Problem:
+    if not addresses.is_cidr(wish.to):
+        return Problem("Malformed", f"{at}.to: {wish.to!r} is not an address block")
+    foot = feet.toward(every, wish.via, f"{at}.via")
+    if isinstance(foot, Problem):
+        return foot
+    return _Route(str(addresses.interface(wish.to).network), str(addresses.address(wish.via)), foot.name)
+
+
+def _routed(routes: Sequence[_Route], inner: Sequence[Foot]) -> Iterator[Block]:
+    """Give the blocks that routes lead to through the router's inner feet."""
+    inside = {foot.name for foot in inner}
+    for route in routes:
+        block = addresses.interface(route.to).network
+        if route.port in inside and block.prefixlen > 0:
+            yield block
+
+
+def _add_route(router: str, route: _Route, outcome: Outcome) -> None:
+    row = Row(
+        "Logical_Router_Static_Route",
+        f"{router}:{route.to}:{route.via}",
+        {"ip_prefix": route.to, "nexthop": route.via, "output_port": route.port, "policy": "dst-ip"},
+    )
+    outcome.rows.append(row)
+    outcome.members.append(Member(Ref("Logical_Router", router), "static_routes", row.ref))
