@@ -8,6 +8,8 @@ SHELL := /bin/bash
 
 KUBE := 1.36.3
 KUBE_OLDER := 1.32.2
+OVN_NEWER := 25.03
+OVN_NEWEST := 26.03
 WORKERS ?= 2# test processes at once; each may start an etcd and a kube-apiserver of its own
 ARGS ?=# more arguments for pytest, as in: make test ARGS='tests/store -k watch'
 
@@ -35,7 +37,10 @@ test: test-setup kube kubectl-old  ## the tests, against the real programs, and 
 	@$(if $(ARGS),echo 'make: no coverage gate when ARGS chooses tests',tools/coverage-gate)
 
 .PHONY: test-versions
-test-versions: test-setup kubectl-old  ## the tests against older Kubernetes versions
+test-versions: test-setup kubectl-old  ## the tests against other versions of Kubernetes, OVN and Open vSwitch
+	@tools/system-packages versions
+	@tools/ovn-root $(OVN_NEWER) >/dev/null
+	@tools/ovn-root $(OVN_NEWEST) >/dev/null
 	@tools/kube/build $(KUBE) kube-apiserver kubectl kube-controller-manager
 	@tools/kube/build $(KUBE_OLDER) kube-apiserver kubectl
 	@$(PYTEST) -m versions $(ARGS)
