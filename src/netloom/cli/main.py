@@ -22,6 +22,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "watch": ("netloom.cli.watch", "Show changes to objects as they happen."),
     "wait": ("netloom.cli.wait", "Wait until objects are as they should be."),
     "doctor": ("netloom.cli.doctor", "Show what is amiss, and mend it where that is safe."),
+    "lab": ("netloom.cli.lab", "Run many hosts on this machine, with real Open vSwitch and OVN."),
     "crds": ("netloom.cli.crds", "Print the CustomResourceDefinitions for a Kubernetes cluster."),
     "credential": ("netloom.cli.credential", "Make, list and revoke credentials of a data directory."),
     "config": ("netloom.cli.settings", "Show the configuration a process would run with."),

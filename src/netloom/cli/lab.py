@@ -1,0 +1,133 @@
+"""`netloom lab`: many hosts on this machine, each with its own real Open vSwitch and OVN."""
+
+import contextlib
+import os
+import signal
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Literal, NoReturn
+
+import click
+
+OVN = {"none": 0, "1": 1, "3": 3}
+DATA = click.option("--data", required=True, metavar="DIR", type=click.Path(path_type=Path), help="The lab's folder.")
+
+
+@click.group()
+def lab() -> None:
+    """Run many hosts on this machine: a whole multi-host network without a VM.
+
+    Each host is a network namespace with its own Open vSwitch, ovn-controller and agent; an OVN central and the control
+    plane are there too. `lab up` returns when every node is Ready.
+    """
+
+
+@lab.command()
+@click.option("--nodes", default=3, show_default=True, metavar="N", type=click.IntRange(1, 250), help="How many hosts.")
+@DATA
+@click.option("--ovn", default="1", show_default=True, type=click.Choice(list(OVN)), help="How many OVN servers.")
+@click.option("--no-restart", is_flag=True, help="Leave dead what dies.")
+@click.option("--outside", is_flag=True, help="Add an outside router, 192.0.2.1, on the physical network physnet1.")
+@click.option(
+    "--root-of",
+    "roots",
+    multiple=True,
+    metavar="NODE=FOLDER",
+    help="Run the OVS and OVN of NODE, or of central, from there.",
+)
+@click.option("--timeout", default=120.0, show_default=True, metavar="SECONDS", help="Give up after this time.")
+def up(
+    nodes: int, data: Path, ovn: str, no_restart: bool, outside: bool, roots: tuple[str, ...], timeout: float
+) -> None:
+    """Bring up a lab; one that was taken down goes on with its data."""
+    from netloom.lab import Lab  # all that a lab needs: only when there is to be one
+
+    began = time.monotonic()
+    servers: Literal[0, 1, 3] = OVN[ovn]  # type: ignore[assignment]  # the choices are these
+
+    def say(text: str) -> None:
+        click.echo(f"{time.monotonic() - began:5.1f} s  {text}")
+
+    with _ended_by_term():
+        found = Lab.up(
+            data,
+            nodes=nodes,
+            ovn=servers,
+            restart=not no_restart,
+            outside=outside,
+            roots=_roots(roots),
+            timeout=timeout,
+            say=say,
+        )
+    where = _shown(data)
+    click.echo(
+        f"\nThe lab is up: {', '.join(found.nodes)}.\n"
+        f"  export KUBECONFIG={_shown(found.kubeconfig)}\n"
+        f"  netloom get nodes\n"
+        f"  netloom lab status --data {where}\n"
+        f"  netloom lab exec --data {where} n1 -- ovs-vsctl show\n"
+        f"  netloom lab down --data {where}"
+    )
+
+
+@lab.command()
+@DATA
+@click.option("--delete", is_flag=True, help="Remove the folder too, with all data.")
+def down(data: Path, delete: bool) -> None:
+    """End a lab, however much of it there is; its data stay in the folder."""
+    from netloom.lab import down as take_down  # as above
+
+    take_down(data, delete=delete)
+    click.echo(f"The lab in {_shown(data)} is down{' and gone' if delete else ''}.")
+
+
+@lab.command("exec", context_settings={"ignore_unknown_options": True})
+@DATA
+@click.argument("node")
+@click.argument("command", nargs=-1, type=click.UNPROCESSED)
+def execute(data: Path, node: str, command: tuple[str, ...]) -> NoReturn:
+    """Run a command on a node, or on central, underlay or outside; without one, a shell.
+
+    The tools of OVS and OVN find the node's own daemons, and netloom and kubectl the lab's API.
+    """
+    from netloom.lab import Lab  # as above
+
+    found = Lab(data)
+    argv = found.command(node, command or [os.environ.get("SHELL", "/bin/sh")])
+    sys.stdout.flush()
+    os.execvpe(argv[0], argv, found.environment(node))  # noqa: S606  # no shell is wanted
+
+
+@contextlib.contextmanager
+def _ended_by_term() -> Iterator[None]:
+    """Treat SIGTERM as Ctrl-C: what was begun is cleaned up."""
+
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGTERM, interrupt)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def _roots(given: tuple[str, ...]) -> dict[str, str]:
+    found = {}
+    for text in given:
+        place, equals, folder = text.partition("=")
+        if not (place and equals and Path(folder).is_dir()):
+            raise click.BadParameter(
+                f"{text!r} is not NODE=FOLDER with a folder that is there.", param_hint="--root-of"
+            )
+        found[place] = str(Path(folder).resolve())
+    return found
+
+
+def _shown(path: Path) -> str:
+    """Return a path as a person would type it here."""
+    with contextlib.suppress(ValueError):
+        return f"./{path.absolute().relative_to(Path.cwd())}"
+    return str(path)
