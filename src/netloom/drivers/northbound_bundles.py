@@ -1,0 +1,104 @@
+"""What is to be written to a northbound database, resource by resource.  Pure.
+
+A bundle is everything to be written for one resource: it is written whole or not at all, so a resource the database
+refuses costs itself only.
+"""
+
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from netloom.plan.rows import Ref, Unit
+
+
+class New(NamedTuple):
+    """A row to insert."""
+
+    ref: Ref
+    uuid: str
+    columns: dict[str, Any]
+
+
+class Changed(NamedTuple):
+    """Columns to change, and what they are seen to be."""
+
+    ref: Ref
+    uuid: str
+    seen: dict[str, Any]
+    columns: dict[str, Any]
+
+
+class Touch(NamedTuple):
+    """A value to put into, or to take out of, a set or (with a key) a map of a row."""
+
+    ref: Ref
+    uuid: str
+    column: str
+    value: Any
+    key: str | None = None
+
+
+class Gone(NamedTuple):
+    """A row to delete."""
+
+    ref: Ref
+    uuid: str
+
+
+@dataclass(slots=True)
+class Bundle:
+    """What is to be written for one resource."""
+
+    unit: Unit
+    inserts: list[New] = field(default_factory=list)
+    updates: list[Changed] = field(default_factory=list)
+    joins: list[Touch] = field(default_factory=list)
+    leaves: list[Touch] = field(default_factory=list)
+    removals: list[Gone] = field(default_factory=list)
+    needs: set[Unit] = field(default_factory=set)
+    """Whose new rows it refers to."""
+    glued: bool = False
+    """Whether it and the next one need each other: they go together."""
+
+    @property
+    def size(self) -> int:
+        """How many changes there are in it."""
+        return len(self.inserts) + len(self.updates) + len(self.joins) + len(self.leaves) + len(self.removals)
+
+    @property
+    def takes(self) -> bool:
+        """Whether it only takes away."""
+        return not (self.inserts or self.updates or self.joins)
+
+
+def ordered(bundles: list[Bundle]) -> list[Bundle]:
+    """Return bundles so that each comes after those it needs, and those that only take away come last.
+
+    Bundles that need each other follow one another, `glued`.
+    """
+    by_unit = {one.unit: one for one in bundles}
+    found: list[Bundle] = []
+    begun: set[Unit] = set()
+    ended: set[Unit] = set()
+    awaited: dict[Unit, int] = {}
+    """Who is needed by somebody it needs itself: all from there on must go with it."""
+
+    def visit(bundle: Bundle) -> None:
+        begun.add(bundle.unit)
+        for unit in sorted(bundle.needs):
+            needed = by_unit.get(unit)
+            if needed is None or unit in ended:
+                continue
+            if unit in begun:
+                awaited.setdefault(unit, len(found))
+            else:
+                visit(needed)
+        ended.add(bundle.unit)
+        if bundle.unit in awaited:
+            for one in found[awaited[bundle.unit] :]:
+                one.glued = True
+        found.append(bundle)
+
+    for bundle in bundles:
+        if bundle.unit not in begun and not bundle.takes:
+            visit(bundle)
+    return found + [one for one in bundles if one.unit not in begun]
