@@ -1,16 +1,27 @@
 """Networks as logical switches, attachments as their ports.  Pure.
 
 All attachments of a Network need the same of it: its switch, its zone, which Subnet an address is of. That is its
-`Segment`, worked out once for all of them.
+`Segment`, worked out once for all of them, so that an attachment costs microseconds.
+
+A Network's VNI is asked for as the tunnel key: what people see in a capture on the wire is the number they see in the
+API. A provider Network has a port of type localnet besides; its VLAN goes to `tag`, not to `tag_request`, which
+ovn-northd copies but does not take back.
 """
+
+from collections.abc import Mapping
+from functools import lru_cache
 
 from msgspec import Struct
 
-from netloom.model.networks import Fabric, Network
-from netloom.plan import names
+from netloom.model.cluster import Node
+from netloom.model.networks import Fabric, Network, Provider
+from netloom.model.selection import LabelSelector
+from netloom.plan import dhcp, names
+from netloom.plan.addressing import Place, address, place
 from netloom.plan.dns import record, records, zone
 from netloom.plan.policy import memberships
-from netloom.plan.rows import Member, Outcome, Ref, Row
+from netloom.plan.rows import Column, Member, Outcome, Problem, Ref, Row
+from netloom.plan.selections import selection
 from netloom.plan.world import Port, World
 
 SWITCH = "Logical_Switch"
@@ -28,13 +39,43 @@ def port(namespace: str, attachment: str) -> Ref:
 
 
 def plan_network(_world: World, network: Network) -> Outcome:
-    """Plan a switch and its zone."""
-    if network.spec.fabric is not Fabric.OVN:
+    """Plan a switch, its zone, and its way to the physical network."""
+    spec, namespace, name = network.spec, network.metadata.namespace, network.metadata.name
+    if spec.fabric is not Fabric.OVN:
         return Outcome()
-    namespace, name = network.metadata.namespace, network.metadata.name
     ref, dns = switch(namespace, name), records(namespace, name)
-    row = Row(SWITCH, ref.key, {"name": ref.key, "other_config": {"mcast_snoop": "false"}})
-    return Outcome(rows=[row, zone(dns)], members=[Member(ref, "dns_records", dns)])
+    config = {"mcast_snoop": "false"}
+    if network.status.vni is not None:
+        config["requested-tnl-key"] = str(network.status.vni)
+    outcome = Outcome(
+        rows=[Row(SWITCH, ref.key, {"name": ref.key, "other_config": config}), zone(dns)],
+        members=[Member(ref, "dns_records", dns)],
+    )
+    if spec.provider is not None:
+        row = _localnet(namespace, name, spec.provider)
+        outcome.rows.append(row)
+        outcome.members.append(Member(ref, "ports", row.ref))
+    return outcome
+
+
+def _localnet(namespace: str, network: str, provider: Provider) -> Row:
+    name = names.localnet(namespace, network)
+    columns: dict[str, Column] = {
+        "name": name,
+        "type": "localnet",
+        "addresses": frozenset(("unknown",)),
+        "options": {"network_name": provider.physical_network},
+        "tag": provider.vlan,
+    }
+    return Row(PORT, name, columns)
+
+
+class Block(Struct, frozen=True):
+    """What a Subnet means to who has an address of it."""
+
+    place: Place
+    dhcp: Ref | None
+    domain: str
 
 
 class Segment(Struct, frozen=True):
@@ -42,6 +83,11 @@ class Segment(Struct, frozen=True):
 
     switch: Ref
     dns: Ref
+    v4: tuple[Block, ...]
+    v6: tuple[Block, ...]
+    physical_network: str = ""
+    nodes: LabelSelector | None = None
+    """Where the physical network is; None: everywhere."""
 
 
 def segment(world: World, namespace: str, network: str) -> Segment | None:
@@ -49,7 +95,20 @@ def segment(world: World, namespace: str, network: str) -> Segment | None:
     found = world.get(Network, namespace, network)
     if found is None or found.spec.fabric is not Fabric.OVN:
         return None
-    return Segment(switch(namespace, network), records(namespace, network))
+    blocks = []
+    for subnet in world.subnets(namespace, network):
+        spec = subnet.spec
+        where = place(subnet.metadata.name, network, spec.cidr)
+        blocks.append(Block(where, dhcp.served(subnet), spec.dhcp.domain_name if spec.dhcp is not None else ""))
+    provider = found.spec.provider
+    return Segment(
+        switch(namespace, network),
+        records(namespace, network),
+        tuple(one for one in blocks if one.place.version == 4),
+        tuple(one for one in blocks if one.place.version == 6),
+        "" if provider is None else provider.physical_network,
+        None if provider is None else provider.nodes,
+    )
 
 
 def plan_attachment(world: World, one: Port) -> Outcome:
@@ -59,16 +118,68 @@ def plan_attachment(world: World, one: Port) -> Outcome:
     on = world.shared(segment, one.namespace, one.network)
     if on is None:
         return Outcome()
-    ref = port(one.namespace, one.name)
-    ips = " ".join(ip.partition("/")[0] for ip in one.ips)
-    row = Row(
-        PORT,
-        ref.key,
-        {
-            "name": ref.key,
-            "addresses": frozenset((f"{one.mac} {ips}",)),
-            "options": {"requested-chassis": one.node},
-        },
+    ips, secure, blocks = _addresses(on, one)
+    name = f"{one.namespace}/{one.name}"
+    columns: dict[str, Column] = {
+        "name": name,
+        "addresses": frozenset((f"{one.mac} {ips}",)),
+        "port_security": frozenset((f"{one.mac} {secure}",)),
+        "enabled": True,
+        "dhcpv4_options": None if blocks[0] is None else blocks[0].dhcp,
+        "dhcpv6_options": None if blocks[1] is None else blocks[1].dhcp,
+        "options": _options(one.node),
+    }
+    domain = next((block.domain for block in blocks if block is not None and block.domain), "")
+    members = [Member(on.switch, "ports", Ref(PORT, name)), record(on.dns, one.name, domain, ips)]
+    members += memberships(world, one)
+    outcome = Outcome([Row(PORT, name, columns)], members)
+    if on.nodes is not None:
+        outcome.problems += _misplaced(world, on, one)
+    return outcome
+
+
+def _addresses(on: Segment, one: Port) -> tuple[str, str, tuple[Block | None, Block | None]]:
+    """Return a port's addresses, those it may use, and the Subnets of its first of each family."""
+    plain: list[str] = []
+    secure: list[str] = []
+    v4: Block | None = None
+    v6: Block | None = None
+    for written in one.ips:
+        ip, _, length = written.partition("/")
+        plain.append(ip)
+        if ":" in ip:
+            secure.append(ip)
+            v6 = v6 or _block(on.v6, ip)
+            continue
+        # With its length, it may also hear its Subnet's broadcasts. But where the host's bits are zero OVN would take
+        # it for the whole block: so where the last byte does not tell that they are not, the length is left out.
+        bits = 32 - int(length or 32)
+        secure.append(written if bits and int(ip[ip.rindex(".") + 1 :]) & ((1 << min(bits, 8)) - 1) else ip)
+        v4 = v4 or _block(on.v4, ip)
+    if one.allowed_addresses:
+        secure += [ip for ip in sorted(one.allowed_addresses) if ip not in plain]
+    return " ".join(plain), " ".join(secure), (v4, v6)
+
+
+def _block(blocks: tuple[Block, ...], ip: str) -> Block | None:
+    if len(blocks) == 1:
+        return blocks[0]  # Its addresses are of its Network's Subnets, so of this one.
+    where = address(ip)
+    return next((block for block in blocks if where is not None and block.place.holds(where)), None)
+
+
+@lru_cache(maxsize=4096)
+def _options(node: str) -> Mapping[str, str]:
+    return {"requested-chassis": node}
+
+
+def _misplaced(world: World, on: Segment, one: Port) -> list[Problem]:
+    """Say so where an attachment is on a node that its physical network does not reach."""
+    node = world.get(Node, "", one.node)
+    if on.nodes is None or node is None or selection("", on.nodes).matches(node.metadata.labels):
+        return []
+    said = (
+        f"spec.node: Network {one.network} is on physical network {on.physical_network}, which node {one.node} does "
+        "not have by the Network's provider.nodes: it reaches nothing outside its node"
     )
-    members = [Member(on.switch, "ports", ref), record(on.dns, one.name, "", ips), *memberships(world, one)]
-    return Outcome(rows=[row], members=members)
+    return [Problem("NodeWithoutNetwork", said)]
