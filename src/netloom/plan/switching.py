@@ -78,6 +78,10 @@ class Block(Struct, frozen=True):
     domain: str
 
 
+NOWHERE = Block(Place("", "", 0, 0, 0, 0, (), None, ()), None, "")
+"""The Subnet of an address that is in none."""
+
+
 class Segment(Struct, frozen=True):
     """What the attachments of a Network need to know of it."""
 
@@ -118,54 +122,57 @@ def plan_attachment(world: World, one: Port) -> Outcome:
     on = world.shared(segment, one.namespace, one.network)
     if on is None:
         return Outcome()
-    ips, secure, blocks = _addresses(on, one)
+    ips, secure, v4, v6 = _addresses(on, one)
     name = f"{one.namespace}/{one.name}"
     columns: dict[str, Column] = {
         "name": name,
         "addresses": frozenset((f"{one.mac} {ips}",)),
         "port_security": frozenset((f"{one.mac} {secure}",)),
         "enabled": True,
-        "dhcpv4_options": None if blocks[0] is None else blocks[0].dhcp,
-        "dhcpv6_options": None if blocks[1] is None else blocks[1].dhcp,
+        "dhcpv4_options": v4.dhcp,
+        "dhcpv6_options": v6.dhcp,
         "options": _options(one.node),
     }
-    domain = next((block.domain for block in blocks if block is not None and block.domain), "")
-    members = [Member(on.switch, "ports", Ref(PORT, name)), record(on.dns, one.name, domain, ips)]
-    members += memberships(world, one)
+    members = [
+        Member(on.switch, "ports", Ref(PORT, name)),
+        record(on.dns, one.name, v4.domain or v6.domain, ips),
+        *memberships(world, one),
+    ]
     outcome = Outcome([Row(PORT, name, columns)], members)
     if on.nodes is not None:
         outcome.problems += _misplaced(world, on, one)
     return outcome
 
 
-def _addresses(on: Segment, one: Port) -> tuple[str, str, tuple[Block | None, Block | None]]:
+def _addresses(on: Segment, one: Port) -> tuple[str, str, Block, Block]:
     """Return a port's addresses, those it may use, and the Subnets of its first of each family."""
     plain: list[str] = []
     secure: list[str] = []
-    v4: Block | None = None
-    v6: Block | None = None
+    v4 = v6 = NOWHERE
     for written in one.ips:
         ip, _, length = written.partition("/")
         plain.append(ip)
         if ":" in ip:
             secure.append(ip)
-            v6 = v6 or _block(on.v6, ip)
+            if v6 is NOWHERE:
+                v6 = _block(on.v6, ip)
             continue
         # With its length, it may also hear its Subnet's broadcasts. But where the host's bits are zero OVN would take
         # it for the whole block: so where the last byte does not tell that they are not, the length is left out.
         bits = 32 - int(length or 32)
         secure.append(written if bits and int(ip[ip.rindex(".") + 1 :]) & ((1 << min(bits, 8)) - 1) else ip)
-        v4 = v4 or _block(on.v4, ip)
+        if v4 is NOWHERE:
+            v4 = _block(on.v4, ip)
     if one.allowed_addresses:
         secure += [ip for ip in sorted(one.allowed_addresses) if ip not in plain]
-    return " ".join(plain), " ".join(secure), (v4, v6)
+    return " ".join(plain), " ".join(secure), v4, v6
 
 
-def _block(blocks: tuple[Block, ...], ip: str) -> Block | None:
+def _block(blocks: tuple[Block, ...], ip: str) -> Block:
     if len(blocks) == 1:
         return blocks[0]  # Its addresses are of its Network's Subnets, so of this one.
     where = address(ip)
-    return next((block for block in blocks if where is not None and block.place.holds(where)), None)
+    return next((block for block in blocks if where is not None and block.place.holds(where)), NOWHERE)
 
 
 @lru_cache(maxsize=4096)

@@ -7,11 +7,26 @@ A *shared* answer is computed from the world once for all who ask. It reads topi
 read changes it is computed again, and who read it must look again only if it came out different.
 """
 
-from collections.abc import Hashable, Iterable
+from collections.abc import Callable, Hashable, Iterable
+from typing import Any
 
 from netloom.plan.rows import Unit
 
-Topic = tuple[Hashable, ...]
+
+class Answer:
+    """A shared answer; as a topic it is compared by identity, which costs nothing."""
+
+    __slots__ = ("arguments", "function", "value")
+
+    def __init__(self, function: Callable[..., Any], arguments: tuple[Any, ...]) -> None:
+        self.function = function
+        self.arguments = arguments
+        self.value: Any = NOTHING
+
+
+NOTHING: Any = object()
+"""The value of an answer that was not worked out yet, or could not be."""
+Topic = tuple[Hashable, ...] | Answer
 Footprint = frozenset[Topic]
 
 
@@ -22,14 +37,14 @@ class Tracker:
         self.reading: set[Topic] | None = None
         """What was read by who is being planned; None: nobody is."""
         self.dirty: set[Unit] = set()
-        self.stale: set[Topic] = set()
+        self.stale: set[Answer] = set()
         """Shared answers that must be computed again."""
         self._footprint: dict[Unit, Footprint] = {}
         self._units: dict[Footprint, set[Unit]] = {}
         self._footprints: dict[Topic, set[Footprint]] = {}
         self._interned: dict[Footprint, Footprint] = {}
-        self._read_by_answer: dict[Topic, Footprint] = {}
-        self._answers: dict[Topic, set[Topic]] = {}
+        self._read_by_answer: dict[Answer, Footprint] = {}
+        self._answers: dict[Topic, set[Answer]] = {}
 
     def touch(self, topic: Topic) -> None:
         """Have everybody who read a topic look again."""
@@ -80,7 +95,7 @@ class Tracker:
                     unread.append(topic)
         return unread
 
-    def note_answer(self, answer: Topic, read: Iterable[Topic]) -> list[Topic]:
+    def note_answer(self, answer: Answer, read: Iterable[Topic]) -> list[Topic]:
         """Take note of what a shared answer was made of; return what nobody reads any more."""
         old = self._read_by_answer.get(answer, frozenset())
         new = frozenset(read)
@@ -89,12 +104,12 @@ class Tracker:
             self._answers.setdefault(topic, set()).add(answer)
         return self._unread(answer, old - new)
 
-    def forget_answer(self, answer: Topic) -> list[Topic]:
+    def forget_answer(self, answer: Answer) -> list[Topic]:
         """Forget a shared answer; return what nobody reads any more."""
         self.stale.discard(answer)
         return self._unread(answer, self._read_by_answer.pop(answer, frozenset()))
 
-    def _unread(self, answer: Topic, topics: Iterable[Topic]) -> list[Topic]:
+    def _unread(self, answer: Answer, topics: Iterable[Topic]) -> list[Topic]:
         unread = []
         for topic in topics:
             answers = self._answers[topic]

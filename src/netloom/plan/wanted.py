@@ -65,8 +65,8 @@ class Wanted:
         """How many units gave a member, where that is more than one."""
         self._rivals: dict[tuple[Ref, str, str], set[Member]] = {}
         """What is given for one key of a map, where that is more than one value."""
-        self._naming: dict[Ref, set[Member]] = {}
-        """Members by the row they refer to."""
+        self._naming: dict[Ref, Member | set[Member]] = {}
+        """Members by the row they refer to: one, as most have, or several."""
         self._delta = Delta()
 
     def take(self) -> Delta:
@@ -88,39 +88,36 @@ class Wanted:
         old = self._parts.get(unit, _NONE)
         if outcome is None:
             new = _Parts((), (), (), old.given)
-        else:
-            new = _Parts(tuple(outcome.rows), tuple(outcome.members), tuple(outcome.problems), old.given)
-        unsettled = self._claim(unit, old, new)
-        if outcome is None:
             self._parts.pop(unit, None)
         else:
-            self._parts[unit] = new
+            members = tuple(dict.fromkeys(outcome.members))
+            new = self._parts[unit] = _Parts(tuple(outcome.rows), members, tuple(outcome.problems), old.given)
+        unsettled = self._claim(unit, old.rows, new.rows)
         self._settle(unit, new)
         for other in unsettled:
             self._settle(other, self._parts[other])
 
-    def _claim(self, unit: Unit, old: _Parts, new: _Parts) -> set[Unit]:
+    def _claim(self, unit: Unit, old: tuple[Row, ...], new: tuple[Row, ...]) -> set[Unit]:
         """Let a unit have its rows; return the other units that lost or gained one by that."""
         unsettled: set[Unit] = set()
-        rows, delta = self.rows, self._delta
-        wanted = {Ref(row.table, row.key): row for row in new.rows}
-        for row in old.rows:
-            if row.ref not in wanted:
-                self._release(unit, row.ref, unsettled)
-        for ref, row in wanted.items():
+        if old:
+            for ref in {row.ref for row in old}.difference([row.ref for row in new]):
+                self._release(unit, ref, unsettled)
+        for row in new:
+            ref = Ref(row.table, row.key)
             holder = self.of.get(ref)
             if holder is None:
                 self._plan(unit, ref, row)
             elif holder == unit:
-                if rows[ref] != row:
-                    rows[ref] = row
-                    delta.rows.add(ref)
+                if self.rows[ref] != row:
+                    self.rows[ref] = row
+                    self._delta.rows.add(ref)
             else:
                 self._claims.setdefault(ref, {holder}).add(unit)
                 if unit < holder:
-                    rows[ref] = row
+                    self.rows[ref] = row
                     self.of[ref] = unit
-                    delta.rows.add(ref)
+                    self._delta.rows.add(ref)
                     unsettled.add(holder)
         return unsettled
 
@@ -150,13 +147,16 @@ class Wanted:
                 for ref in sorted(lost)
             )
         before, parts.given = parts.given, given
-        if before != given:
+        if not before:
+            for member in given:
+                self._give(member)
+        elif before != given:
             old, new = set(before), set(given)
             for member in old - new:
                 self._withdraw(member)
             for member in new - old:
                 self._give(member)
-        if problems != self.problems.get(unit, ()):
+        if (problems or self.problems) and problems != self.problems.get(unit, ()):
             self._delta.problems.add(unit)
             if problems:
                 self.problems[unit] = problems
@@ -176,7 +176,7 @@ class Wanted:
         present = places.setdefault(key or value, member)
         if present is member:
             if type(value) is Ref:
-                self._naming.setdefault(value, set()).add(member)
+                self._name(value, member)
                 if value not in self.rows:
                     return
             if row in self.rows:
@@ -191,7 +191,7 @@ class Wanted:
         before = self._standing(member)
         self._rivals.setdefault((member.row, member.column, member.key), {present}).add(member)
         if isinstance(member.value, Ref):
-            self._naming.setdefault(member.value, set()).add(member)
+            self._name(member.value, member)
         self._stand(member, before)
 
     def _withdraw(self, member: Member) -> None:
@@ -205,10 +205,7 @@ class Wanted:
         row, column, value, key = member
         before = self._standing(member)
         if isinstance(value, Ref):
-            naming = self._naming[value]
-            naming.discard(member)
-            if not naming:
-                del self._naming[value]
+            self._unname(value, member)
         rivals = self._rivals.get((row, column, key))
         if rivals is None or member not in rivals:
             self._vacate(row, column, key or value)
@@ -227,6 +224,29 @@ class Wanted:
             del columns[column]
         if not columns:
             del self._columns[row]
+
+    def _name(self, ref: Ref, member: Member) -> None:
+        present = self._naming.setdefault(ref, member)
+        if present is member:
+            return
+        if isinstance(present, set):
+            present.add(member)
+        else:
+            self._naming[ref] = {present, member}
+
+    def _unname(self, ref: Ref, member: Member) -> None:
+        present = self._naming[ref]
+        if isinstance(present, set):
+            present.discard(member)
+        if not present or present == member:
+            del self._naming[ref]
+
+    def _naming_now(self, ref: Ref) -> list[tuple[Member, Member | None]]:
+        """Return the members that refer to a row, each with the one that counts at its place."""
+        naming = self._naming.get(ref)
+        if naming is None:
+            return []
+        return [(one, self._standing(one)) for one in (naming if isinstance(naming, set) else (naming,))]
 
     def _stand(self, place: Member, before: Member | None) -> None:
         """Take note of what counts at a member's place now, where something else did before."""
@@ -262,8 +282,7 @@ class Wanted:
 
     def _plan(self, unit: Unit, ref: Ref, row: Row) -> None:
         """A row that was not is planned now: let its members, and those that refer to it, count."""
-        naming = self._naming.get(ref)
-        before = [(one, self._standing(one)) for one in naming] if naming else ()
+        before = self._naming_now(ref) if ref in self._naming else ()
         self.rows[ref] = row
         self.of[ref] = unit
         self._delta.rows.add(ref)
@@ -274,7 +293,7 @@ class Wanted:
             self._stand(one, was)
 
     def _unplan(self, ref: Ref) -> None:
-        before = [(one, self._standing(one)) for one in self._naming.get(ref, ())]
+        before = self._naming_now(ref)
         for member in self._effective(ref):
             self._left(member)
         self._delta.rows.add(ref)

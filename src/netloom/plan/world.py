@@ -22,7 +22,7 @@ from netloom.model.selection import LabelSelector
 from netloom.plan.faces import ATTACHMENT, Pool, Port, face
 from netloom.plan.rows import Unit
 from netloom.plan.selections import Selection, Selections, selection
-from netloom.plan.tracking import Topic, Tracker
+from netloom.plan.tracking import NOTHING, Answer, Topic, Tracker
 
 __all__ = ["Port", "World"]
 
@@ -39,10 +39,11 @@ class World:
         self._pool = Pool()
         self._ports: dict[Unit, Port] = {}
         self._resources: dict[Unit, Resource] = {}
-        self._groups: dict[Topic, dict[tuple[str, str], Any]] = {}
-        """What a question about many is answered from: by topic, then by namespace and name."""
+        self._groups: dict[Topic, dict[Unit, Any]] = {}
+        """What a question about many is answered from: by topic, then by whose part it is."""
         self._answers: dict[Topic, Any] = {}
         """Answers given, until they are touched."""
+        self._shared: dict[tuple[Callable[..., Any], tuple[Any, ...]], Answer] = {}
         self._selections = Selections()
 
     # Changing it.
@@ -77,14 +78,13 @@ class World:
         touch = self._touch
         self._tracker.dirty.add(unit)
         touch(("port", unit.namespace, unit.name))
-        key = (unit.namespace, unit.name)
         if old is not None and (new is None or new.network != old.network):
             topic = ("ports", old.namespace, old.network)
-            _leave(self._groups, topic, key)
+            _leave(self._groups, topic, unit)
             touch(topic)
         if new is not None:
             topic = ("ports", new.namespace, new.network)
-            _enter(self._groups, topic, key, new)
+            _enter(self._groups, topic, unit, new)
             touch(topic)
         for chosen in self._selections.change(old, new):
             touch(("selected", chosen))
@@ -93,7 +93,6 @@ class World:
         old = self._resources.get(unit)
         if old == new:
             return
-        key = (unit.namespace, unit.name)
         if new is None:
             del self._resources[unit]
         else:
@@ -101,9 +100,9 @@ class World:
         before = set() if old is None else set(_groups(old))
         after = set() if new is None else set(_groups(new))
         for topic in before - after:
-            _leave(self._groups, topic, key)
+            _leave(self._groups, topic, unit)
         for topic in after:
-            _enter(self._groups, topic, key, new)
+            _enter(self._groups, topic, unit, new)
         self._tracker.dirty.add(unit)
         self._touch(("one", *unit))
         for topic in before | after:
@@ -177,38 +176,38 @@ class World:
     def shared(self, function: Callable[Concatenate["World", P], T], *arguments: P.args, **none: P.kwargs) -> T:
         """Return `function(world, *arguments)`, worked out once for all who ask."""
         assert not none, "only positional arguments are part of the question"
-        topic = ("shared", function, arguments)
-        if topic not in self._answers or topic in self._tracker.stale:
-            self._work_out(topic)
-        self._read(topic)
-        return cast("T", self._answers[topic])
+        tracker = self._tracker
+        answer = self._shared.get((function, arguments))
+        if answer is None or (tracker.stale and answer in tracker.stale):
+            answer = self._work_out(answer or Answer(function, arguments))
+        if tracker.reading is not None:
+            tracker.reading.add(answer)
+        return cast("T", answer.value)
 
-    def _work_out(self, topic: Topic) -> None:
-        _, function, arguments = cast("tuple[str, Callable[..., Any], tuple[Any, ...]]", topic)
+    def _work_out(self, answer: Answer) -> Answer:
         tracker = self._tracker
         outer, tracker.reading = tracker.reading, set()
-        tracker.stale.discard(topic)
+        tracker.stale.discard(answer)
         try:
-            answer = function(self, *arguments)
+            value = answer.function(self, *answer.arguments)
         except BaseException:
-            self._drop_answer(topic)
+            self._drop(answer)
             if outer is not None:
                 outer |= tracker.reading  # Who asked fails by what was read: when that changes it must look again.
             raise
         finally:
             read, tracker.reading = tracker.reading, outer
-        old = self._answers.get(topic, _NOTHING)
-        self._forget(tracker.note_answer(topic, read))
-        if old is _NOTHING:
-            self._answers[topic] = answer
-        elif old != answer:
-            self._answers[topic] = answer
-            tracker.touch(topic)
+        self._shared[answer.function, answer.arguments] = answer
+        self._forget(tracker.note_answer(answer, read))
+        old, answer.value = answer.value, value
+        if old is not NOTHING and old != value:
+            tracker.touch(answer)
+        return answer
 
-    def _drop_answer(self, topic: Topic) -> None:
-        if self._answers.pop(topic, _NOTHING) is not _NOTHING:
-            self._tracker.touch(topic)
-        self._forget(self._tracker.forget_answer(topic))
+    def _drop(self, answer: Answer) -> None:
+        self._tracker.touch(answer)
+        self._shared.pop((answer.function, answer.arguments), None)
+        self._forget(self._tracker.forget_answer(answer))
 
     def _read(self, topic: Topic) -> None:
         reading = self._tracker.reading
@@ -224,7 +223,7 @@ class World:
             group = self._groups.get(topic)
             if not group:
                 return ()
-            answer = self._answers[topic] = tuple(group[key] for key in sorted(group))
+            answer = self._answers[topic] = tuple(group[unit] for unit in sorted(group))
         return answer
 
     def _of(self, namespace: str) -> Iterator[Port]:
@@ -245,7 +244,8 @@ class World:
             return plan(self, resource)
         finally:
             tracker.reading = None
-            self._forget(tracker.note(unit, reading))
+            if unread := tracker.note(unit, reading):
+                self._forget(unread)
 
     def forget(self, unit: Unit) -> None:
         """Forget what a unit read: it is gone."""
@@ -255,28 +255,24 @@ class World:
         """Return the units to plan again, and begin anew."""
         tracker = self._tracker
         while tracker.stale:
-            topic = next(iter(tracker.stale))
-            if not tracker.is_read(topic):
-                self._drop_answer(topic)
+            answer = next(iter(tracker.stale))
+            if not tracker.is_read(answer):
+                self._drop(answer)
                 continue
             with suppress(Exception):  # It fails again for each who asks, and there it is told.
-                self._work_out(topic)
+                self._work_out(answer)
         dirty, tracker.dirty = tracker.dirty, set()
         return dirty
 
     def _forget(self, unread: Iterable[Topic]) -> None:
         for topic in unread:
-            if topic[0] == "selected":
+            if isinstance(topic, Answer):
+                self._drop(topic)
+            elif topic[0] == "selected":
                 chosen = cast("Selection", topic[1])
                 if chosen in self._selections:
                     self._selections.drop(chosen)
                 self._answers.pop(topic, None)
-            elif topic[0] == "shared":
-                self._answers.pop(topic, None)
-                self._forget(self._tracker.forget_answer(topic))
-
-
-_NOTHING: Any = object()
 
 
 def _groups(resource: Resource) -> Iterator[Topic]:
@@ -294,15 +290,15 @@ def _groups(resource: Resource) -> Iterator[Topic]:
             yield "routers", namespace, resource.spec.gateway.network
 
 
-def _enter(groups: dict[Topic, dict[tuple[str, str], Any]], topic: Topic, key: tuple[str, str], value: object) -> None:
+def _enter(groups: dict[Topic, dict[Unit, Any]], topic: Topic, unit: Unit, value: object) -> None:
     group = groups.get(topic)
     if group is None:
         group = groups[topic] = {}
-    group[key] = value
+    group[unit] = value
 
 
-def _leave(groups: dict[Topic, dict[tuple[str, str], Any]], topic: Topic, key: tuple[str, str]) -> None:
+def _leave(groups: dict[Topic, dict[Unit, Any]], topic: Topic, unit: Unit) -> None:
     group = groups[topic]
-    del group[key]
+    del group[unit]
     if not group:
         del groups[topic]
