@@ -5,6 +5,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
+from netloom.drivers.northbound import TABLES
 from netloom.drivers.northbound_bundles import Bundle
 from netloom.drivers.northbound_diff import Comparison
 from netloom.drivers.northbound_seen import Seen, Shape, shape
@@ -13,7 +14,7 @@ from netloom.plan.rows import Member, Outcome, Ref, Row, Unit
 from netloom.plan.wanted import Delta, Wanted
 
 SCHEMA = Schema.parse(json.loads(Path("/usr/share/ovn/ovn-nb.ovsschema").read_text()))
-SHAPE: Shape = shape(SCHEMA)
+SHAPE: Shape = shape(SCHEMA, TABLES)
 
 BLUE = Unit("Network", "ns1", "blue")
 WEB = Unit("NetworkAttachment", "ns1", "web")
@@ -29,6 +30,9 @@ class Line:
             kind = column.shape[0]
             empty: Any = {"map": {}, "set": frozenset(), "optional": None, "required": ""}[kind]
             setattr(self, name, columns.get(name, empty))
+
+    def __getattr__(self, name: str) -> Any:
+        raise AttributeError(name)
 
 
 class Plain:
@@ -64,6 +68,8 @@ class Plain:
 
     def apply(self, wanted: Wanted, delta: Delta | None = None) -> list[Bundle]:
         found = self.look(wanted, delta)
+        if self.last.incomplete:
+            found = self.look(wanted)
         for bundle in found:
             self.execute(bundle)
         return found

@@ -4,6 +4,7 @@ A bundle is everything to be written for one resource: it is written whole or no
 refuses costs itself only.
 """
 
+from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -68,6 +69,21 @@ class Bundle:
     def takes(self) -> bool:
         """Whether it only takes away."""
         return not (self.inserts or self.updates or self.joins)
+
+
+def describe(bundle: Bundle) -> tuple[Counter[str], str]:
+    """Return how many rows of which tables a bundle is about, and what it does, for people."""
+    rows: dict[tuple[Ref, str], set[str]] = {}
+    for new in bundle.inserts:
+        rows[new.ref, new.uuid] = {"was gone"}
+    for change in bundle.updates:
+        rows.setdefault((change.ref, change.uuid), set()).update(change.columns)
+    for touch in (*bundle.joins, *bundle.leaves):
+        rows.setdefault((touch.ref, touch.uuid), set()).add(touch.column)
+    for gone in bundle.removals:
+        rows[gone.ref, gone.uuid] = {"was too many"}
+    words = [f"{ref.table} {ref.key}: {', '.join(sorted(what))}" for (ref, _), what in sorted(rows.items())]
+    return Counter(ref.table for ref, _ in rows), "; ".join(words)
 
 
 def ordered(bundles: list[Bundle]) -> list[Bundle]:

@@ -26,6 +26,7 @@ from netloom.drivers.northbound_seen import KEY, NAMED, OF, OWNER, Link, Seen, T
 from netloom.plan.rows import Member, Problem, Ref, Row, Unit
 
 PREFIX = "netloom-"
+TAKEN = "NameTaken"
 MEMBERS = frozenset((("Address_Set", "addresses"), ("DNS", "records")))
 """Columns of plain values that are filled by members, even when there are none left."""
 
@@ -67,6 +68,8 @@ class Comparison:
     def __init__(self, wanted: Wishes, seen: Seen, *, new_uuid: Callable[[], str], held: Collection[Unit] = ()) -> None:
         """Nothing is written for units that are `held`, and nothing that needs their missing rows."""
         self.problems: dict[Unit, Problem] = {}
+        self.blocked: dict[Unit, tuple[str, str]] = {}
+        """Which name, in which table, was not to be had."""
         self.incomplete = False
         """Whether something could not be written because of what this look did not cover: look at everything."""
         self.unknown: set[tuple[str, str]] = set()
@@ -82,10 +85,12 @@ class Comparison:
         """For each new row that cannot live alone, the rows that hold it; None: one that is there."""
         self._bundles: dict[Unit, Bundle] = {}
         self._full = False
+        self._covered: Collection[Ref] = ()
 
     def everything(self) -> list[Bundle]:
         """Return all that is to be written."""
         self._full = True
+        self._covered = self._wanted.rows
         for ref in self._wanted.rows:
             self._row(ref)
         for ref in self._seen.uuids:
@@ -98,6 +103,7 @@ class Comparison:
 
     def delta(self, delta: Changes) -> list[Bundle]:
         """Return what is to be written because of what has changed."""
+        self._covered = delta.rows
         for ref in sorted(delta.rows):
             if ref in self._wanted.rows:
                 self._row(ref)
@@ -203,6 +209,8 @@ class Comparison:
             return None
         uuid = self._new[ref] = self._new_uuid()
         self._todo.append(ref)
+        if ref not in self._covered:
+            self.incomplete = True  # What it is a member of has not changed, and is not known here.
         return uuid
 
     def _possible(self, unit: Unit, ref: Ref) -> bool:
@@ -216,7 +224,8 @@ class Comparison:
         if not name or (ref.table, name) not in self._seen.taken:
             return True
         text = f"a {ref.table} called {name!r} that is not Netloom's is in the northbound database: rename or remove it"
-        self.problems[unit] = Problem("NameTaken", text)
+        self.problems[unit] = Problem(TAKEN, text)
+        self.blocked[unit] = (ref.table, str(name))
         return False
 
     def _linked(self, unit: Unit, link: Link, value: Any, holder: Ref | None) -> Any:  # noqa: ANN401  # a column
@@ -395,7 +404,7 @@ class Comparison:
         }
         if not dead:
             return
-        self.incomplete = not self._full
+        self.incomplete |= not (self._full or self.problems)
         for bundle in self._bundles.values():
             bundle.inserts = [one for one in bundle.inserts if one.uuid not in dead]
             bundle.joins = [one for one in bundle.joins if one.value not in dead and one.uuid not in dead]

@@ -6,7 +6,7 @@ to use. Two rows of one key, left by a crash or by two writers at once, are one 
 counts.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from msgspec import Struct
@@ -47,23 +47,26 @@ class Table(Struct, frozen=True):
 Shape = Mapping[str, Table]
 
 
-def shape(schema: Schema) -> Shape:
-    """Return what of a schema matters here: its tables whose rows can carry an owner."""
+def shape(schema: Schema, followed: Mapping[str, Sequence[str] | None]) -> Shape:
+    """Return what of a schema matters here: of its tables whose rows can carry an owner the columns that are followed.
+
+    What is not followed is not written either: nobody could say what it is.
+    """
     return {
         name: Table(
             root=table.is_root,
-            columns=frozenset(table.columns),
+            columns=frozenset(table.columns if (columns := followed[name]) is None else columns) & table.columns.keys(),
             maps=frozenset(column for column, kind in table.columns.items() if kind.is_map),
             links={
                 column: Link(strong=not kind.key.ref_weak, many=kind.max > 1)
                 for column, kind in table.columns.items()
-                if kind.key.ref_table and not kind.is_map
+                if kind.key.ref_table and not kind.is_map and column in (followed[name] or table.columns)
             },
             sets=frozenset(column for column, kind in table.columns.items() if kind.is_set),
             unique=("name",) in table.indexes,
         )
         for name, table in schema.tables.items()
-        if "external_ids" in table.columns
+        if "external_ids" in table.columns and name in followed
     }
 
 
@@ -82,10 +85,16 @@ class Seen:
         self.taken: dict[tuple[str, str], set[str]] = {}
         """Names in use by others: (table, name) and who."""
 
-    def clear(self) -> None:
-        """Know nothing."""
-        for kept in (self.uuids, self.refs, self.rows, self.doubles, self.taken):
-            kept.clear()
+    def learn(self, new: Shape) -> None:
+        """Know what the tables are like; they were taken to have unique names as long as that was not known."""
+        self.shape = new
+        for table, name in [key for key in self.taken if not self._once(key[0])]:
+            del self.taken[table, name]
+
+    def _once(self, table: str) -> bool:
+        """Whether names are used once."""
+        known = self.shape.get(table)
+        return known is None or known.unique or table in NAMED
 
     def row(self, ref: Ref) -> Any | None:  # noqa: ANN401  # a row of any table
         """Return a row of ours, or None."""
@@ -154,8 +163,7 @@ class Seen:
         return key
 
     def _name(self, table: str, row: Any) -> Iterable[str]:  # noqa: ANN401  # as above
-        known = self.shape.get(table)
-        if known is None or not (known.unique or table in NAMED):
+        if not self._once(table):
             return ()
         name = getattr(row, "name", "")
         return (name,) if name else ()

@@ -100,7 +100,7 @@ class Transaction:
         for new in bundle.inserts:
             table = new.ref.table
             self._sure.add(new.uuid)
-            self._act(unit, Insert(table, new.columns, uuid=new.uuid))
+            self._act(unit, Insert(table, new.columns, uuid=str(new.uuid)))
             if table in few:
                 self._wait(unit, Wait(table, (("external_ids", "includes", self._marks(new.ref)),), ("_uuid",), ()))
         for change in bundle.updates:
