@@ -171,11 +171,12 @@ def overlap(one: Block, other: Block) -> bool:
 
 def rival(world: World, router: Router, network: str, one: Address) -> str:
     """Return the name of the Router that has an address in a Network before this one; "" where there is none."""
-    holder = world.shared(_holder, router.metadata.namespace, network, one)
-    return holder if holder != router.metadata.name else ""
+    has = world.shared(holder, router.metadata.namespace, network, one)
+    return has if has != router.metadata.name else ""
 
 
-def _holder(world: World, namespace: str, network: str, one: Address) -> str:
+def holder(world: World, namespace: str, network: str, one: Address) -> str:
+    """Return the name of the Router that has an address in a Network; "" where there is none."""
     # Asked for each address by itself: a Router is planned again when one of its own changes hands, not when any does.
     return world.shared(_holders, namespace, network).get(one, "")
 
