@@ -1,6 +1,7 @@
 """`netloom lab`: many hosts on this machine, each with its own real Open vSwitch and OVN."""
 
 import contextlib
+import json
 import os
 import signal
 import sys
@@ -81,6 +82,28 @@ def down(data: Path, delete: bool) -> None:
 
     take_down(data, delete=delete)
     click.echo(f"The lab in {_shown(data)} is down{' and gone' if delete else ''}.")
+
+
+@lab.command()
+@click.option("--data", metavar="DIR", type=click.Path(path_type=Path), help="The lab's folder; otherwise all labs.")
+@click.option("-o", "--output", type=click.Choice(["text", "json"]), default="text", help="How to say it.")
+def status(data: Path | None, output: str) -> int:
+    """Show a lab, or all labs of this machine, as a tree; fails where something is amiss."""
+    import msgspec  # only to write JSON
+
+    from netloom.lab import state
+    from netloom.lab.status import look, tree  # as above
+
+    folders = [data] if data else [folder for folder in state.registered().values() if (folder / state.FILE).exists()]
+    found = [look(folder) for folder in folders]
+    if output == "json":
+        shown = [{**msgspec.to_builtins(one), "well": one.well} for one in found]
+        click.echo(json.dumps(shown[0] if data else shown, indent=4))
+    elif not found:
+        click.echo("There is no lab on this machine.")
+    else:
+        click.echo("\n\n".join("\n".join(tree(one)) for one in found))
+    return 0 if all(one.well for one in found) else 1
 
 
 @lab.command("exec", context_settings={"ignore_unknown_options": True})

@@ -56,7 +56,7 @@ def _tool(layout: Layout, place: str, *args: str) -> str:
     return run(entered(["ovsdb-tool", *args], root=layout.root(place), folder=layout.folder)).strip()
 
 
-def versions(layout: Layout, place: str) -> str:
+def version(layout: Layout, place: str) -> str:
     """Return which OVS, or for the central which OVN, a place runs."""
     program = "ovn-northd" if place == "central" else "ovs-vswitchd"
     argv = entered([program, "--version"], root=layout.root(place), folder=layout.folder)

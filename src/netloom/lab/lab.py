@@ -13,6 +13,7 @@ import os
 import shutil
 import signal
 import subprocess
+import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -57,7 +58,7 @@ class Lab:
     ) -> "Lab":
         """Bring up a lab and return it when every node is Ready."""
         folder = folder.absolute()
-        checks.root()
+        checks.root(os.geteuid())
         checks.programs(ovn, roots or {})
         wanted = State(nodes=nodes, ovn=ovn, port=0, restart=restart, outside=outside, roots=dict(roots or {}))
         checks.places(Layout(folder, wanted))
@@ -169,7 +170,7 @@ class CommandFailed(NetloomError):
 def down(folder: Path, *, delete: bool = False) -> None:
     """End the lab of a folder, however much of it there is; with `delete`, remove the folder too."""
     folder = folder.absolute()
-    checks.root()
+    checks.root(os.geteuid())
     lab_id = state.identity(folder)
     if not (folder / state.FILE).exists() and lab_id in state.registered():
         cleaning.clean(lab_id)
@@ -227,11 +228,15 @@ def _start(layout: Layout, say: Say) -> None:
     cleaning.sweep_folder(folder)
     for path in (layout.pids, layout.log, layout.ready):
         path.mkdir(mode=0o755, exist_ok=True)
+    for old in layout.log.iterdir():
+        old.unlink()
     say(f"{layout.state.nodes} host{'s' * (layout.state.nodes > 1)}: namespaces and cables")
     wiring.build(layout)
     databases.make(layout)
     _credentials(layout)
-    keeper.start_supervisor(folder, layout.id)
+    supervisor = keeper.start_supervisor(folder, layout.id)
+    # It outlives us, or we outlive it: then somebody must take note of its end.
+    threading.Thread(target=supervisor.wait, name="lab-supervisor", daemon=True).start()
 
 
 def _credentials(layout: Layout) -> None:

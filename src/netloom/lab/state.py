@@ -63,7 +63,9 @@ def load(folder: Path) -> State:
 
 def save(folder: Path, state: State) -> None:
     """Write the lab's state."""
-    files.write_whole(folder / FILE, msgspec.json.format(msgspec.json.encode(state)) + b"\n")
+    # The folder is also that of the server, which at its start sweeps away half-written files.
+    with files.locked(folder):
+        files.write_whole(folder / FILE, msgspec.json.format(msgspec.json.encode(state)) + b"\n")
 
 
 def register(folder: Path) -> None:

@@ -52,7 +52,7 @@ async def _until_nodes(layout: Layout, deadline: float, say: Callable[[str], Non
     store = await KubeStore.open(kubeconfig.load(str(layout.kubeconfig)))
     try:
         while True:
-            ready = await _ready_nodes(store)
+            ready = await ready_nodes(store)
             waiting = [node for node in layout.nodes if node not in ready]
             if not waiting:
                 say("every node is Ready")
@@ -67,7 +67,8 @@ async def _until_nodes(layout: Layout, deadline: float, say: Callable[[str], Non
         await store.close()
 
 
-async def _ready_nodes(store: KubeStore) -> set[str]:
+async def ready_nodes(store: KubeStore) -> set[str]:
+    """Return the nodes that say they are Ready."""
     try:
         page = await store.list(NODE)
     except NetloomError:
