@@ -40,9 +40,13 @@ def plan_subnet(world: World, subnet: Subnet) -> Outcome:
         return Outcome()
     block = place(subnet.metadata.name, subnet.spec.network, subnet.spec.cidr, gateway=subnet.spec.gateway)
     v4 = block.version == 4
-    options = _options_v4(world, network, subnet, dhcp, block) if v4 else _options_v6(subnet, dhcp)
+    options = _options_v4(network, subnet, dhcp, block) if v4 else _options_v6(subnet, dhcp)
     asked, problems = written(dhcp.options, block.version)
     options |= asked
+    if v4 and "classless_static_route" not in asked and (detours := _detours(world, subnet, block)):
+        # Who is told these routes ignores the router, so the default route must be among them.
+        router = options.get("router", "").strip("{}").partition(",")[0]
+        options["classless_static_route"] = routes([*detours, ("0.0.0.0/0", router)] if router else detours)
     row = Row(
         TABLE,
         ref.key,
@@ -60,7 +64,7 @@ def server_mac(namespace: str, subnet: str) -> str:
     return (number & ~(0x01 << 40) | (0x02 << 40)).to_bytes(6, "big").hex(":")
 
 
-def _options_v4(world: World, network: Network, subnet: Subnet, dhcp: Dhcp, block: Place) -> dict[str, str]:
+def _options_v4(network: Network, subnet: Subnet, dhcp: Dhcp, block: Place) -> dict[str, str]:
     gateway = None if block.gateway is None else text(Address(4, block.gateway))
     options = {
         "server_id": gateway or text(Address(4, block.first)),
@@ -77,10 +81,6 @@ def _options_v4(world: World, network: Network, subnet: Subnet, dhcp: Dhcp, bloc
         options["mtu"] = str(network.spec.mtu)
     elif network.spec.provider is None:
         options["mtu"] = str(TUNNELLED_MTU)
-    if found := sorted(set(_detours(world, subnet, block, gateway))):
-        if gateway is not None:
-            found.append(("0.0.0.0/0", gateway))  # Who is told these routes ignores the router.
-        options["classless_static_route"] = routes(found)
     return options
 
 
@@ -100,17 +100,19 @@ def _strangers(dhcp: Dhcp, version: int) -> Iterator[Problem]:
             yield Problem("WrongFamily", said)
 
 
-def _detours(world: World, subnet: Subnet, block: Place, gateway: str | None) -> Iterator[tuple[str, str]]:
-    """Give the blocks that are reached through a Router that is not the gateway, and its address in the Subnet."""
+def _detours(world: World, subnet: Subnet, block: Place) -> list[tuple[str, str]]:
+    """Return the blocks that are reached through a Router that is not the gateway, and its address in the Subnet."""
     namespace, network = subnet.metadata.namespace, subnet.spec.network
+    found: set[tuple[str, str]] = set()
     for router in world.routers(namespace, network):
         for foot in router.spec.networks:
             if foot.network != network:
                 continue
-            own = [addresses.interface(ip).ip for ip in foot.ips]
-            near = [str(ip) for ip in own if block.holds(Address(ip.version, int(ip)))]
-            if near and (gateway is None or gateway not in near):
-                yield from ((to, near[0]) for to in _beyond(world, router, network))
+            own = [Address(ip.version, int(ip)) for ip in (addresses.interface(ip).ip for ip in foot.ips)]
+            near = [one for one in own if block.holds(one)]
+            if near and all(one.number != block.gateway for one in near):
+                found.update((to, text(near[0])) for to in _beyond(world, router, network))
+    return sorted(found)
 
 
 def _beyond(world: World, router: Router, network: str) -> Iterator[str]:

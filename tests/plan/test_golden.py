@@ -1,0 +1,70 @@
+"""Whole cases: tests/golden/CASE has the wishes, and the rows that must come of them.
+
+`NETLOOM_UPDATE_GOLDEN=1` writes the rows anew: look at the difference before you keep it. A resource's `status` is given
+where others would have written it: addresses of attachments, VNIs, validated Subnets.
+"""
+
+import json
+import os
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from netloom.plan.planner import Planner
+from tests.plan.planning import Database, offences, planned, rendered, resources, unit_of
+
+GOLDEN = Path(__file__).parents[1] / "golden"
+CASES = sorted(path.name for path in GOLDEN.iterdir() if (path / "wishes.yaml").exists())
+
+
+def wishes(case: str) -> str:
+    return (GOLDEN / case / "wishes.yaml").read_text()
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_wishes_come_to_these_rows(case: str) -> None:
+    found = rendered(planned(wishes(case)).wanted)
+    path = GOLDEN / case / "rows.json"
+    if os.environ.get("NETLOOM_UPDATE_GOLDEN"):
+        path.write_text(json.dumps(found, indent=2) + "\n")
+    assert found == json.loads(path.read_text())
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_the_rows_are_what_the_real_schema_takes(case: str) -> None:
+    assert list(offences(planned(wishes(case)).wanted)) == []
+
+
+@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("seed", range(4))
+def test_order_grouping_and_repetition_change_nothing(case: str, seed: int) -> None:
+    random, wanted = Random(seed), resources(wishes(case))
+    planner, database = Planner(), Database()
+    for _ in range(2):  # All come, some go, all come again.
+        random.shuffle(wanted)
+        for resource in wanted:
+            planner.put(resource)
+            if random.random() < 0.7:
+                database.apply(planner.wanted, planner.flush())
+                database.insist(planner.wanted)
+        for resource in random.sample(wanted, len(wanted) // 2):
+            planner.remove(unit_of(resource))
+            if random.random() < 0.7:
+                database.apply(planner.wanted, planner.flush())
+                database.insist(planner.wanted)
+    for resource in wanted:
+        planner.put(resource)
+    database.apply(planner.wanted, planner.flush())
+    database.insist(planner.wanted)
+    assert rendered(planner.wanted) == rendered(planned(wishes(case)).wanted)
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_nothing_is_left_of_what_is_removed(case: str) -> None:
+    planner = planned(wishes(case))
+    for resource in resources(wishes(case)):
+        planner.remove(unit_of(resource))
+    planner.flush()
+    assert rendered(planner.wanted) == {"rows": {}, "problems": {}}
+    assert not planner.flush()
