@@ -163,8 +163,9 @@ def _always(world: World, profile: SecurityProfile) -> Iterator[Row]:
     if profile.spec.egress is not None:
         servers = ["255.255.255.255", *world.shared(_dhcp_servers, profile.metadata.namespace)]
         dhcp = f"({matches.one_of('ip4.dst', servers)} && udp.src == 68 && udp.dst == 67)"
+        known = "arp || nd || nd_rs || eth.dst == $svc_monitor_mac"  # The last is OVN, which checks health.
         dhcp6 = "(ip6.dst == ff02::1:2 && udp.src == 546 && udp.dst == 547)"
-        yield _acl(profile, EGRESS, "egress:always", "allow", ALWAYS, f"(arp || nd || nd_rs || {dhcp} || {dhcp6})")
+        yield _acl(profile, EGRESS, "egress:always", "allow", ALWAYS, f"({known} || {dhcp} || {dhcp6})")
 
 
 def _acl(

@@ -1,0 +1,192 @@
+"""VIPs: who else wants the address, and who answers for it in a Network.  Pure.
+
+OVN balances what passes a switch, but a packet only comes to pass it when somebody answers who asks for the VIP's MAC,
+and goes on from there only by a router. A VIP outside of the Network's Subnets is reached through the clients' own
+router. For those inside there is a *stand*: a small logical router of the Network's own, whose addresses are the VIPs.
+It answers for them (and to ping), and brings balanced packets back to the switch, to their endpoint. A Network has one
+for all its LoadBalancers, planned with that of the smallest name. None is needed where a Router that is in the Network
+serves the VIP as well: that one answers.
+
+Where two LoadBalancers want the same VIP in the same place, the one whose name is smaller has it.
+"""
+
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
+
+from netloom.model import addresses
+from netloom.model.addresses import Address
+from netloom.model.networks import Network, Router
+from netloom.model.policy import LoadBalancer, Vip
+from netloom.plan import feet, names
+from netloom.plan.addressing import Address as Number
+from netloom.plan.addressing import place, text
+from netloom.plan.rows import Column, Member, Outcome, Ref, Row
+from netloom.plan.world import World
+
+
+class Spot(NamedTuple):
+    """A place where VIPs are served: a Network or a Router."""
+
+    kind: str
+    name: str
+
+
+def spots(balancer: LoadBalancer) -> Iterator[Spot]:
+    """Give the places where a balancer's VIPs are served."""
+    yield from (Spot("Network", name) for name in balancer.spec.networks)
+    yield from (Spot("Router", name) for name in balancer.spec.routers)
+
+
+def networks(world: World, balancer: LoadBalancer) -> list[str]:
+    """Return the Networks a balancer has to do with: those it serves, and those its Routers are in."""
+    found = dict.fromkeys(balancer.spec.networks)
+    for name in balancer.spec.routers:
+        router = world.get(Router, balancer.metadata.namespace, name)
+        if router is not None:
+            found |= dict.fromkeys(port.network for port in router.spec.networks)
+            if router.spec.gateway is not None:
+                found[router.spec.gateway.network] = None
+    return list(found)
+
+
+def user(world: World, balancer: LoadBalancer, vip: Vip, ip: Address) -> str:
+    """Return who has a VIP already, for people; "" if nobody does."""
+    namespace, name = balancer.metadata.namespace, balancer.metadata.name
+    for network in networks(world, balancer):
+        if holder := world.shared(holder_of, namespace, network, str(ip)):
+            return f"that of NetworkAttachment {holder} in Network {network}"
+        router = world.shared(feet.holder, namespace, network, ip)
+        if router and router not in balancer.spec.routers:
+            return f"that of Router {router} in Network {network}"
+    for spot in spots(balancer):
+        winner = world.shared(_winner, namespace, spot, str(ip), vip.port, str(vip.protocol))
+        if winner != name:
+            return f"port {vip.port} ({vip.protocol}) of LoadBalancer {winner} on {spot.kind} {spot.name}"
+    return ""
+
+
+def _winner(world: World, namespace: str, spot: Spot, ip: str, port: int, protocol: str) -> str:
+    return world.shared(_wanted, namespace).get((spot, ip, port, protocol), "")
+
+
+def _wanted(world: World, namespace: str) -> dict[tuple[Spot, str, int, str], str]:
+    """Return who has which VIP where: of all balancers that want it, the one of the smallest name."""
+    found: dict[tuple[Spot, str, int, str], str] = {}
+    for balancer in world.balancers(namespace):
+        for spot in spots(balancer):
+            for vip in balancer.spec.vips:
+                key = (spot, str(addresses.address(vip.ip)), vip.port, str(vip.protocol))
+                found.setdefault(key, balancer.metadata.name)
+    return found
+
+
+def holder_of(world: World, namespace: str, network: str, ip: str) -> str:
+    """Return the attachment that has an address in a Network, or ""."""
+    # Asked for each address by itself: who asks is planned again when this one changes hands, not when any does.
+    return world.shared(held, namespace, network).get(ip, "")
+
+
+def held(world: World, namespace: str, network: str) -> dict[str, str]:
+    """Return who has which address in a Network."""
+    return {ip.partition("/")[0]: port.name for port in world.ports(namespace, network) for ip in port.ips}
+
+
+# Stands.
+
+
+class Stand(NamedTuple):
+    """What a Network's stand needs: who plans it, and its addresses."""
+
+    leader: str
+    interfaces: tuple[str, ...]
+
+
+def stand(world: World, namespace: str, network: str) -> Stand | None:
+    """Return the stand of a Network, or None where it needs none."""
+    leader, found = "", set()
+    for balancer in world.balancers(namespace):
+        own = set(inside(world, balancer, network))
+        if own:
+            leader = leader or balancer.metadata.name
+            found |= own
+    return Stand(leader, tuple(sorted(found))) if found else None
+
+
+def inside(world: World, balancer: LoadBalancer, network: str) -> Iterator[str]:
+    """Give the VIPs that lie in a Network a balancer serves and that none of its Routers answers for."""
+    namespace = balancer.metadata.namespace
+    if network not in balancer.spec.networks:
+        return
+    around = {router.metadata.name for router in world.routers(namespace, network)}
+    if around & set(balancer.spec.routers):
+        return
+    for vip in balancer.spec.vips:
+        ip = addresses.address(vip.ip)
+        length = _prefix(world, namespace, network, ip)
+        if length and not world.shared(holder_of, namespace, network, str(ip)):
+            yield f"{ip}/{length}"
+
+
+def _prefix(world: World, namespace: str, network: str, ip: Address) -> int:
+    """Return the prefix length of the Subnet an address is in; 0 if it is in none of the Network."""
+    for subnet in world.subnets(namespace, network):
+        if addresses.within(str(ip), subnet.spec.cidr):
+            return addresses.interface(subnet.spec.cidr).network.prefixlen
+    return 0
+
+
+def plan_stand(network: Network, interfaces: Iterable[str], outcome: Outcome) -> None:
+    """Add the rows of a Network's stand."""
+    namespace, name = network.metadata.namespace, network.metadata.name
+    router = f"{names.switch(namespace, name)}::vips"
+    foot, plug = f"{router}:port", f"{router}:plug"
+    columns: dict[str, Column] = {
+        "name": foot,
+        "mac": feet.mac(router, name),
+        "networks": frozenset(interfaces),
+    }
+    port = Row("Logical_Router_Port", foot, columns)
+    # It forwards to endpoints, whose MACs OVN knows: it need not remember everybody who asks for a VIP.
+    own: dict[str, Column] = {
+        "name": router,
+        "ports": frozenset((port.ref,)),
+        "options": {"always_learn_from_arp_request": "false"},
+    }
+    peer: dict[str, Column] = {
+        "name": plug,
+        "type": "router",
+        "addresses": frozenset({"router"}),
+        "options": {"router-port": foot},
+    }
+    outcome.rows += [Row("Logical_Router", router, own), port, Row("Logical_Switch_Port", plug, peer)]
+    switch = Ref("Logical_Switch", names.switch(namespace, name))
+    outcome.members.append(Member(switch, "ports", Ref("Logical_Switch_Port", plug)))
+
+
+# Who checks the endpoints' health.
+
+
+def checker(world: World, namespace: str, network: str, version: int, ip: str) -> str:
+    """Return the address from which OVN asks an endpoint how it is: the highest free one of its Subnet; "": none is.
+
+    It must be in the Subnet, and nobody's: OVN answers for it with a MAC of its own. Had it a router's, all that an
+    endpoint sends to that router would be lost.
+    """
+    vips = {vip.ip for balancer in world.balancers(namespace) for vip in balancer.spec.vips}
+    numbers = {int(addresses.address(one)) for one in vips if addresses.family(one) == version}
+    taken = world.shared(held, namespace, network)
+    for subnet in world.subnets(namespace, network):
+        spec = subnet.spec
+        if not addresses.within(ip, spec.cidr):
+            continue
+        block = place("", network, spec.cidr, gateway=spec.gateway, exclude=spec.exclude)
+        for low, high in reversed(block.ranges):
+            for number in range(high, low - 1, -1):
+                one = text(Number(version, number))
+                if number not in numbers and one not in taken and not _routed(world, namespace, network, one):
+                    return one
+    return ""
+
+
+def _routed(world: World, namespace: str, network: str, one: str) -> str:
+    return world.shared(feet.holder, namespace, network, addresses.address(one))
