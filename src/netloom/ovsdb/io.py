@@ -170,7 +170,10 @@ class Client:
             return
         answer = link.expect(link.session.set_conditions(self._following, {table: wanted[table]}))
         link.flush()
-        await answer
+        try:
+            await answer
+        except Unreachable:
+            self._position.last_id = Position().last_id  # It is not known by which conditions that was counted.
 
     def lock(self, name: str, *, steal: bool = False) -> "Lock":
         """Ask for a lock, now and on each connection to come; `Assert(name)` makes a transaction depend on it."""

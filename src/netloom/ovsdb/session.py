@@ -17,6 +17,7 @@ Servers that lack monitor_cond_since are asked for monitor_cond, and those that 
 
 from collections.abc import Callable, Mapping, Sequence
 from enum import Enum
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -162,7 +163,7 @@ class Session:
         """Send a transaction; its `Answered` has the number returned."""
         self._next += 1
         self._out.append(encode_transact(self.following.database, operations, self._next))
-        self._pending[self._next] = self._on_transacted
+        self._pending[self._next] = partial(self._on_transacted, len(operations))
         return self._next
 
     def lock(self, name: str, *, steal: bool = False) -> None:
@@ -325,7 +326,7 @@ class Session:
 
     # Answers.
 
-    def _on_transacted(self, message: Message) -> None:
+    def _on_transacted(self, operations: int, message: Message) -> None:
         number: int = message.id
         if _failed(message):
             self._events.append(Answered(number, error=_error(message)))
@@ -335,7 +336,8 @@ class Session:
             if one is None:  # Not done, because of an error after it in the list.
                 continue
             if one.error is not None:
-                self._events.append(Answered(number, error=failure(one.error, one.details, at)))
+                which = at if at < operations else None
+                self._events.append(Answered(number, error=failure(one.error, one.details, which)))
                 return
             results.append(Result(None if one.uuid is None else decode_shape(Uuid, one.uuid), one.count, one.rows))
         self._events.append(Answered(number, results))
