@@ -10,8 +10,9 @@ A part that cannot be is a problem of the Router and costs what hangs on it: a m
 routes through it; the rest is planned. A Router whose Networks are all of other fabrics is not OVN's, and nothing is
 planned for it.
 
-IPv6 blocks are advertised: by SLAAC, or where DHCP is served in one of the Network's IPv6 Subnets, by pointing to that.
-A machine that asks is answered at once; one that does not hears of it within a minute.
+IPv6 blocks and the router are advertised: a machine that asks is answered at once, one that does not hears of it within
+a minute. Advertisements never let a machine make itself an address (SLAAC): it has those that were chosen for it, set
+by the agent or got by DHCP. What it sent from another would be dropped, and Linux prefers the other.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -21,6 +22,7 @@ from netloom.model import addresses
 from netloom.model.addresses import Block
 from netloom.model.networks import Fabric, Network, Route, Router
 from netloom.plan import feet, gateways, names, nat
+from netloom.plan.dhcp import TUNNELLED_MTU
 from netloom.plan.feet import Foot
 from netloom.plan.rows import Column, Member, Outcome, Problem, Ref, Row
 from netloom.plan.world import World
@@ -104,15 +106,15 @@ def _advertised(foot: Foot) -> dict[str, str]:
     if not subnets or not any(one.version == 6 for one in foot.addresses):
         return {}
     told = [one.spec.dhcp for one in subnets if one.spec.dhcp is not None]
-    # A port has one mode for all its blocks. Who has a lease must not make itself another address: so DHCP wins.
-    stateful = any(dhcp.enabled for dhcp in told)
     configs = {
-        "address_mode": "dhcpv6_stateful" if stateful else "slaac",
+        "address_mode": "dhcpv6_stateful",  # The only mode in which the prefix is not for SLAAC.
         "send_periodic": "true",
         "max_interval": str(ADVERTISE_SECONDS),
         "min_interval": str(ADVERTISE_SECONDS // 3),
     }
     mtu = foot.network.spec.mtu
+    if mtu is None and foot.network.spec.provider is None and any(dhcp.enabled for dhcp in told):
+        mtu = TUNNELLED_MTU  # Who has its address from the agent has the MTU from it too.
     if mtu is not None and mtu >= SMALLEST_V6_MTU:
         configs["mtu"] = str(mtu)
     servers = [server for dhcp in told for server in dhcp.dns_servers if addresses.family(server) == 6]
