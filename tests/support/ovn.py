@@ -6,8 +6,8 @@
             node.vsctl("list", "interface")
 
 An OVS runs only inside a namespace made for it: the devices of its userspace switch would otherwise appear among the
-machine's own. All namespaces begin with the prefix that the test gives (`nlt-…`), and are removed at the end, also those
-a test that was killed left behind.
+machine's own. All namespaces begin with the prefix that the test gives (`nlt-…`), and are removed at the end, also
+those a test that was killed left behind.
 """
 
 import contextlib

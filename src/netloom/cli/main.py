@@ -14,6 +14,7 @@ import click
 COMMANDS: dict[str, tuple[str, str]] = {
     "serve": ("netloom.cli.processes", "Run the whole control plane in one process."),
     "apiserver": ("netloom.cli.processes", "Run the API alone, over sqlite or etcd."),
+    "agent": ("netloom.cli.processes", "Run a node's agent: plug the attachments of this node."),
     "controller": ("netloom.cli.processes", "Run the controllers alone; one leads."),
     "apply": ("netloom.cli.apply", "Make objects be as files say."),
     "get": ("netloom.cli.get", "Show objects as a table, YAML or JSON."),

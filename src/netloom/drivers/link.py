@@ -11,6 +11,7 @@ Everything here blocks, for microseconds or, when a device is removed, for the k
 import ctypes
 import errno
 import fcntl
+import logging
 import os
 import socket
 import struct
@@ -233,6 +234,8 @@ def probe() -> dict[str, bool]:
     """
     # 0.2 s and 15 MB, for what is asked once: not loaded before it is needed. It has no types.
     from pyroute2 import IPRoute, NetlinkError  # type: ignore[import-untyped]
+
+    logging.getLogger("pyroute2").setLevel(logging.WARNING)  # It tells every byte.
 
     def works(what: Callable[[], object]) -> bool:
         try:

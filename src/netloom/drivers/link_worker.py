@@ -77,6 +77,13 @@ class Links:
         """Put a device on a Linux bridge, or ("") on none."""
         await self._run(self._enslave, name, master)
 
+    async def bridge_of(self, device: Link) -> str:
+        """Return the Linux bridge a device is on, or ""."""
+        if not device.master:
+            return ""
+        found = [one for one in await self.devices() if one.index == device.master and one.kind == "bridge"]
+        return found[0].name if found else ""
+
     async def remove_pair(self, name: str) -> None:
         """Remove a pair by its outer end, if it is ours."""
         await self._run(self._remove_pair, name)

@@ -5,7 +5,7 @@ one collector reads them at each scrape. Names follow OpenMetrics: base units, `
 values a stranger can choose.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Protocol
 
 from prometheus_client import PROCESS_COLLECTOR, CollectorRegistry
@@ -150,6 +150,17 @@ def manager(running: Manager) -> Source:
         yield from (keys, adds, retries, reconciles, waits, works)
         if running.ipam is not None:
             yield from _ipam(running.ipam)
+
+    return read
+
+
+def agent(numbers: Callable[[], Mapping[str, float]]) -> Source:
+    """Return the numbers of a node's agent: all of them count what happened."""
+
+    def read() -> Families:
+        for name, count in sorted(numbers().items()):
+            text = f"Agent: {name.replace('_', ' ')} since the start."
+            yield CounterMetricFamily(f"netloom_agent_{name}", text, value=count)
 
     return read
 
