@@ -111,7 +111,7 @@ def status(data: Path | None, output: str) -> int:
 @click.argument("node")
 @click.argument("command", nargs=-1, type=click.UNPROCESSED)
 def execute(data: Path, node: str, command: tuple[str, ...]) -> NoReturn:
-    """Run a command on a node, or on central, underlay or outside; without one, a shell.
+    """Run a command on a node, on central, underlay or outside, or in a workload; without one, a shell.
 
     The tools of OVS and OVN find the node's own daemons, and netloom and kubectl the lab's API.
     """
@@ -121,6 +121,21 @@ def execute(data: Path, node: str, command: tuple[str, ...]) -> NoReturn:
     argv = found.command(node, command or [os.environ.get("SHELL", "/bin/sh")])
     sys.stdout.flush()
     os.execvpe(argv[0], argv, found.environment(node))  # noqa: S606  # no shell is wanted
+
+
+@lab.command()
+@DATA
+@click.argument("names", nargs=-1, required=True, metavar="NAME...")
+def workload(data: Path, names: tuple[str, ...]) -> None:
+    """Make network namespaces for workloads, and print their paths.
+
+    A path is what an attachment's `port.netns` takes, and `lab exec` knows the name. They go with the lab.
+    """
+    from netloom.lab import Lab  # as above
+
+    found = Lab(data)
+    for name in names:
+        click.echo(found.workload(name))
 
 
 @contextlib.contextmanager

@@ -10,6 +10,7 @@ every node is Ready. If that fails, or is interrupted, everything is ended again
 """
 
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -23,7 +24,7 @@ from typing import Literal
 
 import msgspec
 
-from netloom.errors import Conflict, NetloomError, TimedOut
+from netloom.errors import Conflict, Invalid, NetloomError, NotFound, TimedOut
 from netloom.lab import checks, cleaning, databases, keeper, processes, state, waiting, wiring
 from netloom.lab.entering import NETNS
 from netloom.lab.layout import MARK, MARK_NAME, Layout
@@ -33,6 +34,7 @@ from netloom.run import credentials, files
 
 Say = Callable[[str], None]
 UP_SECONDS = 120.0
+WORKLOAD = re.compile(r"[a-z0-9]([-a-z0-9]{0,62}[a-z0-9])?")
 
 
 class Lab:
@@ -106,8 +108,26 @@ class Lab:
         return {**os.environ, **environment(self.layout, place), **marks}
 
     def netns(self, place: str) -> str:
-        """Return the name of a place's network namespace."""
-        return self.layout.netns(place)
+        """Return the name of the network namespace of a place, or of a workload; `NotFound` with those there are."""
+        here = [name.removeprefix(self.layout.prefix) for name in wiring.namespaces(self.layout.id)]
+        if not here:
+            raise NotFound(
+                f"the lab in {self.layout.folder} is down: `netloom lab up --data {self.layout.folder}` first"
+            )
+        if place not in here:
+            workloads = [name for name in here if name not in self.layout.places]
+            known = ", ".join([*self.layout.places, *workloads])
+            raise NotFound(f"there is no {place!r} in this lab; there are: {known}")
+        return self.layout.prefix + place
+
+    def workload(self, name: str) -> Path:
+        """Return the file of a network namespace for a workload, made if it is not there; it goes with the lab."""
+        if not WORKLOAD.fullmatch(name) or name in self.layout.places:
+            raise Invalid(f"{name!r} cannot name a workload: lower-case letters, digits and -, and nobody else's name")
+        netns = self.layout.prefix + name
+        if netns not in wiring.namespaces(self.layout.id):
+            wiring.bare(netns)
+        return NETNS / netns
 
     def netns_path(self, place: str) -> Path:
         """Return the file of a place's network namespace."""
@@ -217,6 +237,8 @@ def _undone_on_failure(layout: Layout) -> Iterator[None]:
         cleaning.sweep_folder(layout.folder)
         if fresh and isinstance(error, KeyboardInterrupt):
             shutil.rmtree(layout.folder, ignore_errors=True)
+        else:
+            state.save(layout.folder, msgspec.structs.replace(layout.state, phase="down"))
         raise
 
 

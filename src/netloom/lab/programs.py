@@ -16,10 +16,8 @@ QUIET = ("-vconsole:info", "-vsyslog:off", "-vfile:off")
 RAFT_PORTS = {"nb": 6643, "sb": 6644}
 SECONDS_TO_CONFIGURE = "--timeout=30"
 
-from netloom.cli.main import COMMANDS  # noqa: E402  # temporary
 from netloom.run.config import ServeSettings  # noqa: E402  # temporary
 
-_CAN_AGENT = "agent" in COMMANDS
 _CAN_OVN = hasattr(ServeSettings, "ovn_nb")
 
 
@@ -140,8 +138,6 @@ def _node(layout: Layout, node: str) -> list[Program]:
         msgspec.structs.replace(one, place=node, root=layout.root(node), environment=environment(layout, node))
         for one in found
     ]
-    if not _CAN_AGENT:
-        return daemons
     return [*daemons, _agent(layout, node, needs=(switch.name,))]
 
 
@@ -149,26 +145,22 @@ def _agent(layout: Layout, node: str, *, needs: tuple[str, ...]) -> Program:
     argv = [*NETLOOM, "agent", "--kubeconfig", str(layout.agent_kubeconfig(node)), "--node", node]
     argv += ["--ovs", f"unix:{layout.switch_socket(node)}", "--underlay-ip", layout.underlay_ip(node)]
     argv += ["--datapath", "netdev"]
+    if layout.state.ovn:
+        argv += ["--prepare", "--ovn-remote", _remotes(layout, "sb")]
+    if layout.state.outside:
+        argv += ["--bridge-mappings", f"{PHYSICAL_NETWORK}:br-ex"]
     return Program(name=f"agent-{node}", argv=tuple(argv), place=node, needs=needs, ours=True)
 
 
 def _configure(layout: Layout, node: str) -> tuple[str, ...]:
-    """Return the one transaction that makes a bare switch a node of the lab; a second time it changes nothing."""
-    ids = {"system-id": node, "hostname": node}
-    if layout.state.ovn:
-        ids |= {
-            "ovn-remote": _remotes(layout, "sb"),
-            "ovn-encap-type": "geneve",
-            "ovn-encap-ip": layout.underlay_ip(node),
-            "ovn-bridge-datapath-type": "netdev",
-        }
-    if layout.state.ovn and layout.state.outside:
-        ids["ovn-bridge-mappings"] = f"{PHYSICAL_NETWORK}:br-ex"
+    """Return the one transaction that cables a bare switch; a second time it changes nothing.
+
+    What OVN wants to know is the agent's to say: preparing a bare node is its business.
+    """
     # Two cores may carry many switches: one thread of each sort is enough for every one of them.
     settings = {"n-handler-threads": "1", "n-revalidator-threads": "1"}
     argv = ["ovs-vsctl", f"--db=unix:{layout.switch_socket(node)}", "--retry", SECONDS_TO_CONFIGURE, "--no-wait"]
     argv += ["init", "--", "set", "Open_vSwitch", "."]
-    argv += [f'external_ids:{key}="{value}"' for key, value in ids.items()]
     argv += [f"other_config:{key}={value}" for key, value in settings.items()]
     for bridge, port in bridges(layout).items():
         argv += ["--", "--may-exist", "add-br", bridge, "--", "set", "Bridge", bridge, "datapath_type=netdev"]

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from netloom.model.cluster import Node
 
 ASK_SECONDS = 0.05
-LAST_WORDS = 5
+LAST_WORDS = 3
 
 
 def until_up(layout: Layout, *, deadline: float, say: Callable[[str], None]) -> None:
@@ -34,10 +34,7 @@ def until_up(layout: Layout, *, deadline: float, say: Callable[[str], None]) -> 
     say("switches")
     _until_ready(layout, [name for name in names if name.startswith(("ovs", "ovn-controller"))], deadline)
     say(f"control plane at {layout.url}")
-    from netloom.lab.programs import _CAN_AGENT
-
-    if _CAN_AGENT:
-        asyncio.run(_until_nodes(layout, deadline, say))
+    asyncio.run(_until_nodes(layout, deadline, say))
     _until_ready(layout, names, deadline)
 
 
@@ -88,7 +85,7 @@ def _check(layout: Layout, missing: list[str], deadline: float) -> None:
         raise TimedOut(f"the supervisor ended: {_last_words(layout, 'supervisor')}")
     if time.monotonic() < deadline:
         return
-    told = "\n".join(f"{name}: {_last_words(layout, name)}" for name in missing[:3])
+    told = "\n".join(f"{name}: {_last_words(layout, name)}" for name in missing[:2])
     raise TimedOut(f"gave up waiting for {', '.join(missing)}; logs are in {layout.log}\n{told}")
 
 

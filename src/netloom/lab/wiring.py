@@ -24,10 +24,21 @@ def build(layout: Layout) -> None:
         _forward(layout.netns("outside"))
 
 
+def bare(netns: str) -> None:
+    """Make a namespace with nothing but a loopback."""
+    run(["ip", "netns", "add", netns])
+    run(["ip", "-n", netns, "link", "set", "dev", "lo", "up"])
+
+
 def demolish(lab_id: str) -> None:
     """Remove all namespaces of a lab."""
     for name in namespaces(lab_id):
-        run(["ip", "netns", "delete", name])
+        try:
+            run(["ip", "netns", "delete", name])
+        except Internal:
+            # Somebody else may have swept up the same leftovers meanwhile.
+            if (NETNS / name).exists():
+                raise
 
 
 def namespaces(lab_id: str) -> list[str]:
