@@ -15,10 +15,10 @@ Nothing is written unless `fence` says that we may, asked again before each tran
 import asyncio
 import logging
 from collections import Counter, deque
-from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from random import Random
-from typing import Any, Protocol
+from typing import Any
 from uuid import UUID
 
 from netloom.drivers.northbound_bundles import Bundle, describe
@@ -26,13 +26,11 @@ from netloom.drivers.northbound_diff import TAKEN, Changes, Comparison, Wishes
 from netloom.drivers.northbound_seen import Seen, shape
 from netloom.drivers.northbound_write import Transaction, Writer, groups
 from netloom.errors import NetloomError, Unreachable
-from netloom.ovsdb.cache import Cache
 from netloom.ovsdb.errors import Conflict, Refused
+from netloom.ovsdb.io import Client
 from netloom.ovsdb.monitor import Change
 from netloom.ovsdb.notation import Uuid
-from netloom.ovsdb.operations import Operation
 from netloom.ovsdb.rows import northbound as known
-from netloom.ovsdb.schema import Schema
 from netloom.plan.rows import Problem, Ref, Row, Unit
 
 DATABASE = "OVN_Northbound"
@@ -56,25 +54,6 @@ TABLES: dict[str, Sequence[str] | None] = {
 """What is followed."""
 
 logger = logging.getLogger(__name__)
-
-
-class Database(Protocol):
-    """A connection to the database, kept up by somebody else."""
-
-    @property
-    def synced(self) -> asyncio.Event:
-        """Set while the cache follows the server."""
-
-    @property
-    def schema(self) -> Schema | None:
-        """What the server has."""
-
-    @property
-    def cache(self) -> Cache:
-        """The rows."""
-
-    def transact(self, operations: Sequence[Operation]) -> Awaitable[Any]:
-        """Do all of this or nothing."""
 
 
 @dataclass(slots=True)
@@ -113,7 +92,7 @@ class Northbound:
 
     def __init__(
         self,
-        connect: Callable[[Callable[[Sequence[Change]], None]], Database],
+        connect: Callable[[Callable[[Sequence[Change]], None]], Client],
         owner: str = OWNER,
         *,
         random: Random,
@@ -129,7 +108,7 @@ class Northbound:
         self._fence = fence
         self._blocked: dict[Unit, tuple[str, str]] = {}
         """The names, with their tables, that others have and we need."""
-        self._schema: Schema | None = None
+        self._schema: object = None
         self._said: set[tuple[str, str]] = set()
         self._seen = Seen(owner, {})
         self.client = connect(self._changed)

@@ -15,7 +15,7 @@ from random import SystemRandom
 from netloom import __version__
 from netloom.control.election import Election
 from netloom.errors import Unreachable
-from netloom.run import config, controllers, health, logs, metrics, process
+from netloom.run import config, controllers, health, logs, metrics, ovn, process
 from netloom.run.config import ControllerSettings
 from netloom.run.metering import MeteredStore
 from netloom.run.notify import notify
@@ -33,6 +33,7 @@ def main(settings: ControllerSettings) -> int:
     """Run until stopped; return the exit status."""
     if settings.health_listen:
         health.loopback(*config.address(settings.health_listen, "healthListen"))
+    ovn.from_settings(settings)
     controllers.options(quarantine=settings.quarantine, vni_range=settings.vni_range)
     logs.configure(level=settings.log_level, form=settings.log_format)
     cluster = kubeconfig.load(settings.kubeconfig or None, context=settings.context or None)
@@ -53,7 +54,9 @@ async def control(settings: ControllerSettings, cluster: kubeconfig.Cluster) -> 
             if settings.leader_elect
             else None
         )
-        told = controllers.options(quarantine=settings.quarantine, vni_range=settings.vni_range)
+        told = controllers.options(
+            quarantine=settings.quarantine, vni_range=settings.vni_range, ovn=ovn.from_settings(settings)
+        )
         manager = controllers.assemble(store, random=random, election=election, housekeeping=housekeeping, told=told)
         measured = metrics.Metrics()
         measured.add(metrics.store(store))

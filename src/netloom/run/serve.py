@@ -21,7 +21,7 @@ from netloom.control.manager import Manager
 from netloom.errors import Unreachable
 from netloom.front.api.health import Check
 from netloom.front.api.server import Server
-from netloom.run import config, controllers, doors, files, logs, metrics, process
+from netloom.run import config, controllers, doors, files, logs, metrics, ovn, process
 from netloom.run.config import ServeSettings
 from netloom.run.credentials import Directory
 from netloom.run.metering import MeteredStore
@@ -35,6 +35,7 @@ def main(settings: ServeSettings) -> int:
     """Run until stopped; return the exit status."""
     config.require(settings, "data")
     config.address(settings.listen)
+    ovn.from_settings(settings)
     controllers.options(quarantine=settings.quarantine, vni_range=settings.vni_range)
     logs.configure(level=settings.log_level, form=settings.log_format)
     return process.run(serve(settings))
@@ -56,7 +57,9 @@ async def serve(settings: ServeSettings) -> None:
         context = doors.tls(identity)
         store = MeteredStore(await open_store(f"sqlite:{directory.database}"))
         try:
-            told = controllers.options(quarantine=settings.quarantine, vni_range=settings.vni_range)
+            told = controllers.options(
+                quarantine=settings.quarantine, vni_range=settings.vni_range, ovn=ovn.from_settings(settings)
+            )
             manager = controllers.assemble(store, random=SystemRandom(), told=told)
             measured = metrics.Metrics()
             measured.add(metrics.store(store))
