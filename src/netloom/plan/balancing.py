@@ -51,7 +51,7 @@ def balancer(namespace: str, name: str, protocol: Protocol) -> Ref:
 def plan_balancer(world: World, wish: LoadBalancer) -> Outcome:
     """Plan a LoadBalancer: its rows, the places they serve, and the stands its VIPs need."""
     outcome = Outcome()
-    joined = [*_switches(world, wish, outcome), *_routers(world, wish, outcome)]
+    joined = sorted({*_switches(world, wish, outcome), *_routers(world, wish, outcome)})
     free = list(_free(world, wish, outcome))
     targets = _targets(world, wish)
     _check_families(wish, targets, outcome)
@@ -83,7 +83,7 @@ def _switches(world: World, wish: LoadBalancer, outcome: Outcome) -> Iterator[Re
         if stand is not None and network.spec.provider is not None:
             outcome.problems += _on_wire(world, wish, network, at)
         elif stand is not None and stand.leader == wish.metadata.name:
-            vips.plan_stand(network, stand.interfaces, outcome)
+            vips.plan_stand(network, stand, outcome)
         yield Ref("Logical_Switch", names.switch(namespace, name))
 
 
@@ -101,11 +101,13 @@ def _on_wire(world: World, wish: LoadBalancer, network: Network, at: str) -> Ite
 def _routers(world: World, wish: LoadBalancer, outcome: Outcome) -> Iterator[Ref]:
     namespace = wish.metadata.namespace
     for position, name in enumerate(wish.spec.routers):
-        if world.get(Router, namespace, name) is None:
+        router = world.get(Router, namespace, name)
+        if router is None:
             said = f"spec.routers[{position}]: Router {name} does not exist"
             outcome.problems.append(Problem("RouterMissing", said))
             continue
         yield Ref("Logical_Router", names.router(namespace, name))
+        yield from (Ref("Logical_Switch", names.switch(namespace, port.network)) for port in router.spec.networks)
 
 
 # What.

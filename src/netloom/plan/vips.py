@@ -3,14 +3,17 @@
 OVN balances what passes a switch, but a packet only comes to pass it when somebody answers who asks for the VIP's MAC,
 and goes on from there only by a router. A VIP outside of the Network's Subnets is reached through the clients' own
 router. For those inside there is a *stand*: a small logical router of the Network's own, whose addresses are the VIPs.
-It answers for them (and to ping), and brings balanced packets back to the switch, to their endpoint. A Network has one
-for all its LoadBalancers, planned with that of the smallest name. None is needed where a Router that is in the Network
-serves the VIP as well: that one answers.
+It answers for them (and to ping), and brings balanced packets back to the switch, to their endpoint or the Network's
+Router where the endpoint is elsewhere. A Network has one for all its LoadBalancers, planned with that of the smallest
+name. None is needed where a Router that is in the Network serves the VIP as well: that one answers.
+
+A Router serves a VIP to all who come by it. OVN balances on a router only where it is the gateway; so what comes from
+the Networks it joins is balanced on their switches, before it gets there.
 
 Where two LoadBalancers want the same VIP in the same place, the one whose name is smaller has it.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import NamedTuple
 
 from netloom.model import addresses
@@ -31,21 +34,28 @@ class Spot(NamedTuple):
     name: str
 
 
-def spots(balancer: LoadBalancer) -> Iterator[Spot]:
+def served(world: World, balancer: LoadBalancer) -> list[str]:
+    """Return the Networks whose switches balance: those named, and those that Routers which are named join."""
+    found = dict.fromkeys(balancer.spec.networks)
+    for name in balancer.spec.routers:
+        router = world.get(Router, balancer.metadata.namespace, name)
+        found |= {} if router is None else dict.fromkeys(port.network for port in router.spec.networks)
+    return list(found)
+
+
+def spots(world: World, balancer: LoadBalancer) -> Iterator[Spot]:
     """Give the places where a balancer's VIPs are served."""
-    yield from (Spot("Network", name) for name in balancer.spec.networks)
+    yield from (Spot("Network", name) for name in served(world, balancer))
     yield from (Spot("Router", name) for name in balancer.spec.routers)
 
 
 def networks(world: World, balancer: LoadBalancer) -> list[str]:
-    """Return the Networks a balancer has to do with: those it serves, and those its Routers are in."""
-    found = dict.fromkeys(balancer.spec.networks)
+    """Return the Networks a balancer has to do with: those it serves, and those its Routers' gateways are in."""
+    found = dict.fromkeys(served(world, balancer))
     for name in balancer.spec.routers:
         router = world.get(Router, balancer.metadata.namespace, name)
-        if router is not None:
-            found |= dict.fromkeys(port.network for port in router.spec.networks)
-            if router.spec.gateway is not None:
-                found[router.spec.gateway.network] = None
+        if router is not None and router.spec.gateway is not None:
+            found[router.spec.gateway.network] = None
     return list(found)
 
 
@@ -58,7 +68,7 @@ def user(world: World, balancer: LoadBalancer, vip: Vip, ip: Address) -> str:
         router = world.shared(feet.holder, namespace, network, ip)
         if router and router not in balancer.spec.routers:
             return f"that of Router {router} in Network {network}"
-    for spot in spots(balancer):
+    for spot in spots(world, balancer):
         winner = world.shared(_winner, namespace, spot, str(ip), vip.port, str(vip.protocol))
         if winner != name:
             return f"port {vip.port} ({vip.protocol}) of LoadBalancer {winner} on {spot.kind} {spot.name}"
@@ -73,7 +83,7 @@ def _wanted(world: World, namespace: str) -> dict[tuple[Spot, str, int, str], st
     """Return who has which VIP where: of all balancers that want it, the one of the smallest name."""
     found: dict[tuple[Spot, str, int, str], str] = {}
     for balancer in world.balancers(namespace):
-        for spot in spots(balancer):
+        for spot in spots(world, balancer):
             for vip in balancer.spec.vips:
                 key = (spot, str(addresses.address(vip.ip)), vip.port, str(vip.protocol))
                 found.setdefault(key, balancer.metadata.name)
@@ -95,10 +105,13 @@ def held(world: World, namespace: str, network: str) -> dict[str, str]:
 
 
 class Stand(NamedTuple):
-    """What a Network's stand needs: who plans it, and its addresses."""
+    """What a Network's stand needs."""
 
     leader: str
+    """Who plans it."""
     interfaces: tuple[str, ...]
+    hops: tuple[str, ...]
+    """The Network's Routers, one for each family, by which endpoints elsewhere are reached."""
 
 
 def stand(world: World, namespace: str, network: str) -> Stand | None:
@@ -109,7 +122,23 @@ def stand(world: World, namespace: str, network: str) -> Stand | None:
         if own:
             leader = leader or balancer.metadata.name
             found |= own
-    return Stand(leader, tuple(sorted(found))) if found else None
+    if not found:
+        return None
+    families = {addresses.family(one) for one in found}
+    hops = (_hop(world, namespace, network, version) for version in sorted(families))
+    return Stand(leader, tuple(sorted(found)), tuple(hop for hop in hops if hop))
+
+
+def _hop(world: World, namespace: str, network: str, version: int) -> str:
+    """Return the address of a Router in a Network, or ""."""
+    subnets = world.subnets(namespace, network)
+    for router in world.routers(namespace, network):
+        for port in router.spec.networks:
+            for asked in feet.wished(port, subnets, "") if port.network == network else ():
+                ip = addresses.interface(asked.text).ip
+                if ip.version == version and world.shared(feet.holder, namespace, network, ip) == router.metadata.name:
+                    return str(ip)
+    return ""
 
 
 def inside(world: World, balancer: LoadBalancer, network: str) -> Iterator[str]:
@@ -135,21 +164,23 @@ def _prefix(world: World, namespace: str, network: str, ip: Address) -> int:
     return 0
 
 
-def plan_stand(network: Network, interfaces: Iterable[str], outcome: Outcome) -> None:
+def plan_stand(network: Network, one: Stand, outcome: Outcome) -> None:
     """Add the rows of a Network's stand."""
     namespace, name = network.metadata.namespace, network.metadata.name
     router = f"{names.switch(namespace, name)}::vips"
     foot, plug = f"{router}:port", f"{router}:plug"
-    columns: dict[str, Column] = {
-        "name": foot,
-        "mac": feet.mac(router, name),
-        "networks": frozenset(interfaces),
-    }
+    columns: dict[str, Column] = {"name": foot, "mac": feet.mac(router, name), "networks": frozenset(one.interfaces)}
     port = Row("Logical_Router_Port", foot, columns)
+    routes = [
+        Row("Logical_Router_Static_Route", f"{router}:{prefix}", {"ip_prefix": prefix, "nexthop": hop})
+        for hop in one.hops
+        for prefix in ("::/0" if ":" in hop else "0.0.0.0/0",)
+    ]
     # It forwards to endpoints, whose MACs OVN knows: it need not remember everybody who asks for a VIP.
     own: dict[str, Column] = {
         "name": router,
         "ports": frozenset((port.ref,)),
+        "static_routes": frozenset(route.ref for route in routes),
         "options": {"always_learn_from_arp_request": "false"},
     }
     peer: dict[str, Column] = {
@@ -158,7 +189,7 @@ def plan_stand(network: Network, interfaces: Iterable[str], outcome: Outcome) ->
         "addresses": frozenset({"router"}),
         "options": {"router-port": foot},
     }
-    outcome.rows += [Row("Logical_Router", router, own), port, Row("Logical_Switch_Port", plug, peer)]
+    outcome.rows += [Row("Logical_Router", router, own), port, *routes, Row("Logical_Switch_Port", plug, peer)]
     switch = Ref("Logical_Switch", names.switch(namespace, name))
     outcome.members.append(Member(switch, "ports", Ref("Logical_Switch_Port", plug)))
 
