@@ -63,6 +63,7 @@ class NorthboundCounters:
     transactions: int = 0
     conflicts: int = 0
     refused: int = 0
+    unanswered: int = 0
     written: Counter[tuple[str, str]] = field(default_factory=Counter)
     """Rows, by table and by what was done: insert, update, delete; members are updates of what they are put into."""
     repaired: Counter[str] = field(default_factory=Counter)
@@ -233,6 +234,7 @@ class Northbound:
         except NetloomError as error:
             self.counters.conflicts += isinstance(error, Conflict)
             self.counters.refused += isinstance(error, Refused)
+            self.counters.unanswered += not isinstance(error, Conflict | Refused)
             return error
         for bundle in bundles:
             applied.written += bundle.size
