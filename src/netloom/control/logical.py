@@ -67,6 +67,7 @@ class Logical:
         self.lag = Histogram()
         """From hearing of a change to its being in the database."""
         self.sweeps = 0
+        self._ever = False
         self._recorder = recorder
         self._random = random
         self._fence = fence
@@ -79,6 +80,10 @@ class Logical:
         """Generations that the planner was given and the database has not got yet."""
         self._connects = 0
         north.amiss = self.look_at_everything
+
+    def ready(self, *, leading: bool) -> bool:
+        """Whether the database was made what is wanted, once; by who stands by, whether it could be."""
+        return self._ever or (not leading and self.north.client.synced.is_set())
 
     # What is wanted.
 
@@ -160,7 +165,7 @@ class Logical:
         self.programmed |= heard
         self.told(set(heard) if self.in_step else None)
         if not self.in_step:
-            self.in_step = True
+            self.in_step = self._ever = True
             logger.info("the northbound database is in step", extra={"rows": len(self.planner.wanted.rows)})
         if since is not None:
             self.lag.observe(asyncio.get_running_loop().time() - since)

@@ -75,6 +75,8 @@ class Manager:
     @property
     def ready(self) -> bool:
         """Whether this process does its part: leads and works, or stands by with full caches."""
+        if self.logical is not None and not self.logical.ready(leading=self._working):
+            return False
         return self.synced and (self._working or self.election is not None)
 
     async def run(self) -> None:
