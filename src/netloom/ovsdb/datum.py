@@ -171,7 +171,7 @@ def condition(function: str, wire: Wire, kind: ColumnType, names: Names) -> Call
         wanted = parse_value(wire, kind, names)
         return (lambda value: value == wanted) if function == "==" else (lambda value: value != wanted)
     if function not in ("includes", "excludes"):
-        raise _syntax(f"No function named {function}.")
+        raise Fault("unknown function", f"No function named {function}.")
     least = kind.min if kind.is_required else 0
     most = kind.max if kind.is_required or function == "includes" else None
     some = parse(wire, kind, names, least=least, most=most if most is not None else 2**62)
@@ -227,7 +227,7 @@ def mutation(mutator: str, wire: Wire, kind: ColumnType, names: Names) -> Callab
         by = parse_atom(wire, BaseType(kind.key.type), names)
         return lambda value: _calculate(value, operators[mutator], by, kind)
     if mutator not in ("insert", "delete"):
-        raise _syntax(f"No mutator named {mutator}.")
+        raise Fault("unknown mutator", f"No mutator named {mutator}.")
     if kind.is_required:
         raise _syntax(f'Type mismatch: "{mutator}" operator may not be applied to this column')
     if mutator == "insert":

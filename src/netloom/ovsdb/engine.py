@@ -224,17 +224,17 @@ class Draft:
 
     def _insert(self, operation: Mapping[str, Any]) -> dict[str, Any]:
         table, schema = self._table(operation)
-        row = self._parse_row(operation.get("row"), schema)
         given, name = operation.get("uuid"), operation.get("uuid-name")
+        if given and (self.row(table, Uuid(given)) is not None or given in self.changed.get(table, {})):
+            raise Fault("duplicate uuid", f"This UUID {given} would duplicate a UUID already present.")
         if name is not None:
             if name in self._inserted:
-                raise Fault("duplicate uuid-name", f"This {name} is already in use.")
+                raise Fault("duplicate uuid-name", f"This {name} appeared on an earlier insert.")
             self._inserted.add(name)
+            if given:
+                self._names[name] = Uuid(given)
         uuid = Uuid(given) if given else self._name(name) if name is not None else self._database.new_uuid()
-        if given and name is not None:
-            self._names[name] = uuid
-        if self.row(table, uuid) is not None or uuid in self.changed.get(table, {}):
-            raise Fault("duplicate uuid", f"This UUID {uuid} would duplicate a UUID already present.")
+        row = self._parse_row(operation.get("row"), schema)
         self._set(table, uuid, {column: default(kind) for column, kind in schema.columns.items()} | row)
         return {"uuid": ["uuid", str(uuid)]}
 

@@ -101,19 +101,22 @@ class Integrity:
         changed = draft.get(table, {})
         return changed[uuid] if uuid in changed else self._rows[table].get(uuid)
 
-    def _targets(self, table: str, row: Values | None) -> Iterator[Place]:
-        for reference in self._strong[table] if row is not None else ():
-            assert row is not None
+    def _targets(self, place: Place, row: Values | None) -> Iterator[Place]:
+        """Yield what a row refers to; a reference to itself does not count, and as in ovsdb-server that is by uuid."""
+        if row is None:
+            return
+        for reference in self._strong[place[0]]:
             for uuid in reference.uuids(row):
-                yield reference.table, uuid
+                if uuid != place[1]:
+                    yield reference.table, uuid
 
     def _delta(self, draft: Mapping[str, Mapping[Uuid, Values | None]]) -> Counter[Place]:
         """Return by how much the numbers of strong references change."""
         delta: Counter[Place] = Counter()
         for table, rows in draft.items():
             for uuid, new in rows.items():
-                delta.subtract(self._targets(table, self._rows[table].get(uuid)))
-                delta.update(self._targets(table, new))
+                delta.subtract(self._targets((table, uuid), self._rows[table].get(uuid)))
+                delta.update(self._targets((table, uuid), new))
         return delta
 
     def _check_strong(self, draft: Changes, delta: Counter[Place]) -> None:
@@ -135,7 +138,7 @@ class Integrity:
             if row is None or self._schema.tables[table].is_root or self._counts[place] + delta[place] > 0:
                 continue
             draft.setdefault(table, {})[uuid] = None
-            for target in self._targets(table, row):
+            for target in self._targets(place, row):
                 delta[target] -= 1
                 places.append(target)
 
