@@ -68,7 +68,7 @@ def _members(wanted: Wanted, ref: Ref) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for column, places in sorted(wanted.members(ref).items()):
         if any(place != value for place, value in places.items()):
-            found[column] = {place: _plain(places[place]) for place in sorted(places)}  # type: ignore[type-var]
+            found[column] = {place: _plain(places[place]) for place in sorted(places)}
         else:
             found[column] = sorted(map(_plain, places.values()))
     return found
@@ -105,17 +105,15 @@ class Database:
     def insist(self, wanted: Wanted) -> None:
         """Fail unless this is what is wanted."""
         assert self.rows == {ref: row.columns for ref, row in wanted.rows.items()}
-        assert self.members == set(members(wanted))
+        assert {(one.row, one.column, one.key or one.value): one.value for one in self.members} == {
+            (ref, column, place): value
+            for ref in wanted.rows
+            for column, places in wanted.members(ref).items()
+            for place, value in places.items()
+        }
         for member in self.members:
             assert member.row in self.rows
             assert not isinstance(member.value, Ref) or member.value in self.rows
-
-
-def members(wanted: Wanted) -> Iterator[Member]:
-    for ref in wanted.rows:
-        for column, places in wanted.members(ref).items():
-            for place, value in places.items():
-                yield Member(ref, column, value, "" if place == value else str(place))
 
 
 @cache
@@ -171,6 +169,7 @@ def _column_offences(column: ColumnType, value: Any) -> Iterator[str]:
         yield from _atom_offences(column.key, value)
 
 
+INFINITE = float("inf")
 _TYPES = {"integer": int, "real": float, "boolean": bool, "string": str, "uuid": Ref}
 
 
@@ -180,12 +179,14 @@ def _atom_offences(base: BaseType, value: Any) -> Iterator[str]:
         return
     if base.enum is not None and value not in base.enum:
         yield f"{value!r} is none of {base.enum}"
-    if base.ref_table and value.table != base.ref_table:
+    if isinstance(value, Ref) and value.table != base.ref_table:
         yield f"{value!r} is no reference to {base.ref_table}"
     size = len(value) if isinstance(value, str) else value if isinstance(value, int | float) else None
     if size is None:
         return
-    if base.minimum is not None and size < base.minimum or base.maximum is not None and size > base.maximum:
+    low = -INFINITE if base.minimum is None else base.minimum
+    high = INFINITE if base.maximum is None else base.maximum
+    if not low <= size <= high:
         yield f"{value!r} is not between {base.minimum} and {base.maximum}"
 
 

@@ -1,7 +1,7 @@
 """Whole cases: tests/golden/CASE has the wishes, and the rows that must come of them.
 
-`NETLOOM_UPDATE_GOLDEN=1` writes the rows anew: look at the difference before you keep it. A resource's `status` is given
-where others would have written it: addresses of attachments, VNIs, validated Subnets.
+`NETLOOM_UPDATE_GOLDEN=1` writes the rows anew: look at the difference before you keep it. A resource's `status` is
+given where others would have written it: addresses of attachments, VNIs, validated Subnets.
 """
 
 import json

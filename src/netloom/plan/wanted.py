@@ -94,11 +94,11 @@ class Wanted:
             new = self._parts[unit] = _Parts(tuple(outcome.rows), members, tuple(outcome.problems), old.given)
         unsettled = self._claim(unit, old.rows, new.rows)
         self._settle(unit, new)
-        for other in unsettled:
+        for other in unsettled - {unit}:
             self._settle(other, self._parts[other])
 
     def _claim(self, unit: Unit, old: tuple[Row, ...], new: tuple[Row, ...]) -> set[Unit]:
-        """Let a unit have its rows; return the other units that lost or gained one by that."""
+        """Let a unit have its rows; return the others who wanted them too."""
         unsettled: set[Unit] = set()
         if old:
             for ref in {row.ref for row in old}.difference([row.ref for row in new]):
@@ -113,12 +113,13 @@ class Wanted:
                     self.rows[ref] = row
                     self._delta.rows.add(ref)
             else:
-                self._claims.setdefault(ref, {holder}).add(unit)
+                claims = self._claims.setdefault(ref, {holder})
                 if unit < holder:
+                    unsettled |= claims
                     self.rows[ref] = row
                     self.of[ref] = unit
                     self._delta.rows.add(ref)
-                    unsettled.add(holder)
+                claims.add(unit)
         return unsettled
 
     def _release(self, unit: Unit, ref: Ref, unsettled: set[Unit]) -> None:
@@ -134,7 +135,7 @@ class Wanted:
         heir = self.of[ref] = min(claims)
         self.rows[ref] = next(row for row in self._parts[heir].rows if row.ref == ref)
         self._delta.rows.add(ref)
-        unsettled.add(heir)
+        unsettled |= claims
 
     def _settle(self, unit: Unit, parts: _Parts) -> None:
         """Let a unit's members and problems count."""
@@ -173,8 +174,10 @@ class Wanted:
         places = columns.get(column)
         if places is None:
             places = columns[column] = {}
-        present = places.setdefault(key or value, member)
-        if present is member:
+        place = key or value
+        present = places.get(place)
+        if present is None:
+            places[place] = member
             if type(value) is Ref:
                 self._name(value, member)
                 if value not in self.rows:
@@ -242,11 +245,12 @@ class Wanted:
             del self._naming[ref]
 
     def _naming_now(self, ref: Ref) -> list[tuple[Member, Member | None]]:
-        """Return the members that refer to a row, each with the one that counts at its place."""
+        """Return the members of other rows that refer to a row, each with the one that counts at its place."""
         naming = self._naming.get(ref)
         if naming is None:
             return []
-        return [(one, self._standing(one)) for one in (naming if isinstance(naming, set) else (naming,))]
+        every = naming if isinstance(naming, set) else (naming,)
+        return [(one, self._standing(one)) for one in every if one.row != ref]
 
     def _stand(self, place: Member, before: Member | None) -> None:
         """Take note of what counts at a member's place now, where something else did before."""
