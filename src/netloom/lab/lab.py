@@ -72,8 +72,9 @@ class Lab:
             port = checks.choose_port(earlier.port if earlier else 0, state.identity(folder))
             layout = Layout(folder, msgspec.structs.replace(wanted, port=port))
             with _undone_on_failure(layout):
+                began = datetime.now(UTC)
                 _start(layout, say)
-                waiting.until_up(layout, deadline=time.monotonic() + timeout, say=say)
+                waiting.until_up(layout, began=began, deadline=time.monotonic() + timeout, say=say)
                 state.save(folder, msgspec.structs.replace(layout.state, phase="up"))
         return cls(folder)
 

@@ -10,8 +10,10 @@ import json
 import selectors
 import socket
 import subprocess
+import tempfile
 import threading
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Literal
 
 from netloom.errors import Internal
@@ -34,7 +36,7 @@ def ping(netns: str, address: str, *, count: int = 1, source: str = "") -> bool:
 
 
 def reach(netns: str, address: str, port: int, *, protocol: Protocol = "tcp", timeout: float = SECONDS) -> str:
-    """Return who answers at a port, "" where nobody does."""
+    """Return who answers at a port and as whom it sees us, as "web-1 10.1.0.2"; "" where nobody answers."""
     family = socket.AF_INET6 if ":" in address else socket.AF_INET
     kind = socket.SOCK_STREAM if protocol == "tcp" else socket.SOCK_DGRAM
 
@@ -123,23 +125,24 @@ def _say(listener: socket.socket, name: str) -> None:
         return
     if listener.type == socket.SOCK_DGRAM:
         _, who = listener.recvfrom(MOST)
-        listener.sendto(f"{name}\n".encode(), who)
+        listener.sendto(_answer_to(who, name), who)
         return
-    connection, _ = listener.accept()
+    connection, who = listener.accept()
     with connection:
         connection.settimeout(SECONDS)
-        connection.sendall(f"{name}\n".encode())
+        connection.sendall(_answer_to(who, name))
         # Wait for the other side to have it: closing with unread bytes would reset the connection.
         connection.shutdown(socket.SHUT_WR)
         while connection.recv(MOST):
             pass
 
 
+def _answer_to(who: tuple[str, int, int, int], name: str) -> bytes:
+    return f"{name} {who[0].removeprefix('::ffff:')}\n".encode()
+
+
 def lease(netns: str, device: str) -> str:
     """Ask for an address by DHCP with a real client, and return it as "10.1.0.5/24 10.1.0.1" with the router, or ""."""
-    import tempfile
-    from pathlib import Path
-
     with tempfile.TemporaryDirectory(prefix="netloom-dhcp-") as folder:
         script, answer = Path(folder, "script"), Path(folder, "lease")
         script.write_text(LEASE_SCRIPT)

@@ -16,10 +16,6 @@ QUIET = ("-vconsole:info", "-vsyslog:off", "-vfile:off")
 RAFT_PORTS = {"nb": 6643, "sb": 6644}
 SECONDS_TO_CONFIGURE = "--timeout=30"
 
-from netloom.run.config import ServeSettings  # noqa: E402  # temporary
-
-_CAN_OVN = hasattr(ServeSettings, "ovn_nb")
-
 
 class Program(Struct, frozen=True, kw_only=True):
     """One process of a lab."""
@@ -58,7 +54,7 @@ def environment(layout: Layout, place: str) -> dict[str, str]:
 
 def _serve(layout: Layout) -> Program:
     argv = [*NETLOOM, "serve", "--data", str(layout.folder), "--listen", f"127.0.0.1:{layout.state.port}"]
-    if layout.state.ovn and _CAN_OVN:
+    if layout.state.ovn:
         argv += ["--ovn-nb", layout.remotes("nb"), "--ovn-sb", layout.remotes("sb")]
     return Program(name="serve", argv=tuple(argv), ours=True)
 

@@ -5,8 +5,10 @@ vain: after the third time its last words are the error.
 """
 
 import asyncio
+import subprocess
 import time
 from collections.abc import Callable
+from datetime import datetime
 from typing import TYPE_CHECKING
 
 from netloom.errors import NetloomError, TimedOut
@@ -24,8 +26,11 @@ ASK_SECONDS = 0.05
 LAST_WORDS = 3
 
 
-def until_up(layout: Layout, *, deadline: float, say: Callable[[str], None]) -> None:
-    """Return when the lab is up; `TimedOut` with what is missing, and its last words, at the deadline."""
+def until_up(layout: Layout, *, began: datetime, deadline: float, say: Callable[[str], None]) -> None:
+    """Return when the lab, which somebody began to bring up at `began`, is up.
+
+    `TimedOut` at the deadline, with what is missing and its last words.
+    """
     names = [program.name for program in programs(layout)]
     if layout.state.ovn:
         servers = layout.state.ovn
@@ -34,7 +39,9 @@ def until_up(layout: Layout, *, deadline: float, say: Callable[[str], None]) -> 
     say("switches")
     _until_ready(layout, [name for name in names if name.startswith(("ovs", "ovn-controller"))], deadline)
     say(f"control plane at {layout.url}")
-    asyncio.run(_until_nodes(layout, deadline, say))
+    asyncio.run(_until_nodes(layout, began, deadline, say))
+    if layout.state.ovn:
+        _until_chassis(layout, deadline)
     _until_ready(layout, names, deadline)
 
 
@@ -44,12 +51,24 @@ def _until_ready(layout: Layout, names: list[str], deadline: float) -> None:
         time.sleep(ASK_SECONDS)
 
 
-async def _until_nodes(layout: Layout, deadline: float, say: Callable[[str], None]) -> None:
+def _until_chassis(layout: Layout, deadline: float) -> None:
+    """Wait until OVN knows every node."""
+    argv = ["ovn-sbctl", f"--db={layout.remotes('sb')}", "--timeout=5", "--bare", "--columns=name", "list", "Chassis"]
+    while True:
+        known = subprocess.run(argv, capture_output=True, text=True, check=False).stdout.split()
+        missing = [f"ovn-controller-{node}" for node in layout.nodes if node not in known]
+        if not missing:
+            return
+        _check(layout, missing, deadline)
+        time.sleep(ASK_SECONDS)
+
+
+async def _until_nodes(layout: Layout, began: datetime, deadline: float, say: Callable[[str], None]) -> None:
     said = ""
     store = await KubeStore.open(kubeconfig.load(str(layout.kubeconfig)))
     try:
         while True:
-            ready = await ready_nodes(store)
+            ready = await ready_nodes(store, since=began)
             waiting = [node for node in layout.nodes if node not in ready]
             if not waiting:
                 say("every node is Ready")
@@ -64,18 +83,22 @@ async def _until_nodes(layout: Layout, deadline: float, say: Callable[[str], Non
         await store.close()
 
 
-async def ready_nodes(store: KubeStore) -> set[str]:
-    """Return the nodes that say they are Ready."""
+async def ready_nodes(store: KubeStore, *, since: datetime | None = None) -> set[str]:
+    """Return the nodes that say, and said since a time, that they are Ready."""
     try:
         page = await store.list(NODE)
     except NetloomError:
         return set()  # The server is still to come.
     found: list[Node] = [item.value() for item in page.items]  # type: ignore[misc]  # the list is of Nodes
-    return {node.metadata.name for node in found if _is_ready(node)}
+    return {node.metadata.name for node in found if _is_ready(node, since)}
 
 
-def _is_ready(node: "Node") -> bool:
-    return any(one.type == "Ready" and one.status == "True" for one in node.status.conditions)
+def _is_ready(node: "Node", since: datetime | None) -> bool:
+    ready = node.status.condition("Ready")
+    if ready is None or ready.status != "True":
+        return False
+    # Of a lab that was up before, the API remembers what the nodes said then.
+    return since is None or datetime.fromisoformat(node.status.last_heartbeat) >= since.replace(microsecond=0)
 
 
 def _check(layout: Layout, missing: list[str], deadline: float) -> None:
