@@ -76,6 +76,7 @@ class NodeKeeper:
             rest = EVERY * self._random.uniform(0.9, 1.1)
             try:
                 await self._beat()
+                self.look()  # Something may have happened while it was being said.
             except NetloomError as error:
                 log.info("no heartbeat: %s", error)
                 self._node = None
