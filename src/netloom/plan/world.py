@@ -177,6 +177,8 @@ class World:
         """Return `function(world, *arguments)`, worked out once for all who ask."""
         assert not none, "only positional arguments are part of the question"
         tracker = self._tracker
+        if tracker.stale and tracker.reading is None:
+            self._refresh()
         answer = self._shared.get((function, arguments))
         if answer is None or (tracker.stale and answer in tracker.stale):
             answer = self._work_out(answer or Answer(function, arguments))
@@ -254,6 +256,13 @@ class World:
     def drain(self) -> set[Unit]:
         """Return the units to plan again, and begin anew."""
         tracker = self._tracker
+        self._refresh()
+        dirty, tracker.dirty = tracker.dirty, set()
+        return dirty
+
+    def _refresh(self) -> None:
+        """Work out anew what must be, until all shared answers are right: one may be made of others."""
+        tracker = self._tracker
         while tracker.stale:
             answer = next(iter(tracker.stale))
             if not tracker.is_read(answer):
@@ -261,8 +270,6 @@ class World:
                 continue
             with suppress(Exception):  # It fails again for each who asks, and there it is told.
                 self._work_out(answer)
-        dirty, tracker.dirty = tracker.dirty, set()
-        return dirty
 
     def _forget(self, unread: Iterable[Topic]) -> None:
         for topic in unread:
