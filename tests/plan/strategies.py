@@ -176,6 +176,28 @@ def _kind(
     )
 
 
+BASE: list[Resource] = [
+    *(_resource("Node", "", name, {}, {"underlayIP": f"172.31.0.{name[1]}"}, {}) for name in ("n1", "n2")),
+    *(_resource("Network", "default", name, {}, {}, {"vni": 5000}) for name in ("blue", "red")),
+    _resource("Network", "default", "out", {}, {"provider": {"physicalNetwork": "phys"}}, {"vni": 5001}),
+    *(
+        _resource(
+            "Subnet",
+            "default",
+            name,
+            {},
+            {"network": network, "cidr": cidr, "dhcp": {"domainName": "lab"}},
+            {"validated": True},
+        )
+        for name, network, cidr in [
+            ("a", "blue", "10.1.0.0/24"),
+            ("b", "red", "10.2.0.0/24"),
+            ("c", "out", "192.0.0.0/24"),
+            ("d", "blue", "fd00:4::/64"),
+        ]
+    ),
+]
+"""A world in which most of the rest makes sense."""
 RESOURCES: st.SearchStrategy[Resource] = st.one_of(
     _kind(
         "Node",

@@ -4,7 +4,7 @@ from typing import Any
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, rule
+from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 
 from netloom.model.document import Resource
 from netloom.plan import planner as planning
@@ -13,7 +13,7 @@ from netloom.plan.rows import Outcome, Problem, Ref, Row, Unit
 from netloom.plan.wanted import Delta
 from netloom.plan.world import Port, World
 from tests.plan.planning import Database, offences, planned, rendered, resources, unit_of
-from tests.plan.strategies import RESOURCES
+from tests.plan.strategies import BASE, RESOURCES
 
 
 class Planning(RuleBasedStateMachine):
@@ -24,6 +24,10 @@ class Planning(RuleBasedStateMachine):
         self.planner = Planner()
         self.database = Database()
         self.there: dict[Unit, Resource] = {}
+
+    @initialize(first=st.sampled_from([BASE, []]))
+    def begin(self, first: list[Resource]) -> None:
+        self.put(first)
 
     @rule(some=st.lists(RESOURCES, min_size=1, max_size=6))
     def put(self, some: list[Resource]) -> None:
@@ -64,7 +68,7 @@ TestPlanning.settings = settings(max_examples=60, stateful_step_count=12, deadli
 @settings(max_examples=60, deadline=None)
 @given(st.lists(RESOURCES, max_size=30), st.randoms(use_true_random=False))
 def test_order_does_not_matter(some: list[Resource], random: Any) -> None:
-    there = {unit_of(resource): resource for resource in some}
+    there = {unit_of(resource): resource for resource in [*BASE, *some]}
     other = list(there.values())
     random.shuffle(other)
     assert rendered(planned(*there.values()).wanted) == rendered(planned(*other).wanted)
