@@ -116,14 +116,11 @@ def _routers(world: World, wish: LoadBalancer, outcome: Outcome) -> Iterator[Ref
 def _free(world: World, wish: LoadBalancer, outcome: Outcome) -> Iterator[tuple[Vip, str]]:
     """Give the VIPs that can be had, with their addresses in the usual notation."""
     for position, vip in enumerate(wish.spec.vips):
-        at = f"spec.vips[{position}].ip"
-        ip = addresses.address(vip.ip)
-        if ip.is_multicast or ip.is_unspecified or ip.is_loopback or ip.is_link_local:
-            outcome.problems.append(Problem("NotAHost", f"{at}: {ip} cannot be a VIP: choose the address of a host"))
-        elif user := vips.user(world, wish, vip, ip):
-            outcome.problems.append(Problem("AddressInUse", f"{at}: {ip} is {user}: choose another address"))
+        if (refused := vips.refusal(world, wish, vip)) is not None:
+            reason, said = refused
+            outcome.problems.append(Problem(reason, f"spec.vips[{position}].ip: {said}"))
         else:
-            yield vip, str(ip)
+            yield vip, str(addresses.address(vip.ip))
 
 
 def _targets(world: World, wish: LoadBalancer) -> list[Target]:

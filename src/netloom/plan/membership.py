@@ -131,7 +131,7 @@ def memberships(world: World, port: Port) -> list[Member]:
 def unknown(world: World, port: Port) -> list[Problem]:
     """Return what is wrong with the profiles an attachment names."""
     named = world.shared(_scheme, port.namespace).named
-    text = "spec.securityProfiles: SecurityProfile {} does not exist, and so covers nothing: create it"
+    text = "spec.securityProfiles: SecurityProfile {} does not exist: the port is closed until it does"
     return [Problem("ProfileMissing", text.format(name)) for name in port.profiles if name not in named]
 
 

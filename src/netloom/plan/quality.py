@@ -12,11 +12,11 @@ ms within 10 %. That is the default, and what a smaller wish comes to.
 
 Only one rule is applied to a packet. The more closely a rule says whom it is about, the higher it stands:
 
-    priority      from           + 4000 where `to` is given, too
-    2000..2999    node
-    3000..3999    network
-    4000..4999    selector
-    5000..5999    attachment
+    priority   from            and 1000 more where `to` is given
+    2000       node
+    4000       network
+    6000       selector
+    8000       attachment
 
 and of two that say it equally, the slower.
 
@@ -38,11 +38,13 @@ from netloom.plan.world import Port, World
 
 SAVED = 0.3
 """The least burst, in seconds of the rate: what TCP needs to live with a meter."""
+LEAST = 120
+"""The least burst at all, in kbit: some ten packets."""
 LARGEST = 2**32 - 1
 """What a meter can count, in kbit/s and kbit."""
 
-NODE, NETWORK, SELECTOR, ATTACHMENT = 2000, 3000, 4000, 5000
-TO = 4000
+NODE, NETWORK, SELECTOR, ATTACHMENT = 2000, 4000, 6000, 8000
+TO = 1000
 
 
 class Way(NamedTuple):
@@ -104,7 +106,7 @@ def _bandwidth(spec: ShapingSpec) -> tuple[int, int]:
     """Return rate and burst as a meter has them: in kbit/s and kbit."""
     rate = max(1, quantities.rate(spec.rate) // 1000)
     asked = quantities.size(spec.burst) * 8 // 1000 if spec.burst else 0
-    return min(rate, LARGEST), min(max(asked, int(rate * SAVED), 1), LARGEST)
+    return min(rate, LARGEST), min(max(asked, int(rate * SAVED), LEAST), LARGEST)
 
 
 def _carried(world: World, namespace: str, name: str) -> bool:

@@ -19,7 +19,7 @@ from netloom.model.selection import LabelSelector
 from netloom.plan import dhcp, names
 from netloom.plan.addressing import Place, address, place
 from netloom.plan.dns import record, records, zone
-from netloom.plan.policy import memberships
+from netloom.plan.policy import memberships, unknown
 from netloom.plan.rows import Column, Member, Outcome, Problem, Ref, Row
 from netloom.plan.selections import selection
 from netloom.plan.world import Port, World
@@ -124,11 +124,12 @@ def plan_attachment(world: World, one: Port) -> Outcome:
         return Outcome()
     ips, secure, v4, v6 = _addresses(on, one)
     name = f"{one.namespace}/{one.name}"
+    missing = unknown(world, one) if one.profiles else []
     columns: dict[str, Column] = {
         "name": name,
         "addresses": frozenset((f"{one.mac} {ips}",)),
         "port_security": frozenset((f"{one.mac} {secure}",)),
-        "enabled": True,
+        "enabled": not missing,  # Without its firewall a port stays closed.
         "dhcpv4_options": v4.dhcp,
         "dhcpv6_options": v6.dhcp,
         "options": _options(one.node),
@@ -138,7 +139,7 @@ def plan_attachment(world: World, one: Port) -> Outcome:
         record(on.dns, one.name, v4.domain or v6.domain, ips),
         *memberships(world, one),
     ]
-    outcome = Outcome([Row(PORT, name, columns)], members)
+    outcome = Outcome([Row(PORT, name, columns)], members, missing)
     if on.nodes is not None:
         outcome.problems += _misplaced(world, on, one)
     return outcome

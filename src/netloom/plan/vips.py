@@ -17,7 +17,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from netloom.model import addresses
-from netloom.model.addresses import Address
+from netloom.model.addresses import Address, Block
 from netloom.model.networks import Network, Router
 from netloom.model.policy import LoadBalancer, Vip
 from netloom.plan import feet, names
@@ -59,7 +59,29 @@ def networks(world: World, balancer: LoadBalancer) -> list[str]:
     return list(found)
 
 
-def user(world: World, balancer: LoadBalancer, vip: Vip, ip: Address) -> str:
+def refusal(world: World, balancer: LoadBalancer, vip: Vip) -> tuple[str, str] | None:
+    """Return why a VIP cannot be had, as a reason and words; None if it can."""
+    ip = addresses.address(vip.ip)
+    if ip.is_multicast or ip.is_unspecified or ip.is_loopback or ip.is_link_local or _is_end(world, balancer, ip):
+        return "NotAHost", f"{ip} is not the address of a host: choose one that is"
+    if user := _user(world, balancer, vip, ip):
+        return "AddressInUse", f"{ip} is {user}: choose another address"
+    return None
+
+
+def _is_end(world: World, balancer: LoadBalancer, ip: Address) -> bool:
+    """Whether an address is that of a block itself, or its broadcast."""
+    namespace = balancer.metadata.namespace
+    subnets = (subnet for network in networks(world, balancer) for subnet in world.subnets(namespace, network))
+    blocks = (addresses.interface(subnet.spec.cidr).network for subnet in subnets)
+    return any(feet.unfit(addresses.interface(f"{ip}/{b.prefixlen}"), "") for b in blocks if _holds(b, ip))
+
+
+def _holds(block: Block, ip: Address) -> bool:
+    return ip.version == block.version and ip in block
+
+
+def _user(world: World, balancer: LoadBalancer, vip: Vip, ip: Address) -> str:
     """Return who has a VIP already, for people; "" if nobody does."""
     namespace, name = balancer.metadata.namespace, balancer.metadata.name
     for network in networks(world, balancer):
@@ -71,7 +93,7 @@ def user(world: World, balancer: LoadBalancer, vip: Vip, ip: Address) -> str:
     for spot in spots(world, balancer):
         winner = world.shared(_winner, namespace, spot, str(ip), vip.port, str(vip.protocol))
         if winner != name:
-            return f"port {vip.port} ({vip.protocol}) of LoadBalancer {winner} on {spot.kind} {spot.name}"
+            return f"that of LoadBalancer {winner} on {spot.kind} {spot.name}, with port {vip.port} ({vip.protocol})"
     return ""
 
 
@@ -152,15 +174,16 @@ def inside(world: World, balancer: LoadBalancer, network: str) -> Iterator[str]:
     for vip in balancer.spec.vips:
         ip = addresses.address(vip.ip)
         length = _prefix(world, namespace, network, ip)
-        if length and not world.shared(holder_of, namespace, network, str(ip)):
+        if length and refusal(world, balancer, vip) is None:
             yield f"{ip}/{length}"
 
 
 def _prefix(world: World, namespace: str, network: str, ip: Address) -> int:
     """Return the prefix length of the Subnet an address is in; 0 if it is in none of the Network."""
     for subnet in world.subnets(namespace, network):
-        if addresses.within(str(ip), subnet.spec.cidr):
-            return addresses.interface(subnet.spec.cidr).network.prefixlen
+        block = addresses.interface(subnet.spec.cidr).network
+        if _holds(block, ip):
+            return block.prefixlen
     return 0
 
 
