@@ -21,6 +21,7 @@ import logging
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from random import Random
+from typing import NoReturn
 
 from netloom.control.cache import Cache, Change, Key
 from netloom.control.client import Client
@@ -33,9 +34,11 @@ from netloom.control.host_status import PLUGGED, Found, document, settled
 from netloom.control.host_views import Neighbourhood, View
 from netloom.control.queue import Pace
 from netloom.drivers.link_trouble import Trouble
-from netloom.model.attachments import NetworkAttachment
+from netloom.errors import NetloomError
+from netloom.model.attachments import NetworkAttachment, PortType
 from netloom.model.registry import NETWORK_ATTACHMENT
 from netloom.ovsdb.errors import Refused
+from netloom.plan import names
 from netloom.plan.nodes import Host, PortPlan, plan_port
 from netloom.plan.rows import Problem
 
@@ -44,6 +47,7 @@ log = logging.getLogger(__name__)
 GRACE = 3.0
 """For how many seconds OVN's word is waited for before people are told that it has not come."""
 TROUBLE = Pace(0.5, 15.0)
+TIDY = 600.0
 WORKERS = 64
 """How many attachments are seen to at a time: as many as may travel together, and some."""
 
@@ -78,6 +82,8 @@ class HostKeeper:
     ) -> None:
         self.counters = HostCounters()
         self.host = host
+        self.amiss: Callable[[], Problem | None] = lambda: None
+        """Says what keeps anything from being plugged on this node."""
         self._client = client
         self._attachments = attachments
         self._neighbours = neighbours
@@ -108,18 +114,24 @@ class HostKeeper:
             self._written.pop(key, None)
         return (key,)
 
-    def switch_changed(self, look: Callable[[Iterable[Key]], None]) -> Callable[[set[tuple[str, str]]], None]:
-        """Return who is told that interfaces changed."""
-
-        def changed(places: set[tuple[str, str]]) -> None:
-            look([Key(*place) for place in places])
-
-        return changed
+    def troubled(self) -> list[Key]:
+        """Return those in trouble, to be looked at when something happened that may have ended it."""
+        return list(self._failures)
 
     def about(self, key: Key) -> NetworkAttachment | None:
         """Return what an Event about a key is about."""
         view = self._attachments.get(*key)
         return None if view is None else view.value
+
+    async def tidy(self) -> NoReturn:
+        """Remove what crashes left behind, at the start and every now and then, until cancelled."""
+        while True:
+            veths = [view.value for view in self._attachments if view.value.spec.port.type is PortType.VETH]
+            try:
+                await self._ports.tidy({names.interface(one.status.mac) for one in veths if one.status.mac})
+            except NetloomError as error:
+                log.info("leftovers stay for now: %s", error)
+            await asyncio.sleep(TIDY * self._random.uniform(0.75, 1.25))
 
     async def reconcile(self, key: Key) -> float | None:
         """Have one attachment's port as it should be."""
@@ -145,6 +157,8 @@ class HostKeeper:
             if plan is None:
                 return None
             raise Trouble(plan.reason, plan.message)
+        if not self._ports.has(key) and (problem := self.amiss()) is not None:
+            raise Trouble(problem.reason, problem.message)
         self._since.setdefault(key, asyncio.get_running_loop().time())
         state = await self._ports.ensure(plan)
         if state.installed:

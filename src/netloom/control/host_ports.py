@@ -8,6 +8,8 @@ Each step is taken only where something is missing, so that a plan that is met c
 others (that the switch made the device) is seen in the database's copy; it is not waited for.
 """
 
+import logging
+from collections.abc import Collection
 from typing import NamedTuple
 
 from netloom.control.cache import Key
@@ -17,6 +19,8 @@ from netloom.drivers.vswitch import FROM, INSTALLED, UID, Vswitch, given
 from netloom.model.attachments import PortType
 from netloom.ovsdb.rows.vswitch import Interface
 from netloom.plan.nodes import PortPlan
+
+log = logging.getLogger(__name__)
 
 
 class State(NamedTuple):
@@ -63,7 +67,17 @@ class Ports:
         rows = [row for row in self._switch.interfaces(key) if not keep or row.external_ids.get(UID) != keep]
         for row in rows:
             await self._remove(key, row)
+        await self._settle()
         return len(rows)
+
+    async def tidy(self, wanted: Collection[str]) -> None:
+        """Remove what a crash left: pairs of ours that are neither on the switch nor among the `wanted` devices."""
+        self._check()
+        await self._settle()
+        for name in await self._links.pairs():
+            if name not in wanted and self._switch.interface(name) is None:
+                log.info("removing %s, left behind", name)
+                await self._links.remove_pair(name)
 
     async def ensure(self, plan: PortPlan) -> State:
         """Do what is missing; return how far it is."""
@@ -126,7 +140,8 @@ class Ports:
             await self._switch.move(there, plan)
         else:
             # Remembered before it is done: who dies in between finds the way back.
-            await self._switch.plug(plan, origin=f"linux:{master}" if master else "none:")
+            home = master or self._switch.owed().get(plan.device, "")
+            await self._switch.plug(plan, origin=f"linux:{home}" if home else "none:")
         if master:
             await self._links.enslave(plan.device, "")
         await self._links.up(plan.device)
@@ -135,11 +150,19 @@ class Ports:
     async def _remove(self, key: Key, row: Interface) -> None:
         self._good.pop(key, None)
         await self._switch.unplug(row)
-        kind, _, name = row.external_ids.get(FROM, "").partition(":")
-        if kind == "linux":
-            await self._links.enslave(row.name, name)
-        elif not kind and row.type != "internal":
+        if FROM not in row.external_ids and row.type != "internal":
             await self._links.remove_pair(row.name)
+
+    async def _settle(self) -> None:
+        """Put devices back on the Linux bridges they came from."""
+        for name, bridge in self._switch.owed().items():
+            if self._switch.interface(name) is not None:
+                continue  # Taken again; it remembers by itself.
+            if await self._links.device(name) is None or await self._links.device(bridge) is None:
+                log.warning("%s cannot go back to %s: there is no such device", name, bridge)
+            else:
+                await self._links.enslave(name, bridge)
+            await self._switch.returned(name)
 
     def _is_good(self, key: Key, plan: PortPlan, row: Interface | None) -> bool:
         good = self._good.get(key)

@@ -32,6 +32,7 @@ INET, INET6 = 2, 10
 _ADDRESS, _NAME, _MTU, _LINK, _MASTER, _LINKINFO, _ALIAS, _NS_FD, _EXT_MASK = 1, 3, 4, 5, 10, 18, 20, 28, 29
 _INFO_KIND, _INFO_DATA, _PEER = 1, 2, 1
 _SKIP_STATISTICS = 8
+_AF_SPEC, _ADDR_GEN_MODE, _ADDR_GEN_NONE = 26, 8, 1
 _IFA_ADDRESS, _IFA_LOCAL, _IFA_FLAGS, _NO_DAD = 1, 2, 8, 0x02
 _RTA_DST, _RTA_OIF, _RTA_GATEWAY, _RTA_TABLE = 1, 4, 5, 15
 _MAIN, _UNICAST, _ONLINK = 254, 1, 4
@@ -111,7 +112,9 @@ def veth(name: str, inner: str, *, namespace: int, mac: str, mtu: int, alias: st
     peer += _number(_MTU, mtu) + _number(_NS_FD, namespace)
     info = _text(_INFO_KIND, "veth") + _attribute(_INFO_DATA, _attribute(_PEER, peer))
     body = _IFINFO.pack(0, 0, 0, 0, 0, 0) + _text(_NAME, name) + _number(_MTU, mtu) + _attribute(_LINKINFO, info)
-    named = _IFINFO.pack(0, 0, 0, 0, 0, 0) + _text(_NAME, name) + _text(_ALIAS, alias)
+    # The outer end is the switch's: it gets no address, not even a link-local one to speak with.
+    quiet = _attribute(_AF_SPEC, _attribute(INET6, _attribute(_ADDR_GEN_MODE, bytes([_ADDR_GEN_NONE]))))
+    named = _IFINFO.pack(0, 0, 0, 0, 0, 0) + _text(_NAME, name) + _text(_ALIAS, alias) + quiet
     return _message(NEW_LINK, ACK | CREATE | EXCLUSIVE, body), _message(SET_LINK, ACK, named)
 
 

@@ -33,6 +33,7 @@ INTEGRATION = "br-int"
 LOCK = "netloom_agent"
 """The database's lock that every write depends on: one agent works on a switch."""
 OWNER, OF, UID, GIVEN, FROM = "netloom-owner", "netloom-of", "netloom-uid", "netloom-given", "netloom-from"
+OWED = "netloom-owed-"
 IFACE_ID, MAC, STATUS = "iface-id", "attached-mac", "iface-status"
 INSTALLED = "ovn-installed"
 OURS = (OWNER, OF, UID, GIVEN, FROM, IFACE_ID, MAC, STATUS, INSTALLED, "ovn-installed-ts")
@@ -59,7 +60,7 @@ class Vswitch:
         self.listener: Listener = lambda places: None
         """Told whose interfaces changed."""
         self.anything: Callable[[], None] = lambda: None
-        """Told that bridges, or the switch as a whole, changed."""
+        """Told that there are other bridges, or that the switch as a whole changed."""
         self.client = Client(remotes, DATABASE, tables=TABLES, leader_only=False, random=random, changed=self._changed)
         cache = self.client.cache
         self.lock = self.client.lock(LOCK)
@@ -168,10 +169,28 @@ class Vswitch:
         home = self.bridge(name) if kind == "ovs" else None
         if home is None:
             # Whatever no bridge has, the database removes by itself.
-            await self.writer.commit([_without(bridge, port)])
+            owing = self._owing(bridge, row.name, name) if kind == "linux" else []
+            await self.writer.commit([_without(bridge, port), *owing])
             return
         free = Mutate("Interface", is_uuid(row._uuid), [("external_ids", "delete", frozenset(OURS))])
         await self.writer.commit([*self._moved(port, bridge, home), free])
+
+    def owed(self) -> dict[str, str]:
+        """Return devices that are off the switch and not yet back on the Linux bridge they came from."""
+        bridge = self.bridge()
+        ids = bridge.external_ids if bridge is not None else {}
+        return {key[len(OWED) :]: value for key, value in ids.items() if key.startswith(OWED)}
+
+    async def returned(self, device: str) -> None:
+        """Know that a device is back, or cannot go back."""
+        gone = frozenset({OWED + device})
+        await self.writer.commit(
+            [Mutate("Bridge", is_uuid(self._integration()._uuid), [("external_ids", "delete", gone)])]
+        )
+
+    @staticmethod
+    def _owing(bridge: Bridge, device: str, name: str) -> list[Operation]:
+        return [Mutate("Bridge", is_uuid(bridge._uuid), [("external_ids", "insert", {OWED + device: name})])]
 
     def ids(self, plan: PortPlan, origin: str = "") -> dict[str, str]:
         """Return what an interface carries."""
@@ -228,7 +247,8 @@ class Vswitch:
         other = False
         for change in changes:
             if change.table != "Interface":
-                other = other or change.table != "Port"
+                born_or_gone = change.old is None or change.new is None
+                other = other or change.table == "Open_vSwitch" or (change.table == "Bridge" and born_or_gone)
                 continue
             places.update(place for row in (change.old, change.new) if row and (place := self._place(row)))
         if places:

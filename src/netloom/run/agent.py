@@ -15,11 +15,13 @@ from pathlib import Path
 from random import Random, SystemRandom
 
 from netloom import __version__
+from netloom.control.cache import Key
 from netloom.control.client import Client
 from netloom.control.clock import now
 from netloom.control.controller import Controller
 from netloom.control.events import Recorder
 from netloom.control.host import WORKERS, HostKeeper
+from netloom.control.host_mirrors import MirrorKeeper
 from netloom.control.host_node import Facts, NodeKeeper
 from netloom.control.host_ports import Ports
 from netloom.control.host_views import Neighbourhood, attachment_informer
@@ -27,7 +29,7 @@ from netloom.control.manager import Manager
 from netloom.control.queue import Backoff, Pace
 from netloom.drivers.link_trouble import Trouble
 from netloom.drivers.link_worker import Links
-from netloom.drivers.vswitch import Vswitch
+from netloom.drivers.vswitch import Place, Vswitch
 from netloom.drivers.vswitch_prepare import MAPPINGS, Preparation, keep_mappings, prepare, read_mappings
 from netloom.errors import Cause, Conflict, Invalid
 from netloom.model import addresses
@@ -192,14 +194,28 @@ class Agent:
         )
         controller.watch(attachments, keeper.attachment_changed)
         neighbours.wake = controller.queue.update
-        self.switch.listener = keeper.switch_changed(controller.queue.update)
-        self.switch.anything = node.look
+        mirrors = MirrorKeeper(attachments.cache, neighbours, self.switch)
+        copying = Controller("mirrors", mirrors.reconcile, random=self.random, everything=mirrors.everything, workers=1)
+        neighbours.mirrored = copying.queue.add
+
+        def switched(places: set[Place]) -> None:
+            controller.queue.update(Key(*place) for place in places)
+            copying.queue.update(one for one in {place[0] for place in places} if mirrors.concerned(one))
+
+        def different() -> None:
+            node.look()
+            controller.queue.update(keeper.troubled())
+
+        self.switch.listener = switched
+        self.switch.anything = different
+        keeper.amiss = lambda: self._facts().problem
+        node.look()  # What happened before nobody told it.
         self.manager = Manager(
-            controllers=[controller],
+            controllers=[controller, copying],
             informers=[attachments],
             recorder=recorder,
             random=self.random,
-            chores=[neighbours.run],
+            chores=[neighbours.run, keeper.tidy],
         )
         return self.manager
 
@@ -258,6 +274,7 @@ class Agent:
         if self.keeper is not None:
             counters = self.keeper.counters
             found |= {
+                "looked": sum(one.succeeded for one in self.manager.controllers) if self.manager else 0,
                 "plugged": counters.plugged,
                 "unplugged": counters.unplugged,
                 "statuses": counters.statuses,
