@@ -88,7 +88,32 @@ class Framer:
             if len(self._buffer) > self.limit:
                 raise RemoteError(f"a message of more than {self.limit} bytes")
             return found
-        return self._walk() if ends or _FOLLOWED.search(data) else []
+        return self._split() + self._walk() if ends or _FOLLOWED.search(data) else []
+
+    def _split(self) -> list[Message]:
+        """Cut where one object follows another: a server sends updates, then the answer they belong to.
+
+        Whether the cut is right the decoder says. Where it is not, a string looks like an end: the walk will tell.
+        """
+        found: list[Message] = []
+        if self._scanned or self._doubt:
+            return found
+        data, start = bytes(self._buffer), 0
+        for match in _FOLLOWED.finditer(data):
+            try:
+                found.append(_decode(data[start : match.start() + 1]))
+            except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError):
+                break
+            start = match.end() - 1
+        self._keep(start, start, 0)
+        if found and self._balance == 0:
+            try:
+                found.append(_decode(data[start:]))
+            except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError):
+                return found
+            self._buffer.clear()
+            self._restart()
+        return found
 
     def _walk(self) -> list[Message]:
         """Go on through the buffer; return what ends in it."""
