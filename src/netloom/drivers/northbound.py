@@ -19,7 +19,6 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from random import Random
 from typing import Any
-from uuid import UUID
 
 from netloom.drivers.northbound_bundles import Bundle, describe
 from netloom.drivers.northbound_diff import TAKEN, Changes, Comparison, Wishes
@@ -105,7 +104,7 @@ class Northbound:
         """Who is not, or not wholly, in the database, and why."""
         self.amiss: Callable[[], None] = lambda: None
         """Called when something calls for a look at everything."""
-        self._random = random
+        self._uuids = Random(random.getrandbits(128))  # noqa: S311  # names, not secrets; and many of them
         self._fence = fence
         self._blocked: dict[Unit, tuple[str, str]] = {}
         """The names, with their tables, that others have and we need."""
@@ -175,9 +174,11 @@ class Northbound:
                     del found[unit]
                 held = set()
                 continue
-            refused = await self._send(bundles, applied)
+            refused, done = await self._send(bundles, applied)
             held |= refused.keys()
             found |= refused
+            if done and not held:
+                break
         else:
             raise Conflict("timed out", "somebody else keeps changing our rows")
         self._conclude(wanted, delta, found, applied)
@@ -194,8 +195,8 @@ class Northbound:
         taken = {unit for unit, problem in self.problems.items() if problem.reason == TAKEN}
         self._blocked = {unit: name for unit, name in self._blocked.items() if unit in taken}
 
-    async def _send(self, bundles: Sequence[Bundle], applied: Applied) -> dict[Unit, Problem]:
-        """Write bundles until a transaction fails; return who was refused.  The next look sees what was not written."""
+    async def _send(self, bundles: Sequence[Bundle], applied: Applied) -> tuple[dict[Unit, Problem], bool]:
+        """Write bundles until a transaction fails; return who was refused, and whether all is written."""
         writer = Writer(self._seen, lambda table: len(self.client.cache.rows(table)))
         underway: deque[tuple[list[Bundle], asyncio.Task[NetloomError | None]]] = deque()
         failed: list[tuple[list[Bundle], NetloomError]] = []
@@ -219,7 +220,7 @@ class Northbound:
                 raise error
             if isinstance(error, Refused):
                 found |= await self._isolate(sent, writer, applied)
-        return found
+        return found, not failed
 
     async def _try(
         self, transaction: Transaction, bundles: Collection[Bundle], applied: Applied
@@ -290,7 +291,8 @@ class Northbound:
             logger.warning("this OVN does not have %s: left out", names)
 
     def _new_uuid(self) -> str:
-        return Uuid(UUID(int=self._random.getrandbits(128), version=4))
+        text = f"{self._uuids.getrandbits(128):032x}"
+        return Uuid(f"{text[:8]}-{text[8:12]}-4{text[13:16]}-a{text[17:20]}-{text[20:]}")
 
 
 def _theirs(error: NetloomError) -> bool:

@@ -5,8 +5,9 @@ refuses costs itself only.
 """
 
 from collections import Counter
-from dataclasses import dataclass, field
 from typing import Any, NamedTuple
+
+from msgspec import Struct
 
 from netloom.plan.rows import Ref, Unit
 
@@ -45,17 +46,16 @@ class Gone(NamedTuple):
     uuid: str
 
 
-@dataclass(slots=True)
-class Bundle:
+class Bundle(Struct):
     """What is to be written for one resource."""
 
     unit: Unit
-    inserts: list[New] = field(default_factory=list)
-    updates: list[Changed] = field(default_factory=list)
-    joins: list[Touch] = field(default_factory=list)
-    leaves: list[Touch] = field(default_factory=list)
-    removals: list[Gone] = field(default_factory=list)
-    needs: set[Unit] = field(default_factory=set)
+    inserts: list[New] = []
+    updates: list[Changed] = []
+    joins: list[Touch] = []
+    leaves: list[Touch] = []
+    removals: list[Gone] = []
+    needs: set[Unit] = set()
     """Whose new rows it refers to."""
     glued: bool = False
     """Whether it and the next one need each other: they go together."""

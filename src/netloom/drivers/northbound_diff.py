@@ -109,10 +109,11 @@ class Comparison:
                 self._row(ref)
             elif ref in self._seen.uuids:
                 self._gone(ref)
-        for member in sorted(delta.joined, key=_order):
+        few = len(delta.joined) + len(delta.left) < 1000  # Of few, always in the same order; of many it takes too long.
+        for member in sorted(delta.joined, key=_order) if few else delta.joined:
             self._joined(member)
-        again = {(one.row, one.column, one.key) for one in delta.joined if one.key}
-        for member in sorted(delta.left, key=_order):
+        again = {(one.row, one.column, one.key) for one in delta.joined if one.key} if delta.left else ()
+        for member in sorted(delta.left, key=_order) if few else delta.left:
             if not member.key or (member.row, member.column, member.key) not in again:
                 self._left(member)
         return self._finish()
@@ -165,13 +166,14 @@ class Comparison:
         table = self._shape.get(ref.table)
         assert table is not None
         planned = self._wanted.rows[ref].columns
-        columns: dict[str, Any] = {}
-        for column, value in planned.items():
-            if column not in table.columns:
+        columns: dict[str, Any] = {**planned}
+        if not planned.keys() <= table.columns:
+            for column in planned.keys() - table.columns:
                 self.unknown.add((ref.table, column))
-                continue
-            link = table.links.get(column)
-            columns[column] = value if link is None else self._linked(unit, link, value, ref)
+                del columns[column]
+        for column, link in table.links.items():
+            if column in columns:
+                columns[column] = self._linked(unit, link, columns[column], ref)
         columns["external_ids"] = self._ids(unit, ref, planned.get("external_ids"))
         self._bundle(unit).inserts.append(New(ref, self._new[ref], columns))
         for column, entries in self._wanted.members(ref).items():
@@ -308,24 +310,23 @@ class Comparison:
             self._join(ref, uuid, column, value)
 
     def _joined(self, member: Member) -> None:
-        ref = member.row
-        row = self._seen.row(ref)
-        if row is None or ref not in self._wanted.rows:
+        ref, column, value, key = member
+        uuid = self._seen.uuids.get(ref)
+        if uuid is None or ref not in self._wanted.rows:
             self._resolve(ref)  # It is filled when it is inserted.
             return
-        uuid = self._seen.uuids[ref]
-        have = getattr(row, member.column)
-        if member.key:
-            there = have.get(member.key)
-            if there == member.value:
+        have = getattr(self._seen.rows[uuid], column)
+        if key:
+            there = have.get(key)
+            if there == value:
                 return
             if there is not None:
-                self._leave(ref, uuid, member.column, there, member.key)
-            self._join(ref, uuid, member.column, member.value, member.key)
+                self._leave(ref, uuid, column, there, key)
+            self._join(ref, uuid, column, value, key)
             return
-        value = self._resolve(member.value) if isinstance(member.value, Ref) else member.value
-        if value is not None and value not in have:
-            self._join(ref, uuid, member.column, member.value)
+        one = self._resolve(value) if type(value) is Ref else value
+        if one is not None and one not in have:
+            self._join(ref, uuid, column, value)
 
     def _left(self, member: Member) -> None:
         ref = member.row
@@ -357,13 +358,14 @@ class Comparison:
         key: str | None = None,
     ) -> None:
         """Put a value into a column: that is the business of the row that is put there, else of the column's."""
-        if not isinstance(value, Ref):
-            unit = self._wanted.of[ref]
-            if unit not in self._held:
-                self._bundle(unit).joins.append(Touch(ref, uuid, column, value, key))
+        owner = self._wanted.of[ref]
+        if owner in self._held:
             return
-        unit = self._wanted.of.get(value) or self._wanted.of[ref]
-        if unit in self._held or self._wanted.of[ref] in self._held:
+        if type(value) is not Ref:
+            self._bundle(owner).joins.append(Touch(ref, uuid, column, value, key))
+            return
+        unit = self._wanted.of.get(value) or owner
+        if unit in self._held:
             return
         holder = ref if ref in self._new else None
         one = self._refer(unit, self._shape[ref.table].links[column], value, holder)
@@ -371,7 +373,7 @@ class Comparison:
             return
         bundle = self._bundle(unit)
         bundle.joins.append(Touch(ref, uuid, column, one, key))
-        if holder is not None and (owner := self._wanted.of[ref]) != unit:
+        if holder is not None and owner != unit:
             bundle.needs.add(owner)
 
     def _leave(  # what, and where
