@@ -52,7 +52,12 @@ def members_set(namespace: str, profile: str) -> Set:
 
 
 def _selector_set(namespace: str, profile: str, chosen: Selection) -> Set:
-    return Set(f"{namespace}/{profile}:{names.symbol('selector', *map(repr, chosen))}")
+    return Set(f"{namespace}/{profile}:{names.symbol('selector', *_text(chosen))}")
+
+
+def _text(chosen: Selection) -> tuple[str, ...]:
+    # Not repr: sets come in another order in each process, and names must stay the same.
+    return (*(f"{key}={value}" for key, value in chosen.labels), *map(str, chosen.requirements))
 
 
 def peer_set(profile: SecurityProfile, peer: Peer) -> Set:
@@ -82,7 +87,7 @@ def _peers(profile: SecurityProfile) -> Iterator[Peer]:
 def _selections(profile: SecurityProfile) -> list[Selection]:
     namespace = profile.metadata.namespace
     chosen = {selection(namespace, peer.selector) for peer in _peers(profile) if peer.selector is not None}
-    return sorted(chosen, key=repr)
+    return sorted(chosen, key=_text)
 
 
 def _is_peer(world: World, namespace: str, name: str) -> bool:
