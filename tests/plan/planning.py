@@ -16,6 +16,7 @@ from netloom.ovsdb.schema import BaseType, ColumnType, Schema
 from netloom.plan.planner import Planner
 from netloom.plan.rows import Member, Ref, Unit
 from netloom.plan.wanted import Delta, Wanted
+from netloom.plan.world import Port
 
 SCHEMA = Path("/usr/share/ovn/ovn-nb.ovsschema")
 """Of Debian's package ovn-common."""
@@ -39,7 +40,7 @@ def unit_of(resource: Resource) -> Unit:
     return Unit(resource.kind, resource.metadata.namespace, resource.metadata.name)
 
 
-def planned(*wishes: str | Resource) -> Planner:
+def planned(*wishes: str | Resource | Port) -> Planner:
     """Return a planner that has planned some resources, given as such or as YAML."""
     planner = Planner()
     for wish in wishes:

@@ -6,13 +6,17 @@ given where others would have written it: addresses of attachments, VNIs, valida
 
 import json
 import os
+from collections.abc import Iterator
 from pathlib import Path
 from random import Random
 
 import pytest
 
 from netloom.plan.planner import Planner
+from netloom.plan.rows import Ref
+from tests.plan.northd import misread, write
 from tests.plan.planning import Database, offences, planned, rendered, resources, unit_of
+from tests.support.ovn import Central, ovn_central
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 CASES = sorted(path.name for path in GOLDEN.iterdir() if (path / "wishes.yaml").exists())
@@ -68,3 +72,31 @@ def test_nothing_is_left_of_what_is_removed(case: str) -> None:
     planner.flush()
     assert rendered(planner.wanted) == {"rows": {}, "problems": {}}
     assert not planner.flush()
+
+
+@pytest.fixture(scope="module")
+def central(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Central]:
+    with ovn_central(tmp_path_factory.mktemp("ovn")) as central:
+        yield central
+
+
+@pytest.mark.ovn
+@pytest.mark.parametrize("case", CASES)
+def test_ovn_takes_the_rows_and_can_read_the_flows_that_come_of_them(case: str, central: Central) -> None:
+    log = central.folder / "northd.log"
+    before = len(log.read_text())
+    wanted = planned(wishes(case)).wanted
+    write(central, wanted)
+    said = [line for line in log.read_text()[before:].splitlines() if "WARN" in line or "ERR" in line]
+    assert [line for line in said if "Unknown chassis" not in line] == []  # There are no nodes here.
+    assert misread(central, wanted) == ""
+
+
+@pytest.mark.ovn
+def test_flows_that_ovn_cannot_read_are_noticed(central: Central) -> None:
+    wanted = planned(wishes("dhcp")).wanted
+    options = wanted.rows[Ref("DHCP_Options", "default/blue-a")].columns["options"]
+    assert isinstance(options, dict)
+    options["wpad"] = "unquoted text"
+    write(central, wanted)
+    assert "parsing actions failed" in misread(central, wanted)
