@@ -9,7 +9,7 @@ A status is written when the database has what the present generation comes to, 
 waits for `Ready` sees an `observedGeneration` of the past.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import msgspec
@@ -23,17 +23,13 @@ from netloom.control.events import Recorder
 from netloom.control.ipam_telling import reference_to
 from netloom.control.ipam_views import PROGRAMMED, Attachment
 from netloom.control.logical import Logical
+from netloom.control.logical_details import details
 from netloom.control.southbound import Southbound
 from netloom.errors import NotFound
 from netloom.model.document import Condition, Document, Resource
 from netloom.model.events import ObjectReference
-from netloom.model.networks import Router
-from netloom.model.policy import SecurityProfile
 from netloom.model.registry import KINDS, NETWORK_ATTACHMENT
-from netloom.model.status import Status
 from netloom.plan.faces import ATTACHMENT
-from netloom.plan.gateways import redirect_port
-from netloom.plan.membership import group
 from netloom.plan.rows import Problem, Unit
 
 OWN = frozenset(("Router", "SecurityProfile", "LoadBalancer", "Shaping", "Mirror"))
@@ -130,9 +126,7 @@ class StatusKeeper:
             observed_generation=generation,
             conditions=with_condition(before.conditions, ready, self._clock()),
         )
-        more = _MORE.get(resource.kind)
-        if more is not None:
-            status = more(self, resource, status)
+        status = details(resource, status, self._logical.planner.wanted, self._south)
         try:
             await self._client.update_status(resource, status)
         except NotFound:
@@ -163,25 +157,6 @@ class StatusKeeper:
         about = self.about(unit)
         if problems and about is not None:
             self._recorder.warning(about, condition.reason, condition.message)
-
-    # What each kind has besides.
-
-    def _router(self, router: Router, status: Status) -> Status:
-        if self._south is None:
-            return status
-        port = redirect_port(router)
-        return msgspec.structs.replace(status, gateway_node=self._south.gateway_node(port) if port else "")
-
-    def _profile(self, profile: SecurityProfile, status: Status) -> Status:
-        ref = group(profile.metadata.namespace, profile.metadata.name)
-        covered = self._logical.planner.wanted.members(ref).get("ports", ())
-        return msgspec.structs.replace(status, ports=len(covered))
-
-
-_MORE: dict[str, Callable[[StatusKeeper, Any, Any], Any]] = {
-    "Router": StatusKeeper._router,
-    "SecurityProfile": StatusKeeper._profile,
-}
 
 
 def _condition(kind: str, problems: tuple[Problem, ...], generation: int) -> Condition:

@@ -12,7 +12,7 @@ from netloom.control.southbound import Southbound
 from netloom.drivers import northbound
 from netloom.drivers.northbound import Northbound
 from netloom.errors import Cause, Invalid
-from netloom.ovsdb.io import Client
+from netloom.ovsdb.io import Client, Dial
 from netloom.ovsdb.monitor import Change
 from netloom.run.config import ControllerSettings, ServeSettings
 
@@ -26,6 +26,8 @@ class Ovn(Struct, frozen=True, kw_only=True):
     sb: tuple[str, ...] = ()
     tls: ssl.SSLContext | None = None
     owner: str = northbound.OWNER
+    dial: Dial | None = None
+    """How to connect, where it is not by sockets."""
 
     def connect_north(self, random: Random, fence: Callable[[], bool]) -> Northbound:
         """Return the hands on the northbound."""
@@ -38,6 +40,7 @@ class Ovn(Struct, frozen=True, kw_only=True):
                 random=random,
                 tls=self.tls,
                 changed=changed,
+                dial=self.dial,
             )
 
         return Northbound(connect, self.owner, random=random, fence=fence)
@@ -57,6 +60,7 @@ class Ovn(Struct, frozen=True, kw_only=True):
                 leader_only=False,
                 tls=self.tls,
                 changed=changed,
+                dial=self.dial,
             )
 
         return Southbound(connect)
