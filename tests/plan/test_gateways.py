@@ -83,7 +83,7 @@ def test_a_gateway_without_a_next_hop_has_no_default_route() -> None:
         ),
         ("nodes: [gone]", "", "NodeMissing", "spec.gateway.nodes[0]"),
         ("nodes: [n3]", "", "NodeUnfit", "spec.gateway.nodes[0]"),
-        ("nodes: []", "n1: null\nn2: null", "NoGatewayNode", "spec.gateway.nodes"),
+        ("nodes: []", "n1: null\nn2: null", "NoGatewayNode", "spec.gateway"),
     ],
 )
 def test_a_gateway_that_cannot_be_costs_the_way_out_only(changed: str, change: str, reason: str, field: str) -> None:
@@ -152,19 +152,45 @@ def test_a_node_that_comes_joins_the_group() -> None:
     assert delta.rows == {Ref("HA_Chassis_Group", "ns/r1:outside"), Ref("HA_Chassis", "ns/r1:outside:n2")}
 
 
-def test_a_foot_in_a_physical_network_is_served_where_the_gateway_is() -> None:
-    # Every node would answer for the one MAC there, and the physical switches would see it jump.
-    dmz = """
-dmz: {kind: Network, spec: {provider: {physicalNetwork: physnet1, vlan: 7}}}
+DMZ = """
+dmz: {kind: Network, spec: {provider: {physicalNetwork: physnet1, vlan: 7, nodes: {matchLabels: {rack: RACK}}}}}
 dmz-v4: {kind: Subnet, spec: {network: dmz, cidr: 10.30.0.0/24}, status: {validated: true}}
 """
+
+
+def served(outcome: Outcome, network: str) -> dict[str, int]:
+    group = rows(outcome, "HA_Chassis_Group")[f"ns/r1:{network}"]
+    found = rows(outcome, "HA_Chassis")
+    return {found[ref.key]["chassis_name"]: found[ref.key]["priority"] for ref in group["ha_chassis"]}
+
+
+def test_a_foot_in_a_physical_network_is_served_where_the_gateway_is() -> None:
     spec = yaml.safe_load(ROUTER)
     spec["networks"].append({"network": "dmz"})
-    ports = rows(routed(yaml.safe_dump(spec), dmz), "Logical_Router_Port")
-    assert ports["ns/r1:dmz"]["options"] == {"reside-on-redirect-chassis": "true"}
-    assert ports["ns/r1:blue"]["options"] == {}
-    alone = rows(routed("networks: [{network: dmz}]", dmz), "Logical_Router_Port")
-    assert alone["ns/r1:dmz"]["options"] == {}
+    spec["gateway"]["nodes"] = ["gone", "n2", "n1"]
+    outcome = routed(yaml.safe_dump(spec), DMZ.replace("RACK", "a"))
+    assert reasons(outcome) == [("NodeMissing", "spec.gateway.nodes[0]")]
+    ports = rows(outcome, "Logical_Router_Port")
+    assert ports["ns/r1:dmz"]["ha_chassis_group"] == Ref("HA_Chassis_Group", "ns/r1:dmz")
+    assert ports["ns/r1:blue"]["ha_chassis_group"] is None
+    assert served(outcome, "dmz") == served(outcome, "outside") == {"n2": 99, "n1": 98}
+    plugs = rows(outcome, "Logical_Switch_Port")
+    assert plugs["ns/r1:dmz:plug"]["options"] == {"router-port": "ns/r1:dmz", "nat-addresses": "router"}
+
+
+def test_where_no_gateway_node_has_its_physical_network_those_that_have_serve_a_foot() -> None:
+    spec = yaml.safe_load(ROUTER)
+    spec["networks"].append({"network": "dmz"})
+    outcome = routed(yaml.safe_dump(spec), DMZ.replace("RACK", "b"))
+    assert outcome.problems == []
+    assert served(outcome, "dmz") == {"n3": 100}
+    assert served(routed("networks: [{network: dmz}]", DMZ.replace("RACK", "a")), "dmz").keys() == {"n1", "n2"}
+
+
+def test_where_no_node_has_its_physical_network_a_foot_is_not_planned() -> None:
+    outcome = routed("networks: [{network: blue}, {network: dmz}]", DMZ.replace("RACK", "c"))
+    assert reasons(outcome) == [("NoGatewayNode", "spec.networks[1]")]
+    assert rows(outcome, "Logical_Router_Port").keys() == {"ns/r1:blue"}
 
 
 def test_two_routers_with_one_address_outside_the_smaller_name_has_it() -> None:

@@ -50,6 +50,7 @@ def test_a_floating_address_is_translated_at_the_gateway_both_ways() -> None:
         "logical_ip": "10.10.0.9",
         "logical_port": None,
         "external_mac": None,
+        "gateway_port": Ref("Logical_Router_Port", "ns/r1:outside"),
     }
     assert translations(outcome) == AUTOMATIC | {("dnat_and_snat", "192.0.2.20", "10.10.0.9")}
 

@@ -8,7 +8,7 @@ packet goes. Where two Routers claim one address in a Network, the one whose nam
 A router answers for more than its own addresses: what it translates from is claimed in the gateway's Network too.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from hashlib import blake2b
 from typing import NamedTuple
 
@@ -202,8 +202,8 @@ def _claims(world: World, router: Router, network: str) -> Iterator[Address]:
         yield from (addresses.address(one.external) for one in spec.nat if addresses.is_ip(one.external))
 
 
-def planned(router: Router, foot: Foot, outcome: Outcome, columns: dict[str, Column], plug: dict[str, str]) -> None:
-    """Add the rows of a foot: the router's port with these further columns, and the switch's with these options."""
+def planned(router: Router, foot: Foot, outcome: Outcome, columns: Mapping[str, Column]) -> None:
+    """Add the rows of a foot: the router's port, with these further columns, and the switch's."""
     namespace, name, network = router.metadata.namespace, router.metadata.name, foot.network.metadata.name
     port: dict[str, Column] = {
         "name": foot.name,
@@ -213,13 +213,15 @@ def planned(router: Router, foot: Foot, outcome: Outcome, columns: dict[str, Col
         "ipv6_ra_configs": {},
         "options": {},
     }
-    row = Row("Logical_Router_Port", foot.name, port | columns)
+    row = Row("Logical_Router_Port", foot.name, {**port, **columns})
+    # Where one node serves the foot, a new one tells the neighbours: of the router's address and all it translates.
+    told = {} if row.columns["ha_chassis_group"] is None else {"nat-addresses": "router"}
     other = names.router_plug(namespace, name, network)
     peer: dict[str, Column] = {
         "name": other,
         "type": "router",
         "addresses": frozenset({"router"}),
-        "options": {"router-port": foot.name} | plug,
+        "options": {"router-port": foot.name} | told,
     }
     outcome.rows += [row, Row("Logical_Switch_Port", other, peer)]
     outcome.members.append(Member(Ref("Logical_Router", names.router(namespace, name)), "ports", row.ref))

@@ -10,6 +10,9 @@ Where no nodes are named, all that have the physical network can be the gateway,
 ranks them by a digest of both names: so routers spread over the nodes, and a node more or less moves few of them.
 
 A node that does not exist, or has not the physical network, costs that node: the others keep their rank.
+
+A foot in any other physical network is such a port too, if possible on the same nodes: if every node sent from the
+router's one MAC, the physical switches would see it jump.
 """
 
 from collections.abc import Iterator, Sequence
@@ -62,17 +65,18 @@ def outer(world: World, router: Router, inner: Sequence[Foot], outcome: Outcome)
 
 
 def served(world: World, router: Router, foot: Foot, outcome: Outcome) -> dict[str, Column]:
-    """Add the rows that say which nodes serve the gateway; return what its port refers to them by, {} if none can."""
-    gateway = router.spec.gateway
-    assert gateway is not None
+    """Add the rows that say which nodes serve a foot in a physical network, and return what its port refers to them by.
+
+    That is {} where no node can.
+    """
     rows = [
         Row("HA_Chassis", f"{foot.name}:{node}", {"chassis_name": node, "priority": priority})
-        for node, priority in _ranked(world, gateway, foot, outcome)
+        for node, priority in _ranked(world, router, foot, outcome)
     ]
     if not rows:
         text = (
-            "spec.gateway.nodes: no node can be the gateway: name nodes that exist and that have the physical network"
-            f" of Network {gateway.network}"
+            f"{foot.at}: no node can serve Network {foot.network.metadata.name}: name nodes in spec.gateway.nodes that"
+            " exist and have its physical network, or widen its spec.provider.nodes"
         )
         outcome.problems.append(Problem("NoGatewayNode", text))
         return {}
@@ -94,23 +98,34 @@ def default_route(gateway: Gateway, foot: Foot, outcome: Outcome) -> tuple[str, 
     return ("0.0.0.0/0" if hop.version == 4 else "::/0"), str(hop)
 
 
-def _ranked(world: World, gateway: Gateway, foot: Foot, outcome: Outcome) -> Iterator[tuple[str, int]]:
-    """Give the nodes that can serve the gateway, and their priorities."""
-    if not gateway.nodes:
-        fit = [one.metadata.name for one in world.nodes() if _has(one, foot.network)]
-        fit.sort(key=lambda node: blake2b(f"{foot.name}/{node}".encode(), digest_size=8).digest())
-        yield from ((node, FIRST - position) for position, node in enumerate(fit[:UNNAMED]))
-        return
+def _ranked(world: World, router: Router, foot: Foot, outcome: Outcome) -> Iterator[tuple[str, int]]:
+    """Give the nodes that can serve a foot, and their priorities."""
+    gateway = router.spec.gateway
+    if gateway is not None and gateway.nodes:
+        told = Outcome()  # What is wrong with the nodes is told once, of the gateway.
+        of_gateway = foot.network.metadata.name == gateway.network
+        named = list(_named(world, gateway, foot.network, outcome if of_gateway else told))
+        if named or of_gateway:
+            yield from named
+            return
+    name = names.router(router.metadata.namespace, router.metadata.name)
+    fit = [one.metadata.name for one in world.nodes() if _has(one, foot.network)]
+    fit.sort(key=lambda node: blake2b(f"{name}/{node}".encode(), digest_size=8).digest())
+    yield from ((node, FIRST - position) for position, node in enumerate(fit[:UNNAMED]))
+
+
+def _named(world: World, gateway: Gateway, network: Network, outcome: Outcome) -> Iterator[tuple[str, int]]:
+    """Give those of the nodes a gateway names that have a physical network."""
     for position, name in enumerate(gateway.nodes):
         at = f"spec.gateway.nodes[{position}]"
         node = world.get(Node, "", name)
         if node is None:
             text = f"{at}: Node {name} does not exist: start its agent, or name another"
             outcome.problems.append(Problem("NodeMissing", text))
-        elif not _has(node, foot.network):
+        elif not _has(node, network):
             text = (
-                f"{at}: Node {name} is not one that Network {gateway.network} selects by spec.provider.nodes: label the"
-                " node, or name another"
+                f"{at}: Node {name} is not one that Network {network.metadata.name} selects by spec.provider.nodes:"
+                " label the node, or name another"
             )
             outcome.problems.append(Problem("NodeUnfit", text))
         else:

@@ -57,11 +57,11 @@ def translated(
         if problem is not None:
             outcome.problems.append(problem)
             continue
-        _add(router, wish.type, addresses.address(wish.external), _logical(wish.logical), outcome)
+        _add(router, outer, wish.type, addresses.address(wish.external), _logical(wish.logical), outcome)
     for block in books.inside if gateway.snat else ():
         external = next((one.ip for one in outer.addresses if one.version == block.version), None)
         if external is not None and block not in books.left:
-            _add(router, NatType.SNAT, external, block, outcome)
+            _add(router, outer, NatType.SNAT, external, block, outcome)
 
 
 def _connected(inner: Iterable[Foot]) -> Iterator[Block]:
@@ -74,7 +74,7 @@ def _logical(text: str) -> Block:
     return addresses.interface(text if "/" in text else f"{text}/{128 if ':' in text else 32}").network
 
 
-def _add(router: Router, kind: NatType, external: Address, logical: Block, outcome: Outcome) -> None:
+def _add(router: Router, outer: Foot, kind: NatType, external: Address, logical: Block, outcome: Outcome) -> None:
     name = names.router(router.metadata.namespace, router.metadata.name)
     # OVN wants an address without a length, but of a block of one address either would do.
     inside = str(logical.network_address) if logical.num_addresses == 1 else str(logical)
@@ -87,6 +87,7 @@ def _add(router: Router, kind: NatType, external: Address, logical: Block, outco
             "logical_ip": inside,
             "logical_port": None,
             "external_mac": None,
+            "gateway_port": Ref("Logical_Router_Port", outer.name),
         },
     )
     outcome.rows.append(row)

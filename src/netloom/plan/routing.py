@@ -50,28 +50,31 @@ def plan_router(world: World, router: Router) -> Outcome:
     # Network each ARP request would be a row for each router there.
     options = {"always_learn_from_arp_request": "false", "dynamic_neigh_routers": "true"}
     outcome.rows.append(Row("Logical_Router", name, {"name": name, "options": options}))
-    inner = feet.inner(world, router, outcome)
+    serving: dict[str, dict[str, Column]] = {}
+    found = feet.inner(world, router, outcome)
+    inner = [foot for foot in found if _stands(world, router, foot, serving, outcome)]
     outer = gateways.outer(world, router, inner, outcome)
-    serving = gateways.served(world, router, outer, outcome) if outer is not None else {}
-    if not serving:
+    if outer is not None and not _stands(world, router, outer, serving, outcome):
         outer = None
     every = [*inner, outer] if outer is not None else inner
     limits = _limits(every)
-    for foot in inner:
-        centred = outer is not None and foot.network.spec.provider is not None
-        columns: dict[str, Column] = {
-            "options": limits[foot.name] | ({"reside-on-redirect-chassis": "true"} if centred else {}),
-            "ipv6_ra_configs": _advertised(foot),
-        }
-        feet.planned(router, foot, outcome, columns, {})
-    if outer is not None:
-        feet.planned(router, outer, outcome, serving | {"options": limits[outer.name]}, {"nat-addresses": "router"})
+    for foot in every:
+        advertised = _advertised(foot) if foot is not outer else {}
+        columns: dict[str, Column] = {"options": limits[foot.name], "ipv6_ra_configs": advertised}
+        feet.planned(router, foot, outcome, columns | serving.get(foot.name, {}))
     routes = list(dict.fromkeys(_routes(router, every, outer, outcome)))
     for route in routes:
         _add_route(name, route, outcome)
     if outer is not None:
         nat.translated(world, router, inner, outer, _routed(routes, inner), outcome)
     return outcome
+
+
+def _stands(world: World, router: Router, foot: Foot, serving: dict[str, dict[str, Column]], outcome: Outcome) -> bool:
+    """Whether a foot can be; where it is in a physical network, what its port says of its nodes goes to `serving`."""
+    if foot.network.spec.provider is not None:
+        serving[foot.name] = gateways.served(world, router, foot, outcome)
+    return bool(serving.get(foot.name, True))
 
 
 def _foreign(world: World, router: Router) -> bool:
