@@ -1,11 +1,12 @@
 """`make demo`: a small company on three hosts, proved with real packets.
 
-    python tools/company.py [--keep]
+    python tools/company.py [--keep] [--root-of NODE=FOLDER ...]
 
 Everything that must reach and everything that must not is tried and printed as a matrix; the exit status is 1 when
-anything is otherwise than it should be. With --keep the lab stays up, to look around in.
+anything is otherwise than it should be. With --keep the lab stays up, to look around in; --root-of is `lab up`'s.
 """
 
+import argparse
 import contextlib
 import os
 import re
@@ -200,26 +201,35 @@ class Company:
 
 def main(args: Sequence[str]) -> int:
     """Run the demo and return the exit status."""
+    parser = argparse.ArgumentParser(prog="demo", description="A small company on three hosts of this machine.")
+    parser.add_argument("--keep", action="store_true", help="leave the lab up, to look around in")
+    parser.add_argument("--root-of", action="append", default=[], metavar="NODE=FOLDER", help="as for netloom lab up")
+    given = parser.parse_args(args)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     began = time.monotonic()
     folder = Path(tempfile.mkdtemp(prefix="netloom-demo-"))
-    with _gone_afterwards(folder, keep="--keep" in args) as data:
-        wrong = demo(data)
-    leftovers = [] if "--keep" in args else wiring.namespaces(state.identity(data))
+    with _gone_afterwards(folder, keep=given.keep) as data:
+        wrong = demo(data, dict(text.split("=", 1) for text in given.root_of))
+    leftovers = [] if given.keep else wiring.namespaces(state.identity(data))
     if leftovers:
         print(f"demo: left behind: {', '.join(leftovers)}", file=sys.stderr)
     if wrong or leftovers:
         print(f"demo: {wrong} of what was tried went otherwise than it should", file=sys.stderr)
         return 1
-    print(f"\nDone in {time.monotonic() - began:.0f} s: everything is as it should be, and gone again.")
+    gone = "" if given.keep else ", and gone again"
+    print(f"\nDone in {time.monotonic() - began:.0f} s: everything is as it should be{gone}.")
     return 0
 
 
-def demo(data: Path) -> int:
+def demo(data: Path, roots: dict[str, str]) -> int:
     """Show everything; return how much of it went otherwise than it should."""
     say("Three hosts on this machine, each with its own Open vSwitch and OVN; one OVN central; an outside router.")
     began = time.monotonic()
-    lab = Lab.up(data, nodes=3, outside=True, say=lambda text: print(f"{time.monotonic() - began:5.1f} s  {text}"))
+
+    def progress(text: str) -> None:
+        print(f"{time.monotonic() - began:5.1f} s  {text}", flush=True)
+
+    lab = Lab.up(data, nodes=3, outside=True, roots=roots, say=progress)
     os.environ["KUBECONFIG"] = str(lab.kubeconfig)
 
     say("A company: two networks, a router with a way out, DHCP, a firewall, a load balancer, a shaped link.")

@@ -8,7 +8,7 @@ process goes, however that happens, and no other process ever sees them.
 import ctypes
 import os
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import TypeVar
 
@@ -20,7 +20,7 @@ _LIBC = ctypes.CDLL(None, use_errno=True)
 
 # $1: the root, $2: the lab's folder; the rest is the command. Nothing is ever put into this text.
 _CHROOT = (
-    'root=$1 lab=$2; shift 2; mkdir -p "$root$lab" && mount --bind "$lab" "$root$lab" '
+    'root=$1 lab=$2; shift 2; mount --bind "$lab" "$root$lab" '
     '&& for kept in proc dev sys; do mount --rbind "/$kept" "$root/$kept" || exit; done && exec chroot "$root" "$@"'
 )
 
@@ -34,6 +34,17 @@ def entered(argv: Sequence[str], *, netns: str = "", root: str = "", folder: Pat
     if netns:
         inner = ["nsenter", f"--net={NETNS / netns}", "--", *inner]
     return inner
+
+
+def mountpoints(folder: Path, roots: Iterable[str]) -> list[str]:
+    """Make, in each root, the folder at which the lab's own is to be seen; return those made, the deepest first."""
+    made: list[str] = []
+    for root in set(roots):
+        path = Path(root.rstrip("/") + str(folder.resolve()))
+        missing = [one for one in (path, *path.parents) if not one.exists()]
+        path.mkdir(parents=True, exist_ok=True)
+        made += map(str, missing)
+    return made
 
 
 def inside(netns: str, action: Callable[[], T]) -> T:

@@ -17,7 +17,7 @@ import subprocess
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Literal
@@ -26,7 +26,7 @@ import msgspec
 
 from netloom.errors import Conflict, Invalid, NetloomError, NotFound, TimedOut
 from netloom.lab import checks, cleaning, databases, keeper, processes, state, waiting, wiring
-from netloom.lab.entering import NETNS
+from netloom.lab.entering import NETNS, mountpoints
 from netloom.lab.layout import MARK, MARK_NAME, Layout
 from netloom.lab.programs import environment
 from netloom.lab.state import State
@@ -70,7 +70,8 @@ class Lab:
                 say(f"ended what was left of a lab in {gone}, which is gone")
             cleaning.clean(state.identity(folder))
             port = checks.choose_port(earlier.port if earlier else 0, state.identity(folder))
-            layout = Layout(folder, msgspec.structs.replace(wanted, port=port))
+            made = mountpoints(folder, wanted.roots.values()) or (earlier.mountpoints if earlier else ())
+            layout = Layout(folder, msgspec.structs.replace(wanted, port=port, mountpoints=tuple(made)))
             with _undone_on_failure(layout):
                 began = datetime.now(UTC)
                 _start(layout, say)
@@ -200,7 +201,10 @@ def down(folder: Path, *, delete: bool = False) -> None:
     with _alone(folder):
         cleaning.clean(lab_id)
         cleaning.sweep_folder(folder)
-        state.save(folder, msgspec.structs.replace(found, phase="down"))
+        for made in found.mountpoints:
+            with suppress(OSError):  # Another lab may have its own beside it.
+                os.rmdir(made)
+        state.save(folder, msgspec.structs.replace(found, phase="down", mountpoints=()))
         if delete:
             shutil.rmtree(folder)
 

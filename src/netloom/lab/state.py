@@ -37,6 +37,8 @@ class State(Struct, frozen=True, kw_only=True):
     outside: bool = False
     roots: dict[str, str] = {}
     """Node, or `central` -> the folder its OVS and OVN are run from by chroot; this machine's own otherwise."""
+    mountpoints: tuple[str, ...] = ()
+    """Folders made in those roots for the lab's own to be seen at, the deepest first."""
     phase: Phase = "starting"
 
 
