@@ -20,6 +20,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from operator import is_not
 from random import Random
 from typing import NoReturn
 
@@ -44,7 +45,7 @@ from netloom.plan.rows import Problem
 
 log = logging.getLogger(__name__)
 
-GRACE = 3.0
+GRACE = 4.0
 """For how many seconds OVN's word is waited for before people are told that it has not come."""
 TROUBLE = Pace(0.5, 15.0)
 TIDY = 600.0
@@ -94,9 +95,12 @@ class HostKeeper:
         self._random = random
         self._since: dict[Key, float] = {}
         """Since when OVN's word, or an end of trouble, is waited for."""
+        self._told_late: set[Key] = set()
         self._failures: dict[Key, int] = {}
         self._written: dict[Key, int] = {}
         """The revision of what was last written: an older one need not be answered."""
+        self._planned: dict[Key, tuple[tuple[object, ...], PortPlan | Problem | None]] = {}
+        """What was last planned, and of what."""
         self._put_off: set[Key] = set()
         """Those with more to tell once what was last written has come back to us."""
 
@@ -108,6 +112,8 @@ class HostKeeper:
     def attachment_changed(self, change: Change[View]) -> Iterable[Key]:
         """Look at it, unless only what we wrote ourselves has changed."""
         key = change.key
+        if change.new is not None and not change.new.value.status.mac and not self._ports.has(key):
+            return ()  # IPAM comes first.
         if change.new is not None and change.new.stored.revision <= self._written.get(key, 0):
             return (key,) if key in self._put_off else ()
         if change.new is None:
@@ -122,6 +128,15 @@ class HostKeeper:
         """Return what an Event about a key is about."""
         view = self._attachments.get(*key)
         return None if view is None else view.value
+
+    async def remind(self, look: Callable[[Key], None]) -> NoReturn:
+        """Have those looked at again for which OVN's word has not come in time, until cancelled."""
+        while True:
+            await asyncio.sleep(GRACE / 4)
+            late = asyncio.get_running_loop().time() - GRACE
+            for key in [key for key, since in self._since.items() if since <= late and key not in self._told_late]:
+                self._told_late.add(key)
+                look(key)
 
     async def tidy(self) -> NoReturn:
         """Remove what crashes left behind, at the start and every now and then, until cancelled."""
@@ -149,6 +164,7 @@ class HostKeeper:
     async def _look(self, key: Key, view: View | None) -> float | None:
         if view is None or view.going:
             self._since.pop(key, None)
+            self._planned.pop(key, None)
             self.counters.unplugged += await self._ports.clear(key)
             return None
         plan = self._plan(view)
@@ -159,14 +175,15 @@ class HostKeeper:
             raise Trouble(plan.reason, plan.message)
         if not self._ports.has(key) and (problem := self.amiss()) is not None:
             raise Trouble(problem.reason, problem.message)
-        self._since.setdefault(key, asyncio.get_running_loop().time())
+        if key not in self._since:
+            self._since[key] = asyncio.get_running_loop().time()
+            self._told_late.discard(key)
         state = await self._ports.ensure(plan)
         if state.installed:
             await self._ready(key, view, plan)
             return None
-        waited = asyncio.get_running_loop().time() - self._since[key]
-        if waited < GRACE:
-            return GRACE - waited
+        if asyncio.get_running_loop().time() - self._since[key] < GRACE:
+            return None  # OVN's word, or the end of our patience, has us look again.
         if state.error:
             raise Trouble("SwitchRefused", state.error)
         await self._tell(key, view, Found(device=plan.device))
@@ -220,4 +237,10 @@ class HostKeeper:
         if around is None:
             return None
         network, subnets = around
-        return plan_port(view.value, network, subnets, self.host)
+        key = Key(view.stored.namespace, view.stored.name)
+        planned = self._planned.get(key)
+        # The very same values are what makes planning again needless; comparing them costs more than planning.
+        made_of = (view, network, self.host, *subnets)
+        if planned is None or len(planned[0]) != len(made_of) or any(map(is_not, planned[0], made_of)):
+            planned = self._planned[key] = made_of, plan_port(view.value, network, subnets, self.host)
+        return planned[1]

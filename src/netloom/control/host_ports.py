@@ -105,7 +105,7 @@ class Ports:
     async def _internal(self, key: Key, plan: PortPlan, row: Interface | None) -> None:
         if row is None:
             self._check_free(plan)
-            if await self._links.device(plan.device) is not None:
+            if not plan.generated and await self._links.device(plan.device) is not None:
                 raise Trouble("NameTaken", f"there is a device {plan.device} already on the node")
             await self._switch.plug(plan)
             return

@@ -160,8 +160,12 @@ class Neighbourhood:
         def changed() -> None:
             self.wake([Key(view.stored.namespace, view.stored.name) for view in self._in(key)])
 
-        networks.on_change(lambda _: changed())
-        subnets.on_change(lambda _: changed())
+        def maybe(change: Change[Network] | Change[Subnet]) -> None:
+            if _matters(change.old) != _matters(change.new):
+                changed()
+
+        networks.on_change(maybe)
+        subnets.on_change(maybe)
         return _Followed((networks, subnets), changed)
 
     def _namespace(self, namespace: str) -> _Followed:
@@ -171,3 +175,10 @@ class Neighbourhood:
 
     def _in(self, key: Key) -> list[View]:
         return self._attachments.cache.indexed("network", str(key))
+
+
+def _matters(value: Network | Subnet | None) -> object:
+    """Return what ports are planned from: not how many addresses of a Subnet are in use."""
+    if isinstance(value, Subnet):
+        return value.spec, value.status.validated
+    return value and value.spec

@@ -35,8 +35,8 @@ LOCK = "netloom_agent"
 OWNER, OF, UID, GIVEN, FROM = "netloom-owner", "netloom-of", "netloom-uid", "netloom-given", "netloom-from"
 OWED = "netloom-owed-"
 IFACE_ID, MAC, STATUS = "iface-id", "attached-mac", "iface-status"
-INSTALLED = "ovn-installed"
-OURS = (OWNER, OF, UID, GIVEN, FROM, IFACE_ID, MAC, STATUS, INSTALLED, "ovn-installed-ts")
+INSTALLED, INSTALLED_AT = "ovn-installed", "ovn-installed-ts"
+OURS = (OWNER, OF, UID, GIVEN, FROM, IFACE_ID, MAC, STATUS, INSTALLED, INSTALLED_AT)
 KIND = "NetworkAttachment"
 TABLES: Mapping[str, Sequence[str]] = {
     "Open_vSwitch": ("bridges", "external_ids", "datapath_types", "iface_types", "ovs_version"),
@@ -250,7 +250,10 @@ class Vswitch:
                 born_or_gone = change.old is None or change.new is None
                 other = other or change.table == "Open_vSwitch" or (change.table == "Bridge" and born_or_gone)
                 continue
-            places.update(place for row in (change.old, change.new) if row and (place := self._place(row)))
+            if change.old is None and change.new.ofport is None:
+                continue  # We put it there a moment ago; what the switch makes of it is still to come.
+            if _matters(change.old) != _matters(change.new):
+                places.update(place for row in (change.old, change.new) if row and (place := self._place(row)))
         if places:
             self.listener(places)
         if other:
@@ -267,6 +270,14 @@ class Vswitch:
 def given(row: Interface) -> tuple[str, ...]:
     """Return the addresses an interface's device was given."""
     return tuple(row.external_ids.get(GIVEN, "").split())
+
+
+def _matters(row: Interface | None) -> object:
+    """Return what a look at an interface sees: not when OVN said that it is installed."""
+    if row is None:
+        return None
+    ids = {key: value for key, value in row.external_ids.items() if key != INSTALLED_AT}
+    return row.ofport, row.ifindex, row.error, row.type, row.mac, row.mtu_request, ids
 
 
 def _without(bridge: Bridge, port: Port) -> Operation:

@@ -54,6 +54,11 @@ class PortPlan(Struct, frozen=True, kw_only=True):
     routes: tuple[PlannedRoute, ...] = ()
 
     @property
+    def generated(self) -> bool:
+        """Whether the device's name was made here, from what nobody else has."""
+        return self.device == names.interface(self.mac)
+
+    @property
     def iface_id(self) -> str:
         """The logical port it is."""
         return names.port(self.namespace, self.name)

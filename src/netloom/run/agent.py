@@ -11,6 +11,7 @@ import asyncio
 import logging
 import socket
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from random import Random, SystemRandom
 
@@ -215,7 +216,7 @@ class Agent:
             informers=[attachments],
             recorder=recorder,
             random=self.random,
-            chores=[neighbours.run, keeper.tidy],
+            chores=[neighbours.run, keeper.tidy, partial(keeper.remind, controller.queue.add)],
         )
         return self.manager
 
