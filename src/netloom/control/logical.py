@@ -78,7 +78,6 @@ class Logical:
         self._since: float | None = None
         self._heard: dict[Unit, int] = {}
         """Generations that the planner was given and the database has not got yet."""
-        self._connects = 0
         north.amiss = self.look_at_everything
 
     def ready(self, *, leading: bool) -> bool:
@@ -150,9 +149,7 @@ class Logical:
             await asyncio.sleep(UNCERTAIN)
             self._call()
             return
-        connects = self.north.client.counters.connects
-        everything = self._everything or not self.in_step or sweeping or connects != self._connects
-        self._connects = connects
+        everything = self._everything or not self.in_step or sweeping
         self._everything = False
         self._wake.clear()
         since, self._since = self._since, None

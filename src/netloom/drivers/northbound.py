@@ -110,6 +110,7 @@ class Northbound:
         """The names, with their tables, that others have and we need."""
         self._schema: object = None
         self._said: set[tuple[str, str]] = set()
+        self._connects = 0
         self._seen = Seen(owner, {})
         self.client = connect(self._changed)
 
@@ -134,7 +135,13 @@ class Northbound:
         changed = self._seen.changed
         for table, uuid, old, new in changes:
             changed(table, uuid, old, new)
-        if self._seen.doubles or any(name not in self._seen.taken for name in self._blocked.values()):
+        connects, self._connects = self._connects, self.client.counters.connects
+        # What changed while nobody listened is nothing of ours; of two rows one is too many; a name has become free.
+        if (
+            connects != self._connects
+            or self._seen.doubles
+            or any(name not in self._seen.taken for name in self._blocked.values())
+        ):
             self.amiss()
 
     def _learn(self) -> None:

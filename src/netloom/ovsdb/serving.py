@@ -6,6 +6,7 @@ Client(..., dial=dial({"memory:1": server}))   bytes go through the event loop a
 
 import asyncio
 import ssl
+from collections import deque
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -82,15 +83,19 @@ class Pipe(asyncio.Transport):
         self._protocol = protocol
         self._connection = server.connect(self._wake)
         self._closed = False
+        self._written: deque[bytes] = deque()
+        """What the server is to get, in order: not every loop calls in the order it was asked to."""
 
     def write(self, data: bytes | bytearray | memoryview) -> None:
         """Send something to the server."""
-        self._loop.call_soon(self._ask, bytes(data))
+        self._written.append(bytes(data))
+        self._loop.call_soon(self._ask)
 
     def _wake(self) -> None:
         self._loop.call_soon(self._answer)
 
-    def _ask(self, data: bytes) -> None:
+    def _ask(self) -> None:
+        data = self._written.popleft()
         if self._closed:
             return
         try:
