@@ -19,16 +19,11 @@ B = TypeVar("B", IPv4Network, IPv6Network)
 
 def left(cidr: str, exceptions: Iterable[str]) -> list[str]:
     """Return the blocks that are left of one when others are taken out, in order; none where all of it is."""
-    whole = addresses.block(cidr)
-    holes = [hole for one in exceptions if (hole := addresses.block(one)).version == whole.version]
-    return [str(one) for one in _left(whole, holes)]
-
-
-def _left(whole: Block, holes: Sequence[Block]) -> list[Block]:
-    remaining: list[Block] = [whole]
-    for hole in holes:
+    remaining: list[Block] = [addresses.block(cidr)]
+    for exception in exceptions:
+        hole = addresses.block(exception)
         remaining = [part for one in remaining for part in _cut(one, hole)]
-    return sorted(remaining, key=lambda one: (int(one.network_address), one.prefixlen))
+    return [str(one) for one in sorted(remaining, key=lambda one: int(one.network_address))]
 
 
 def _cut(one: Block, hole: Block) -> Iterable[Block]:
@@ -36,7 +31,7 @@ def _cut(one: Block, hole: Block) -> Iterable[Block]:
         return _cut_same(one, hole)
     if isinstance(one, IPv6Network) and isinstance(hole, IPv6Network):
         return _cut_same(one, hole)
-    return (one,)
+    return (one,)  # A hole of another family is none.
 
 
 def _cut_same(one: B, hole: B) -> Iterable[B]:
