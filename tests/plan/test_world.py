@@ -10,13 +10,13 @@ from msgspec import structs
 
 from netloom.model.attachments import NetworkAttachment
 from netloom.model.cluster import Node
-from netloom.model.document import Resource
+from netloom.model.document import ObjectMeta, Resource
 from netloom.model.networks import Network, Router, Subnet
 from netloom.model.policy import SecurityProfile
 from netloom.model.selection import LabelRequirement, LabelSelector, SelectorOperator
 from netloom.plan.rows import Unit
 from netloom.plan.selections import selection
-from netloom.plan.world import Port, World
+from netloom.plan.world import SPARE, Port, World
 from tests.plan.planning import resources
 
 ME, YOU = Unit("Router", "default", "me"), Unit("Router", "default", "you")
@@ -176,6 +176,22 @@ def test_an_attachment_is_its_face() -> None:
         world.get(NetworkAttachment, "default", "web")
     with pytest.raises(TypeError):
         world.all(NetworkAttachment)
+
+
+def test_equal_labels_are_held_once_and_not_for_ever() -> None:
+    world = World()
+    text = "{{kind: NetworkAttachment, metadata: {{name: web, labels: {{a: v{}}}}}, spec: {{node: n1, network: blue}}}}"
+    for number in range(2 * SPARE):
+        world.put(structs.replace(one(text.format(0)), metadata=ObjectMeta(name="w", labels={"a": f"{number}"})))
+    assert len(world._pool) <= SPARE + 10
+    (first, second) = (one(text.format(1)), one(text.format(1)))
+    world.put(first)
+    held = world.port("default", "web")
+    world.put(structs.replace(second, metadata=structs.replace(second.metadata, name="other")))
+    other = world.port("default", "other")
+    assert held is not None
+    assert other is not None
+    assert held.labels is other.labels
 
 
 def test_kinds_that_nothing_is_planned_from_are_ignored() -> None:

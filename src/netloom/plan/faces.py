@@ -16,7 +16,6 @@ from netloom.model.networks import Network, NetworkStatus, Router, RouterStatus,
 from netloom.model.paths import Mirror, Shaping, ShapingStatus
 from netloom.model.policy import LoadBalancer, LoadBalancerStatus, SecurityProfile, SecurityProfileStatus
 from netloom.model.status import Status
-from netloom.plan.rows import Unit
 
 ATTACHMENT = "NetworkAttachment"
 
@@ -37,19 +36,17 @@ class Port(Struct, frozen=True, gc=False):
     """The SecurityProfiles it names."""
     allowed_addresses: tuple[str, ...] = ()
 
-    @property
-    def unit(self) -> Unit:
-        """What it is planned as."""
-        return Unit(ATTACHMENT, self.namespace, self.name)
-
 
 class Pool:
-    """Holds equal values once."""
+    """Holds equal values once.  It forgets none: who keeps one drops it when it has grown."""
 
     def __init__(self) -> None:
         self._texts: dict[str, str] = {}
         self._labels: dict[tuple[tuple[str, str], ...], Mapping[str, str]] = {}
         self._lists: dict[tuple[str, ...], tuple[str, ...]] = {}
+
+    def __len__(self) -> int:
+        return len(self._texts) + len(self._labels) + len(self._lists)
 
     def port(self, attachment: NetworkAttachment) -> Port:
         """Return the face of an attachment."""

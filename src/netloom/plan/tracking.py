@@ -8,6 +8,7 @@ read changes it is computed again, and who read it must look again only if it ca
 """
 
 from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Set as AbstractSet
 from typing import Any
 
 from netloom.plan.rows import Unit
@@ -43,6 +44,7 @@ class Tracker:
         self._units: dict[Footprint, set[Unit]] = {}
         self._footprints: dict[Topic, set[Footprint]] = {}
         self._interned: dict[Footprint, Footprint] = {}
+        self._last: Footprint = frozenset()
         self._read_by_answer: dict[Answer, Footprint] = {}
         self._answers: dict[Topic, set[Answer]] = {}
 
@@ -58,16 +60,19 @@ class Tracker:
         """Whether anybody read a topic."""
         return topic in self._footprints or topic in self._answers
 
-    def note(self, unit: Unit, read: set[Topic]) -> list[Topic]:
+    def note(self, unit: Unit, read: AbstractSet[Topic]) -> list[Topic]:
         """Take note of what a unit read; return what nobody reads any more."""
-        footprint = frozenset(read)
         old = self._footprint.get(unit)
-        if old == footprint:
+        if old == read:
             return []
-        footprint = self._interned.setdefault(footprint, footprint)
+        footprint = self._last
+        if footprint != read:  # Mostly one unit reads what the one before it did.
+            footprint = frozenset(read)
+            footprint = self._last = self._interned.get(footprint, footprint)
         self._footprint[unit] = footprint
         units = self._units.get(footprint)
         if units is None:
+            self._interned[footprint] = footprint
             units = self._units[footprint] = set()
             for topic in footprint:
                 self._footprints.setdefault(topic, set()).add(footprint)

@@ -183,7 +183,10 @@ class Wanted:
                 if value not in self.rows:
                     return
             if row in self.rows:
-                self._joined(member)
+                if self._delta.left:
+                    self._joined(member)
+                else:
+                    self._delta.joined.add(member)
         elif present == member or member in self._rivals.get((row, column, key), ()):
             self._counts[member] = self._counts.get(member, 1) + 1
         else:

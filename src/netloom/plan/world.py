@@ -26,6 +26,9 @@ from netloom.plan.tracking import NOTHING, Answer, Topic, Tracker
 
 __all__ = ["Port", "World"]
 
+SPARE = 4096
+"""How many values more than there can be in use are held before they are forgotten."""
+
 R = TypeVar("R", bound=Resource)
 T = TypeVar("T")
 P = ParamSpec("P")
@@ -51,6 +54,8 @@ class World:
     def put(self, resource: Resource | Port) -> None:
         """Let a resource be as it is now."""
         if isinstance(resource, NetworkAttachment):
+            if len(self._pool) > 2 * len(self._ports) + SPARE:
+                self._pool = Pool()
             resource = self._pool.port(resource)
         if isinstance(resource, Port):
             self._put_port(resource)
