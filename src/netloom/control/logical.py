@@ -169,6 +169,7 @@ class Logical:
 
     async def _flush(self, *, everything: bool) -> None:
         delta = self.planner.flush()
+        await asyncio.sleep(0)  # Others have waited.
         wanted = self.planner.wanted
         if self.in_step and delta:
             applied = await self.north.apply(wanted, delta)

@@ -21,8 +21,9 @@ from random import Random
 from typing import Any
 
 from netloom.drivers.northbound_bundles import Bundle, describe
-from netloom.drivers.northbound_diff import TAKEN, Changes, Comparison, Wishes
+from netloom.drivers.northbound_diff import Comparison
 from netloom.drivers.northbound_seen import Seen, shape
+from netloom.drivers.northbound_targets import TAKEN, Changes, Wishes
 from netloom.drivers.northbound_write import Transaction, Writer, groups
 from netloom.errors import NetloomError, Unreachable
 from netloom.ovsdb.errors import Conflict, Refused
@@ -163,7 +164,12 @@ class Northbound:
         for _ in range(ATTEMPTS):
             self._learn()
             look = Comparison(wanted, self._seen, new_uuid=self._new_uuid, held=held)
-            bundles = look.everything() if delta is None else look.delta(delta)
+            if delta is None:
+                for _ in look.steps():
+                    await asyncio.sleep(0)
+                bundles = look.finish()
+            else:
+                bundles = look.delta(delta)
             if look.incomplete:
                 delta = None
                 continue

@@ -18,48 +18,18 @@ What is ours and what is not:
 is wanted, needed and missing is inserted even where the delta does not name it.
 """
 
-from collections.abc import Callable, Collection, Iterable, Mapping
-from typing import Any, Protocol, cast
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from typing import Any, cast
 
 from netloom.drivers.northbound_bundles import Bundle, Changed, Gone, New, Touch, ordered
-from netloom.drivers.northbound_seen import KEY, NAMED, OF, OWNER, Link, Seen, Table
-from netloom.plan.rows import Member, Problem, Ref, Row, Unit
+from netloom.drivers.northbound_seen import KEY, OF, OWNER, Link, Seen, Table
+from netloom.drivers.northbound_targets import Changes, Targets, Wishes
+from netloom.plan.rows import Member, Problem, Ref, Unit
 
 PREFIX = "netloom-"
-TAKEN = "NameTaken"
+STEP = 1000
 MEMBERS = frozenset((("Address_Set", "addresses"), ("DNS", "records")))
 """Columns of plain values that are filled by members, even when there are none left."""
-
-
-class Wishes(Protocol):
-    """What is wanted, as the planner keeps it."""
-
-    @property
-    def rows(self) -> Mapping[Ref, Row]:
-        """All rows."""
-
-    @property
-    def of(self) -> Mapping[Ref, Unit]:
-        """Which resource a row is for."""
-
-    def members(self, ref: Ref) -> Mapping[str, Mapping[Any, Any]]:
-        """Return a row's members: by column, the values by themselves or by their key."""
-
-
-class Changes(Protocol):
-    """What changed in what is wanted."""
-
-    @property
-    def rows(self) -> Collection[Ref]:
-        """Rows that came, changed or went."""
-
-    @property
-    def joined(self) -> Collection[Member]:
-        """Members that came."""
-
-    @property
-    def left(self) -> Collection[Member]:
-        """Members that went."""
 
 
 class Comparison:
@@ -67,43 +37,57 @@ class Comparison:
 
     def __init__(self, wanted: Wishes, seen: Seen, *, new_uuid: Callable[[], str], held: Collection[Unit] = ()) -> None:
         """Nothing is written for units that are `held`, and nothing that needs their missing rows."""
-        self.problems: dict[Unit, Problem] = {}
-        self.blocked: dict[Unit, tuple[str, str]] = {}
-        """Which name, in which table, was not to be had."""
-        self.incomplete = False
-        """Whether something could not be written because of what this look did not cover: look at everything."""
         self.unknown: set[tuple[str, str]] = set()
         """Tables and columns this database does not have."""
+        self.incomplete = False
+        """Whether something could not be written because of what this look did not cover: look at everything."""
         self._wanted = wanted
         self._seen = seen
         self._shape = seen.shape
-        self._new_uuid = new_uuid
         self._held = held
-        self._new: dict[Ref, str] = {}
-        self._todo: list[Ref] = []
-        self._holders: dict[Ref, list[Ref | None]] = {}
-        """For each new row that cannot live alone, the rows that hold it; None: one that is there."""
+        self._targets = Targets(wanted, seen, new_uuid, held)
         self._bundles: dict[Unit, Bundle] = {}
         self._full = False
-        self._covered: Collection[Ref] = ()
+
+    @property
+    def problems(self) -> dict[Unit, Problem]:
+        """Who cannot be written, and why."""
+        return self._targets.problems
+
+    @property
+    def blocked(self) -> dict[Unit, tuple[str, str]]:
+        """Which name, in which table, was not to be had."""
+        return self._targets.blocked
 
     def everything(self) -> list[Bundle]:
         """Return all that is to be written."""
+        for _ in self.steps():
+            pass
+        return self.finish()
+
+    def steps(self) -> Iterator[None]:
+        """Look at everything, a part at a time, so that others get their turns; then `finish`.
+
+        What changes in the database meanwhile is seen or not: the guards see it.
+        """
         self._full = True
-        self._covered = self._wanted.rows
-        for ref in self._wanted.rows:
+        self._targets.covered = self._wanted.rows
+        for position, ref in enumerate(self._wanted.rows):
             self._row(ref)
-        for ref in self._seen.uuids:
-            if ref not in self._wanted.rows:
+            if position % STEP == STEP - 1:
+                yield
+        for position, ref in enumerate(list(self._seen.uuids)):
+            if ref not in self._wanted.rows and ref in self._seen.uuids:
                 self._gone(ref)
+            if position % (8 * STEP) == STEP - 1:
+                yield
         for ref, doubles in self._seen.doubles.items():
             for uuid in doubles:
                 self._remove(ref, uuid)
-        return self._finish()
 
     def delta(self, delta: Changes) -> list[Bundle]:
         """Return what is to be written because of what has changed."""
-        self._covered = delta.rows
+        self._targets.covered = delta.rows
         for ref in sorted(delta.rows):
             if ref in self._wanted.rows:
                 self._row(ref)
@@ -116,14 +100,14 @@ class Comparison:
         for member in sorted(delta.left, key=_order) if few else delta.left:
             if not member.key or (member.row, member.column, member.key) not in again:
                 self._left(member)
-        return self._finish()
+        return self.finish()
 
     # Rows.
 
     def _row(self, ref: Ref) -> None:
         row = self._seen.row(ref)
         if row is None:
-            self._resolve(ref)
+            self._targets.resolve(ref)
             return
         unit = self._wanted.of[ref]
         if unit in self._held:
@@ -175,13 +159,13 @@ class Comparison:
             if column in columns:
                 columns[column] = self._linked(unit, link, columns[column], ref)
         columns["external_ids"] = self._ids(unit, ref, planned.get("external_ids"))
-        self._bundle(unit).inserts.append(New(ref, self._new[ref], columns))
+        self._bundle(unit).inserts.append(New(ref, self._targets.new[ref], columns))
         for column, entries in self._wanted.members(ref).items():
             self._fill(ref, table, column, entries)
 
     def _fill(self, ref: Ref, table: Table, column: str, entries: Mapping[Any, Any]) -> None:
         """Put all members into a row that is new."""
-        uuid = self._new[ref]
+        uuid = self._targets.new[ref]
         for key, value in entries.items():
             if column in table.maps:
                 self._join(ref, uuid, column, value, key)
@@ -199,37 +183,6 @@ class Comparison:
 
     # References.
 
-    def _resolve(self, ref: Ref) -> str | None:
-        """Return the uuid of a wanted row, there or new; None: it cannot be had."""
-        if ref not in self._wanted.rows:
-            return None
-        uuid = self._seen.uuids.get(ref) or self._new.get(ref)
-        if uuid is not None:
-            return uuid
-        unit = self._wanted.of[ref]
-        if unit in self._held or unit in self.problems or not self._possible(unit, ref):
-            return None
-        uuid = self._new[ref] = self._new_uuid()
-        self._todo.append(ref)
-        if ref not in self._covered:
-            self.incomplete = True  # What it is a member of has not changed, and is not known here.
-        return uuid
-
-    def _possible(self, unit: Unit, ref: Ref) -> bool:
-        table = self._shape.get(ref.table)
-        if table is None:
-            self.problems[unit] = Problem("Unsupported", f"this OVN has no table {ref.table}")
-            return False
-        if not (table.unique or ref.table in NAMED):
-            return True
-        name = self._wanted.rows[ref].columns.get("name")
-        if not name or (ref.table, name) not in self._seen.taken:
-            return True
-        text = f"a {ref.table} called {name!r} that is not Netloom's is in the northbound database: rename or remove it"
-        self.problems[unit] = Problem(TAKEN, text)
-        self.blocked[unit] = (ref.table, str(name))
-        return False
-
     def _linked(self, unit: Unit, link: Link, value: Any, holder: Ref | None) -> Any:  # noqa: ANN401  # a column
         """Return a column's references as uuids; what cannot be had is left out."""
         if not link.many:
@@ -238,21 +191,21 @@ class Comparison:
         return frozenset(uuid for uuid in found if uuid is not None)
 
     def _refer(self, unit: Unit, link: Link, ref: Ref, holder: Ref | None) -> str | None:
-        uuid = self._resolve(ref)
-        if ref not in self._new:
+        uuid = self._targets.resolve(ref)
+        if ref not in self._targets.new:
             return uuid
         owner = self._wanted.of[ref]
         if owner != unit:
             self._bundle(unit).needs.add(owner)
-        if link.strong and not self._shape[ref.table].root:
-            self._holders.setdefault(ref, []).append(holder)
+        if link.strong:
+            self._targets.hold(ref, holder)
         return uuid
 
     def _links(  # which column of which row, and both sides
         self, ref: Ref, uuid: str, column: str, link: Link, have: frozenset[str], value: Iterable[Ref]
     ) -> None:
         """Make a column that refers to many rows equal to what is wanted, but for the rows of others in it."""
-        wanted = {target: self._resolve(target) for target in value}
+        wanted = {target: self._targets.resolve(target) for target in value}
         for target, one in wanted.items():
             if one is not None and one not in have:
                 self._join(ref, uuid, column, target)
@@ -313,7 +266,7 @@ class Comparison:
         ref, column, value, key = member
         uuid = self._seen.uuids.get(ref)
         if uuid is None or ref not in self._wanted.rows:
-            self._resolve(ref)  # It is filled when it is inserted.
+            self._targets.resolve(ref)  # It is filled when it is inserted.
             return
         have = getattr(self._seen.rows[uuid], column)
         if key:
@@ -324,7 +277,7 @@ class Comparison:
                 self._leave(ref, uuid, column, there, key)
             self._join(ref, uuid, column, value, key)
             return
-        one = self._resolve(value) if type(value) is Ref else value
+        one = self._targets.resolve(value) if type(value) is Ref else value
         if one is not None and one not in have:
             self._join(ref, uuid, column, value)
 
@@ -367,7 +320,7 @@ class Comparison:
         unit = self._wanted.of.get(value) or owner
         if unit in self._held:
             return
-        holder = ref if ref in self._new else None
+        holder = ref if ref in self._targets.new else None
         one = self._refer(unit, self._shape[ref.table].links[column], value, holder)
         if one is None:
             return
@@ -391,36 +344,24 @@ class Comparison:
 
     # The end.
 
-    def _finish(self) -> list[Bundle]:
-        while self._todo:
-            self._insert(self._todo.pop())
+    def finish(self) -> list[Bundle]:
+        """Return what was found to do."""
+        while self._targets.todo:
+            self._insert(self._targets.todo.pop())
+        self.incomplete |= self._targets.uncovered
         self._drop_orphans()
         found = [one for one in self._bundles.values() if one.size and one.unit not in self.problems]
         return ordered(found)
 
     def _drop_orphans(self) -> None:
         """Insert no row that nothing would hold: it would be gone at once, and be missed again."""
-        alive: dict[Ref, bool] = {}
-        dead = {
-            uuid for ref, uuid in self._new.items() if not self._shape[ref.table].root and not self._alive(ref, alive)
-        }
+        dead = self._targets.dead()
         if not dead:
             return
         self.incomplete |= not (self._full or self.problems)
         for bundle in self._bundles.values():
             bundle.inserts = [one for one in bundle.inserts if one.uuid not in dead]
             bundle.joins = [one for one in bundle.joins if one.value not in dead and one.uuid not in dead]
-
-    def _alive(self, ref: Ref, known: dict[Ref, bool]) -> bool:
-        if ref in known:
-            return known[ref]
-        known[ref] = False  # Two rows that hold only each other hold nothing.
-        found = any(
-            holder is None or self._shape[holder.table].root or self._alive(holder, known)
-            for holder in self._holders.get(ref, ())
-        )
-        known[ref] = found
-        return found
 
     def _bundle(self, unit: Unit) -> Bundle:
         bundle = self._bundles.get(unit)
