@@ -106,6 +106,26 @@ def test_another_namespace_takes_the_veth_there(here: Site) -> None:
     here.wait_ready("moving")
 
 
+def test_a_port_of_another_kind_takes_the_place_of_the_first(here: Site) -> None:
+    inner = here.new_namespace("kind")
+    here.plug(veth("kind", inner))
+    here.apply(attachment("kind"))
+    name = device(here, "kind")
+    wait_until(lambda: "internal" in interface(here, name), what="the internal port")
+    wait_until(lambda: here.status("kind")["ips"][0] in here.node.exec("ip", "addr", "show", name), what="its address")
+    here.wait_ready("kind")
+    assert "eth0" not in here.inside(inner, "ip", "-br", "link")
+
+
+def test_a_physical_network_that_gets_its_bridge_heals(here: Site) -> None:
+    here.apply(network("phys", provider={"physicalNetwork": "physnet9"}), subnet("phys", "10.40.0.0/24", "phys"))
+    here.apply(attachment("phys", "phys"))
+    here.wait_condition("phys", "False", "PhysicalNetworkMissing")
+    here.node.vsctl("set", "open", ".", "external_ids:ovn-bridge-mappings=physnet9:br-phys")
+    here.logical_port("phys", "phys")
+    here.wait_ready("phys")
+
+
 def test_a_taken_name_is_said_and_nothing_of_others_is_touched(here: Site) -> None:
     here.node.exec("ip", "link", "add", "mine", "type", "bridge")
     here.apply(attachment("taken", port={"type": "internal", "name": "mine"}))

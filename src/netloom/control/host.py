@@ -47,7 +47,7 @@ log = logging.getLogger(__name__)
 
 GRACE = 4.0
 """For how many seconds OVN's word is waited for before people are told that it has not come."""
-TROUBLE = Pace(0.5, 15.0)
+TROUBLE = Pace(0.5, 8.0)
 TIDY = 600.0
 WORKERS = 64
 """How many attachments are seen to at a time: as many as may travel together, and some."""

@@ -109,7 +109,7 @@ def plan_port(
         netns=port.netns if kind is PortType.VETH else "",
         mac=status.mac,
         mtu=network.spec.mtu or (host.underlay_mtu if network.spec.provider else host.mtu),
-        addresses=tuple(sorted(status.ips)) if ours else (),
+        addresses=tuple(sorted(str(addresses.interface(ip)) for ip in status.ips)) if ours else (),
         routes=_routes(attachment, _gateways(status.ips, subnets) if spec.default_route else ()) if ours else (),
     )
 
@@ -147,7 +147,8 @@ def _gateways(ips: Iterable[str], subnets: Iterable[Subnet]) -> list[str]:
 
 def _routes(attachment: NetworkAttachment, gateways: Iterable[str]) -> tuple[PlannedRoute, ...]:
     own = {ip.partition("/")[0] for ip in attachment.status.ips}
-    wanted = {route.to: route.via for route in attachment.spec.routes}
+    # As the kernel writes them, so that what is seen can be compared with what is wanted.
+    wanted = {str(addresses.masked(route.to)): str(addresses.address(route.via)) for route in attachment.spec.routes}
     for via in gateways:
         if via not in own:
             wanted.setdefault("::/0" if addresses.family(via) == 6 else "0.0.0.0/0", via)

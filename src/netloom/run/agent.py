@@ -15,6 +15,8 @@ from functools import partial
 from pathlib import Path
 from random import Random, SystemRandom
 
+from msgspec import structs
+
 from netloom import __version__
 from netloom.control.cache import Key
 from netloom.control.client import Client
@@ -35,6 +37,7 @@ from netloom.drivers.vswitch_prepare import MAPPINGS, Preparation, keep_mappings
 from netloom.errors import Cause, Conflict, Invalid
 from netloom.model import addresses
 from netloom.model.cluster import Datapath
+from netloom.ovsdb.rows.vswitch import OpenVSwitch
 from netloom.plan.nodes import Host
 from netloom.plan.rows import Problem
 from netloom.run import config, health, logs, metrics, process
@@ -48,6 +51,7 @@ from netloom.store.kube import KubeStore
 log = logging.getLogger(__name__)
 
 COMPONENT = "netloom-agent"
+LOOK_AT_UNDERLAY = 30.0
 LOCK_SECONDS = 3.0
 """How long the lock of an agent that was just killed may take to come free."""
 BACKOFF = Backoff(unreachable=Pace(0.2, 5.0))
@@ -205,7 +209,15 @@ class Agent:
 
         def different() -> None:
             node.look()
+            keeper.host = structs.replace(keeper.host, physical_networks=self._physical_networks())
             controller.queue.update(keeper.troubled())
+
+        async def underlay() -> None:
+            while True:
+                await asyncio.sleep(LOOK_AT_UNDERLAY)
+                if (host := await self._host()) != keeper.host:
+                    keeper.host = host
+                    controller.queue.update(keeper.everything())
 
         self.switch.listener = switched
         self.switch.anything = different
@@ -216,7 +228,7 @@ class Agent:
             informers=[attachments],
             recorder=recorder,
             random=self.random,
-            chores=[neighbours.run, keeper.tidy, partial(keeper.remind, controller.queue.add)],
+            chores=[neighbours.run, keeper.tidy, partial(keeper.remind, controller.queue.add), underlay],
         )
         return self.manager
 
@@ -224,12 +236,17 @@ class Agent:
         device = await self.links.holder(self._underlay)
         if device is None:
             log.warning("no device here has the underlay's address", extra={"address": self._underlay})
-        physical = {*self._mappings, *dict(read_mappings(self.switch.root().external_ids.get(MAPPINGS, "")))}
         return Host(
             underlay_mtu=device.mtu if device else 1500,
             underlay_v6=":" in self._underlay,
-            physical_networks=frozenset(physical),
+            physical_networks=self._physical_networks(),
         )
+
+    def _physical_networks(self) -> frozenset[str]:
+        """Return those there are bridges for, whoever said so."""
+        root = next(iter(self.switch.client.cache.rows("Open_vSwitch").values()), None)
+        found = read_mappings(root.external_ids.get(MAPPINGS, "")) if isinstance(root, OpenVSwitch) else []
+        return frozenset({*self._mappings, *dict(found)})
 
     def _datapath(self) -> str:
         if self.settings.datapath != "auto":
