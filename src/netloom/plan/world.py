@@ -48,6 +48,7 @@ class World:
         """Answers given, until they are touched."""
         self._shared: dict[tuple[Callable[..., Any], tuple[Any, ...]], Answer] = {}
         self._selections = Selections()
+        self._followed: set[Topic] = set()
 
     # Changing it.
 
@@ -91,8 +92,28 @@ class World:
             topic = ("ports", new.namespace, new.network)
             _enter(self._groups, topic, unit, new)
             touch(topic)
+        if self._followed:
+            self._follow(unit, old, new)
         for chosen in self._selections.change(old, new):
             touch(("selected", chosen))
+
+    def _follow(self, unit: Unit, old: Port | None, new: Port | None) -> None:
+        """Keep what somebody asked once: who has an address in a Network, and who is on a node."""
+        before = set() if old is None else set(self._places(old))
+        after = set() if new is None else set(self._places(new))
+        for topic in before - after:
+            _leave(self._groups, topic, unit)
+        for topic in after:
+            _enter(self._groups, topic, unit, new)
+        for topic in before | after:
+            self._touch(topic)
+
+    def _places(self, port: Port) -> Iterator[Topic]:
+        if ("placed", port.namespace) in self._followed:
+            yield "placed", port.namespace, port.node
+        if ("held", port.namespace, port.network) in self._followed:
+            for ip in port.ips:
+                yield "held", port.namespace, port.network, ip.partition("/")[0]
 
     def _change(self, unit: Unit, new: Resource | None) -> None:
         old = self._resources.get(unit)
@@ -141,6 +162,26 @@ class World:
     def ports(self, namespace: str, network: str) -> tuple[Port, ...]:
         """Return the attachments in a Network."""
         return self._many(("ports", namespace, network))
+
+    def holders(self, namespace: str, network: str, ip: str) -> tuple[Port, ...]:
+        """Return the attachments that have an address in a Network: one, or none; the address as they write it."""
+        asked = ("held", namespace, network)
+        if asked not in self._followed:
+            self._followed.add(asked)
+            for unit, port in self._groups.get(("ports", namespace, network), {}).items():
+                for topic in self._places(port):
+                    _enter(self._groups, topic, unit, port)
+        return self._many(("held", namespace, network, ip))
+
+    def placed(self, namespace: str, node: str) -> tuple[Port, ...]:
+        """Return the attachments of a namespace that are on a node."""
+        asked = ("placed", namespace)
+        if asked not in self._followed:
+            self._followed.add(asked)
+            for port in self._of(namespace):
+                for topic in self._places(port):
+                    _enter(self._groups, topic, Unit(ATTACHMENT, namespace, port.name), port)
+        return self._many(("placed", namespace, node))
 
     def selected(self, namespace: str, selector: LabelSelector) -> tuple[Port, ...]:
         """Return the attachments of a namespace that a selector selects."""
