@@ -117,7 +117,15 @@ class History:
         rows = rows if self.random.random() < 0.5 else []
         until = "odd" if self._wrong() else self.random.choice(["==", "!="])
         where = self._where(table)
-        return {"op": "wait", "table": table, "where": where, "columns": columns, "until": until, "rows": rows, "timeout": 0}
+        return {
+            "op": "wait",
+            "table": table,
+            "where": where,
+            "columns": columns,
+            "until": until,
+            "rows": rows,
+            "timeout": 0,
+        }
 
     def _row(self, table: str) -> dict[str, Any]:
         columns = sorted(TABLES[table]["columns"])
@@ -159,7 +167,9 @@ class History:
         if isinstance(kind, str):
             return self._atom(kind)
         most = kind.get("max", 1)
-        number = self.random.randint(0 if loose else kind.get("min", 1), 4 if most == "unlimited" or self._wrong() else most)
+        number = self.random.randint(
+            0 if loose else kind.get("min", 1), 4 if most == "unlimited" or self._wrong() else most
+        )
         if "value" in kind:
             pairs = {str(self._atom(kind["key"])): None for _ in range(number)}
             typed = [[self._key(kind["key"], key), self._atom(kind["value"])] for key in pairs]
@@ -190,7 +200,9 @@ class History:
             column = self.random.choice(sorted(TABLES[table]["columns"]))
             function = self.random.choice(["==", "!=", "includes", "excludes", "<", ">=", "<=", ">"])
             kind = TABLES[table]["columns"][column]["type"]
-            name = kind if isinstance(kind, str) else kind["key"] if isinstance(kind["key"], str) else kind["key"]["type"]
+            name = (
+                kind if isinstance(kind, str) else kind["key"] if isinstance(kind["key"], str) else kind["key"]["type"]
+            )
             if function in ("<", ">=", "<=", ">") and name not in ("integer", "real") and not self._wrong():
                 function = "=="
             clauses.append([column, function, self._value(table, column, loose=function in ("includes", "excludes"))])
@@ -208,7 +220,11 @@ class History:
             mutators = ["+=", "-=", "*=", "/=", "%="] if name == "integer" else ["+=", "-=", "*=", "/="]
             return [column, self.random.choice(mutators), self._atom(name)]
         if single:
-            return ["labels" if table == "Root" else "tags", "insert", ["map", [["k", "v"]]] if table == "Root" else "t"]
+            return [
+                "labels" if table == "Root" else "tags",
+                "insert",
+                ["map", [["k", "v"]]] if table == "Root" else "t",
+            ]
         mutator = self.random.choice(["insert", "delete"])
         value = self._value(table, column, loose=True)
         if mutator == "delete" and "value" in kind and self.random.random() < 0.5:

@@ -74,13 +74,15 @@ class Client:
         changed: Callable[[Sequence[Change]], None] | None = None,
         limit: int = LIMIT,
         dial: "Dial | None" = None,
+        rows: Mapping[str, type[Struct]] | None = None,
     ) -> None:
+        """Follow `tables` of `database`; `rows` are the types of its rows where they are not among `ovsdb.rows`."""
         self.cache = Cache()
         self.synced = asyncio.Event()
         self.counters = Counters()
         self.missing: frozenset[str] = frozenset()
         """Tables ("T") and columns ("T.c") of those followed that the server does not have."""
-        self._following = Following(database, dict(tables), dict(conditions or {}))
+        self._following = Following(database, dict(tables), dict(conditions or {}), rows)
         self._reconnect = Reconnect(remotes, random, probe=probe)
         self._position = Position()
         self._leader_only, self._tls, self._limit = leader_only, tls, limit

@@ -112,7 +112,7 @@ class ForwardingGroup(Struct, frozen=True, gc=False, kw_only=True):
     vmac: str = ""
     liveness: bool = False
     external_ids: StringMap = {}
-    child_port: Strings = frozenset()
+    child_port: Strings = frozenset({""})
     _uuid: Uuid = ZERO
 
 
@@ -213,7 +213,7 @@ class LogicalRouterPort(Struct, frozen=True, gc=False, kw_only=True):
     gateway_chassis: Uuids = frozenset()
     ha_chassis_group: OptionalUuid = None
     options: StringMap = {}
-    networks: Strings = frozenset()
+    networks: Strings = frozenset({""})
     mac: str = ""
     peer: str | None = None
     enabled: bool | None = None
@@ -281,7 +281,7 @@ class Meter(Struct, frozen=True, gc=False, kw_only=True):
 
     name: str = ""
     unit: str = ""
-    bands: Uuids = frozenset()
+    bands: Uuids = frozenset({ZERO})
     fair: bool | None = None
     external_ids: StringMap = {}
     _uuid: Uuid = ZERO

@@ -45,7 +45,7 @@ class Chassis(Struct, frozen=True, gc=False, kw_only=True):
 
     name: str = ""
     hostname: str = ""
-    encaps: Uuids = frozenset()
+    encaps: Uuids = frozenset({ZERO})
     vtep_logical_switches: Strings = frozenset()
     nb_cfg: int = 0
     external_ids: StringMap = {}
@@ -120,7 +120,7 @@ class DNS(Struct, frozen=True, gc=False, kw_only=True):
     """One row of DNS."""
 
     records: StringMap = {}
-    datapaths: Uuids = frozenset()
+    datapaths: Uuids = frozenset({ZERO})
     external_ids: StringMap = {}
     _uuid: Uuid = ZERO
 
@@ -262,7 +262,7 @@ class Meter(Struct, frozen=True, gc=False, kw_only=True):
 
     name: str = ""
     unit: str = ""
-    bands: Uuids = frozenset()
+    bands: Uuids = frozenset({ZERO})
     _uuid: Uuid = ZERO
 
 

@@ -216,7 +216,7 @@ class Mirror(Struct, frozen=True, gc=False, kw_only=True):
 class NetFlow(Struct, frozen=True, gc=False, kw_only=True):
     """One row of NetFlow."""
 
-    targets: Strings = frozenset()
+    targets: Strings = frozenset({""})
     engine_type: int | None = None
     engine_id: int | None = None
     add_id_to_interface: bool = False
@@ -252,7 +252,7 @@ class Port(Struct, frozen=True, gc=False, kw_only=True):
     """One row of Port."""
 
     name: str = ""
-    interfaces: Uuids = frozenset()
+    interfaces: Uuids = frozenset({ZERO})
     trunks: Integers = frozenset()
     cvlans: Integers = frozenset()
     tag: int | None = None
@@ -309,7 +309,7 @@ class SSL(Struct, frozen=True, gc=False, kw_only=True):
 class SFlow(Struct, frozen=True, gc=False, kw_only=True):
     """One row of sFlow."""
 
-    targets: Strings = frozenset()
+    targets: Strings = frozenset({""})
     sampling: int | None = None
     polling: int | None = None
     header: int | None = None
