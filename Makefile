@@ -27,7 +27,7 @@ setup:  ## system packages and .venv, with .venv/bin/netloom in it
 	@$(BIN)/python -c 'import netloom'
 
 .PHONY: demo
-demo: setup lab-setup  ## start netloom, apply one example of every kind, show them, stop
+demo: setup lab-setup  ## a small company on three hosts of this machine, proved with real packets
 	@tools/demo
 
 .PHONY: test
