@@ -176,9 +176,14 @@ class Comparison:
         self._remove(ref, self._seen.uuids[ref])
 
     def _remove(self, ref: Ref, uuid: str) -> None:
-        """Delete a row; one that cannot live alone goes when the rows that hold it let go of it."""
-        unit = self._seen.unit(uuid)
-        if self._shape[ref.table].root and unit not in self._held:
+        """Delete a row; one that cannot live alone goes when the rows that hold it let go of it.
+
+        But that is at the end of the transaction, after the server has looked whether what it refers to may be deleted:
+        one that keeps another row alive is deleted too.
+        """
+        unit, table, row = self._seen.unit(uuid), self._shape[ref.table], self._seen.rows[uuid]
+        holds = any(link.strong and not link.many and getattr(row, column) for column, link in table.links.items())
+        if (table.root or holds) and unit not in self._held:
             self._bundle(unit).removals.append(Gone(ref, uuid))
 
     # References.
