@@ -1,5 +1,6 @@
 """Networks as switches, attachments as ports."""
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -7,7 +8,9 @@ import pytest
 from netloom.plan.rows import Ref, Unit
 from netloom.plan.switching import port, switch
 from netloom.plan.world import Port
+from tests.plan.northd import write
 from tests.plan.planning import planned, resources
+from tests.support.ovn import ovn_central
 
 BLUE = "{kind: Network, metadata: {name: blue}, spec: {}, status: {vni: 4096}}"
 WEB = Unit("NetworkAttachment", "default", "web")
@@ -142,3 +145,19 @@ def test_an_attachment_where_its_physical_network_is_not_is_told_so() -> None:
     planner.remove(Unit("Node", "", "n1"))
     planner.flush()
     assert planner.wanted.problems == {}
+
+
+@pytest.mark.ovn
+def test_the_vni_and_the_vlan_are_what_ovn_puts_on_the_wire_and_takes_off_again(tmp_path: Path) -> None:
+    spec = "{provider: {physicalNetwork: physnet1, vlan: 100}}"
+    text = f"{{kind: Network, metadata: {{name: blue}}, spec: {spec}, status: {{vni: 4711}}}}"
+
+    def seen(table: str, column: str, *record: str) -> str:
+        return central.sbctl("--bare", f"--columns={column}", "find", table, *record).strip()
+
+    with ovn_central(tmp_path) as central:
+        write(central, planned(text).wanted)
+        assert seen("Datapath_Binding", "tunnel_key") == "4711"
+        assert seen("Port_Binding", "tag", "type=localnet") == "100"
+        central.nbctl("--wait=sb", "clear", "logical_switch_port", "default/blue:localnet", "tag")
+        assert seen("Port_Binding", "tag", "type=localnet") == ""
