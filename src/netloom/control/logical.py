@@ -38,6 +38,7 @@ TOGETHER = 0.003
 SWEEP = 300.0
 PACE = Pace(0.1, 10.0)
 UNCERTAIN = 0.1
+LONG = 10.0
 
 logger = logging.getLogger(__name__)
 
@@ -130,7 +131,7 @@ class Logical:
         failures = 0
         while True:
             try:
-                await self.north.client.synced.wait()
+                await self._connected()
                 await self._turn()
                 failures = 0
             except NetloomError as error:
@@ -142,6 +143,16 @@ class Logical:
             if failures:
                 self._everything = True
                 await asyncio.sleep(PACE.delay(failures, self._random))
+
+    async def _connected(self) -> None:
+        """Wait for the database; say so when it takes long."""
+        synced = self.north.client.synced
+        while not synced.is_set():
+            try:
+                async with asyncio.timeout(LONG):
+                    await synced.wait()
+            except TimeoutError:
+                logger.warning("no connection to the northbound database yet: %s", self.north.client.remote)
 
     async def _turn(self) -> None:
         sweeping = self.in_step and not await self._called()
