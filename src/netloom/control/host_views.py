@@ -91,6 +91,8 @@ class Neighbourhood:
         self._attachments = attachments
         self._networks: dict[Key, _Followed] = {}
         self._mirrors: dict[str, _Followed] = {}
+        self._counts: dict[Key, int] = {}
+        """How many attachments each Network has here."""
         self._changed = asyncio.Event()
         attachments.on_change(self._attachment_changed)
 
@@ -133,13 +135,19 @@ class Neighbourhood:
         raise AssertionError  # The group ends only by being cancelled.
 
     def _attachment_changed(self, change: Change[View]) -> None:
-        if change.old is None or change.new is None:
+        view = change.new or change.old
+        if view is None or (change.old is not None and change.new is not None):
+            return  # An attachment stays in its Network.
+        count = self._counts.get(view.network, 0) + (1 if change.new is not None else -1)
+        self._counts[view.network] = count
+        if not count:
+            del self._counts[view.network]
+        if count == 0 or (count == 1 and change.new is not None):
             self._changed.set()
 
     def _choose(self) -> None:
         """Begin to follow what concerns us now, and end what does no longer."""
-        views = list(self._attachments.cache)
-        networks = {view.network for view in views}
+        networks = set(self._counts)
         namespaces = {key.namespace for key in networks}
         for key in networks - self._networks.keys():
             self._networks[key] = self._network(key)

@@ -13,6 +13,9 @@ from netloom.errors import NetloomError
 from netloom.ovsdb.errors import Conflict, Refused
 from netloom.ovsdb.operations import Operation
 
+REST = 0.02
+"""How long after a group, in seconds, the next one gathers: in a burst the switch reconfigures itself less often, and a
+single change does not wait."""
 GROUP = 50
 """How many changes at most travel together: OVN is quickest with groups of 20 to 50."""
 
@@ -46,13 +49,17 @@ class Writer:
 
     async def run(self) -> NoReturn:
         """Send until cancelled."""
+        clock = asyncio.get_running_loop().time
+        last = clock() - REST
         while True:
             group = [await self._waiting.get()]
-            await asyncio.sleep(0)  # Who was woken by the same event is to come along.
+            # At least, who was woken by the same event is to come along.
+            await asyncio.sleep(max(0.0, last + REST - clock()) if self._waiting.qsize() < GROUP - 1 else 0)
             while len(group) < GROUP and not self._waiting.empty():
                 group.append(self._waiting.get_nowait())
             group = [(operations, done) for operations, done in group if not done.cancelled()]
             await self._send(group)
+            last = clock()
 
     async def _send(self, group: Sequence[tuple[Sequence[Operation], "asyncio.Future[None]"]]) -> None:
         if not group:

@@ -109,7 +109,7 @@ def plan_port(
         netns=port.netns if kind is PortType.VETH else "",
         mac=status.mac,
         mtu=network.spec.mtu or (host.underlay_mtu if network.spec.provider else host.mtu),
-        addresses=tuple(sorted(str(addresses.interface(ip)) for ip in status.ips)) if ours else (),
+        addresses=tuple(sorted(map(_written, status.ips))) if ours else (),
         routes=_routes(attachment, _gateways(status.ips, subnets) if spec.default_route else ()) if ours else (),
     )
 
@@ -121,6 +121,11 @@ def gateway(subnet: Subnet) -> str:
     block = addresses.block(subnet.spec.cidr)
     number = addressing.default_gateway(int(block.network_address), int(block.broadcast_address))
     return "" if number is None else str(type(block.network_address)(number))
+
+
+def _written(ip: str) -> str:
+    """Return an address as the kernel writes it, so that what is seen can be compared with what is wanted."""
+    return str(addresses.interface(ip)) if ":" in ip else ip  # IPv4 can be written in one way only.
 
 
 def _unreachable(network: Network, physical: Collection[str]) -> Problem | None:
@@ -147,7 +152,6 @@ def _gateways(ips: Iterable[str], subnets: Iterable[Subnet]) -> list[str]:
 
 def _routes(attachment: NetworkAttachment, gateways: Iterable[str]) -> tuple[PlannedRoute, ...]:
     own = {ip.partition("/")[0] for ip in attachment.status.ips}
-    # As the kernel writes them, so that what is seen can be compared with what is wanted.
     wanted = {str(addresses.masked(route.to)): str(addresses.address(route.via)) for route in attachment.spec.routes}
     for via in gateways:
         if via not in own:
