@@ -92,7 +92,7 @@ def test_a_vip_is_lost_to_an_attachment_of_its_address_and_had_again_when_that_g
     [problem] = planner.wanted.problems[Unit("LoadBalancer", "default", "lb")]
     assert problem.reason == "AddressInUse"
     assert problem.message.startswith("spec.vips[0].ip: 10.10.0.100 is that of NetworkAttachment thief in Network blue")
-    planner.remove(thief.unit)
+    planner.remove(Unit("NetworkAttachment", "default", "thief"))
     planner.flush()
     assert reasons(planner) == []
     assert planner.wanted.rows[STAND].columns["networks"] == frozenset({"10.10.0.100/24", "10.10.0.101/24"})

@@ -147,7 +147,7 @@ def wanted_of(
     return "drop", False
 
 
-@settings(max_examples=300)
+@settings(max_examples=150)
 @given(st.fixed_dictionaries(dict.fromkeys("pq", specs)), st.lists(packets, min_size=1, max_size=8))
 def test_packets_fare_as_the_words_say(written: dict[str, Any], sent: list[tuple[str, str, tuple[str, int]]]) -> None:
     profiles = [profile(name, spec) for name, spec in written.items()]
@@ -253,7 +253,7 @@ def test_a_profile_that_comes_and_goes_as_the_other_end_heals() -> None:
 
 def test_a_port_whose_profile_is_missing_is_closed_until_it_comes() -> None:
     planner = world(profile("p", {}))
-    ref, unit = Ref("Logical_Switch_Port", "default/c"), PORTS["c"].unit
+    ref, unit = Ref("Logical_Switch_Port", "default/c"), Unit("NetworkAttachment", "default", "c")
     assert planner.wanted.rows[ref].columns["enabled"] is False
     assert [one.reason for one in planner.wanted.problems[unit]] == ["ProfileMissing"]
     planner.put(profile("q", {}))

@@ -18,6 +18,7 @@ WORLD = """
 {kind: Node, metadata: {name: n1}, spec: {underlayIP: 172.31.0.1}}
 """
 A = Port("default", "a", "n1", "blue", ("10.10.0.9/24",), "02:00:00:00:00:09", 4096, {"app": "web"})
+A_LABELS = {"matchLabels": {"app": "web"}}
 B = msgspec.structs.replace(A, name="b", ips=("10.10.0.10/24",), labels={})
 
 
@@ -47,6 +48,8 @@ def priority(planner: Planner, key: str) -> int:
 
 def test_each_attachment_of_a_network_has_a_meter_of_its_own() -> None:
     planner = world(shaping("s", **{"from": {"network": "blue"}, "rate": "10mbit"}))
+    planner.put(msgspec.structs.replace(A, name="elsewhere", network="red"))
+    planner.flush()
     keys = sorted(ref.key for ref in planner.wanted.rows if ref.table == "QoS")
     assert keys == ["default/s:a:back", "default/s:a:forward", "default/s:b:back", "default/s:b:forward"]
 
@@ -92,6 +95,33 @@ def test_one_more_of_many_others_changes_no_rule() -> None:
         ("shaping/default/s:v4", "10.10.0.11"),
         ("shaping/default/s:v6", "fd00::11"),
     }
+
+
+def test_one_more_in_a_shaped_network_plans_no_other_again() -> None:
+    planner = world(
+        shaping("s", **{"from": {"network": "blue"}, "rate": "10mbit"}),
+        shaping("t", **{"from": {"network": "blue"}, "to": {"node": "n1"}, "rate": "1mbit"}),
+    )
+    planner.put(msgspec.structs.replace(B, name="c", ips=("10.10.0.11/24",)))
+    assert planner.world.drain() == {Unit("NetworkAttachment", "default", "c")}
+
+
+def test_a_shaping_of_one_attachment_plans_no_other_again() -> None:
+    planner = world()
+    planner.put(shaping("s", **{"from": {"attachment": "a"}, "rate": "10mbit"}))
+    assert planner.world.drain() == {Unit("Shaping", "default", "s")}
+
+
+def test_the_sets_at_the_other_end_are_those_of_the_node_or_the_labels() -> None:
+    planner = world(
+        shaping("labels", **{"from": {"attachment": "b"}, "to": {"selector": A_LABELS}, "rate": "10mbit"}),
+        shaping("node", **{"from": {"attachment": "b"}, "to": {"node": "n1"}, "rate": "10mbit"}),
+    )
+    found = [
+        sorted(planner.wanted.members(Ref("Address_Set", f"shaping/default/{name}:v4"))["addresses"])
+        for name in ("labels", "node")
+    ]
+    assert found == [["10.10.0.9"], ["10.10.0.10", "10.10.0.9"]]
 
 
 @pytest.mark.parametrize(

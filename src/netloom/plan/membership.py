@@ -17,8 +17,9 @@ from netloom.model.networks import Fabric, Network
 from netloom.model.policy import Peer, SecurityProfile
 from netloom.model.selection import LabelSelector
 from netloom.plan import names
+from netloom.plan.filing import Filed, filed
 from netloom.plan.rows import Member, Problem, Ref, Row
-from netloom.plan.selections import ANY, Selection, selection
+from netloom.plan.selections import Selection, selection
 from netloom.plan.world import Port, World
 
 
@@ -110,9 +111,7 @@ class Scheme(Struct, frozen=True):
     """Who joins what in a namespace: the same for all its attachments, and for all rules that name the same ends."""
 
     named: dict[str, Joins]
-    by_label: dict[tuple[str, str], tuple[tuple[Selection, Joins], ...]]
-    """By a label one of which everything selected has."""
-    others: tuple[tuple[Selection, Joins], ...]
+    selected: Filed[Joins]
 
 
 def memberships(world: World, port: Port) -> list[Member]:
@@ -144,29 +143,13 @@ def _joins(scheme: Scheme, port: Port) -> Iterator[Joins]:
     for name in port.profiles:
         if (joins := scheme.named.get(name)) is not None:
             yield joins
-    labels = port.labels
-    for label in labels.items():
-        for chosen, joins in scheme.by_label.get(label, ()):
-            if chosen.matches(labels):
-                yield joins
-    for chosen, joins in scheme.others:
-        if chosen.matches(labels):
-            yield joins
+    yield from scheme.selected.found(port.labels)
 
 
 def _scheme(world: World, namespace: str) -> Scheme:
     named: dict[str, Joins] = {}
-    by_label: dict[tuple[str, str], list[tuple[Selection, Joins]]] = {}
-    others: list[tuple[Selection, Joins]] = []
-    for profile in world.profiles(namespace):
-        for chosen, joins in _entries(world, profile, named):
-            anchors = chosen.anchors()
-            if not anchors or any(value == ANY for _, value in anchors):
-                others.append((chosen, joins))
-                continue
-            for anchor in anchors:
-                by_label.setdefault(anchor, []).append((chosen, joins))
-    return Scheme(named, {label: tuple(entries) for label, entries in by_label.items()}, tuple(others))
+    entries = [entry for profile in world.profiles(namespace) for entry in _entries(world, profile, named)]
+    return Scheme(named, filed(entries))
 
 
 def _entries(world: World, profile: SecurityProfile, named: dict[str, Joins]) -> Iterator[tuple[Selection, Joins]]:

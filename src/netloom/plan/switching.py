@@ -20,6 +20,7 @@ from netloom.plan import dhcp, names
 from netloom.plan.addressing import Place, address, place
 from netloom.plan.dns import record, records, zone
 from netloom.plan.policy import memberships, unknown
+from netloom.plan.quality import shares
 from netloom.plan.rows import Column, Member, Outcome, Problem, Ref, Row
 from netloom.plan.selections import selection
 from netloom.plan.world import Port, World
@@ -140,6 +141,9 @@ def plan_attachment(world: World, one: Port) -> Outcome:
         *memberships(world, one),
     ]
     outcome = Outcome([Row(PORT, name, columns)], members, missing)
+    shaped = shares(world, one)
+    outcome.rows += shaped.rows
+    outcome.members += shaped.members
     if on.nodes is not None:
         outcome.problems += _misplaced(world, on, one)
     return outcome
