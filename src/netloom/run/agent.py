@@ -40,7 +40,7 @@ from netloom.model.cluster import Datapath
 from netloom.ovsdb.rows.vswitch import OpenVSwitch
 from netloom.plan.nodes import Host
 from netloom.plan.rows import Problem
-from netloom.run import config, health, logs, metrics, process
+from netloom.run import config, logs, process
 from netloom.run.config import AgentSettings
 from netloom.run.metering import MeteredStore
 from netloom.run.notify import notify
@@ -65,6 +65,8 @@ def main(settings: AgentSettings) -> int:
     if settings.underlay_ip and not addresses.is_ip(settings.underlay_ip):
         raise _wrong("underlayIp", f"{settings.underlay_ip!r} is not an address")
     if settings.health_listen:
+        from netloom.run import health  # with it comes a whole server: only where it is wanted
+
         health.loopback(*config.address(settings.health_listen, "healthListen"))
     logs.configure(level=settings.log_level, form=settings.log_format)
     cluster = kubeconfig.load(settings.kubeconfig or None, context=settings.context or None)
@@ -76,17 +78,23 @@ async def serve(settings: AgentSettings, cluster: kubeconfig.Cluster) -> None:
     store = MeteredStore(await KubeStore.open(cluster))
     try:
         agent = Agent(settings, store, random=SystemRandom())
-        measured = metrics.Metrics()
-        measured.add(metrics.store(store))
-        measured.add(metrics.agent(agent.numbers))
         async with asyncio.TaskGroup() as group:
             if settings.health_listen:
-                host, port = config.address(settings.health_listen)
-                group.create_task(health.serve(host, port, ready=lambda: agent.ready, metrics=measured.plain))
+                group.create_task(_healthy(settings.health_listen, agent, store))
             log.info("started", extra={"url": cluster.server, "node": settings.node, "version": __version__})
             await agent.run()
     finally:
         await store.close()
+
+
+async def _healthy(listen: str, agent: "Agent", store: MeteredStore) -> None:
+    from netloom.run import health, metrics  # as above
+
+    measured = metrics.Metrics()
+    measured.add(metrics.store(store))
+    measured.add(metrics.agent(agent.numbers))
+    host, port = config.address(listen)
+    await health.serve(host, port, ready=lambda: agent.ready, metrics=measured.plain)
 
 
 def mappings(settings: AgentSettings) -> dict[str, str]:
