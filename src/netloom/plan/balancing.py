@@ -7,6 +7,8 @@ place that is not there: each is a problem and costs itself only.
 - An endpoint may be its own client: OVN sends it back with the VIP as its source.
 - With a health check, an endpoint must be an attachment: OVN asks it on its own node. A port answers or it does not:
   for UDP, an endpoint is up unless it says that the port is closed. What is not checked is taken to be up.
+- A client that stays with its endpoint (affinity) does so although that is down (OVN 23.03), until it was silent for
+  that long.
 
 How a VIP is answered for, and whose it is, is in `vips`.
 """
@@ -137,7 +139,7 @@ def _targets(world: World, wish: LoadBalancer) -> list[Target]:
         ip = str(addresses.address(endpoint.ip))
         network, attachment = "", ""
         if spec.health_check is not None:
-            holders = ((one, world.shared(vips.holder_of, namespace, one, ip)) for one in near)
+            holders = ((one, vips.holder_of(world, namespace, one, ip)) for one in near)
             network, attachment = next(((one, holder) for one, holder in holders if holder), ("", ""))
         found.append(Target(ip, endpoint.port, f"spec.endpoints[{position}]", network, attachment))
     return found

@@ -17,7 +17,10 @@ What a profile means:
 - Everything else that nothing allows is dropped, also what is neither IPv4 nor IPv6.
 - Egress is judged after load balancing: the other end of what is sent to a VIP of the Network is the endpoint.
 
-An unknown profile as the other end is nobody: its rule is never taken to mean anybody.
+An unknown profile as the other end is nobody: its rule is never taken to mean anybody. A port that names an unknown
+profile is closed until there is one.
+
+One thing OVN (23.03) lets past all ingress rules: UDP from port 53, on a switch that has DNS records.
 
     priority
     30000   ALWAYS  what always works

@@ -85,7 +85,7 @@ def _user(world: World, balancer: LoadBalancer, vip: Vip, ip: Address) -> str:
     """Return who has a VIP already, for people; "" if nobody does."""
     namespace, name = balancer.metadata.namespace, balancer.metadata.name
     for network in networks(world, balancer):
-        if holder := world.shared(holder_of, namespace, network, str(ip)):
+        if holder := holder_of(world, namespace, network, str(ip)):
             return f"that of NetworkAttachment {holder} in Network {network}"
         router = world.shared(feet.holder, namespace, network, ip)
         if router and router not in balancer.spec.routers:
@@ -114,13 +114,7 @@ def _wanted(world: World, namespace: str) -> dict[tuple[Spot, str, int, str], st
 
 def holder_of(world: World, namespace: str, network: str, ip: str) -> str:
     """Return the attachment that has an address in a Network, or ""."""
-    # Asked for each address by itself: who asks is planned again when this one changes hands, not when any does.
-    return world.shared(held, namespace, network).get(ip, "")
-
-
-def held(world: World, namespace: str, network: str) -> dict[str, str]:
-    """Return who has which address in a Network."""
-    return {ip.partition("/")[0]: port.name for port in world.ports(namespace, network) for ip in port.ips}
+    return next((port.name for port in world.holders(namespace, network, ip)), "")
 
 
 # Stands.
@@ -228,7 +222,6 @@ def checker(world: World, namespace: str, network: str, version: int, ip: str) -
     """
     vips = {vip.ip for balancer in world.balancers(namespace) for vip in balancer.spec.vips}
     numbers = {int(addresses.address(one)) for one in vips if addresses.family(one) == version}
-    taken = world.shared(held, namespace, network)
     for subnet in world.subnets(namespace, network):
         spec = subnet.spec
         if not addresses.within(ip, spec.cidr):
@@ -237,10 +230,12 @@ def checker(world: World, namespace: str, network: str, version: int, ip: str) -
         for low, high in reversed(block.ranges):
             for number in range(high, low - 1, -1):
                 one = text(Number(version, number))
-                if number not in numbers and one not in taken and not _routed(world, namespace, network, one):
+                if number not in numbers and not _taken(world, namespace, network, one):
                     return one
     return ""
 
 
-def _routed(world: World, namespace: str, network: str, one: str) -> str:
-    return world.shared(feet.holder, namespace, network, addresses.address(one))
+def _taken(world: World, namespace: str, network: str, one: str) -> bool:
+    if world.holders(namespace, network, one):
+        return True
+    return bool(world.shared(feet.holder, namespace, network, addresses.address(one)))
