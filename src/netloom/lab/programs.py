@@ -140,9 +140,9 @@ def _node(layout: Layout, node: str) -> list[Program]:
 def _agent(layout: Layout, node: str, *, needs: tuple[str, ...]) -> Program:
     argv = [*NETLOOM, "agent", "--kubeconfig", str(layout.agent_kubeconfig(node)), "--node", node]
     argv += ["--ovs", f"unix:{layout.switch_socket(node)}", "--underlay-ip", layout.underlay_ip(node)]
-    argv += ["--datapath", "netdev"]
+    argv += ["--datapath", "netdev", "--prepare"]
     if layout.state.ovn:
-        argv += ["--prepare", "--ovn-remote", _remotes(layout, "sb")]
+        argv += ["--ovn-remote", _remotes(layout, "sb")]
     if layout.state.outside:
         argv += ["--bridge-mappings", f"{PHYSICAL_NETWORK}:br-ex"]
     return Program(name=f"agent-{node}", argv=tuple(argv), place=node, needs=needs, ours=True)
