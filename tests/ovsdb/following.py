@@ -43,7 +43,7 @@ async def synced(client: Client) -> None:
 async def until(condition: Callable[[], object]) -> None:
     """Wait until something is so."""
     async with asyncio.timeout(PATIENCE):
-        while not condition():
+        while not condition():  # noqa: ASYNC110 - Nobody would set an event.
             await asyncio.sleep(0.01)
 
 

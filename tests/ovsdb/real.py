@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from tests.support.process import Program, find_program, scratch, wait_until
+from tests.support.process import Program, find_program, free_port, scratch, wait_until
 
 INSTALL = "apt-get install openvswitch-common ovn-common"
 NORTHBOUND = Path("/usr/share/ovn/ovn-nb.ovsschema")
@@ -113,17 +113,16 @@ class Member(Standalone):
 @contextlib.contextmanager
 def cluster(number: int, *, database: str = "OVN_Northbound", schema: Path = NORTHBOUND) -> Iterator[list[Member]]:
     """Give a cluster whose members have all joined."""
-    from tests.support.process import free_port
-
     ports: list[int] = []
     while len(ports) < number:
         if (port := free_port()) not in ports:
             ports.append(port)
     with scratch("raft") as folder, contextlib.ExitStack() as stack:
-        members = []
+        members: list[Member] = []
         for at in range(number):
             member = Member(folder, database, schema, at, ports)
-            members.append(stack.enter_context(member))
+            stack.enter_context(member)
+            members.append(member)
             wait_until(member.joined, what=f"member {at} to join", timeout=60)
         yield members
 

@@ -4,7 +4,7 @@ import asyncio
 import time
 from typing import Any
 
-import ovs.db.idl
+import ovs.db.idl  # type: ignore[import-untyped]
 import pytest
 
 from netloom.ovsdb.io import Client

@@ -19,7 +19,7 @@ MONITOR = {
     "Root": [{"where": [["number", ">", 1], ["flag", "==", True]]}],
     "Leaf": [{"columns": ["name", "tags", "next"]}],
 }
-ALL = {"Root": [{}], "Leaf": [{}]}
+ALL: dict[str, Any] = {"Root": [{}], "Leaf": [{}]}
 
 
 @pytest.fixture(scope="module")

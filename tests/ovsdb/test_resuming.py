@@ -1,16 +1,18 @@
 """After a cut only what changed meanwhile is sent, where the server knows; else everything, and the cache is right."""
 
 import asyncio
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from netloom.ovsdb.io import Client
-from netloom.ovsdb.monitor import Change
 from netloom.ovsdb.operations import Delete, Insert, Update, eq
 from tests.ovsdb.following import following, run, synced, until
 from tests.ovsdb.proxy import proxy
 from tests.ovsdb.real import Member, Plain, Standalone, cluster, standalone
+
+if TYPE_CHECKING:
+    from netloom.ovsdb.monitor import Change
 
 pytestmark = pytest.mark.ovn
 

@@ -10,6 +10,7 @@ has the keys whose values changed, anything else is the new value.
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 import msgspec
@@ -75,6 +76,36 @@ class _Old(Struct):
     new: dict[str, Any] | None = None
 
 
+_fallback = msgspec.json.Decoder(dict[str, dict[str, dict[str, dict[str, Any] | None]]]).decode
+_old = msgspec.json.Decoder(dict[str, dict[str, _Old]]).decode
+
+
+@lru_cache
+def _hints(row: type[Struct]) -> dict[str, Any]:
+    """Return the types of a row's columns."""
+    return {field.encode_name: field.type for field in msgspec.structs.fields(row) if field.name != "_uuid"}
+
+
+@lru_cache
+def _decoder(tables: tuple[tuple[str, type[Struct]], ...]) -> msgspec.json.Decoder[Any]:
+    """Return what decodes <table-updates2> of these tables."""
+    fields: list[Any] = [(table, dict[str, _update(row)], msgspec.field(default_factory=dict)) for table, row in tables]  # type: ignore[misc]
+    return msgspec.json.Decoder(msgspec.defstruct("Updates", fields), dec_hook=decode_shape)
+
+
+def _update(row: type[Struct]) -> type[Struct]:
+    return msgspec.defstruct(
+        f"Update{row.__name__}",
+        [
+            ("initial", row | None, None),
+            ("insert", row | None, None),
+            ("modify", dict[str, Any] | None, None),
+            ("delete", Any | UnsetType, UNSET),
+        ],
+        gc=False,
+    )
+
+
 def where_to_wire(conditions: Sequence[Condition | bool]) -> list[Any]:
     """Return a monitor's conditions as the wire has them."""
     return [one if isinstance(one, bool) else (one[0], one[1], to_wire(one[2])) for one in conditions]
@@ -91,13 +122,7 @@ class Monitor:
         self._types = following.rows()
         for table, columns in following.tables.items():
             self._choose(table, columns, schema)
-        updates = msgspec.defstruct(
-            "Updates",
-            [(table, dict[str, self._update(table)], msgspec.field(default_factory=dict)) for table in self.columns],  # type: ignore[misc]
-        )
-        self._decoder = msgspec.json.Decoder(updates, dec_hook=decode_shape)
-        self._fallback = msgspec.json.Decoder(dict[str, dict[str, dict[str, dict[str, Any] | None]]])
-        self._old = msgspec.json.Decoder(dict[str, dict[str, _Old]])
+        self._decoder = _decoder(tuple((table, self._types[table]) for table in self.columns))
 
     def _choose(self, table: str, columns: Sequence[str] | None, schema: Schema) -> None:
         row = self._types[table]
@@ -105,7 +130,7 @@ class Monitor:
         if there is None:
             self.missing.append(table)
             return
-        hints = {field.encode_name: field.type for field in msgspec.structs.fields(row) if field.name != "_uuid"}
+        hints = _hints(row)
         chosen = {}
         for column in hints if columns is None else columns:
             kind = there.columns.get(column)
@@ -115,19 +140,6 @@ class Monitor:
             else:
                 chosen[column] = _Column(convert, kind.is_composite)
         self.columns[table] = chosen
-
-    def _update(self, table: str) -> type[Struct]:
-        row = self._types[table]
-        return msgspec.defstruct(
-            f"Update_{table}",
-            [
-                ("initial", row | None, None),
-                ("insert", row | None, None),
-                ("modify", dict[str, Any] | None, None),
-                ("delete", Any | UnsetType, UNSET),
-            ],
-            gc=False,
-        )
 
     def request(self, *, conditions: bool = True) -> dict[str, Any]:
         """Return what to ask for, by table; without `conditions` as RFC 7047 has it."""
@@ -157,7 +169,7 @@ class Monitor:
     def _decode_slowly(self, data: Raw | bytes) -> Updates:
         """Do the same by column: what msgspec's types do not allow may yet be right, as ["set", ["x"]] for "x"."""
         try:
-            message = self._fallback.decode(data)
+            message = _fallback(data)
         except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError) as problem:
             raise RemoteError(f"not table updates: {problem}") from problem
         found = Updates({}, {}, {})
@@ -179,7 +191,7 @@ class Monitor:
     def decode_old(self, data: Raw | bytes) -> Updates:
         """Return what <table-updates> of RFC 7047 say."""
         try:
-            message = self._old.decode(data)
+            message = _old(data)
         except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError) as problem:
             raise RemoteError(f"not table updates: {problem}") from problem
         found = Updates({}, {}, {})

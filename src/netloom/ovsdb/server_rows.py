@@ -1,5 +1,6 @@
 """The `_Server` database: what a server says about its databases, and whether it will do.  Pure."""
 
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
@@ -49,6 +50,7 @@ _FOLLOWING = Following("_Server", {"Database": None}, known={"Database": Databas
 _ONCE = {"initial": True, "insert": False, "delete": False, "modify": False}
 
 
+@lru_cache
 def monitor() -> Monitor:
     """Return what understands its updates."""
     return Monitor(_FOLLOWING, SCHEMA)
