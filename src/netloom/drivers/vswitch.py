@@ -21,7 +21,7 @@ from typing import Any, cast
 from netloom.drivers.link_trouble import Trouble
 from netloom.drivers.vswitch_writer import Writer
 from netloom.model.attachments import PortType
-from netloom.ovsdb.io import Client
+from netloom.ovsdb.io import Client, Dial
 from netloom.ovsdb.notation import Uuid
 from netloom.ovsdb.operations import Assert, Insert, Mutate, NamedUuid, Operation, Update, is_uuid, uuid_name
 from netloom.ovsdb.rows.vswitch import Bridge, Interface, OpenVSwitch, Port
@@ -54,14 +54,24 @@ Listener = Callable[[set[Place]], None]
 class Vswitch:
     """The local Open vSwitch."""
 
-    def __init__(self, remotes: Sequence[str], *, owner: str, random: Random, bridge: str = INTEGRATION) -> None:
+    def __init__(
+        self,
+        remotes: Sequence[str],
+        *,
+        owner: str,
+        random: Random,
+        bridge: str = INTEGRATION,
+        dial: Dial | None = None,
+    ) -> None:
         self.owner = owner
         self.bridge_name = bridge
         self.listener: Listener = lambda places: None
         """Told whose interfaces changed."""
         self.anything: Callable[[], None] = lambda: None
         """Told that there are other bridges, or that the switch as a whole changed."""
-        self.client = Client(remotes, DATABASE, tables=TABLES, leader_only=False, random=random, changed=self._changed)
+        self.client = Client(
+            remotes, DATABASE, tables=TABLES, leader_only=False, random=random, changed=self._changed, dial=dial
+        )
         cache = self.client.cache
         self.lock = self.client.lock(LOCK)
         self.writer = Writer(self.client.transact, [Assert(LOCK)])

@@ -20,7 +20,7 @@ from msgspec import structs
 from netloom import __version__
 from netloom.control.cache import Key
 from netloom.control.client import Client
-from netloom.control.clock import now
+from netloom.control.clock import Clock, now
 from netloom.control.controller import Controller
 from netloom.control.events import Recorder
 from netloom.control.host import WORKERS, HostKeeper
@@ -108,12 +108,23 @@ def mappings(settings: AgentSettings) -> dict[str, str]:
 class Agent:
     """All of a node's agent, over any store."""
 
-    def __init__(self, settings: AgentSettings, store: Store, *, random: Random) -> None:
+    def __init__(
+        self,
+        settings: AgentSettings,
+        store: Store,
+        *,
+        random: Random,
+        clock: Clock = now,
+        switch: Vswitch | None = None,
+        links: Links | None = None,
+    ) -> None:
+        """A test may bring a `switch` and `links` of its own."""
         self.settings = settings
         self.store = store
         self.random = random
-        self.switch = Vswitch([settings.ovs], owner=settings.ovn_owner, random=random)
-        self.links = Links(owner=settings.ovn_owner)
+        self.switch = switch or Vswitch([settings.ovs], owner=settings.ovn_owner, random=random)
+        self.links = links or Links(owner=settings.ovn_owner)
+        self._clock = clock
         self.manager: Manager | None = None
         self.keeper: HostKeeper | None = None
         self._client = Client(store)
@@ -143,7 +154,7 @@ class Agent:
             if not self._underlay:
                 raise _wrong("underlayIp", "required: the switch has no ovn-encap-ip either")
         node = NodeKeeper(
-            self._client, self.settings.node, self._underlay, facts=self._facts, clock=now, random=self.random
+            self._client, self.settings.node, self._underlay, facts=self._facts, clock=self._clock, random=self.random
         )
         self._capabilities = await self.links.probe()
         await node.register()
@@ -182,7 +193,7 @@ class Agent:
     async def _assemble(self, node: NodeKeeper) -> Manager:
         attachments = attachment_informer(self.store, self.settings.node, random=self.random)
         neighbours = Neighbourhood(self.store, attachments, random=self.random)
-        recorder = Recorder(self.store, COMPONENT, random=self.random, host=socket.gethostname(), clock=now)
+        recorder = Recorder(self.store, COMPONENT, random=self.random, host=socket.gethostname(), clock=self._clock)
         self.links.userspace = self._is_userspace()
         keeper = self.keeper = HostKeeper(
             self._client,
@@ -192,7 +203,7 @@ class Agent:
             recorder=recorder,
             host=await self._host(),
             host_ip=self._underlay,
-            clock=now,
+            clock=self._clock,
             random=self.random,
         )
         controller = Controller(
