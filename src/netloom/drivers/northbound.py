@@ -150,7 +150,13 @@ class Northbound:
         schema = self.client.schema
         if schema is not None and schema is not self._schema:
             self._schema = schema
-            self._seen.learn(shape(schema, TABLES))
+            missing = self.client.missing
+            followed = {
+                table: [column for column in columns or () if f"{table}.{column}" not in missing]
+                for table, columns in TABLES.items()
+                if table not in missing
+            }
+            self._seen.learn(shape(schema, followed))
 
     async def apply(self, wanted: Wishes, delta: Changes | None = None, *, repairing: bool = False) -> Applied:
         """Make the database what is wanted: what `delta` says has changed, or everything.
@@ -158,12 +164,11 @@ class Northbound:
         With `repairing` whatever there is to do is somebody else's doing, and is told.
         """
         applied = Applied()
-        found: dict[Unit, Problem] = {}
-        held: set[Unit] = set()
+        refused: dict[Unit, Problem] = {}
         last_chance = False
         for _ in range(ATTEMPTS):
             self._learn()
-            look = Comparison(wanted, self._seen, new_uuid=self._new_uuid, held=held)
+            look = Comparison(wanted, self._seen, new_uuid=self._new_uuid, held=refused.keys())
             if delta is None:
                 for _ in look.steps():
                     await asyncio.sleep(0)
@@ -174,27 +179,23 @@ class Northbound:
                 delta = None
                 continue
             self._tell_unknown(look.unknown)
-            found |= look.problems
             self._blocked |= look.blocked
             if repairing and not applied.transactions:
                 self._tell_repairs(bundles, applied)
-            if not bundles and (last_chance or not held):
+            if not bundles and (last_chance or not refused):
                 break
             if not bundles:
                 # What stood in the way of those that were refused may be gone, now that the others are written.
                 last_chance = True
-                for unit in held:
-                    del found[unit]
-                held = set()
+                refused = {}
                 continue
-            refused, done = await self._send(bundles, applied)
-            held |= refused.keys()
-            found |= refused
-            if done and not held:
+            now_refused, done = await self._send(bundles, applied)
+            refused |= now_refused
+            if done and not refused:
                 break
         else:
             raise Conflict("timed out", "somebody else keeps changing our rows")
-        self._conclude(wanted, delta, found, applied)
+        self._conclude(wanted, delta, look.problems | refused, applied)
         return applied
 
     def _conclude(self, wanted: Wishes, delta: Changes | None, found: dict[Unit, Problem], applied: Applied) -> None:

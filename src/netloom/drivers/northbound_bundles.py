@@ -66,6 +66,12 @@ class Bundle(Struct):
         return len(self.inserts) + len(self.updates) + len(self.joins) + len(self.leaves) + len(self.removals)
 
     @property
+    def weight(self) -> int:
+        """How many operations it comes to, about: those on one set become one."""
+        own = len(self.inserts) + len(self.updates) + len(self.removals)
+        return own + (len(self.joins) + len(self.leaves) + 3) // 8
+
+    @property
     def takes(self) -> bool:
         """Whether it only takes away."""
         return not (self.inserts or self.updates or self.joins)
@@ -115,6 +121,12 @@ def ordered(bundles: list[Bundle]) -> list[Bundle]:
         found.append(bundle)
 
     for bundle in bundles:
-        if bundle.unit not in begun and not bundle.takes:
+        if bundle.unit in begun or bundle.takes:
+            continue
+        if bundle.needs:
             visit(bundle)
+        else:
+            begun.add(bundle.unit)
+            ended.add(bundle.unit)
+            found.append(bundle)
     return found + [one for one in bundles if one.unit not in begun]

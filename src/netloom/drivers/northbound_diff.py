@@ -196,9 +196,11 @@ class Comparison:
         return frozenset(uuid for uuid in found if uuid is not None)
 
     def _refer(self, unit: Unit, link: Link, ref: Ref, holder: Ref | None) -> str | None:
-        uuid = self._targets.resolve(ref)
-        if ref not in self._targets.new:
-            return uuid
+        uuid = self._targets.new.get(ref)
+        if uuid is None:
+            uuid = self._targets.resolve(ref)
+            if ref not in self._targets.new:
+                return uuid
         owner = self._wanted.of[ref]
         if owner != unit:
             self._bundle(unit).needs.add(owner)

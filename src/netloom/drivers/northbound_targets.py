@@ -63,8 +63,10 @@ class Targets:
         self._shape = seen.shape
         self._new_uuid = new_uuid
         self._held = held
-        self._holders: dict[Ref, list[Ref | None]] = {}
-        """For each new row the rows that hold it; None: one that is there."""
+        self._safe: set[Ref] = set()
+        """New rows that are held by one that is there."""
+        self._holders: dict[Ref, list[Ref]] = {}
+        """For each new row the new rows that hold it."""
 
     def resolve(self, ref: Ref) -> str | None:
         """Return the uuid of a wanted row, there or new; None: it cannot be had."""
@@ -99,19 +101,22 @@ class Targets:
 
     def hold(self, ref: Ref, holder: Ref | None) -> None:
         """Know that a new row is held: by another new one, or (None) by one that is there."""
-        self._holders.setdefault(ref, []).append(holder)
+        if holder is None:
+            self._safe.add(ref)
+        else:
+            self._holders.setdefault(ref, []).append(holder)
 
     def dead(self) -> set[str]:
         """Return the new rows that nothing would hold."""
-        known: dict[Ref, bool] = {}
-        return {uuid for ref, uuid in self.new.items() if not self._alive(ref, known)}
+        safe, known = self._safe, dict[Ref, bool]()
+        return {uuid for ref, uuid in self.new.items() if ref not in safe and not self._alive(ref, known)}
 
     def _alive(self, ref: Ref, known: dict[Ref, bool]) -> bool:
         if ref in known:
             return known[ref]
-        if self._shape[ref.table].root:
+        if ref in self._safe or self._shape[ref.table].root:
             return True
         known[ref] = False  # Two rows that hold only each other hold nothing.
-        found = any(holder is None or self._alive(holder, known) for holder in self._holders.get(ref, ()))
+        found = any(self._alive(holder, known) for holder in self._holders.get(ref, ()))
         known[ref] = found
         return found

@@ -15,29 +15,30 @@ from typing import Any
 from netloom.drivers.northbound_bundles import Bundle, Touch
 from netloom.drivers.northbound_seen import KEY, OWNER, Seen
 from netloom.ovsdb.operations import Condition, Delete, Insert, Mutate, Mutation, Operation, Update, Wait, is_uuid
-from netloom.plan.rows import Ref, Unit
+from netloom.plan.rows import Ref
 
 FEW = 512
-"""Changes up to which somebody is taken to be waiting for them."""
-SMALL, LARGE = 48, 1000
-"""How many changes go into one transaction: OVN takes them up in the same pieces, and is quickest with small ones; the
-database is quickest with large ones."""
+"""Operations up to which somebody is taken to be waiting for them."""
+SMALL, LARGE = 48, 300
+"""How many operations go into one transaction, about: OVN takes them up in the same pieces, and is quickest with small
+ones; the database is quickest with some hundreds."""
 LOOKED_THROUGH = 50_000
 """How many rows of a table a transaction may have the server look at for rows of the keys it inserts."""
 
 
 def groups(bundles: Sequence[Bundle]) -> Iterator[list[Bundle]]:
     """Give the bundles of each transaction, in order."""
-    limit = SMALL if sum(bundle.size for bundle in bundles) <= FEW else LARGE
+    weights = [bundle.weight for bundle in bundles]
+    limit = SMALL if sum(weights) <= FEW else LARGE
     group: list[Bundle] = []
     size = 0
     glued = False
-    for bundle in bundles:
-        if group and not glued and size + bundle.size > limit:
+    for bundle, weight in zip(bundles, weights, strict=True):
+        if group and not glued and size + weight > limit:
             yield group
             group, size = [], 0
         group.append(bundle)
-        size += bundle.size
+        size += weight
         glued = bundle.glued
     if group:
         yield group
@@ -78,56 +79,47 @@ class Transaction:
         self._seen = seen
         self._waits: list[Operation] = []
         self._acts: list[Operation] = []
-        self._waiting: list[Unit] = []
-        self._acting: list[Unit] = []
         self._sure: set[str] = set()
         """Rows that need no further guard."""
-        self._touches: dict[str, list[tuple[Unit, Touch, bool]]] = {}
+        self._touches: dict[str, list[tuple[Touch, bool]]] = {}
 
     @property
     def operations(self) -> list[Operation]:
         """What to send."""
         return self._waits + self._acts
 
-    @property
-    def units(self) -> list[Unit]:
-        """For each operation the resource it is for; one that is for several stands for the first of them."""
-        return self._waiting + self._acting
-
     def add(self, bundle: Bundle, few: frozenset[str]) -> None:
         """Take in what is to be written for a resource."""
-        unit = bundle.unit
-        for new in bundle.inserts:
-            table = new.ref.table
-            self._sure.add(new.uuid)
-            self._act(unit, Insert(table, new.columns, uuid=str(new.uuid)))
-            if table in few:
-                self._wait(unit, Wait(table, (("external_ids", "includes", self._marks(new.ref)),), ("_uuid",), ()))
+        for ref, uuid, columns in bundle.inserts:
+            self._sure.add(uuid)
+            self._acts.append(Insert(ref.table, columns, "", str(uuid)))
+            if ref.table in few:
+                self._waits.append(Wait(ref.table, (("external_ids", "includes", self._marks(ref)),), ("_uuid",), ()))
         for change in bundle.updates:
             where = self._ours(change.ref, change.uuid)
             self._sure.add(change.uuid)
-            self._wait(unit, Wait(change.ref.table, where, tuple(change.seen), (change.seen,)))
-            self._act(unit, Update(change.ref.table, where[:1], change.columns))
+            self._waits.append(Wait(change.ref.table, where, tuple(change.seen), (change.seen,)))
+            self._acts.append(Update(change.ref.table, where[:1], change.columns))
         for touch in bundle.leaves:
-            self._touches.setdefault(touch.uuid, []).append((unit, touch, False))
+            self._touches.setdefault(touch.uuid, []).append((touch, False))
         for touch in bundle.joins:
-            self._touches.setdefault(touch.uuid, []).append((unit, touch, True))
+            self._touches.setdefault(touch.uuid, []).append((touch, True))
         for gone in bundle.removals:
-            self._guard(unit, gone.ref, gone.uuid)
-            self._act(unit, Delete(gone.ref.table, is_uuid(gone.uuid)))
+            self._guard(gone.ref, gone.uuid)
+            self._acts.append(Delete(gone.ref.table, is_uuid(gone.uuid)))
 
     def finish(self) -> None:
         """Put the changes of sets and maps, row by row."""
         for uuid, several in self._touches.items():
-            unit, first, _ = several[0]
-            table = first.ref.table
+            ref = several[0][0].ref
             if uuid not in self._sure:
-                self._guard(unit, first.ref, uuid)
-            self._act(unit, Mutate(table, is_uuid(uuid), _mutations(several, self._seen.shape[table].maps)))
+                self._guard(ref, uuid)
+            maps = self._seen.shape[ref.table].maps
+            self._acts.append(Mutate(ref.table, is_uuid(uuid), _mutations(several, maps)))
 
-    def _guard(self, unit: Unit, ref: Ref, uuid: str) -> None:
+    def _guard(self, ref: Ref, uuid: str) -> None:
         where = self._ours(ref, uuid)
-        self._wait(unit, Wait(ref.table, where, ("_uuid",), ({"_uuid": where[0][2]},)))
+        self._waits.append(Wait(ref.table, where, ("_uuid",), ({"_uuid": where[0][2]},)))
 
     def _ours(self, ref: Ref, uuid: str) -> tuple[Condition, ...]:
         """Choose a row by its uuid, if it is ours.  The uuid comes first: by it the server finds the row at once."""
@@ -136,20 +128,12 @@ class Transaction:
     def _marks(self, ref: Ref) -> dict[str, str]:
         return {OWNER: self._seen.owner, KEY: ref.key}
 
-    def _wait(self, unit: Unit, operation: Operation) -> None:
-        self._waits.append(operation)
-        self._waiting.append(unit)
 
-    def _act(self, unit: Unit, operation: Operation) -> None:
-        self._acts.append(operation)
-        self._acting.append(unit)
-
-
-def _mutations(several: Iterable[tuple[Unit, Touch, bool]], maps: frozenset[str]) -> list[Mutation]:
+def _mutations(several: Iterable[tuple[Touch, bool]], maps: frozenset[str]) -> list[Mutation]:
     """Return the mutations of one row: what goes before what comes, because a map keeps the value a key has."""
     gone: dict[str, dict[Any, Any]] = {}
     come: dict[str, dict[Any, Any]] = {}
-    for _, touch, joins in several:
+    for touch, joins in several:
         into = (come if joins else gone).setdefault(touch.column, {})
         into[touch.value if touch.key is None else touch.key] = touch.value
     found: list[Mutation] = []
