@@ -128,6 +128,25 @@ def test_a_port_that_somebody_removed_from_the_switch_is_put_back(here: Site) ->
     here.wait_ready("a")
 
 
+def test_a_port_that_somebody_renamed_is_put_right(here: Site) -> None:
+    name = here.status("b")["ifcName"]
+    here.node.vsctl("set", "interface", name, "external_ids:iface-id=wrong")
+    wait_until(
+        lambda: here.node.vsctl("get", "interface", name, "external_ids:iface-id").strip() == '"default/b"',
+        what="the name to be right",
+    )
+    wait_until(lambda: pings(here), what="packets to flow")
+
+
+def test_a_bridge_that_is_deleted_and_made_again_has_its_ports_again(here: Site) -> None:
+    names = here.status("a")["ifcName"], here.status("b")["ifcName"]
+    here.node.vsctl("del-br", "br-int")
+    here.node.prepare(here.central)
+    wait_until(lambda: all(on_switch(here, name) for name in names), what="the ports to be back")
+    wait_until(lambda: pings(here), what="packets to flow")
+    here.wait_ready("a", "b")
+
+
 def test_a_bare_switch_is_prepared_when_told_and_only_then() -> None:
     with scratch("agent") as folder, site(folder, "nlt-ag-bare", prepared=False) as here:
         here.start_agent()

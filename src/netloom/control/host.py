@@ -35,7 +35,7 @@ from netloom.control.host_status import PLUGGED, Found, document, settled
 from netloom.control.host_views import Neighbourhood, View
 from netloom.control.queue import Pace
 from netloom.drivers.link_trouble import Trouble
-from netloom.errors import NetloomError
+from netloom.errors import NetloomError, NotFound
 from netloom.model.attachments import NetworkAttachment, PortType
 from netloom.model.registry import NETWORK_ATTACHMENT
 from netloom.ovsdb.errors import Refused
@@ -163,8 +163,7 @@ class HostKeeper:
 
     async def _look(self, key: Key, view: View | None) -> float | None:
         if view is None or view.going:
-            self._since.pop(key, None)
-            self._planned.pop(key, None)
+            self._forget(key)
             self.counters.unplugged += await self._ports.clear(key)
             return None
         plan = self._plan(view)
@@ -188,6 +187,12 @@ class HostKeeper:
             raise Trouble("SwitchRefused", state.error)
         await self._tell(key, view, Found(device=plan.device))
         return None
+
+    def _forget(self, key: Key) -> None:
+        self._since.pop(key, None)
+        self._planned.pop(key, None)
+        self._told_late.discard(key)
+        self._put_off.discard(key)
 
     async def _ready(self, key: Key, view: View, plan: PortPlan) -> None:
         since = self._since.pop(key, None)
@@ -225,9 +230,11 @@ class HostKeeper:
         self._put_off.discard(key)
         if settled(view.value, found, self._host_ip):
             return False
-        written = await self._client.replace_status(
-            NETWORK_ATTACHMENT, document(view, found, self._host_ip, self._clock())
-        )
+        wanted = document(view, found, self._host_ip, self._clock())
+        try:
+            written = await self._client.replace_status(NETWORK_ATTACHMENT, wanted)
+        except NotFound:
+            return False  # Deleted, of which we are about to hear.
         self._written[key] = written.revision
         self.counters.statuses += 1
         return True

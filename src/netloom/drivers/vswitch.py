@@ -149,6 +149,10 @@ class Vswitch:
     async def correct(self, row: Interface, plan: PortPlan, *, origin: str = "") -> bool:
         """Let an interface of ours be as the plan has it, in what can be changed; whether anything was written."""
         operations = self._corrections(row, plan, origin)
+        port, bridge = self.port_of(row), self.bridge()
+        if port is not None and bridge is not None and port._uuid not in bridge.ports:
+            elsewhere = self.bridge_of(port)
+            operations += self._moved(port, elsewhere, bridge) if elsewhere is not None else ()
         if not operations:
             return False
         await self.writer.commit(operations)

@@ -226,8 +226,14 @@ class Agent:
             controller.queue.update(Key(*place) for place in places)
             copying.queue.update(one for one in {place[0] for place in places} if mirrors.concerned(one))
 
+        bridge = self.switch.bridge()
+
         def different() -> None:
+            nonlocal bridge
             node.look()
+            before, bridge = bridge, self.switch.bridge()
+            if bridge is not None and (before is None or before._uuid != bridge._uuid):
+                controller.queue.update(keeper.everything())  # What was put on the old one is gone with it.
             keeper.host = structs.replace(keeper.host, physical_networks=self._physical_networks())
             controller.queue.update(keeper.troubled())
 
