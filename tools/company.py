@@ -136,6 +136,8 @@ class Company:
         yield self._shaped()
         yield self._unshaped()
         yield self._without_control_plane()
+        yield self._failover()
+        yield self._back()
 
     def _dhcp(self) -> Fact:
         expected = f"{self.ips['bob'][4]}/24 10.1.0.1"
@@ -207,6 +209,25 @@ class Company:
         found = re.search(r"(\d+)% packet loss", said)
         seen = f"{found[1]} % lost" if found else "no answer"
         return Fact("a ping from alice to bob while all control is killed", "0 % lost", seen, seen == "0 % lost")
+
+    def _failover(self) -> Fact:
+        self.lab.off("n1")
+        began = time.monotonic()
+        try:
+            while not probes.reach(self.lab.netns("bob"), "198.51.100.1", 80, timeout=0.2):
+                if time.monotonic() - began > 4 * PATIENCE:
+                    break
+                time.sleep(0.05)
+            seen = time.monotonic() - began
+        finally:
+            self.lab.on("n1")
+        about = "n1, the gateway, loses its plug; bob reaches the world again after"
+        return Fact(about, "at most 5 s", f"{seen:.1f} s", seen <= 5)
+
+    def _back(self) -> Fact:
+        # The host was started anew, as after a reboot: its agent and its switch have found everything again.
+        back = _patient(Way("alice", "bob", True, self.reach("alice", "bob", 631)))
+        return Fact("n1 is back; alice reaches bob", "yes", "yes" if back else "no", back)
 
 
 def main(args: Sequence[str]) -> int:

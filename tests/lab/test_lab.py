@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 from pathlib import Path
 
 import pytest
@@ -103,6 +104,25 @@ def test_status_shows_a_tree_and_fails_when_something_is_amiss(lab: Lab) -> None
     whole = json.loads(labs.command("status", "--data", lab.layout.folder, "-o", "json").stdout)
     assert whole["well"] is True
     assert str(lab.layout.folder) in labs.command("status").stdout
+
+
+def test_a_host_whose_plug_is_pulled_is_gone_until_it_is_put_in_again(lab: Lab) -> None:
+    of_n2 = ("agent-n2", "ovs-vswitchd-n2", "ovsdb-server-n2", "ovn-controller-n2")
+    assert labs.command("off", "--data", lab.layout.folder, "n2").returncode == 0
+    try:
+        # Whoever starts again what died would have done so with the others, which are killed later.
+        labs.killed_comes_back(lab, "ovn-controller-n1")
+        assert [lab.pid(name) for name in of_n2] == [0, 0, 0, 0]
+        assert not labs.pings(lab, "n1", lab.underlay_ip("n2"))
+        assert re.search(
+            r"n2  172\.31\.0\.2, OVS [0-9.]+, OFF", labs.command("status", "--data", lab.layout.folder).stdout
+        )
+    finally:
+        ended = labs.command("on", "--data", lab.layout.folder, "n2")
+    assert ended.stdout == "n2 is on and Ready.\n", ended.stderr
+    assert all(lab.pid(name) for name in of_n2)
+    wait_until(lambda: labs.pings(lab, "n1", lab.underlay_ip("n2")), what="n2 to answer again")
+    assert "the hosts are: n1, n2" in labs.command("off", "--data", lab.layout.folder, "central").stderr
 
 
 def test_a_lab_that_is_up_is_not_brought_up_again(lab: Lab) -> None:

@@ -125,6 +125,32 @@ def execute(data: Path, node: str, command: tuple[str, ...]) -> NoReturn:
 
 @lab.command()
 @DATA
+@click.argument("nodes", nargs=-1, required=True, metavar="NODE...")
+def off(data: Path, nodes: tuple[str, ...]) -> None:
+    """Pull the plug of hosts: all that runs there dies at once, their cables are dead, nothing is started again."""
+    from netloom.lab import Lab  # as above
+
+    found = Lab(data)
+    for node in nodes:
+        found.off(node)
+        click.echo(f"{node} is off.")
+
+
+@lab.command()
+@DATA
+@click.argument("nodes", nargs=-1, required=True, metavar="NODE...")
+def on(data: Path, nodes: tuple[str, ...]) -> None:
+    """Put the plug in again, and wait until the hosts are Ready."""
+    from netloom.lab import Lab  # as above
+
+    found = Lab(data)
+    for node in nodes:
+        found.on(node)
+        click.echo(f"{node} is on and Ready.")
+
+
+@lab.command()
+@DATA
 @click.argument("names", nargs=-1, required=True, metavar="NAME...")
 def workload(data: Path, names: tuple[str, ...]) -> None:
     """Make network namespaces for workloads, and print their paths.

@@ -31,7 +31,7 @@ def clean(lab_id: str) -> None:
 
 def sweep_folder(folder: Path) -> None:
     """Remove from a lab's folder what is only true while it runs."""
-    for name in ("pids", "ready"):
+    for name in ("pids", "ready", "off"):
         for left in (folder / name).glob("*"):
             left.unlink(missing_ok=True)
     for pattern in ("ovn/*", "nodes/*/*"):

@@ -28,7 +28,7 @@ from netloom.errors import Conflict, Invalid, NetloomError, NotFound, TimedOut
 from netloom.lab import checks, cleaning, databases, keeper, processes, state, waiting, wiring
 from netloom.lab.entering import NETNS, mountpoints
 from netloom.lab.layout import MARK, MARK_NAME, Layout
-from netloom.lab.programs import environment
+from netloom.lab.programs import environment, programs
 from netloom.lab.state import State
 from netloom.run import credentials, files
 
@@ -169,6 +169,34 @@ class Lab:
             raise Conflict(f"{name} does not run")
         os.kill(pid, number)
         return pid
+
+    def off(self, node: str) -> None:
+        """Pull a host's plug: its processes die at once, its cables are dead, and nothing is started again."""
+        self._host(node)
+        self.layout.off.mkdir(mode=0o755, exist_ok=True)
+        (self.layout.off / node).touch()
+        wiring.plug(self.layout, node, connected=False)
+        names = {program.name for program in programs(self.layout) if program.place == node}
+
+        def running() -> list[processes.Found]:
+            return [found for found in processes.of_lab(self.layout.id, ()) if found.name in names]
+
+        processes.end(running, gently=lambda _: False)
+
+    def on(self, node: str, *, timeout: float = UP_SECONDS) -> None:
+        """Put a host's plug in again and return when it is Ready."""
+        self._host(node)
+        began = datetime.now(UTC)
+        wiring.plug(self.layout, node, connected=True)
+        (self.layout.off / node).unlink(missing_ok=True)
+        if not self.layout.state.restart:
+            raise Conflict("this lab starts nothing again: it was brought up with --no-restart")
+        waiting.until_on(self.layout, node, began=began, deadline=time.monotonic() + timeout)
+
+    def _host(self, node: str) -> None:
+        self.netns(node)
+        if node not in self.nodes:
+            raise Invalid(f"{node!r} is not a host; the hosts are: {', '.join(self.nodes)}")
 
     def __enter__(self) -> "Lab":
         """Return the lab."""

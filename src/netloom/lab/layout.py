@@ -11,6 +11,7 @@
     DIR/ovn/                       OVN's databases, their sockets nb.sock and sb.sock (nb-2.sock, ... with --ovn 3)
     DIR/nodes/nK/                  a node's switch database, its sockets, its agent's credential
     DIR/pids/NAME, DIR/log/NAME    one file for each process; DIR/ready/NAME is there while it is ready
+    DIR/off/PLACE                  is there while a host is switched off
 
 Sockets are named by way of the lab's link under /run/netloom/labs, where a path may be as long as it likes: the
 kernel takes 107 characters, and the folder of a test may have more.
@@ -113,6 +114,15 @@ class Layout:
     def ready(self) -> Path:
         """One file for each process that is ready for others."""
         return self.folder / "ready"
+
+    @property
+    def off(self) -> Path:
+        """One file for each host that is switched off."""
+        return self.folder / "off"
+
+    def is_off(self, place: str) -> bool:
+        """Whether somebody pulled a host's plug."""
+        return bool(place) and (self.off / place).exists()
 
     @property
     def short(self) -> Path:

@@ -47,6 +47,8 @@ class Place(Struct, frozen=True, kw_only=True):
     netns: str = ""
     about: str = ""
     version: str = ""
+    off: bool = False
+    """Somebody pulled its plug."""
     ready: bool | None = None
     """What a node says of itself; None where nobody asks."""
     attachments: int = 0
@@ -91,7 +93,8 @@ def look(folder: Path) -> Status:
                 netns=layout.netns(place),
                 about=_about(layout, place),
                 version=_version(layout, place),
-                ready=place in ready if place in layout.nodes else None,
+                off=layout.is_off(place),
+                ready=place in ready and not layout.is_off(place) if place in layout.nodes else None,
                 attachments=attachments[place],
                 processes=_with_leaders(layout, own) if place == "central" and running else own,
             )
@@ -131,7 +134,7 @@ def tree(status: Status) -> list[str]:
 def _headline(place: Place) -> str:
     words = [place.about, place.version]
     if place.ready is not None:
-        words += ["Ready" if place.ready else "NOT READY"]
+        words += ["OFF" if place.off else "Ready" if place.ready else "NOT READY"]
         words += [f"{place.attachments} attachment{'s' * (place.attachments != 1)}"] if place.attachments else []
     return f"{place.name}  {', '.join(word for word in words if word)}".rstrip()
 

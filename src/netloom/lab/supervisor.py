@@ -61,6 +61,8 @@ class Supervisor:
             for need in program.needs:
                 await self._ready[need].wait()
         while True:
+            while running is None and self._layout.is_off(program.place):  # noqa: ASYNC110  # a file says so
+                await asyncio.sleep(5 * ASK_SECONDS)
             started = time.monotonic()
             running = running or self._start(program)
             await self._live(program, running)

@@ -39,7 +39,7 @@ def until_up(layout: Layout, *, began: datetime, deadline: float, say: Callable[
     say("switches")
     _until_ready(layout, [name for name in names if name.startswith(("ovs", "ovn-controller"))], deadline)
     say(f"control plane at {layout.url}")
-    asyncio.run(_until_nodes(layout, began, deadline, say))
+    asyncio.run(_until_nodes(layout, layout.nodes, began=began, deadline=deadline, say=say))
     if layout.state.ovn:
         _until_chassis(layout, deadline)
     _until_ready(layout, names, deadline)
@@ -63,17 +63,25 @@ def _until_chassis(layout: Layout, deadline: float) -> None:
         time.sleep(ASK_SECONDS)
 
 
-async def _until_nodes(layout: Layout, began: datetime, deadline: float, say: Callable[[str], None]) -> None:
+def until_on(layout: Layout, node: str, *, began: datetime, deadline: float) -> None:
+    """Return when a host that was switched on is Ready."""
+    _until_ready(layout, [program.name for program in programs(layout) if program.place == node], deadline)
+    asyncio.run(_until_nodes(layout, [node], began=began, deadline=deadline, say=lambda text: None))
+
+
+async def _until_nodes(
+    layout: Layout, nodes: list[str], *, began: datetime, deadline: float, say: Callable[[str], None]
+) -> None:
     said = ""
     store = await KubeStore.open(kubeconfig.load(str(layout.kubeconfig)))
     try:
         while True:
             ready = await ready_nodes(store, since=began)
-            waiting = [node for node in layout.nodes if node not in ready]
+            waiting = [node for node in nodes if node not in ready]
             if not waiting:
                 say("every node is Ready")
                 return
-            news = f"agents: {len(layout.nodes) - len(waiting)} of {len(layout.nodes)} nodes Ready"
+            news = f"agents: {len(nodes) - len(waiting)} of {len(nodes)} nodes Ready"
             if ready and news != said:
                 say(news)
                 said = news

@@ -30,6 +30,13 @@ def bare(netns: str) -> None:
     run(["ip", "-n", netns, "link", "set", "dev", "lo", "up"])
 
 
+def plug(layout: Layout, node: str, *, connected: bool) -> None:
+    """Plug a host's cables in, or pull them, at the far end."""
+    word = "up" if connected else "down"
+    far = [node, *([f"{node}-ex"] if layout.state.outside else [])]
+    _batch(layout, "underlay", (f"link set dev {device} {word}" for device in far))
+
+
 def demolish(lab_id: str) -> None:
     """Remove all namespaces of a lab."""
     for name in namespaces(lab_id):
