@@ -12,7 +12,7 @@ Rules that make the order of replacing not matter:
   that row, or would have it added to, does not count.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 from msgspec import Struct
 
@@ -107,7 +107,11 @@ class Wanted:
             ref = Ref(row.table, row.key)
             holder = self.of.get(ref)
             if holder is None:
-                self._plan(unit, ref, row)
+                if ref in self._naming or ref in self._columns:
+                    self._plan(ref, row)
+                self.rows[ref] = row
+                self.of[ref] = unit
+                self._delta.rows.add(ref)
             elif holder == unit:
                 if self.rows[ref] != row:
                     self.rows[ref] = row
@@ -149,14 +153,12 @@ class Wanted:
             )
         before, parts.given = parts.given, given
         if not before:
-            for member in given:
-                self._give(member)
+            self._give(given)
         elif before != given:
             old, new = set(before), set(given)
             for member in old - new:
                 self._withdraw(member)
-            for member in new - old:
-                self._give(member)
+            self._give(new - old)
         if (problems or self.problems) and problems != self.problems.get(unit, ()):
             self._delta.problems.add(unit)
             if problems:
@@ -166,31 +168,34 @@ class Wanted:
 
     # Members.
 
-    def _give(self, member: Member) -> None:
-        row, column, value, key = member
-        columns = self._columns.get(row)
-        if columns is None:
-            columns = self._columns[row] = {}
-        places = columns.get(column)
-        if places is None:
-            places = columns[column] = {}
-        place = key or value
-        present = places.get(place)
-        if present is None:
-            places[place] = member
-            if type(value) is Ref:
-                self._name(value, member)
-                if value not in self.rows:
-                    return
-            if row in self.rows:
-                if self._delta.left:
+    def _give(self, members: Iterable[Member]) -> None:
+        rows, delta = self.rows, self._delta
+        for member in members:
+            row, column, value, key = member
+            columns = self._columns.get(row)
+            if columns is None:
+                columns = self._columns[row] = {}
+            places = columns.get(column)
+            if places is None:
+                places = columns[column] = {}
+            place = key or value
+            present = places.get(place)
+            if present is None:
+                places[place] = member
+                if type(value) is Ref:
+                    self._name(value, member)
+                    if value not in rows:
+                        continue
+                if row not in rows:
+                    continue
+                if delta.left:
                     self._joined(member)
                 else:
-                    self._delta.joined.add(member)
-        elif present == member or member in self._rivals.get((row, column, key), ()):
-            self._counts[member] = self._counts.get(member, 1) + 1
-        else:
-            self._compete(member, present)
+                    delta.joined.add(member)
+            elif present == member or member in self._rivals.get((row, column, key), ()):
+                self._counts[member] = self._counts.get(member, 1) + 1
+            else:
+                self._compete(member, present)
 
     def _compete(self, member: Member, present: Member) -> None:
         """Add a value for a key of a map that has another."""
@@ -287,15 +292,12 @@ class Wanted:
                 if (member := self._best(present)) is not None:
                     yield member
 
-    def _plan(self, unit: Unit, ref: Ref, row: Row) -> None:
+    def _plan(self, ref: Ref, row: Row) -> None:
         """A row that was not is planned now: let its members, and those that refer to it, count."""
-        before = self._naming_now(ref) if ref in self._naming else ()
+        before = self._naming_now(ref)
         self.rows[ref] = row
-        self.of[ref] = unit
-        self._delta.rows.add(ref)
-        if ref in self._columns:
-            for member in self._effective(ref):
-                self._joined(member)
+        for member in self._effective(ref):
+            self._joined(member)
         for one, was in before:
             self._stand(one, was)
 
