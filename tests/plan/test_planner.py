@@ -1,14 +1,16 @@
 """The planner: whatever comes in whatever order, what is wanted is a function of what is there."""
 
+import gc
 from typing import Any
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 
 from netloom.model.document import Resource
 from netloom.plan import planner as planning
-from netloom.plan.planner import UNITS, Planner
+from netloom.plan.planner import BULK, UNITS, Planner
 from netloom.plan.rows import Outcome, Problem, Ref, Row, Unit
 from netloom.plan.wanted import Delta
 from netloom.plan.world import Port, World
@@ -144,3 +146,16 @@ def test_removing_what_was_never_there_is_nothing() -> None:
     planner.remove(Unit("Network", "default", "blue"))
     planner.remove(Unit("NetworkAttachment", "default", "web"))
     assert planner.flush() == Delta()
+
+
+@pytest.mark.parametrize("collecting", [True, False])
+def test_a_great_change_leaves_the_garbage_collector_as_it_was(collecting: bool) -> None:
+    planner, was = planned(WISHES), gc.isenabled()
+    for n in range(BULK):
+        planner.put(Port("default", f"p{n}", "n1", "blue", (f"10.0.{n >> 8}.{n & 255}/16",), f"02:00:00:00:01:{n:02x}"))
+    try:
+        (gc.enable if collecting else gc.disable)()
+        assert len(planner.flush().rows) == BULK
+        assert gc.isenabled() is collecting
+    finally:
+        (gc.enable if was else gc.disable)()
