@@ -20,6 +20,7 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Any
 
+from netloom.drivers.northbound_audit import RowFinding, findings
 from netloom.drivers.northbound_bundles import Bundle, describe
 from netloom.drivers.northbound_diff import Comparison
 from netloom.drivers.northbound_seen import Seen, shape
@@ -197,6 +198,29 @@ class Northbound:
             raise Conflict("timed out", "somebody else keeps changing our rows")
         self._conclude(wanted, delta, look.problems | refused, applied)
         return applied
+
+    def audit(self, wanted: Wishes) -> list[RowFinding]:
+        """Return what is not as it should be; nothing is written."""
+        bundles, problems = self._look(wanted)
+        return findings(bundles, problems, self._seen, wanted.rows)
+
+    async def mend(self, wanted: Wishes, units: Collection[Unit], gone: Callable[[Unit], bool]) -> Applied:
+        """Put right what is amiss with the rows of some resources, and of no others.
+
+        For who has not followed the resources: of one that is not wanted `gone` says, once more, whether it is gone.
+        """
+        applied = Applied()
+        bundles, _ = self._look(wanted)
+        some = [one for one in bundles if one.unit in units and (not one.takes or gone(one.unit))]
+        self._tell_repairs(some, applied)
+        refused, _ = await self._send(some, applied)
+        self.problems |= refused
+        return applied
+
+    def _look(self, wanted: Wishes) -> tuple[list[Bundle], dict[Unit, Problem]]:
+        self._learn()
+        look = Comparison(wanted, self._seen, new_uuid=self._new_uuid)
+        return look.everything(), look.problems
 
     def _conclude(self, wanted: Wishes, delta: Changes | None, found: dict[Unit, Problem], applied: Applied) -> None:
         if delta is None:
