@@ -46,12 +46,14 @@ class Device:
     up: bool = False
     alias: str = ""
     peer: "Device | None" = None
+    master: "Device | None" = None
     addresses: set[str] = field(default_factory=set)
     routes: set[tuple[str, str]] = field(default_factory=set)
 
     def link(self) -> Link:
         peer = self.peer.index if self.peer else 0
-        return Link(self.index, self.name, self.mac, self.mtu, self.up, self.kind, peer, 0, self.alias)
+        master = self.master.index if self.master else 0
+        return Link(self.index, self.name, self.mac, self.mtu, self.up, self.kind, peer, master, self.alias)
 
 
 class Machine:
@@ -109,6 +111,23 @@ class FakeLinks:
         found = self._machine.node.get(name)
         return found.link() if found else None
 
+    async def bridge_of(self, device: Link) -> str:
+        await self._rest()
+        return next((one.name for one in self._machine.node.values() if one.index == device.master), "")
+
+    async def enslave(self, name: str, master: str) -> None:
+        await self._rest()
+        device, bridge = self._machine.node[name], self._machine.node[master] if master else None
+        if device.master is not bridge:
+            self.counters.writes += 1
+            device.master = bridge
+
+    async def up(self, name: str) -> None:
+        await self._rest()
+        if not self._machine.node[name].up:
+            self.counters.writes += 1
+            self._machine.node[name].up = True
+
     async def pair(self, plan: PortPlan, given: Collection[str]) -> Link:
         await self._rest()
         machine = self._machine
@@ -146,6 +165,7 @@ class FakeLinks:
             self._machine.remove(found)
 
     async def pairs(self) -> dict[str, str]:
+        await self._rest()
         return {name: one.alias for name, one in self._machine.node.items() if one.alias}
 
     def _configure(self, device: Device, plan: PortPlan, given: Collection[str]) -> None:

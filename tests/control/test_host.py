@@ -1,7 +1,7 @@
 """The agent's loop on a node in memory: whatever happens in whatever order, what is wished is there in the end."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from random import Random
 
 import pytest
@@ -14,6 +14,7 @@ from tests.control.helpers import document, memory, run
 from tests.control.host_world import REMOTE, World
 
 SPACES = ("/ns/1", "/ns/2", "/ns/3")
+NICS = ("nic1", "nic2")
 
 
 async def begin() -> World:
@@ -26,6 +27,9 @@ async def begin() -> World:
     world = World(store, Random(sim.current().random.random()))
     for path in SPACES:
         world.machine.spaces[path] = {}
+    bridge = world.machine.add("", "lin0", "bridge")
+    for name in NICS:
+        world.machine.add("", name, "", master=bridge)
     return world
 
 
@@ -58,14 +62,20 @@ async def check(world: World) -> None:
         assert row["external_ids"]["iface-id"] == f"ns1/{name}"
         assert row["external_ids"]["netloom-uid"] == one["metadata"]["uid"]
         device = world.machine.node[status["ifcName"]]
+        if port["type"] == "existing":
+            assert device.up
+            assert device.master is None
+            continue
         if port["type"] == "veth":
             assert device.peer is world.machine.spaces[port["netns"]][port["name"]]
             device = device.peer
         assert device.addresses == set(status["ips"])
         assert device.routes == {("0.0.0.0/0", "10.0.0.1")}
         assert device.mac == status["mac"]
-    ours = {name for name in world.machine.node if name.startswith("nl")}
-    assert ours == {one["status"]["ifcName"] for one in wished.values()}
+    devices = {one["status"]["ifcName"] for one in wished.values()}
+    assert {name for name in world.machine.node if name.startswith("nl")} == devices - set(NICS)
+    for name in set(NICS) - devices:
+        assert world.machine.node[name].master is world.machine.node["lin0"]
 
 
 def with_agent(main: Callable[[World, asyncio.TaskGroup], Awaitable[None]], seed: int = 0) -> None:
@@ -81,7 +91,10 @@ def with_agent(main: Callable[[World, asyncio.TaskGroup], Awaitable[None]], seed
     run(there(), seed)
 
 
-def port(random: Random, at: int) -> dict[str, str]:
+def port(random: Random, at: int, used: Iterable[dict[str, str]]) -> dict[str, str]:
+    free = set(NICS) - {one.get("device") for one in used}
+    if free and random.random() < 0.2:
+        return {"type": "existing", "device": min(free)}
     if random.random() < 0.5:
         return {"type": "internal"}
     return {"type": "veth", "netns": random.choice(SPACES), "name": f"e{at}"}
@@ -89,16 +102,18 @@ def port(random: Random, at: int) -> dict[str, str]:
 
 async def churn(world: World, group: asyncio.TaskGroup) -> None:
     random = world.random
-    names: list[str] = []
+    ports: dict[str, dict[str, str]] = {}
     for at in range(2, 40):
         match random.choice(
             ("attach", "attach", "attach", "detach", "kill", "crash", "cut", "space", "remove", "wait")
         ):
             case "attach":
-                await world.attach(f"a{at}", at, port(random, at))
-                names.append(f"a{at}")
-            case "detach" if names:
-                await world.store.delete(NETWORK_ATTACHMENT, "ns1", names.pop(random.randrange(len(names))))
+                ports[f"a{at}"] = port(random, at, ports.values())
+                await world.attach(f"a{at}", at, ports[f"a{at}"])
+            case "detach" if ports:
+                name = random.choice(sorted(ports))
+                del ports[name]
+                await world.store.delete(NETWORK_ATTACHMENT, "ns1", name)
             case "kill":
                 await world.kill()
                 await asyncio.sleep(random.choice((0, 2)))

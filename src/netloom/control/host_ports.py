@@ -8,6 +8,7 @@ Each step is taken only where something is missing, so that a plan that is met c
 others (that the switch made the device) is seen in the database's copy; it is not waited for.
 """
 
+import asyncio
 import logging
 from collections.abc import Collection
 from typing import NamedTuple
@@ -45,6 +46,8 @@ class Ports:
         self._switch = switch
         self._links = links
         self._good: dict[Key, _Good] = {}
+        self._moving = asyncio.Lock()
+        """Held while a device is taken or given back: the next to take it may be another attachment."""
 
     def places(self) -> set[tuple[str, str]]:
         """Return the attachments that have ports."""
@@ -67,6 +70,7 @@ class Ports:
         rows = [row for row in self._switch.interfaces(key) if not keep or row.external_ids.get(UID) != keep]
         for row in rows:
             await self._remove(key, row)
+        await self._drop(key)
         await self._settle()
         return len(rows)
 
@@ -89,6 +93,8 @@ class Ports:
                 row = one
             else:
                 await self._remove(key, one)
+        if row is None:
+            await self._drop(key, plan)
         match plan.type:
             case PortType.INTERNAL:
                 await self._internal(key, plan, row)
@@ -127,6 +133,10 @@ class Ports:
             await self._switch.correct(row, plan)
 
     async def _existing(self, key: Key, plan: PortPlan, row: Interface | None) -> None:
+        async with self._moving:
+            await self._take(key, plan, row)
+
+    async def _take(self, key: Key, plan: PortPlan, row: Interface | None) -> None:
         if row is not None and self._is_good(key, plan, row):
             return
         device = await self._links.device(plan.device)
@@ -147,22 +157,35 @@ class Ports:
         await self._links.up(plan.device)
         self._good[key] = _Good(plan, device.index)
 
+    async def _drop(self, key: Key, plan: PortPlan | None = None) -> None:
+        """Remove the pair that was made for an attachment, if nothing says any more that it is there but we.
+
+        As when somebody took its port off the switch. A pair that the plan wants stays.
+        """
+        good = self._good.get(key)
+        if good is None or good.plan.type is not PortType.VETH or self._switch.interface(good.plan.device) is not None:
+            return
+        if plan is None or (plan.type, plan.device) != (good.plan.type, good.plan.device):
+            del self._good[key]
+            await self._links.remove_pair(good.plan.device)
+
     async def _remove(self, key: Key, row: Interface) -> None:
-        self._good.pop(key, None)
         await self._switch.unplug(row)
+        self._good.pop(key, None)
         if FROM not in row.external_ids and row.type != "internal":
             await self._links.remove_pair(row.name)
 
     async def _settle(self) -> None:
         """Put devices back on the Linux bridges they came from."""
         for name, bridge in self._switch.owed().items():
-            if self._switch.interface(name) is not None:
-                continue  # Taken again; it remembers by itself.
-            if await self._links.device(name) is None or await self._links.device(bridge) is None:
-                log.warning("%s cannot go back to %s: there is no such device", name, bridge)
-            else:
-                await self._links.enslave(name, bridge)
-            await self._switch.returned(name)
+            async with self._moving:
+                if self._switch.interface(name) is not None:
+                    continue  # It is in use, or in use again.
+                if await self._links.device(name) is None or await self._links.device(bridge) is None:
+                    log.warning("%s cannot go back to %s: there is no such device", name, bridge)
+                else:
+                    await self._links.enslave(name, bridge)
+                await self._switch.returned(name)
 
     def _is_good(self, key: Key, plan: PortPlan, row: Interface | None) -> bool:
         good = self._good.get(key)

@@ -143,6 +143,7 @@ class Vswitch:
                 Insert("Interface", row, f"i{name}"),
                 Insert("Port", {"name": plan.device, "interfaces": frozenset({NamedUuid(f"i{name}")})}, f"p{name}"),
                 Mutate("Bridge", is_uuid(bridge._uuid), [("ports", "insert", frozenset({NamedUuid(f"p{name}")}))]),
+                *self._owing(bridge, plan.device, origin),
             ]
         )
 
@@ -183,14 +184,16 @@ class Vswitch:
         home = self.bridge(name) if kind == "ovs" else None
         if home is None:
             # Whatever no bridge has, the database removes by itself.
-            owing = self._owing(bridge, row.name, name) if kind == "linux" else []
-            await self.writer.commit([_without(bridge, port), *owing])
+            await self.writer.commit([_without(bridge, port)])
             return
         free = Mutate("Interface", is_uuid(row._uuid), [("external_ids", "delete", frozenset(OURS))])
         await self.writer.commit([*self._moved(port, bridge, home), free])
 
     def owed(self) -> dict[str, str]:
-        """Return devices that are off the switch and not yet back on the Linux bridge they came from."""
+        """Return devices that were taken from a Linux bridge and are not back, each with its bridge.
+
+        That stands with our bridge, not with the port: whoever removes the port does not make us forget.
+        """
         bridge = self.bridge()
         ids = bridge.external_ids if bridge is not None else {}
         return {key[len(OWED) :]: value for key, value in ids.items() if key.startswith(OWED)}
@@ -203,7 +206,10 @@ class Vswitch:
         )
 
     @staticmethod
-    def _owing(bridge: Bridge, device: str, name: str) -> list[Operation]:
+    def _owing(bridge: Bridge, device: str, origin: str) -> list[Operation]:
+        kind, _, name = origin.partition(":")
+        if kind != "linux":
+            return []
         return [Mutate("Bridge", is_uuid(bridge._uuid), [("external_ids", "insert", {OWED + device: name})])]
 
     def ids(self, plan: PortPlan, origin: str = "") -> dict[str, str]:
