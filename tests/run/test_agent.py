@@ -175,6 +175,17 @@ def test_a_device_is_taken_from_its_ovs_bridge_and_given_back_with_all_it_had(he
     assert here.node.vsctl("get", "interface", "nic1", "external_ids").strip() == "{keep=me}"
 
 
+def test_the_nodes_own_way_to_others_is_not_to_be_taken(here: Site) -> None:
+    here.node.exec("ip", "link", "add", "up0", "type", "veth", "peer", "name", "far2")
+    here.node.vsctl("add-port", "br-phys", "up0")
+    here.apply(attachment("greedy", port={"type": "existing", "device": "up0"}))
+    here.wait_condition("greedy", "False", "DeviceInUse")
+    here.apply(attachment("greedier", port={"type": "existing", "device": "br-phys"}))
+    here.wait_condition("greedier", "False", "DeviceInUse")
+    assert here.node.vsctl("port-to-br", "up0").strip() == "br-phys"
+    here.delete("NetworkAttachment", "greedy", "greedier")
+
+
 def test_a_mirror_copies_to_a_tap_and_goes_with_it(here: Site) -> None:
     one, two, tap = here.new_namespace("m1"), here.new_namespace("m2"), here.new_namespace("tap")
     here.plug(veth("m-one", one), veth("m-two", two), veth("m-tap", tap))

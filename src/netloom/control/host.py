@@ -45,7 +45,7 @@ from netloom.plan.rows import Problem
 
 log = logging.getLogger(__name__)
 
-GRACE = 4.0
+GRACE = 8.0
 """For how many seconds OVN's word is waited for before people are told that it has not come."""
 TROUBLE = Pace(0.5, 8.0)
 TIDY = 600.0

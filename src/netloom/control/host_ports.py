@@ -46,6 +46,8 @@ class Ports:
         self._switch = switch
         self._links = links
         self._good: dict[Key, _Good] = {}
+        self.underlay = ""
+        """The device with the node's own address: it, and what is on it, is not to be taken."""
         self._moving = asyncio.Lock()
         """Held while a device is taken or given back: the next to take it may be another attachment."""
 
@@ -144,6 +146,8 @@ class Ports:
             raise Trouble("DeviceMissing", f"there is no device {plan.device} on the node")
         master = await self._links.bridge_of(device)
         there = self._switch.interface(plan.device)
+        if self.underlay and self.underlay in (plan.device, master, self._switch.place_of(plan.device)):
+            raise Trouble("DeviceInUse", f"device {plan.device} is the node's own way to other nodes")
         if row is not None:
             await self._switch.correct(row, plan)
         elif there is not None:

@@ -129,6 +129,13 @@ class Vswitch:
         bridges = self.client.cache.rows("Bridge").values()
         return next((cast("Bridge", one) for one in bridges if port._uuid in cast("Bridge", one).ports), None)
 
+    def place_of(self, device: str) -> str:
+        """Return the name of the bridge that an interface is on."""
+        interface = self.interface(device)
+        port = self.port_of(interface) if interface is not None else None
+        bridge = self.bridge_of(port) if port is not None else None
+        return bridge.name if bridge is not None else ""
+
     # What is changed.
 
     async def plug(self, plan: PortPlan, *, origin: str = "") -> None:

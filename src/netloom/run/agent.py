@@ -195,13 +195,14 @@ class Agent:
         neighbours = Neighbourhood(self.store, attachments, random=self.random)
         recorder = Recorder(self.store, COMPONENT, random=self.random, host=socket.gethostname(), clock=self._clock)
         self.links.userspace = self._is_userspace()
+        ports = Ports(self.switch, self.links)
         keeper = self.keeper = HostKeeper(
             self._client,
             attachments=attachments.cache,
             neighbours=neighbours,
-            ports=Ports(self.switch, self.links),
+            ports=ports,
             recorder=recorder,
-            host=await self._host(),
+            host=await self._host(ports),
             host_ip=self._underlay,
             clock=self._clock,
             random=self.random,
@@ -240,7 +241,7 @@ class Agent:
         async def underlay() -> None:
             while True:
                 await asyncio.sleep(LOOK_AT_UNDERLAY)
-                if (host := await self._host()) != keeper.host:
+                if (host := await self._host(ports)) != keeper.host:
                     keeper.host = host
                     controller.queue.update(keeper.everything())
 
@@ -257,8 +258,9 @@ class Agent:
         )
         return self.manager
 
-    async def _host(self) -> Host:
+    async def _host(self, ports: Ports) -> Host:
         device = await self.links.holder(self._underlay)
+        ports.underlay = device.name if device else ""
         if device is None:
             log.warning("no device here has the underlay's address", extra={"address": self._underlay})
         return Host(
