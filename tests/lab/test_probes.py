@@ -63,6 +63,15 @@ def test_a_listener_says_who_it_is_and_whom_it_sees(pair: tuple[str, str], proto
         assert probes.reach(pair[0], "10.8.0.2", 80, protocol=protocol) == ""
 
 
+@pytest.mark.parametrize("protocol", ["tcp", "udp"])
+def test_a_listener_answers_from_the_address_that_was_asked(pair: tuple[str, str], protocol: probes.Protocol) -> None:
+    run(["ip", "-n", pair[1], "address", "add", "10.8.9.9/32", "dev", "lo"])
+    run(["ip", "-n", pair[0], "route", "add", "10.8.9.9", "via", "10.8.0.2"])
+    with probes.Listeners() as listeners:
+        listeners.add(pair[1], 80, name="b", protocol=protocol)
+        assert probes.reach(pair[0], "10.8.9.9", 80, protocol=protocol) == "b 10.8.0.1"
+
+
 def test_a_rate_is_measured(pair: tuple[str, str]) -> None:
     with probes.speedometer(pair[1]):
         assert probes.megabits(pair[0], "10.8.0.2", seconds=1) > 0

@@ -9,6 +9,7 @@ import contextlib
 import json
 import selectors
 import socket
+import struct
 import subprocess
 import tempfile
 import threading
@@ -24,6 +25,8 @@ MOST = 256
 LEASE_SECONDS = 10
 # Prints what was leased instead of configuring anything.
 LEASE_SCRIPT = '#!/bin/sh\n[ "$1" = bound ] && echo "$ip/$mask $router" >"$LEASE"\nexit 0\n'
+
+_PKTINFO = struct.Struct("16sI")
 
 Protocol = Literal["tcp", "udp"]
 
@@ -74,6 +77,7 @@ class Listeners:
             made = socket.socket(socket.AF_INET6, kind)
             made.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
             made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            made.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_RECVPKTINFO, 1)
             made.bind(("::", port))
             if protocol == "tcp":
                 made.listen(64)
@@ -124,8 +128,8 @@ def _say(listener: socket.socket, name: str) -> None:
     if listener.fileno() < 0:
         return
     if listener.type == socket.SOCK_DGRAM:
-        _, who = listener.recvfrom(MOST)
-        listener.sendto(_answer_to(who, name), who)
+        _, told, _, who = listener.recvmsg(MOST, socket.CMSG_SPACE(_PKTINFO.size))
+        listener.sendmsg([_answer_to(who, name)], list(map(_as_asked, told)), 0, who)
         return
     connection, who = listener.accept()
     with connection:
@@ -135,6 +139,12 @@ def _say(listener: socket.socket, name: str) -> None:
         connection.shutdown(socket.SHUT_WR)
         while connection.recv(MOST):
             pass
+
+
+def _as_asked(told: tuple[int, int, bytes]) -> tuple[int, int, bytes]:
+    """Return what has an answer leave from the address that was asked, which may not be the device's own."""
+    level, kind, info = told
+    return level, kind, _PKTINFO.pack(_PKTINFO.unpack(info)[0], 0)
 
 
 def _answer_to(who: tuple[str, int, int, int], name: str) -> bytes:
