@@ -12,12 +12,12 @@ from tests.lab import labs
 
 @pytest.fixture(scope="session")
 def lab() -> Iterator[Lab]:
-    """Two nodes, one OVN central, an outside router.  Leave it as you found it; names of your own for what you make.
+    """Three nodes, one OVN central, an outside router.  Leave it as you found it; names of your own for what you make.
 
     With the folder of a lab that is up in $NETLOOM_TEST_LAB, that one is used, and stays.
     """
     if folder := os.environ.get("NETLOOM_TEST_LAB"):
         yield Lab(Path(folder))
         return
-    with labs.running(nodes=2, outside=True) as running:
+    with labs.running(nodes=3, outside=True) as running:
         yield running

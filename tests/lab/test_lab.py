@@ -98,7 +98,7 @@ def test_status_shows_a_tree_and_fails_when_something_is_amiss(lab: Lab) -> None
     wait_until(lambda: labs.command("status", "--data", lab.layout.folder).returncode == 0, what="all to be well")
     ended = labs.command("status", "--data", lab.layout.folder)
     lines = ended.stdout.splitlines()
-    assert lines[0].startswith(f"{lab.layout.folder}  (lab {lab.layout.id}: up, 2 of 2 nodes Ready")
+    assert lines[0].startswith(f"{lab.layout.folder}  (lab {lab.layout.id}: up, 3 of 3 nodes Ready")
     assert any(line.startswith("├─ n1  172.31.0.1, OVS ") for line in lines)
     assert any("ovn-controller-n1" in line for line in lines)
     whole = json.loads(labs.command("status", "--data", lab.layout.folder, "-o", "json").stdout)

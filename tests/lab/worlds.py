@@ -17,7 +17,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from netloom.lab import Lab, probes
+from netloom.lab import Lab, probes, wiring
 from netloom.model import codec
 from tests.run.serving import Answer, netloom
 from tests.support.process import wait_until
@@ -67,11 +67,12 @@ class World:
         """Apply one wish."""
         self.apply(json.dumps(document(kind, name, spec, **metadata)))
 
-    def ready(self, text: str, *, timeout: str = "60s") -> None:
+    def ready(self, text: str) -> None:
         """Return when all that the wishes name is Ready."""
         found = [(one["kind"], one["metadata"]["name"]) for one in codec.documents(text)]
         names = [f"{kind.lower()}/{name}" for kind, name in found if kind in AWAITED]
-        self.cli("wait", *names, "--timeout", timeout)
+        answer = self.cli("wait", *names, "--timeout", "40s", check=False)
+        assert answer.rc == 0, f"{answer.err}\n{self.cli('get', *names, '-o', 'yaml').out}"
 
     def get(self, kind: str, name: str) -> dict[str, Any]:
         """Return an object."""
@@ -143,7 +144,10 @@ class World:
         """Take everything away again."""
         self.listeners.close()
         for text in reversed(self._applied):
-            self.cli("delete", "--ignore-not-found", "--timeout", "60s", "-f", "-", stdin=text)
+            self.cli("delete", "--ignore-not-found", "--timeout", "50s", "-f", "-", stdin=text)
+        for netns in wiring.namespaces(self.lab.layout.id):
+            if netns.startswith(f"{self.lab.layout.prefix}{self.name}-"):
+                wiring.run(["ip", "netns", "delete", netns])
 
 
 @contextmanager
