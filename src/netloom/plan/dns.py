@@ -1,7 +1,10 @@
 """Names: each Network answers for the names of its attachments.  Pure.
 
 A Network has one row of records; an attachment adds one entry to it, so a change of one is a small change. The name is
-the attachment's, in the domain that DHCP tells the machines of its Subnet.
+the attachment's, in the domain that its Subnet tells machines.
+
+Only where a Subnet has a domain: on a switch with records OVN lets UDP from port 53 pass every rule about what comes in
+(its own flow, above all ACLs), and a firewall must not have a hole that nobody asked for.
 """
 
 from netloom.plan.rows import Member, Ref, Row
@@ -18,5 +21,5 @@ def zone(ref: Ref) -> Row:
 
 
 def record(ref: Ref, name: str, domain: str, ips: str) -> Member:
-    """Return an attachment's entry: its name, and its addresses parted by spaces."""
-    return Member(ref, "records", ips, f"{name}.{domain}" if domain else name)
+    """Return an attachment's entry: its name in its domain, and its addresses parted by spaces."""
+    return Member(ref, "records", ips, f"{name}.{domain}")

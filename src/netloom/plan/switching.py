@@ -39,24 +39,30 @@ def port(namespace: str, attachment: str) -> Ref:
     return Ref(PORT, names.port(namespace, attachment))
 
 
-def plan_network(_world: World, network: Network) -> Outcome:
+def plan_network(world: World, network: Network) -> Outcome:
     """Plan a switch, its zone, and its way to the physical network."""
     spec, namespace, name = network.spec, network.metadata.namespace, network.metadata.name
     if spec.fabric is not Fabric.OVN:
         return Outcome()
-    ref, dns = switch(namespace, name), records(namespace, name)
+    ref = switch(namespace, name)
     config = {"mcast_snoop": "false"}
     if network.status.vni is not None:
         config["requested-tnl-key"] = str(network.status.vni)
-    outcome = Outcome(
-        rows=[Row(SWITCH, ref.key, {"name": ref.key, "other_config": config}), zone(dns)],
-        members=[Member(ref, "dns_records", dns)],
-    )
+    outcome = Outcome(rows=[Row(SWITCH, ref.key, {"name": ref.key, "other_config": config})])
+    if world.shared(_is_named, namespace, name):
+        dns = records(namespace, name)
+        outcome.rows.append(zone(dns))
+        outcome.members.append(Member(ref, "dns_records", dns))
     if spec.provider is not None:
         row = _localnet(namespace, name, spec.provider)
         outcome.rows.append(row)
         outcome.members.append(Member(ref, "ports", row.ref))
     return outcome
+
+
+def _is_named(world: World, namespace: str, network: str) -> bool:
+    """Whether names of a Network's attachments are answered for."""
+    return any(one.spec.dhcp is not None and one.spec.dhcp.domain_name for one in world.subnets(namespace, network))
 
 
 def _localnet(namespace: str, network: str, provider: Provider) -> Row:
@@ -135,11 +141,9 @@ def plan_attachment(world: World, one: Port) -> Outcome:
         "dhcpv6_options": v6.dhcp,
         "options": _options(one.node),
     }
-    members = [
-        Member(on.switch, "ports", Ref(PORT, name)),
-        record(on.dns, one.name, v4.domain or v6.domain, ips),
-        *memberships(world, one),
-    ]
+    members = [Member(on.switch, "ports", Ref(PORT, name)), *memberships(world, one)]
+    if domain := v4.domain or v6.domain:
+        members.append(record(on.dns, one.name, domain, ips))
     outcome = Outcome([Row(PORT, name, columns)], members, missing)
     shaped = shares(world, one)
     outcome.rows += shaped.rows
