@@ -20,8 +20,8 @@ What a profile means:
 An unknown profile as the other end is nobody: its rule is never taken to mean anybody. A port that names an unknown
 profile is closed until there is one.
 
-One thing OVN (23.03) lets past all ingress rules: UDP from port 53, on a switch that has DNS records (only Networks with
-a domain have them).
+One thing OVN (23.03) lets past all ingress rules: UDP from port 53, on a switch that has DNS records. Only Networks
+with a domain have them.
 
     priority
     30000   ALWAYS  what always works
