@@ -8,6 +8,8 @@ SHELL := /bin/bash
 
 KUBE := 1.36.3
 KUBE_OLDER := 1.32.2
+OVN_NEWER := 25.03
+OVN_NEWEST := 26.03
 WORKERS ?= 2# test processes at once; each may start an etcd and a kube-apiserver of its own
 ARGS ?=# more arguments for pytest, as in: make test ARGS='tests/store -k watch'
 
@@ -25,7 +27,7 @@ setup:  ## system packages and .venv, with .venv/bin/netloom in it
 	@$(BIN)/python -c 'import netloom'
 
 .PHONY: demo
-demo: setup  ## start netloom, apply one example of every kind, show them, stop
+demo: setup lab-setup  ## a small company on three hosts of this machine, proved with real packets
 	@tools/demo
 
 .PHONY: test
@@ -35,7 +37,10 @@ test: test-setup kube kubectl-old  ## the tests, against the real programs, and 
 	@$(if $(ARGS),echo 'make: no coverage gate when ARGS chooses tests',tools/coverage-gate)
 
 .PHONY: test-versions
-test-versions: test-setup kubectl-old  ## the tests against older Kubernetes versions
+test-versions: test-setup kubectl-old  ## the tests against other versions of Kubernetes, OVN and Open vSwitch
+	@tools/system-packages versions
+	@tools/ovn-root $(OVN_NEWER) >/dev/null
+	@tools/ovn-root $(OVN_NEWEST) >/dev/null
 	@tools/kube/build $(KUBE) kube-apiserver kubectl kube-controller-manager
 	@tools/kube/build $(KUBE_OLDER) kube-apiserver kubectl
 	@$(PYTEST) -m versions $(ARGS)
@@ -67,8 +72,10 @@ clean:  ## remove what make made in this folder; the cache of Kubernetes program
 	@rm -rf .venv build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
 	@find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
-.PHONY: test-setup kubectl-old
-test-setup: setup
+.PHONY: lab-setup test-setup kubectl-old
+lab-setup:
+	@tools/system-packages lab
+test-setup: setup lab-setup
 	@tools/system-packages test
 kubectl-old:
 	@tools/kubectl-1.20

@@ -109,13 +109,13 @@ def controller(here: Site, *words: str) -> Iterator[tuple[Program, int]]:
     ]
     command += ["--health-listen", f"127.0.0.1:{port}", *words]
     with Program(command, log=here.folder / "controller.log") as program:
-        program.wait_ready(lambda: _text(port, "/readyz") is not None)
+        program.wait_ready(lambda: text(port, "/readyz") is not None)
         yield program, port
 
 
 def _rate(client: Client, here: Site, store: str, limit: float, wanted: float) -> Row:
     with controller(here):
-        asyncio.run(_make(here, [network("bench")], [subnet("bench", "10.64.0.0/12")]))
+        asyncio.run(make(here, [network("bench")], [subnet("bench", "10.64.0.0/12")]))
         client.run(here.api, "allocate", "-n", 500, *_load(), "-network", "bench", "-prefix", "warm")
         figures = client.run(here.api, "allocate", "-n", ALLOCATED, *_load(), "-network", "bench", "-prefix", "a")
     what = f"addresses given, {store}, {CLIENTS} clients"
@@ -125,7 +125,7 @@ def _rate(client: Client, here: Site, store: str, limit: float, wanted: float) -
 def _block(client: Client, here: Site, limit: float) -> list[Row]:
     """Fill a block to its last address, and empty it."""
     with controller(here):
-        asyncio.run(_make(here, [network("full")], [subnet("full", "10.128.0.0/20")]))
+        asyncio.run(make(here, [network("full")], [subnet("full", "10.128.0.0/20")]))
         words = ("-n", BLOCK, *_load(), "-prefix", "f")
         filled = client.run(here.api, "allocate", *words, "-network", "full")
         emptied = client.run(here.api, "release", *words)
@@ -142,16 +142,16 @@ def _restart(here: Site) -> list[Row]:
     nets = [network(name) for name in names]
     subnets = [subnet(name, block) for name, block in zip(names, blocks, strict=True)]
     with controller(here):
-        asyncio.run(_make(here, nets, subnets))
+        asyncio.run(make(here, nets, subnets))
         wishes = [attachment(f"a{number}", names[number % NETWORKS]) for number in range(HELD)]
-        asyncio.run(_make_all(here, wishes))
-        before = asyncio.run(_quiet(here))
+        asyncio.run(make_all(here, wishes))
+        before = asyncio.run(quiet(here))
     began = time.perf_counter()
     with controller(here) as (program, _):
         took = time.perf_counter() - began
         time.sleep(2)  # Whoever wants to write has looked by then.
         memory = resident_mb(program.pid)
-        wrote = asyncio.run(_revision(here)) - before
+        wrote = asyncio.run(revision(here)) - before
     return [
         Row(f"{HELD:,} on {NETWORKS} Networks: restart to in sync", took, "s", None, 4.0, False),
         Row("writes at the restart", wrote, "", None, 0, False),
@@ -224,7 +224,8 @@ def lock(number: int) -> Document:
 
 
 @contextlib.asynccontextmanager
-async def _opened(here: Site) -> AsyncIterator[KubeStore]:
+async def opened(here: Site) -> AsyncIterator[KubeStore]:
+    """Give the store that the API is."""
     store = await KubeStore.open(kubeconfig.load(str(here.kubeconfig)))
     try:
         await store.revision()
@@ -233,14 +234,15 @@ async def _opened(here: Site) -> AsyncIterator[KubeStore]:
         await store.close()
 
 
-async def _revision(here: Site) -> int:
-    async with _opened(here) as store:
+async def revision(here: Site) -> int:
+    """Return the revision of the newest write."""
+    async with opened(here) as store:
         return await store.revision()
 
 
-async def _quiet(here: Site) -> int:
+async def quiet(here: Site) -> int:
     """Wait until nobody writes any more, neither Events nor how full Subnets are; return the revision."""
-    async with _opened(here) as store:
+    async with opened(here) as store:
         before, now = -1, await store.revision()
         while before != now:
             await asyncio.sleep(5)
@@ -248,18 +250,18 @@ async def _quiet(here: Site) -> int:
         return now
 
 
-async def _make(here: Site, networks: list[Document], subnets: list[Document]) -> None:
+async def make(here: Site, networks: list[Document], subnets: list[Document]) -> None:
     """Create Networks and their Subnets, and wait until they are valid."""
-    async with _opened(here) as store:
+    async with opened(here) as store:
         await _create_all(store, NETWORK, networks)
         since = (await store.list(SUBNET, limit=1)).revision
         await _create_all(store, SUBNET, subnets)
         await _until(store, SUBNET, since, len(subnets), lambda document: document["status"].get("validated", False))
 
 
-async def _make_all(here: Site, wishes: list[Document]) -> None:
+async def make_all(here: Site, wishes: list[Document]) -> None:
     """Create attachments, and wait until all have an address."""
-    async with _opened(here) as store:
+    async with opened(here) as store:
         since = (await store.list(NETWORK_ATTACHMENT, limit=1)).revision
         async with asyncio.TaskGroup() as group:
             work = _until(store, NETWORK_ATTACHMENT, since, len(wishes), lambda document: document["status"].get("ips"))
@@ -291,7 +293,8 @@ async def _until(store: Store, kind: Kind, since: int, count: int, good: Callabl
         await watch.close()
 
 
-def _text(port: int, path: str) -> str | None:
+def text(port: int, path: str) -> str | None:
+    """Return what a process says of itself."""
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=2)
     try:
         connection.request("GET", path)

@@ -18,6 +18,7 @@ import subprocess
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from netloom.lab import down, state
 from tests.support.process import free_port
 
 ROOT = Path(__file__).parent.parent.parent
@@ -94,7 +95,11 @@ def run(page: Path, folder: Path, *, serving: bool) -> list[str]:
     lines = before if serving else []
     for number, command in enumerate(commands):
         lines += [f"printf '\\n{MARK} {number}\\n'", command.text, f"printf '\\n{MARK} status %s\\n' $?"]
-    output = _session("\n".join([*lines, "exit 0"]), folder)
+    try:
+        output = _session("\n".join([*lines, "exit 0"]), folder)
+    finally:
+        for lab in folder.glob(f"*/{state.FILE}"):
+            down(lab.parent)  # A lab outlives the shell.
     return list(_complaints(commands, output))
 
 

@@ -15,7 +15,8 @@ WITH_COMMANDS = [page for page in PAGES if console.parse(page.read_text())[1]]
 @pytest.mark.parametrize("page", WITH_COMMANDS, ids=lambda page: page.name)
 def test_the_commands_of_a_page_do_what_the_page_says(page: Path, tmp_path: Path) -> None:
     commands = console.parse(page.read_text())[1]
-    starts_its_own = any(command.text.startswith(("netloom serve", "netloom apiserver")) for command in commands)
+    servers = ("netloom serve", "netloom apiserver", "netloom lab up")
+    starts_its_own = any(command.text.startswith(servers) for command in commands)
     complaints = console.run(page, tmp_path, serving=not starts_its_own)
     assert not complaints, "\n\n".join(complaints)
 

@@ -64,12 +64,12 @@ def apply(
     done: list[Document] = []
     for manifest in found:
         try:
-            resource, before, after = _apply(session, manifest, query)
+            resource, before, after = apply_one(session, manifest, query)
         except Unreachable:
             raise
         except NetloomError as error:
             failures += 1
-            click.echo(_explain(error, manifest), err=True)
+            click.echo(explain_refusal(error, manifest), err=True)
             continue
         done.append(after)
         if output is None:
@@ -95,7 +95,10 @@ def _substance(document: Document) -> Document:
     return {**document, "metadata": metadata}
 
 
-def _apply(session: Session, manifest: Manifest, query: dict[str, str]) -> tuple[Resource, Document | None, Document]:
+def apply_one(
+    session: Session, manifest: Manifest, query: dict[str, str]
+) -> tuple[Resource, Document | None, Document]:
+    """Apply one document; return its kind, and the object before and after."""
     if manifest.error is not None:
         raise manifest.error
     document = manifest.document
@@ -117,7 +120,8 @@ def _existing(client: Client, path: str) -> Document | None:
         return None
 
 
-def _explain(error: NetloomError, manifest: Manifest) -> str:
+def explain_refusal(error: NetloomError, manifest: Manifest) -> str:
+    """Return what to print about a document that was refused."""
     where = manifest.where if manifest.error is not None else f"{manifest.where}: {manifest.name}"
     text = explain(error, where=where) + unknown_field(error.message, manifest.document)
     if isinstance(error, Conflict) and error.causes:

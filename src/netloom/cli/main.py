@@ -14,6 +14,7 @@ import click
 COMMANDS: dict[str, tuple[str, str]] = {
     "serve": ("netloom.cli.processes", "Run the whole control plane in one process."),
     "apiserver": ("netloom.cli.processes", "Run the API alone, over sqlite or etcd."),
+    "agent": ("netloom.cli.processes", "Run a node's agent: plug the attachments of this node."),
     "controller": ("netloom.cli.processes", "Run the controllers alone; one leads."),
     "apply": ("netloom.cli.apply", "Make objects be as files say."),
     "get": ("netloom.cli.get", "Show objects as a table, YAML or JSON."),
@@ -22,6 +23,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "watch": ("netloom.cli.watch", "Show changes to objects as they happen."),
     "wait": ("netloom.cli.wait", "Wait until objects are as they should be."),
     "doctor": ("netloom.cli.doctor", "Show what is amiss, and mend it where that is safe."),
+    "lab": ("netloom.cli.lab", "Run many hosts on this machine, with real Open vSwitch and OVN."),
     "crds": ("netloom.cli.crds", "Print the CustomResourceDefinitions for a Kubernetes cluster."),
     "credential": ("netloom.cli.credential", "Make, list and revoke credentials of a data directory."),
     "config": ("netloom.cli.settings", "Show the configuration a process would run with."),

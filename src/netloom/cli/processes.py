@@ -1,9 +1,9 @@
-"""`netloom serve`, `apiserver` and `controller`: flags in, a process of run/ out."""
+"""`netloom serve`, `apiserver`, `controller` and `agent`: flags in, a process of run/ out."""
 
 import click
 
 from netloom.cli.settings import effective, flags
-from netloom.run.config import ApiserverSettings, ControllerSettings, ServeSettings
+from netloom.run.config import AgentSettings, ApiserverSettings, ControllerSettings, ServeSettings
 
 
 @click.command()
@@ -37,3 +37,19 @@ def controller(**given: object) -> int:
     given["kubeconfig"] = given.get("kubeconfig") or root.get("kubeconfig")
     given["context"] = given.get("context") or root.get("context_name")
     return process.main(effective(ControllerSettings, given)[0])
+
+
+@click.command()
+@flags(AgentSettings)
+def agent(**given: object) -> int:
+    """Run a node's agent: plug the attachments of this node.
+
+    In the node's network namespace, as root. Reads what the node's credential may read, and changes nothing that is not
+    its own; --prepare makes a bare Open vSwitch ready for OVN first.
+    """
+    from netloom.run import agent as process  # as above
+
+    root = click.get_current_context().find_root().obj or {}
+    given["kubeconfig"] = given.get("kubeconfig") or root.get("kubeconfig")
+    given["context"] = given.get("context") or root.get("context_name")
+    return process.main(effective(AgentSettings, given)[0])

@@ -17,6 +17,7 @@ KINDS: dict[str, type[Settings]] = {
     "serve": configuration.ServeSettings,
     "apiserver": configuration.ApiserverSettings,
     "controller": configuration.ControllerSettings,
+    "agent": configuration.AgentSettings,
 }
 
 

@@ -1,14 +1,14 @@
-"""What IPAM and the garbage collector keep of attachments and locks: of fifty thousand each, so only what they read.
+"""What the controllers keep of attachments and locks: of fifty thousand each, so only what they read.
 
-The views are decoded straight from the stored bytes. They carry the `metadata` the collector wants, so both share one
-informer of each kind, and one copy.
+The views are decoded straight from the stored bytes. They carry the `metadata` the collector wants and what the plan of
+the logical network is made from, so all share one informer of each kind, and one copy.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from random import Random
 
 import msgspec
-from msgspec import Struct, structs
+from msgspec import Struct
 
 from netloom.control.cache import Key
 from netloom.control.gc import BY_OWNER, BY_UID, ItemMeta
@@ -25,6 +25,7 @@ QUARANTINE = "netloom.dev/quarantine"
 DECIDED = "netloom.dev/decided-at"
 """The annotation with the revision of the attachment at which its lock was decided on."""
 ADDRESSED = "Addressed"
+PROGRAMMED = "Programmed"
 
 
 class Meta(ItemMeta, frozen=True, kw_only=True):
@@ -107,6 +108,12 @@ class Attachment(Struct, frozen=True, gc=False):
     errors: tuple[str, ...] = ()
     observed: int = 0
     addressed: Seen | None = None
+    node: str = ""
+    labels: Mapping[str, str] = {}
+    profiles: tuple[str, ...] = ()
+    allowed: tuple[str, ...] = ()
+    unprogrammed: bool = False
+    """Its status says that OVN does not have it."""
 
     @property
     def key(self) -> Key:
@@ -138,11 +145,14 @@ class _WireLock(Struct, frozen=True):
     spec: _LockSpec
 
 
-class _Spec(Struct, frozen=True):
+class _Spec(Struct, frozen=True, rename="camel"):
     network: str
+    node: str = ""
     subnets: tuple[str, ...] = ()
     ips: tuple[str, ...] = ()
     mac: str = ""
+    security_profiles: tuple[str, ...] = ()
+    allowed_addresses: tuple[str, ...] = ()
 
 
 class _Named(Struct, frozen=True):
@@ -172,8 +182,12 @@ class _Status(Struct, frozen=True, rename="camel"):
     observed_generation: int = 0
 
 
+class _AttachmentMeta(Meta, frozen=True, kw_only=True):
+    labels: dict[str, str] = msgspec.field(default_factory=dict)
+
+
 class _WireAttachment(Struct, frozen=True):
-    metadata: Meta
+    metadata: _AttachmentMeta
     spec: _Spec
     status: _Status | None = None
 
@@ -182,6 +196,9 @@ _lock = msgspec.json.Decoder(_WireLock).decode
 _attachment = msgspec.json.Decoder(_WireAttachment).decode
 _words: dict[str, str] = {}
 _conditions: dict[tuple[str, str, str, int], Seen] = {}
+_label_sets: dict[tuple[tuple[str, str], ...], Mapping[str, str]] = {}
+_NO_LABELS: Mapping[str, str] = {}
+_NO_STATUS = _Status()
 
 
 def _same(word: str) -> str:
@@ -233,23 +250,25 @@ def _owner(name: str, uid: str) -> OwnerReference:
 def attachment_view(stored: Stored) -> Attachment:
     """Return what is kept of a NetworkAttachment."""
     wire = _attachment(stored.raw)
-    meta, spec, status = wire.metadata, wire.spec, wire.status
-    meta = structs.replace(
-        meta,
+    given, spec, status = wire.metadata, wire.spec, wire.status or _NO_STATUS
+    meta = Meta(
         name=stored.name,
         namespace=_same(stored.namespace),
-        creation_timestamp=_same(meta.creation_timestamp),
+        uid=given.uid,
+        resource_version=given.resource_version,
+        deletion_timestamp=given.deletion_timestamp,
+        owner_references=given.owner_references,
+        finalizers=given.finalizers,
+        creation_timestamp=_same(given.creation_timestamp),
+        generation=given.generation,
     )
-    subnets = tuple(map(_same, spec.subnets)) if spec.subnets else ()
-    if status is None:
-        return Attachment(meta, _same(spec.network), subnets, spec.ips, spec.mac.lower())
     return Attachment(
         meta,
         _same(spec.network),
-        subnets,
+        tuple(map(_same, spec.subnets)) if spec.subnets else (),
         spec.ips,
         spec.mac.lower(),
-        False,
+        wire.status is None,
         status.ips,
         status.mac.lower(),
         status.vni,
@@ -257,7 +276,19 @@ def attachment_view(stored: Stored) -> Attachment:
         status.errors.ipam,
         status.observed_generation,
         _seen(status.conditions),
+        _same(spec.node),
+        _labels(given.labels) if given.labels else _NO_LABELS,
+        tuple(map(_same, spec.security_profiles)) if spec.security_profiles else (),
+        spec.allowed_addresses,
+        any(one.type == PROGRAMMED for one in status.conditions),
     )
+
+
+def _labels(labels: dict[str, str]) -> Mapping[str, str]:
+    """Return the one copy of labels that many objects have."""
+    if len(_label_sets) > 65536:
+        _label_sets.clear()
+    return _label_sets.setdefault(tuple(sorted(labels.items())), labels)
 
 
 def _seen(conditions: Iterable[_Condition]) -> Seen | None:

@@ -1,6 +1,7 @@
 """Runs controllers: informers always, workers while leading, and ends them decently.
 
     run ─┬─ informers          always, so that who takes over knows everything already
+         ├─ connections        always: to OVN's databases
          ├─ recorder           always
          └─ election ── lead ─┬─ wait for the caches
                               ├─ controllers' workers
@@ -21,6 +22,7 @@ from netloom.control.election import Election
 from netloom.control.events import Recorder
 from netloom.control.informer import Informer
 from netloom.control.ipam import Ipam
+from netloom.control.logical import Logical
 from netloom.control.sweep import sweep
 
 GRACE = 10.0
@@ -39,17 +41,24 @@ class Manager:
         random: Random,
         election: Election | None = None,
         chores: Sequence[Callable[[], Coroutine[Any, Any, Any]]] = (),
+        connections: Sequence[Callable[[], Coroutine[Any, Any, Any]]] = (),
         grace: float = GRACE,
         ipam: Ipam | None = None,
+        logical: Logical | None = None,
     ) -> None:
-        """`ipam` is among the controllers; it is kept by name for whoever reads its numbers."""
+        """`chores` run while leading, `connections` always.
+
+        `ipam` and `logical` are among what runs; they are kept by name for whoever reads their numbers.
+        """
         self.controllers: tuple[Controller[Hashable], ...] = tuple(controllers)
         self.informers: tuple[Informer[Any], ...] = tuple(informers)
         self.recorder = recorder
         self.election = election
         self.ipam = ipam
+        self.logical = logical
         self._random = random
         self._chores = tuple(chores)
+        self._connections = tuple(connections)
         self._grace = grace
         self._working = False
 
@@ -66,6 +75,8 @@ class Manager:
     @property
     def ready(self) -> bool:
         """Whether this process does its part: leads and works, or stands by with full caches."""
+        if self.logical is not None and not self.logical.ready(leading=self._working):
+            return False
         return self.synced and (self._working or self.election is not None)
 
     async def run(self) -> None:
@@ -73,6 +84,7 @@ class Manager:
         async with asyncio.TaskGroup() as group:
             background = [group.create_task(informer.run()) for informer in self.informers]
             background.append(group.create_task(self.recorder.run()))
+            background += [_spawn(group, connection) for connection in self._connections]
             try:
                 await (self.election.run(self._lead) if self.election else self._lead())
             finally:

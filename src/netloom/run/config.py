@@ -34,6 +34,17 @@ VniRest = Annotated[
         ge=0, le=86400, description="Seconds before another namespace gets the VNI of a Network that is gone; 0: none."
     ),
 ]
+OvnNb = Annotated[
+    tuple[str, ...],
+    Meta(description="OVN's northbound servers, as unix:PATH, tcp:HOST:PORT or ssl:HOST:PORT; none: no OVN."),
+]
+OvnSb = Annotated[
+    tuple[str, ...], Meta(description="OVN's southbound servers, for gateway nodes and the health of endpoints.")
+]
+OvnKey = Annotated[str, Meta(description="Our private key (PEM) for ssl: servers of OVN.")]
+OvnCert = Annotated[str, Meta(description="Our certificate (PEM) for them.")]
+OvnCa = Annotated[str, Meta(description="The CA (PEM) that signed theirs.")]
+OvnOwner = Annotated[str, Meta(description="Whose rows in OVN ours are: another Netloom there needs another owner.")]
 
 
 class Settings(Struct, frozen=True, kw_only=True, rename="camel"):
@@ -52,6 +63,12 @@ class ServeSettings(Settings, frozen=True, kw_only=True):
     quarantine: Quarantine = 5.0
     vni_range: VniRange = "4096-16777215"
     vni_rest: VniRest = 30.0
+    ovn_nb: OvnNb = ()
+    ovn_sb: OvnSb = ()
+    ovn_key: OvnKey = ""
+    ovn_cert: OvnCert = ""
+    ovn_ca: OvnCa = ""
+    ovn_owner: OvnOwner = "netloom"
 
 
 class ApiserverSettings(Settings, frozen=True, kw_only=True):
@@ -81,6 +98,36 @@ class ControllerSettings(Settings, frozen=True, kw_only=True):
     quarantine: Quarantine = 5.0
     vni_range: VniRange = "4096-16777215"
     vni_rest: VniRest = 30.0
+    ovn_nb: OvnNb = ()
+    ovn_sb: OvnSb = ()
+    ovn_key: OvnKey = ""
+    ovn_cert: OvnCert = ""
+    ovn_ca: OvnCa = ""
+    ovn_owner: OvnOwner = "netloom"
+    health_listen: Annotated[str, Meta(description="A loopback address and port for /healthz, /readyz, /metrics.")] = ""
+
+
+class AgentSettings(Settings, frozen=True, kw_only=True):
+    """What `netloom agent` is told."""
+
+    kubeconfig: Annotated[str, Meta(description="The kubeconfig of the API, with the node's credential.")] = ""
+    context: Annotated[str, Meta(description="The context in it; the current one unless given.")] = ""
+    node: Annotated[str, Meta(description="The name of this node.")] = ""
+    ovs: Annotated[str, Meta(description="The node's Open vSwitch database.")] = "unix:/run/openvswitch/db.sock"
+    ovn_owner: Annotated[str, Meta(description="Whose name the ports made here carry.")] = "netloom"
+    underlay_ip: Annotated[
+        str, Meta(description="The address other nodes send to; absent: the ovn-encap-ip the switch has.")
+    ] = ""
+    bridge_mappings: Annotated[
+        tuple[str, ...], Meta(description="The physical networks here and their bridges, as physnet1:br-ex.")
+    ] = ()
+    datapath: Annotated[
+        Literal["auto", "netdev", "system"],
+        Meta(description="Where new bridges forward: system, the kernel; netdev, userspace; auto: as the kernel can."),
+    ] = "auto"
+    encap: Annotated[str, Meta(description="With --prepare: the tunnels' protocol.")] = "geneve"
+    ovn_remote: Annotated[str, Meta(description="With --prepare: the southbound database, as tcp:192.0.2.1:6642.")] = ""
+    prepare: Annotated[bool, Meta(description="Set up Open vSwitch for OVN: identity, tunnels, br-int.")] = False
     health_listen: Annotated[str, Meta(description="A loopback address and port for /healthz, /readyz, /metrics.")] = ""
 
 

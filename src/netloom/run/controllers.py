@@ -25,13 +25,21 @@ from netloom.control.ipam_locks import WORKERS as LOCK_WORKERS
 from netloom.control.ipam_locks import LockKeeper
 from netloom.control.ipam_use import EVERY, UseKeeper
 from netloom.control.ipam_views import attachment_informer, lock_informer
+from netloom.control.logical import Logical
+from netloom.control.logical_status import WORKERS as STATUS_WORKERS
+from netloom.control.logical_status import StatusKeeper
 from netloom.control.manager import Manager
 from netloom.control.sweep import expire_events
 from netloom.errors import Cause, Invalid
+from netloom.model.cluster import Node
 from netloom.model.kind import Registry
-from netloom.model.networks import Network, Subnet, VNILock
+from netloom.model.networks import Network, Router, Subnet, VNILock
+from netloom.model.paths import Mirror, Shaping
+from netloom.model.policy import LoadBalancer, SecurityProfile
 from netloom.model.registry import KINDS
+from netloom.run import ovn as northern
 from netloom.run.config import ControllerSettings, ServeSettings
+from netloom.run.ovn import Ovn
 from netloom.store.base import Store
 
 COMPONENT = "netloom-controller"
@@ -48,9 +56,10 @@ class Options(Struct, frozen=True, kw_only=True):
     """The first and the last VNI that is given to Networks that name none."""
     vni_rest: float = 30.0
     """For how long the VNI of a Network that is gone is given to no other namespace, in seconds."""
+    ovn: Ovn | None = None
 
 
-def options(*, quarantine: float, vni_range: str, vni_rest: float = 30.0) -> Options:
+def options(*, quarantine: float, vni_range: str, vni_rest: float = 30.0, ovn: Ovn | None = None) -> Options:
     """Return the options these settings mean, or raise `Invalid` saying what is wrong with them."""
     first, dash, last = vni_range.partition("-")
     numbers = [int(text) if text.strip().isdecimal() else 0 for text in (first, last)]
@@ -62,12 +71,17 @@ def options(*, quarantine: float, vni_range: str, vni_rest: float = 30.0) -> Opt
             causes.append(Cause(name, f"{seconds:g} is not a number of seconds from 0 to 86400"))
     if causes:
         raise Invalid("the configuration is not right", causes=causes)
-    return Options(quarantine=quarantine, vnis=(numbers[0], numbers[1]), vni_rest=vni_rest)
+    return Options(quarantine=quarantine, vnis=(numbers[0], numbers[1]), vni_rest=vni_rest, ovn=ovn)
 
 
 def options_of(settings: ServeSettings | ControllerSettings) -> Options:
     """Return the options a process's settings mean, or raise `Invalid` saying what is wrong with them."""
-    return options(quarantine=settings.quarantine, vni_range=settings.vni_range, vni_rest=settings.vni_rest)
+    return options(
+        quarantine=settings.quarantine,
+        vni_range=settings.vni_range,
+        vni_rest=settings.vni_rest,
+        ovn=northern.from_settings(settings),
+    )
 
 
 def assemble(
@@ -91,7 +105,9 @@ def assemble(
     wiring.wire_subnets(validator)
     wiring.wire_ipam(ipam)
     wiring.wire_networks()
-    chores: list[Chore] = []
+    if wiring.told.ovn is not None:
+        wiring.wire_ovn(wiring.told.ovn)
+    chores: list[Chore] = [*wiring.chores]
     if housekeeping:
         wiring.wire_garbage(registry)
         chores.append(partial(expire_events, wiring.client, random=random, clock=clock))
@@ -102,7 +118,9 @@ def assemble(
         random=random,
         election=election,
         chores=chores,
+        connections=wiring.connections,
         ipam=wiring.ipam,
+        logical=wiring.logical,
     )
 
 
@@ -110,6 +128,7 @@ class _Wiring:
     """The parts while they are put together."""
 
     ipam: Ipam
+    logical: Logical | None = None
 
     def __init__(self, store: Store, random: Random, election: Election | None, clock: Clock, told: Options) -> None:
         self.store = store
@@ -132,6 +151,8 @@ class _Wiring:
             self.locks,
         ]
         self.controllers: list[Controller[Any]] = []
+        self.chores: list[Chore] = []
+        self.connections: list[Chore] = []
 
     def controller(self, name: str, part: Any, *, workers: int = 4) -> Controller[Any]:  # noqa: ANN401  # any part
         """Add a controller."""
@@ -207,6 +228,40 @@ class _Wiring:
         controller = self.controller("networks", keeper)
         controller.watch(self.networks, keeper.network_changed)
         controller.watch(self.vni_locks, keeper.lock_changed)
+
+    def wire_ovn(self, ovn: Ovn) -> None:
+        """Add what makes OVN's logical network of the resources, and says what became of them."""
+        north, south = ovn.connect_north(self.random, self.fence), ovn.connect_south(self.random)
+        kinds: tuple[type[Any], ...] = (Router, SecurityProfile, LoadBalancer, Shaping, Mirror, Node)
+        watched: dict[str, Informer[Any]] = {of.__name__: informer(self.store, of, random=self.random) for of in kinds}
+        self.informers += watched.values()
+        watched |= {"Network": self.networks, "Subnet": self.subnets}
+        logical = self.logical = Logical(
+            north,
+            recorder=self.recorder,
+            random=self.random,
+            fence=self.fence,
+            about=lambda unit: keeper.about(unit),
+        )
+        keeper = StatusKeeper(
+            self.client,
+            logical,
+            caches={kind: one.cache for kind, one in watched.items()},
+            attachments=self.attachments.cache,
+            recorder=self.recorder,
+            south=south,
+            clock=self.clock,
+        )
+        telling = self.controller("logical", keeper, workers=STATUS_WORKERS)
+        logical.told = lambda units: telling.queue.update(keeper.everything() if units is None else sorted(units))
+        for kind, one in watched.items():
+            one.on_change(partial(logical.changed, kind))
+        self.attachments.on_change(logical.attachment_changed)
+        self.chores.append(logical.run)
+        self.connections.append(north.client.run)
+        if south is not None:
+            south.told = lambda units: telling.queue.update(keeper.concerned(units))
+            self.connections.append(south.client.run)
 
     def wire_garbage(self, registry: Registry) -> None:
         """Add the garbage collector."""

@@ -5,7 +5,7 @@ one collector reads them at each scrape. Names follow OpenMetrics: base units, `
 values a stranger can choose.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Protocol
 
 from prometheus_client import PROCESS_COLLECTOR, CollectorRegistry
@@ -25,6 +25,7 @@ from netloom import __version__
 from netloom.control.counters import BUCKETS, Histogram
 from netloom.control.events import Recorder
 from netloom.control.ipam import Ipam
+from netloom.control.logical import Logical
 from netloom.control.manager import Manager
 from netloom.front.api.app import Observation
 from netloom.front.api.server import Server
@@ -152,6 +153,19 @@ def manager(running: Manager) -> Source:
         yield from _events(running.recorder)
         if running.ipam is not None:
             yield from _ipam(running.ipam)
+        if running.logical is not None:
+            yield from _logical(running.logical)
+
+    return read
+
+
+def agent(numbers: Callable[[], Mapping[str, float]]) -> Source:
+    """Return the numbers of a node's agent: all of them count what happened."""
+
+    def read() -> Families:
+        for name, count in sorted(numbers().items()):
+            text = f"Agent: {name.replace('_', ' ')} since the start."
+            yield CounterMetricFamily(f"netloom_agent_{name}", text, value=count)
 
     return read
 
@@ -188,6 +202,50 @@ def _ipam(ipam: Ipam) -> Families:
     for reason, count in sorted(counters.retries.items()):
         retries.add_metric([reason], count)
     yield retries
+
+
+def _logical(logical: Logical) -> Families:
+    """Return the numbers of what is done to OVN's northbound database."""
+    north = logical.north
+    counters, client = north.counters, north.client
+    connected = float(client.synced.is_set())
+    yield GaugeMetricFamily("netloom_ovn_northbound_connected", "Whether the northbound is followed.", value=connected)
+    in_step = float(logical.in_step and bool(connected))
+    yield GaugeMetricFamily("netloom_ovn_in_step", "Whether the northbound was made what is wanted.", value=in_step)
+    wanted = logical.planner.wanted
+    yield GaugeMetricFamily("netloom_ovn_rows_wanted", "Rows that are wanted.", value=len(wanted.rows))
+    problems = wanted.problems.keys() | north.problems.keys()
+    yield GaugeMetricFamily(
+        "netloom_ovn_problems", "Resources that are not, or not wholly, in OVN.", value=len(problems)
+    )
+    rows = CounterMetricFamily(
+        "netloom_ovn_rows_written", "Rows written, by what was done.", labels=["table", "change"]
+    )
+    for (table, change), count in sorted(counters.written.items()):
+        rows.add_metric([table, change], count)
+    repaired = CounterMetricFamily(
+        "netloom_ovn_rows_repaired", "Rows that somebody else had changed and that were put back.", labels=["table"]
+    )
+    for table, count in sorted(counters.repaired.items()):
+        repaired.add_metric([table], count)
+    yield from (rows, repaired)
+    transactions = CounterMetricFamily(
+        "netloom_ovn_transactions", "Transactions on the northbound, by how they ended.", labels=["outcome"]
+    )
+    ok = counters.transactions - counters.conflicts - counters.refused - counters.unanswered
+    outcomes = {"ok": ok, "conflict": counters.conflicts, "refused": counters.refused, "unknown": counters.unanswered}
+    for outcome, count in outcomes.items():
+        transactions.add_metric([outcome], count)
+    yield transactions
+    yield CounterMetricFamily("netloom_ovn_sweeps", "Comparisons of everything.", value=logical.sweeps)
+    yield CounterMetricFamily(
+        "netloom_ovn_connects", "Connections made to the northbound.", value=client.counters.connects
+    )
+    lag = HistogramMetricFamily(
+        "netloom_ovn_lag_seconds", "From hearing of a change to its being there.", unit="seconds"
+    )
+    lag.add_metric([], _buckets(logical.lag), logical.lag.total)
+    yield lag
 
 
 def _durations(name: str, text: str) -> HistogramMetricFamily:

@@ -1,0 +1,68 @@
+"""All resources that networks are planned from, through the API, as values."""
+
+from collections.abc import Iterable, Sequence
+from typing import TypeVar
+
+import msgspec
+
+from netloom.cli import reading
+from netloom.cli.client import Client
+from netloom.cli.reading import Scope
+from netloom.cli.resources import Target, of_kind
+from netloom.model.attachments import NetworkAttachment
+from netloom.model.cluster import Node
+from netloom.model.document import Document, Resource
+from netloom.model.networks import Network, Router, Subnet
+from netloom.model.paths import Mirror, Shaping
+from netloom.model.policy import LoadBalancer, SecurityProfile
+from netloom.model.registry import KINDS
+from netloom.plan.planner import Planner
+from netloom.plan.rows import Unit
+
+R = TypeVar("R", bound=Resource)
+
+PLANNED: tuple[type[Resource], ...] = (
+    Node,
+    Network,
+    Subnet,
+    NetworkAttachment,
+    Router,
+    SecurityProfile,
+    LoadBalancer,
+    Shaping,
+    Mirror,
+)
+
+
+def load(client: Client, of: Sequence[type[Resource]] = PLANNED, *, namespace: str = "") -> list[Resource]:
+    """Return all objects of some kinds; of those that have namespaces, of one namespace or ("") of all."""
+    found: list[Resource] = []
+    for type_ in of:
+        kind = KINDS.of(type_)
+        documents, _ = reading.objects(client, Target(of_kind(kind)), Scope(namespace if kind.namespaced else ""))
+        found += [value(document, type_) for document in documents]
+    return found
+
+
+def value(document: Document, of: type[R]) -> R:
+    """Return a document as a value."""
+    return msgspec.convert(document, of)
+
+
+def unit(resource: Resource) -> Unit:
+    """Return which resource this is."""
+    return Unit(resource.kind, resource.metadata.namespace, resource.metadata.name)
+
+
+def planned(resources: Iterable[Resource]) -> Planner:
+    """Return a planner that has planned these."""
+    planner = Planner()
+    for resource in resources:
+        planner.put(resource)
+    planner.flush()
+    return planner
+
+
+def of_type(resources: Iterable[Resource], type_: type[R]) -> list[R]:
+    """Return those of one kind."""
+    return [one for one in resources if isinstance(one, type_)]

@@ -1,0 +1,197 @@
+"""`netloom lab`: many hosts on this machine, each with its own real Open vSwitch and OVN."""
+
+import contextlib
+import json
+import os
+import signal
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Literal, NoReturn
+
+import click
+
+OVN = {"none": 0, "1": 1, "3": 3}
+DATA = click.option("--data", required=True, metavar="DIR", type=click.Path(path_type=Path), help="The lab's folder.")
+
+
+@click.group()
+def lab() -> None:
+    """Run many hosts on this machine: a whole multi-host network without a VM.
+
+    Each host is a network namespace with its own Open vSwitch, ovn-controller and agent; an OVN central and the control
+    plane are there too. `lab up` returns when every node is Ready.
+    """
+
+
+@lab.command()
+@click.option("--nodes", default=3, show_default=True, metavar="N", type=click.IntRange(1, 250), help="How many hosts.")
+@DATA
+@click.option("--ovn", default="1", show_default=True, type=click.Choice(list(OVN)), help="How many OVN servers.")
+@click.option("--no-restart", is_flag=True, help="Leave dead what dies.")
+@click.option("--outside", is_flag=True, help="Add an outside router, 192.0.2.1, on the physical network physnet1.")
+@click.option(
+    "--root-of",
+    "roots",
+    multiple=True,
+    metavar="NODE=FOLDER",
+    help="Run the OVS and OVN of NODE, or of central, from there.",
+)
+@click.option("--timeout", default=120.0, show_default=True, metavar="SECONDS", help="Give up after this time.")
+def up(
+    nodes: int, data: Path, ovn: str, no_restart: bool, outside: bool, roots: tuple[str, ...], timeout: float
+) -> None:
+    """Bring up a lab; one that was taken down goes on with its data."""
+    from netloom.lab import Lab  # all that a lab needs: only when there is to be one
+
+    began = time.monotonic()
+    servers: Literal[0, 1, 3] = OVN[ovn]  # type: ignore[assignment]  # the choices are these
+
+    def say(text: str) -> None:
+        click.echo(f"{time.monotonic() - began:5.1f} s  {text}")
+
+    with _ended_by_term():
+        found = Lab.up(
+            data,
+            nodes=nodes,
+            ovn=servers,
+            restart=not no_restart,
+            outside=outside,
+            roots=_roots(roots),
+            timeout=timeout,
+            say=say,
+        )
+    where = _shown(data)
+    click.echo(
+        f"\nThe lab is up: {', '.join(found.nodes)}.\n"
+        f"  export KUBECONFIG={_shown(found.kubeconfig)}\n"
+        f"  netloom get nodes\n"
+        f"  netloom lab status --data {where}\n"
+        f"  netloom lab exec --data {where} n1 -- ovs-vsctl show\n"
+        f"  netloom lab down --data {where}"
+    )
+
+
+@lab.command()
+@DATA
+@click.option("--delete", is_flag=True, help="Remove the folder too, with all data.")
+def down(data: Path, delete: bool) -> None:
+    """End a lab, however much of it there is; its data stay in the folder."""
+    from netloom.lab import down as take_down  # as above
+
+    take_down(data, delete=delete)
+    click.echo(f"The lab in {_shown(data)} is down{' and gone' if delete else ''}.")
+
+
+@lab.command()
+@click.option("--data", metavar="DIR", type=click.Path(path_type=Path), help="The lab's folder; otherwise all labs.")
+@click.option("-o", "--output", type=click.Choice(["text", "json"]), default="text", help="How to say it.")
+def status(data: Path | None, output: str) -> int:
+    """Show a lab, or all labs of this machine, as a tree; fails where something is amiss."""
+    import msgspec  # only to write JSON
+
+    from netloom.lab import state
+    from netloom.lab.status import look, tree  # as above
+
+    folders = [data] if data else [folder for folder in state.registered().values() if (folder / state.FILE).exists()]
+    found = [look(folder) for folder in folders]
+    if output == "json":
+        shown = [{**msgspec.to_builtins(one), "well": one.well} for one in found]
+        click.echo(json.dumps(shown[0] if data else shown, indent=4))
+    elif not found:
+        click.echo("There is no lab on this machine.")
+    else:
+        click.echo("\n\n".join("\n".join(tree(one)) for one in found))
+    return 0 if all(one.well for one in found) else 1
+
+
+@lab.command("exec", context_settings={"ignore_unknown_options": True})
+@DATA
+@click.argument("node")
+@click.argument("command", nargs=-1, type=click.UNPROCESSED)
+def execute(data: Path, node: str, command: tuple[str, ...]) -> NoReturn:
+    """Run a command on a node, on central, underlay or outside, or in a workload; without one, a shell.
+
+    The tools of OVS and OVN find the node's own daemons, and netloom and kubectl the lab's API.
+    """
+    from netloom.lab import Lab  # as above
+
+    found = Lab(data)
+    argv = found.command(node, command or [os.environ.get("SHELL", "/bin/sh")])
+    sys.stdout.flush()
+    os.execvpe(argv[0], argv, found.environment(node))  # noqa: S606  # no shell is wanted
+
+
+@lab.command()
+@DATA
+@click.argument("nodes", nargs=-1, required=True, metavar="NODE...")
+def off(data: Path, nodes: tuple[str, ...]) -> None:
+    """Pull the plug of hosts: all that runs there dies at once, their cables are dead, nothing is started again."""
+    from netloom.lab import Lab  # as above
+
+    found = Lab(data)
+    for node in nodes:
+        found.off(node)
+        click.echo(f"{node} is off.")
+
+
+@lab.command()
+@DATA
+@click.argument("nodes", nargs=-1, required=True, metavar="NODE...")
+def on(data: Path, nodes: tuple[str, ...]) -> None:
+    """Put the plug in again, and wait until the hosts are Ready."""
+    from netloom.lab import Lab  # as above
+
+    found = Lab(data)
+    for node in nodes:
+        found.on(node)
+        click.echo(f"{node} is on and Ready.")
+
+
+@lab.command()
+@DATA
+@click.argument("names", nargs=-1, required=True, metavar="NAME...")
+def workload(data: Path, names: tuple[str, ...]) -> None:
+    """Make network namespaces for workloads, and print their paths.
+
+    A path is what an attachment's `port.netns` takes, and `lab exec` knows the name. They go with the lab.
+    """
+    from netloom.lab import Lab  # as above
+
+    found = Lab(data)
+    for name in names:
+        click.echo(found.workload(name))
+
+
+@contextlib.contextmanager
+def _ended_by_term() -> Iterator[None]:
+    """Treat SIGTERM as Ctrl-C: what was begun is cleaned up."""
+
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGTERM, interrupt)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def _roots(given: tuple[str, ...]) -> dict[str, str]:
+    found = {}
+    for text in given:
+        place, equals, folder = text.partition("=")
+        if not (place and equals and Path(folder).is_dir()):
+            raise click.BadParameter(
+                f"{text!r} is not NODE=FOLDER with a folder that is there.", param_hint="--root-of"
+            )
+        found[place] = str(Path(folder).resolve())
+    return found
+
+
+def _shown(path: Path) -> str:
+    """Return a path as a person would type it here."""
+    with contextlib.suppress(ValueError):
+        return f"./{path.absolute().relative_to(Path.cwd())}"
+    return str(path)

@@ -1,0 +1,308 @@
+"""What there is, put together from all objects, and what is amiss with it, in words.  Pure: the time is an argument.
+
+An object is `ready`, `pending` (nobody has looked at it as it is now) or `amiss`. Problems name the object and say what
+is in the way; where several objects suffer from one cause, each says so for itself.
+"""
+
+from collections.abc import Iterable, Iterator
+from datetime import datetime
+from typing import Any
+
+from msgspec import Struct
+
+from netloom.model.ages import age
+from netloom.model.attachments import NetworkAttachment
+from netloom.model.cluster import Node
+from netloom.model.document import Condition, Resource
+from netloom.model.networks import Network, Router, Subnet
+from netloom.model.paths import Mirror, Place, Shaping
+from netloom.model.policy import LoadBalancer, SecurityProfile
+
+READY, PENDING, AMISS = "ready", "pending", "amiss"
+SILENT_SECONDS = 35.0
+"""An agent says every ten seconds that it is alive."""
+PATIENCE_SECONDS = 10.0
+"""How long nobody need have looked at an object."""
+
+
+class Item(Struct, frozen=True, kw_only=True):
+    """One object, in a line."""
+
+    kind: str
+    name: str
+    state: str
+    about: tuple[str, ...] = ()
+    """What to say of it, the most telling first."""
+    items: tuple["Item", ...] = ()
+
+
+class Trouble(Struct, frozen=True):
+    """Something amiss."""
+
+    kind: str
+    namespace: str
+    name: str
+    message: str
+
+    def __str__(self) -> str:
+        return f"{self.kind} {f'{self.namespace}/' if self.namespace else ''}{self.name}: {self.message}"
+
+
+class Section(Struct, frozen=True):
+    """The objects of one sort."""
+
+    title: str
+    items: tuple[Item, ...]
+
+
+class Overview(Struct, frozen=True, kw_only=True):
+    """Everything."""
+
+    problems: tuple[Trouble, ...]
+    nodes: tuple[Item, ...]
+    namespaces: dict[str, tuple[Section, ...]]
+
+
+def overview(resources: Iterable[Resource], now: datetime, namespace: str = "") -> Overview:
+    """Put everything together; with `namespace`, `resources` are of that one only."""
+    every = sorted(resources, key=lambda one: (one.metadata.namespace, one.metadata.name))
+    nodes = {one.metadata.name: one for one in every if isinstance(one, Node)}
+    attachments = [one for one in every if isinstance(one, NetworkAttachment)]
+    problems = [problem for one in every for problem in troubles(one, nodes, now)]
+    rank = {kind: place for place, kind in enumerate(("Node", "Network", "Subnet", "Router"))}
+    problems.sort(key=lambda one: (rank.get(one.kind, len(rank)), one.kind, one.namespace, one.name))
+    spaces = sorted({one.metadata.namespace for one in every if one.metadata.namespace})
+    return Overview(
+        problems=tuple(problems),
+        nodes=tuple(_node(one, attachments, now, namespace) for one in nodes.values()),
+        namespaces={space: tuple(_sections(space, every)) for space in spaces},
+    )
+
+
+def state(one: Any) -> str:  # noqa: ANN401  # a resource of any kind that has a status
+    """Return how an object is."""
+    conditions: tuple[Condition, ...] = one.status.conditions
+    generation = one.metadata.generation
+    found = {condition.type: condition for condition in conditions}
+    if any(found[name].status == "False" for name in ("Programmed", "Ready") if name in found):
+        return AMISS
+    ready = found.get("Ready")
+    if ready is None or ready.status != "True" or (ready.observed_generation or generation) < generation:
+        return PENDING
+    return READY
+
+
+# What is amiss.
+
+
+def troubles(one: Resource, nodes: dict[str, Node], now: datetime) -> Iterator[Trouble]:
+    """Give what is amiss with one object."""
+    if one.metadata.deletion_timestamp:
+        if _seconds(one.metadata.deletion_timestamp, now) > PATIENCE_SECONDS:
+            waits = ", ".join(one.metadata.finalizers) or "those that use it"
+            yield _trouble(one, f"it is being deleted, and waits for {waits}")
+        return
+    said = dict.fromkeys([*_conditions(one, now), *_kind(one, nodes, now)])
+    for words in said:
+        yield _trouble(one, words)
+
+
+def _trouble(one: Resource, words: str) -> Trouble:
+    return Trouble(one.kind, one.metadata.namespace, one.metadata.name, words)
+
+
+def _conditions(one: Any, now: datetime) -> Iterator[str]:  # noqa: ANN401  # as above
+    found = {condition.type: condition for condition in one.status.conditions}
+    if found and state(one) == AMISS:
+        bad = [condition for condition in found.values() if condition.status == "False"]
+        # Ready sums the others up: it is told where nobody else says why.
+        others = [condition for condition in bad if condition.type != "Ready"] or bad
+        yield from (condition.message or f"{condition.type} is False ({condition.reason})" for condition in others)
+    elif state(one) == PENDING and _seconds(one.metadata.creation_timestamp, now) > PATIENCE_SECONDS:
+        waiting = next((c for c in found.values() if c.status == "Unknown" and c.message), None)
+        yield waiting.message if waiting else "nobody has seen to it as it is now: does a controller run?"
+
+
+def _kind(one: Resource, nodes: dict[str, Node], now: datetime) -> Iterator[str]:
+    match one:
+        case Node():
+            silent = _silent(one, now)
+            if silent is not None:
+                yield f"its agent was last heard of {silent} ago"
+        case Subnet():
+            status = one.status
+            yield from status.errors if not status.validated else ()
+            if status.capacity is not None and status.used is not None and status.used >= status.capacity:
+                yield f"all of its {status.capacity} addresses are given away"
+        case NetworkAttachment() if one.spec.node not in nodes:
+            yield f"there is no Node {one.spec.node}"
+        case Router() if one.spec.gateway is not None and not one.status.gateway_node and state(one) == READY:
+            yield "no node carries its gateway"
+        case LoadBalancer() if one.status.endpoints_down:
+            down, whole = one.status.endpoints_down, one.status.endpoints_up + one.status.endpoints_down
+            yield f"{down} of {whole} endpoints {'does' if down == 1 else 'do'} not answer"
+        case Shaping():
+            for unsupported in one.status.unsupported:
+                yield f"{unsupported.field} is not in force: {unsupported.reason}"
+
+
+def _silent(one: Node, now: datetime) -> str | None:
+    """Return for how long nothing was heard of an agent, if that is too long."""
+    if not one.status.last_heartbeat:
+        return None
+    seconds = _seconds(one.status.last_heartbeat, now)
+    return age(seconds) if seconds > SILENT_SECONDS else None
+
+
+def _seconds(stamp: str, now: datetime) -> float:
+    try:
+        return (now - datetime.fromisoformat(stamp)).total_seconds()
+    except (ValueError, TypeError):
+        return 0.0
+
+
+# What there is.
+
+
+def _node(one: Node, attachments: list[NetworkAttachment], now: datetime, namespace: str) -> Item:
+    mine = sum(attachment.spec.node == one.metadata.name for attachment in attachments)
+    silent = _silent(one, now)
+    datapath = one.status.datapath.value if one.status.datapath else ""
+    about = [
+        one.spec.underlay_ip,
+        datapath,
+        f"{mine} attachment{'s' * (mine != 1)}" + (f" in {namespace}" if namespace else ""),
+    ]
+    if silent:
+        about.append(f"silent for {silent}")
+    return Item(kind="Node", name=one.metadata.name, state=AMISS if silent else state(one), about=_words(*about))
+
+
+def _sections(namespace: str, every: list[Resource]) -> Iterator[Section]:
+    mine = [one for one in every if one.metadata.namespace == namespace]
+    networks = [_network(one, mine) for one in mine if isinstance(one, Network)]
+    strays = [one for one in mine if isinstance(one, NetworkAttachment | Subnet) and not _has_network(one, mine)]
+    sections = (
+        Section("Networks", tuple(networks)),
+        Section("Without a Network", tuple(_stray(one) for one in strays)),
+        Section("Routers", tuple(_router(one) for one in mine if isinstance(one, Router))),
+        Section("Security profiles", tuple(_profile(one) for one in mine if isinstance(one, SecurityProfile))),
+        Section("Load balancers", tuple(_balancer(one) for one in mine if isinstance(one, LoadBalancer))),
+        Section("Shapings", tuple(_shaping(one) for one in mine if isinstance(one, Shaping))),
+        Section("Mirrors", tuple(_mirror(one) for one in mine if isinstance(one, Mirror))),
+    )
+    yield from (section for section in sections if section.items)
+
+
+def _has_network(one: NetworkAttachment | Subnet, mine: list[Resource]) -> bool:
+    return any(isinstance(other, Network) and other.metadata.name == one.spec.network for other in mine)
+
+
+def _stray(one: NetworkAttachment | Subnet) -> Item:
+    words = f"names Network {one.spec.network}, which does not exist"
+    return Item(kind=one.kind, name=one.metadata.name, state=AMISS, about=(words,))
+
+
+def _network(one: Network, mine: list[Resource]) -> Item:
+    name = one.metadata.name
+    subnets = [_subnet(s) for s in mine if isinstance(s, Subnet) and s.spec.network == name]
+    attachments = [a for a in mine if isinstance(a, NetworkAttachment) and a.spec.network == name]
+    nodes = [
+        Item(
+            kind="Node",
+            name=f"on {node}",
+            state=READY,
+            items=tuple(_attachment(a) for a in attachments if a.spec.node == node),
+        )
+        for node in sorted({a.spec.node for a in attachments})
+    ]
+    provider = one.spec.provider
+    physical = ""
+    if provider is not None:
+        physical = f"on {provider.physical_network}" + (f", VLAN {provider.vlan}" if provider.vlan else "")
+    vni = f"VNI {one.status.vni}" if one.status.vni else ""
+    fabric = "" if one.spec.fabric.value == "ovn" else f"fabric {one.spec.fabric.value}"
+    return Item(
+        kind="Network", name=name, state=state(one), about=_words(vni, fabric, physical), items=(*subnets, *nodes)
+    )
+
+
+def _subnet(one: Subnet) -> Item:
+    status = one.status
+    used = ""
+    if status.used is not None and status.capacity is not None:
+        capacity = str(status.capacity) if status.capacity < 1 << 32 else "very many"
+        used = f"{status.used} of {capacity} used"
+    dhcp = "DHCP" if one.spec.dhcp is not None and one.spec.dhcp.enabled else ""
+    return Item(kind="Subnet", name=one.metadata.name, state=state(one), about=_words(one.spec.cidr, used, dhcp))
+
+
+def _attachment(one: NetworkAttachment) -> Item:
+    ips = " ".join(ip.partition("/")[0] for ip in one.status.ips) or "no address yet"
+    return Item(
+        kind="NetworkAttachment", name=one.metadata.name, state=state(one), about=_words(ips, one.status.ifc_name)
+    )
+
+
+def _router(one: Router) -> Item:
+    joins = "joins " + ", ".join(port.network for port in one.spec.networks) if one.spec.networks else ""
+    gateway = one.spec.gateway
+    way_out = ""
+    if gateway is not None:
+        ips = ", ".join(ip.partition("/")[0] for ip in gateway.ips)
+        way_out = f"way out by {gateway.network} as {ips}, gateway {one.status.gateway_node or 'nowhere'}"
+    nat = f"{len(one.spec.nat)} address translation{'s' * (len(one.spec.nat) != 1)}" if one.spec.nat else ""
+    return Item(kind="Router", name=one.metadata.name, state=state(one), about=_words(joins, way_out, nat))
+
+
+def _profile(one: SecurityProfile) -> Item:
+    covers = f"covers {one.status.ports} port{'s' * (one.status.ports != 1)}"
+    sides = (("ingress", one.spec.ingress), ("egress", one.spec.egress))
+    rules = [
+        f"{name} {'open' if some is None else f'{len(some)} rule' + 's' * (len(some) != 1)}" for name, some in sides
+    ]
+    return Item(kind="SecurityProfile", name=one.metadata.name, state=state(one), about=_words(covers, *rules))
+
+
+def _balancer(one: LoadBalancer) -> Item:
+    vips = ", ".join(f"{_bracketed(vip.ip)}:{vip.port}/{vip.protocol.value}" for vip in one.spec.vips)
+    ends = f"{one.status.endpoints_up} endpoints up, {one.status.endpoints_down} down"
+    where = "in " + ", ".join((*one.spec.networks, *one.spec.routers))
+    amiss = one.status.endpoints_down and state(one) == READY
+    found = AMISS if amiss else state(one)
+    return Item(kind="LoadBalancer", name=one.metadata.name, state=found, about=_words(vips, ends, where))
+
+
+def _shaping(one: Shaping) -> Item:
+    applied = one.status.applied
+    fields = ("rate", "burst", "delay", "jitter", "loss")
+    asked = ", ".join(f"{name} {getattr(one.spec, name)}" for name in fields if getattr(one.spec, name))
+    way = f"from {_place(one.spec.from_)}" + (f" to {_place(one.spec.to)}" if one.spec.to else "")
+    both = "" if one.spec.direction.value == "forward" else "and back"
+    force = "" if applied is not None else "not in force"
+    return Item(
+        kind="Shaping",
+        name=one.metadata.name,
+        state=AMISS if one.status.unsupported else state(one),
+        about=_words(f"{way} {both}".rstrip(), asked, force),
+    )
+
+
+def _mirror(one: Mirror) -> Item:
+    way = f"copies {one.spec.source.attachment} to {one.spec.destination.attachment}"
+    return Item(kind="Mirror", name=one.metadata.name, state=state(one), about=_words(way, one.spec.direction.value))
+
+
+def _place(one: Place) -> str:
+    if one.selector is not None:
+        return "selected attachments"
+    word = "" if one.attachment else "network " if one.network else "node "
+    return word + (one.attachment or one.network or one.node)
+
+
+def _bracketed(ip: str) -> str:
+    return f"[{ip}]" if ":" in ip else ip
+
+
+def _words(*words: str) -> tuple[str, ...]:
+    return tuple(word for word in words if word)

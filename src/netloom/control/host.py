@@ -1,0 +1,253 @@
+"""Plugs this node's attachments: device, switch, OVN's word that it works, status.  And unplugs those that are gone.
+
+    attachment Addressed ──► device ──► on the switch ──► addresses, routes ──► ovn-installed ──► Plugged, Ready
+                             (link)       (vswitch)           (link)            (watched)
+
+`reconcile` looks at one attachment: what it means here (`plan/nodes.py`), what the switch and the kernel have, and does
+what is missing. It never waits for the switch or for OVN: it returns, and their answer, which is a change in the local
+database, has the attachment looked at again. Changes that many attachments need at the same time travel together.
+
+Nothing is remembered but to be quick: ours are the rows with our owner and the pairs with our alias, found again after
+any restart; those whose attachment is gone are removed. `_good` says what was found right in the kernel, so that each
+word from OVN does not cost a visit to the namespace; a device that is made anew has another index, and is looked at.
+
+Trouble (a namespace that is not there, a name that is taken) is the attachment's condition and is looked at again after
+a wait that grows; nothing else is disturbed. While the switch's database is away, what was Ready stays Ready: packets
+flow.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from operator import is_not
+from random import Random
+from typing import NoReturn
+
+from netloom.control.cache import Cache, Change, Key
+from netloom.control.client import Client
+from netloom.control.clock import Clock
+from netloom.control.conditions import TRUE
+from netloom.control.counters import Histogram
+from netloom.control.events import Recorder
+from netloom.control.host_ports import Ports
+from netloom.control.host_status import PLUGGED, Found, document, settled
+from netloom.control.host_views import Neighbourhood, View
+from netloom.control.queue import Pace
+from netloom.drivers.link_trouble import Trouble
+from netloom.errors import NetloomError, NotFound
+from netloom.model.attachments import NetworkAttachment, PortType
+from netloom.model.registry import NETWORK_ATTACHMENT
+from netloom.ovsdb.errors import Refused
+from netloom.plan import names
+from netloom.plan.nodes import Host, PortPlan, plan_port
+from netloom.plan.rows import Problem
+
+log = logging.getLogger(__name__)
+
+GRACE = 8.0
+"""For how many seconds OVN's word is waited for before people are told that it has not come."""
+TROUBLE = Pace(0.5, 8.0)
+TIDY = 600.0
+WORKERS = 64
+"""How many attachments are seen to at a time: as many as may travel together, and some."""
+
+
+@dataclass(slots=True)
+class HostCounters:
+    """What happened, for whoever exports metrics."""
+
+    plugged: int = 0
+    unplugged: int = 0
+    statuses: int = 0
+    troubles: dict[str, int] = field(default_factory=dict)
+    to_ready: Histogram = field(default_factory=Histogram)
+    """From seeing an attachment with its addresses to Ready."""
+
+
+class HostKeeper:
+    """The attachments of this node."""
+
+    def __init__(
+        self,
+        client: Client,
+        *,
+        attachments: Cache[View],
+        neighbours: Neighbourhood,
+        ports: Ports,
+        recorder: Recorder,
+        host: Host,
+        host_ip: str,
+        clock: Clock,
+        random: Random,
+    ) -> None:
+        self.counters = HostCounters()
+        self.host = host
+        self.amiss: Callable[[], Problem | None] = lambda: None
+        """Says what keeps anything from being plugged on this node."""
+        self._client = client
+        self._attachments = attachments
+        self._neighbours = neighbours
+        self._ports = ports
+        self._recorder = recorder
+        self._host_ip = host_ip
+        self._clock = clock
+        self._random = random
+        self._since: dict[Key, float] = {}
+        """Since when OVN's word, or an end of trouble, is waited for."""
+        self._told_late: set[Key] = set()
+        self._failures: dict[Key, int] = {}
+        self._written: dict[Key, int] = {}
+        """The revision of what was last written: an older one need not be answered."""
+        self._planned: dict[Key, tuple[tuple[object, ...], PortPlan | Problem | None]] = {}
+        """What was last planned, and of what."""
+        self._put_off: set[Key] = set()
+        """Those with more to tell once what was last written has come back to us."""
+
+    def everything(self) -> set[Key]:
+        """Return all that is to be looked at, in the kernel too: attachments, and ports that may have lost theirs."""
+        self._ports.doubt()
+        return {key for key, _ in self._attachments.items()} | {Key(*place) for place in self._ports.places()}
+
+    def attachment_changed(self, change: Change[View]) -> Iterable[Key]:
+        """Look at it, unless only what we wrote ourselves has changed."""
+        key = change.key
+        if change.new is not None and not change.new.value.status.mac and not self._ports.has(key):
+            return ()  # IPAM comes first.
+        if change.new is not None and change.new.stored.revision <= self._written.get(key, 0):
+            return (key,) if key in self._put_off else ()
+        if change.new is None:
+            self._written.pop(key, None)
+        return (key,)
+
+    def troubled(self) -> list[Key]:
+        """Return those in trouble, to be looked at when something happened that may have ended it."""
+        return list(self._failures)
+
+    def about(self, key: Key) -> NetworkAttachment | None:
+        """Return what an Event about a key is about."""
+        view = self._attachments.get(*key)
+        return None if view is None else view.value
+
+    async def remind(self, look: Callable[[Key], None]) -> NoReturn:
+        """Have those looked at again for which OVN's word has not come in time, until cancelled."""
+        while True:
+            await asyncio.sleep(GRACE / 4)
+            late = asyncio.get_running_loop().time() - GRACE
+            for key in [key for key, since in self._since.items() if since <= late and key not in self._told_late]:
+                self._told_late.add(key)
+                look(key)
+
+    async def tidy(self) -> NoReturn:
+        """Remove what crashes left behind, at the start and every now and then, until cancelled."""
+        while True:
+            veths = [view.value for view in self._attachments if view.value.spec.port.type is PortType.VETH]
+            try:
+                await self._ports.tidy({names.interface(one.status.mac) for one in veths if one.status.mac})
+            except NetloomError as error:
+                log.info("leftovers stay for now: %s", error)
+            await asyncio.sleep(TIDY * self._random.uniform(0.75, 1.25))
+
+    async def reconcile(self, key: Key) -> float | None:
+        """Have one attachment's port as it should be."""
+        view = self._attachments.get(*key)
+        try:
+            again = await self._look(key, view)
+        except Trouble as trouble:
+            return await self._in_trouble(key, view, trouble)
+        except Refused as error:
+            return await self._in_trouble(key, view, Trouble("SwitchRefused", f"the switch's database: {error}"))
+        if again is None:
+            self._failures.pop(key, None)
+        return again
+
+    async def _look(self, key: Key, view: View | None) -> float | None:
+        if view is None or view.going:
+            self._forget(key)
+            self.counters.unplugged += await self._ports.clear(key)
+            return None
+        plan = self._plan(view)
+        if not isinstance(plan, PortPlan):
+            await self._ports.clear(key, keep=view.value.metadata.uid)
+            if plan is None:
+                return None
+            raise Trouble(plan.reason, plan.message)
+        if not self._ports.has(key) and (problem := self.amiss()) is not None:
+            raise Trouble(problem.reason, problem.message)
+        if key not in self._since:
+            self._since[key] = asyncio.get_running_loop().time()
+            self._told_late.discard(key)
+        state = await self._ports.ensure(plan)
+        if state.installed:
+            await self._ready(key, view, plan)
+            return None
+        if asyncio.get_running_loop().time() - self._since[key] < GRACE:
+            return None  # OVN's word, or the end of our patience, has us look again.
+        if state.error:
+            raise Trouble("SwitchRefused", state.error)
+        await self._tell(key, view, Found(device=plan.device))
+        return None
+
+    def _forget(self, key: Key) -> None:
+        self._since.pop(key, None)
+        self._planned.pop(key, None)
+        self._told_late.discard(key)
+        self._put_off.discard(key)
+
+    async def _ready(self, key: Key, view: View, plan: PortPlan) -> None:
+        since = self._since.pop(key, None)
+        was = view.value.status.condition(PLUGGED)
+        if not await self._tell(key, view, Found(device=plan.device, installed=True)):
+            return
+        if was is None or was.status != TRUE:
+            self.counters.plugged += 1
+            if since is not None:
+                self.counters.to_ready.observe(asyncio.get_running_loop().time() - since)
+
+    async def _in_trouble(self, key: Key, view: View | None, trouble: Trouble) -> float:
+        self.counters.troubles[trouble.word] = self.counters.troubles.get(trouble.word, 0) + 1
+        self._failures[key] = failures = self._failures.get(key, 0) + 1
+        if view is not None and not view.going and not self._spared(view, trouble):
+            device = view.value.status.ifc_name if self._ports.has(key) else ""
+            told = await self._tell(key, view, Found(device=device, word=trouble.word, message=trouble.message))
+            if told and failures == 1:
+                self._recorder.warning(view.value, trouble.word, trouble.message)
+        elif failures == 1:
+            log.warning("%s: %s", key, trouble.message)
+        return TROUBLE.delay(failures, self._random)
+
+    @staticmethod
+    def _spared(view: View, trouble: Trouble) -> bool:
+        """Whether nothing is to be said: the database is away, and a port that worked works still."""
+        was = view.value.status.condition(PLUGGED)
+        return trouble.word == "SwitchUnreachable" and was is not None and was.status == TRUE
+
+    async def _tell(self, key: Key, view: View, found: Found) -> bool:
+        """Write the status; whether there was anything to write."""
+        if view.stored.revision < self._written.get(key, 0):
+            self._put_off.add(key)
+            return False
+        self._put_off.discard(key)
+        if settled(view.value, found, self._host_ip):
+            return False
+        wanted = document(view, found, self._host_ip, self._clock())
+        try:
+            written = await self._client.replace_status(NETWORK_ATTACHMENT, wanted)
+        except NotFound:
+            return False  # Deleted, of which we are about to hear.
+        self._written[key] = written.revision
+        self.counters.statuses += 1
+        return True
+
+    def _plan(self, view: View) -> PortPlan | Problem | None:
+        around = self._neighbours.network(view.network)
+        if around is None:
+            return None
+        network, subnets = around
+        key = Key(view.stored.namespace, view.stored.name)
+        planned = self._planned.get(key)
+        # The very same values are what makes planning again needless; comparing them costs more than planning.
+        made_of = (view, network, self.host, *subnets)
+        if planned is None or len(planned[0]) != len(made_of) or any(map(is_not, planned[0], made_of)):
+            planned = self._planned[key] = made_of, plan_port(view.value, network, subnets, self.host)
+        return planned[1]

@@ -1,0 +1,216 @@
+"""One port, whatever it is made of: the device and the interface on the switch, made and unmade.
+
+    internal   the switch makes the device; when it has, the device is given its addresses
+    veth       the pair is made and given its addresses, then its outer end is put on the switch
+    existing   a device that is there is taken from its bridge, and goes back to it
+
+Each step is taken only where something is missing, so that a plan that is met costs no write. What a step needs of
+others (that the switch made the device) is seen in the database's copy; it is not waited for.
+"""
+
+import asyncio
+import logging
+from collections.abc import Collection
+from typing import NamedTuple
+
+from netloom.control.cache import Key
+from netloom.drivers.link_trouble import Trouble
+from netloom.drivers.link_worker import Links
+from netloom.drivers.vswitch import FROM, INSTALLED, UID, Vswitch, given
+from netloom.model.attachments import PortType
+from netloom.ovsdb.rows.vswitch import Interface
+from netloom.plan.nodes import PortPlan
+
+log = logging.getLogger(__name__)
+
+
+class State(NamedTuple):
+    """How far a port is."""
+
+    installed: bool
+    error: str = ""
+    """What the switch says is wrong with it."""
+
+
+class _Good(NamedTuple):
+    """What was found right in the kernel."""
+
+    plan: PortPlan
+    device: int
+
+
+class Ports:
+    """Makes ports, and unmakes them."""
+
+    def __init__(self, switch: Vswitch, links: Links) -> None:
+        self._switch = switch
+        self._links = links
+        self._good: dict[Key, _Good] = {}
+        self.underlay = ""
+        """The device with the node's own address: it, and what is on it, is not to be taken."""
+        self._moving = asyncio.Lock()
+        """Held while a device is taken or given back: the next to take it may be another attachment."""
+
+    def places(self) -> set[tuple[str, str]]:
+        """Return the attachments that have ports."""
+        return self._switch.places() if self._switch.synced else set()
+
+    def has(self, key: Key) -> bool:
+        """Whether an attachment has a port."""
+        return bool(self._switch.interfaces(key))
+
+    def doubt(self, key: Key | None = None) -> None:
+        """Have the kernel looked at the next time: something may have happened to the device, or to all."""
+        if key is None:
+            self._good.clear()
+        else:
+            self._good.pop(key, None)
+
+    async def clear(self, key: Key, *, keep: str = "") -> int:
+        """Remove an attachment's ports, but for those of the uid `keep`; return how many."""
+        self._check()
+        rows = [row for row in self._switch.interfaces(key) if not keep or row.external_ids.get(UID) != keep]
+        for row in rows:
+            await self._remove(key, row)
+        await self._drop(key)
+        await self._settle()
+        return len(rows)
+
+    async def tidy(self, wanted: Collection[str]) -> None:
+        """Remove what a crash left: pairs of ours that are neither on the switch nor among the `wanted` devices."""
+        self._check()
+        await self._settle()
+        for name in await self._links.pairs():
+            if name not in wanted and self._switch.interface(name) is None:
+                log.info("removing %s, left behind", name)
+                await self._links.remove_pair(name)
+
+    async def ensure(self, plan: PortPlan) -> State:
+        """Do what is missing; return how far it is."""
+        self._check()
+        key = Key(plan.namespace, plan.name)
+        row = None
+        for one in self._switch.interfaces(key):
+            if row is None and _fits(one, plan):
+                row = one
+            else:
+                await self._remove(key, one)
+        if row is None:
+            await self._drop(key, plan)
+        match plan.type:
+            case PortType.INTERNAL:
+                await self._internal(key, plan, row)
+            case PortType.VETH:
+                await self._veth(key, plan, row)
+            case PortType.EXISTING:
+                await self._existing(key, plan, row)
+        row = self._switch.interface(plan.device)
+        if row is None:
+            return State(installed=False)
+        good = key in self._good and not row.error
+        return State(good and row.external_ids.get(INSTALLED) == "true", row.error or "")
+
+    async def _internal(self, key: Key, plan: PortPlan, row: Interface | None) -> None:
+        if row is None:
+            self._check_free(plan)
+            if not plan.generated and await self._links.device(plan.device) is not None:
+                raise Trouble("NameTaken", f"there is a device {plan.device} already on the node")
+            await self._switch.plug(plan)
+            return
+        if not row.error and row.ofport is not None and row.ofport > 0 and not self._is_good(key, plan, row):
+            found = await self._links.inner(plan, given(row))
+            self._good[key] = _Good(plan, found.index)
+        await self._switch.correct(row, plan)
+
+    async def _veth(self, key: Key, plan: PortPlan, row: Interface | None) -> None:
+        if row is None:
+            self._check_free(plan)
+        if not self._is_good(key, plan, row):
+            self._good.pop(key, None)
+            outer = await self._links.pair(plan, given(row) if row is not None else ())
+            self._good[key] = _Good(plan, outer.index)
+        if row is None:
+            await self._switch.plug(plan)
+        else:
+            await self._switch.correct(row, plan)
+
+    async def _existing(self, key: Key, plan: PortPlan, row: Interface | None) -> None:
+        async with self._moving:
+            await self._take(key, plan, row)
+
+    async def _take(self, key: Key, plan: PortPlan, row: Interface | None) -> None:
+        if row is not None and self._is_good(key, plan, row):
+            return
+        device = await self._links.device(plan.device)
+        if device is None:
+            raise Trouble("DeviceMissing", f"there is no device {plan.device} on the node")
+        master = await self._links.bridge_of(device)
+        there = self._switch.interface(plan.device)
+        if self.underlay and self.underlay in (plan.device, master, self._switch.place_of(plan.device)):
+            raise Trouble("DeviceInUse", f"device {plan.device} is the node's own way to other nodes")
+        if row is not None:
+            await self._switch.correct(row, plan)
+        elif there is not None:
+            await self._switch.move(there, plan)
+        else:
+            # Remembered before it is done: who dies in between finds the way back.
+            home = master or self._switch.owed().get(plan.device, "")
+            await self._switch.plug(plan, origin=f"linux:{home}" if home else "none:")
+        if master:
+            await self._links.enslave(plan.device, "")
+        await self._links.up(plan.device)
+        self._good[key] = _Good(plan, device.index)
+
+    async def _drop(self, key: Key, plan: PortPlan | None = None) -> None:
+        """Remove the pair that was made for an attachment, if nothing says any more that it is there but we.
+
+        As when somebody took its port off the switch. A pair that the plan wants stays.
+        """
+        good = self._good.get(key)
+        if good is None or good.plan.type is not PortType.VETH or self._switch.interface(good.plan.device) is not None:
+            return
+        if plan is None or (plan.type, plan.device) != (good.plan.type, good.plan.device):
+            del self._good[key]
+            await self._links.remove_pair(good.plan.device)
+
+    async def _remove(self, key: Key, row: Interface) -> None:
+        await self._switch.unplug(row)
+        self._good.pop(key, None)
+        if FROM not in row.external_ids and row.type != "internal":
+            await self._links.remove_pair(row.name)
+
+    async def _settle(self) -> None:
+        """Put devices back on the Linux bridges they came from."""
+        for name, bridge in self._switch.owed().items():
+            async with self._moving:
+                if self._switch.interface(name) is not None:
+                    continue  # It is in use, or in use again.
+                if await self._links.device(name) is None or await self._links.device(bridge) is None:
+                    log.warning("%s cannot go back to %s: there is no such device", name, bridge)
+                else:
+                    await self._links.enslave(name, bridge)
+                await self._switch.returned(name)
+
+    def _is_good(self, key: Key, plan: PortPlan, row: Interface | None) -> bool:
+        good = self._good.get(key)
+        if good is None or good.plan != plan or row is None or row.error:
+            return False
+        return row.ifindex in (None, good.device) and row.ofport != -1
+
+    def _check_free(self, plan: PortPlan) -> None:
+        if self._switch.interface(plan.device) is not None:
+            raise Trouble("NameTaken", f"there is an interface {plan.device} already on the switch, and it is not ours")
+
+    def _check(self) -> None:
+        if not self._switch.synced:
+            raise Trouble("SwitchUnreachable", f"the switch's database at {self._switch.client.remote} does not answer")
+
+
+def _fits(row: Interface, plan: PortPlan) -> bool:
+    """Whether an interface can become what is planned by changes to it."""
+    return (
+        row.external_ids.get(UID) == plan.uid
+        and row.name == plan.device
+        and (row.type == "internal") is (plan.type is PortType.INTERNAL)
+        and (FROM in row.external_ids) is (plan.type is PortType.EXISTING)
+    )

@@ -1,0 +1,100 @@
+"""An attachment's status as its node's agent writes it.  Pure but for the time, which is an argument.
+
+The agent writes `ifcName`, `hostIP`, `errors.host`, the condition Plugged, and Ready, which is what Addressed and
+Plugged add up to. Plugged holds once OVN has installed the port's flows, and not before: then whoever writes Ready
+next, IPAM or the agent, comes to the same.
+"""
+
+from datetime import datetime
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+from netloom.control.conditions import FALSE, READY, TRUE, UNKNOWN, summary, with_condition
+from netloom.control.host_views import View
+from netloom.model.attachments import NetworkAttachment
+from netloom.model.document import Condition, Document
+from netloom.model.registry import NETWORK_ATTACHMENT
+from netloom.plan.nodes import ADDRESSED
+
+PLUGGED = "Plugged"
+LONGEST = 1024
+
+
+class Found(Struct, frozen=True, kw_only=True):
+    """What became of an attachment on this node."""
+
+    device: str = ""
+    installed: bool = False
+    word: str = ""
+    """What stands in the way, in one word; "": nothing does."""
+    message: str = ""
+
+    def condition(self, generation: int) -> Condition:
+        """Return Plugged."""
+        if self.word:
+            status, reason, message = FALSE, self.word, self.message[:LONGEST]
+        elif not self.installed:
+            status, reason, message = UNKNOWN, "NotInstalled", "OVN has not said that the port's flows are installed"
+        else:
+            status, reason, message = TRUE, PLUGGED, ""
+        return Condition(type=PLUGGED, status=status, observed_generation=generation, reason=reason, message=message)
+
+    @property
+    def errors(self) -> tuple[str, ...]:
+        """What the status has as errors."""
+        return (self.message[:LONGEST],) if self.word else ()
+
+
+def settled(value: NetworkAttachment, found: Found, host_ip: str) -> bool:
+    """Whether the status says all this already."""
+    status, generation = value.status, value.metadata.generation
+    if (status.ifc_name, status.host_ip, status.errors.host) != (found.device, host_ip, found.errors):
+        return False
+    plugged, ready = status.condition(PLUGGED), status.condition(READY)
+    if plugged is None or ready is None or not _same(plugged, found.condition(generation)):
+        return False
+    return _same(ready, summary(status.conditions, (ADDRESSED, PLUGGED), generation))
+
+
+def document(view: View, found: Found, host_ip: str, now: datetime) -> Document:
+    """Return what is sent: which attachment, at which revision, and its status, with all that others wrote."""
+    before: Document = view.stored.document().get("status") or {}
+    meta, generation = view.value.metadata, view.value.metadata.generation
+    after = dict(before)
+    _set(after, "ifcName", found.device)
+    _set(after, "hostIP", host_ip)
+    errors = dict(before.get("errors") or {})
+    _set(errors, "host", list(found.errors))
+    _set(after, "errors", errors)
+    conditions = with_condition(view.value.status.conditions, found.condition(generation), now)
+    conditions = with_condition(conditions, summary(conditions, (ADDRESSED, PLUGGED), generation), now)
+    after["conditions"] = [msgspec.to_builtins(one) for one in conditions]
+    return {
+        "apiVersion": NETWORK_ATTACHMENT.api_version,
+        "kind": NETWORK_ATTACHMENT.name,
+        "metadata": {
+            "name": meta.name,
+            "namespace": meta.namespace,
+            "uid": meta.uid,
+            "resourceVersion": meta.resource_version,
+        },
+        "status": after,
+    }
+
+
+def _same(one: Condition, other: Condition) -> bool:
+    return (one.status, one.reason, one.message, one.observed_generation) == (
+        other.status,
+        other.reason,
+        other.message,
+        other.observed_generation,
+    )
+
+
+def _set(within: dict[str, Any], name: str, value: object) -> None:
+    if value:
+        within[name] = value
+    else:
+        within.pop(name, None)

@@ -1,0 +1,55 @@
+"""What a status says of a kind besides its conditions: what the plan came to, and what the southbound sees.  Pure."""
+
+from msgspec.structs import replace
+
+from netloom.control.conditions import READY, TRUE
+from netloom.control.southbound import Southbound
+from netloom.model.document import Resource
+from netloom.model.networks import Router, RouterStatus
+from netloom.model.paths import Shaping, ShapingStatus
+from netloom.model.policy import LoadBalancer, LoadBalancerStatus, Protocol, SecurityProfile, SecurityProfileStatus
+from netloom.model.status import Status
+from netloom.plan.balancing import balancer
+from netloom.plan.gateways import redirect_port
+from netloom.plan.membership import group
+from netloom.plan.quality import verdict
+from netloom.plan.wanted import Wanted
+
+
+def details(resource: Resource, status: Status, wanted: Wanted, south: Southbound | None) -> Status:
+    """Return a resource's status with what can be said of it; without a southbound, what that knows stays as it is."""
+    match resource, status:
+        case Router(), RouterStatus() if south is not None:
+            port = redirect_port(resource)
+            return replace(status, gateway_node=south.gateway_node(port) if port else "")
+        case SecurityProfile(), SecurityProfileStatus():
+            covered = wanted.members(group(resource.metadata.namespace, resource.metadata.name)).get("ports", ())
+            return replace(status, ports=len(covered))
+        case LoadBalancer(), LoadBalancerStatus():
+            up, down = _endpoints(resource, wanted, south)
+            return replace(status, endpoints_up=up, endpoints_down=down)
+        case Shaping(), ShapingStatus():
+            found = verdict(resource.spec)
+            ready = status.condition(READY)
+            applied = found.applied if ready is not None and ready.status == TRUE else None
+            return replace(status, applied=applied, unsupported=found.unsupported)
+    return status
+
+
+def _endpoints(resource: LoadBalancer, wanted: Wanted, south: Southbound | None) -> tuple[int, int]:
+    """Return how many endpoints are up and down: as OVN does it, one is up unless it is known not to answer."""
+    found: dict[tuple[Protocol, str], bool] = {}
+    for protocol in Protocol:
+        row = wanted.rows.get(balancer(resource.metadata.namespace, resource.metadata.name, protocol))
+        if row is None:
+            continue
+        vips, asked = row.columns["vips"], row.columns["ip_port_mappings"]
+        assert isinstance(vips, dict)
+        assert isinstance(asked, dict)
+        for endpoint in {one for several in vips.values() for one in several.split(",") if one}:
+            ip, _, number = endpoint.rpartition(":")
+            port = asked.get(ip, "").partition(":")[0]
+            answers = south.answers(port, ip.strip("[]"), int(number)) if south is not None and port else None
+            found[protocol, endpoint] = answers is not False
+    up = sum(found.values())
+    return up, len(found) - up

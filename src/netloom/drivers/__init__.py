@@ -1,0 +1,1 @@
+"""The hands: each driver sees what is there, and puts there what is wanted."""

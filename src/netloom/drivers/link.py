@@ -1,0 +1,269 @@
+"""Devices, addresses and routes of the kernel, in any network namespace.  The only importer of pyroute2.
+
+A netlink socket belongs to the namespace it was made in, wherever it is used later. So a visit to a namespace is: move
+the worker's thread there, make the sockets, move it back, use them. No process is started, and since nothing else runs
+in that thread, nothing else is ever in the wrong namespace.
+
+Everything here blocks, for microseconds or, when a device is removed, for the kernel's grace period;
+`link_worker.py` runs it in its thread. pyroute2 is loaded when the first probe is made.
+"""
+
+import ctypes
+import errno
+import fcntl
+import logging
+import os
+import socket
+import struct
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import partial
+from typing import NamedTuple
+
+from netloom.drivers import link_codec as codec
+from netloom.drivers.link_codec import Link, Route
+from netloom.drivers.link_trouble import Trouble
+
+OWN = "/proc/thread-self/ns/net"
+_NEW_NET = 0x40000000
+_LIBC = ctypes.CDLL(None, use_errno=True)
+_SOL_NETLINK, _STRICT = 270, 12
+_RECEIVE = 1 << 16
+_SIOCETHTOOL, _GET_TX, _SET_TX = 0x8946, 0x16, 0x17
+
+
+class Step(NamedTuple):
+    """One change, and what it is called when it is refused."""
+
+    message: bytes
+    what: str
+
+
+class Refused(Trouble):
+    """The kernel refused a change."""
+
+    def __init__(self, number: int, what: str, where: str) -> None:
+        super().__init__("KernelRefused", f"{what} in {where}: {os.strerror(number)}")
+        self.errno = number
+
+
+class Kernel:
+    """The devices of one namespace, through sockets made in it."""
+
+    def __init__(self, where: str = "") -> None:
+        """Of this thread's namespace now; `where` is what people call it."""
+        self.where = where or "the node's own namespace"
+        self._netlink = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW | socket.SOCK_CLOEXEC, socket.NETLINK_ROUTE)
+        self._plain = socket.socket(socket.AF_INET, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC)
+        self._netlink.bind((0, 0))
+        self._netlink.settimeout(5.0)
+        try:  # Dumps of one device only; a kernel before 4.20 sends all, and we choose.
+            self._netlink.setsockopt(_SOL_NETLINK, _STRICT, 1)
+        except OSError:
+            pass
+        self._sequence = 0
+        self.writes = 0
+
+    def close(self) -> None:
+        """Let go of the sockets."""
+        self._netlink.close()
+        self._plain.close()
+
+    def link(self, name: str) -> Link | None:
+        """Return the device of this name."""
+        try:
+            found = self._ask(codec.get_link(name))
+        except OSError as error:
+            if error.errno == errno.ENODEV:
+                return None
+            raise
+        return codec.link(found[0]) if found else None
+
+    def links(self) -> list[Link]:
+        """Return all devices."""
+        return [codec.link(body) for body in self._ask(codec.get_link())]
+
+    def addresses(self, index: int) -> set[str]:
+        """Return the addresses of a device."""
+        found = [codec.read_address(body) for body in self._ask(codec.get_addresses(index))]
+        return {text for of, text in found if of == index}
+
+    def routes(self, index: int) -> set[Route]:
+        """Return the routes of ours over a device."""
+        bodies = [body for family in (codec.INET, codec.INET6) for body in self._ask(codec.get_routes(family))]
+        found = [one for body in bodies if (one := codec.read_route(body))]
+        return {route for of, route in found if of == index}
+
+    def change(self, steps: Sequence[Step]) -> None:
+        """Have all of these done, in order, and by one call; raises `Refused` for the first that was not.
+
+        The kernel does them before the call returns: who sends them together cannot die in between. One that is
+        refused does not keep the others from being done.
+        """
+        if not steps:
+            return
+        self.writes += len(steps)
+        first = self._sequence + 1
+        self._sequence += len(steps)
+        self._netlink.send(b"".join(codec.numbered(one.message, first + at) for at, one in enumerate(steps)))
+        waiting = {first + at: step for at, step in enumerate(steps)}
+        refused: dict[int, int] = {}
+        while waiting:
+            for message in codec.messages(self._netlink.recv(_RECEIVE)):
+                if message.type != codec.ERROR or waiting.pop(message.sequence, None) is None:
+                    continue
+                if number := codec.error(message.body):
+                    refused[message.sequence] = number
+        if refused:
+            at = min(refused)
+            raise Refused(refused[at], steps[at - first].what, self.where)
+
+    def tx_checksums(self, name: str, *, on: bool) -> bool:
+        """Have a device's transmit checksums computed by itself, or (`on` false) by who sends; whether that changed it.
+
+        A userspace switch takes packets as they are: one whose checksum is left to a device that never computes it is
+        dropped by whoever gets it.
+        """
+        if bool(self._ethtool(name, _GET_TX, 0)) == on:
+            return False
+        self.writes += 1
+        self._ethtool(name, _SET_TX, int(on))
+        return True
+
+    def _ethtool(self, name: str, command: int, value: int) -> int:
+        buffer = bytearray(struct.pack("=II", command, value))
+        held = (ctypes.c_char * len(buffer)).from_buffer(buffer)
+        request = struct.pack("16sP", name.encode(), ctypes.addressof(held))
+        fcntl.ioctl(self._plain.fileno(), _SIOCETHTOOL, request.ljust(40, b"\0"))
+        return int(struct.unpack("=II", bytes(held))[1])
+
+    def _ask(self, message: bytes) -> list[bytes]:
+        self._sequence += 1
+        sequence = self._sequence
+        self._netlink.send(codec.numbered(message, sequence))
+        found: list[bytes] = []
+        while True:
+            for one in codec.messages(self._netlink.recv(_RECEIVE)):
+                if one.sequence != sequence or one.type == codec.DONE:
+                    if one.sequence == sequence:
+                        return found
+                    continue
+                if one.type == codec.ERROR:
+                    number = codec.error(one.body)
+                    raise OSError(number, os.strerror(number))
+                found.append(one.body)
+                if not one.flags & codec.MULTI:
+                    return found
+
+
+@contextmanager
+def entered(path: str) -> Iterator[int]:
+    """Move this thread into the namespace at `path`, and back; gives a file descriptor of it.
+
+    For a thread that does nothing else. One that cannot be moved back must not go on: that is raised as SystemError.
+    """
+    target = opened(path)
+    home = os.open(OWN, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        _setns(target, path)
+        try:
+            yield target
+        finally:
+            if _LIBC.setns(home, _NEW_NET):
+                raise SystemError("cannot return to the node's own network namespace")
+    finally:
+        os.close(home)
+        os.close(target)
+
+
+@contextmanager
+def visit(path: str) -> Iterator[tuple[Kernel, int]]:
+    """Give the kernel of the namespace at `path`, and a file descriptor of it, while this thread is at home."""
+    with entered(path) as target:
+        kernel = Kernel(path)
+        held = os.dup(target)
+    try:
+        yield kernel, held
+    finally:
+        os.close(held)
+        kernel.close()
+
+
+def opened(path: str) -> int:
+    """Return a file descriptor of a namespace, or raise `Trouble` saying why there is none."""
+    try:
+        # Not waiting: whoever names a pipe here must not stop the agent.
+        return os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+    except OSError as error:
+        if error.errno in (errno.ENOENT, errno.ENOTDIR, errno.ENXIO):
+            raise Trouble("NamespaceMissing", f"there is no network namespace at {path}") from None
+        raise Trouble("NamespaceMissing", f"the namespace at {path} cannot be opened: {error.strerror}") from None
+
+
+def _setns(target: int, path: str) -> None:
+    if _LIBC.setns(target, _NEW_NET):
+        number = ctypes.get_errno()
+        if number == errno.EINVAL:
+            # `ip netns` leaves the plain file behind when the mount on it is gone.
+            raise Trouble("NamespaceMissing", f"{path} is not a network namespace")
+        raise Trouble("NamespaceMissing", f"the namespace at {path} cannot be entered: {os.strerror(number)}")
+
+
+_KINDS: Mapping[str, Mapping[str, object]] = {
+    "bond": {},
+    "bridge": {},
+    "dummy": {},
+    "geneve": {"geneve_id": 1, "geneve_remote": "127.0.0.1"},
+    "ifb": {},
+    "vrf": {"vrf_table": 10},
+    "vxlan": {"vxlan_id": 1},
+}
+_QDISCS: Mapping[str, Mapping[str, object]] = {
+    "fq": {},
+    "htb": {},
+    "netem": {"delay": 1000},
+    "tbf": {"rate": 1_000_000, "burst": 1500, "latency": 1000},
+}
+
+
+def probe() -> dict[str, bool]:
+    """Try what this kernel can do, in a namespace made for it and gone afterwards.
+
+    For a thread that does nothing else. Trying is the only way to know: a module may be there and not be loaded, or be
+    built in.
+    """
+    # 0.2 s and 15 MB, for what is asked once: not loaded before it is needed. It has no types.
+    from pyroute2 import IPRoute, NetlinkError  # type: ignore[import-untyped]
+
+    logging.getLogger("pyroute2").setLevel(logging.WARNING)  # It tells every byte.
+
+    def works(what: Callable[[], object]) -> bool:
+        try:
+            what()
+        except (NetlinkError, OSError):
+            return False
+        return True
+
+    with _elsewhere(), IPRoute() as route:
+        found = {k: works(partial(route.link, "add", ifname=k, kind=k, **more)) for k, more in _KINDS.items()}
+        for name, more in _QDISCS.items():
+            route.link("add", ifname=f"q-{name}", kind="veth", peer=f"p-{name}")
+            (index,) = route.link_lookup(ifname=f"q-{name}")
+            found[name] = works(partial(route.tc, "add", name, index, "1:", **more))
+        return found
+
+
+@contextmanager
+def _elsewhere() -> Iterator[None]:
+    """Move this thread into a new namespace, and back."""
+    home = os.open(OWN, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        if _LIBC.unshare(_NEW_NET):
+            raise OSError(ctypes.get_errno(), "cannot make a network namespace to try things in")
+        try:
+            yield
+        finally:
+            if _LIBC.setns(home, _NEW_NET):
+                raise SystemError("cannot return to the node's own network namespace")
+    finally:
+        os.close(home)

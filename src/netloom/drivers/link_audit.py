@@ -1,0 +1,46 @@
+"""What of a port's devices is not as planned, said in words; nothing is changed.  In the node's network namespace."""
+
+from collections.abc import Collection
+
+from netloom.drivers import link
+from netloom.drivers.link import Kernel
+from netloom.drivers.link_codec import Link
+from netloom.drivers.link_trouble import Trouble
+from netloom.drivers.link_worker import differences
+from netloom.model.attachments import PortType
+from netloom.plan.nodes import PortPlan
+
+
+def faults(plan: PortPlan, given: Collection[str]) -> list[str]:
+    """Return what is amiss with the devices of a port that was given these addresses."""
+    node = Kernel()
+    try:
+        if plan.type is PortType.VETH:
+            return _pair(plan, given, node)
+        found = node.link(plan.device)
+        if found is None:
+            return [f"there is no device {plan.device} on the node"]
+        return [] if plan.type is PortType.EXISTING else _given(plan, given, node, found)
+    except Trouble as trouble:
+        return [trouble.message]
+    finally:
+        node.close()
+
+
+def _pair(plan: PortPlan, given: Collection[str], node: Kernel) -> list[str]:
+    with link.visit(plan.netns) as (there, _):
+        outer, inner = node.link(plan.device), there.link(plan.inner)
+        if outer is None:
+            return [f"there is no device {plan.device} on the node"]
+        if inner is None:
+            return [f"there is no device {plan.inner} in {plan.netns}"]
+        if inner.peer != outer.index:
+            return [f"{plan.inner} in {plan.netns} is not the other end of {plan.device}"]
+        found = [] if outer.up else [f"{plan.device} is down"]
+        return found + _given(plan, given, there, inner)
+
+
+def _given(plan: PortPlan, given: Collection[str], kernel: Kernel, seen: Link) -> list[str]:
+    steps = differences(plan, seen, kernel.addresses(seen.index), kernel.routes(seen.index), given)
+    where = f" in {plan.netns}" if plan.netns else ""
+    return [f"{plan.inner}{where} is not as planned, it needs {step.what}" for step in steps]

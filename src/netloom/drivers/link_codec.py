@@ -1,0 +1,272 @@
+"""rtnetlink messages as bytes: the few that plugging a port needs.  Pure.
+
+Netlink (RFC 3549, linux/netlink.h) is a header, a fixed part, and attributes:
+
+    nlmsghdr   length(4) type(2) flags(2) sequence(4) port(4)
+    ifinfomsg  family(1) pad(1) type(2) index(4) flags(4) change(4)
+    ifaddrmsg  family(1) prefix(1) flags(1) scope(1) index(4)
+    rtmsg      family(1) dst(1) src(1) tos(1) table(1) protocol(1) scope(1) type(1) flags(4)
+    rtattr     length(2) type(2) payload, padded to 4
+
+in the machine's byte order. Written out because every attachment needs four of them: pyroute2 takes 0.4 ms to write
+the one that makes a pair of veths and 0.2 ms to read one link; this takes a hundredth of that. The tests compare what
+is written here with what pyroute2 reads and writes. What is sent seldom (the probes) is left to pyroute2.
+"""
+
+import struct
+from collections.abc import Iterator, Mapping
+from ipaddress import ip_address
+from typing import NamedTuple
+
+from msgspec import Struct
+
+REQUEST, MULTI, ACK, DUMP = 0x1, 0x2, 0x4, 0x300
+REPLACE, EXCLUSIVE, CREATE = 0x100, 0x200, 0x400
+ERROR, DONE = 2, 3
+NEW_LINK, DEL_LINK, GET_LINK, SET_LINK = 16, 17, 18, 19
+NEW_ADDRESS, DEL_ADDRESS, GET_ADDRESS = 20, 21, 22
+NEW_ROUTE, DEL_ROUTE, GET_ROUTE = 24, 25, 26
+UP, RUNNING = 0x1, 0x40
+INET, INET6 = 2, 10
+
+_ADDRESS, _NAME, _MTU, _LINK, _MASTER, _LINKINFO, _ALIAS, _NS_FD, _EXT_MASK = 1, 3, 4, 5, 10, 18, 20, 28, 29
+_INFO_KIND, _INFO_DATA, _PEER = 1, 2, 1
+_SKIP_STATISTICS = 8
+_AF_SPEC, _ADDR_GEN_MODE, _ADDR_GEN_NONE = 26, 8, 1
+_IFA_ADDRESS, _IFA_LOCAL, _IFA_FLAGS, _NO_DAD = 1, 2, 8, 0x02
+_RTA_DST, _RTA_OIF, _RTA_GATEWAY, _RTA_TABLE = 1, 4, 5, 15
+_MAIN, _UNICAST, _ONLINK = 254, 1, 4
+PROTOCOL = 173
+"""The `protocol` of our routes: by it they are known as ours.  Nobody else in iproute2's list has it."""
+
+_HEADER = struct.Struct("=IHHII")
+_IFINFO = struct.Struct("=BBHiII")
+_IFADDR = struct.Struct("=BBBBI")
+_RTMSG = struct.Struct("=BBBBBBBBI")
+_ATTRIBUTE = struct.Struct("=HH")
+_INT = struct.Struct("=I")
+_SIGNED = struct.Struct("=i")
+
+
+class Link(Struct, frozen=True):
+    """A device as the kernel has it."""
+
+    index: int
+    name: str
+    mac: str
+    mtu: int
+    up: bool
+    kind: str = ""
+    """As veth, tun, bridge; "" for what has none, as a physical device."""
+    peer: int = 0
+    """The index of what it is joined to: of a veth, the other end, in that end's namespace."""
+    master: int = 0
+    alias: str = ""
+
+
+class Route(NamedTuple):
+    """A route of ours on a device."""
+
+    to: str
+    via: str
+    onlink: bool = False
+    """Whether `via` is taken to be on the link although no address says so."""
+
+
+class Message(NamedTuple):
+    """One message that was received."""
+
+    type: int
+    flags: int
+    sequence: int
+    body: bytes
+
+
+def numbered(message: bytes, sequence: int) -> bytes:
+    """Return a message made by one of the functions below with its sequence number."""
+    return message[:8] + _INT.pack(sequence) + message[12:]
+
+
+def messages(data: bytes) -> Iterator[Message]:
+    """Read what a receive returned; a message that is cut short ends it."""
+    at = 0
+    while at + _HEADER.size <= len(data):
+        length, kind, flags, sequence, _ = _HEADER.unpack_from(data, at)
+        if length < _HEADER.size or at + length > len(data):
+            return
+        yield Message(kind, flags, sequence, data[at + _HEADER.size : at + length])
+        at += _aligned(length)
+
+
+def error(body: bytes) -> int:
+    """Return the errno an ERROR message carries, 0 for an acknowledgement."""
+    return -int(_SIGNED.unpack_from(body)[0])
+
+
+def veth(name: str, inner: str, *, namespace: int, mac: str, mtu: int, alias: str) -> tuple[bytes, bytes]:
+    """Make a pair, its inner end by its final name, address and MTU in another namespace; and say whose it is.
+
+    Two messages that are sent together: the kernel sees to both before the sender can die.
+    """
+    peer = _IFINFO.pack(0, 0, 0, 0, 0, 0) + _text(_NAME, inner) + _attribute(_ADDRESS, _mac(mac))
+    peer += _number(_MTU, mtu) + _number(_NS_FD, namespace)
+    info = _text(_INFO_KIND, "veth") + _attribute(_INFO_DATA, _attribute(_PEER, peer))
+    body = _IFINFO.pack(0, 0, 0, 0, 0, 0) + _text(_NAME, name) + _number(_MTU, mtu) + _attribute(_LINKINFO, info)
+    # The outer end is the switch's: it gets no address, not even a link-local one to speak with.
+    quiet = _attribute(_AF_SPEC, _attribute(INET6, _attribute(_ADDR_GEN_MODE, bytes([_ADDR_GEN_NONE]))))
+    named = _IFINFO.pack(0, 0, 0, 0, 0, 0) + _text(_NAME, name) + _text(_ALIAS, alias) + quiet
+    return _message(NEW_LINK, ACK | CREATE | EXCLUSIVE, body), _message(SET_LINK, ACK, named)
+
+
+def set_link(
+    index: int, *, up: bool | None = None, mtu: int | None = None, mac: str = "", master: int | None = None
+) -> bytes:
+    """Change a device; `master` 0 takes it from the bridge it is on."""
+    change = 0 if up is None else UP
+    body = _IFINFO.pack(0, 0, 0, index, UP if up else 0, change)
+    if mtu is not None:
+        body += _number(_MTU, mtu)
+    if mac:
+        body += _attribute(_ADDRESS, _mac(mac))
+    if master is not None:
+        body += _number(_MASTER, master)
+    return _message(SET_LINK, ACK, body)
+
+
+def del_link(index: int) -> bytes:
+    """Remove a device, and of a pair of veths the other end."""
+    return _message(DEL_LINK, ACK, _IFINFO.pack(0, 0, 0, index, 0, 0))
+
+
+def get_link(name: str = "") -> bytes:
+    """Ask for one device by its name, or for all."""
+    body = _IFINFO.pack(0, 0, 0, 0, 0, 0) + _number(_EXT_MASK, _SKIP_STATISTICS)
+    if not name:
+        return _message(GET_LINK, DUMP, body)
+    return _message(GET_LINK, 0, body + _text(_NAME, name))
+
+
+def link(body: bytes) -> Link:
+    """Read one device."""
+    _, _, _, index, flags, _ = _IFINFO.unpack_from(body)
+    have = _attributes(body, _IFINFO.size)
+    info = _attributes(have.get(_LINKINFO, b""), 0)
+    return Link(
+        index,
+        _read_text(have, _NAME),
+        have.get(_ADDRESS, b"").hex(":"),
+        _read_number(have, _MTU),
+        bool(flags & UP),
+        _read_text(info, _INFO_KIND),
+        _read_number(have, _LINK),
+        _read_number(have, _MASTER),
+        _read_text(have, _ALIAS),
+    )
+
+
+def address(text: str, index: int, *, remove: bool = False) -> bytes:
+    """Give a device an address (`10.0.0.9/24`), usable at once, or take it away."""
+    ip, _, length = text.partition("/")
+    packed = ip_address(ip).packed
+    family = INET6 if len(packed) == 16 else INET
+    body = _IFADDR.pack(family, int(length), 0, 0, index) + _attribute(_IFA_LOCAL, packed)
+    body += _attribute(_IFA_ADDRESS, packed)
+    if remove:
+        return _message(DEL_ADDRESS, ACK, body)
+    if family == INET6:
+        # The control plane gives an address once: nothing is to be detected, and a second of waiting saved.
+        body += _number(_IFA_FLAGS, _NO_DAD)
+    return _message(NEW_ADDRESS, ACK | CREATE | REPLACE, body)
+
+
+def get_addresses(index: int) -> bytes:
+    """Ask for the addresses of a device."""
+    return _message(GET_ADDRESS, DUMP, _IFADDR.pack(0, 0, 0, 0, index))
+
+
+def read_address(body: bytes) -> tuple[int, str]:
+    """Read one address: of which device, and `10.0.0.9/24`."""
+    _, length, _, _, index = _IFADDR.unpack_from(body)
+    have = _attributes(body, _IFADDR.size)
+    packed = have.get(_IFA_LOCAL) or have.get(_IFA_ADDRESS, b"")
+    return index, f"{ip_address(packed)}/{length}"
+
+
+def route(one: Route, index: int, *, remove: bool = False) -> bytes:
+    """Add a route over a device, or remove it."""
+    to, _, length = one.to.partition("/")
+    packed, via = ip_address(to).packed, ip_address(one.via).packed
+    family = INET6 if len(packed) == 16 else INET
+    flags = _ONLINK if one.onlink else 0
+    body = _RTMSG.pack(family, int(length), 0, 0, _MAIN, PROTOCOL, 0, _UNICAST, flags)
+    if int(length):
+        body += _attribute(_RTA_DST, packed)
+    body += _attribute(_RTA_GATEWAY, via) + _number(_RTA_OIF, index)
+    if remove:
+        return _message(DEL_ROUTE, ACK, body)
+    # Exclusive: another's route to the same place is neither replaced nor shadowed.
+    return _message(NEW_ROUTE, ACK | CREATE | EXCLUSIVE, body)
+
+
+def get_routes(family: int) -> bytes:
+    """Ask for the routes of a family."""
+    return _message(GET_ROUTE, DUMP, _RTMSG.pack(family, 0, 0, 0, _MAIN, 0, 0, 0, 0) + _number(_RTA_TABLE, _MAIN))
+
+
+def read_route(body: bytes) -> tuple[int, Route] | None:
+    """Read one route of ours: over which device, and what; None for somebody else's."""
+    family, length, _, _, table, protocol, _, kind, flags = _RTMSG.unpack_from(body)
+    if protocol != PROTOCOL or kind != _UNICAST or table != _MAIN:
+        return None
+    have = _attributes(body, _RTMSG.size)
+    if _RTA_GATEWAY not in have or _RTA_OIF not in have:
+        return None
+    packed = have.get(_RTA_DST, bytes(16 if family == INET6 else 4))
+    via = str(ip_address(have[_RTA_GATEWAY]))
+    return _read_number(have, _RTA_OIF), Route(f"{ip_address(packed)}/{length}", via, bool(flags & _ONLINK))
+
+
+def _message(kind: int, flags: int, body: bytes) -> bytes:
+    return _HEADER.pack(_HEADER.size + len(body), kind, REQUEST | flags, 0, 0) + body
+
+
+def _attribute(kind: int, payload: bytes) -> bytes:
+    length = _ATTRIBUTE.size + len(payload)
+    return _ATTRIBUTE.pack(length, kind) + payload + bytes(_aligned(length) - length)
+
+
+def _number(kind: int, number: int) -> bytes:
+    return _attribute(kind, _INT.pack(number))
+
+
+def _text(kind: int, text: str) -> bytes:
+    return _attribute(kind, text.encode() + b"\0")
+
+
+def _mac(text: str) -> bytes:
+    return bytes.fromhex(text.replace(":", ""))
+
+
+def _attributes(data: bytes, at: int) -> dict[int, bytes]:
+    found = {}
+    while at + _ATTRIBUTE.size <= len(data):
+        length, kind = _ATTRIBUTE.unpack_from(data, at)
+        if length < _ATTRIBUTE.size or at + length > len(data):
+            break
+        # The upper two bits say that it is nested, or in network byte order; which, the kind says.
+        found[kind & 0x3FFF] = data[at + _ATTRIBUTE.size : at + length]
+        at += _aligned(length)
+    return found
+
+
+def _read_text(have: Mapping[int, bytes], kind: int) -> str:
+    return have.get(kind, b"").rstrip(b"\0").decode(errors="replace")
+
+
+def _read_number(have: Mapping[int, bytes], kind: int) -> int:
+    packed = have.get(kind, b"")
+    return int(_INT.unpack(packed)[0]) if len(packed) == _INT.size else 0
+
+
+def _aligned(length: int) -> int:
+    return (length + 3) & ~3

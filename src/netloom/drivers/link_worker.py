@@ -1,0 +1,253 @@
+"""Devices as ports need them: pairs of veths, and what a workload's device is given.  In one thread, one after another.
+
+`seen` is read from the kernel each time, and only what differs is written: the same plan twice writes once. Ours are
+the pairs whose outer end carries our alias, the addresses the caller says we gave (`given`), and the routes with our
+protocol number; whatever else a workload has on its device is left alone.
+"""
+
+import asyncio
+from collections.abc import Callable, Collection
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import partial
+from typing import ParamSpec, TypeVar
+
+from netloom.drivers import link, link_codec
+from netloom.drivers.link import Kernel, Refused, Step
+from netloom.drivers.link_codec import Link, Route
+from netloom.drivers.link_trouble import Trouble
+from netloom.plan.nodes import PortPlan
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+_EXISTS = 17
+
+
+@dataclass(slots=True)
+class LinkCounters:
+    """What was done."""
+
+    writes: int = 0
+    pairs: int = 0
+
+
+class Links:
+    """The hands on the kernel's devices, for code on the event loop.  Made in the node's own namespace."""
+
+    def __init__(self, *, owner: str, userspace: bool = True) -> None:
+        self.counters = LinkCounters()
+        self.userspace = userspace
+        """Whether a userspace switch takes the packets: then their checksums must be there."""
+        self._owner = owner
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="links")
+        self._node: Kernel | None = None
+
+    def close(self) -> None:
+        """Let what is under way end, and go."""
+        self._thread.shutdown(wait=True, cancel_futures=True)
+        if self._node is not None:
+            self._node.close()
+
+    async def device(self, name: str) -> Link | None:
+        """Return a device of the node."""
+        return await self._run(self._device, name)
+
+    async def devices(self) -> list[Link]:
+        """Return all devices of the node."""
+        return await self._run(self._devices)
+
+    async def holder(self, ip: str) -> Link | None:
+        """Return the node's device that has an address."""
+        return await self._run(self._holder, ip)
+
+    async def pair(self, plan: PortPlan, given: Collection[str]) -> Link:
+        """Have a pair of veths as the plan has it, both ends; return the outer end."""
+        return await self._run(self._pair, plan, given)
+
+    async def inner(self, plan: PortPlan, given: Collection[str]) -> Link:
+        """Give a device on the node what the plan gives it; `Trouble` when there is no such device."""
+        return await self._run(self._inner, plan, given)
+
+    async def up(self, name: str, *, up: bool = True) -> None:
+        """Have a device up, or down."""
+        await self._run(self._up, name, up)
+
+    async def enslave(self, name: str, master: str) -> None:
+        """Put a device on a Linux bridge, or ("") on none."""
+        await self._run(self._enslave, name, master)
+
+    async def bridge_of(self, device: Link) -> str:
+        """Return the Linux bridge a device is on, or ""."""
+        if not device.master:
+            return ""
+        found = [one for one in await self.devices() if one.index == device.master and one.kind == "bridge"]
+        return found[0].name if found else ""
+
+    async def remove_pair(self, name: str) -> None:
+        """Remove a pair by its outer end, if it is ours."""
+        await self._run(self._remove_pair, name)
+
+    async def pairs(self) -> dict[str, str]:
+        """Return the outer ends of our pairs, each with the uid it was made for."""
+        prefix = self._alias("")
+        return {one.name: one.alias[len(prefix) :] for one in await self.devices() if one.alias.startswith(prefix)}
+
+    async def probe(self) -> dict[str, bool]:
+        """Try what the kernel can do."""
+        return await self._run(link.probe)
+
+    async def _run(self, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        loop = asyncio.get_running_loop()
+        try:
+            return await loop.run_in_executor(self._thread, partial(work, *args, **kwargs))
+        except OSError as error:
+            raise Trouble("KernelRefused", f"the kernel: {error.strerror or error}") from error
+
+    # In the thread.
+
+    def _kernel(self) -> Kernel:
+        if self._node is None:
+            self._node = Kernel()
+        return self._node
+
+    def _device(self, name: str) -> Link | None:
+        return self._kernel().link(name)
+
+    def _devices(self) -> list[Link]:
+        return self._kernel().links()
+
+    def _holder(self, ip: str) -> Link | None:
+        node = self._kernel()
+        has = [one for one in node.links() if any(a.partition("/")[0] == ip for a in node.addresses(one.index))]
+        return has[0] if has else None
+
+    def _pair(self, plan: PortPlan, given: Collection[str]) -> Link:
+        node = self._kernel()
+        with link.visit(plan.netns) as (there, namespace):
+            outer, inner = node.link(plan.device), there.link(plan.inner)
+            if outer is not None and outer.alias != self._alias(plan.uid):
+                raise Trouble("NameTaken", f"device {plan.device} is there already and is not ours")
+            if outer is not None and (inner is None or inner.kind != "veth" or inner.peer != outer.index):
+                # It leads elsewhere: the wish names another namespace or another name now.
+                self._write(node, [Step(link_codec.del_link(outer.index), f"removing {plan.device}")])
+                outer, inner = None, there.link(plan.inner)
+            if outer is None:
+                if inner is not None:
+                    raise Trouble("NameTaken", f"there is a device {plan.inner} already in {plan.netns}")
+                outer, inner, fresh = self._make(plan, node, there, namespace), there.link(plan.inner), True
+            else:
+                fresh = False
+            if inner is None:
+                raise Trouble("NamespaceMissing", f"the namespace at {plan.netns} went away")
+            if self.userspace:
+                self.counters.writes += there.tx_checksums(plan.inner, on=False)
+                self.counters.writes += node.tx_checksums(plan.device, on=False)
+            if not outer.up or outer.mtu != plan.mtu:
+                step = Step(link_codec.set_link(outer.index, up=True, mtu=plan.mtu), f"setting up {plan.device}")
+                self._write(node, [step])
+            self._configure(there, inner, plan, given, fresh=fresh)
+            return outer
+
+    def _make(self, plan: PortPlan, node: Kernel, there: Kernel, namespace: int) -> Link:
+        made, named = link_codec.veth(
+            plan.device,
+            plan.inner,
+            namespace=namespace,
+            mac=plan.mac,
+            mtu=plan.mtu,
+            alias=self._alias(plan.uid),
+        )
+        self._write(node, [Step(made, f"making {plan.device}"), Step(named, f"naming {plan.device}")])
+        self.counters.pairs += 1
+        outer = node.link(plan.device)
+        if outer is None:
+            raise Trouble("NamespaceMissing", f"the namespace at {plan.netns} went away")
+        return outer
+
+    def _inner(self, plan: PortPlan, given: Collection[str]) -> Link:
+        node = self._kernel()
+        found = node.link(plan.inner)
+        if found is None:
+            raise Trouble("DeviceMissing", f"there is no device {plan.inner}")
+        self._configure(node, found, plan, given, fresh=False)
+        return found
+
+    def _configure(self, kernel: Kernel, seen: Link, plan: PortPlan, given: Collection[str], *, fresh: bool) -> None:
+        """Write what differs between the plan and what is there."""
+        have = set() if fresh else kernel.addresses(seen.index)
+        routes = set() if fresh else kernel.routes(seen.index)
+        steps = differences(plan, seen, have, routes, given)
+        try:
+            self._write(kernel, steps)
+        except Refused as error:
+            if error.errno == _EXISTS:
+                raise Trouble("RouteTaken", error.message) from None
+            raise
+
+    def _up(self, name: str, up: bool) -> None:
+        node = self._kernel()
+        found = node.link(name)
+        if found is None:
+            raise Trouble("DeviceMissing", f"there is no device {name}")
+        if found.up != up:
+            self._write(
+                node, [Step(link_codec.set_link(found.index, up=up), f"setting {name} {'up' if up else 'down'}")]
+            )
+
+    def _enslave(self, name: str, master: str) -> None:
+        node = self._kernel()
+        found, bridge = node.link(name), node.link(master) if master else None
+        if found is None or (master and bridge is None):
+            raise Trouble("DeviceMissing", f"there is no device {name if found is None else master}")
+        index = bridge.index if bridge else 0
+        if found.master != index:
+            self._write(node, [Step(link_codec.set_link(found.index, master=index), f"moving {name}")])
+
+    def _remove_pair(self, name: str) -> None:
+        node = self._kernel()
+        found = node.link(name)
+        if found is not None and found.alias.startswith(self._alias("")):
+            self._write(node, [Step(link_codec.del_link(found.index), f"removing {name}")])
+
+    def _write(self, kernel: Kernel, steps: list[Step]) -> None:
+        self.counters.writes += len(steps)
+        kernel.change(steps)
+
+    def _alias(self, uid: str) -> str:
+        return f"netloom/{self._owner}/{uid}"
+
+
+def differences(
+    plan: PortPlan, seen: Link, have: Collection[str], routes: Collection[Route], given: Collection[str]
+) -> list[Step]:
+    """Return what is to be done to a device that has these addresses, and of our routes these.  Pure.
+
+    `given` are the addresses we gave it before: of those it has, only these may be taken away.
+    """
+    index, name = seen.index, plan.inner
+    wanted, there = {Route(*one) for one in plan.routes}, set(routes)
+    steps = []
+    if seen.mac != plan.mac or seen.mtu != plan.mtu:
+        mac = plan.mac if seen.mac != plan.mac else ""
+        steps.append(Step(link_codec.set_link(index, mtu=plan.mtu, mac=mac), f"setting MAC and MTU of {name}"))
+    steps += [
+        Step(link_codec.route(one, index, remove=True), f"removing the route to {one.to}")
+        for one in sorted(there - wanted)
+    ]
+    steps += [
+        Step(link_codec.address(text, index, remove=True), f"removing address {text}")
+        for text in sorted((set(given) & set(have)) - set(plan.addresses))
+    ]
+    steps += [
+        Step(link_codec.address(text, index), f"setting address {text}")
+        for text in sorted(set(plan.addresses) - set(have))
+    ]
+    if not seen.up:
+        steps.append(Step(link_codec.set_link(index, up=True), f"setting {name} up"))
+    # Routes go when a device goes down, and cannot be there before it is up.
+    steps += [
+        Step(link_codec.route(one, index), f"adding the route to {one.to} via {one.via}")
+        for one in sorted(wanted - there if seen.up else wanted)
+    ]
+    return steps

@@ -1,0 +1,103 @@
+"""What of our rows in a northbound database is not as it should be, said of each row.  Pure.
+
+The comparison is the one by which rows are written (`northbound_diff`), so what is found here is what a sweep would put
+right, no more and no less.
+"""
+
+from collections.abc import Collection, Mapping, Sequence
+from enum import StrEnum
+from typing import Any
+
+from msgspec import Struct
+
+from netloom.drivers.northbound_bundles import Bundle, Touch
+from netloom.drivers.northbound_seen import Seen
+from netloom.plan.rows import Problem, Ref, Unit
+
+
+class Check(StrEnum):
+    """What is wrong with a row."""
+
+    MISSING = "missing-row"
+    DRIFTED = "drifted-row"
+    LEFTOVER = "leftover-row"
+    DOUBLE = "double-row"
+    REFUSED = "refused-rows"
+
+
+class RowFinding(Struct, frozen=True, order=True):
+    """One row that is not as it should be."""
+
+    check: Check
+    unit: Unit
+    """The resource it is for."""
+    table: str
+    key: str
+    message: str
+
+
+def findings(
+    bundles: Sequence[Bundle], problems: Mapping[Unit, Problem], seen: Seen, wanted: Collection[Ref]
+) -> list[RowFinding]:
+    """Return what is found, from what would be written."""
+    new = {one.uuid for bundle in bundles for one in bundle.inserts}
+    found: set[RowFinding] = set()
+    drift: dict[tuple[Unit, Ref], set[str]] = {}
+    for bundle in bundles:
+        unit = bundle.unit
+        for row in bundle.inserts:
+            found.add(RowFinding(Check.MISSING, unit, *row.ref, "it is not in the northbound database"))
+        for change in bundle.updates:
+            words = {_differs(name, change.seen[name], value) for name, value in change.columns.items()}
+            drift.setdefault((unit, change.ref), set()).update(words)
+        for touch in bundle.joins:
+            if touch.value not in new and touch.uuid not in new:
+                drift.setdefault((unit, touch.ref), set()).add(f"{touch.column} lacks {_entry(touch, seen)}")
+        for touch in bundle.leaves:
+            gone = _gone(unit, touch, seen, wanted)
+            if gone is not None:
+                found.add(gone)
+            else:
+                text = f"{touch.column} has {_entry(touch, seen)}, which is not wanted"
+                drift.setdefault((unit, touch.ref), set()).add(text)
+        for removal in bundle.removals:
+            found.add(_removed(unit, removal.ref, removal.uuid, seen))
+    for (unit, ref), several in drift.items():
+        found.add(RowFinding(Check.DRIFTED, unit, *ref, "; ".join(sorted(several))))
+    for unit, problem in problems.items():
+        found.add(RowFinding(Check.REFUSED, unit, "", "", problem.message))
+    return sorted(found)
+
+
+def _gone(unit: Unit, touch: Touch, seen: Seen, wanted: Collection[Ref]) -> RowFinding | None:
+    """Return that a row is too many, if that is why a reference to it goes."""
+    target = seen.refs.get(touch.value) if isinstance(touch.value, str) else None
+    if target is None or (target in wanted and seen.uuids.get(target) == touch.value):
+        return None
+    return _removed(unit, target, touch.value, seen)
+
+
+def _removed(unit: Unit, ref: Ref, uuid: str, seen: Seen) -> RowFinding:
+    if uuid in seen.doubles.get(ref, ()):
+        return RowFinding(Check.DOUBLE, unit, *ref, "there are two of it")
+    return RowFinding(Check.LEFTOVER, unit, *ref, "nobody wants it")
+
+
+def _entry(touch: Touch, seen: Seen) -> str:
+    target = seen.refs.get(touch.value) if isinstance(touch.value, str) else None
+    value = target.key if target is not None else touch.value
+    return f"{touch.key}={value}" if touch.key else str(value)
+
+
+def _differs(column: str, seen: object, wanted: object) -> str:
+    if isinstance(seen, dict) and isinstance(wanted, dict):
+        keys = sorted(key for key in {*seen, *wanted} if seen.get(key) != wanted.get(key))
+        words = [f"{key} is {_shown(seen.get(key))}, not {_shown(wanted.get(key))}" for key in keys]
+        return f"{column}: {', '.join(words)}"
+    return f"{column} is {_shown(seen)}, not {_shown(wanted)}"
+
+
+def _shown(value: Any) -> str:  # noqa: ANN401  # a column
+    if isinstance(value, frozenset):
+        return ", ".join(sorted(map(str, value))) or "empty"
+    return "absent" if value is None else str(value) or "empty"

@@ -1,0 +1,385 @@
+"""From the rows that are wanted and the rows that are seen to what must be written.  Pure.
+
+    Wanted, Delta ──► Comparison ──► bundles, one for each resource, those that others need first
+
+New rows get their uuids here, so that rows of other bundles, and of other transactions that
+are already on their way, can refer to them.
+
+What is ours and what is not:
+
+- Columns a row has in the plan are made equal to it; columns it does not have are left alone. So are entries of
+  `external_ids` that are not ours.
+- Columns that refer to many rows, and columns that have members, are never written whole: what is missing is added, and
+  what is there and not wanted is taken out if it is a row of ours or a plain value. A row of somebody else's, hung onto
+  one of ours, stays.
+- Rows that cannot live alone are removed by taking them out of the rows that hold them.
+
+`Comparison(...).delta(delta)` looks at what the planner says has changed, `.everything()` at all there is. A row that
+is wanted, needed and missing is inserted even where the delta does not name it.
+"""
+
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from typing import Any, cast
+
+from netloom.drivers.northbound_bundles import Bundle, Changed, Gone, New, Touch, ordered
+from netloom.drivers.northbound_seen import KEY, OF, OWNER, Link, Seen, Table
+from netloom.drivers.northbound_targets import Changes, Targets, Wishes
+from netloom.plan.rows import Member, Problem, Ref, Unit
+
+PREFIX = "netloom-"
+STEP = 1000
+MEMBERS = frozenset((("Address_Set", "addresses"), ("DNS", "records")))
+"""Columns of plain values that are filled by members, even when there are none left."""
+
+
+class Comparison:
+    """One look at what is wanted and what is seen."""
+
+    def __init__(self, wanted: Wishes, seen: Seen, *, new_uuid: Callable[[], str], held: Collection[Unit] = ()) -> None:
+        """Nothing is written for units that are `held`, and nothing that needs their missing rows."""
+        self.unknown: set[tuple[str, str]] = set()
+        """Tables and columns this database does not have."""
+        self.incomplete = False
+        """Whether something could not be written because of what this look did not cover: look at everything."""
+        self._wanted = wanted
+        self._seen = seen
+        self._shape = seen.shape
+        self._held = held
+        self._targets = Targets(wanted, seen, new_uuid, held)
+        self._bundles: dict[Unit, Bundle] = {}
+        self._full = False
+
+    @property
+    def problems(self) -> dict[Unit, Problem]:
+        """Who cannot be written, and why."""
+        return self._targets.problems
+
+    @property
+    def blocked(self) -> dict[Unit, tuple[str, str]]:
+        """Which name, in which table, was not to be had."""
+        return self._targets.blocked
+
+    def everything(self) -> list[Bundle]:
+        """Return all that is to be written."""
+        for _ in self.steps():
+            pass
+        return self.finish()
+
+    def steps(self) -> Iterator[None]:
+        """Look at everything, a part at a time, so that others get their turns; then `finish`.
+
+        What changes in the database meanwhile is seen or not: the guards see it.
+        """
+        self._full = True
+        self._targets.covered = self._wanted.rows
+        for position, ref in enumerate(self._wanted.rows):
+            self._row(ref)
+            if position % STEP == STEP - 1:
+                yield
+        for position, ref in enumerate(list(self._seen.uuids)):
+            if ref not in self._wanted.rows and ref in self._seen.uuids:
+                self._gone(ref)
+            if position % (8 * STEP) == STEP - 1:
+                yield
+        for ref, doubles in self._seen.doubles.items():
+            for uuid in doubles:
+                self._remove(ref, uuid)
+
+    def delta(self, delta: Changes) -> list[Bundle]:
+        """Return what is to be written because of what has changed."""
+        self._targets.covered = delta.rows
+        for ref in sorted(delta.rows):
+            if ref in self._wanted.rows:
+                self._row(ref)
+            elif ref in self._seen.uuids:
+                self._gone(ref)
+        few = len(delta.joined) + len(delta.left) < 1000  # Of few, always in the same order; of many it takes too long.
+        for member in sorted(delta.joined, key=_order) if few else delta.joined:
+            self._joined(member)
+        again = {(one.row, one.column, one.key) for one in delta.joined if one.key} if delta.left else ()
+        for member in sorted(delta.left, key=_order) if few else delta.left:
+            if not member.key or (member.row, member.column, member.key) not in again:
+                self._left(member)
+        return self.finish()
+
+    # Rows.
+
+    def _row(self, ref: Ref) -> None:
+        row = self._seen.row(ref)
+        if row is None:
+            self._targets.resolve(ref)
+            return
+        unit = self._wanted.of[ref]
+        if unit in self._held:
+            return
+        self._update(unit, ref, row)
+        if self._full:
+            self._compare_members(ref, row)
+
+    def _update(self, unit: Unit, ref: Ref, row: Any) -> None:  # noqa: ANN401  # a row of any table
+        table = self._shape[ref.table]
+        uuid = self._seen.uuids[ref]
+        seen: dict[str, Any] = {}
+        columns: dict[str, Any] = {}
+        planned = self._wanted.rows[ref].columns
+        for column, value in planned.items():
+            if column == "external_ids" or column not in table.columns:
+                continue
+            have = getattr(row, column)
+            link = table.links.get(column)
+            if link is not None:
+                if link.many:
+                    self._links(ref, uuid, column, link, have, cast("frozenset[Ref]", value))
+                    continue
+                value = self._linked(unit, link, value, None)
+            if have != value:
+                seen[column] = have
+                columns[column] = value
+        ids = self._ids(unit, ref, planned.get("external_ids"))
+        have = row.external_ids
+        if any(have.get(key) != value for key, value in ids.items()) or any(
+            key not in ids for key in have if key.startswith(PREFIX)
+        ):
+            seen["external_ids"] = have
+            columns["external_ids"] = {k: v for k, v in have.items() if not k.startswith(PREFIX)} | ids
+        if columns:
+            self._bundle(unit).updates.append(Changed(ref, uuid, seen, columns))
+
+    def _insert(self, ref: Ref) -> None:
+        unit = self._wanted.of[ref]
+        table = self._shape.get(ref.table)
+        assert table is not None
+        planned = self._wanted.rows[ref].columns
+        columns: dict[str, Any] = {**planned}
+        if not planned.keys() <= table.columns:
+            for column in planned.keys() - table.columns:
+                self.unknown.add((ref.table, column))
+                del columns[column]
+        for column, link in table.links.items():
+            if column in columns:
+                columns[column] = self._linked(unit, link, columns[column], ref)
+        columns["external_ids"] = self._ids(unit, ref, planned.get("external_ids"))
+        self._bundle(unit).inserts.append(New(ref, self._targets.new[ref], columns))
+        for column, entries in self._wanted.members(ref).items():
+            self._fill(ref, table, column, entries)
+
+    def _fill(self, ref: Ref, table: Table, column: str, entries: Mapping[Any, Any]) -> None:
+        """Put all members into a row that is new."""
+        uuid = self._targets.new[ref]
+        for key, value in entries.items():
+            if column in table.maps:
+                self._join(ref, uuid, column, value, key)
+            else:
+                self._join(ref, uuid, column, value)
+
+    def _gone(self, ref: Ref) -> None:
+        self._remove(ref, self._seen.uuids[ref])
+
+    def _remove(self, ref: Ref, uuid: str) -> None:
+        """Delete a row; one that cannot live alone goes when the rows that hold it let go of it.
+
+        But that is at the end of the transaction, after the server has looked whether what it refers to may be deleted:
+        one that keeps another row alive is deleted too.
+        """
+        unit, table, row = self._seen.unit(uuid), self._shape[ref.table], self._seen.rows[uuid]
+        holds = any(link.strong and not link.many and getattr(row, column) for column, link in table.links.items())
+        if (table.root or holds) and unit not in self._held:
+            self._bundle(unit).removals.append(Gone(ref, uuid))
+
+    # References.
+
+    def _linked(self, unit: Unit, link: Link, value: Any, holder: Ref | None) -> Any:  # noqa: ANN401  # a column
+        """Return a column's references as uuids; what cannot be had is left out."""
+        if not link.many:
+            return None if value is None else self._refer(unit, link, value, holder)
+        found = (self._refer(unit, link, ref, holder) for ref in value)
+        return frozenset(uuid for uuid in found if uuid is not None)
+
+    def _refer(self, unit: Unit, link: Link, ref: Ref, holder: Ref | None) -> str | None:
+        uuid = self._targets.new.get(ref)
+        if uuid is None:
+            uuid = self._targets.resolve(ref)
+            if ref not in self._targets.new:
+                return uuid
+        owner = self._wanted.of[ref]
+        if owner != unit:
+            self._bundle(unit).needs.add(owner)
+        if link.strong:
+            self._targets.hold(ref, holder)
+        return uuid
+
+    def _links(  # which column of which row, and both sides
+        self, ref: Ref, uuid: str, column: str, link: Link, have: frozenset[str], value: Iterable[Ref]
+    ) -> None:
+        """Make a column that refers to many rows equal to what is wanted, but for the rows of others in it."""
+        wanted = {target: self._targets.resolve(target) for target in value}
+        for target, one in wanted.items():
+            if one is not None and one not in have:
+                self._join(ref, uuid, column, target)
+        keep = set(wanted.values())
+        for one in have:
+            if one in keep:
+                continue
+            ours = self._seen.refs.get(one)
+            if ours is not None and (link.strong or self._stays(ours, one)):
+                self._leave(ref, uuid, column, one, unit=self._seen.unit(one))
+
+    def _stays(self, target: Ref, uuid: str) -> bool:
+        """Whether a row stays: where it goes, weak references to it go by themselves."""
+        return target in self._wanted.rows and self._seen.uuids.get(target) == uuid
+
+    # Members.
+
+    def _compare_members(self, ref: Ref, row: Any) -> None:  # noqa: ANN401  # a row of any table
+        """Make the columns of a row that others fill equal to what they fill in."""
+        table = self._shape[ref.table]
+        uuid = self._seen.uuids[ref]
+        own = self._wanted.rows[ref].columns
+        members = self._wanted.members(ref)
+        for column, link in table.links.items():
+            if not link.many or column in own:
+                continue
+            have = getattr(row, column)
+            wanted = members.get(column)
+            if have or wanted:
+                self._links(ref, uuid, column, link, have, wanted or ())
+        for column in table.sets | table.maps:
+            if column in table.links or column in own:
+                continue
+            entries = members.get(column)
+            if entries is None and (ref.table, column) not in MEMBERS:
+                continue
+            self._compare_plain(ref, column, getattr(row, column), entries or {})
+
+    def _compare_plain(self, ref: Ref, column: str, have: Any, entries: Mapping[Any, Any]) -> None:  # noqa: ANN401
+        uuid = self._seen.uuids[ref]
+        if column in self._shape[ref.table].maps:
+            for key, value in have.items():
+                if entries.get(key) != value:
+                    self._leave(ref, uuid, column, value, key)
+            for key, value in entries.items():
+                if have.get(key) != value:
+                    self._join(ref, uuid, column, value, key)
+            return
+        wanted = entries.keys()
+        if have == wanted:
+            return
+        for value in have - wanted:
+            self._leave(ref, uuid, column, value)
+        for value in wanted - have:
+            self._join(ref, uuid, column, value)
+
+    def _joined(self, member: Member) -> None:
+        ref, column, value, key = member
+        uuid = self._seen.uuids.get(ref)
+        if uuid is None or ref not in self._wanted.rows:
+            self._targets.resolve(ref)  # It is filled when it is inserted.
+            return
+        have = getattr(self._seen.rows[uuid], column)
+        if key:
+            there = have.get(key)
+            if there == value:
+                return
+            if there is not None:
+                self._leave(ref, uuid, column, there, key)
+            self._join(ref, uuid, column, value, key)
+            return
+        one = self._targets.resolve(value) if type(value) is Ref else value
+        if one is not None and one not in have:
+            self._join(ref, uuid, column, value)
+
+    def _left(self, member: Member) -> None:
+        ref = member.row
+        row = self._seen.row(ref)
+        if row is None or ref not in self._wanted.rows:
+            return
+        uuid = self._seen.uuids[ref]
+        have = getattr(row, member.column)
+        if member.key:
+            if member.key in have:
+                self._leave(ref, uuid, member.column, have[member.key], member.key)
+            return
+        if not isinstance(member.value, Ref):
+            if member.value in have:
+                self._leave(ref, uuid, member.column, member.value)
+            return
+        one = self._seen.uuids.get(member.value)
+        if one is None or one not in have:
+            return
+        if self._shape[ref.table].links[member.column].strong or member.value in self._wanted.rows:
+            self._leave(ref, uuid, member.column, one, unit=self._seen.unit(one))
+
+    def _join(  # what, and where
+        self,
+        ref: Ref,
+        uuid: str,
+        column: str,
+        value: Any,  # noqa: ANN401  # a value of any column
+        key: str | None = None,
+    ) -> None:
+        """Put a value into a column: that is the business of the row that is put there, else of the column's."""
+        owner = self._wanted.of[ref]
+        if owner in self._held:
+            return
+        if type(value) is not Ref:
+            self._bundle(owner).joins.append(Touch(ref, uuid, column, value, key))
+            return
+        unit = self._wanted.of.get(value) or owner
+        if unit in self._held:
+            return
+        holder = ref if ref in self._targets.new else None
+        one = self._refer(unit, self._shape[ref.table].links[column], value, holder)
+        if one is None:
+            return
+        bundle = self._bundle(unit)
+        bundle.joins.append(Touch(ref, uuid, column, one, key))
+        if holder is not None and owner != unit:
+            bundle.needs.add(owner)
+
+    def _leave(  # what, and where
+        self,
+        ref: Ref,
+        uuid: str,
+        column: str,
+        value: Any,  # noqa: ANN401  # a value
+        key: str | None = None,
+        unit: Unit | None = None,
+    ) -> None:
+        unit = unit or self._wanted.of[ref]
+        if unit not in self._held:
+            self._bundle(unit).leaves.append(Touch(ref, uuid, column, value, key))
+
+    # The end.
+
+    def finish(self) -> list[Bundle]:
+        """Return what was found to do."""
+        while self._targets.todo:
+            self._insert(self._targets.todo.pop())
+        self.incomplete |= self._targets.uncovered
+        self._drop_orphans()
+        found = [one for one in self._bundles.values() if one.size and one.unit not in self.problems]
+        return ordered(found)
+
+    def _drop_orphans(self) -> None:
+        """Insert no row that nothing would hold: it would be gone at once, and be missed again."""
+        dead = self._targets.dead()
+        if not dead:
+            return
+        self.incomplete |= not (self._full or self.problems)
+        for bundle in self._bundles.values():
+            bundle.inserts = [one for one in bundle.inserts if one.uuid not in dead]
+            bundle.joins = [one for one in bundle.joins if one.value not in dead and one.uuid not in dead]
+
+    def _bundle(self, unit: Unit) -> Bundle:
+        bundle = self._bundles.get(unit)
+        if bundle is None:
+            bundle = self._bundles[unit] = Bundle(unit)
+        return bundle
+
+    def _ids(self, unit: Unit, ref: Ref, planned: Any) -> dict[str, str]:  # noqa: ANN401  # a column or None
+        marks = {OWNER: self._seen.owner, KEY: ref.key, OF: str(unit)}
+        return {**planned, **marks} if planned else marks
+
+
+def _order(member: Member) -> tuple[Ref, str, str, str]:
+    return member.row, member.column, member.key, str(member.value)

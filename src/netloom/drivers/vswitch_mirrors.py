@@ -1,0 +1,92 @@
+"""Mirrors on the node's switch: rows of ours, compared with what is wanted."""
+
+from collections.abc import Mapping
+from typing import cast
+
+from msgspec import Struct
+
+from netloom.drivers.vswitch import OF, OWNER, Vswitch
+from netloom.ovsdb.notation import Uuid, Value
+from netloom.ovsdb.operations import Insert, Mutate, NamedUuid, Operation, Update, is_uuid
+from netloom.ovsdb.rows.vswitch import Mirror
+from netloom.plan.rows import Unit
+
+KIND = "Mirror"
+
+
+class MirrorPlan(Struct, frozen=True):
+    """One mirror, by the devices' names on the switch."""
+
+    source: str
+    destination: str
+    sent: bool
+    """Whether what the source sends is copied."""
+    received: bool
+
+
+class Mirrors:
+    """The mirrors of ours."""
+
+    def __init__(self, switch: Vswitch) -> None:
+        self._switch = switch
+
+    def namespaces(self) -> set[str]:
+        """Return the namespaces that have mirrors here."""
+        return {of.namespace for of, _ in self._seen()}
+
+    async def apply(self, namespace: str, wanted: Mapping[str, MirrorPlan]) -> int:
+        """Have these mirrors, by name, and no others of the namespace; return how many were changed."""
+        bridge = self._switch.bridge()
+        if bridge is None:
+            return 0
+        seen = {of.name: row for of, row in self._seen() if of.namespace == namespace}
+        operations: list[Operation] = []
+        gone = frozenset(row._uuid for name, row in seen.items() if name not in wanted)
+        if gone:
+            operations.append(Mutate("Bridge", is_uuid(bridge._uuid), [("mirrors", "delete", gone)]))
+        changed = len(gone)
+        for at, (name, plan) in enumerate(sorted(wanted.items())):
+            columns = self._columns(plan)
+            row = seen.get(name)
+            if columns is None or (row is not None and all(getattr(row, key) == columns[key] for key in columns)):
+                continue
+            changed += 1
+            if row is not None:
+                operations.append(Update("Mirror", is_uuid(row._uuid), columns))
+                continue
+            ids = {OWNER: self._switch.owner, OF: str(Unit(KIND, namespace, name))}
+            made = NamedUuid(f"m{at}_{len(operations)}")
+            operations.append(
+                Insert("Mirror", {"name": f"{namespace}/{name}", "external_ids": ids, **columns}, made.name)
+            )
+            operations.append(Mutate("Bridge", is_uuid(bridge._uuid), [("mirrors", "insert", frozenset({made}))]))
+        if operations:
+            await self._switch.writer.commit(operations)
+        return changed
+
+    def _columns(self, plan: MirrorPlan) -> dict[str, Value] | None:
+        """Return the columns, or None while one of the ports is not there."""
+        source, destination = self._port(plan.source), self._port(plan.destination)
+        if source is None or destination is None:
+            return None
+        ports, none = frozenset({source}), frozenset[Uuid]()
+        return {
+            "select_src_port": ports if plan.sent else none,
+            "select_dst_port": ports if plan.received else none,
+            "output_port": destination,
+        }
+
+    def _port(self, device: str) -> Uuid | None:
+        interface = self._switch.interface(device)
+        port = self._switch.port_of(interface) if interface is not None else None
+        return port._uuid if port is not None else None
+
+    def _seen(self) -> list[tuple[Unit, Mirror]]:
+        rows = [cast("Mirror", row) for row in self._switch.client.cache.rows("Mirror").values()]
+        found = []
+        for row in rows:
+            kind, _, rest = row.external_ids.get(OF, "").partition("/")
+            namespace, _, name = rest.partition("/")
+            if self._switch.is_ours(row) and kind == KIND and name:
+                found.append((Unit(kind, namespace, name), row))
+        return found

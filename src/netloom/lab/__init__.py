@@ -1,0 +1,20 @@
+"""Many hosts on one machine: namespaces with real Open vSwitch and OVN.
+
+`Lab` is the whole of it for Python. It is imported when asked for: the supervisor and the keeper, which every lab has
+running, need little of it.
+"""
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from netloom.lab.lab import CommandFailed, Lab, down
+
+__all__ = ["CommandFailed", "Lab", "down"]
+
+
+def __getattr__(name: str) -> object:
+    if name in __all__:
+        from netloom.lab import lab  # as said above
+
+        return getattr(lab, name)
+    raise AttributeError(name)

@@ -1,0 +1,67 @@
+"""What must be there before a lab can be: root, the programs, a folder. Said in words, with what mends it."""
+
+import os
+import shutil
+import socket
+from collections.abc import Mapping
+from pathlib import Path
+
+from netloom.errors import Conflict, Forbidden, Invalid, NotFound
+from netloom.lab.layout import Layout
+
+TOOLS = {"ip": "iproute2", "ethtool": "ethtool", "nsenter": "util-linux", "unshare": "util-linux", "sysctl": "procps"}
+SWITCH = dict.fromkeys(("ovsdb-server", "ovsdb-tool", "ovs-vswitchd", "ovs-vsctl"), "openvswitch-switch")
+OVN = {"ovn-northd": "ovn-central", "ovn-controller": "ovn-host"}
+SBIN = "/usr/local/sbin:/usr/sbin:/sbin"
+# Below Linux's ephemeral range (32768 and up), so that no outgoing connection takes the port while the server restarts.
+PORTS = range(20000, 32000)
+
+
+def root(uid: int) -> None:
+    """Refuse who is not root."""
+    if uid:
+        raise Forbidden("a lab needs root, for its network namespaces: run this with sudo")
+
+
+def programs(ovn: int, roots: Mapping[str, str]) -> None:
+    """Refuse a machine, or a folder given for some node, that lacks a program; name the packages."""
+    os.environ["PATH"] = f"{os.environ.get('PATH', '')}:{SBIN}".removeprefix(":")
+    wanted = {**TOOLS, **SWITCH, **(OVN if ovn else {})}
+    missing = [name for name in wanted if shutil.which(name) is None]
+    if missing:
+        packages = sorted({wanted[name] for name in missing})
+        raise NotFound(
+            f"this machine has no {', '.join(missing)}: install them, as by apt-get install {' '.join(packages)}"
+        )
+    for place, folder in roots.items():
+        needed = OVN.keys() - {"ovn-controller"} if place == "central" else ("ovs-vswitchd", "ovsdb-server")
+        lacking = [name for name in needed if not _in_root(Path(folder), name)]
+        if lacking:
+            raise NotFound(f"--root-of {place}={folder}: there is no {', '.join(lacking)} in it")
+
+
+def places(layout: Layout) -> None:
+    """Refuse a folder given for a node that is not there."""
+    for place in layout.state.roots:
+        if place not in layout.places or place in ("underlay", "outside"):
+            known = ", ".join(name for name in layout.places if name not in ("underlay", "outside"))
+            raise Invalid(f"--root-of {place}=...: there is no {place!r}; there are: {known}")
+
+
+def choose_port(kept: int, seed: str) -> int:
+    """Return a port of the loopback for the API: the one the lab had, or one of its own."""
+    start = int(seed, 16)
+    for step in range(200):
+        port = kept if kept and not step else PORTS[(start + 97 * step) % len(PORTS)]
+        with socket.socket() as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            try:
+                probe.bind(("127.0.0.1", port))
+            except OSError:
+                continue
+        return port
+    raise Conflict("no free port on 127.0.0.1 for the API")
+
+
+def _in_root(folder: Path, name: str) -> bool:
+    return any((folder / where / name).exists() for where in ("usr/sbin", "usr/bin"))

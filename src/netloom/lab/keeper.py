@@ -1,0 +1,65 @@
+"""Keeps the supervisor: it starts what was killed, and the keeper starts it.
+
+The keeper is itself one of the supervisor's processes, so either brings the other back. It does nothing else and
+imports little, because every lab has one.
+"""
+
+import os
+import select
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+from netloom.lab.layout import MARK, MARK_NAME
+from netloom.lab.processes import is_of, read_pid
+
+LOOK_SECONDS = 0.1
+
+
+def start_supervisor(folder: Path, lab_id: str) -> "subprocess.Popen[bytes]":
+    """Start the lab's supervisor, detached, and write down its pid."""
+    environment = {k: v for k, v in os.environ.items() if not k.startswith("NETLOOM_")}
+    environment |= {MARK: lab_id, MARK_NAME: "supervisor"}
+    with (folder / "log" / "supervisor").open("ab") as log:
+        child = subprocess.Popen(
+            [sys.executable, "-m", "netloom.lab.supervisor", str(folder)],
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            start_new_session=True,
+            env=environment,
+            cwd="/",
+        )
+    (folder / "pids" / "supervisor").write_text(f"{child.pid}\n")
+    return child
+
+
+def keep(folder: Path, lab_id: str) -> None:
+    """Wait for the supervisor's end and start it again, for ever."""
+    child: subprocess.Popen[bytes] | None = None
+    while True:
+        pid = read_pid(folder / "pids", "supervisor")
+        if pid and is_of(pid, lab_id, "supervisor"):
+            _wait(pid)
+        if child is not None:
+            child.wait()
+        if not (folder / "lab.json").exists():
+            return
+        child = start_supervisor(folder, lab_id)
+        time.sleep(LOOK_SECONDS)  # One that fails at once is not started as fast as the machine can.
+
+
+def _wait(pid: int) -> None:
+    try:
+        descriptor = os.pidfd_open(pid)
+    except ProcessLookupError:
+        return
+    try:
+        select.select([descriptor], [], [])
+    finally:
+        os.close(descriptor)
+
+
+if __name__ == "__main__":
+    keep(Path(sys.argv[1]), os.environ[MARK])

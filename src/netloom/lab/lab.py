@@ -1,0 +1,321 @@
+"""A lab as Python has it: bring it up, run something on a node, kill something, take it down.
+
+    with Lab.up(folder, nodes=3) as lab:
+        lab.exec("n1", ["ping", "-c1", lab.underlay_ip("n2")])
+        lab.kill("ovn-northd")
+
+Whoever brings a lab up does, in order: look whether it can be; end what an earlier one left; namespaces and cables;
+databases; the credentials of server and agents; the supervisor, which starts everything else; and then waits until
+every node is Ready. If that fails, or is interrupted, everything is ended again; the folder with its logs stays.
+"""
+
+import os
+import re
+import shutil
+import signal
+import subprocess
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Literal
+
+import msgspec
+
+from netloom.errors import Conflict, Invalid, NetloomError, NotFound, TimedOut
+from netloom.lab import checks, cleaning, databases, keeper, processes, state, waiting, wiring
+from netloom.lab.entering import NETNS, mountpoints
+from netloom.lab.layout import MARK, MARK_NAME, Layout
+from netloom.lab.programs import environment, programs
+from netloom.lab.state import State
+from netloom.run import credentials, files
+
+Say = Callable[[str], None]
+UP_SECONDS = 120.0
+WORKLOAD = re.compile(r"[a-z0-9]([-a-z0-9]{0,62}[a-z0-9])?")
+
+
+class Lab:
+    """One lab that is there."""
+
+    def __init__(self, folder: Path) -> None:
+        """Look at the lab in `folder`; `NotFound` if there is none."""
+        folder = folder.absolute()
+        self.layout = Layout(folder, state.load(folder))
+
+    @classmethod
+    def up(
+        cls,
+        folder: Path,
+        *,
+        nodes: int = 3,
+        ovn: Literal[0, 1, 3] = 1,
+        restart: bool = True,
+        outside: bool = False,
+        roots: Mapping[str, str] | None = None,
+        timeout: float = UP_SECONDS,
+        say: Say = lambda text: None,
+    ) -> "Lab":
+        """Bring up a lab and return it when every node is Ready."""
+        folder = folder.absolute()
+        checks.root(os.geteuid())
+        checks.programs(ovn, roots or {})
+        wanted = State(nodes=nodes, ovn=ovn, port=0, restart=restart, outside=outside, roots=dict(roots or {}))
+        checks.places(Layout(folder, wanted))
+        with _alone(folder) as earlier:
+            _may_be_up(folder, earlier, wanted)
+            for gone in cleaning.sweep_machine():
+                say(f"ended what was left of a lab in {gone}, which is gone")
+            cleaning.clean(state.identity(folder))
+            port = checks.choose_port(earlier.port if earlier else 0, state.identity(folder))
+            made = mountpoints(folder, wanted.roots.values()) or (earlier.mountpoints if earlier else ())
+            layout = Layout(folder, msgspec.structs.replace(wanted, port=port, mountpoints=tuple(made)))
+            with _undone_on_failure(layout):
+                began = datetime.now(UTC)
+                _start(layout, say)
+                waiting.until_up(layout, began=began, deadline=time.monotonic() + timeout, say=say)
+                state.save(folder, msgspec.structs.replace(layout.state, phase="up"))
+        return cls(folder)
+
+    def down(self, *, delete: bool = False) -> None:
+        """End everything; with `delete`, remove the folder too."""
+        down(self.layout.folder, delete=delete)
+
+    def exec(
+        self, place: str, argv: Sequence[str], *, check: bool = True, timeout: float = 60.0, stdin: str = ""
+    ) -> "subprocess.CompletedProcess[str]":
+        """Run a command on a node (or `central`, `underlay`, `outside`) to its end."""
+        ended = subprocess.run(
+            self.command(place, argv),
+            input=stdin,
+            capture_output=True,
+            text=True,
+            timeout=timeout,
+            env=self.environment(place),
+            check=False,
+        )
+        if check and ended.returncode:
+            raise CommandFailed(place, argv, ended)
+        return ended
+
+    def command(self, place: str, argv: Sequence[str]) -> list[str]:
+        """Return the command that runs `argv` on a node."""
+        return ["ip", "netns", "exec", self.netns(place), *argv]
+
+    def environment(self, place: str) -> dict[str, str]:
+        """Return the environment for commands on a node: the tools of OVS and OVN find its daemons."""
+        marks = {MARK: self.layout.id, MARK_NAME: ""}
+        return {**os.environ, **environment(self.layout, place), **marks}
+
+    def netns(self, place: str) -> str:
+        """Return the name of the network namespace of a place, or of a workload; `NotFound` with those there are."""
+        here = [name.removeprefix(self.layout.prefix) for name in wiring.namespaces(self.layout.id)]
+        if not here:
+            raise NotFound(
+                f"the lab in {self.layout.folder} is down: `netloom lab up --data {self.layout.folder}` first"
+            )
+        if place not in here:
+            workloads = [name for name in here if name not in self.layout.places]
+            known = ", ".join([*self.layout.places, *workloads])
+            raise NotFound(f"there is no {place!r} in this lab; there are: {known}")
+        return self.layout.prefix + place
+
+    def workload(self, name: str) -> Path:
+        """Return the file of a network namespace for a workload, made if it is not there; it goes with the lab."""
+        if not WORKLOAD.fullmatch(name) or name in self.layout.places:
+            raise Invalid(f"{name!r} cannot name a workload: lower-case letters, digits and -, and nobody else's name")
+        netns = self.layout.prefix + name
+        if netns not in wiring.namespaces(self.layout.id):
+            wiring.bare(netns)
+        return NETNS / netns
+
+    def netns_path(self, place: str) -> Path:
+        """Return the file of a place's network namespace."""
+        return NETNS / self.netns(place)
+
+    def underlay_ip(self, node: str) -> str:
+        """Return a node's underlay address."""
+        return self.layout.underlay_ip(node)
+
+    @property
+    def nodes(self) -> list[str]:
+        """The nodes' names."""
+        return self.layout.nodes
+
+    @property
+    def kubeconfig(self) -> Path:
+        """How an administrator reaches the API."""
+        return self.layout.kubeconfig
+
+    def remotes(self, database: Literal["nb", "sb"]) -> str:
+        """Return where an OVN database is reached."""
+        return self.layout.remotes(database)
+
+    def pid(self, name: str) -> int:
+        """Return the pid of a process, 0 while it does not run."""
+        pid = processes.read_pid(self.layout.pids, name)
+        return pid if pid and processes.is_of(pid, self.layout.id, name) else 0
+
+    def is_ready(self, name: str) -> bool:
+        """Whether a process runs and others may use it."""
+        return bool(self.pid(name)) and (self.layout.ready / name).exists()
+
+    def kill(self, name: str, number: signal.Signals = signal.SIGKILL) -> int:
+        """Kill a process of the lab and return the pid it had."""
+        pid = self.pid(name)
+        if not pid:
+            raise Conflict(f"{name} does not run")
+        os.kill(pid, number)
+        return pid
+
+    def off(self, node: str) -> None:
+        """Pull a host's plug: its processes die at once, its cables are dead, and nothing is started again."""
+        self._host(node)
+        self.layout.off.mkdir(mode=0o755, exist_ok=True)
+        (self.layout.off / node).touch()
+        wiring.plug(self.layout, node, connected=False)
+        names = {program.name for program in programs(self.layout) if program.place == node}
+
+        def running() -> list[processes.Found]:
+            return [found for found in processes.of_lab(self.layout.id, ()) if found.name in names]
+
+        processes.end(running, gently=lambda _: False)
+
+    def on(self, node: str, *, timeout: float = UP_SECONDS) -> None:
+        """Put a host's plug in again and return when it is Ready."""
+        self._host(node)
+        began = datetime.now(UTC)
+        wiring.plug(self.layout, node, connected=True)
+        (self.layout.off / node).unlink(missing_ok=True)
+        if not self.layout.state.restart:
+            raise Conflict("this lab starts nothing again: it was brought up with --no-restart")
+        waiting.until_on(self.layout, node, began=began, deadline=time.monotonic() + timeout)
+
+    def _host(self, node: str) -> None:
+        self.netns(node)
+        if node not in self.nodes:
+            raise Invalid(f"{node!r} is not a host; the hosts are: {', '.join(self.nodes)}")
+
+    def __enter__(self) -> "Lab":
+        """Return the lab."""
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Take it down."""
+        self.down()
+
+
+class CommandFailed(NetloomError):
+    """A command on a node ended otherwise than it should."""
+
+    def __init__(self, place: str, argv: Sequence[str], ended: "subprocess.CompletedProcess[str]") -> None:
+        """Say which, and what it said."""
+        said = (ended.stdout + ended.stderr).strip()
+        super().__init__(f"{place}: {' '.join(argv)} ended with {ended.returncode}: {said}")
+        self.ended = ended
+
+
+def down(folder: Path, *, delete: bool = False) -> None:
+    """End the lab of a folder, however much of it there is; with `delete`, remove the folder too."""
+    folder = folder.absolute()
+    checks.root(os.geteuid())
+    lab_id = state.identity(folder)
+    if not (folder / state.FILE).exists() and lab_id in state.registered():
+        cleaning.clean(lab_id)
+        return
+    found = state.load(folder)
+    with _alone(folder):
+        cleaning.clean(lab_id)
+        cleaning.sweep_folder(folder)
+        for made in found.mountpoints:
+            with suppress(OSError):  # Another lab may have its own beside it.
+                os.rmdir(made)
+        state.save(folder, msgspec.structs.replace(found, phase="down", mountpoints=()))
+        if delete:
+            shutil.rmtree(folder)
+
+
+@contextmanager
+def _alone(folder: Path) -> Iterator[State | None]:
+    """Hold the folder for one `lab up` or `lab down`, and give the state of the lab in it."""
+    found = state.check_folder(folder)
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    with files.alone(folder / "lab.lock", f"another netloom lab command is at work in {folder}"):
+        yield found
+
+
+def _may_be_up(folder: Path, earlier: State | None, wanted: State) -> None:
+    if earlier is None:
+        return
+    again = f"`netloom lab down --data {folder}`"
+    pid = processes.read_pid(folder / "pids", "supervisor")
+    if earlier.phase == "up" and pid and processes.is_of(pid, state.identity(folder), "supervisor"):
+        raise Conflict(f"the lab in {folder} is up: {again} first, or choose another folder by --data")
+    if earlier.ovn != wanted.ovn:
+        raise Conflict(
+            f"the lab in {folder} was made with --ovn {earlier.ovn or 'none'}: say so again, or "
+            f"`netloom lab down --delete --data {folder}` first"
+        )
+
+
+@contextmanager
+def _undone_on_failure(layout: Layout) -> Iterator[None]:
+    fresh = not (layout.folder / state.FILE).exists()
+    try:
+        yield
+    except BaseException as error:
+        cleaning.clean(layout.id)
+        cleaning.sweep_folder(layout.folder)
+        if fresh and isinstance(error, KeyboardInterrupt):
+            shutil.rmtree(layout.folder, ignore_errors=True)
+        else:
+            state.save(layout.folder, msgspec.structs.replace(layout.state, phase="down"))
+        raise
+
+
+def _start(layout: Layout, say: Say) -> None:
+    folder = layout.folder
+    # The state first: from here on, whatever happens, `lab down` knows what to look for.
+    state.save(folder, layout.state)
+    state.register(folder)
+    cleaning.sweep_folder(folder)
+    for path in (layout.pids, layout.log, layout.ready):
+        path.mkdir(mode=0o755, exist_ok=True)
+    for old in layout.log.iterdir():
+        old.unlink()
+    say(f"{layout.state.nodes} host{'s' * (layout.state.nodes > 1)}: namespaces and cables")
+    wiring.build(layout)
+    databases.make(layout)
+    _credentials(layout)
+    supervisor = keeper.start_supervisor(folder, layout.id)
+    # It outlives us, or we outlive it: then somebody must take note of its end.
+    threading.Thread(target=supervisor.wait, name="lab-supervisor", daemon=True).start()
+
+
+def _credentials(layout: Layout) -> None:
+    """Make the server's certificates and, by way of them, a credential for each agent."""
+    directory = credentials.Directory(layout.folder)
+    directory.lock.touch(mode=0o600)  # So that the folder is the server's data directory too.
+    directory.make()
+    directory.prepare(hosts=["127.0.0.1"], now=datetime.now(UTC))
+    directory.write_kubeconfig(layout.url)
+    known = {one.name for one in directory.known()}
+    for node in layout.nodes:
+        path, name = layout.agent_kubeconfig(node), f"agent-{node}"
+        if path.exists() and name in known and layout.url in path.read_text():
+            continue
+        if name in known:
+            directory.revoke(name)
+        text = directory.issue_token(name, [credentials.role(f"node:{node}")], server=layout.url)
+        files.write_whole(path, text.encode())
+
+
+def wait_for(condition: Callable[[], bool], *, what: str, seconds: float) -> None:
+    """Return when `condition` holds; `TimedOut` if that takes too long."""
+    deadline = time.monotonic() + seconds
+    while not condition():
+        if time.monotonic() > deadline:
+            raise TimedOut(f"gave up waiting for {what} after {seconds:g} s")
+        time.sleep(0.05)

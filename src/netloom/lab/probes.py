@@ -1,0 +1,223 @@
+"""Real packets, and what became of them: ping, TCP, UDP, DHCP, and how fast.
+
+Each probe runs in a network namespace, given by its name, and answers what was seen, never what should have been.
+Listeners say a name to whoever connects, so that one knows who answered. Sockets are made inside the namespace by a
+thread of this process: a matrix of a hundred connections starts no program.
+"""
+
+import contextlib
+import json
+import selectors
+import socket
+import struct
+import subprocess
+import tempfile
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Literal
+
+from netloom.errors import Internal
+from netloom.lab.entering import inside
+
+SECONDS = 1.0
+MOST = 256
+LEASE_SECONDS = 10
+# Prints what was leased instead of configuring anything.
+LEASE_SCRIPT = '#!/bin/sh\n[ "$1" = bound ] && echo "$ip/$mask $router" >"$LEASE"\nexit 0\n'
+
+_PKTINFO = struct.Struct("16sI")
+
+Protocol = Literal["tcp", "udp"]
+
+
+def ping(netns: str, address: str, *, count: int = 1, source: str = "") -> bool:
+    """Whether an address answers to a ping."""
+    argv = ["ping", "-n", "-q", "-c", str(count), "-i", "0.2", "-W", f"{SECONDS:g}"]
+    argv += ["-I", source] if source else []
+    return _run(netns, [*argv, address]).returncode == 0
+
+
+def reach(netns: str, address: str, port: int, *, protocol: Protocol = "tcp", timeout: float = SECONDS) -> str:
+    """Return who answers at a port and as whom it sees us, as "web-1 10.1.0.2"; "" where nobody answers."""
+    family = socket.AF_INET6 if ":" in address else socket.AF_INET
+    kind = socket.SOCK_STREAM if protocol == "tcp" else socket.SOCK_DGRAM
+
+    def asked() -> str:
+        with socket.socket(family, kind) as client:
+            client.settimeout(timeout)
+            try:
+                client.connect((address, port))
+                client.sendall(b"who?\n")
+                return client.recv(MOST).decode(errors="replace").strip()
+            except OSError:
+                return ""
+
+    return inside(netns, asked)
+
+
+class Listeners:
+    """Says a name to whoever asks, on any number of ports in any number of namespaces, until closed."""
+
+    def __init__(self) -> None:
+        """Listen nowhere yet."""
+        self._selector = selectors.DefaultSelector()
+        self._wake, self._woken = socket.socketpair()
+        self._selector.register(self._woken, selectors.EVENT_READ)
+        self._open: dict[tuple[str, int, str], socket.socket] = {}
+        self._lock = threading.Lock()
+        self._thread = threading.Thread(target=self._answer, name="listeners", daemon=True)
+        self._thread.start()
+
+    def add(self, netns: str, port: int, *, name: str, protocol: Protocol = "tcp") -> None:
+        """Answer at a port of a namespace, by IPv4 and IPv6."""
+        kind = socket.SOCK_STREAM if protocol == "tcp" else socket.SOCK_DGRAM
+
+        def bound() -> socket.socket:
+            made = socket.socket(socket.AF_INET6, kind)
+            made.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
+            made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            made.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_RECVPKTINFO, 1)
+            made.bind(("::", port))
+            if protocol == "tcp":
+                made.listen(64)
+            return made
+
+        listener = inside(netns, bound)
+        with self._lock:
+            self._open[netns, port, protocol] = listener
+            self._selector.register(listener, selectors.EVENT_READ, name)
+        self._wake.send(b".")
+
+    def remove(self, netns: str, port: int, *, protocol: Protocol = "tcp") -> None:
+        """Answer there no more, as if the program had died."""
+        with self._lock:
+            listener = self._open.pop((netns, port, protocol))
+            self._selector.unregister(listener)
+        listener.close()
+
+    def close(self) -> None:
+        """Answer nowhere any more."""
+        self._wake.close()
+        self._thread.join()
+        for listener in self._open.values():
+            listener.close()
+        self._selector.close()
+
+    def __enter__(self) -> "Listeners":
+        """Return the listeners."""
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Answer nowhere any more."""
+        self.close()
+
+    def _answer(self) -> None:
+        while True:
+            for key, _ in self._selector.select():
+                if key.fileobj is self._woken:
+                    if not self._woken.recv(64):
+                        self._woken.close()
+                        return
+                    continue
+                with self._lock, contextlib.suppress(OSError):
+                    _say(key.fileobj, key.data)  # type: ignore[arg-type]  # only sockets are registered
+
+
+def _say(listener: socket.socket, name: str) -> None:
+    if listener.fileno() < 0:
+        return
+    if listener.type == socket.SOCK_DGRAM:
+        _, told, _, who = listener.recvmsg(MOST, socket.CMSG_SPACE(_PKTINFO.size))
+        listener.sendmsg([_answer_to(who, name)], list(map(_as_asked, told)), 0, who)
+        return
+    connection, who = listener.accept()
+    with connection:
+        connection.settimeout(SECONDS)
+        connection.sendall(_answer_to(who, name))
+        # Wait for the other side to have it: closing with unread bytes would reset the connection.
+        connection.shutdown(socket.SHUT_WR)
+        while connection.recv(MOST):
+            pass
+
+
+def _as_asked(told: tuple[int, int, bytes]) -> tuple[int, int, bytes]:
+    """Return what has an answer leave from the address that was asked, which may not be the device's own."""
+    level, kind, info = told
+    return level, kind, _PKTINFO.pack(_PKTINFO.unpack(info)[0], 0)
+
+
+def _answer_to(who: tuple[str, int, int, int], name: str) -> bytes:
+    return f"{name} {who[0].removeprefix('::ffff:')}\n".encode()
+
+
+def lease(netns: str, device: str) -> str:
+    """Ask for an address by DHCP with a real client, and return it as "10.1.0.5/24 10.1.0.1" with the router, or ""."""
+    with tempfile.TemporaryDirectory(prefix="netloom-dhcp-") as folder:
+        script, answer = Path(folder, "script"), Path(folder, "lease")
+        script.write_text(LEASE_SCRIPT)
+        script.chmod(0o700)
+        argv = [
+            "env",
+            f"LEASE={answer}",
+            "udhcpc",
+            "-i",
+            device,
+            "-f",
+            "-n",
+            "-q",
+            "-t",
+            "5",
+            "-T",
+            "1",
+            "-s",
+            str(script),
+        ]
+        _run(netns, argv, seconds=LEASE_SECONDS)
+        return answer.read_text().strip() if answer.exists() else ""
+
+
+@contextlib.contextmanager
+def speedometer(netns: str, *, port: int = 5201) -> Iterator[None]:
+    """Have somebody there to be measured against."""
+    argv = ["ip", "netns", "exec", netns, "iperf3", "--server", "--port", str(port)]
+    with subprocess.Popen(argv, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as server:
+        try:
+            _until_listening(netns, port)
+            yield
+        finally:
+            server.kill()
+
+
+def megabits(netns: str, address: str, *, seconds: float = 2, offered: float = 0, port: int = 5201) -> float:
+    """Return how many Mbit/s arrive at a speedometer: TCP as fast as it goes, or UDP at an `offered` rate."""
+    argv = ["iperf3", "--client", address, "--port", str(port), "--json", "--time", f"{seconds:g}", "--omit", "1"]
+    argv += ["--udp", "--length", "1200", "--bitrate", f"{offered:g}M"] if offered else []
+    ended = _run(netns, argv, seconds=seconds + 20)
+    try:
+        # Not lost_percent: with --omit, iperf3 3.12 counts the omitted ones as lost.
+        return float(json.loads(ended.stdout)["end"]["sum_received"]["bits_per_second"]) / 1e6
+    except (ValueError, KeyError):
+        return 0.0
+
+
+def _until_listening(netns: str, port: int) -> None:
+    def tried() -> bool:
+        for _ in range(100):
+            with socket.socket() as probe:
+                probe.settimeout(SECONDS)
+                if probe.connect_ex(("127.0.0.1", port)) == 0:
+                    return True
+            threading.Event().wait(0.02)
+        return False
+
+    if not inside(netns, tried):
+        raise Internal(f"iperf3 does not listen on port {port} in {netns}")
+
+
+def _run(netns: str, argv: list[str], *, seconds: float = 10.0) -> "subprocess.CompletedProcess[str]":
+    whole = ["ip", "netns", "exec", netns, *argv]
+    try:
+        return subprocess.run(whole, capture_output=True, text=True, timeout=seconds, check=False)
+    except subprocess.TimeoutExpired:
+        return subprocess.CompletedProcess(whole, 124, "", "")

@@ -1,0 +1,189 @@
+"""Which processes a lab consists of: for each its command, where it runs, whom it needs, what makes it ready.
+
+Pure: from a layout to a list. The supervisor starts them in the order of their needs and runs `after` whenever one has
+been started: a userspace switch takes its devices with it when it dies, so its address must be set again.
+"""
+
+import sys
+
+import msgspec
+from msgspec import Struct
+
+from netloom.lab.layout import PHYSICAL_NETWORK, UNDERLAY_BITS, Layout, suffix
+
+NETLOOM = (sys.executable, "-m", "netloom.cli.main")
+QUIET = ("-vconsole:info", "-vsyslog:off", "-vfile:off")
+RAFT_PORTS = {"nb": 6643, "sb": 6644}
+SECONDS_TO_CONFIGURE = "--timeout=30"
+
+
+class Program(Struct, frozen=True, kw_only=True):
+    """One process of a lab."""
+
+    name: str
+    argv: tuple[str, ...]
+    place: str = ""
+    """The namespace it runs in; "": the machine's own."""
+    root: str = ""
+    """The folder it is run from by chroot; "": the machine's own."""
+    environment: dict[str, str] = {}
+    needs: tuple[str, ...] = ()
+    """Who must be ready before it is started the first time."""
+    socket: str = ""
+    """It is ready when somebody listens there."""
+    after: tuple[tuple[str, ...], ...] = ()
+    """Commands to run, in the machine's own namespace, each time it has been started."""
+    ours: bool = False
+    """It is Netloom's own, and ends well when asked to."""
+
+
+def programs(layout: Layout) -> list[Program]:
+    """Return all processes of the lab but the supervisor, who starts them."""
+    nodes = [program for node in layout.nodes for program in _node(layout, node)]
+    return [_serve(layout), *_central(layout), *nodes, *_keeper(layout)]
+
+
+def environment(layout: Layout, place: str) -> dict[str, str]:
+    """Return what makes the tools of OVS and OVN find the daemons of a place."""
+    own = layout.node(place) if place in layout.nodes else layout.ovn
+    found = {"OVS_RUNDIR": str(own), "OVN_RUNDIR": str(own), "KUBECONFIG": str(layout.kubeconfig)}
+    if layout.state.ovn:
+        found |= {"OVN_NB_DB": layout.remotes("nb"), "OVN_SB_DB": layout.remotes("sb")}
+    return found
+
+
+def _serve(layout: Layout) -> Program:
+    argv = [*NETLOOM, "serve", "--data", str(layout.folder), "--listen", f"127.0.0.1:{layout.state.port}"]
+    if layout.state.ovn:
+        argv += ["--ovn-nb", layout.remotes("nb"), "--ovn-sb", layout.remotes("sb")]
+    return Program(name="serve", argv=tuple(argv), ours=True)
+
+
+def _keeper(layout: Layout) -> list[Program]:
+    if not layout.state.restart:
+        return []
+    argv = (sys.executable, "-m", "netloom.lab.keeper", str(layout.folder))
+    return [Program(name="keeper", argv=argv, ours=True)]
+
+
+def _central(layout: Layout) -> list[Program]:
+    numbers = range(1, layout.state.ovn + 1)
+    servers = [_database(layout, database, number) for database in ("nb", "sb") for number in numbers]
+    return [*servers, *(_northd(layout, number) for number in numbers)]
+
+
+def _database(layout: Layout, database: str, number: int) -> Program:
+    name = f"{database}{suffix(number)}"
+    files = layout.ovn
+    return Program(
+        name=f"ovn-{name}",
+        place="central",
+        root=layout.root("central"),
+        argv=(
+            "ovsdb-server",
+            *QUIET,
+            f"--remote=punix:{files / f'{name}.sock'}",
+            f"--unixctl={files / f'{name}.ctl'}",
+            f"--pidfile={files / f'{name}.pid'}",
+            str(files / f"{name}.db"),
+        ),
+        environment=environment(layout, "central"),
+        socket=layout.database_socket(database, number),
+    )
+
+
+def _northd(layout: Layout, number: int) -> Program:
+    name = f"ovn-northd{suffix(number)}"
+    return Program(
+        name=name,
+        place="central",
+        root=layout.root("central"),
+        argv=(
+            "ovn-northd",
+            *QUIET,
+            f"--ovnnb-db={_remotes(layout, 'nb')}",
+            f"--ovnsb-db={_remotes(layout, 'sb')}",
+            f"--unixctl={layout.ovn / f'{name}.ctl'}",
+            f"--pidfile={layout.ovn / f'{name}.pid'}",
+        ),
+        environment=environment(layout, "central"),
+        needs=("ovn-nb", "ovn-sb"),
+    )
+
+
+def _node(layout: Layout, node: str) -> list[Program]:
+    own = layout.node(node)
+    database = Program(
+        name=f"ovsdb-server-{node}",
+        argv=("ovsdb-server", *QUIET, f"--remote=punix:{own / 'db.sock'}", "--pidfile", str(own / "conf.db")),
+        socket=layout.switch_socket(node),
+        after=(_configure(layout, node),),
+    )
+    switch = Program(
+        name=f"ovs-vswitchd-{node}",
+        argv=("ovs-vswitchd", *QUIET, "--pidfile", f"unix:{own / 'db.sock'}"),
+        needs=(database.name,),
+        after=_addresses(layout, node),
+    )
+    found = [database, switch]
+    if layout.state.ovn:
+        argv = ("ovn-controller", *QUIET, "--pidfile", f"unix:{own / 'db.sock'}")
+        needs = (switch.name, "ovn-sb")
+        found.append(Program(name=f"ovn-controller-{node}", argv=argv, needs=needs))
+    daemons = [
+        msgspec.structs.replace(one, place=node, root=layout.root(node), environment=environment(layout, node))
+        for one in found
+    ]
+    return [*daemons, _agent(layout, node, needs=(switch.name,))]
+
+
+def _agent(layout: Layout, node: str, *, needs: tuple[str, ...]) -> Program:
+    argv = [*NETLOOM, "agent", "--kubeconfig", str(layout.agent_kubeconfig(node)), "--node", node]
+    argv += ["--ovs", f"unix:{layout.switch_socket(node)}", "--underlay-ip", layout.underlay_ip(node)]
+    argv += ["--datapath", "netdev", "--prepare"]
+    if layout.state.ovn:
+        argv += ["--ovn-remote", _remotes(layout, "sb")]
+    if layout.state.outside:
+        argv += ["--bridge-mappings", f"{PHYSICAL_NETWORK}:br-ex"]
+    return Program(name=f"agent-{node}", argv=tuple(argv), place=node, needs=needs, ours=True)
+
+
+def _configure(layout: Layout, node: str) -> tuple[str, ...]:
+    """Return the one transaction that cables a bare switch; a second time it changes nothing.
+
+    What OVN wants to know is the agent's to say: preparing a bare node is its business.
+    """
+    # Two cores may carry many switches: one thread of each sort is enough for every one of them.
+    settings = {"n-handler-threads": "1", "n-revalidator-threads": "1"}
+    argv = ["ovs-vsctl", f"--db=unix:{layout.switch_socket(node)}", "--retry", SECONDS_TO_CONFIGURE, "--no-wait"]
+    argv += ["init", "--", "set", "Open_vSwitch", "."]
+    argv += [f"other_config:{key}={value}" for key, value in settings.items()]
+    for bridge, port in bridges(layout).items():
+        argv += ["--", "--may-exist", "add-br", bridge, "--", "set", "Bridge", bridge, "datapath_type=netdev"]
+        argv += ["--", "--may-exist", "add-port", bridge, port]
+    return tuple(argv)
+
+
+def bridges(layout: Layout) -> dict[str, str]:
+    """Return a node's own bridges and the device each has towards the rest of the lab."""
+    return {"br-phys": "uplink", **({"br-ex": "ex0"} if layout.state.outside else {})}
+
+
+def _addresses(layout: Layout, node: str) -> tuple[tuple[str, ...], ...]:
+    """Return what gives a switch that was started its underlay address."""
+    ip = ("ip", "-n", layout.netns(node))
+    inside = ("nsenter", f"--net=/run/netns/{layout.netns(node)}", "--")
+    commands: list[tuple[str, ...]] = [
+        # Without --no-wait it returns when the switch has done what its database says: its devices are there.
+        ("ovs-vsctl", f"--db=unix:{layout.switch_socket(node)}", "--retry", SECONDS_TO_CONFIGURE, "init"),
+        (*ip, "address", "replace", f"{layout.underlay_ip(node)}/{UNDERLAY_BITS}", "dev", "br-phys"),
+    ]
+    for bridge in bridges(layout):
+        commands += [(*inside, "ethtool", "-K", bridge, "tx", "off"), (*ip, "link", "set", bridge, "up")]
+    return tuple(commands)
+
+
+def _remotes(layout: Layout, database: str) -> str:
+    """Return where a database is reached by OVN's own programs, which take a long path, and may run in a chroot."""
+    sockets = (layout.ovn / f"{database}{suffix(number)}.sock" for number in range(1, layout.state.ovn + 1))
+    return ",".join(f"unix:{socket}" for socket in sockets)

@@ -1,0 +1,66 @@
+"""The API on every node's loopback: bytes go through, TLS stays between the agent and the server.
+
+The listening socket is made inside the node's namespace, the connection to the server outside of it: a socket belongs
+to the namespace in which it was made. So one kubeconfig works everywhere, and the nodes need no way to the machine's
+network.
+"""
+
+import asyncio
+import logging
+import socket
+
+from netloom.lab.entering import inside
+
+log = logging.getLogger(__name__)
+
+CHUNK = 65536
+BACKLOG = 64
+
+
+def listen(netns: str, port: int) -> socket.socket:
+    """Return a socket that listens on a namespace's loopback."""
+
+    def bound() -> socket.socket:
+        listener = socket.create_server(("127.0.0.1", port), backlog=BACKLOG)
+        listener.setblocking(False)
+        return listener
+
+    return inside(netns, bound)
+
+
+async def serve(listener: socket.socket, port: int) -> None:
+    """Carry every connection that comes in to the API, until cancelled."""
+
+    async def carry(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await _carry(reader, writer, port)
+
+    server = await asyncio.start_server(carry, sock=listener)
+    async with server:
+        await server.serve_forever()
+
+
+async def _carry(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, port: int) -> None:
+    try:
+        there_reader, there_writer = await asyncio.open_connection("127.0.0.1", port)
+    except OSError:
+        # The server is away; the caller sees a connection that ends, as it would without us, and comes again.
+        writer.transport.abort()
+        return
+    try:
+        async with asyncio.TaskGroup() as group:
+            group.create_task(_pipe(reader, there_writer))
+            group.create_task(_pipe(there_reader, writer))
+    finally:
+        writer.close()
+        there_writer.close()
+
+
+async def _pipe(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    try:
+        while data := await reader.read(CHUNK):
+            writer.write(data)
+            await writer.drain()
+        writer.write_eof()
+    except OSError:
+        # One side is gone at once: so is the other.
+        writer.transport.abort()

@@ -1,0 +1,235 @@
+"""What a lab is doing now, as values, and as a tree that a person likes to read.
+
+Looked at from outside: pid files held against /proc, the supervisor's log for how often somebody was started again,
+the API for what the nodes say. Whatever does not answer is shown as not answering, and never makes the look fail.
+"""
+
+import asyncio
+import os
+import subprocess
+import time
+from collections import Counter
+from pathlib import Path
+
+import msgspec
+from msgspec import Struct
+
+from netloom.errors import NetloomError
+from netloom.lab import databases, processes, state, waiting
+from netloom.lab.layout import OUTSIDE_ADDRESSES, PHYSICAL_NETWORK, Layout
+from netloom.lab.programs import programs
+from netloom.model.registry import NETWORK_ATTACHMENT
+from netloom.store import kubeconfig
+from netloom.store.kube import KubeStore
+
+API_SECONDS = 3.0
+LABELS = {"starting": "not up yet", "up": "up", "down": "down"}
+
+
+class Process(Struct, frozen=True, kw_only=True):
+    """One process of a lab."""
+
+    name: str
+    pid: int = 0
+    """0: it does not run."""
+    ready: bool = False
+    seconds: int = 0
+    """How long it has been running."""
+    restarts: int = 0
+    leader: bool = False
+    """It leads its cluster."""
+
+
+class Place(Struct, frozen=True, kw_only=True):
+    """The control plane, the central, a node, the outside."""
+
+    name: str
+    netns: str = ""
+    about: str = ""
+    version: str = ""
+    off: bool = False
+    """Somebody pulled its plug."""
+    ready: bool | None = None
+    """What a node says of itself; None where nobody asks."""
+    attachments: int = 0
+    processes: tuple[Process, ...] = ()
+
+    @property
+    def well(self) -> bool:
+        """Whether nothing is amiss here."""
+        return self.ready is not False and all(one.pid and one.ready for one in self.processes)
+
+
+class Status(Struct, frozen=True, kw_only=True):
+    """A whole lab."""
+
+    folder: str
+    id: str
+    phase: state.Phase
+    url: str
+    kubeconfig: str
+    places: tuple[Place, ...]
+
+    @property
+    def well(self) -> bool:
+        """Whether the lab is up and nothing is amiss."""
+        return self.phase == "up" and all(place.well for place in self.places)
+
+
+def look(folder: Path) -> Status:
+    """Return how the lab in `folder` is."""
+    layout = Layout(folder.absolute(), state.load(folder.absolute()))
+    running = layout.state.phase != "down"
+    ready, attachments = asyncio.run(_ask(layout)) if running else (set[str](), Counter[str]())
+    again = _restarts(layout)
+    found = {program.name: _process(layout, program.name, again) for program in programs(layout)}
+    watchers = (_process(layout, "supervisor", again), *(found[name] for name in found if name == "keeper"))
+    places = [Place(name="control plane", about=layout.url, processes=(found["serve"], *watchers))]
+    for place in layout.places:
+        own = tuple(found[program.name] for program in programs(layout) if program.place == place)
+        places.append(
+            Place(
+                name=place,
+                netns=layout.netns(place),
+                about=_about(layout, place),
+                version=_version(layout, place),
+                off=layout.is_off(place),
+                ready=place in ready and not layout.is_off(place) if place in layout.nodes else None,
+                attachments=attachments[place],
+                processes=_with_leaders(layout, own) if place == "central" and running else own,
+            )
+        )
+    return Status(
+        folder=str(layout.folder),
+        id=layout.id,
+        phase=layout.state.phase,
+        url=layout.url,
+        kubeconfig=str(layout.kubeconfig),
+        places=tuple(places),
+    )
+
+
+def tree(status: Status) -> list[str]:
+    """Return the status as lines."""
+    nodes = [place for place in status.places if place.ready is not None]
+    amiss = sum(not one.pid or not one.ready for place in status.places for one in place.processes)
+    ready = sum(place.ready is True for place in nodes)
+    verdict = LABELS[status.phase]
+    if status.phase != "down":
+        verdict += f", {ready} of {len(nodes)} nodes Ready" + (f", {amiss} processes amiss" if amiss else "")
+    lines = [f"{status.folder}  (lab {status.id}: {verdict})"]
+    if status.phase == "down":
+        return lines
+    width = max((len(one.name) for place in status.places for one in place.processes), default=0)
+    for place in status.places:
+        last = place is status.places[-1]
+        lines.append(f"{'└─' if last else '├─'} {_headline(place)}")
+        stem = "   " if last else "│  "
+        for process in place.processes:
+            fork = "└─" if process is place.processes[-1] else "├─"
+            lines.append(f"{stem}{fork} {process.name.ljust(width)}  {_condition(process)}")
+    return lines
+
+
+def _headline(place: Place) -> str:
+    words = [place.about, place.version]
+    if place.ready is not None:
+        words += ["OFF" if place.off else "Ready" if place.ready else "NOT READY"]
+        words += [f"{place.attachments} attachment{'s' * (place.attachments != 1)}"] if place.attachments else []
+    return f"{place.name}  {', '.join(word for word in words if word)}".rstrip()
+
+
+def _condition(process: Process) -> str:
+    if not process.pid:
+        return "NOT RUNNING"
+    words = [_duration(process.seconds)]
+    words += [] if process.ready else ["not ready yet"]
+    words += ["leader"] if process.leader else []
+    words += [f"restarted {process.restarts}x"] if process.restarts else []
+    return f"{process.pid:>7}  {', '.join(words)}"
+
+
+def _duration(seconds: int) -> str:
+    if seconds < 60:
+        return f"{seconds}s"
+    return f"{seconds // 60}m" if seconds < 3600 else f"{seconds // 3600}h{seconds % 3600 // 60:02}m"
+
+
+def _process(layout: Layout, name: str, again: Counter[str]) -> Process:
+    pid = processes.read_pid(layout.pids, name)
+    if not pid or not processes.is_of(pid, layout.id, name):
+        return Process(name=name, restarts=again[name])
+    ready = name == "supervisor" or (layout.ready / name).exists()
+    return Process(name=name, pid=pid, ready=ready, seconds=_age(pid), restarts=again[name])
+
+
+def _age(pid: int) -> int:
+    try:
+        ticks = int((processes.PROC / str(pid) / "stat").read_text().rpartition(")")[2].split()[19])
+    except (OSError, ValueError, IndexError):
+        return 0
+    return max(0, int(time.clock_gettime(time.CLOCK_BOOTTIME) - ticks / os.sysconf("SC_CLK_TCK")))
+
+
+def _restarts(layout: Layout) -> Counter[str]:
+    try:
+        lines = (layout.log / "supervisor").read_text(errors="replace").splitlines()
+    except OSError:
+        return Counter()
+    started = Counter(line.split()[3] for line in lines if line.endswith(" started") and len(line.split()) > 4)
+    return Counter({name: count - 1 for name, count in started.items()})
+
+
+def _about(layout: Layout, place: str) -> str:
+    if place in layout.nodes:
+        return layout.underlay_ip(place)
+    if place == "outside":
+        return f"{' and '.join(OUTSIDE_ADDRESSES)} on {PHYSICAL_NETWORK}"
+    if place == "central" and layout.state.ovn == 3:
+        return "a cluster of three"
+    return ""
+
+
+def _version(layout: Layout, place: str) -> str:
+    if place in ("underlay", "outside"):
+        return ""
+    return f"{'OVN' if place == 'central' else 'OVS'} {databases.version(layout, place)}"
+
+
+def _with_leaders(layout: Layout, found: tuple[Process, ...]) -> tuple[Process, ...]:
+    if layout.state.ovn != 3:
+        return found
+    return tuple(msgspec.structs.replace(one, leader=_leads(layout, one.name)) for one in found)
+
+
+def _leads(layout: Layout, name: str) -> bool:
+    """Whether a server of OVN's databases leads; northd, of which one is active, is asked the same way."""
+    word = name.removeprefix("ovn-")
+    if word.startswith("northd"):
+        argv = ["ovn-appctl", "-t", str(layout.ovn / f"{name}.ctl"), "status"]
+        return _says(argv, "Status: active")
+    database = databases.OVN_NAMES[word[:2]]
+    return _says(["ovs-appctl", "-t", str(layout.ovn / f"{word}.ctl"), "cluster/status", database], "Role: leader")
+
+
+def _says(argv: list[str], text: str) -> bool:
+    try:
+        return text in subprocess.run(argv, capture_output=True, text=True, timeout=2, check=False).stdout
+    except (OSError, subprocess.TimeoutExpired):
+        return False
+
+
+async def _ask(layout: Layout) -> tuple[set[str], Counter[str]]:
+    """Return which nodes are Ready and how many attachments each has; nothing where the API does not answer."""
+    store: KubeStore | None = None
+    try:
+        async with asyncio.timeout(API_SECONDS):
+            store = await KubeStore.open(kubeconfig.load(str(layout.kubeconfig)))
+            ready = await waiting.ready_nodes(store)
+            page = await store.list(NETWORK_ATTACHMENT)
+            return ready, Counter(str(item.document().get("spec", {}).get("node")) for item in page.items)
+    except (NetloomError, TimeoutError):
+        return set(), Counter()
+    finally:
+        if store is not None:
+            await store.close()

@@ -1,0 +1,199 @@
+"""The supervisor: starts a lab's processes, starts again what died, and relays the API to the nodes.
+
+    needs ready ── start ── somebody listens on its socket ── `after` ── ready ── it ends ─┐
+                     ^                                                                      │
+                     └──────────────────────── unless --no-restart ─────────────────────────┘
+
+It is one process per lab, detached from whoever brought the lab up. It holds nothing that matters: when it is killed
+the others go on, and the next one, which the keeper starts, finds them by their pid files and watches them as if it
+had started them. Ending a lab is not its business: `lab down` ends the supervisor first, then everybody else.
+"""
+
+import asyncio
+import logging
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+from netloom.errors import Conflict
+from netloom.lab import relay, state
+from netloom.lab.entering import entered
+from netloom.lab.layout import MARK, MARK_NAME, Layout
+from netloom.lab.processes import is_of, read_pid
+from netloom.lab.programs import Program, programs
+from netloom.run import files
+
+log = logging.getLogger(__name__)
+
+ASK_SECONDS = 0.02
+SHORT_LIFE = 2.0
+LONGEST_PAUSE = 0.8
+"""Who dies again and again is started again within a second all the same."""
+
+
+class Supervisor:
+    """Keeps the processes of one lab."""
+
+    def __init__(self, layout: Layout) -> None:
+        """Look after the lab that `layout` describes."""
+        self._layout = layout
+        self._programs = programs(layout)
+        self._ready = {program.name: asyncio.Event() for program in self._programs}
+
+    async def run(self) -> None:
+        """Keep everything running, for ever."""
+        port = self._layout.state.port
+        listeners = [relay.listen(self._layout.netns(node), port) for node in self._layout.nodes]
+        async with asyncio.TaskGroup() as group:
+            for listener in listeners:
+                group.create_task(relay.serve(listener, port))
+            for program in self._programs:
+                group.create_task(self._keep(program))
+
+    async def _keep(self, program: Program) -> None:
+        pause = 0.0
+        running = self._adopt(program)
+        if running is None:
+            for need in program.needs:
+                await self._ready[need].wait()
+        while True:
+            while running is None and self._layout.is_off(program.place):  # noqa: ASYNC110  # a file says so
+                await asyncio.sleep(5 * ASK_SECONDS)
+            started = time.monotonic()
+            running = running or self._start(program)
+            await self._live(program, running)
+            log.warning("%s (%d) ended%s", program.name, running.pid, running.how())
+            running = None
+            if not self._layout.state.restart:
+                return
+            lived = time.monotonic() - started
+            pause = 0.0 if lived > SHORT_LIFE else min(LONGEST_PAUSE, pause * 2 or 0.1)
+            await asyncio.sleep(pause)
+
+    async def _live(self, program: Program, running: "Running") -> None:
+        """Make a started process ready, and return when it has ended."""
+        try:
+            async with asyncio.TaskGroup() as group:
+                becoming = group.create_task(self._become_ready(program))
+                await running.ended()
+                becoming.cancel()
+        finally:
+            self._ready[program.name].clear()
+            (self._layout.ready / program.name).unlink(missing_ok=True)
+
+    async def _become_ready(self, program: Program) -> None:
+        # Others' sockets and commands: nobody would tell us, so we ask, until we are cancelled.
+        while program.socket and not _answers(program.socket):  # noqa: ASYNC110  # as said above
+            await asyncio.sleep(ASK_SECONDS)
+        for command in program.after:
+            while not await self._succeeds(program, command):  # noqa: ASYNC110  # as said above
+                await asyncio.sleep(10 * ASK_SECONDS)
+        self._ready[program.name].set()
+        (self._layout.ready / program.name).touch()
+
+    async def _succeeds(self, program: Program, command: tuple[str, ...]) -> bool:
+        with (self._layout.log / program.name).open("ab") as output:
+            child = await asyncio.create_subprocess_exec(
+                *command,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=output,
+                env=self._environment(program),
+            )
+        try:
+            return await child.wait() == 0
+        finally:
+            if child.returncode is None:
+                child.kill()
+
+    def _adopt(self, program: Program) -> "Running | None":
+        """Return the process that an earlier supervisor started, if it still runs."""
+        pid = read_pid(self._layout.pids, program.name)
+        if not pid or not is_of(pid, self._layout.id, program.name):
+            return None
+        try:
+            running = Running(pid, None)
+        except ProcessLookupError:
+            return None
+        log.info("%s (%d) goes on", program.name, pid)
+        return running
+
+    def _start(self, program: Program) -> "Running":
+        netns = self._layout.netns(program.place) if program.place else ""
+        argv = entered(program.argv, netns=netns, root=program.root, folder=self._layout.folder)
+        with (self._layout.log / program.name).open("ab") as output:
+            child = subprocess.Popen(
+                argv,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+                start_new_session=True,
+                env=self._environment(program),
+                cwd="/",
+            )
+        files.write_whole(self._layout.pids / program.name, f"{child.pid}\n".encode(), mode=0o644)
+        log.info("%s (%d) started", program.name, child.pid)
+        return Running(child.pid, child)
+
+    def _environment(self, program: Program) -> dict[str, str]:
+        marks = {MARK: self._layout.id, MARK_NAME: program.name}
+        return {**os.environ, **program.environment, **marks}
+
+
+class Running:
+    """A process that runs, started by us or by the supervisor before us."""
+
+    def __init__(self, pid: int, child: "subprocess.Popen[bytes] | None") -> None:
+        """Watch `pid`; `ProcessLookupError` if there is none."""
+        self.pid = pid
+        self._child = child
+        self._descriptor = os.pidfd_open(pid)
+
+    async def ended(self) -> None:
+        """Return when the process has ended; once."""
+        loop = asyncio.get_running_loop()
+        over = asyncio.Event()
+        loop.add_reader(self._descriptor, over.set)
+        try:
+            await over.wait()
+        finally:
+            loop.remove_reader(self._descriptor)
+            os.close(self._descriptor)
+        if self._child is not None:
+            self._child.wait()
+
+    def how(self) -> str:
+        """Say how it ended, where that is known."""
+        if self._child is None or self._child.returncode is None:
+            return ""
+        code = self._child.returncode
+        return f" by {signal.Signals(-code).name}" if code < 0 else f" with status {code}"
+
+
+def _answers(path: str) -> bool:
+    with socket.socket(socket.AF_UNIX) as probe:
+        try:
+            probe.connect(path)
+        except OSError:
+            return False
+    return True
+
+
+def main(folder: Path) -> int:
+    """Supervise the lab in `folder` until killed."""
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
+    layout = Layout(folder, state.load(folder))
+    try:
+        with files.alone(folder / "supervisor.lock", "the lab has a supervisor"):
+            asyncio.run(Supervisor(layout).run())
+    except Conflict as error:
+        log.info("%s", error.message)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(Path(sys.argv[1])))

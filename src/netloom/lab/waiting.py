@@ -1,0 +1,128 @@
+"""Waiting until a lab is up: every process ready, the API answering, every node Ready.
+
+Each stage says what it waits for when it begins and how long it took. A process that keeps dying is not waited for in
+vain: after the third time its last words are the error.
+"""
+
+import asyncio
+import subprocess
+import time
+from collections.abc import Callable
+from datetime import datetime
+from typing import TYPE_CHECKING
+
+from netloom.errors import NetloomError, TimedOut
+from netloom.lab.layout import Layout
+from netloom.lab.processes import is_of, read_pid
+from netloom.lab.programs import programs
+from netloom.model.registry import NODE
+from netloom.store import kubeconfig
+from netloom.store.kube import KubeStore
+
+if TYPE_CHECKING:
+    from netloom.model.cluster import Node
+
+ASK_SECONDS = 0.05
+LAST_WORDS = 3
+
+
+def until_up(layout: Layout, *, began: datetime, deadline: float, say: Callable[[str], None]) -> None:
+    """Return when the lab, which somebody began to bring up at `began`, is up.
+
+    `TimedOut` at the deadline, with what is missing and its last words.
+    """
+    names = [program.name for program in programs(layout)]
+    if layout.state.ovn:
+        servers = layout.state.ovn
+        say(f"OVN: {'a cluster of three' if servers == 3 else 'one server'}")
+        _until_ready(layout, [name for name in names if name.startswith(("ovn-n", "ovn-sb"))], deadline)
+    say("switches")
+    _until_ready(layout, [name for name in names if name.startswith(("ovs", "ovn-controller"))], deadline)
+    say(f"control plane at {layout.url}")
+    asyncio.run(_until_nodes(layout, layout.nodes, began=began, deadline=deadline, say=say))
+    if layout.state.ovn:
+        _until_chassis(layout, deadline)
+    _until_ready(layout, names, deadline)
+
+
+def _until_ready(layout: Layout, names: list[str], deadline: float) -> None:
+    while missing := [name for name in names if not (layout.ready / name).exists()]:
+        _check(layout, missing, deadline)
+        time.sleep(ASK_SECONDS)
+
+
+def _until_chassis(layout: Layout, deadline: float) -> None:
+    """Wait until OVN knows every node."""
+    argv = ["ovn-sbctl", f"--db={layout.remotes('sb')}", "--timeout=5", "--bare", "--columns=name", "list", "Chassis"]
+    while True:
+        known = subprocess.run(argv, capture_output=True, text=True, check=False).stdout.split()
+        missing = [f"ovn-controller-{node}" for node in layout.nodes if node not in known]
+        if not missing:
+            return
+        _check(layout, missing, deadline)
+        time.sleep(ASK_SECONDS)
+
+
+def until_on(layout: Layout, node: str, *, began: datetime, deadline: float) -> None:
+    """Return when a host that was switched on is Ready."""
+    _until_ready(layout, [program.name for program in programs(layout) if program.place == node], deadline)
+    asyncio.run(_until_nodes(layout, [node], began=began, deadline=deadline, say=lambda text: None))
+
+
+async def _until_nodes(
+    layout: Layout, nodes: list[str], *, began: datetime, deadline: float, say: Callable[[str], None]
+) -> None:
+    said = ""
+    store = await KubeStore.open(kubeconfig.load(str(layout.kubeconfig)))
+    try:
+        while True:
+            ready = await ready_nodes(store, since=began)
+            waiting = [node for node in nodes if node not in ready]
+            if not waiting:
+                say("every node is Ready")
+                return
+            news = f"agents: {len(nodes) - len(waiting)} of {len(nodes)} nodes Ready"
+            if ready and news != said:
+                say(news)
+                said = news
+            _check(layout, [f"agent-{node}" for node in waiting], deadline)
+            await asyncio.sleep(2 * ASK_SECONDS)
+    finally:
+        await store.close()
+
+
+async def ready_nodes(store: KubeStore, *, since: datetime | None = None) -> set[str]:
+    """Return the nodes that say, and said since a time, that they are Ready."""
+    try:
+        page = await store.list(NODE)
+    except NetloomError:
+        return set()  # The server is still to come.
+    found: list[Node] = [item.value() for item in page.items]  # type: ignore[misc]  # the list is of Nodes
+    return {node.metadata.name for node in found if _is_ready(node, since)}
+
+
+def _is_ready(node: "Node", since: datetime | None) -> bool:
+    ready = node.status.condition("Ready")
+    if ready is None or ready.status != "True":
+        return False
+    # Of a lab that was up before, the API remembers what the nodes said then.
+    return since is None or datetime.fromisoformat(node.status.last_heartbeat) >= since.replace(microsecond=0)
+
+
+def _check(layout: Layout, missing: list[str], deadline: float) -> None:
+    """Raise when there is nothing to wait for any more."""
+    supervisor = read_pid(layout.pids, "supervisor")
+    if not is_of(supervisor, layout.id, "supervisor") and not layout.state.restart:
+        raise TimedOut(f"the supervisor ended: {_last_words(layout, 'supervisor')}")
+    if time.monotonic() < deadline:
+        return
+    told = "\n".join(f"{name}: {_last_words(layout, name)}" for name in missing[:2])
+    raise TimedOut(f"gave up waiting for {', '.join(missing)}; logs are in {layout.log}\n{told}")
+
+
+def _last_words(layout: Layout, name: str) -> str:
+    try:
+        text = (layout.log / name).read_text(errors="replace")
+    except OSError:
+        return "it was not started"
+    return "\n  ".join(["", *text.splitlines()[-LAST_WORDS:]]) if text.strip() else "it said nothing"

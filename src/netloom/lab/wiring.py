@@ -1,0 +1,125 @@
+"""The machines' room: namespaces and the cables between them.
+
+No device is ever made in the machine's own namespace: both ends of a cable are born where they belong. A namespace
+takes its devices with it, so removing the namespaces removes everything made here.
+"""
+
+import subprocess
+from collections.abc import Iterable, Sequence
+
+from netloom.errors import Internal
+from netloom.lab.entering import NETNS
+from netloom.lab.layout import OUTSIDE_ADDRESSES, PHYSICAL_NETWORK, WORLD_ADDRESSES, Layout, prefix
+
+
+def build(layout: Layout) -> None:
+    """Make all namespaces and cables of a lab."""
+    for place in layout.places:
+        run(["ip", "netns", "add", layout.netns(place)])
+    _batch(layout, "underlay", _underlay(layout))
+    for place in layout.places:
+        _batch(layout, place, _inside(layout, place))
+        _no_offload(layout, place)
+    if layout.state.outside:
+        _forward(layout.netns("outside"))
+
+
+def bare(netns: str) -> None:
+    """Make a namespace with nothing but a loopback."""
+    run(["ip", "netns", "add", netns])
+    run(["ip", "-n", netns, "link", "set", "dev", "lo", "up"])
+
+
+def plug(layout: Layout, node: str, *, connected: bool) -> None:
+    """Plug a host's cables in, or pull them, at the far end."""
+    word = "up" if connected else "down"
+    far = [node, *([f"{node}-ex"] if layout.state.outside else [])]
+    _batch(layout, "underlay", (f"link set dev {device} {word}" for device in far))
+
+
+def demolish(lab_id: str) -> None:
+    """Remove all namespaces of a lab."""
+    for name in namespaces(lab_id):
+        try:
+            run(["ip", "netns", "delete", name])
+        except Internal:
+            # Somebody else may have swept up the same leftovers meanwhile.
+            if (NETNS / name).exists():
+                raise
+
+
+def namespaces(lab_id: str) -> list[str]:
+    """Return the namespaces a lab has."""
+    if not NETNS.is_dir():
+        return []
+    return sorted(path.name for path in NETNS.iterdir() if path.name.startswith(prefix(lab_id)))
+
+
+def run(argv: Sequence[str], *, stdin: str = "") -> str:
+    """Run a command to its end and return what it printed; what it says against it is raised."""
+    try:
+        ended = subprocess.run(argv, input=stdin, capture_output=True, text=True, timeout=60, check=False)
+    except subprocess.TimeoutExpired:
+        raise Internal(f"{' '.join(argv)} did not end") from None
+    if ended.returncode:
+        said = ended.stderr.strip() or ended.stdout.strip() or f"exit status {ended.returncode}"
+        raise Internal(f"{' '.join(argv)}: {said}")
+    return ended.stdout
+
+
+def _underlay(layout: Layout) -> Iterable[str]:
+    """Yield the commands, in the underlay's namespace, that make bridges and cables to everybody else."""
+    cables = [("underlay", node, "uplink", node) for node in layout.nodes]
+    if layout.state.outside:
+        cables += [(PHYSICAL_NETWORK, f"{node}-ex", "ex0", node) for node in layout.nodes]
+        cables += [(PHYSICAL_NETWORK, "outside", "eth0", "outside")]
+    for bridge in dict.fromkeys(bridge for bridge, *_ in cables):
+        # The underlay has no address and no opinion: not even IPv6's own chatter comes from it.
+        yield f"link add name {bridge} type bridge forward_delay 0 mcast_snooping 0"
+        yield f"link set dev {bridge} addrgenmode none up"
+    for bridge, near, far, place in cables:
+        yield f"link add name {near} type veth peer name {far} netns {layout.netns(place)}"
+        yield f"link set dev {near} master {bridge} addrgenmode none up"
+
+
+def _inside(layout: Layout, place: str) -> Iterable[str]:
+    yield "link set dev lo up"
+    if place in layout.nodes:
+        for device in _cables(layout, place):
+            yield f"link set dev {device} addrgenmode none up"
+    if place == "outside":
+        yield "link set dev eth0 up"
+        for address in OUTSIDE_ADDRESSES:
+            yield f"address add {address} dev eth0 {'nodad' if ':' in address else ''}"
+        for address in WORLD_ADDRESSES:
+            yield f"address add {address} dev lo"
+
+
+def _cables(layout: Layout, place: str) -> list[str]:
+    if place in layout.nodes:
+        return ["uplink", *(["ex0"] if layout.state.outside else [])]
+    return ["eth0"] if place == "outside" else []
+
+
+def _no_offload(layout: Layout, place: str) -> None:
+    """Have checksums computed where packets are made: a userspace switch passes on what it gets.
+
+    Otherwise ping works and TCP stalls.
+    """
+    devices = _cables(layout, place)
+    if place == "underlay":
+        devices = [*layout.nodes, "underlay"]
+        if layout.state.outside:
+            devices += [*(f"{node}-ex" for node in layout.nodes), "outside", PHYSICAL_NETWORK]
+    for device in devices:
+        run(["nsenter", f"--net={NETNS / layout.netns(place)}", "--", "ethtool", "-K", device, "tx", "off"])
+
+
+def _forward(netns: str) -> None:
+    """Let the outside router route."""
+    for name in ("net.ipv4.ip_forward", "net.ipv6.conf.all.forwarding"):
+        run(["nsenter", f"--net={NETNS / netns}", "--", "sysctl", "-q", "-w", f"{name}=1"])
+
+
+def _batch(layout: Layout, place: str, commands: Iterable[str]) -> None:
+    run(["ip", "-n", layout.netns(place), "-batch", "-"], stdin="".join(f"{command}\n" for command in commands))

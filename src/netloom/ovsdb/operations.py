@@ -1,0 +1,195 @@
+"""What a transaction does (RFC 7047, section 5.2), as values; encoded straight to bytes.  Pure.
+
+    Insert("Logical_Switch", {"name": "blue", "ports": frozenset({NamedUuid("p1")})}, "s1")
+    Mutate("Logical_Switch", is_uuid(u), [("ports", "insert", frozenset({NamedUuid("p2")}))])
+    Wait("Logical_Switch", is_uuid(u), ("name",), [{"name": "blue"}])
+
+Values have the shapes of `notation`. An update of nothing, or an insert of an empty row, is what it says.
+"""
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+from netloom.ovsdb.notation import NamedUuid, Uuid, Value, to_wire
+
+__all__ = [
+    "Abort", "Assert", "Comment", "Condition", "Delete", "Insert", "Mutate", "Mutation", "NamedUuid", "Operation",
+    "Result", "Select", "Update", "Wait", "encode_transact", "eq", "is_uuid",
+]  # fmt: skip
+
+Condition = tuple[str, str, Value]
+"""Column, function (==, !=, <, <=, >, >=, includes, excludes), value."""
+
+Mutation = tuple[str, str, Value]
+"""Column, mutator (insert, delete, +=, -=, *=, /=, %=), value."""
+
+Row = Mapping[str, Value]
+
+
+class Insert(Struct, frozen=True, gc=False):
+    """Add a row; `uuid_name` lets other operations refer to it by `NamedUuid`."""
+
+    table: str
+    row: Row
+    uuid_name: str = ""
+    uuid: str = ""
+    """The row's uuid; empty: the server chooses.  Servers since 2.13."""
+
+
+class Update(Struct, frozen=True, gc=False):
+    """Set columns of the rows chosen."""
+
+    table: str
+    where: Sequence[Condition]
+    row: Row
+
+
+class Mutate(Struct, frozen=True, gc=False):
+    """Change columns of the rows chosen, relative to what they are."""
+
+    table: str
+    where: Sequence[Condition]
+    mutations: Sequence[Mutation]
+
+
+class Delete(Struct, frozen=True, gc=False):
+    """Remove the rows chosen."""
+
+    table: str
+    where: Sequence[Condition]
+
+
+class Wait(Struct, frozen=True, gc=False):
+    """Go on only if the rows chosen are (or with `until="!="` are not) these, in these columns."""
+
+    table: str
+    where: Sequence[Condition]
+    columns: Sequence[str]
+    rows: Sequence[Row]
+    until: str = "=="
+    timeout: int = 0
+    """In milliseconds; 0: now or never."""
+
+
+class Select(Struct, frozen=True, gc=False):
+    """Return columns of the rows chosen."""
+
+    table: str
+    where: Sequence[Condition] = ()
+    columns: Sequence[str] | None = None
+
+
+class Comment(Struct, frozen=True, gc=False):
+    """A remark for the database's log."""
+
+    comment: str
+
+
+class Abort(Struct, frozen=True, gc=False):
+    """Undo it all."""
+
+
+class Assert(Struct, frozen=True, gc=False):
+    """Go on only if this connection owns the lock."""
+
+    lock: str
+
+
+Operation = Insert | Update | Mutate | Delete | Wait | Select | Comment | Abort | Assert
+
+
+class Result(Struct, frozen=True, gc=False):
+    """What one operation came to."""
+
+    uuid: Uuid | None = None
+    """Of the row inserted."""
+    count: int = 0
+    """How many rows were updated, mutated or deleted."""
+    rows: Sequence[Mapping[str, Any]] = ()
+    """What was selected, as the wire has it."""
+
+
+def is_uuid(uuid: str) -> tuple[Condition, ...]:
+    """Choose one row by its uuid."""
+    return (("_uuid", "==", uuid if type(uuid) is Uuid else Uuid(uuid)),)
+
+
+def eq(column: str, value: Value) -> tuple[Condition, ...]:
+    """Choose rows by one column."""
+    return ((column, "==", value),)
+
+
+_NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9_]")
+
+
+def uuid_name(of: str) -> str:
+    """Return a text as a name that `uuid_name` may be: letters, digits and underscores."""
+    return "n" + _NOT_IN_NAMES.sub("_", of)
+
+
+def row_to_wire(row: Row) -> dict[str, Any]:
+    """Return a row as the wire has it."""
+    return {column: value if type(value) is str else to_wire(value) for column, value in row.items()}
+
+
+def _where(conditions: Sequence[Condition]) -> list[Any]:
+    return [(column, function, to_wire(value)) for column, function, value in conditions]
+
+
+def operation_to_wire(operation: Operation) -> dict[str, Any]:
+    """Return an operation as the wire has it."""
+    match operation:
+        case Insert():
+            wire = {"op": "insert", "table": operation.table, "row": row_to_wire(operation.row)}
+            if operation.uuid_name:
+                wire["uuid-name"] = operation.uuid_name
+            if operation.uuid:
+                wire["uuid"] = operation.uuid
+            return wire
+        case Update():
+            row = row_to_wire(operation.row)
+            return {"op": "update", "table": operation.table, "where": _where(operation.where), "row": row}
+        case Mutate():
+            mutations = _where(operation.mutations)
+            return {"op": "mutate", "table": operation.table, "where": _where(operation.where), "mutations": mutations}
+        case Delete():
+            return {"op": "delete", "table": operation.table, "where": _where(operation.where)}
+        case _:
+            return _rarer_to_wire(operation)
+
+
+def _rarer_to_wire(operation: Wait | Select | Comment | Abort | Assert) -> dict[str, Any]:
+    match operation:
+        case Wait():
+            return {
+                "op": "wait",
+                "timeout": operation.timeout,
+                "table": operation.table,
+                "where": _where(operation.where),
+                "columns": operation.columns,
+                "until": operation.until,
+                "rows": [row_to_wire(row) for row in operation.rows],
+            }
+        case Select():
+            wire = {"op": "select", "table": operation.table, "where": _where(operation.where)}
+            return wire if operation.columns is None else {**wire, "columns": operation.columns}
+        case Comment():
+            return {"op": "comment", "comment": operation.comment}
+        case Assert():
+            return {"op": "assert", "lock": operation.lock}
+        case Abort():
+            return {"op": "abort"}
+
+
+_encode = msgspec.json.Encoder().encode
+
+
+def encode_transact(database: str, operations: Sequence[Operation], identifier: int) -> bytes:
+    """Return the request that does all of this, or nothing."""
+    params: list[Any] = [database]
+    params += [operation_to_wire(operation) for operation in operations]
+    return _encode({"id": identifier, "method": "transact", "params": params})

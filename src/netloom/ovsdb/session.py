@@ -1,0 +1,379 @@
+"""One connection to one server, as a machine: bytes go in, bytes and events come out.
+
+    CHOOSING   asked which databases the server has, and whether it leads     -> SCHEMA, ASKING, or closed: not this one
+    SCHEMA     an old server, without `_Server`: asked for the schema alone   -> ASKING
+    ASKING     asked to follow: all that changed after `last_id`, if it still
+               knows that; else everything                                    -> FOLLOWING
+    FOLLOWING  updates come; the cache is what the server has                 -> closed: the server lost its lead, its
+                                                                                 cluster, the database; or the schema
+                                                                                 changed
+    start(), receive(data)  -> events, in order
+    transact(...), ask(...) -> the request's number, which its answer carries
+    to_send()               -> what the socket must carry
+
+Nothing here opens a socket, reads a clock or logs. What the peer does wrong is a `RemoteError`, and nothing else is.
+Servers that lack monitor_cond_since are asked for monitor_cond, and those that lack that for RFC 7047's monitor.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from enum import Enum
+from functools import partial
+from typing import Any
+
+import msgspec
+from msgspec import Raw, Struct
+
+from netloom.ovsdb import server_rows
+from netloom.ovsdb.cache import Cache
+from netloom.ovsdb.errors import Conflict, Refused, RemoteError, failure
+from netloom.ovsdb.framing import LIMIT, Framer, Message
+from netloom.ovsdb.monitor import Change, Following, Monitor, where_to_wire
+from netloom.ovsdb.notation import ZERO, Uuid, decode_shape
+from netloom.ovsdb.operations import Condition, Operation, Result, encode_transact
+from netloom.ovsdb.schema import Schema
+
+FOLLOW, SERVER = "netloom", "netloom-server"
+METHODS = ("monitor_cond_since", "monitor_cond", "monitor")
+
+
+class Stage(Enum):
+    """How far a connection has come."""
+
+    CHOOSING = "choosing"
+    SCHEMA = "schema"
+    ASKING = "asking"
+    FOLLOWING = "following"
+    CLOSED = "closed"
+
+
+class Synced(Struct, frozen=True):
+    """The cache is what the server has, from now on; `resumed`: without sending everything again."""
+
+    resumed: bool
+    changes: Sequence[Change]
+
+
+class Changed(Struct, frozen=True):
+    """Rows changed."""
+
+    changes: Sequence[Change]
+
+
+class Answered(Struct, frozen=True):
+    """A request's answer: results, or an error."""
+
+    id: int
+    results: list[Result] | None = None
+    error: Refused | Conflict | None = None
+
+
+class LockChanged(Struct, frozen=True):
+    """A lock became ours, or was taken from us."""
+
+    lock: str
+    held: bool
+
+
+class Closed(Struct, frozen=True):
+    """This connection is of no use any more; `elsewhere`: another server may be better."""
+
+    reason: str
+    elsewhere: bool = True
+
+
+Event = Synced | Changed | Answered | LockChanged | Closed
+
+
+class _Outcome(Struct):
+    """One operation's outcome on the wire."""
+
+    uuid: Any = None
+    count: int = 0
+    rows: list[dict[str, Any]] = []
+    error: str | None = None
+    details: str = ""
+
+
+class Position(Struct):
+    """How far a database is known: what is carried from one connection to the next."""
+
+    last_id: Uuid = ZERO
+    index: int = 0
+    cluster: Uuid | None = None
+
+
+_encode = msgspec.json.Encoder().encode
+_outcomes = msgspec.json.Decoder(list[_Outcome | None]).decode
+_pair = msgspec.json.Decoder(tuple[Any, Raw]).decode
+_triple = msgspec.json.Decoder(tuple[Any, str, Raw]).decode
+_since = msgspec.json.Decoder(tuple[bool, str, Raw]).decode
+_anything = msgspec.json.Decoder().decode
+
+
+class Session:
+    """One connection."""
+
+    def __init__(
+        self,
+        following: Following,
+        cache: Cache,
+        position: Position,
+        *,
+        leader_only: bool = True,
+        limit: int = LIMIT,
+    ) -> None:
+        self.stage = Stage.CHOOSING
+        self.following = following
+        self.position = position
+        self.schema: Schema | None = None
+        self.monitor: Monitor | None = None
+        self.method = 0
+        """Which of METHODS is spoken."""
+        self.locks: dict[str, bool] = {}
+        self.messages = 0
+        self._cache = cache
+        self._leader_only = leader_only
+        self._framer = Framer(limit)
+        self._servers = Cache()
+        self._server_monitor = server_rows.monitor()
+        self._out: list[bytes] = []
+        self._events: list[Event] = []
+        self._pending: dict[int, Callable[[Message], None]] = {}
+        self._next = 0
+
+    # What goes out.
+
+    def to_send(self) -> bytes:
+        """Return what the socket must carry."""
+        data = b"".join(self._out)
+        self._out.clear()
+        return data
+
+    def start(self) -> None:
+        """Begin, on a new connection."""
+        self._request("set_db_change_aware", [True], lambda _: None)
+        asked = server_rows.request(every_index=not self._leader_only)
+        self._request("monitor_cond", ["_Server", SERVER, asked], self._on_server)
+
+    def probe(self) -> None:
+        """Ask whether the other side is alive."""
+        self._request("echo", [], lambda _: None)
+
+    def transact(self, operations: Sequence[Operation]) -> int:
+        """Send a transaction; its `Answered` has the number returned."""
+        self._next += 1
+        self._out.append(encode_transact(self.following.database, operations, self._next))
+        self._pending[self._next] = partial(self._on_transacted, len(operations))
+        return self._next
+
+    def lock(self, name: str, *, steal: bool = False) -> None:
+        """Ask for a lock; `LockChanged` says when it is ours."""
+        self.locks[name] = False
+        self._request("steal" if steal else "lock", [name], lambda message: self._on_lock(name, message))
+
+    def unlock(self, name: str) -> None:
+        """Give a lock back, or ask for it no longer."""
+        if self.locks.pop(name, None) is not None:
+            self._request("unlock", [name], lambda _: None)
+
+    def set_conditions(self, following: Following, changed: Mapping[str, Sequence[Condition | bool]]) -> int:
+        """Follow other rows from now on; rows come and go by `Changed` before the answer comes."""
+        self.following = following
+        where = {table: [{"where": where_to_wire(conditions)}] for table, conditions in changed.items()}
+        return self._request("monitor_cond_change", [FOLLOW, FOLLOW, where], self._on_answered)
+
+    def _request(self, method: str, params: list[Any], then: Callable[[Message], None]) -> int:
+        self._next += 1
+        self._pending[self._next] = then
+        self._out.append(_encode({"id": self._next, "method": method, "params": params}))
+        return self._next
+
+    # What comes in.
+
+    def receive(self, data: bytes) -> list[Event]:
+        """Take what came; return what it means, in order."""
+        try:
+            for message in self._framer.receive(data):
+                if self.stage is Stage.CLOSED:
+                    break
+                self.messages += 1
+                self._dispatch(message)
+        except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError) as problem:
+            raise RemoteError(f"a message is malformed: {problem}") from problem
+        events, self._events = self._events, []
+        return events
+
+    def _dispatch(self, message: Message) -> None:
+        if message.method is None:
+            handler = self._pending.pop(message.id, None) if isinstance(message.id, int) else None
+            if handler is None:
+                raise RemoteError("an answer that nobody asked for")
+            handler(message)
+            return
+        match message.method:
+            case "update3":
+                monitor, last_id, updates = _triple(message.params)
+                self._on_update(monitor, updates, last_id)
+            case "update2" | "update":
+                monitor, updates = _pair(message.params)
+                self._on_update(monitor, updates, None)
+            case "echo":
+                params = _anything(message.params) if message.params else []
+                self._out.append(_encode({"id": message.id, "result": params, "error": None}))
+            case "locked" | "stolen":
+                self._on_lock_told(message)
+            case "monitor_canceled":
+                self._on_canceled(message)
+            case _ if message.id is not None:
+                self._out.append(_encode({"id": message.id, "result": None, "error": "unknown method"}))
+
+    def _close(self, reason: str, *, elsewhere: bool = True) -> None:
+        self.stage = Stage.CLOSED
+        self._events.append(Closed(reason, elsewhere))
+
+    # Which server it is.
+
+    def _on_server(self, message: Message) -> None:
+        if _failed(message):  # Before 2.9 there was no such database.
+            self.stage = Stage.SCHEMA
+            self._request("get_schema", [self.following.database], self._on_schema)
+            return
+        self._servers.apply(self._server_monitor.decode(message.result), self._server_monitor)
+        self._look_at_server()
+
+    def _look_at_server(self) -> None:
+        """Go on if this server will do."""
+        row = server_rows.find(self._servers, self.following.database)
+        reason = server_rows.objection(row, self.position, leader_only=self._leader_only)
+        if reason or row is None:
+            self._close(reason or "it does not have the database")
+            return
+        if row.index is not None:
+            self.position.index = max(self.position.index, row.index)
+        if self.stage is Stage.CHOOSING:
+            if row.cid != self.position.cluster:
+                self.position.cluster, self.position.last_id = row.cid, ZERO
+            self._follow(Schema.parse(row.schema or ""))
+
+    def _on_schema(self, message: Message) -> None:
+        if _failed(message):
+            self._close("it does not have the database")
+            return
+        self._follow(Schema.parse(_anything(message.result)))
+
+    # Following.
+
+    def _follow(self, schema: Schema) -> None:
+        self.schema = schema
+        self.monitor = Monitor(self.following, schema)
+        self.stage = Stage.ASKING
+        self._ask_to_follow()
+
+    def _ask_to_follow(self) -> None:
+        assert self.monitor is not None
+        method = METHODS[self.method]
+        params = [self.following.database, FOLLOW, self.monitor.request(conditions=method != "monitor")]
+        if method == "monitor_cond_since":
+            params.append(str(self.position.last_id))
+        self._request(method, params, self._on_followed)
+
+    def _on_followed(self, message: Message) -> None:
+        assert self.monitor is not None
+        if _failed(message):
+            error = _anything(message.error)
+            if error != "unknown method" or self.method == len(METHODS) - 1:
+                self._close(f"it will not be followed: {error}")
+                return
+            self.method += 1
+            self._ask_to_follow()
+            return
+        resumed, last_id, data = False, str(ZERO), message.result
+        if self.method == 0:
+            resumed, last_id, data = _since(message.result)
+        updates = self.monitor.decode_old(data) if self.method == 2 else self.monitor.decode(data)
+        changes = self._cache.apply(updates, self.monitor) if resumed else self._cache.replace(updates)
+        self.position.last_id = Uuid(last_id)
+        self.stage = Stage.FOLLOWING
+        self._events.append(Synced(resumed, changes))
+
+    def _on_update(self, monitor: object, data: Raw, last_id: str | None) -> None:
+        if monitor == SERVER:
+            self._servers.apply(self._server_monitor.decode(data), self._server_monitor)
+            before = self.schema
+            self._look_at_server()
+            row = server_rows.find(self._servers, self.following.database)
+            if self.stage is not Stage.CLOSED and before is not None and row is not None:
+                self._look_at_schema(before, Schema.parse(row.schema or ""))
+            return
+        if monitor != FOLLOW or self.monitor is None or self.stage is not Stage.FOLLOWING:
+            raise RemoteError("an update that nobody asked for")
+        updates = self.monitor.decode_old(data) if self.method == 2 else self.monitor.decode(data)
+        changes = self._cache.apply(updates, self.monitor)
+        if last_id is not None:
+            self.position.last_id = Uuid(last_id)
+        if changes:
+            self._events.append(Changed(changes))
+
+    def _look_at_schema(self, before: Schema, now: Schema) -> None:
+        if now != before:
+            self.position.last_id = ZERO
+            self._close(f"the schema changed from {before.version} to {now.version}", elsewhere=False)
+
+    def _on_canceled(self, message: Message) -> None:
+        if _anything(message.params) == [FOLLOW]:
+            self.position.last_id = ZERO
+            self._close("the database was removed or converted", elsewhere=False)
+
+    # Answers.
+
+    def _on_transacted(self, operations: int, message: Message) -> None:
+        number: int = message.id
+        if _failed(message):
+            self._events.append(Answered(number, error=_error(message)))
+            return
+        results: list[Result] = []
+        for at, one in enumerate(_outcomes(message.result)):
+            if one is None:  # Not done, because of an error after it in the list.
+                continue
+            if one.error is not None:
+                which = at if at < operations else None
+                self._events.append(Answered(number, error=failure(one.error, one.details, which)))
+                return
+            results.append(Result(None if one.uuid is None else decode_shape(Uuid, one.uuid), one.count, one.rows))
+        self._events.append(Answered(number, results))
+
+    def _on_answered(self, message: Message) -> None:
+        number: int = message.id
+        self._events.append(Answered(number, error=_error(message)) if _failed(message) else Answered(number, []))
+
+    def _on_lock(self, name: str, message: Message) -> None:
+        if _failed(message):
+            raise RemoteError(f"the lock {name} cannot be had: {_error(message)}")
+        answer = _anything(message.result)
+        if isinstance(answer, dict) and answer.get("locked"):
+            self._lock_is(name, held=True)
+
+    def _on_lock_told(self, message: Message) -> None:
+        params = _anything(message.params)
+        if not isinstance(params, list) or len(params) != 1:
+            raise RemoteError("a lock without a name")
+        self._lock_is(params[0], held=message.method == "locked")
+
+    def _lock_is(self, name: object, *, held: bool) -> None:
+        if isinstance(name, str) and self.locks.get(name, held) != held:
+            self.locks[name] = held
+            self._events.append(LockChanged(name, held))
+
+
+def _failed(message: Message) -> bool:
+    return bool(message.error) and bytes(message.error) != b"null"
+
+
+def _error(message: Message) -> Refused | Conflict:
+    match _anything(message.error):
+        case {"error": str() as error, "details": str() as details}:
+            return failure(error, details, None)
+        case {"error": str() as error}:
+            return failure(error, "", None)
+        case error:
+            return failure(str(error), "", None)

@@ -1,0 +1,88 @@
+"""Match expressions, as OVN's ACLs and QoS rules have them.  Pure.
+
+OVN turns an expression into OpenFlow, and how it is written decides into how many flows. An "is not" on an address
+becomes a flow for each bit, and several of them multiply; so a block with exceptions is written as the blocks that are
+left, of which there are few and whose number only adds up. Alternatives for one field stand in one set, which OVN
+combines with the other fields without multiplying (a conjunctive match).
+"""
+
+from collections.abc import Iterable, Sequence
+from ipaddress import IPv4Network, IPv6Network
+from typing import TypeVar
+
+from netloom.model import addresses
+from netloom.model.addresses import Block
+from netloom.model.policy import PortRange, RuleProtocol
+
+B = TypeVar("B", IPv4Network, IPv6Network)
+
+
+def left(cidr: str, exceptions: Iterable[str]) -> list[str]:
+    """Return the blocks that are left of one when others are taken out, in order; none where all of it is."""
+    remaining: list[Block] = [addresses.block(cidr)]
+    for exception in exceptions:
+        hole = addresses.block(exception)
+        remaining = [part for one in remaining for part in _cut(one, hole)]
+    return [str(one) for one in sorted(remaining, key=lambda one: int(one.network_address))]
+
+
+def _cut(one: Block, hole: Block) -> Iterable[Block]:
+    if isinstance(one, IPv4Network) and isinstance(hole, IPv4Network):
+        return _cut_same(one, hole)
+    if isinstance(one, IPv6Network) and isinstance(hole, IPv6Network):
+        return _cut_same(one, hole)
+    return (one,)  # A hole of another family is none.
+
+
+def _cut_same(one: B, hole: B) -> Iterable[B]:
+    if one.subnet_of(hole):
+        return ()
+    if hole.subnet_of(one):
+        return one.address_exclude(hole)
+    return (one,)
+
+
+def either(alternatives: Sequence[str]) -> str:
+    """Return that one of some expressions holds, fit to stand beside `&&`."""
+    return alternatives[0] if len(alternatives) == 1 else f"({' || '.join(alternatives)})"
+
+
+def one_of(name: str, values: Sequence[str]) -> str:
+    """Return that a field has one of some values, each a constant or `$SET`."""
+    return f"{name} == {values[0]}" if len(values) == 1 else f"{name} == {{{', '.join(values)}}}"
+
+
+def addressed(version: int, end: str, values: Sequence[str]) -> str:
+    """Return that the source or destination (`src`, `dst`) is among blocks of one family."""
+    if any(value.endswith("/0") for value in values):
+        return f"ip{version}"
+    return one_of(f"ip{version}.{end}", values)
+
+
+def carried(ports: Sequence[PortRange], version: int | None = None) -> str:
+    """Return that a packet is for one of these ports; of one family, or of either.  There is at least one."""
+    terms = []
+    for protocol in RuleProtocol:
+        chosen = [one for one in ports if one.protocol is protocol]
+        if not chosen:
+            continue
+        if protocol is RuleProtocol.ICMP:
+            terms.append(f"icmp{version}" if version else "icmp")
+        elif any(one.port is None for one in chosen):
+            terms.append(str(protocol))
+        else:
+            terms += _ranges(f"{protocol}.dst", chosen)
+    return either(terms)
+
+
+def _ranges(name: str, ports: Sequence[PortRange]) -> list[str]:
+    """Return that a field is in one of some ranges, those that touch taken together."""
+    spans: list[tuple[int, int]] = []
+    for first, last in sorted((one.port or 0, one.end_port or one.port or 0) for one in ports):
+        if spans and first <= spans[-1][1] + 1:
+            spans[-1] = (spans[-1][0], max(last, spans[-1][1]))
+        else:
+            spans.append((first, last))
+    singles = [str(first) for first, last in spans if first == last]
+    wide = [f"{first} <= {name} <= {last}" for first, last in spans if first != last]
+    return ([one_of(name, singles)] if singles else []) + wide

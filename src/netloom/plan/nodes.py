@@ -1,0 +1,162 @@
+"""One node's share: what an attachment means on the machine it is on.  Pure.
+
+Of one attachment, its Network and the Network's Subnets comes one `PortPlan`: which device is on the switch, what the
+workload sees and where, and what it is given; or the `Problem` that stands in the way; or nothing yet, while it has no
+addresses. What OVN does with the port is planned elsewhere: the two meet in the port's name (`names.port`).
+"""
+
+from collections.abc import Collection, Iterable
+from typing import NamedTuple
+
+from msgspec import Struct
+
+from netloom.model import addresses
+from netloom.model.attachments import NetworkAttachment, PortType
+from netloom.model.networks import Fabric, Network, Subnet
+from netloom.plan import addressing, names
+from netloom.plan.rows import Problem
+
+ADDRESSED = "Addressed"
+GENEVE = 58
+"""What Geneve adds to a packet over IPv4: Ethernet 14, IPv4 20, UDP 8, Geneve 8, OVN's option 8."""
+GENEVE_V6 = 78
+LEAST_MTU = 1280
+"""What IPv6 needs; a node whose underlay cannot carry that is told so by IPv6 itself."""
+
+
+class PlannedRoute(NamedTuple):
+    """One route the workload gets."""
+
+    to: str
+    via: str
+    onlink: bool
+    """Whether no address of the port says that `via` is its neighbour."""
+
+
+class PortPlan(Struct, frozen=True, kw_only=True):
+    """One port as it must be on this node."""
+
+    uid: str
+    """Of the attachment: one that is deleted and made again is another."""
+    namespace: str
+    name: str
+    type: PortType
+    device: str
+    """The device on the switch."""
+    inner: str
+    """The device as the workload sees it: of a veth the other end, otherwise the same."""
+    netns: str
+    """Where `inner` is; "" is the node."""
+    mac: str
+    mtu: int
+    addresses: tuple[str, ...] = ()
+    """As 10.0.0.9/24; none for an existing device, whose owner sees to that."""
+    routes: tuple[PlannedRoute, ...] = ()
+
+    @property
+    def generated(self) -> bool:
+        """Whether the device's name was made here, from what nobody else has."""
+        return self.device == names.interface(self.mac)
+
+    @property
+    def iface_id(self) -> str:
+        """The logical port it is."""
+        return names.port(self.namespace, self.name)
+
+
+class Host(Struct, frozen=True, kw_only=True):
+    """What a plan must know of the node."""
+
+    underlay_mtu: int = 1500
+    underlay_v6: bool = False
+    physical_networks: frozenset[str] = frozenset()
+    """Those the node's bridge mappings name."""
+
+    @property
+    def mtu(self) -> int:
+        """The largest packet that fits into a tunnel."""
+        return max(LEAST_MTU, self.underlay_mtu - (GENEVE_V6 if self.underlay_v6 else GENEVE))
+
+
+def plan_port(
+    attachment: NetworkAttachment, network: Network | None, subnets: Iterable[Subnet], host: Host
+) -> PortPlan | Problem | None:
+    """Return what an attachment means here; None: nothing yet, for it has no addresses or its Network is not known."""
+    if network is None:
+        return None
+    if network.spec.fabric is not Fabric.OVN:
+        return Problem("FabricNotSupported", f"Network {network.metadata.name} has fabric {network.spec.fabric.value}")
+    status = attachment.status
+    addressed = status.condition(ADDRESSED)
+    if not status.mac or not status.ips or addressed is None or addressed.status != "True":
+        return None
+    if (problem := _unreachable(network, host.physical_networks)) is not None:
+        return problem
+    spec, port = attachment.spec, attachment.spec.port
+    kind = port.type
+    generated = names.interface(status.mac)
+    device = {PortType.INTERNAL: port.name or generated, PortType.VETH: generated, PortType.EXISTING: port.device}[kind]
+    # A generated name differs from the other end's: the namespace may be the node's own.
+    inner = (port.name or "ni" + generated[2:]) if kind is PortType.VETH else device
+    ours = kind is not PortType.EXISTING
+    return PortPlan(
+        uid=attachment.metadata.uid,
+        namespace=attachment.metadata.namespace,
+        name=attachment.metadata.name,
+        type=kind,
+        device=device,
+        inner=inner,
+        netns=port.netns if kind is PortType.VETH else "",
+        mac=status.mac,
+        mtu=network.spec.mtu or (host.underlay_mtu if network.spec.provider else host.mtu),
+        addresses=tuple(sorted(map(_written, status.ips))) if ours else (),
+        routes=_routes(attachment, _gateways(status.ips, subnets) if spec.default_route else ()) if ours else (),
+    )
+
+
+def gateway(subnet: Subnet) -> str:
+    """Return a Subnet's gateway, given or the first host address; "" where the block has no room for one."""
+    if subnet.spec.gateway:
+        return subnet.spec.gateway
+    block = addresses.block(subnet.spec.cidr)
+    number = addressing.default_gateway(int(block.network_address), int(block.broadcast_address))
+    return "" if number is None else str(type(block.network_address)(number))
+
+
+def _written(ip: str) -> str:
+    """Return an address as the kernel writes it, so that what is seen can be compared with what is wanted."""
+    return str(addresses.interface(ip)) if ":" in ip else ip  # IPv4 can be written in one way only.
+
+
+def _unreachable(network: Network, physical: Collection[str]) -> Problem | None:
+    provider = network.spec.provider
+    if provider is None or provider.physical_network in physical:
+        return None
+    return Problem(
+        "PhysicalNetworkMissing",
+        f"this node has no bridge for physical network {provider.physical_network}: see --bridge-mappings",
+    )
+
+
+def _gateways(ips: Iterable[str], subnets: Iterable[Subnet]) -> list[str]:
+    """Return the gateways of the Subnets that some addresses are from, at most one of each family."""
+    found: dict[int, str] = {}
+    for subnet in sorted(subnets, key=lambda one: one.metadata.name):
+        family = addresses.family(subnet.spec.cidr)
+        if family in found or not subnet.status.validated:
+            continue
+        if any(addresses.within(ip.partition("/")[0], subnet.spec.cidr) for ip in ips):
+            found[family] = gateway(subnet)
+    return [found[family] for family in sorted(found) if found[family]]
+
+
+def _routes(attachment: NetworkAttachment, gateways: Iterable[str]) -> tuple[PlannedRoute, ...]:
+    own = {ip.partition("/")[0] for ip in attachment.status.ips}
+    wanted = {str(addresses.masked(route.to)): str(addresses.address(route.via)) for route in attachment.spec.routes}
+    for via in gateways:
+        if via not in own:
+            wanted.setdefault("::/0" if addresses.family(via) == 6 else "0.0.0.0/0", via)
+    return tuple(
+        PlannedRoute(to, via, not any(addresses.within(via, ip) for ip in attachment.status.ips))
+        for to, via in sorted(wanted.items())
+    )

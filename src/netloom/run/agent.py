@@ -1,0 +1,332 @@
+"""`netloom agent`: one per node, in the node's network namespace.
+
+    switch (local OVSDB) ─► lock ─► prepare, if told ─► attachments, Networks, Mirrors ─► ports, status
+    Node: made at once, and told to be alive whatever else happens
+
+The database's lock decides who works on a switch: a second agent says so and goes. While the switch is away the Node is
+not Ready; the agent waits.
+"""
+
+import asyncio
+import logging
+import socket
+from collections.abc import Mapping
+from functools import partial
+from pathlib import Path
+from random import Random, SystemRandom
+
+from msgspec import structs
+
+from netloom import __version__
+from netloom.control.cache import Key
+from netloom.control.client import Client
+from netloom.control.clock import Clock, now
+from netloom.control.controller import Controller
+from netloom.control.events import Recorder
+from netloom.control.host import WORKERS, HostKeeper
+from netloom.control.host_mirrors import MirrorKeeper
+from netloom.control.host_node import Facts, NodeKeeper
+from netloom.control.host_ports import Ports
+from netloom.control.host_views import Neighbourhood, attachment_informer
+from netloom.control.manager import Manager
+from netloom.control.queue import Backoff, Pace
+from netloom.drivers.link_trouble import Trouble
+from netloom.drivers.link_worker import Links
+from netloom.drivers.vswitch import Place, Vswitch
+from netloom.drivers.vswitch_prepare import MAPPINGS, Preparation, keep_mappings, prepare, read_mappings
+from netloom.errors import Cause, Conflict, Invalid
+from netloom.model import addresses
+from netloom.model.cluster import Datapath
+from netloom.ovsdb.rows.vswitch import OpenVSwitch
+from netloom.plan.nodes import Host
+from netloom.plan.rows import Problem
+from netloom.run import config, logs, process
+from netloom.run.config import AgentSettings
+from netloom.run.metering import MeteredStore
+from netloom.run.notify import notify
+from netloom.store import kubeconfig
+from netloom.store.base import Store
+from netloom.store.kube import KubeStore
+
+log = logging.getLogger(__name__)
+
+COMPONENT = "netloom-agent"
+LOOK_AT_UNDERLAY = 30.0
+LOCK_SECONDS = 3.0
+"""How long the lock of an agent that was just killed may take to come free."""
+BACKOFF = Backoff(unreachable=Pace(0.2, 5.0))
+"""The switch's database, or the API, is back within seconds or it is not: a port that waits is worth a look."""
+
+
+def main(settings: AgentSettings) -> int:
+    """Run until stopped; return the exit status."""
+    config.require(settings, "node")
+    mappings(settings)
+    if settings.underlay_ip and not addresses.is_ip(settings.underlay_ip):
+        raise _wrong("underlayIp", f"{settings.underlay_ip!r} is not an address")
+    if settings.health_listen:
+        from netloom.run import health  # with it comes a whole server: only where it is wanted
+
+        health.loopback(*config.address(settings.health_listen, "healthListen"))
+    logs.configure(level=settings.log_level, form=settings.log_format)
+    cluster = kubeconfig.load(settings.kubeconfig or None, context=settings.context or None)
+    return process.run(serve(settings, cluster))
+
+
+async def serve(settings: AgentSettings, cluster: kubeconfig.Cluster) -> None:
+    """Work on an API until cancelled."""
+    store = MeteredStore(await KubeStore.open(cluster))
+    try:
+        agent = Agent(settings, store, random=SystemRandom())
+        async with asyncio.TaskGroup() as group:
+            if settings.health_listen:
+                group.create_task(_healthy(settings.health_listen, agent, store))
+            log.info("started", extra={"url": cluster.server, "node": settings.node, "version": __version__})
+            await agent.run()
+    finally:
+        await store.close()
+
+
+async def _healthy(listen: str, agent: "Agent", store: MeteredStore) -> None:
+    from netloom.run import health, metrics  # as above
+
+    measured = metrics.Metrics()
+    measured.add(metrics.store(store))
+    measured.add(metrics.agent(agent.numbers))
+    host, port = config.address(listen)
+    await health.serve(host, port, ready=lambda: agent.ready, metrics=measured.plain)
+
+
+def mappings(settings: AgentSettings) -> dict[str, str]:
+    """Return the physical networks and their bridges."""
+    pairs = [pair for text in settings.bridge_mappings for pair in read_mappings(text)]
+    if len(pairs) != len(settings.bridge_mappings) or len(dict(pairs)) != len(pairs):
+        raise _wrong("bridgeMappings", f"{','.join(settings.bridge_mappings)!r} is not NETWORK:BRIDGE,…")
+    return dict(pairs)
+
+
+class Agent:
+    """All of a node's agent, over any store."""
+
+    def __init__(
+        self,
+        settings: AgentSettings,
+        store: Store,
+        *,
+        random: Random,
+        clock: Clock = now,
+        switch: Vswitch | None = None,
+        links: Links | None = None,
+    ) -> None:
+        """A test may bring a `switch` and `links` of its own."""
+        self.settings = settings
+        self.store = store
+        self.random = random
+        self.switch = switch or Vswitch([settings.ovs], owner=settings.ovn_owner, random=random)
+        self.links = links or Links(owner=settings.ovn_owner)
+        self._clock = clock
+        self.manager: Manager | None = None
+        self.keeper: HostKeeper | None = None
+        self._client = Client(store)
+        self._mappings = mappings(settings)
+        self._capabilities: Mapping[str, bool] = {}
+        self._underlay = settings.underlay_ip
+
+    @property
+    def ready(self) -> bool:
+        """Whether ports can be plugged."""
+        return self.manager is not None and self.manager.ready and self.switch.synced
+
+    async def run(self) -> None:
+        """Work until cancelled."""
+        try:
+            async with asyncio.TaskGroup() as group:
+                group.create_task(self.switch.client.run())
+                group.create_task(self.switch.writer.run())
+                await self._work()
+        finally:
+            self.links.close()
+
+    async def _work(self) -> None:
+        if not self._underlay:
+            await self.switch.client.synced.wait()
+            self._underlay = self.switch.root().external_ids.get("ovn-encap-ip", "")
+            if not self._underlay:
+                raise _wrong("underlayIp", "required: the switch has no ovn-encap-ip either")
+        node = NodeKeeper(
+            self._client, self.settings.node, self._underlay, facts=self._facts, clock=self._clock, random=self.random
+        )
+        self._capabilities = await self.links.probe()
+        await node.register()
+        async with asyncio.TaskGroup() as group:
+            group.create_task(node.run())
+            await self._alone()
+            await self._prepare()
+            manager = await self._assemble(node)
+            log.info("ready", extra={"node": self.settings.node})
+            notify("READY=1")
+            await manager.run()
+
+    async def _alone(self) -> None:
+        """Wait for the switch, and for its lock."""
+        await self.switch.client.synced.wait()
+        try:
+            async with asyncio.timeout(LOCK_SECONDS):
+                await self.switch.lock.held.wait()
+        except TimeoutError:
+            raise Conflict(f"another agent works on the switch at {self.settings.ovs}") from None
+
+    async def _prepare(self) -> None:
+        datapath = self._datapath()
+        if self.settings.prepare:
+            told = Preparation(
+                node=self.settings.node,
+                ovn_remote=self.settings.ovn_remote,
+                encap_type=self.settings.encap,
+                encap_ip=self._underlay,
+                datapath=datapath,
+            )
+            if await prepare(self.switch, told):
+                log.info("Open vSwitch is prepared", extra={"datapath": datapath, "remote": self.settings.ovn_remote})
+        await keep_mappings(self.switch, self._mappings, datapath)
+
+    async def _assemble(self, node: NodeKeeper) -> Manager:
+        attachments = attachment_informer(self.store, self.settings.node, random=self.random)
+        neighbours = Neighbourhood(self.store, attachments, random=self.random)
+        recorder = Recorder(self.store, COMPONENT, random=self.random, host=socket.gethostname(), clock=self._clock)
+        self.links.userspace = self._is_userspace()
+        ports = Ports(self.switch, self.links)
+        keeper = self.keeper = HostKeeper(
+            self._client,
+            attachments=attachments.cache,
+            neighbours=neighbours,
+            ports=ports,
+            recorder=recorder,
+            host=await self._host(ports),
+            host_ip=self._underlay,
+            clock=self._clock,
+            random=self.random,
+        )
+        controller = Controller(
+            "host",
+            keeper.reconcile,
+            random=self.random,
+            everything=keeper.everything,
+            workers=WORKERS,
+            backoff=BACKOFF,
+            recorder=recorder,
+            about=keeper.about,
+        )
+        controller.watch(attachments, keeper.attachment_changed)
+        neighbours.wake = controller.queue.update
+        mirrors = MirrorKeeper(attachments.cache, neighbours, self.switch)
+        copying = Controller("mirrors", mirrors.reconcile, random=self.random, everything=mirrors.everything, workers=1)
+        neighbours.mirrored = copying.queue.add
+
+        def switched(places: set[Place]) -> None:
+            controller.queue.update(Key(*place) for place in places)
+            copying.queue.update(one for one in {place[0] for place in places} if mirrors.concerned(one))
+
+        bridge = self.switch.bridge()
+
+        def different() -> None:
+            nonlocal bridge
+            node.look()
+            before, bridge = bridge, self.switch.bridge()
+            if bridge is not None and (before is None or before._uuid != bridge._uuid):
+                controller.queue.update(keeper.everything())  # What was put on the old one is gone with it.
+            keeper.host = structs.replace(keeper.host, physical_networks=self._physical_networks())
+            controller.queue.update(keeper.troubled())
+
+        async def underlay() -> None:
+            while True:
+                await asyncio.sleep(LOOK_AT_UNDERLAY)
+                if (host := await self._host(ports)) != keeper.host:
+                    keeper.host = host
+                    controller.queue.update(keeper.everything())
+
+        self.switch.listener = switched
+        self.switch.anything = different
+        keeper.amiss = lambda: self._facts().problem
+        node.look()  # What happened before nobody told it.
+        self.manager = Manager(
+            controllers=[controller, copying],
+            informers=[attachments],
+            recorder=recorder,
+            random=self.random,
+            chores=[neighbours.run, keeper.tidy, partial(keeper.remind, controller.queue.add), underlay],
+        )
+        return self.manager
+
+    async def _host(self, ports: Ports) -> Host:
+        device = await self.links.holder(self._underlay)
+        ports.underlay = device.name if device else ""
+        if device is None:
+            log.warning("no device here has the underlay's address", extra={"address": self._underlay})
+        return Host(
+            underlay_mtu=device.mtu if device else 1500,
+            underlay_v6=":" in self._underlay,
+            physical_networks=self._physical_networks(),
+        )
+
+    def _physical_networks(self) -> frozenset[str]:
+        """Return those there are bridges for, whoever said so."""
+        root = next(iter(self.switch.client.cache.rows("Open_vSwitch").values()), None)
+        found = read_mappings(root.external_ids.get(MAPPINGS, "")) if isinstance(root, OpenVSwitch) else []
+        return frozenset({*self._mappings, *dict(found)})
+
+    def _datapath(self) -> str:
+        if self.settings.datapath != "auto":
+            return self.settings.datapath
+        return "system" if Path("/sys/module/openvswitch").exists() else "netdev"
+
+    def _is_userspace(self) -> bool:
+        bridge = self.switch.bridge()
+        return (bridge.datapath_type if bridge is not None else self._datapath()) == "netdev"
+
+    def _facts(self) -> Facts:
+        """Say what is true of this node now."""
+        problem: Problem | None
+        if not self.switch.synced:
+            problem = Problem("SwitchUnreachable", f"the switch's database at {self.settings.ovs} does not answer")
+            return Facts(capabilities=self._capabilities, problem=problem)
+        try:
+            root = self.switch.root()
+        except Trouble as trouble:
+            return Facts(capabilities=self._capabilities, problem=Problem(trouble.word, trouble.message))
+        userspace = self._is_userspace()
+        name = root.external_ids.get("system-id", "")
+        problem = None
+        if self.switch.bridge() is None:
+            problem = Problem("SwitchNotPrepared", f"there is no bridge {self.switch.bridge_name}: see --prepare")
+        elif name != self.settings.node:
+            problem = Problem("SwitchNotPrepared", f"the switch's system-id is {name!r}, and must be the node's name")
+        geneve = self._capabilities.get("geneve", False) or (userspace and "geneve" in root.iface_types)
+        return Facts(
+            datapath=Datapath.USERSPACE if userspace else Datapath.KERNEL,
+            capabilities={**self._capabilities, "geneve": geneve},
+            problem=problem,
+        )
+
+    def numbers(self) -> Mapping[str, float]:
+        """Return plain numbers for who exports metrics."""
+        found = {
+            "switch_transactions": self.switch.writer.counters.transactions,
+            "switch_changes": self.switch.writer.counters.changes,
+            "switch_refused": self.switch.writer.counters.refused,
+            "link_writes": self.links.counters.writes,
+        }
+        if self.keeper is not None:
+            counters = self.keeper.counters
+            found |= {
+                "looked": sum(one.succeeded for one in self.manager.controllers) if self.manager else 0,
+                "plugged": counters.plugged,
+                "unplugged": counters.unplugged,
+                "statuses": counters.statuses,
+                "troubles": sum(counters.troubles.values()),
+            }
+        return found
+
+
+def _wrong(key: str, message: str) -> Invalid:
+    return Invalid("the configuration is not right", causes=[Cause(key, message)])

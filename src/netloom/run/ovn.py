@@ -1,0 +1,102 @@
+"""The connections to OVN's databases, from settings."""
+
+import ssl
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from random import Random
+
+from msgspec import Struct
+
+from netloom.control import southbound
+from netloom.control.southbound import Southbound
+from netloom.drivers import northbound
+from netloom.drivers.northbound import Northbound
+from netloom.errors import Cause, Invalid
+from netloom.ovsdb.io import Client, Dial
+from netloom.ovsdb.monitor import Change
+from netloom.run.config import ControllerSettings, ServeSettings
+
+METHODS = ("unix", "tcp", "ssl")
+
+
+class Ovn(Struct, frozen=True, kw_only=True):
+    """Where OVN is."""
+
+    nb: tuple[str, ...]
+    sb: tuple[str, ...] = ()
+    tls: ssl.SSLContext | None = None
+    owner: str = northbound.OWNER
+    dial: Dial | None = None
+    """How to connect, where it is not by sockets."""
+
+    def connect_north(self, random: Random, fence: Callable[[], bool]) -> Northbound:
+        """Return the hands on the northbound."""
+
+        def connect(changed: Callable[[Sequence[Change]], None]) -> Client:
+            return Client(
+                self.nb,
+                northbound.DATABASE,
+                tables=northbound.TABLES,
+                random=random,
+                tls=self.tls,
+                changed=changed,
+                dial=self.dial,
+            )
+
+        return Northbound(connect, self.owner, random=random, fence=fence)
+
+    def connect_south(self, random: Random) -> Southbound | None:
+        """Return answers from the southbound, if it is known where that is."""
+        if not self.sb:
+            return None
+
+        def connect(changed: Callable[[Sequence[Change]], None]) -> Client:
+            return Client(
+                self.sb,
+                southbound.DATABASE,
+                tables=southbound.TABLES,
+                conditions=southbound.CONDITIONS,
+                random=random,
+                leader_only=False,
+                tls=self.tls,
+                changed=changed,
+                dial=self.dial,
+            )
+
+        return Southbound(connect)
+
+
+def from_settings(settings: ServeSettings | ControllerSettings) -> Ovn | None:
+    """Return where OVN is, None where there is none; `Invalid` says everything that is wrong with the settings."""
+    causes = [
+        Cause(key, f"{remote!r} is not unix:PATH, tcp:HOST:PORT or ssl:HOST:PORT")
+        for key, remotes in (("ovnNb", settings.ovn_nb), ("ovnSb", settings.ovn_sb))
+        for remote in remotes
+        if remote.partition(":")[0] not in METHODS or not remote.partition(":")[2]
+    ]
+    secure = any(remote.startswith("ssl:") for remote in (*settings.ovn_nb, *settings.ovn_sb))
+    files = (("ovnKey", settings.ovn_key), ("ovnCert", settings.ovn_cert), ("ovnCa", settings.ovn_ca))
+    if secure:
+        causes += [Cause(key, "required for ssl: servers", "FieldValueRequired") for key, path in files if not path]
+    causes += [Cause(key, f"there is no file {path}") for key, path in files if path and not Path(path).is_file()]
+    if settings.ovn_nb and not settings.ovn_owner:
+        causes.append(Cause("ovnOwner", "must not be empty", "FieldValueRequired"))
+    if causes:
+        raise Invalid("the configuration is not right", causes=causes)
+    if not settings.ovn_nb:
+        return None
+    tls = _tls(settings) if secure else None
+    return Ovn(nb=settings.ovn_nb, sb=settings.ovn_sb, tls=tls, owner=settings.ovn_owner)
+
+
+def _tls(settings: ServeSettings | ControllerSettings) -> ssl.SSLContext:
+    try:
+        context = ssl.create_default_context(ssl.Purpose.SERVER_AUTH, cafile=settings.ovn_ca)
+        # OVN's servers are known by who signed their certificates; those carry no host names.
+        context.check_hostname = False
+        context.load_cert_chain(settings.ovn_cert, settings.ovn_key)
+    except (OSError, ssl.SSLError) as error:
+        raise Invalid(
+            "the configuration is not right", causes=[Cause("ovnKey, ovnCert, ovnCa", f"not usable: {error}")]
+        ) from None
+    return context

@@ -1,0 +1,333 @@
+"""A node in memory: a switch's database that executes, devices, and what vswitchd and ovn-controller do with them.
+
+Everything lives on the simulated loop, so that a seed decides who comes first, and an hour takes no time.
+"""
+
+import asyncio
+import itertools
+import json
+from collections.abc import Collection
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from random import Random
+from typing import Any, cast
+
+from netloom.drivers.link_codec import Link
+from netloom.drivers.link_trouble import Trouble
+from netloom.drivers.link_worker import LinkCounters, Links
+from netloom.drivers.vswitch import DATABASE, Vswitch
+from netloom.errors import Conflict
+from netloom.model.registry import NETWORK_ATTACHMENT
+from netloom.ovsdb.io import Client
+from netloom.ovsdb.memory import Database, Server
+from netloom.ovsdb.operations import Mutate, Operation, Update, is_uuid
+from netloom.ovsdb.rows.vswitch import Interface
+from netloom.ovsdb.serving import Pipe, dial
+from netloom.plan.nodes import PortPlan
+from netloom.run.agent import Agent
+from netloom.run.config import AgentSettings
+from netloom.sim import loop as sim
+from netloom.store.base import Store
+from tests.control.helpers import document
+
+SCHEMA: dict[str, Any] = json.loads(Path("/usr/share/openvswitch/vswitch.ovsschema").read_text())
+REMOTE = "unix:/db"
+TUN = "tun"
+
+
+@dataclass(eq=False)
+class Device:
+    index: int
+    name: str
+    kind: str
+    mac: str = ""
+    mtu: int = 1500
+    up: bool = False
+    alias: str = ""
+    peer: "Device | None" = None
+    master: "Device | None" = None
+    addresses: set[str] = field(default_factory=set)
+    routes: set[tuple[str, str]] = field(default_factory=set)
+
+    def link(self) -> Link:
+        peer = self.peer.index if self.peer else 0
+        master = self.master.index if self.master else 0
+        return Link(self.index, self.name, self.mac, self.mtu, self.up, self.kind, peer, master, self.alias)
+
+
+class Machine:
+    """The devices of a node's namespaces; "" is the node's own."""
+
+    def __init__(self) -> None:
+        self.spaces: dict[str, dict[str, Device]] = {"": {}}
+        self.changed = asyncio.Event()
+        self._indexes = itertools.count(10)
+
+    @property
+    def node(self) -> dict[str, Device]:
+        return self.spaces[""]
+
+    def add(self, space: str, name: str, kind: str, **more: Any) -> Device:
+        made = self.spaces[space][name] = Device(next(self._indexes), name, kind, **more)
+        self.changed.set()
+        return made
+
+    def remove(self, device: Device) -> None:
+        for space in self.spaces.values():
+            for name in [name for name, one in space.items() if one is device or one is device.peer]:
+                del space[name]
+        self.changed.set()
+
+    def remove_space(self, path: str) -> None:
+        for device in list(self.spaces.get(path, {}).values()):
+            self.remove(device)
+        self.spaces.pop(path, None)
+
+
+class FakeLinks:
+    """What `Links` does, done to a `Machine`."""
+
+    def __init__(self, machine: Machine, random: Random) -> None:
+        self.counters = LinkCounters()
+        self.userspace = True
+        self._machine = machine
+        self._random = random
+
+    def close(self) -> None:
+        pass
+
+    async def _rest(self) -> None:
+        await asyncio.sleep(self._random.uniform(0, 0.01))
+
+    async def probe(self) -> dict[str, bool]:
+        return {"netem": False}
+
+    async def holder(self, ip: str) -> Link | None:
+        return Link(2, "uplink", "", 1500, True)
+
+    async def device(self, name: str) -> Link | None:
+        await self._rest()
+        found = self._machine.node.get(name)
+        return found.link() if found else None
+
+    async def bridge_of(self, device: Link) -> str:
+        await self._rest()
+        return next((one.name for one in self._machine.node.values() if one.index == device.master), "")
+
+    async def enslave(self, name: str, master: str) -> None:
+        await self._rest()
+        device, bridge = self._machine.node[name], self._machine.node[master] if master else None
+        if device.master is not bridge:
+            self.counters.writes += 1
+            device.master = bridge
+
+    async def up(self, name: str) -> None:
+        await self._rest()
+        if not self._machine.node[name].up:
+            self.counters.writes += 1
+            self._machine.node[name].up = True
+
+    async def pair(self, plan: PortPlan, given: Collection[str]) -> Link:
+        await self._rest()
+        machine = self._machine
+        if plan.netns not in machine.spaces:
+            raise Trouble("NamespaceMissing", f"there is no network namespace at {plan.netns}")
+        outer = machine.node.get(plan.device)
+        if outer and outer.alias != plan.uid:
+            raise Trouble("NameTaken", "taken")
+        if outer and machine.spaces[plan.netns].get(plan.inner) is not outer.peer:
+            machine.remove(outer)
+            outer = None
+        if outer is None:
+            if plan.inner in machine.spaces[plan.netns]:
+                raise Trouble("NameTaken", "taken inside")
+            outer = machine.add("", plan.device, "veth", alias=plan.uid, up=True)
+            outer.peer = machine.add(plan.netns, plan.inner, "veth", mac=plan.mac, mtu=plan.mtu, peer=outer)
+            self.counters.writes += 1
+        assert outer.peer is not None
+        self._configure(outer.peer, plan, given)
+        return outer.link()
+
+    async def inner(self, plan: PortPlan, given: Collection[str]) -> Link:
+        await self._rest()
+        found = self._machine.node.get(plan.inner)
+        if found is None:
+            raise Trouble("DeviceMissing", "no device")
+        self._configure(found, plan, given)
+        return found.link()
+
+    async def remove_pair(self, name: str) -> None:
+        await self._rest()
+        found = self._machine.node.get(name)
+        if found and found.kind == "veth" and found.alias:
+            self.counters.writes += 1
+            self._machine.remove(found)
+
+    async def pairs(self) -> dict[str, str]:
+        await self._rest()
+        return {name: one.alias for name, one in self._machine.node.items() if one.alias}
+
+    def _configure(self, device: Device, plan: PortPlan, given: Collection[str]) -> None:
+        addresses = (device.addresses - set(given)) | set(plan.addresses)
+        routes = {(one.to, one.via) for one in plan.routes}
+        wanted = (plan.mac, plan.mtu, True, addresses, routes)
+        if (device.mac, device.mtu, device.up, device.addresses, device.routes) != wanted:
+            self.counters.writes += 1
+            device.mac, device.mtu, device.up, device.addresses, device.routes = wanted
+
+
+class Daemons:
+    """ovs-vswitchd and ovn-controller: rows become devices, and devices are reported."""
+
+    def __init__(self, machine: Machine, server: Server, random: Random) -> None:
+        self._machine = machine
+        self._random = random
+        self._tables = {
+            "Interface": ("name", "type", "mac", "mtu_request", "external_ids", "ofport", "ifindex", "error")
+        }
+        self._wake = machine.changed
+        self._client = Client(
+            [REMOTE], DATABASE, tables=self._tables, leader_only=False, random=random, dial=dial({REMOTE: server}),
+            changed=lambda _: self._wake.set(),
+        )  # fmt: skip
+        self._numbers: dict[str, int] = {}
+
+    async def run(self) -> None:
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._client.run())
+            while True:
+                await self._client.synced.wait()
+                await self._wake.wait()
+                self._wake.clear()
+                await asyncio.sleep(self._random.uniform(0, 0.03))
+                try:
+                    await self._look()
+                except Conflict:
+                    self._wake.set()
+
+    async def _look(self) -> None:
+        rows = {row.name: row for row in cast("list[Interface]", list(self._client.cache.rows("Interface").values()))}
+        for name in [name for name, one in self._machine.node.items() if one.kind == TUN and name not in rows]:
+            self._machine.remove(self._machine.node[name])
+        operations: list[Operation] = []
+        for name, row in rows.items():
+            if name == "br-int":
+                continue
+            device = self._machine.node.get(name)
+            if row.type == "internal" and device is None:
+                device = self._machine.add("", name, TUN, mac=row.mac or "", mtu=row.mtu_request or 1500)
+            operations += self._report(row, device)
+        if operations:
+            await self._client.transact(operations)
+
+    def _report(self, row: Interface, device: Device | None) -> list[Operation]:
+        found: list[Operation] = []
+        number = self._numbers.setdefault(row.name, len(self._numbers) + 1)
+        seen = (number, device.index, None) if device else (-1, None, "could not open network device")
+        if (row.ofport, row.ifindex, row.error) != seen:
+            columns = dict(zip(("ofport", "ifindex", "error"), seen, strict=True))
+            found.append(Update("Interface", is_uuid(row._uuid), columns))
+        installed = row.external_ids.get("ovn-installed") == "true"
+        if device and "iface-id" in row.external_ids and not installed:
+            if row.ofport == number:
+                entry = {"ovn-installed": "true"}
+                found.append(Mutate("Interface", is_uuid(row._uuid), [("external_ids", "insert", entry)]))
+            self._wake.set()
+        if device is None and installed:
+            gone = frozenset({"ovn-installed"})
+            found.append(Mutate("Interface", is_uuid(row._uuid), [("external_ids", "delete", gone)]))
+        return found
+
+
+class World:
+    """A node, its agent and a store."""
+
+    def __init__(self, store: Store, random: Random) -> None:
+        self.store = store
+        self.random = random
+        self.machine = Machine()
+        self.database = Database(SCHEMA, Random(random.random()))
+        self.server = Server([self.database])
+        self.reachable = {REMOTE: self.server}
+        self.pipes: list[Pipe] = []
+        self.daemons = Daemons(self.machine, self.server, random)
+        self.agent: Agent | None = None
+        self._task: asyncio.Task[None] | None = None
+        self.database.transact([{"op": "insert", "table": "Open_vSwitch", "row": {}}])
+
+    def start(self, group: asyncio.TaskGroup) -> Agent:
+        """Start the agent."""
+        settings = AgentSettings(node="n1", ovs=REMOTE, underlay_ip="172.31.0.1", prepare=True, datapath="netdev")
+        # Random(…) below: one for each life, as a process has.
+        switch = Vswitch(
+            [REMOTE], owner="netloom", random=Random(self.random.random()), dial=dial(self.reachable, self.pipes)
+        )
+        links = FakeLinks(self.machine, self.random)
+        self.agent = Agent(
+            settings,
+            self.store,
+            random=Random(self.random.random()),
+            clock=lambda: datetime(2030, 1, 1, tzinfo=UTC) + timedelta(seconds=sim.current().time()),
+            switch=switch,
+            links=cast("Links", links),
+        )
+        self._task = group.create_task(self.agent.run())
+        return self.agent
+
+    async def kill(self) -> None:
+        """End the agent."""
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.wait([self._task])
+
+    def cut(self) -> None:
+        """Break the connections to the switch's database."""
+        for pipe in self.pipes:
+            pipe.cut()
+        self.pipes.clear()
+
+    def crash_switch(self) -> None:
+        """End vswitchd: its devices go with it; it is started again at once."""
+        for device in [one for one in self.machine.node.values() if one.kind == TUN]:
+            self.machine.remove(device)
+
+    async def attach(self, name: str, number: int, port: dict[str, str]) -> None:
+        """Make an attachment and give it an address, as IPAM does."""
+        spec = {"node": "n1", "network": "blue", "port": port, "defaultRoute": True}
+        await self.store.create(NETWORK_ATTACHMENT, document(NETWORK_ATTACHMENT, name, spec))
+        while True:
+            made = (await self.store.get(NETWORK_ATTACHMENT, "ns1", name)).document()
+            made["status"] = {
+                **made.get("status", {}),
+                "ips": [f"10.0.0.{number}/24"],
+                "mac": f"02:00:00:00:00:{number:02x}",
+                "conditions": [{"type": "Addressed", "status": "True", "observedGeneration": 1}],
+            }
+            try:
+                await self.store.update(NETWORK_ATTACHMENT, made, subresource="status")
+                return
+            except Conflict:
+                continue
+
+    async def attachments(self) -> dict[str, dict[str, Any]]:
+        page = await self.store.list(NETWORK_ATTACHMENT)
+        return {one.name: one.document() for one in page.items}
+
+    def interfaces(self) -> dict[str, dict[str, Any]]:
+        """Return the switch's interfaces, but for the bridge's own."""
+        found = {row["name"]: {**row, "external_ids": dict(row["external_ids"][1])} for row in self.select("Interface")}
+        found.pop("br-int", None)
+        return found
+
+    def select(self, table: str, *where: Any) -> list[dict[str, Any]]:
+        """Return rows of the switch's database."""
+        answer = self.database.transact([{"op": "select", "table": table, "where": list(where)}])
+        rows: list[dict[str, Any]] = cast("Any", answer).results[0]["rows"]
+        return rows
+
+    def remove_port(self, name: str) -> None:
+        """Do what `ovs-vsctl del-port` does."""
+        for row in self.select("Port", ["name", "==", name]):
+            gone = ["ports", "delete", ["set", [row["_uuid"]]]]
+            self.database.transact([{"op": "mutate", "table": "Bridge", "where": [], "mutations": [gone]}])

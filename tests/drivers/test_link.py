@@ -1,0 +1,221 @@
+"""Devices in real namespaces: what is planned is there, twice is once, and what is others' stays."""
+
+import asyncio
+import os
+import subprocess
+from collections.abc import Coroutine, Iterator
+from pathlib import Path
+from typing import Any, TypeVar
+
+import pytest
+from msgspec.structs import replace
+
+from netloom.drivers import link
+from netloom.drivers.link_trouble import Trouble
+from netloom.drivers.link_worker import Links
+from netloom.model.attachments import PortType
+from netloom.plan.nodes import PlannedRoute, PortPlan
+from tests.run.agents import in_thread
+from tests.support.ovn import namespace, run, within
+
+pytestmark = [pytest.mark.lab, pytest.mark.root]
+T = TypeVar("T")
+NODE, WORK = "nlt-ag-node", "nlt-ag-work"
+PLAN = PortPlan(
+    uid="u1",
+    namespace="ns1",
+    name="a",
+    type=PortType.VETH,
+    device="nl020000000009",
+    inner="eth0",
+    netns=f"/run/netns/{WORK}",
+    mac="02:00:00:00:00:09",
+    mtu=1400,
+    addresses=("10.0.0.9/24", "fd00::9/64"),
+    routes=(PlannedRoute("0.0.0.0/0", "10.0.0.1", False), PlannedRoute("10.9.0.0/16", "172.16.0.1", True)),
+)
+
+
+@pytest.fixture
+def work() -> Iterator[str]:
+    with namespace(NODE), namespace(WORK):
+        yield WORK
+
+
+def on_node(main: Coroutine[Any, Any, T]) -> T:
+    """Run something as if the node were the namespace `NODE`."""
+
+    def there() -> T:
+        with link.entered(f"/run/netns/{NODE}"):
+            return asyncio.run(main)
+
+    result: T = in_thread(there)
+    return result
+
+
+def shown(netns: str, *argv: str) -> str:
+    return run(*within(netns, "ip", *argv))
+
+
+def test_a_pair_is_made_as_planned_and_planned_again_writes_nothing(work: str) -> None:
+    async def main() -> tuple[int, int]:
+        links = Links(owner="x")
+        await links.pair(PLAN, ())
+        first = links.counters.writes
+        await links.pair(PLAN, PLAN.addresses)
+        links.close()
+        return first, links.counters.writes
+
+    first, second = on_node(main())
+    assert first == second > 0
+    addresses = shown(work, "addr", "show", "eth0")
+    assert "link/ether 02:00:00:00:00:09" in addresses
+    assert "mtu 1400" in addresses
+    assert "inet 10.0.0.9/24" in addresses
+    assert "inet6 fd00::9/64 scope global nodad" in addresses
+    assert "default via 10.0.0.1 dev eth0" in shown(work, "route")
+    assert "10.9.0.0/16 via 172.16.0.1 dev eth0 proto 173 onlink" in shown(work, "route")
+    assert "alias netloom/x/u1" in shown(NODE, "link")
+    assert "inet6" not in shown(NODE, "addr", "show", PLAN.device)
+    assert "tx-checksumming: off" in run(*within(work, "ethtool", "-k", "eth0"))
+
+
+def test_only_what_we_gave_is_taken_away(work: str) -> None:
+    async def main() -> None:
+        links = Links(owner="x")
+        await links.pair(PLAN, ())
+        shown(work, "addr", "add", "192.0.2.1/32", "dev", "eth0")
+        shown(work, "route", "add", "192.0.2.128/25", "via", "10.0.0.2")
+        await links.pair(replace(PLAN, addresses=("10.0.0.10/24",), routes=()), PLAN.addresses)
+        links.close()
+
+    on_node(main())
+    addresses, routes = shown(work, "addr", "show", "eth0"), shown(work, "route")
+    assert "10.0.0.10/24" in addresses
+    assert "192.0.2.1/32" in addresses
+    assert "10.0.0.9/24" not in addresses
+    assert "fd00::9" not in addresses
+    assert "default" not in routes
+    assert "192.0.2.128/25" in routes
+
+
+def test_another_name_or_place_means_another_pair(work: str) -> None:
+    async def main() -> None:
+        links = Links(owner="x")
+        await links.pair(PLAN, ())
+        await links.pair(replace(PLAN, inner="net1"), ())
+        links.close()
+
+    on_node(main())
+    assert "eth0" not in shown(work, "-br", "link")
+    assert "net1@" in shown(work, "-br", "link")
+
+
+@pytest.mark.parametrize(
+    ("plan", "word"),
+    [
+        (replace(PLAN, netns="/run/netns/nlt-ag-no-such"), "NamespaceMissing"),
+        (replace(PLAN, netns="/etc/passwd"), "NamespaceMissing"),
+        (replace(PLAN, inner="lo"), "NameTaken"),
+        (replace(PLAN, device="lo"), "NameTaken"),
+        (replace(PLAN, routes=(PlannedRoute("10.5.0.0/16", "172.16.0.1", False),)), "KernelRefused"),
+    ],
+)
+def test_what_stands_in_the_way_is_said_in_a_word(work: str, plan: PortPlan, word: str) -> None:
+    async def main() -> None:
+        links = Links(owner="x")
+        try:
+            await links.pair(plan, ())
+        finally:
+            links.close()
+
+    with pytest.raises(Trouble) as caught:
+        on_node(main())
+    assert caught.value.word == word
+
+
+def test_a_route_that_is_somebody_elses_is_not_replaced(work: str) -> None:
+    async def main() -> None:
+        links = Links(owner="x")
+        await links.pair(replace(PLAN, routes=()), ())
+        shown(work, "route", "add", "default", "via", "10.0.0.77")
+        try:
+            await links.pair(PLAN, ())
+        finally:
+            links.close()
+
+    with pytest.raises(Trouble) as caught:
+        on_node(main())
+    assert caught.value.word == "RouteTaken"
+    assert "default via 10.0.0.77" in shown(work, "route")
+
+
+def test_a_pipe_where_a_namespace_should_be_does_not_stop_us(work: str, tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+
+    async def main() -> None:
+        links = Links(owner="x")
+        try:
+            await links.pair(replace(PLAN, netns=str(pipe)), ())
+        finally:
+            links.close()
+
+    with pytest.raises(Trouble):
+        on_node(main())
+
+
+def test_only_pairs_of_our_owner_are_removed(work: str) -> None:
+    async def main() -> dict[str, str]:
+        ours, theirs = Links(owner="x"), Links(owner="y")
+        await ours.pair(PLAN, ())
+        await theirs.remove_pair(PLAN.device)
+        found = {**await ours.pairs(), **await theirs.pairs()}
+        await ours.remove_pair(PLAN.device)
+        ours.close()
+        theirs.close()
+        return found
+
+    assert on_node(main()) == {PLAN.device: "u1"}
+    assert PLAN.device not in shown(NODE, "-br", "link")
+
+
+def test_devices_move_between_bridges_and_go_up(work: str) -> None:
+    subprocess.run(within(NODE, "ip", "link", "add", "br0", "type", "bridge"), check=True)
+    subprocess.run(within(NODE, "ip", "link", "add", "nic", "type", "veth", "peer", "name", "far"), check=True)
+
+    async def main() -> list[str]:
+        links = Links(owner="x")
+        found = []
+        for master in ("br0", ""):
+            await links.enslave("nic", master)
+            device = await links.device("nic")
+            assert device is not None
+            found.append(await links.bridge_of(device))
+        await links.up("nic")
+        device = await links.device("nic")
+        assert device is not None
+        assert device.up
+        with pytest.raises(Trouble):
+            await links.up("no-such")
+        with pytest.raises(Trouble):
+            await links.enslave("nic", "no-such")
+        assert await links.holder("203.0.113.1") is None
+        links.close()
+        return found
+
+    assert on_node(main()) == ["br0", ""]
+
+
+def test_the_kernel_is_probed_without_a_trace(work: str) -> None:
+    async def main() -> dict[str, bool]:
+        links = Links(owner="x")
+        found = await links.probe()
+        links.close()
+        return found
+
+    before = shown(NODE, "-br", "link")
+    found = on_node(main())
+    assert found["bridge"] is True
+    assert {"netem", "geneve", "vrf", "tbf"} <= found.keys()
+    assert shown(NODE, "-br", "link") == before

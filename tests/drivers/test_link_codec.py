@@ -1,0 +1,115 @@
+"""Our rtnetlink messages against pyroute2's reading and writing of them."""
+
+import socket
+from ipaddress import ip_address
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pyroute2.netlink.rtnl.ifaddrmsg import ifaddrmsg  # type: ignore[import-untyped]
+from pyroute2.netlink.rtnl.ifinfmsg import ifinfmsg  # type: ignore[import-untyped]
+from pyroute2.netlink.rtnl.rtmsg import rtmsg  # type: ignore[import-untyped]
+
+from netloom.drivers import link_codec as codec
+from netloom.drivers.link_codec import Link, Route
+
+names = st.text("abcdefghij0123456789", min_size=1, max_size=15)
+macs = st.binary(min_size=6, max_size=6).map(lambda packed: packed.hex(":"))
+mtus = st.integers(68, 65535)
+indexes = st.integers(1, 2**31 - 1)
+addresses = st.one_of(
+    st.tuples(st.ip_addresses(v=4), st.integers(0, 32)), st.tuples(st.ip_addresses(v=6), st.integers(0, 128))
+).map(lambda pair: f"{pair[0]}/{pair[1]}")
+
+
+def read(kind: Any, message: bytes) -> Any:
+    parsed = kind(message)
+    parsed.decode()
+    return parsed
+
+
+def body(message: bytes) -> bytes:
+    return message[16:]
+
+
+def written(message: Any) -> bytes:
+    message.encode()
+    return bytes(message.data)
+
+
+@given(names, names, macs, mtus, st.integers(3, 1000))
+def test_pyroute2_reads_the_pair_we_ask_for(name: str, inner: str, mac: str, mtu: int, namespace: int) -> None:
+    made, named = codec.veth(name, inner, namespace=namespace, mac=mac, mtu=mtu, alias="netloom/x/u")
+    asked = read(ifinfmsg, made)
+    assert (asked.get_attr("IFLA_IFNAME"), asked.get_attr("IFLA_MTU")) == (name, mtu)
+    info = asked.get_attr("IFLA_LINKINFO")
+    assert info.get_attr("IFLA_INFO_KIND") == "veth"
+    peer = info.get_attr("IFLA_INFO_DATA").get_attr("VETH_INFO_PEER")
+    assert (peer.get_attr("IFLA_IFNAME"), peer.get_attr("IFLA_ADDRESS"), peer.get_attr("IFLA_MTU")) == (inner, mac, mtu)
+    assert peer.get_attr("IFLA_NET_NS_FD") in (namespace, str(namespace))
+    assert read(ifinfmsg, named).get_attr("IFLA_IFALIAS") == "netloom/x/u"
+
+
+@given(indexes, st.booleans(), mtus, macs)
+def test_pyroute2_reads_the_change_we_ask_for(index: int, up: bool, mtu: int, mac: str) -> None:
+    asked = read(ifinfmsg, codec.set_link(index, up=up, mtu=mtu, mac=mac, master=0))
+    assert (asked["index"], asked["flags"] & 1, asked["change"]) == (index, int(up), 1)
+    assert (asked.get_attr("IFLA_MTU"), asked.get_attr("IFLA_ADDRESS"), asked.get_attr("IFLA_MASTER")) == (mtu, mac, 0)
+
+
+@given(addresses, indexes)
+def test_addresses_are_what_pyroute2_reads_and_what_we_read_back(text: str, index: int) -> None:
+    asked = read(ifaddrmsg, codec.address(text, index))
+    ip, _, length = text.partition("/")
+    assert (asked["index"], asked["prefixlen"]) == (index, int(length))
+    assert ip_address(asked.get_attr("IFA_LOCAL")) == ip_address(ip)
+    assert (asked["family"] == socket.AF_INET6) == bool(asked.get_attr("IFA_FLAGS"))
+    assert codec.read_address(body(codec.address(text, index))) == (index, f"{ip_address(ip)}/{length}")
+
+
+@given(addresses, indexes, st.booleans())
+def test_routes_are_what_pyroute2_reads_and_what_we_read_back(to: str, index: int, onlink: bool) -> None:
+    ip, _, length = to.partition("/")
+    to = f"{ip_address(ip) if int(length) else type(ip_address(ip))(0)}/{length}"
+    via = "fd00::1" if ":" in to else "10.0.0.1"
+    route = Route(to, via, onlink)
+    asked = read(rtmsg, codec.route(route, index))
+    assert (asked["dst_len"], asked["proto"], asked["flags"]) == (int(length), codec.PROTOCOL, 4 if onlink else 0)
+    assert (asked.get_attr("RTA_GATEWAY"), asked.get_attr("RTA_OIF")) == (via, index)
+    assert codec.read_route(body(codec.route(route, index))) == (index, route)
+
+
+def test_a_route_of_somebody_else_is_not_read_as_ours() -> None:
+    message = rtmsg()
+    message["family"], message["proto"], message["type"], message["table"] = socket.AF_INET, 4, 1, 254
+    message["attrs"] = [("RTA_GATEWAY", "10.0.0.1"), ("RTA_OIF", 3)]
+    assert codec.read_route(body(written(message))) is None
+
+
+@given(indexes, names, macs, mtus, st.booleans())
+def test_a_device_as_pyroute2_writes_it_is_read(index: int, name: str, mac: str, mtu: int, up: bool) -> None:
+    message = ifinfmsg()
+    message["index"], message["flags"] = index, int(up)
+    message["attrs"] = [
+        ("IFLA_IFNAME", name), ("IFLA_ADDRESS", mac), ("IFLA_MTU", mtu), ("IFLA_MASTER", 9), ("IFLA_IFALIAS", "a/b"),
+        ("IFLA_LINKINFO", {"attrs": [("IFLA_INFO_KIND", "bridge")]}),
+    ]  # fmt: skip
+    assert codec.link(body(written(message))) == Link(index, name, mac, mtu, up, "bridge", 0, 9, "a/b")
+
+
+@given(st.binary(max_size=200))
+def test_nonsense_from_the_kernel_is_no_endless_loop(data: bytes) -> None:
+    assert len(list(codec.messages(data))) <= len(data) // 16
+    if len(data) >= 16:
+        codec.link(data)
+
+
+def test_a_message_that_is_cut_short_is_left_out() -> None:
+    whole = codec.get_link("lo")
+    assert len(list(codec.messages(whole + whole[:-4]))) == 1
+
+
+@pytest.mark.parametrize("number", [0, 17])
+def test_an_answer_carries_its_error(number: int) -> None:
+    assert codec.error((-number).to_bytes(4, "little", signed=True)) == number

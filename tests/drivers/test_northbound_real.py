@@ -1,0 +1,265 @@
+"""The northbound driver on a real ovsdb-server."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from contextlib import asynccontextmanager
+from functools import partial
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+
+from netloom.drivers.northbound import DATABASE, TABLES, Northbound
+from netloom.errors import Unreachable
+from netloom.ovsdb.io import Client
+from netloom.ovsdb.operations import Comment
+from netloom.plan.rows import Column, Member, Outcome, Ref, Row, Unit
+from netloom.plan.wanted import Wanted
+from tests.drivers.northbound_world import BLUE, PORT, SWITCH, WEB, attachment, port, switch, wanted
+from tests.support.ovn import OVN_SHARE, Database, run
+
+pytestmark = pytest.mark.ovn
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[Database]:
+    database = Database(tmp_path, "nb", OVN_SHARE / "ovn-nb.ovsschema")
+    try:
+        database.start()
+        yield database
+    finally:
+        database.stop()
+
+
+def nbctl(server: Database, *argv: str) -> str:
+    return run("ovn-nbctl", "--timeout=20", f"--db={server.remote}", *argv)
+
+
+@asynccontextmanager
+async def driver(server: Database, owner: str = "netloom", **more: Any) -> AsyncIterator[Northbound]:
+    def connect(changed: Callable[[Any], None]) -> Client:
+        return Client([server.remote], DATABASE, tables=TABLES, random=Random(1), changed=changed)
+
+    north = Northbound(connect, owner, random=Random(2), **more)
+    async with asyncio.TaskGroup() as group:
+        task = group.create_task(_run(north))
+        await asyncio.wait_for(north.client.synced.wait(), 20)
+        try:
+            yield north
+        finally:
+            task.cancel()
+
+
+async def _run(north: Northbound) -> None:
+    client = north.client
+    assert isinstance(client, Client)
+    await client.run()
+
+
+async def caught_up(north: Northbound) -> None:
+    """Wait until the driver knows what others did: the server tells of changes before it answers."""
+    await north.client.transact([Comment("caught up?")])
+
+
+def play(main: Callable[[], Coroutine[Any, Any, None]]) -> None:
+    asyncio.run(asyncio.wait_for(main(), 60))
+
+
+def company() -> Wanted:
+    """Return a wish with most shapes in it: members of sets and maps, weak and strong references, rows in rows."""
+    wish = wanted(blue=switch(other_config={"mcast_snoop": "false"}))
+    dhcp = Ref("DHCP_Options", "ns1/blue-v4")
+    wish.replace(Unit("Subnet", "ns1", "blue-v4"), Outcome(rows=[Row(*dhcp, {"cidr": "10.0.0.0/24"})]))
+    group, addresses, acl = Ref("Port_Group", "pg"), Ref("Address_Set", "as"), Ref("ACL", "pg/1")
+    columns: dict[str, Column] = {"priority": 1000, "direction": "to-lport", "match": "ip", "action": "drop"}
+    rows = [Row(*group, {"name": "pg", "acls": frozenset({acl})}), Row(*acl, columns), Row(*addresses, {"name": "as"})]
+    wish.replace(Unit("SecurityProfile", "ns1", "fw"), Outcome(rows=rows))
+    dns = Ref("DNS", "ns1/blue")
+    blue = switch(other_config={"mcast_snoop": "false"})
+    blue.rows.append(Row(*dns, {}))
+    blue.members.append(Member(SWITCH, "dns_records", dns))
+    wish.replace(BLUE, blue)
+    for i in range(5):
+        name = f"p{i}"
+        ref = Ref("Logical_Switch_Port", f"ns1/{name}")
+        members = [
+            Member(group, "ports", ref),
+            Member(addresses, "addresses", f"10.0.0.{i}"),
+            Member(dns, "records", f"10.0.0.{i}", name),
+        ]
+        one = port(name, *members, addresses=frozenset({f"02:00:00:00:00:0{i} 10.0.0.{i}"}), dhcpv4_options=dhcp)
+        wish.replace(attachment(name), one)
+    return wish
+
+
+def test_what_is_applied_twice_is_written_once(server: Database) -> None:
+    async def main() -> None:
+        async with driver(server) as north:
+            wish = company()
+            first = await north.apply(wish, wish.take())
+            assert first.transactions == 1
+            assert not north.problems
+            assert (await north.apply(wish)).written == 0
+            assert north.seen().keys() == wish.rows.keys()
+        async with driver(server) as north:
+            again = await north.apply(wish)
+            assert (again.written, again.transactions) == (0, 0)
+        assert nbctl(server, "get", "Address_Set", "as", "addresses").count("10.0.0.") == 5
+        assert nbctl(server, "lsp-list", "ns1/blue").count("ns1/p") == 5
+
+    play(main)
+
+
+def test_a_changed_port_costs_one_transaction(server: Database) -> None:
+    async def main() -> None:
+        async with driver(server) as north:
+            wish = company()
+            await north.apply(wish, wish.take())
+            wish.replace(attachment("p3"), port("p3", addresses=frozenset({"02:00:00:00:00:03 10.0.0.33"})))
+            applied = await north.apply(wish, wish.take())
+            assert applied.transactions == 1
+            assert (await north.apply(wish)).written == 0
+            wish.replace(attachment("p3"), None)
+            assert (await north.apply(wish, wish.take())).transactions == 1
+            assert (await north.apply(wish)).written == 0
+        assert "ns1/p3" not in nbctl(server, "lsp-list", "ns1/blue")
+
+    play(main)
+
+
+def test_foreign_rows_are_untouched_by_apply_delete_and_sweep(server: Database) -> None:
+    for argv in (
+        ("ls-add", "theirs"),
+        ("lsp-add", "theirs", "their-port"),
+        ("acl-add", "theirs", "to-lport", "100", "ip", "drop"),
+        ("lr-add", "their-router"),
+        ("lb-add", "their-lb", "10.0.0.1:80", "10.0.0.2:80"),
+        ("create", "Address_Set", "name=their_set", "addresses=1.2.3.4"),
+        ("pg-add", "their_group", "their-port"),
+        ("create", "DHCP_Options", "cidr=10.9.0.0/24"),
+    ):
+        nbctl(server, *argv)
+    before = dump(server)
+
+    async def main() -> None:
+        async with driver(server) as north, driver(server, owner="another") as other:
+            theirs = wanted(blue=switch(), web=port("theirs"))
+            theirs.replace(BLUE, switch("of-another"))
+            theirs.replace(WEB, port("of-another", on="of-another"))
+            await other.apply(theirs)
+            wish = company()
+            await north.apply(wish, wish.take())
+            nbctl(server, "lsp-add", "ns1/blue", "stranger")
+            await caught_up(north)
+            await north.apply(wish, repairing=True)
+            assert "stranger" in nbctl(server, "lsp-list", "ns1/blue")
+            nbctl(server, "lsp-del", "stranger")
+            await north.apply(Wanted())
+            assert not north.seen()
+            assert len(other.seen()) == 2
+            await other.apply(Wanted())
+
+    play(main)
+    assert dump(server) == before
+
+
+def dump(server: Database) -> str:
+    text = run("ovsdb-client", "--timeout=10", "-f", "csv", "dump", server.remote, DATABASE)
+    return "\n".join(sorted(text.splitlines()))
+
+
+def test_what_somebody_changed_is_put_back_and_told(server: Database) -> None:
+    async def main() -> None:
+        async with driver(server) as north:
+            wish = company()
+            await north.apply(wish, wish.take())
+            before = dump(server)
+            nbctl(server, "lsp-set-addresses", "ns1/p1", "unknown")
+            nbctl(server, "add", "Address_Set", "as", "addresses", '"6.6.6.6"')
+            nbctl(server, "lsp-del", "ns1/p2")
+            await caught_up(north)
+            applied = await north.apply(wish, repairing=True)
+            assert applied.repaired.keys() == {
+                attachment("p1"),
+                attachment("p2"),
+                Unit("SecurityProfile", "ns1", "fw"),
+            }
+            assert "Logical_Switch_Port ns1/p1: addresses" in applied.repaired[attachment("p1")]
+            assert north.counters.repaired["Logical_Switch_Port"] == 2
+            assert (await north.apply(wish, repairing=True)).repaired == {}
+            without = [line for line in before.splitlines() if "ns1/p2" not in line and "ns1/blue" not in line]
+            assert set(without) - {line for line in without if ",pg," in line} <= set(dump(server).splitlines())
+
+    play(main)
+
+
+def test_one_bad_resource_costs_that_resource(server: Database) -> None:
+    async def main() -> None:
+        async with driver(server) as north:
+            wish = company()
+            bad = Unit("Shaping", "ns1", "bad")
+            qos = Ref("QoS", "bad")
+            columns: dict[str, Column] = {"priority": 1_000_000, "direction": "from-lport", "match": "ip"}
+            columns["action"] = {"dscp": 1}
+            wish.replace(bad, Outcome(rows=[Row(*qos, columns)], members=[Member(SWITCH, "qos_rules", qos)]))
+            applied = await north.apply(wish, wish.take())
+            assert applied.told == {bad}
+            assert north.problems[bad].reason == "Refused"
+            assert north.seen().keys() == wish.rows.keys() - {qos}
+            assert (await north.apply(wish)).told == set()
+            wish.replace(
+                bad, Outcome(rows=[Row(*qos, {**columns, "priority": 1})], members=[Member(SWITCH, "qos_rules", qos)])
+            )
+            applied = await north.apply(wish, wish.take())
+            assert applied.told == {bad}
+            assert not north.problems
+            assert north.seen().keys() == wish.rows.keys()
+
+    play(main)
+
+
+def test_two_writers_who_start_at_once_leave_one_row_of_each(server: Database) -> None:
+    async def main() -> None:
+        async with driver(server) as one, driver(server) as two:
+            wish = company()
+            await asyncio.gather(one.apply(wish), two.apply(wish))
+            await one.apply(wish)
+            assert one.seen().keys() == wish.rows.keys()
+            assert (await two.apply(wish)).written == 0
+            assert one.counters.conflicts + two.counters.conflicts + one.counters.refused + two.counters.refused > 0
+        assert nbctl(server, "--bare", "--columns=name", "list", "Logical_Switch").split() == ["ns1/blue"]
+
+    play(main)
+
+
+def test_a_name_that_a_stranger_has_is_not_stolen_and_used_once_it_is_free(server: Database) -> None:
+    nbctl(server, "ls-add", "theirs")
+    nbctl(server, "lsp-add", "theirs", "ns1/p1")
+
+    async def main() -> None:
+        async with driver(server) as north:
+            amiss = asyncio.Event()
+            north.amiss = amiss.set
+            wish = company()
+            await north.apply(wish, wish.take())
+            assert north.problems.keys() == {attachment("p1")}
+            assert north.problems[attachment("p1")].reason == "NameTaken"
+            assert PORT not in north.seen()
+            amiss.clear()
+            nbctl(server, "lsp-del", "ns1/p1")
+            await amiss.wait()
+            assert (await north.apply(wish)).told == {attachment("p1")}
+            assert not north.problems
+
+    play(main)
+
+
+def test_nothing_is_written_without_the_right_to(server: Database) -> None:
+    async def main() -> None:
+        async with driver(server, fence=partial(bool, 0)) as north:
+            with pytest.raises(Unreachable):
+                await north.apply(company())
+            assert not north.seen()
+
+    play(main)

@@ -1,0 +1,105 @@
+"""Whole cases: tests/golden/CASE has the wishes, and the rows that must come of them.
+
+`NETLOOM_UPDATE_GOLDEN=1` writes the rows anew: look at the difference before you keep it. A resource's `status` is
+given where others would have written it: addresses of attachments, VNIs, validated Subnets.
+"""
+
+import json
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from netloom.plan.planner import Planner
+from netloom.plan.rows import Ref
+from tests.plan.northd import misread, write
+from tests.plan.planning import Database, offences, planned, rendered, resources, unit_of
+from tests.support.ovn import Central, ovn_central
+
+GOLDEN = Path(__file__).parents[1] / "golden"
+CASES = sorted(path.name for path in GOLDEN.iterdir() if (path / "wishes.yaml").exists())
+
+
+def wishes(case: str) -> str:
+    return (GOLDEN / case / "wishes.yaml").read_text()
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_wishes_come_to_these_rows(case: str) -> None:
+    found = rendered(planned(wishes(case)).wanted)
+    path = GOLDEN / case / "rows.json"
+    if os.environ.get("NETLOOM_UPDATE_GOLDEN"):
+        path.write_text(json.dumps(found, indent=2) + "\n")
+    assert found == json.loads(path.read_text())
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_the_rows_are_what_the_real_schema_takes(case: str) -> None:
+    assert list(offences(planned(wishes(case)).wanted)) == []
+
+
+@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("seed", range(4))
+def test_order_grouping_and_repetition_change_nothing(case: str, seed: int) -> None:
+    random, wanted = Random(seed), resources(wishes(case))
+    planner, database = Planner(), Database()
+    for _ in range(2):  # All come, some go, all come again.
+        random.shuffle(wanted)
+        for resource in wanted:
+            planner.put(resource)
+            if random.random() < 0.7:
+                database.apply(planner.wanted, planner.flush())
+                database.insist(planner.wanted)
+        for resource in random.sample(wanted, len(wanted) // 2):
+            planner.remove(unit_of(resource))
+            if random.random() < 0.7:
+                database.apply(planner.wanted, planner.flush())
+                database.insist(planner.wanted)
+    for resource in wanted:
+        planner.put(resource)
+    database.apply(planner.wanted, planner.flush())
+    database.insist(planner.wanted)
+    assert rendered(planner.wanted) == rendered(planned(wishes(case)).wanted)
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_nothing_is_left_of_what_is_removed(case: str) -> None:
+    planner = planned(wishes(case))
+    for resource in resources(wishes(case)):
+        planner.remove(unit_of(resource))
+    planner.flush()
+    assert rendered(planner.wanted) == {"rows": {}, "problems": {}}
+    assert not planner.flush()
+    for part in (planner.world, planner.world._tracker, planner.wanted, planner.world._selections):
+        held = {name: len(value) for name, value in vars(part).items() if hasattr(value, "__len__")}
+        assert not any(size for name, size in held.items() if name not in ("_pool", "_last", "_followed")), held
+
+
+@pytest.fixture(scope="module")
+def central(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Central]:
+    with ovn_central(tmp_path_factory.mktemp("ovn")) as central:
+        yield central
+
+
+@pytest.mark.ovn
+@pytest.mark.parametrize("case", CASES)
+def test_ovn_takes_the_rows_and_can_read_the_flows_that_come_of_them(case: str, central: Central) -> None:
+    log = central.folder / "northd.log"
+    before = len(log.read_text())
+    wanted = planned(wishes(case)).wanted
+    write(central, wanted)
+    said = [line for line in log.read_text()[before:].splitlines() if "WARN" in line or "ERR" in line]
+    assert [line for line in said if "Unknown chassis" not in line] == []  # There are no nodes here.
+    assert misread(central, wanted) == ""
+
+
+@pytest.mark.ovn
+def test_flows_that_ovn_cannot_read_are_noticed(central: Central) -> None:
+    wanted = planned(wishes("dhcp")).wanted
+    options = wanted.rows[Ref("DHCP_Options", "default/blue-a")].columns["options"]
+    assert isinstance(options, dict)
+    options["wpad"] = "unquoted text"
+    write(central, wanted)
+    assert "parsing actions failed" in misread(central, wanted)

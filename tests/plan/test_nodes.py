@@ -1,0 +1,126 @@
+"""What one attachment means on its node."""
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from netloom.model.attachments import NetworkAttachment, PortType
+from netloom.model.networks import Network, Subnet
+from netloom.plan.nodes import Host, PlannedRoute, PortPlan, gateway, plan_port
+from netloom.plan.rows import Problem
+
+HOST = Host(underlay_mtu=1500)
+
+
+def thing(kind: type[Any], name: str, spec: dict[str, Any], status: dict[str, Any] | None = None) -> Any:
+    metadata = {"name": name, "namespace": "ns1", "uid": f"uid-{name}"}
+    document = {"apiVersion": "v", "kind": kind.__name__, "metadata": metadata, "spec": spec, "status": status or {}}
+    return msgspec.convert(document, kind)
+
+
+def attached(*ips: str, addressed: str = "True", **spec: Any) -> NetworkAttachment:
+    conditions = [{"type": "Addressed", "status": addressed}]
+    status = {"ips": ips, "mac": "02:00:00:00:00:09", "conditions": conditions}
+    found: NetworkAttachment = thing(NetworkAttachment, "a", {"node": "n1", "network": "blue", **spec}, status)
+    return found
+
+
+def blue(**spec: Any) -> Network:
+    found: Network = thing(Network, "blue", spec)
+    return found
+
+
+def block(cidr: str, validated: bool = True, **spec: Any) -> Subnet:
+    name = "s" + cidr.replace(".", "-").replace(":", "-").replace("/", "-")
+    found: Subnet = thing(Subnet, name, {"network": "blue", "cidr": cidr, **spec}, {"validated": validated})
+    return found
+
+
+def planned(attachment: NetworkAttachment, network: Network | None = None, *subnets: Subnet) -> PortPlan:
+    plan = plan_port(attachment, network or blue(), subnets, HOST)
+    assert isinstance(plan, PortPlan)
+    return plan
+
+
+def test_an_internal_port_is_a_device_of_the_node() -> None:
+    plan = planned(attached("10.0.0.9/24"))
+    assert (plan.type, plan.device, plan.inner, plan.netns) == (
+        PortType.INTERNAL, "nl020000000009", "nl020000000009", "",
+    )  # fmt: skip
+    assert (plan.iface_id, plan.mtu, plan.addresses) == ("ns1/a", 1442, ("10.0.0.9/24",))
+    assert plan.generated
+    named = planned(attached("10.0.0.9/24", port={"type": "internal", "name": "web0"}))
+    assert named.device == named.inner == "web0"
+    assert not named.generated
+
+
+def test_a_veths_outer_end_has_the_generated_name_and_its_inner_end_the_asked_one() -> None:
+    plan = planned(attached("10.0.0.9/24", port={"type": "veth", "netns": "/run/netns/w", "name": "eth0"}))
+    assert (plan.device, plan.inner, plan.netns) == ("nl020000000009", "eth0", "/run/netns/w")
+    plan = planned(attached("10.0.0.9/24", port={"type": "veth", "netns": "/run/netns/w"}))
+    assert plan.inner not in ("", plan.device)
+    assert len(plan.inner) <= 15
+
+
+def test_an_existing_device_is_given_nothing_but_its_place() -> None:
+    port = {"type": "existing", "device": "eth3"}
+    plan = planned(attached("10.0.0.9/24", port=port, defaultRoute=True), None, block("10.0.0.0/24"))
+    assert (plan.device, plan.inner, plan.addresses, plan.routes) == ("eth3", "eth3", (), ())
+
+
+def test_the_default_route_goes_to_the_gateways_of_the_subnets_the_addresses_are_from() -> None:
+    subnets = block("10.0.0.0/24"), block("10.0.1.0/24"), block("fd00::/64", gateway="fd00::fe")
+    plan = planned(attached("10.0.0.9/24", "fd00::9/64", defaultRoute=True), None, *subnets)
+    assert plan.routes == (PlannedRoute("0.0.0.0/0", "10.0.0.1", False), PlannedRoute("::/0", "fd00::fe", False))
+    assert planned(attached("10.0.0.9/24"), None, *subnets).routes == ()
+
+
+def test_a_subnet_that_is_not_validated_gives_no_gateway_and_the_gateway_itself_gets_no_route() -> None:
+    assert planned(attached("10.0.0.9/24", defaultRoute=True), None, block("10.0.0.0/24", False)).routes == ()
+    assert planned(attached("10.0.0.1/24", defaultRoute=True), None, block("10.0.0.0/24")).routes == ()
+
+
+def test_a_route_through_a_stranger_is_on_link_and_a_given_default_wins() -> None:
+    routes = [{"to": "10.9.0.0/16", "via": "172.16.0.1"}, {"to": "0.0.0.0/0", "via": "10.0.0.7"}]
+    plan = planned(attached("10.0.0.9/24", routes=routes, defaultRoute=True), None, block("10.0.0.0/24"))
+    assert plan.routes == (
+        PlannedRoute("0.0.0.0/0", "10.0.0.7", False),
+        PlannedRoute("10.9.0.0/16", "172.16.0.1", True),
+    )
+
+
+@pytest.mark.parametrize(
+    ("spec", "host", "mtu"),
+    [
+        ({"mtu": 1300}, HOST, 1300),
+        ({}, Host(underlay_mtu=9000), 8942),
+        ({}, Host(underlay_mtu=1500, underlay_v6=True), 1422),
+        ({}, Host(underlay_mtu=1280), 1280),
+        ({"provider": {"physicalNetwork": "p"}}, Host(underlay_mtu=1500, physical_networks=frozenset("p")), 1500),
+    ],
+)
+def test_the_mtu_is_the_networks_or_what_the_underlay_leaves(spec: dict[str, Any], host: Host, mtu: int) -> None:
+    plan = plan_port(attached("10.0.0.9/24"), blue(**spec), (), host)
+    assert isinstance(plan, PortPlan)
+    assert plan.mtu == mtu
+
+
+def test_nothing_is_planned_before_it_is_addressed_or_its_network_known() -> None:
+    assert plan_port(attached("10.0.0.9/24"), None, (), HOST) is None
+    assert plan_port(attached(), blue(), (), HOST) is None
+    assert plan_port(attached("10.0.0.9/24", addressed="False"), blue(), (), HOST) is None
+
+
+def test_another_fabric_and_a_missing_physical_network_are_problems() -> None:
+    other = plan_port(attached("10.0.0.9/24"), blue(fabric="vxlan"), (), HOST)
+    missing = plan_port(attached("10.0.0.9/24"), blue(provider={"physicalNetwork": "p"}), (), HOST)
+    assert isinstance(other, Problem)
+    assert isinstance(missing, Problem)
+    assert (other.reason, missing.reason) == ("FabricNotSupported", "PhysicalNetworkMissing")
+
+
+def test_a_block_without_room_has_no_gateway() -> None:
+    assert gateway(block("10.0.0.0/31")) == ""
+    assert gateway(block("10.0.0.0/30")) == "10.0.0.1"
+    assert gateway(block("fd00::/64")) == "fd00::1"

@@ -1,0 +1,95 @@
+"""Routers of all sorts, good and bad: planning never fails, what is planned holds together, and order means nothing."""
+
+from collections import Counter
+from itertools import combinations
+from random import Random
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from netloom.model import addresses
+from netloom.plan.feet import overlap
+from netloom.plan.rows import Unit
+from tests.plan.planning import offences, rendered
+from tests.plan.routers import planner, resource
+
+NETWORKS = st.sampled_from(["blue", "red", "outside", "dmz", "linux", "gone"])
+V4 = ["10.10.0.1/24", "10.10.0.7/24", "10.20.0.254/24", "10.0.0.1/8", "192.0.2.10/24", "192.0.2.0/24", "10.30.0.1/24"]
+V6 = ["fd00:10::1/64", "fd00:77::1/64", "fe80::1/64", "2001:db8:ff::10/64"]
+IPS = st.sampled_from([*V4, *V6, "10.10.0.1"])
+HOSTS = st.sampled_from(["10.10.0.7", "10.20.0.7", "192.0.2.1", "192.0.2.10", "192.0.2.20", "10.99.0.9", "fd00:10::9"])
+BLOCKS = st.sampled_from(["0.0.0.0/0", "::/0", "10.99.0.0/16", "10.10.0.0/24", "10.10.0.7", "fd00:10::/64"])
+FEET = st.lists(
+    st.fixed_dictionaries({"network": NETWORKS}, optional={"ips": st.lists(IPS, max_size=3)}),
+    max_size=4,
+    unique_by=lambda foot: str(foot["network"]),
+)
+ROUTERS = st.fixed_dictionaries(
+    {"networks": FEET},
+    optional={
+        "routes": st.lists(st.fixed_dictionaries({"to": BLOCKS, "via": HOSTS}), max_size=4),
+        "gateway": st.fixed_dictionaries(
+            {"network": NETWORKS, "ips": st.lists(IPS, min_size=1, max_size=3)},
+            optional={
+                "nextHop": HOSTS,
+                "nodes": st.lists(st.sampled_from(["n1", "n2", "n3", "gone"]), max_size=3, unique=True),
+                "snat": st.booleans(),
+            },
+        ),
+        "nat": st.lists(
+            st.fixed_dictionaries(
+                {"type": st.sampled_from(["snat", "dnat", "dnat_and_snat"]), "external": HOSTS, "logical": BLOCKS}
+            ),
+            max_size=4,
+        ),
+    },
+)
+MORE = """
+linux: {kind: Network, spec: {fabric: linux}}
+dmz: {kind: Network, spec: {mtu: 1500, provider: {physicalNetwork: physnet1, vlan: 7}}}
+dmz-v4: {kind: Subnet, spec: {network: dmz, cidr: 10.30.0.0/24}, status: {validated: true}}
+"""
+
+
+@given(st.dictionaries(st.sampled_from(["a", "b", "c"]), ROUTERS, min_size=1), st.integers())
+def test_whatever_is_wished_what_is_planned_holds_together(wished: dict[str, dict[str, Any]], seed: int) -> None:
+    made = planner(MORE)
+    routers = [resource(name, {"kind": "Router", "spec": spec}) for name, spec in wished.items()]
+    for router in routers:
+        made.put(router)
+    made.flush()
+    assert list(offences(made.wanted)) == []
+    assert not [one for problems in made.wanted.problems.values() for one in problems if one.reason == "Internal"]
+    _each_address_is_one_routers(made.wanted.rows)
+    for name in wished:
+        _no_block_is_on_two_feet(made.wanted.rows, f"ns/{name}:")
+    again, random = planner(MORE), Random(seed)
+    for _ in range(2):
+        random.shuffle(routers)
+        for router in routers:
+            again.put(router)
+            again.flush()
+        again.remove(Unit("Router", "ns", routers[0].metadata.name))
+        again.flush()
+        again.put(routers[0])
+    again.flush()
+    assert rendered(again.wanted) == rendered(made.wanted)
+
+
+def _each_address_is_one_routers(planned: Any) -> None:
+    """In a Network; link-local ones are nobody's in particular."""
+    claimed: Counter[tuple[str, str]] = Counter()
+    for ref, row in planned.items():
+        if ref.table == "Logical_Router_Port":
+            network = ref.key.rpartition(":")[2]
+            claimed.update((network, ip.partition("/")[0]) for ip in row.columns["networks"])
+    assert [one for one, times in claimed.items() if times > 1] == []
+
+
+def _no_block_is_on_two_feet(planned: Any, prefix: str) -> None:
+    ports = [row for ref, row in planned.items() if ref.table == "Logical_Router_Port" and ref.key.startswith(prefix)]
+    for one, other in combinations(ports, 2):
+        for mine in map(addresses.interface, one.columns["networks"]):
+            for theirs in map(addresses.interface, other.columns["networks"]):
+                assert mine.ip.is_link_local or not overlap(mine.network, theirs.network)

@@ -1,0 +1,163 @@
+"""Networks as switches, attachments as ports."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from netloom.plan.rows import Ref, Unit
+from netloom.plan.switching import port, switch
+from netloom.plan.world import Port
+from tests.plan.northd import write
+from tests.plan.planning import planned, resources
+from tests.support.ovn import ovn_central
+
+BLUE = "{kind: Network, metadata: {name: blue}, spec: {}, status: {vni: 4096}}"
+WEB = Unit("NetworkAttachment", "default", "web")
+
+
+def subnet(name: str, cidr: str, more: str = "") -> str:
+    spec = f"{{network: blue, cidr: '{cidr}'{more}}}"
+    return f"{{kind: Subnet, metadata: {{name: {name}}}, spec: {spec}, status: {{validated: true}}}}"
+
+
+def columns(*wishes: str, **of: Any) -> Any:
+    """Return the columns of the port of an attachment with such a face, planned among some wishes."""
+    given: dict[str, Any] = {"node": "n1", "network": "blue", "ips": ("10.0.0.9/24",), "mac": "02:00:00:00:00:09"} | of
+    planner = planned(*wishes)
+    planner.put(Port(namespace="default", name="web", **given))
+    planner.flush()
+    return planner.wanted.rows[port("default", "web")].columns
+
+
+def security(*ips: str, **more: Any) -> list[str]:
+    only: str
+    (only,) = columns(BLUE, ips=ips, **more)["port_security"]
+    mac, *rest = only.split()
+    assert mac == "02:00:00:00:00:09"
+    return rest
+
+
+def test_a_network_is_a_switch_with_its_vni_on_the_wire() -> None:
+    row = planned(BLUE).wanted.rows[switch("default", "blue")]
+    assert row.columns == {
+        "name": "default/blue",
+        "other_config": {"mcast_snoop": "false", "requested-tnl-key": "4096"},
+    }
+
+
+def test_an_attachment_is_a_port_of_its_switch_on_its_node() -> None:
+    planner = planned(BLUE, Port("default", "web", "n1", "blue", ("10.0.0.9/24", "fd00::9/64"), "02:00:00:00:00:09"))
+    assert planner.wanted.members(switch("default", "blue"))["ports"].keys() == {port("default", "web")}
+    assert planner.wanted.rows[port("default", "web")].columns == {
+        "name": "default/web",
+        "addresses": frozenset({"02:00:00:00:00:09 10.0.0.9 fd00::9"}),
+        "port_security": frozenset({"02:00:00:00:00:09 10.0.0.9/24 fd00::9"}),
+        "enabled": True,
+        "dhcpv4_options": None,
+        "dhcpv6_options": None,
+        "options": {"requested-chassis": "n1"},
+    }
+
+
+@pytest.mark.parametrize(
+    ("written", "secured"),
+    [
+        ("10.0.0.9/24", "10.0.0.9/24"),
+        ("10.0.0.9/8", "10.0.0.9/8"),
+        ("10.0.1.0/16", "10.0.1.0"),
+        ("10.0.0.0/24", "10.0.0.0"),
+        ("10.0.0.8/29", "10.0.0.8"),
+        ("10.0.0.9/29", "10.0.0.9/29"),
+        ("10.0.0.4/30", "10.0.0.4"),
+        ("10.0.0.5/32", "10.0.0.5"),
+        ("10.0.0.5", "10.0.0.5"),
+        ("fd00::/64", "fd00::"),
+    ],
+)
+def test_no_address_is_ever_taken_for_its_block(written: str, secured: str) -> None:
+    assert security(written) == [secured]
+
+
+def test_allowed_addresses_are_allowed_besides_its_own() -> None:
+    allowed = ("10.0.0.60", "fd00::7", "10.0.0.9", "10.0.0.50")
+    assert security("10.0.0.9/24", allowed_addresses=allowed) == ["10.0.0.9/24", "10.0.0.50", "10.0.0.60", "fd00::7"]
+
+
+def test_dhcp_is_that_of_the_subnet_the_address_is_of() -> None:
+    dhcp = ", dhcp: {}"
+    subnets = [subnet("a", "10.0.0.0/24", dhcp), subnet("b", "10.0.1.0/24", dhcp), subnet("c", "fd00::/64", dhcp)]
+    row = columns(BLUE, *subnets, ips=("10.0.1.9/24", "10.0.0.9/24", "fd00::9/64"))
+    assert row["dhcpv4_options"] == Ref("DHCP_Options", "default/b")
+    assert row["dhcpv6_options"] == Ref("DHCP_Options", "default/c")
+    assert columns(BLUE, *subnets, ips=("10.0.7.9/24",))["dhcpv4_options"] is None
+    assert columns(BLUE, *subnets, ips=("10.0.0.9/24",))["dhcpv6_options"] is None
+    assert columns(BLUE, subnet("a", "10.0.0.0/24"), ips=("10.0.0.9/24",))["dhcpv4_options"] is None
+
+
+@pytest.mark.parametrize(
+    "of",
+    [{"ips": ()}, {"mac": ""}, {"network": "red"}, {"network": "far"}],
+    ids=["no address", "no MAC", "no Network", "another fabric"],
+)
+def test_what_cannot_be_planned_yet_is_no_problem(of: dict[str, Any]) -> None:
+    planner = planned(BLUE, "{kind: Network, metadata: {name: far}, spec: {fabric: linux}}")
+    given = {"node": "n1", "network": "blue", "ips": ("10.0.0.9/24",), "mac": "02:00:00:00:00:09"} | of
+    planner.put(Port(namespace="default", name="web", **given))
+    planner.flush()
+    assert port("default", "web") not in planner.wanted.rows
+    assert not planner.wanted.problems
+
+
+def test_a_provider_network_has_a_port_to_the_physical_network() -> None:
+    text = "{kind: Network, metadata: {name: blue}, spec: {provider: {physicalNetwork: physnet1%s}}}"
+    planner = planned(text % ", vlan: 100")
+    localnet = Ref("Logical_Switch_Port", "default/blue:localnet")
+    assert planner.wanted.members(switch("default", "blue"))["ports"].keys() == {localnet}
+    assert planner.wanted.rows[localnet].columns == {
+        "name": "default/blue:localnet",
+        "type": "localnet",
+        "addresses": frozenset({"unknown"}),
+        "options": {"network_name": "physnet1"},
+        "tag": 100,
+    }
+    planner.put(resources(text % "")[0])
+    assert planner.flush().rows == {localnet}
+    assert planner.wanted.rows[localnet].columns["tag"] is None
+    planner.put(resources(BLUE)[0])
+    planner.flush()
+    assert localnet not in planner.wanted.rows
+
+
+def test_an_attachment_where_its_physical_network_is_not_is_told_so() -> None:
+    text = (
+        "{kind: Network, metadata: {name: blue}, spec: {provider: {physicalNetwork: p, nodes: {matchLabels: {a: b}}}}}"
+    )
+    node = "{kind: Node, metadata: {name: n1, labels: {a: %s}}, spec: {underlayIP: 172.31.0.1}}"
+    planner = planned(text, node % "c")
+    planner.put(Port("default", "web", "n1", "blue", ("10.0.0.9/24",), "02:00:00:00:00:09"))
+    planner.flush()
+    ((reason, message),) = planner.wanted.problems[WEB]
+    assert (reason, "physical network p" in message) == ("NodeWithoutNetwork", True)
+    planner.put(resources(node % "b")[0])
+    assert planner.flush().problems == {WEB}
+    assert planner.wanted.problems == {}
+    planner.remove(Unit("Node", "", "n1"))
+    planner.flush()
+    assert planner.wanted.problems == {}
+
+
+@pytest.mark.ovn
+def test_the_vni_and_the_vlan_are_what_ovn_puts_on_the_wire_and_takes_off_again(tmp_path: Path) -> None:
+    spec = "{provider: {physicalNetwork: physnet1, vlan: 100}}"
+    text = f"{{kind: Network, metadata: {{name: blue}}, spec: {spec}, status: {{vni: 4711}}}}"
+
+    def seen(table: str, column: str, *record: str) -> str:
+        return central.sbctl("--bare", f"--columns={column}", "find", table, *record).strip()
+
+    with ovn_central(tmp_path) as central:
+        write(central, planned(text).wanted)
+        assert seen("Datapath_Binding", "tunnel_key") == "4711"
+        assert seen("Port_Binding", "tag", "type=localnet") == "100"
+        central.nbctl("--wait=sb", "clear", "logical_switch_port", "default/blue:localnet", "tag")
+        assert seen("Port_Binding", "tag", "type=localnet") == ""
