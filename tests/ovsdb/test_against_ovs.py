@@ -20,6 +20,17 @@ pytestmark = pytest.mark.ovn
 TABLES = ("Root", "Leaf")
 
 
+BOUNDED = {"few", "counts"}
+"""Of at most three elements. A difference may have six, and is then refused by the other library (not by the server)."""
+
+
+def unbounded(tables: dict[str, dict[str, Any]]) -> Any:
+    return {
+        table: {uuid: {name: one for name, one in row.items() if name not in BOUNDED} for uuid, row in rows.items()}
+        for table, rows in tables.items()
+    }
+
+
 def theirs(idl: Any) -> dict[str, dict[str, Any]]:
     """Return what the other library has; it keeps no columns that were never anything but empty."""
     return {
@@ -101,7 +112,7 @@ async def history(server: Standalone, seed: int) -> None:
                     truth = stored(real)
                     assert truth["Root"]
                     assert ours(client) == truth
-                    assert theirs(idl) == truth
+                    assert unbounded(theirs(idl)) == unbounded(truth)
                     if round_number % 2:
                         assert client._link is not None
                         assert client._link._transport is not None

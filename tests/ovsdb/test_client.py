@@ -176,8 +176,10 @@ def test_what_the_server_lacks_is_said_once_and_left_out(caplog: pytest.LogCaptu
 
 def test_a_server_that_falls_silent_is_probed_and_left(tmp_path: Path) -> None:
     async def silent(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        await reader.read()
-        writer.close()
+        try:
+            await reader.read()
+        finally:
+            writer.close()
 
     async def main(folder: Path) -> None:
         listening = await asyncio.start_unix_server(silent, folder / "silent")
@@ -193,8 +195,10 @@ def test_a_server_that_falls_silent_is_probed_and_left(tmp_path: Path) -> None:
 def test_a_server_that_speaks_nonsense_is_left(tmp_path: Path) -> None:
     async def odd(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writer.write(b"HTTP/1.1 400 Bad Request\r\n\r\n")
-        await reader.read()
-        writer.close()
+        try:
+            await reader.read()
+        finally:
+            writer.close()
 
     async def main(folder: Path) -> None:
         listening = await asyncio.start_unix_server(odd, folder / "odd")

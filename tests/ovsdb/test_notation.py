@@ -21,6 +21,7 @@ from netloom.ovsdb.operations import (
     Delete,
     Insert,
     Mutate,
+    Operation,
     Select,
     Update,
     Wait,
@@ -119,7 +120,7 @@ def test_a_uuid_name_may_be_made_of_anything() -> None:
     assert repr(U) == f"Uuid('{U}')"
 
 
-SHAPES = {
+SHAPES: dict[str, Any] = {
     "Strings": (st.frozensets(st.text(max_size=3), max_size=4), ("set", "string", "")),
     "Integers": (st.frozensets(st.integers(-9, 9), max_size=4), ("set", "integer", "")),
     "StringMap": (st.dictionaries(st.text(max_size=3), st.text(max_size=3), max_size=4), ("map", "string", "string")),
@@ -231,8 +232,8 @@ def test_columns_that_the_server_lacks_or_has_otherwise_are_left_out_and_named()
 
 def test_what_the_server_lacks_is_not_written() -> None:
     missing = frozenset({"T.new"})
-    operations_given = [Insert("T", {"a": "x", "new": "y"}, "n"), Update("T", (), {"new": "y"}), Delete("T", ())]
-    assert without(operations_given, missing) == [Insert("T", {"a": "x"}, "n"), Update("T", (), {}), Delete("T", ())]
+    given: list[Operation] = [Insert("T", {"a": "x", "new": "y"}, "n"), Update("T", (), {"new": "y"}), Delete("T", ())]
+    assert without(given, missing) == [Insert("T", {"a": "x"}, "n"), Update("T", (), {}), Delete("T", ())]
 
 
 def test_an_update_in_the_longer_notation_is_understood_too() -> None:

@@ -70,7 +70,11 @@ def test_a_transaction_is_in_the_cache_before_its_answer() -> None:
 
 def test_a_set_and_a_map_change_by_differences() -> None:
     pair = Pair()
-    row = {"name": "s", "ports": frozenset({NamedUuid("a"), NamedUuid("b")}), "other_config": {"x": "1", "y": "2"}}
+    row: dict[str, Any] = {
+        "name": "s",
+        "ports": frozenset({NamedUuid("a"), NamedUuid("b")}),
+        "other_config": {"x": "1", "y": "2"},
+    }
     ports = [Insert("Logical_Switch_Port", {"name": name}, name) for name in ("a", "b")]
     uuid = inserted(pair.transact(Insert("Logical_Switch", row), *ports))
     ports_now = pair.cache.rows("Logical_Switch")[uuid].ports
@@ -89,7 +93,7 @@ def test_refusals_name_their_operation_and_conflicts_are_their_own_class() -> No
     wrong = answered(pair.transact(Comment("x"), Insert("Logical_Switch", {"name": 1}))).error
     assert isinstance(wrong, Refused)
     assert (wrong.operation, wrong.error) == (1, "syntax error")
-    dangling = {"name": "s", "ports": frozenset({Uuid("6cd5bb8c-0d34-4b8e-9bd4-6e9c4a1b0c11")})}
+    dangling: dict[str, Any] = {"name": "s", "ports": frozenset({Uuid("6cd5bb8c-0d34-4b8e-9bd4-6e9c4a1b0c11")})}
     at_commit = answered(pair.transact(Insert("Logical_Switch", dangling))).error
     assert isinstance(at_commit, Refused)
     assert (at_commit.operation, at_commit.error) == (None, "referential integrity violation")
@@ -316,7 +320,7 @@ def test_a_change_of_the_wrong_shape_is_the_peers_mistake_and_changes_nothing() 
 def test_indexes_stay_current() -> None:
     pair = Pair()
     by_name = pair.cache.indexed("Logical_Switch", "name")
-    row = {"name": "a", "external_ids": {"owner": "us"}}
+    row: dict[str, Any] = {"name": "a", "external_ids": {"owner": "us"}}
     uuid = inserted(pair.transact(Insert("Logical_Switch", row)))
     by_owner = pair.cache.indexed("Logical_Switch", "external_ids:owner")
     by_both = pair.cache.indexed("Logical_Switch", "name", "external_ids")

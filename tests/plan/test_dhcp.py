@@ -47,12 +47,11 @@ def test_a_v4_subnet_tells_what_a_machine_needs() -> None:
     }
 
 
-def test_a_v6_subnet_tells_servers_and_domain() -> None:
+def test_a_v6_subnet_tells_servers_and_leaves_the_domain_to_the_router() -> None:
     dhcp = '{dnsServers: ["fd00::53", "fd00::54"], domainName: lab.example}'
     assert options(NETWORK % "mtu: 1400", subnet(dhcp, "fd00::/64")) == {
         "server_id": server_mac("default", "a"),
         "dns_server": "{fd00::53, fd00::54}",
-        "domain_search": '"lab.example"',
     }
 
 

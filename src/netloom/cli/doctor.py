@@ -1,19 +1,20 @@
 """`netloom doctor`: what is amiss, in plain words, and with --repair mended where that is safe.
 
-It knows nothing by itself: each chapter looks at one part of Netloom through the API and says what it finds. A finding
-names an object, what is wrong with it and what to do; a chapter may be able to mend it. Exit status 0: nothing is
-amiss, or nothing any more; 1: something is.
+It knows nothing by itself: each chapter looks at one part of Netloom, through the API, in OVN's databases or on the
+nodes, and says what it finds. A finding names an object, what is wrong with it and what to do; a chapter may be able to
+mend it. What cannot be reached is said, and is no failure. Exit status 0: nothing is amiss, or nothing any more; 1:
+something is.
 """
 
 import json
-from collections.abc import Sequence
 from typing import Protocol
 
 import click
 import msgspec
 from msgspec import Struct
 
-from netloom.cli.session import Session, connected
+from netloom.cli.access import Access, accessing
+from netloom.cli.session import Session
 from netloom.cli.tables import safe
 
 
@@ -49,6 +50,8 @@ class Report(Struct, frozen=True, kw_only=True):
     mended: tuple[Complaint, ...] = ()
     complaints: tuple[Complaint, ...] = ()
     """What is amiss still."""
+    unseen: tuple[str, ...] = ()
+    """What could not be looked at, and why."""
 
 
 class Chapter(Protocol):
@@ -58,20 +61,37 @@ class Chapter(Protocol):
         """Look, and mend if told to."""
 
 
-def chapters() -> Sequence[Chapter]:
+def chapters(access: Access) -> dict[str, Chapter]:
     """Return all chapters, in the order in which they are read."""
     from netloom.cli.doctor_addresses import Addresses  # a chapter costs nothing until it is read
+    from netloom.cli.doctor_nodes import NodesChapter
+    from netloom.cli.doctor_northbound import NorthboundChapter
+    from netloom.cli.doctor_southbound import SouthboundChapter
 
-    return (Addresses(),)
+    return {
+        "addresses": Addresses(),
+        "northbound": NorthboundChapter(access),
+        "southbound": SouthboundChapter(access),
+        "nodes": NodesChapter(access),
+    }
+
+
+CHAPTERS = ("addresses", "northbound", "southbound", "nodes")
 
 
 @click.command()
+@click.option("--chapter", "only", multiple=True, type=click.Choice(CHAPTERS), help="Only this part; may be repeated.")
 @click.option("--repair", is_flag=True, help="Mend what can be mended safely.")
 @click.option("-o", "--output", type=click.Choice(["text", "json"]), default="text", help="How to say it.")
-@connected
-def doctor(session: Session, repair: bool, output: str) -> int:
-    """Show what is amiss, and mend it where that is safe."""
-    reports = [chapter.examine(session, repair=repair) for chapter in chapters()]
+@accessing
+def doctor(session: Session, access: Access, repair: bool, only: tuple[str, ...], output: str) -> int:
+    """Show what is amiss, and mend it where that is safe.
+
+    Resources are compared with each other, with OVN's databases, and with the switch and the namespaces of every node,
+    as far as these can be reached.
+    """
+    read = [chapter for name, chapter in chapters(access).items() if not only or name in only]
+    reports = [chapter.examine(session, repair=repair) for chapter in read]
     amiss = sum(len(report.complaints) for report in reports)
     if output == "json":
         whole = {"healthy": not amiss, "chapters": [msgspec.to_builtins(report) for report in reports]}
@@ -84,13 +104,16 @@ def doctor(session: Session, repair: bool, output: str) -> int:
 
 def _lines(report: Report) -> list[str]:
     counted = ", ".join(f"{count} {kind}" for kind, count in report.looked_at.items())
-    lines = [f"{report.chapter}: looked at {counted}."]
+    lines = [f"{report.chapter}: looked at {counted}."] if counted else []
+    lines += [f"{report.chapter}: not looked at: {what}." for what in report.unseen]
     for complaint in report.mended:
         lines += [f"  {complaint.about}: {complaint.message}.", f"    Mended: {complaint.repair}."]
     for complaint in report.complaints:
         lines += [f"  {complaint.about}: {complaint.message}.  [{complaint.check}]"]
         lines += [f"    Not mended: {complaint.repair}."] if complaint.repair else []
         lines += [f"    {complaint.advice}"]
+    if not counted:
+        return lines
     if not report.complaints:
         lines.append(f"{report.chapter}: {'nothing is amiss any more' if report.mended else 'nothing is amiss'}.")
     else:

@@ -85,8 +85,11 @@ class Kernel:
 
     def addresses(self, index: int) -> set[str]:
         """Return the addresses of a device."""
-        found = [codec.read_address(body) for body in self._ask(codec.get_addresses(index))]
-        return {text for of, text in found if of == index}
+        return {text for of, text in self.all_addresses(index) if of == index}
+
+    def all_addresses(self, index: int = 0) -> list[tuple[int, str]]:
+        """Return the addresses of all devices, each with its device's index; or of one, where the kernel can choose."""
+        return [codec.read_address(body) for body in self._ask(codec.get_addresses(index))]
 
     def routes(self, index: int) -> set[Route]:
         """Return the routes of ours over a device."""

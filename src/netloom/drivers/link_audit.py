@@ -43,4 +43,5 @@ def _pair(plan: PortPlan, given: Collection[str], node: Kernel) -> list[str]:
 def _given(plan: PortPlan, given: Collection[str], kernel: Kernel, seen: Link) -> list[str]:
     steps = differences(plan, seen, kernel.addresses(seen.index), kernel.routes(seen.index), given)
     where = f" in {plan.netns}" if plan.netns else ""
-    return [f"{plan.inner}{where} is not as planned, it needs {step.what}" for step in steps]
+    needs = ", ".join(step.what for step in steps)
+    return [f"{plan.inner}{where} is not as planned, it needs {needs}"] if steps else []

@@ -119,8 +119,8 @@ class Links:
 
     def _holder(self, ip: str) -> Link | None:
         node = self._kernel()
-        has = [one for one in node.links() if any(a.partition("/")[0] == ip for a in node.addresses(one.index))]
-        return has[0] if has else None
+        indexes = {index for index, text in node.all_addresses() if text.partition("/")[0] == ip}
+        return next((one for one in node.links() if one.index in indexes), None)
 
     def _pair(self, plan: PortPlan, given: Collection[str]) -> Link:
         node = self._kernel()

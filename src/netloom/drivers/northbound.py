@@ -211,8 +211,9 @@ class Northbound:
         """
         applied = Applied()
         bundles, _ = self._look(wanted)
-        some = [one for one in bundles if one.unit in units and (not one.takes or gone(one.unit))]
-        self._tell_repairs(some, applied)
+        alive = set(wanted.of.values())
+        some = [one for one in bundles if one.unit in units and (one.unit in alive or gone(one.unit))]
+        applied.repaired = {one.unit: describe(one)[1] for one in some}
         refused, _ = await self._send(some, applied)
         self.problems |= refused
         return applied

@@ -25,7 +25,7 @@ class Check(StrEnum):
     REFUSED = "refused-rows"
 
 
-class RowFinding(Struct, frozen=True, order=True):
+class RowFinding(Struct, frozen=True):
     """One row that is not as it should be."""
 
     check: Check
@@ -66,7 +66,7 @@ def findings(
         found.add(RowFinding(Check.DRIFTED, unit, *ref, "; ".join(sorted(several))))
     for unit, problem in problems.items():
         found.add(RowFinding(Check.REFUSED, unit, "", "", problem.message))
-    return sorted(found)
+    return sorted(found, key=lambda one: (one.unit, one.table, one.key, one.check))
 
 
 def _gone(unit: Unit, touch: Touch, seen: Seen, wanted: Collection[Ref]) -> RowFinding | None:

@@ -89,6 +89,7 @@ class Client:
         self._changed = changed
         self._dial = dial or open_remote
         self._link: _Link | None = None
+        self._sending = asyncio.Lock()
         self._locks: dict[str, Lock] = {}
         self._told: set[str] = set()
 
@@ -147,16 +148,19 @@ class Client:
         `Refused`: the server will not. `Conflict`: a wait did not hold, or a lock is not ours. `Unreachable`: the
         connection went, and it is not known whether it was done.
         """
-        link = self._link
-        if link is None or link.session.schema is None:
-            raise Unreachable(f"{self._reconnect.remote}: not connected")
-        if self.missing:
-            operations = without(operations, self.missing)
-        self.counters.transactions += 1
-        self.counters.operations += len(operations)
-        answer = link.expect(link.session.transact(operations))
-        link.flush()
-        await link.writable.wait()
+        # In the order they came, and each encoded only when the one before is on its way: the server works meanwhile.
+        async with self._sending:
+            link = self._link
+            if link is not None:
+                await link.writable.wait()
+            if link is None or link is not self._link or link.session.schema is None:
+                raise Unreachable(f"{self._reconnect.remote}: not connected")
+            if self.missing:
+                operations = without(operations, self.missing)
+            self.counters.transactions += 1
+            self.counters.operations += len(operations)
+            answer = link.expect(link.session.transact(operations))
+            link.flush()
         return await answer
 
     async def set_condition(self, table: str, conditions: Sequence[Condition | bool]) -> None:

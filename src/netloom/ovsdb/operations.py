@@ -185,11 +185,16 @@ def _rarer_to_wire(operation: Wait | Select | Comment | Abort | Assert) -> dict[
             return {"op": "abort"}
 
 
-_encode = msgspec.json.Encoder().encode
+_encoder = msgspec.json.Encoder()
 
 
 def encode_transact(database: str, operations: Sequence[Operation], identifier: int) -> bytes:
     """Return the request that does all of this, or nothing."""
-    params: list[Any] = [database]
-    params += [operation_to_wire(operation) for operation in operations]
-    return _encode({"id": identifier, "method": "transact", "params": params})
+    request = bytearray(b'{"id":%d,"method":"transact","params":[%b' % (identifier, _encoder.encode(database)))
+    encode_into = _encoder.encode_into
+    # One by one: a thousand operations at once as lists and dicts would wake the garbage collector several times.
+    for operation in operations:
+        request += b","
+        encode_into(operation_to_wire(operation), request, -1)
+    request += b"]}"
+    return bytes(request)

@@ -172,7 +172,8 @@ def audit_switch(wanted: Iterable[Wanted], seen: Iterable[Interface], waiting: C
         if of in waiting:
             continue
         for interface in several:
-            text = f"interface {interface.name} is on the switch, and {of or 'nothing that it names'} is not here"
+            whose = f"and {of} is not on this node" if of else "and does not say for whom"
+            text = f"interface {interface.name} is on the switch, {whose}"
             about = of or Unit("Interface", "", interface.name)
             found.append(Finding(Check.LEFTOVER_INTERFACE, *about, text, interface.name))
     return sorted(found)
@@ -200,8 +201,8 @@ def _interfaces(unit: Unit, one: Wanted, seen: list[Interface]) -> Iterator[Find
     elif not mine.installed:
         text = f"ovn-controller has not installed the flows of {plan.device}"
         yield Finding(Check.NOT_INSTALLED, *unit, text, plan.device)
-    for fault in one.faults:
-        yield Finding(Check.WRONG_DEVICE, *unit, fault, plan.device)
+    if one.faults:
+        yield Finding(Check.WRONG_DEVICE, *unit, "; ".join(one.faults), plan.device)
 
 
 def audit_mirrors(wanted: Collection[Unit], seen: Collection[Unit]) -> list[Finding]:

@@ -88,8 +88,7 @@ def _options_v6(subnet: Subnet, dhcp: Dhcp) -> dict[str, str]:
     options = {"server_id": server_mac(subnet.metadata.namespace, subnet.metadata.name)}
     if servers := [one for one in dhcp.dns_servers if addresses.family(one) == 6]:
         options["dns_server"] = listed(servers)
-    if dhcp.domain_name:
-        options["domain_search"] = quoted(dhcp.domain_name)
+    # Not domain_search: OVN sends it as bare text, which clients throw away. Routers advertise the domain.
     return options
 
 

@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 from random import Random, SystemRandom
+from typing import NoReturn
 
 from msgspec import structs
 
@@ -34,7 +35,7 @@ from netloom.drivers.link_trouble import Trouble
 from netloom.drivers.link_worker import Links
 from netloom.drivers.vswitch import Place, Vswitch
 from netloom.drivers.vswitch_prepare import MAPPINGS, Preparation, keep_mappings, prepare, read_mappings
-from netloom.errors import Cause, Conflict, Invalid
+from netloom.errors import Cause, Conflict, Invalid, NetloomError
 from netloom.model import addresses
 from netloom.model.cluster import Datapath
 from netloom.ovsdb.rows.vswitch import OpenVSwitch
@@ -207,7 +208,26 @@ class Agent:
             clock=self._clock,
             random=self.random,
         )
-        controller = Controller(
+        keeper.amiss = lambda: self._facts().problem
+        plugging = self._plugging(keeper, recorder)
+        plugging.watch(attachments, keeper.attachment_changed)
+        neighbours.wake = plugging.queue.update
+        mirrors = MirrorKeeper(attachments.cache, neighbours, self.switch)
+        copying = Controller("mirrors", mirrors.reconcile, random=self.random, everything=mirrors.everything, workers=1)
+        neighbours.mirrored = copying.queue.add
+        remind = partial(keeper.remind, plugging.queue.add)
+        self.manager = Manager(
+            controllers=[plugging, copying],
+            informers=[attachments],
+            recorder=recorder,
+            random=self.random,
+            chores=[neighbours.run, keeper.tidy, remind, partial(self._watch_underlay, ports, keeper, plugging)],
+        )
+        self._listen(node, plugging, copying, mirrors)
+        return self.manager
+
+    def _plugging(self, keeper: HostKeeper, recorder: Recorder) -> Controller[Key]:
+        return Controller(
             "host",
             keeper.reconcile,
             random=self.random,
@@ -217,46 +237,44 @@ class Agent:
             recorder=recorder,
             about=keeper.about,
         )
-        controller.watch(attachments, keeper.attachment_changed)
-        neighbours.wake = controller.queue.update
-        mirrors = MirrorKeeper(attachments.cache, neighbours, self.switch)
-        copying = Controller("mirrors", mirrors.reconcile, random=self.random, everything=mirrors.everything, workers=1)
-        neighbours.mirrored = copying.queue.add
+
+    def _listen(
+        self, node: NodeKeeper, plugging: Controller[Key], copying: Controller[str], mirrors: MirrorKeeper
+    ) -> None:
+        """Have what happens on the switch looked at."""
+        keeper = self.keeper
+        assert keeper is not None
+        bridge = self.switch.bridge()
 
         def switched(places: set[Place]) -> None:
-            controller.queue.update(Key(*place) for place in places)
+            plugging.queue.update(Key(*place) for place in places)
             copying.queue.update(one for one in {place[0] for place in places} if mirrors.concerned(one))
-
-        bridge = self.switch.bridge()
 
         def different() -> None:
             nonlocal bridge
             node.look()
             before, bridge = bridge, self.switch.bridge()
             if bridge is not None and (before is None or before._uuid != bridge._uuid):
-                controller.queue.update(keeper.everything())  # What was put on the old one is gone with it.
+                plugging.queue.update(keeper.everything())  # What was put on the old one is gone with it.
             keeper.host = structs.replace(keeper.host, physical_networks=self._physical_networks())
-            controller.queue.update(keeper.troubled())
-
-        async def underlay() -> None:
-            while True:
-                await asyncio.sleep(LOOK_AT_UNDERLAY)
-                if (host := await self._host(ports)) != keeper.host:
-                    keeper.host = host
-                    controller.queue.update(keeper.everything())
+            plugging.queue.update(keeper.troubled())
 
         self.switch.listener = switched
         self.switch.anything = different
-        keeper.amiss = lambda: self._facts().problem
         node.look()  # What happened before nobody told it.
-        self.manager = Manager(
-            controllers=[controller, copying],
-            informers=[attachments],
-            recorder=recorder,
-            random=self.random,
-            chores=[neighbours.run, keeper.tidy, partial(keeper.remind, controller.queue.add), underlay],
-        )
-        return self.manager
+
+    async def _watch_underlay(self, ports: Ports, keeper: HostKeeper, plugging: Controller[Key]) -> NoReturn:
+        """Look now and then whether the way to other nodes is what it was."""
+        while True:
+            await asyncio.sleep(LOOK_AT_UNDERLAY)
+            try:
+                host = await self._host(ports)
+            except NetloomError as error:
+                log.info("the underlay cannot be looked at: %s", error)
+                continue
+            if host != keeper.host:
+                keeper.host = host
+                plugging.queue.update(keeper.everything())
 
     async def _host(self, ports: Ports) -> Host:
         device = await self.links.holder(self._underlay)

@@ -1,0 +1,51 @@
+"""What a node has of one attachment: its interface on the switch, and its devices."""
+
+from msgspec import Struct
+
+from netloom.cli.access import Switch
+from netloom.cli.node_look import NodeLook, on_node, plans_of
+from netloom.drivers.link_audit import faults
+from netloom.drivers.vswitch import IFACE_ID, INSTALLED, given
+from netloom.model.document import Resource
+from netloom.plan.rows import Unit
+
+
+class Port(Struct, frozen=True, kw_only=True):
+    """What there is on the node."""
+
+    node: str
+    lines: tuple[str, ...] = ()
+    missing: tuple[str, ...] = ()
+
+
+def read_port(switch: Switch, owner: str, unit: Unit, resources: list[Resource]) -> Port | None:
+    """Return what a node has of an attachment; None where the attachment is not of this node."""
+
+    async def work(look: NodeLook) -> Port | None:
+        plans, waiting = plans_of(resources, look.name, await look.host())
+        plan = plans.get((unit.namespace, unit.name))
+        if plan is None:
+            return Port(node=look.name, missing=("nothing is planned here yet",)) if unit in waiting else None
+        row = next(iter(look.switch.interfaces((unit.namespace, unit.name))), None)
+        if row is None:
+            return Port(node=look.name, missing=(f"interface {plan.device} is not on the switch",))
+        port = look.switch.port_of(row)
+        bridge = look.switch.bridge_of(port) if port is not None else None
+        installed = row.external_ids.get(INSTALLED) == "true"
+        kind = row.type or "system"
+        lines = [
+            f"Interface {row.name} ({kind}) on {bridge.name if bridge else 'no bridge'}: ofport {row.ofport},"
+            f" iface-id {row.external_ids.get(IFACE_ID, 'absent')},"
+            f" ovn-installed {row.external_ids.get(INSTALLED, 'absent')}"
+        ]
+        amiss = faults(plan, given(row))
+        where = f" in {plan.netns}" if plan.netns else ""
+        has = ", ".join([*plan.addresses, *(f"{one.to} via {one.via}" for one in plan.routes), f"MTU {plan.mtu}"])
+        if not amiss:
+            lines.append(f"Device {plan.inner}{where}: {plan.mac}, {has}")
+        missing = [*amiss, *([f"the switch says: {row.error}"] if row.error else [])]
+        if not installed:
+            missing.append("ovn-controller has not installed its flows")
+        return Port(node=look.name, lines=tuple(lines), missing=tuple(missing))
+
+    return on_node(switch, owner, work)

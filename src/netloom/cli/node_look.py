@@ -1,0 +1,174 @@
+"""A node, looked at from outside its agent: its switch's database, its devices, and what the resources mean there.
+
+A look asks for nothing but to read: not for the lock of the switch's database either, which is the agent's. Everything
+runs in the node's network namespace: in a lab that is entered by a thread of its own.
+"""
+
+import asyncio
+import contextlib
+from collections.abc import Awaitable, Callable, Iterable
+from random import SystemRandom
+from typing import Any, TypeVar, cast
+
+from netloom.cli.access import Switch, following
+from netloom.drivers.link_audit import faults
+from netloom.drivers.link_trouble import Trouble
+from netloom.drivers.link_worker import Links
+from netloom.drivers.vswitch import GIVEN, INSTALLED, LOCK, OF, OURS, UID, Vswitch, given
+from netloom.drivers.vswitch_mirrors import MirrorPlan
+from netloom.drivers.vswitch_prepare import MAPPINGS, read_mappings
+from netloom.model.attachments import NetworkAttachment
+from netloom.model.document import Resource
+from netloom.model.networks import Network, Subnet
+from netloom.model.paths import Mirror, MirrorDirection
+from netloom.ovsdb.rows import vswitch as rows
+from netloom.plan import audit_ovn
+from netloom.plan.audit_ovn import Finding, Interface
+from netloom.plan.nodes import Host, PortPlan, plan_port
+from netloom.plan.rows import Unit
+
+T = TypeVar("T")
+
+
+def on_node(switch: Switch, owner: str, work: "Callable[[NodeLook], Awaitable[T]]") -> T:
+    """Return what `work` comes to on a node; `Unreachable` where its switch does not answer."""
+
+    async def looking() -> T:
+        look = NodeLook(switch, owner)
+        try:
+            async with following(look.switch.client):
+                return await work(look)
+        finally:
+            look.links.close()
+
+    if not switch.netns:
+        return asyncio.run(looking())
+    from netloom.lab.entering import inside  # only where a lab is named
+
+    return inside(switch.netns, lambda: asyncio.run(looking()))
+
+
+class NodeLook:
+    """One node."""
+
+    def __init__(self, switch: Switch, owner: str) -> None:
+        self.switch = Vswitch([switch.remote], owner=owner, random=SystemRandom())
+        self.switch.client.unlock(LOCK)
+        self.links = Links(owner=owner)
+        self._name = switch.node
+
+    @property
+    def name(self) -> str:
+        """The node's name: what its switch says, else what it is called."""
+        with contextlib.suppress(Trouble):
+            return self.switch.root().external_ids.get("system-id", "") or self._name
+        return self._name
+
+    async def host(self) -> Host:
+        """Return what plans must know of the node, as its agent does."""
+        ids = self.switch.root().external_ids
+        underlay = ids.get("ovn-encap-ip", "")
+        bridge = self.switch.bridge()
+        self.links.userspace = bridge is None or bridge.datapath_type == "netdev"
+        device = await self.links.holder(underlay) if underlay else None
+        return Host(
+            underlay_mtu=device.mtu if device else 1500,
+            underlay_v6=":" in underlay,
+            physical_networks=frozenset(dict(read_mappings(ids.get(MAPPINGS, "")))),
+        )
+
+    def interfaces(self) -> list[rows.Interface]:
+        """Return our interfaces."""
+        every = self.switch.client.cache.rows("Interface").values()
+        return [cast("rows.Interface", row) for row in every if self.switch.is_ours(row)]
+
+    async def findings(self, resources: Iterable[Resource]) -> list[Finding]:
+        """Return what does not fit here."""
+        resources = list(resources)
+        plans, waiting = plans_of(resources, self.name, await self.host())
+        seen = [self._seen(row) for row in self.interfaces()]
+        wanted = [self._wanted(plan) for plan in plans.values()]
+        used = {row.name for row in map(self._row, self._all("Interface"))} | {plan.device for plan in plans.values()}
+        return [
+            *audit_ovn.audit_switch(wanted, seen, waiting),
+            *audit_ovn.audit_devices(await self.links.pairs(), used),
+            *audit_ovn.audit_mirrors(
+                {Unit("Mirror", *key) for key in mirrors_of(resources, self.switch, plans)}, self._mirrors()
+            ),
+        ]
+
+    def _wanted(self, plan: PortPlan) -> audit_ovn.Wanted:
+        mine = [row for row in self.switch.interfaces((plan.namespace, plan.name)) if row.name == plan.device]
+        amiss = faults(plan, given(mine[0])) if mine else []
+        return audit_ovn.Wanted(plan, self.switch.ids(plan), tuple(amiss))
+
+    def _seen(self, row: rows.Interface) -> Interface:
+        ids = row.external_ids
+        return Interface(
+            name=row.name,
+            of=unit_of(ids.get(OF, "")),
+            uid=ids.get(UID, ""),
+            internal=row.type == "internal",
+            installed=ids.get(INSTALLED) == "true",
+            works=row.ofport is not None and row.ofport > 0,
+            error=row.error or "",
+            ids={key: ids[key] for key in (*OURS, GIVEN) if key in ids},
+        )
+
+    def _mirrors(self) -> set[Unit]:
+        ours = (row for row in self._all("Mirror") if self.switch.is_ours(row))
+        return {unit for row in ours if (unit := unit_of(row.external_ids.get(OF, "")))}
+
+    def _all(self, table: str) -> list[Any]:
+        return list(self.switch.client.cache.rows(table).values())
+
+    @staticmethod
+    def _row(row: Any) -> rows.Interface:  # noqa: ANN401  # what the cache has
+        return cast("rows.Interface", row)
+
+
+def unit_of(written: str) -> Unit | None:
+    """Return the resource that a row says it is for."""
+    kind, _, rest = written.partition("/")
+    namespace, _, name = rest.partition("/")
+    return Unit(kind, namespace, name) if kind and name else None
+
+
+def plans_of(resources: Iterable[Resource], node: str, host: Host) -> tuple[dict[tuple[str, str], PortPlan], set[Unit]]:
+    """Return what is planned for a node, and those of its attachments for which nothing is planned now."""
+    resources = list(resources)
+    networks = {(r.metadata.namespace, r.metadata.name): r for r in resources if isinstance(r, Network)}
+    subnets: dict[tuple[str, str], list[Subnet]] = {}
+    for one in resources:
+        if isinstance(one, Subnet):
+            subnets.setdefault((one.metadata.namespace, one.spec.network), []).append(one)
+    plans: dict[tuple[str, str], PortPlan] = {}
+    waiting: set[Unit] = set()
+    for one in resources:
+        if not isinstance(one, NetworkAttachment) or one.spec.node != node:
+            continue
+        key = one.metadata.namespace, one.spec.network
+        plan = plan_port(one, networks.get(key), subnets.get(key, ()), host)
+        if isinstance(plan, PortPlan) and not one.metadata.deletion_timestamp:
+            plans[one.metadata.namespace, one.metadata.name] = plan
+        else:
+            waiting.add(Unit(one.kind, one.metadata.namespace, one.metadata.name))
+    return plans, waiting
+
+
+def mirrors_of(
+    resources: Iterable[Resource], switch: Vswitch, plans: dict[tuple[str, str], PortPlan]
+) -> dict[tuple[str, str], MirrorPlan]:
+    """Return the mirrors a node should have: those of which both ends are plugged there."""
+    found = {}
+    for one in resources:
+        if not isinstance(one, Mirror) or one.metadata.deletion_timestamp:
+            continue
+        namespace, spec = one.metadata.namespace, one.spec
+        ends = [plans.get((namespace, end.attachment)) for end in (spec.source, spec.destination)]
+        devices = [plan.device for plan in ends if plan is not None and switch.interface(plan.device) is not None]
+        if len(devices) == 2:
+            sent = spec.direction is not MirrorDirection.INGRESS
+            received = spec.direction is not MirrorDirection.EGRESS
+            found[namespace, one.metadata.name] = MirrorPlan(*devices, sent, received)
+    return found

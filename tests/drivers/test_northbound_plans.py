@@ -1,0 +1,198 @@
+"""Real plans on a database that executes: what is planned can be written, in any order, and is there afterwards."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from netloom.drivers.northbound import DATABASE, TABLES, Northbound
+from netloom.errors import NetloomError
+from netloom.ovsdb.io import Client
+from netloom.ovsdb.memory import Database, Server
+from netloom.ovsdb.monitor import Change
+from netloom.ovsdb.serving import Pipe, dial
+from netloom.plan.planner import Planner
+from netloom.plan.wanted import Wanted
+from netloom.sim import loop as sim
+from tests.control.ovn_world import schema
+from tests.plan.planning import resources, unit_of
+
+GOLDEN = Path(__file__).parents[1] / "golden"
+CASES = sorted(path.name for path in GOLDEN.iterdir() if (path / "wishes.yaml").exists())
+
+
+class World:
+    """A server in memory, and drivers that come, go and are cut off."""
+
+    def __init__(self, seed: int) -> None:
+        self.random = Random(seed)
+        self.database = Database(schema("nb"), Random(seed))
+        self.servers = {"memory:1": Server([self.database])}
+        self.pipes: list[Pipe] = []
+
+    @asynccontextmanager
+    async def driver(self) -> AsyncIterator[Northbound]:
+        def connect(changed: Callable[[Sequence[Change]], None]) -> Client:
+            where = dial(self.servers, self.pipes)
+            return Client(["memory:1"], DATABASE, tables=TABLES, random=self.random, changed=changed, dial=where)
+
+        north = Northbound(connect, random=self.random)
+        async with asyncio.TaskGroup() as group:
+            task = group.create_task(_run(north))
+            await north.client.synced.wait()
+            try:
+                yield north
+            finally:
+                task.cancel()
+
+    def cut(self) -> None:
+        pipes, self.pipes[:] = list(self.pipes), []
+        for pipe in pipes:
+            pipe.cut()
+
+
+async def _run(north: Northbound) -> None:
+    await north.client.run()
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_a_plan_is_written_whole_and_once_and_goes_whole(case: str) -> None:
+    async def main() -> None:
+        world, planner = World(1), Planner()
+        for resource in resources((GOLDEN / case / "wishes.yaml").read_text()):
+            planner.put(resource)
+        delta = planner.flush()
+        async with world.driver() as north:
+            await north.apply(planner.wanted, delta)
+            assert north.problems == {}
+            assert north.seen().keys() == planner.wanted.rows.keys()
+            assert (await north.apply(planner.wanted)).transactions == 0
+        async with world.driver() as north:
+            assert (await north.apply(planner.wanted)).transactions == 0
+            await north.apply(Wanted())
+        assert not any(world.database.tables.values())
+
+    sim.run(main(), seed=1)
+
+
+@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("seed", range(3))
+def test_plans_a_change_at_a_time_come_to_the_same(case: str, seed: int) -> None:
+    async def main() -> None:
+        world, planner = World(seed), Planner()
+        wishes = resources((GOLDEN / case / "wishes.yaml").read_text())
+        async with world.driver() as north:
+            for _ in range(2):
+                world.random.shuffle(wishes)
+                for resource in wishes:
+                    planner.put(resource)
+                    await north.apply(planner.wanted, planner.flush())
+                for resource in world.random.sample(wishes, len(wishes) // 2):
+                    planner.remove(unit_of(resource))
+                    if world.random.random() < 0.7:
+                        await north.apply(planner.wanted, planner.flush())
+                await north.apply(planner.wanted, planner.flush())
+                assert north.problems == {}
+                assert (await north.apply(planner.wanted)).transactions == 0, "something was left"
+
+    sim.run(main(), seed=seed)
+
+
+STEPS = st.lists(
+    st.tuples(st.sampled_from(["put", "remove", "apply", "cut", "restart"]), st.integers(0, 99)), max_size=30
+)
+
+
+@given(case=st.sampled_from(CASES), seed=st.integers(0, 1 << 30), steps=STEPS)
+def test_cut_off_or_killed_at_any_point_it_converges(case: str, seed: int, steps: list[tuple[str, int]]) -> None:
+    wishes = resources((GOLDEN / case / "wishes.yaml").read_text())
+
+    async def main() -> None:
+        world, planner = World(seed), Planner()
+        left = list(steps)
+        while left:
+            async with world.driver() as north:
+                await _play(left, world, planner, wishes, north)
+        async with world.driver() as north:
+            planner.flush()
+            await north.apply(planner.wanted)
+            assert north.seen().keys() == planner.wanted.rows.keys()
+            assert (await north.apply(planner.wanted)).transactions == 0
+
+    sim.run(main(), seed=seed)
+
+
+async def _play(
+    steps: list[tuple[str, int]], world: World, planner: Planner, wishes: list[Any], north: Northbound
+) -> None:
+    """Do as the steps say until a restart."""
+    sure = False
+    while steps:
+        what, number = steps.pop(0)
+        one = wishes[number % len(wishes)]
+        if what == "put":
+            planner.put(one)
+        elif what == "remove":
+            planner.remove(unit_of(one))
+        elif what == "restart":
+            return
+        else:
+            task = asyncio.ensure_future(_apply(planner, north, full=not sure))
+            if what == "cut":
+                for _ in range(number):
+                    await asyncio.sleep(0)
+                world.cut()
+            sure = await task
+
+
+async def _apply(planner: Planner, north: Northbound, *, full: bool) -> bool:
+    """Apply; return whether that worked, for then the next time the delta will do."""
+    delta = planner.flush()
+    await north.client.synced.wait()
+    try:
+        await north.apply(planner.wanted, None if full else delta)
+    except NetloomError:
+        return False
+    return True
+
+
+def test_two_drivers_of_one_owner_end_with_one_row_of_each() -> None:
+    async def main() -> None:
+        world, planner = World(3), Planner()
+        for resource in resources((GOLDEN / "router-with-a-way-out" / "wishes.yaml").read_text()):
+            planner.put(resource)
+        planner.flush()
+        async with world.driver() as one, world.driver() as two:
+            await asyncio.gather(one.apply(planner.wanted), two.apply(planner.wanted))
+            await one.apply(planner.wanted)
+            assert one.seen().keys() == planner.wanted.rows.keys()
+            assert not one._seen.doubles
+            assert (await two.apply(planner.wanted)).transactions == 0
+
+    for seed in range(20):
+        sim.run(main(), seed=seed)
+
+
+def test_whoever_is_refused_does_not_cost_the_others() -> None:
+    async def main() -> None:
+        world, planner = World(4), Planner()
+        for resource in resources((GOLDEN / "profiles" / "wishes.yaml").read_text()):
+            planner.put(resource)
+        planner.flush()
+        bad = [ref for ref in planner.wanted.rows if ref.table == "ACL"][:2]
+        units = {planner.wanted.of[ref] for ref in bad}
+        for ref in bad:
+            planner.wanted.rows[ref].columns["priority"] = 1_000_000  # type: ignore[index]
+        async with world.driver() as north:
+            applied = await north.apply(planner.wanted)
+            assert applied.told == units == north.problems.keys()
+            missing = planner.wanted.rows.keys() - north.seen().keys()
+            assert {planner.wanted.of[ref] for ref in missing} == units
+
+    sim.run(main(), seed=1)
