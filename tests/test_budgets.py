@@ -18,13 +18,15 @@ RUNS = 9
 
 SOURCE = Path(__file__).parent.parent / "src"
 LINES = 400
+GENERATED = SOURCE / "netloom/ovsdb/rows"  # Nobody reads these from top to bottom; one class for each table.
 
 # What only the servers need. Each costs more than the command line may cost altogether, or nearly.
 NOT_FOR_THE_CLI = {"cryptography", "h11", "httptools", "prometheus_client", "sqlite3", "uvicorn"}
 
 
 def test_no_module_is_too_long_to_be_read_at_once() -> None:
-    lengths = {str(path.relative_to(SOURCE)): len(path.read_text().splitlines()) for path in SOURCE.rglob("*.py")}
+    modules = [path for path in SOURCE.rglob("*.py") if GENERATED not in path.parents]
+    lengths = {str(path.relative_to(SOURCE)): len(path.read_text().splitlines()) for path in modules}
     assert {path: length for path, length in lengths.items() if length > LINES} == {}
 
 
