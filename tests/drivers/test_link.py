@@ -16,11 +16,11 @@ from netloom.drivers.link_worker import Links
 from netloom.model.attachments import PortType
 from netloom.plan.nodes import PlannedRoute, PortPlan
 from tests.run.agents import in_thread
-from tests.support.ovn import namespace, run, within
+from tests.support.ovn import namespace, own, run, within
 
 pytestmark = [pytest.mark.lab, pytest.mark.root]
 T = TypeVar("T")
-NODE, WORK = "nlt-ag-node", "nlt-ag-work"
+NODE, WORK = own("nlt-ag-node"), own("nlt-ag-work")
 PLAN = PortPlan(
     uid="u1",
     namespace="ns1",

@@ -21,7 +21,7 @@ from netloom.drivers.link import entered
 from netloom.model.registry import KINDS
 from netloom.store import kubeconfig as kubeconfigs
 from tests.run.serving import NETLOOM, environment
-from tests.support.ovn import Central, OvnNode, ovn_central, ovn_node, run, within
+from tests.support.ovn import Central, OvnNode, ovn_central, ovn_node, own, run, within
 from tests.support.process import Program, free_port, wait_until
 
 DEFAULT = "default"
@@ -226,7 +226,7 @@ def site(folder: Path, netns: str, *, prepared: bool = True, controlled: bool = 
     """
     with (
         ovn_central(folder / "central") as central,
-        ovn_node(folder / NODE, netns, NODE, central, prepared=prepared) as node,
+        ovn_node(folder / NODE, own(netns), NODE, central, prepared=prepared) as node,
     ):
         here = Site(folder, central, node, free_port())
         try:

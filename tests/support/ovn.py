@@ -32,6 +32,15 @@ def run(*argv: str | Path, timeout: float = 30.0, check: bool = True) -> str:
     return ended.stdout
 
 
+def own(prefix: str) -> str:
+    """Return a name for namespaces of this test process; those that dead ones left behind are removed."""
+    for name in Path("/run/netns").glob(f"{prefix}.*"):
+        pid = name.name.removeprefix(f"{prefix}.").partition("-")[0]
+        if not Path("/proc", pid).exists():
+            remove_namespace(name.name)
+    return f"{prefix}.{os.getpid()}"
+
+
 @contextlib.contextmanager
 def namespace(name: str) -> Iterator[Path]:
     """Give a network namespace with its loopback up, and remove it afterwards."""
