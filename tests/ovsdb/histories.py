@@ -218,7 +218,9 @@ class History:
             return [column, self.random.choice(["+=", "insert", "delete", "odd", "%="]), self._atom(base)]
         if name in ("integer", "real") and (single or self.random.random() < 0.3) and "value" not in kind:
             mutators = ["+=", "-=", "*=", "/=", "%="] if name == "integer" else ["+=", "-=", "*=", "/="]
-            return [column, self.random.choice(mutators), self._atom(name)]
+            mutator, by = self.random.choice(mutators), self._atom(name)
+            # ovsdb-server 3.1 dies of "*= 0" (SIGFPE, in its check for overflow).
+            return [column, mutator, 2 if mutator == "*=" and by == 0 else by]
         if single:
             return [
                 "labels" if table == "Root" else "tags",
