@@ -26,7 +26,7 @@ BOUNDED = {"few", "counts"}
 
 def differences(one: dict[str, dict[str, Any]], other: dict[str, dict[str, Any]]) -> list[Any]:
     """Return what is not the same."""
-    found = []
+    found: list[Any] = []
     for table in TABLES:
         for uuid in one[table].keys() | other[table].keys():
             mine, yours = one[table].get(uuid), other[table].get(uuid)
