@@ -54,6 +54,11 @@ def unit(resource: Resource) -> Unit:
     return Unit(resource.kind, resource.metadata.namespace, resource.metadata.name)
 
 
+def key(resource: Resource) -> str:
+    """Return an object's name, with its namespace."""
+    return f"{resource.metadata.namespace}/{resource.metadata.name}"
+
+
 def planned(resources: Iterable[Resource]) -> Planner:
     """Return a planner that has planned these."""
     planner = Planner()

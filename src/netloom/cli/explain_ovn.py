@@ -176,7 +176,7 @@ def _south(client: Client, asked: Asked) -> South:
         lines += some
         missing += lost
     lines += [
-        f"Service_Monitor {row.ip}:{row.port}/{row.protocol or 'tcp'} at {row.logical_port}: {row.status or 'not tried'}"
+        f"Service_Monitor {row.ip} port {row.port} at {row.logical_port}: {row.status or 'not tried yet'}"
         for _, row in sorted(_all(client, "Service_Monitor"), key=lambda pair: pair[1].ip)
         if row.logical_port in asked.monitored
     ]

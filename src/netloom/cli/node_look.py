@@ -170,5 +170,5 @@ def mirrors_of(
         if len(devices) == 2:
             sent = spec.direction is not MirrorDirection.INGRESS
             received = spec.direction is not MirrorDirection.EGRESS
-            found[namespace, one.metadata.name] = MirrorPlan(*devices, sent, received)
+            found[namespace, one.metadata.name] = MirrorPlan(devices[0], devices[1], sent, received)
     return found
