@@ -12,6 +12,7 @@ not answered when the connection goes ends in `Unreachable`: it is not known whe
 """
 
 import asyncio
+import gc
 import logging
 import ssl
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -281,7 +282,7 @@ class _Link(asyncio.Protocol):
         client._reconnect.activity(self._clock())
         before = self.session.messages
         try:
-            for event in self.session.receive(data):
+            for event in _without_collecting(self.session.receive, data):
                 client._handle(event, self)
         except RemoteError as problem:
             client._position.last_id = Position().last_id  # The cache may have missed something: begin anew.
@@ -359,6 +360,21 @@ class _Link(asyncio.Protocol):
                 self._client.counters.unanswered += 1
                 future.set_exception(Unreachable("the connection to the database was lost before the answer came"))
         self._answers.clear()
+
+
+def _without_collecting(receive: Callable[[bytes], list[Event]], data: bytes) -> list[Event]:
+    """Call `receive` while the garbage collector rests.
+
+    A message of thousands of rows makes as many objects, all of which stay: it would look at them again and again, and
+    find nothing. That is a third of the time a large update takes.
+    """
+    collecting = gc.isenabled()
+    gc.disable()
+    try:
+        return receive(data)
+    finally:
+        if collecting:
+            gc.enable()
 
 
 def without(operations: Sequence[Operation], missing: frozenset[str]) -> list[Operation]:
