@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 
 from bench import ipam
 from bench.api import resident_mb
+from netloom.control.logical import SLICE
 from netloom.drivers.northbound import DATABASE, TABLES, Northbound
 from netloom.model.document import Resource
 from netloom.model.registry import KINDS, NETWORK_ATTACHMENT
@@ -154,7 +155,7 @@ async def _ours(database: Database, count: int) -> float:
         began = time.perf_counter()
         for port in given:
             planner.put(port)
-        await north.apply(planner.wanted, planner.flush())
+        await north.apply_each(planner.wanted, planner.slices(SLICE))
         took = time.perf_counter() - began
         assert len(north.seen()) == len(planner.wanted.rows)
     return count / took

@@ -14,7 +14,9 @@ Whatever goes wrong with the database, the next turn looks at everything: what w
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import closing
+from itertools import chain
 from random import Random
 from typing import NoReturn
 
@@ -38,6 +40,8 @@ TOGETHER = 0.003
 SWEEP = 300.0
 PACE = Pace(0.1, 10.0)
 UNCERTAIN = 0.1
+SLICE = 1000
+"""How many resources are planned at once, before others get their turn."""
 LONG = 10.0
 
 logger = logging.getLogger(__name__)
@@ -179,12 +183,12 @@ class Logical:
             self.lag.observe(asyncio.get_running_loop().time() - since)
 
     async def _flush(self, *, everything: bool) -> None:
-        delta = self.planner.flush()
-        await asyncio.sleep(0)  # Others have waited.
         wanted = self.planner.wanted
-        if self.in_step and delta:
-            applied = await self.north.apply(wanted, delta)
-            self.told(applied.told | delta.problems | self._filled(delta))
+        with closing(self.planner.slices(SLICE)) as deltas:
+            if self.in_step:
+                await self._follow(deltas)
+            for _ in deltas:
+                await asyncio.sleep(0)  # Others have waited.
         if everything:
             applied = await self.north.apply(wanted, repairing=self.in_step)
             self.sweeps += 1
@@ -200,6 +204,25 @@ class Logical:
             return False
         await asyncio.sleep(TOGETHER)
         return True
+
+    async def _follow(self, deltas: Iterator[Delta]) -> None:
+        """Write what changed, as it is planned."""
+        concerned: set[Unit] = set()
+
+        def noted(several: Iterable[Delta]) -> Iterator[Delta]:
+            for delta in several:
+                concerned.update(delta.problems, self._filled(delta))
+                yield delta
+
+        first = next(deltas, None)
+        second = next(deltas, None)
+        if first is None:
+            return
+        if second is None:
+            applied = await self.north.apply(self.planner.wanted, *noted([first]))
+        else:
+            applied = await self.north.apply_each(self.planner.wanted, noted(chain((first, second), deltas)))
+        self.told(applied.told | concerned)
 
     def _filled(self, delta: Delta) -> set[Unit]:
         """Return the SecurityProfiles that somebody joined or left."""

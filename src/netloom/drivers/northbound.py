@@ -14,7 +14,7 @@ Nothing is written unless `fence` says that we may, asked again before each tran
 
 import asyncio
 import logging
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from random import Random
@@ -23,6 +23,7 @@ from typing import Any
 from netloom.drivers.northbound_audit import RowFinding, findings
 from netloom.drivers.northbound_bundles import Bundle, describe
 from netloom.drivers.northbound_diff import Comparison
+from netloom.drivers.northbound_line import Line
 from netloom.drivers.northbound_seen import Seen, shape
 from netloom.drivers.northbound_targets import TAKEN, Changes, Wishes
 from netloom.drivers.northbound_write import Transaction, Writer, groups
@@ -106,7 +107,9 @@ class Northbound:
         """Who is not, or not wholly, in the database, and why."""
         self.amiss: Callable[[], None] = lambda: None
         """Called when something calls for a look at everything."""
-        self._uuids = Random(random.getrandbits(128))  # noqa: S311  # names, not secrets; and many of them
+        self._next = random.getrandbits(32)
+        text = f"{random.getrandbits(96):024x}"
+        self._rest = f"-{text[:4]}-4{text[5:8]}-a{text[9:12]}-{text[12:]}"
         self._fence = fence
         self._blocked: dict[Unit, tuple[str, str]] = {}
         """The names, with their tables, that others have and we need."""
@@ -234,32 +237,64 @@ class Northbound:
         taken = {unit for unit, problem in self.problems.items() if problem.reason == TAKEN}
         self._blocked = {unit: name for unit, name in self._blocked.items() if unit in taken}
 
+    async def apply_each(self, wanted: Wishes, deltas: Iterable[Changes]) -> Applied:
+        """Make the database what is wanted, delta by delta, while earlier ones are still on their way.
+
+        What is on its way is taken to arrive. Where it does not, or there is anything out of the ordinary, everything
+        is compared at the end.
+        """
+        applied = Applied()
+        self._learn()
+        try:
+            async with asyncio.TaskGroup() as group:
+                line = Line(group, UNDERWAY)
+                for delta in deltas:
+                    if line.failed:
+                        continue  # It is planned all the same.
+                    await self._fly(wanted, delta, line, applied)
+                await line.drain()
+        finally:
+            self._seen.flying.clear()
+        for _, error in line.failed:
+            if not _theirs(error):
+                raise error
+        if not line.failed:
+            return applied
+        rest = await self.apply(wanted)
+        rest.written += applied.written
+        rest.transactions += applied.transactions
+        rest.told |= applied.told
+        return rest
+
+    async def _fly(self, wanted: Wishes, delta: Changes, line: Line, applied: Applied) -> None:
+        look = Comparison(wanted, self._seen, new_uuid=self._new_uuid)
+        bundles = look.delta(delta)
+        if look.incomplete or look.problems or self.problems:
+            line.failed.append(([], Conflict("timed out", "there is more to it")))
+            return
+        self._tell_unknown(look.unknown)
+        writer = Writer(self._seen, lambda table: len(self.client.cache.rows(table)))
+        for some in groups(bundles, many=True):
+            await line.put(some, self._try(writer.transaction(some), some, applied))
+            self._seen.flying.update((new.ref, new.uuid) for bundle in some for new in bundle.inserts)
+
     async def _send(self, bundles: Sequence[Bundle], applied: Applied) -> tuple[dict[Unit, Problem], bool]:
         """Write bundles until a transaction fails; return who was refused, and whether all is written."""
         writer = Writer(self._seen, lambda table: len(self.client.cache.rows(table)))
-        underway: deque[tuple[list[Bundle], asyncio.Task[NetloomError | None]]] = deque()
-        failed: list[tuple[list[Bundle], NetloomError]] = []
         async with asyncio.TaskGroup() as group:
-            waiting = groups(bundles)
-            while True:
-                some = None if failed else next(waiting, None)
-                if some is not None:
-                    task = group.create_task(self._try(writer.transaction(some), some, applied))
-                    underway.append((some, task))
-                    await asyncio.sleep(0)  # It is sent, in order, before the next one is made.
-                if not underway and some is None:
+            line = Line(group, UNDERWAY)
+            for some in groups(bundles):
+                if line.failed:
                     break
-                while underway and (some is None or len(underway) >= UNDERWAY or underway[0][1].done()):
-                    sent, task = underway.popleft()
-                    if (error := await task) is not None:
-                        failed.append((sent, error))
+                await line.put(some, self._try(writer.transaction(some), some, applied))
+            await line.drain()
         found: dict[Unit, Problem] = {}
-        for sent, error in failed:
+        for sent, error in line.failed:
             if not _theirs(error):
                 raise error
             if isinstance(error, Refused):
                 found |= await self._isolate(sent, writer, applied)
-        return found, not failed
+        return found, not line.failed
 
     async def _try(
         self, transaction: Transaction, bundles: Collection[Bundle], applied: Applied
@@ -330,8 +365,9 @@ class Northbound:
             logger.warning("this OVN does not have %s: left out", names)
 
     def _new_uuid(self) -> str:
-        text = f"{self._uuids.getrandbits(128):032x}"
-        return Uuid(f"{text[:8]}-{text[8:12]}-4{text[13:16]}-a{text[17:20]}-{text[20:]}")
+        """Return a uuid that nobody has: a random one, counted on in the part that the server finds rows by."""
+        self._next = (self._next + 1) & 0xFFFFFFFF
+        return Uuid(f"{self._next:08x}{self._rest}")
 
 
 def _theirs(error: NetloomError) -> bool:

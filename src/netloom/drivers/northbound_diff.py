@@ -23,7 +23,7 @@ from typing import Any, cast
 
 from netloom.drivers.northbound_bundles import Bundle, Changed, Gone, New, Touch, ordered
 from netloom.drivers.northbound_seen import KEY, OF, OWNER, Link, Seen, Table
-from netloom.drivers.northbound_targets import Changes, Targets, Wishes
+from netloom.drivers.northbound_targets import Changes, Targets, Wishes, meets
 from netloom.plan.rows import Member, Problem, Ref, Unit
 
 PREFIX = "netloom-"
@@ -87,15 +87,20 @@ class Comparison:
 
     def delta(self, delta: Changes) -> list[Bundle]:
         """Return what is to be written because of what has changed."""
+        if self._seen.flying and meets(self._seen.flying, delta):
+            self.incomplete = True
+            return []
         self._targets.covered = delta.rows
-        for ref in sorted(delta.rows):
+        few = len(delta.joined) + len(delta.left) < 1000  # Of few, always in the same order; of many it takes too long.
+        for ref in sorted(delta.rows) if few else delta.rows:
             if ref in self._wanted.rows:
                 self._row(ref)
             elif ref in self._seen.uuids:
                 self._gone(ref)
-        few = len(delta.joined) + len(delta.left) < 1000  # Of few, always in the same order; of many it takes too long.
+        new, join_new = self._targets.new, self._join_new
         for member in sorted(delta.joined, key=_order) if few else delta.joined:
-            self._joined(member)
+            if member.value not in new or not join_new(member):
+                self._joined(member)
         again = {(one.row, one.column, one.key) for one in delta.joined if one.key} if delta.left else ()
         for member in sorted(delta.left, key=_order) if few else delta.left:
             if not member.key or (member.row, member.column, member.key) not in again:
@@ -160,8 +165,9 @@ class Comparison:
                 columns[column] = self._linked(unit, link, columns[column], ref)
         columns["external_ids"] = self._ids(unit, ref, planned.get("external_ids"))
         self._bundle(unit).inserts.append(New(ref, self._targets.new[ref], columns))
-        for column, entries in self._wanted.members(ref).items():
-            self._fill(ref, table, column, entries)
+        if self._wanted.has_members(ref):
+            for column, entries in self._wanted.members(ref).items():
+                self._fill(ref, table, column, entries)
 
     def _fill(self, ref: Ref, table: Table, column: str, entries: Mapping[Any, Any]) -> None:
         """Put all members into a row that is new."""
@@ -268,6 +274,17 @@ class Comparison:
             self._leave(ref, uuid, column, value)
         for value in wanted - have:
             self._join(ref, uuid, column, value)
+
+    def _join_new(self, member: Member) -> bool:
+        """Put a new row into one that is there, the quick way: of many changes most are such.  Say if it was one."""
+        ref, column, value, _ = member
+        uuid, of = self._seen.uuids.get(ref), self._wanted.of
+        if uuid is None or ref not in of or type(value) is not Ref or self._held:
+            return False
+        self._bundle(of[value]).joins.append(Touch(ref, uuid, column, self._targets.new[value]))
+        if self._shape[ref.table].links[column].strong:
+            self._targets.hold(value, None)
+        return True
 
     def _joined(self, member: Member) -> None:
         ref, column, value, key = member

@@ -82,6 +82,8 @@ class Seen:
         self.rows: dict[str, Any] = {}
         """As the cache has them: an attribute for each column."""
         self.doubles: dict[Ref, set[str]] = {}
+        self.flying: dict[Ref, str] = {}
+        """Rows that are on their way, and not seen yet."""
         self.taken: dict[tuple[str, str], set[str]] = {}
         """Names in use by others: (table, name) and who."""
 

@@ -24,6 +24,9 @@ class Wishes(Protocol):
     def of(self) -> Mapping[Ref, Unit]:
         """Which resource a row is for."""
 
+    def has_members(self, ref: Ref) -> bool:
+        """Return whether there may be members of a row."""
+
     def members(self, ref: Ref) -> Mapping[str, Mapping[Any, Any]]:
         """Return a row's members: by column, the values by themselves or by their key."""
 
@@ -72,7 +75,7 @@ class Targets:
         """Return the uuid of a wanted row, there or new; None: it cannot be had."""
         if ref not in self._wanted.rows:
             return None
-        uuid = self._seen.uuids.get(ref) or self.new.get(ref)
+        uuid = self._seen.uuids.get(ref) or self.new.get(ref) or self._seen.flying.get(ref)
         if uuid is not None:
             return uuid
         unit = self._wanted.of[ref]
@@ -120,3 +123,12 @@ class Targets:
         found = any(self._alive(holder, known) for holder in self._holders.get(ref, ()))
         known[ref] = found
         return found
+
+
+def meets(flying: Collection[Ref], delta: Changes) -> bool:
+    """Whether what changed has to do with rows that are on their way: what those will be is not known for sure."""
+    return (
+        any(ref in flying for ref in delta.rows)
+        or any(one.row in flying for one in delta.joined)
+        or any(one.row in flying or one.value in flying for one in delta.left)
+    )

@@ -26,10 +26,10 @@ LOOKED_THROUGH = 50_000
 """How many rows of a table a transaction may have the server look at for rows of the keys it inserts."""
 
 
-def groups(bundles: Sequence[Bundle]) -> Iterator[list[Bundle]]:
-    """Give the bundles of each transaction, in order."""
+def groups(bundles: Sequence[Bundle], *, many: bool = False) -> Iterator[list[Bundle]]:
+    """Give the bundles of each transaction, in order; `many`: there are more to come."""
     weights = [bundle.weight for bundle in bundles]
-    limit = SMALL if sum(weights) <= FEW else LARGE
+    limit = SMALL if not many and sum(weights) <= FEW else LARGE
     group: list[Bundle] = []
     size = 0
     glued = False

@@ -9,13 +9,14 @@ A planning function that raises is a mistake of ours. It costs that unit its row
 """
 
 import gc
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager, nullcontext
 from typing import Any
 
 from netloom.model.document import Resource
 from netloom.plan.balancing import plan_balancer
 from netloom.plan.dhcp import plan_subnet
+from netloom.plan.faces import ATTACHMENT
 from netloom.plan.policy import plan_profile
 from netloom.plan.quality import plan_shaping
 from netloom.plan.routing import plan_router
@@ -62,6 +63,25 @@ class Planner:
             for unit in dirty:
                 self._plan(unit)
         return self.wanted.take()
+
+    def slices(self, most: int) -> Generator[Delta, None, None]:
+        """Plan what must be planned again, so many units at a time; give what changed with each.
+
+        Attachments come last, because they refer to what the others are. Whoever stops half-way closes this: then the
+        rest is planned, and what that changes is in the next delta.
+        """
+        dirty = sorted(self.world.drain(), key=lambda unit: unit.kind == ATTACHMENT)
+        position = 0
+        try:
+            while position < len(dirty):
+                part, position = dirty[position : position + most], position + most
+                with _uncollected() if len(part) >= BULK else nullcontext():
+                    for unit in part:
+                        self._plan(unit)
+                yield self.wanted.take()
+        finally:
+            for unit in dirty[position:]:
+                self._plan(unit)
 
     def _plan(self, unit: Unit) -> None:
         plan = UNITS.get(unit.kind)

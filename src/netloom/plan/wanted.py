@@ -74,6 +74,10 @@ class Wanted:
         taken, self._delta = self._delta, Delta()
         return taken
 
+    def has_members(self, ref: Ref) -> bool:
+        """Return whether anybody gave a row members, also such as do not count yet."""
+        return ref in self._columns
+
     def members(self, ref: Ref) -> Mapping[str, Mapping[Value, Value]]:
         """Return what counts as members of a row, by column, then by map key (or, in a set, by value)."""
         if ref not in self.rows:
