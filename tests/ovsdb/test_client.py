@@ -209,6 +209,23 @@ def test_a_server_that_speaks_nonsense_is_left(tmp_path: Path) -> None:
     run(lambda: main(tmp_path))
 
 
+def test_what_came_before_nonsense_is_told_and_what_was_missed_is_told_later() -> None:
+    async def main() -> None:
+        server, pipes, told = Server([database()]), list[Pipe](), list["Change"]()
+        async with following(["m"], dial=dial({"m": server}, pipes), changed=told.extend) as client:
+            update = json.dumps(
+                {"Logical_Switch": {"6cd5bb8c-0d34-4b8e-9bd4-6e9c4a1b0c11": {"insert": {"name": "ghost"}}}}
+            )
+            good = f'{{"id":null,"method":"update3","params":["netloom","x",{update}]}}'
+            pipes[-1]._protocol.data_received((good + '{"id":null,"method":"update3","params":[]}').encode())
+            await until(lambda: client.counters.connects == 2)
+            await synced(client)
+            assert client.counters.downloads == 2
+            assert [(change.old is None, change.new is None) for change in told] == [(True, False), (False, True)]
+
+    run(main)
+
+
 def test_a_listener_that_fails_is_a_bug_that_comes_out_of_run() -> None:
     def fail(_: object) -> None:
         raise ZeroDivisionError

@@ -282,11 +282,13 @@ class _Link(asyncio.Protocol):
         client._reconnect.activity(self._clock())
         before = self.session.messages
         try:
-            for event in _without_collecting(self.session.receive, data):
+            try:
+                events = _without_collecting(self.session.receive, data)
+            except RemoteError as problem:
+                client._position.last_id = Position().last_id  # The cache may have missed something: begin anew.
+                events = [*self.session.events(), Closed(str(problem))]
+            for event in events:
                 client._handle(event, self)
-        except RemoteError as problem:
-            client._position.last_id = Position().last_id  # The cache may have missed something: begin anew.
-            self.end(Closed(str(problem)))
         except Exception as bug:  # noqa: BLE001 - A listener failed; `run` is where that must come out.
             if not self.ended.done():
                 self.ended.set_exception(bug)

@@ -191,7 +191,10 @@ class Session:
     # What comes in.
 
     def receive(self, data: bytes) -> list[Event]:
-        """Take what came; return what it means, in order."""
+        """Take what came; return what it means, in order.
+
+        If it raises, `events` has what was understood before: the cache has that already.
+        """
         try:
             for message in self._framer.receive(data):
                 if self.stage is Stage.CLOSED:
@@ -200,6 +203,10 @@ class Session:
                 self._dispatch(message)
         except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError) as problem:
             raise RemoteError(f"a message is malformed: {problem}") from problem
+        return self.events()
+
+    def events(self) -> list[Event]:
+        """Return what happened and was not returned yet."""
         events, self._events = self._events, []
         return events
 
