@@ -49,14 +49,14 @@ def test_this_tree_passes() -> None:
 
 
 def test_system_packages_is_silent_when_nothing_is_missing() -> None:
-    ended = _run(TOOLS / "system-packages", "base", "test")
+    ended = _run(TOOLS / "system-packages", "base", "lab", "test")
     assert (ended.returncode, ended.stdout, ended.stderr) == (0, "", "")
 
 
 def test_system_packages_refuses_a_group_it_does_not_know() -> None:
     ended = _run(TOOLS / "system-packages", "rest")
     assert ended.returncode == 2
-    assert "no group 'rest'; there are: base test" in ended.stderr
+    assert "no group 'rest'; there are: base lab test versions" in ended.stderr
 
 
 def test_a_kubernetes_version_without_a_pinned_module_is_refused() -> None:

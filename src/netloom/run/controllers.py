@@ -12,7 +12,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from netloom.control import gc, networks, subnets
+from netloom.control import gc, networks, nodes, subnets
 from netloom.control.client import Client, always
 from netloom.control.clock import Clock
 from netloom.control.clock import now as time_of_day
@@ -105,6 +105,7 @@ def assemble(
     wiring.wire_subnets(validator)
     wiring.wire_ipam(ipam)
     wiring.wire_networks()
+    wiring.wire_nodes()
     if wiring.told.ovn is not None:
         wiring.wire_ovn(wiring.told.ovn)
     chores: list[Chore] = [*wiring.chores]
@@ -143,12 +144,14 @@ class _Wiring:
         self.vni_locks = informer(store, VNILock, random=random, indexes={networks.BY_HOLDER: networks.by_holder})
         self.attachments = attachment_informer(store, random=random)
         self.locks = lock_informer(store, random=random)
+        self.nodes = informer(store, Node, random=random)
         self.informers: list[Informer[Any]] = [
             self.networks,
             self.subnets,
             self.vni_locks,
             self.attachments,
             self.locks,
+            self.nodes,
         ]
         self.controllers: list[Controller[Any]] = []
         self.chores: list[Chore] = []
@@ -229,13 +232,19 @@ class _Wiring:
         controller.watch(self.networks, keeper.network_changed)
         controller.watch(self.vni_locks, keeper.lock_changed)
 
+    def wire_nodes(self) -> None:
+        """Add what says of Nodes that their agents are silent."""
+        watcher = nodes.NodeWatcher(self.client, self.nodes.cache, self.recorder, clock=self.clock)
+        controller = self.controller("nodes", watcher)
+        controller.watch(self.nodes, watcher.node_changed)
+
     def wire_ovn(self, ovn: Ovn) -> None:
         """Add what makes OVN's logical network of the resources, and says what became of them."""
         north, south = ovn.connect_north(self.random, self.fence), ovn.connect_south(self.random)
-        kinds: tuple[type[Any], ...] = (Router, SecurityProfile, LoadBalancer, Shaping, Mirror, Node)
+        kinds: tuple[type[Any], ...] = (Router, SecurityProfile, LoadBalancer, Shaping, Mirror)
         watched: dict[str, Informer[Any]] = {of.__name__: informer(self.store, of, random=self.random) for of in kinds}
         self.informers += watched.values()
-        watched |= {"Network": self.networks, "Subnet": self.subnets}
+        watched |= {"Network": self.networks, "Subnet": self.subnets, "Node": self.nodes}
         logical = self.logical = Logical(
             north,
             recorder=self.recorder,
