@@ -33,7 +33,7 @@ AWAITED = (
     "Mirror",
 )
 PATIENCE = 20.0
-_NETNS = re.compile(r"/run/netns/([a-z0-9-]+)")
+_NETNS = re.compile(r"/run/netns/(?!nl-)([a-z0-9-]+)")
 
 Way = tuple[str, str, "int | str"]
 """From whom, to which address, and how: a TCP port, "udp/PORT" or "ping"."""
@@ -46,7 +46,7 @@ class World:
         """Begin with nothing in it."""
         self.lab, self.name = lab, name
         self.listeners = probes.Listeners()
-        self._applied: list[str] = []
+        self._applied: dict[tuple[str, str], dict[str, Any]] = {}
 
     def netns(self, place: str) -> str:
         """Return the network namespace of one of its machines, or of a place of the lab."""
@@ -59,9 +59,8 @@ class World:
     def apply(self, text: str, *, check: bool = True) -> Answer:
         """Apply wishes, whose machines are made if they are not there."""
         made = _NETNS.sub(lambda found: str(self.lab.workload(f"{self.name}-{found[1]}")), text)
-        answer = self.cli("apply", "-f", "-", stdin=made, check=check)
-        self._applied.append(made)
-        return answer
+        self._applied |= {(one["kind"], one["metadata"]["name"]): one for one in codec.documents(made)}
+        return self.cli("apply", "-f", "-", stdin=made, check=check)
 
     def wish(self, kind: str, name: str, spec: Mapping[str, Any], **metadata: Any) -> None:
         """Apply one wish."""
@@ -143,8 +142,8 @@ class World:
     def end(self) -> None:
         """Take everything away again."""
         self.listeners.close()
-        for text in reversed(self._applied):
-            self.cli("delete", "--ignore-not-found", "--timeout", "50s", "-f", "-", stdin=text)
+        text = "\n---\n".join(map(json.dumps, self._applied.values()))
+        self.cli("delete", "--ignore-not-found", "--timeout", "50s", "-f", "-", stdin=text)
         for netns in wiring.namespaces(self.lab.layout.id):
             if netns.startswith(f"{self.lab.layout.prefix}{self.name}-"):
                 wiring.run(["ip", "netns", "delete", netns])
@@ -174,5 +173,5 @@ def document(kind: str, name: str, spec: Mapping[str, Any], **metadata: Any) -> 
 
 
 def _together(action: Callable[[Way], str], ways: Sequence[Way]) -> dict[Way, str]:
-    with ThreadPoolExecutor(6) as pool:
+    with ThreadPoolExecutor(12) as pool:
         return dict(zip(ways, pool.map(action, ways), strict=True))
