@@ -311,9 +311,8 @@ class Northbound:
             self.counters.refused += isinstance(error, Refused)
             self.counters.unanswered += not isinstance(error, Conflict | Refused)
             return error
-        for bundle in bundles:
-            applied.written += bundle.size
-            self._count(bundle)
+        applied.written += sum(bundle.size for bundle in bundles)
+        self._count(bundles)
         return None
 
     async def _isolate(self, bundles: list[Bundle], writer: Writer, applied: Applied) -> dict[Unit, Problem]:
@@ -336,18 +335,13 @@ class Northbound:
             logger.warning("the northbound database refused %s: %s", part[0].unit, error.message)
         return found
 
-    def _count(self, bundle: Bundle) -> None:
+    def _count(self, bundles: Collection[Bundle]) -> None:
         written = self.counters.written
-        for new in bundle.inserts:
-            written[new.ref.table, "insert"] += 1
-        for change in bundle.updates:
-            written[change.ref.table, "update"] += 1
-        for touch in bundle.joins:
-            written[touch.ref.table, "update"] += 1
-        for touch in bundle.leaves:
-            written[touch.ref.table, "update"] += 1
-        for gone in bundle.removals:
-            written[gone.ref.table, "delete"] += 1
+        written.update((new.ref.table, "insert") for bundle in bundles for new in bundle.inserts)
+        written.update((change.ref.table, "update") for bundle in bundles for change in bundle.updates)
+        written.update((touch.ref.table, "update") for bundle in bundles for touch in bundle.joins)
+        written.update((touch.ref.table, "update") for bundle in bundles for touch in bundle.leaves)
+        written.update((gone.ref.table, "delete") for bundle in bundles for gone in bundle.removals)
 
     def _tell_repairs(self, bundles: Iterable[Bundle], applied: Applied) -> None:
         for bundle in bundles:

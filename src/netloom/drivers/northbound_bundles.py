@@ -5,14 +5,14 @@ refuses costs itself only.
 """
 
 from collections import Counter
-from typing import Any, NamedTuple
+from typing import Any
 
 from msgspec import Struct
 
 from netloom.plan.rows import Ref, Unit
 
 
-class New(NamedTuple):
+class New(Struct, frozen=True, gc=False):
     """A row to insert."""
 
     ref: Ref
@@ -20,7 +20,7 @@ class New(NamedTuple):
     columns: dict[str, Any]
 
 
-class Changed(NamedTuple):
+class Changed(Struct, frozen=True, gc=False):
     """Columns to change, and what they are seen to be."""
 
     ref: Ref
@@ -29,7 +29,7 @@ class Changed(NamedTuple):
     columns: dict[str, Any]
 
 
-class Touch(NamedTuple):
+class Touch(Struct, frozen=True, gc=False):
     """A value to put into, or to take out of, a set or (with a key) a map of a row."""
 
     ref: Ref
@@ -39,7 +39,7 @@ class Touch(NamedTuple):
     key: str | None = None
 
 
-class Gone(NamedTuple):
+class Gone(Struct, frozen=True, gc=False):
     """A row to delete."""
 
     ref: Ref

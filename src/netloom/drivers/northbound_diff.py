@@ -161,8 +161,13 @@ class Comparison:
                 self.unknown.add((ref.table, column))
                 del columns[column]
         for column, link in table.links.items():
-            if column in columns:
-                columns[column] = self._linked(unit, link, columns[column], ref)
+            if column not in columns:
+                continue
+            value = columns[column]
+            if value is None:
+                del columns[column]  # As a new row has it anyway.
+            else:
+                columns[column] = self._linked(unit, link, value, ref)
         columns["external_ids"] = self._ids(unit, ref, planned.get("external_ids"))
         self._bundle(unit).inserts.append(New(ref, self._targets.new[ref], columns))
         if self._wanted.has_members(ref):
@@ -374,7 +379,8 @@ class Comparison:
             self._insert(self._targets.todo.pop())
         self.incomplete |= self._targets.uncovered
         self._drop_orphans()
-        found = [one for one in self._bundles.values() if one.size and one.unit not in self.problems]
+        problems = self.problems
+        found = [one for one in self._bundles.values() if one.unit not in problems and one.size]
         return ordered(found)
 
     def _drop_orphans(self) -> None:

@@ -90,11 +90,12 @@ class Transaction:
 
     def add(self, bundle: Bundle, few: frozenset[str]) -> None:
         """Take in what is to be written for a resource."""
-        for ref, uuid, columns in bundle.inserts:
-            self._sure.add(uuid)
-            self._acts.append(Insert(ref.table, columns, "", str(uuid)))
-            if ref.table in few:
-                self._waits.append(Wait(ref.table, (("external_ids", "includes", self._marks(ref)),), ("_uuid",), ()))
+        for new in bundle.inserts:
+            table = new.ref.table
+            self._sure.add(new.uuid)
+            self._acts.append(Insert(table, new.columns, "", str(new.uuid)))
+            if table in few:
+                self._waits.append(Wait(table, (("external_ids", "includes", self._marks(new.ref)),), ("_uuid",), ()))
         for change in bundle.updates:
             where = self._ours(change.ref, change.uuid)
             self._sure.add(change.uuid)
