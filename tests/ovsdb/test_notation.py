@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 
 from netloom.ovsdb import datum, notation
 from netloom.ovsdb.errors import Conflict, Refused, RemoteError, failure
-from netloom.ovsdb.io import split_host, without
 from netloom.ovsdb.monitor import Following, Monitor
 from netloom.ovsdb.notation import NamedUuid, Uuid, decode_shape, to_wire
 from netloom.ovsdb.operations import (
@@ -29,7 +28,9 @@ from netloom.ovsdb.operations import (
     eq,
     is_uuid,
     uuid_name,
+    without,
 )
+from netloom.ovsdb.reconnect import split_host
 from netloom.ovsdb.rows import northbound
 from netloom.ovsdb.schema import BaseType, ColumnType, Schema
 from tests.ovsdb.pairs import NORTHBOUND

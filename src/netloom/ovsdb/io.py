@@ -25,8 +25,8 @@ from netloom.ovsdb.cache import Cache
 from netloom.ovsdb.errors import Refused, RemoteError, Unreachable
 from netloom.ovsdb.framing import LIMIT
 from netloom.ovsdb.monitor import Change, Following
-from netloom.ovsdb.operations import Condition, Insert, Operation, Result, Update
-from netloom.ovsdb.reconnect import CONNECT_TIMEOUT, Action, Reconnect
+from netloom.ovsdb.operations import Condition, Operation, Result, without
+from netloom.ovsdb.reconnect import CONNECT_TIMEOUT, Action, Reconnect, split_host
 from netloom.ovsdb.schema import Schema
 from netloom.ovsdb.session import Answered, Changed, Closed, Event, LockChanged, Position, Session, Stage, Synced
 
@@ -379,21 +379,6 @@ def _without_collecting(receive: Callable[[bytes], list[Event]], data: bytes) ->
             gc.enable()
 
 
-def without(operations: Sequence[Operation], missing: frozenset[str]) -> list[Operation]:
-    """Return operations without the columns that the server does not have."""
-    kept: list[Operation] = []
-    for operation in operations:
-        if isinstance(operation, (Insert, Update)):
-            row = {name: one for name, one in operation.row.items() if f"{operation.table}.{name}" not in missing}
-            if len(row) < len(operation.row):
-                if isinstance(operation, Insert):
-                    operation = Insert(operation.table, row, operation.uuid_name, operation.uuid)
-                else:
-                    operation = Update(operation.table, operation.where, row)
-        kept.append(operation)
-    return kept
-
-
 async def open_remote(remote: str, link: asyncio.Protocol, tls: ssl.SSLContext | None) -> asyncio.Transport:
     """Connect to unix:PATH, tcp:HOST:PORT or ssl:HOST:PORT."""
     loop = asyncio.get_running_loop()
@@ -409,11 +394,3 @@ async def open_remote(remote: str, link: asyncio.Protocol, tls: ssl.SSLContext |
         raise ValueError(f"{remote} needs a TLS context")
     transport, _ = await loop.create_connection(lambda: link, host, port, ssl=tls)
     return transport
-
-
-def split_host(text: str) -> tuple[str, int]:
-    """Return host and port of HOST:PORT, [V6]:PORT or HOST, with OVSDB's port where there is none."""
-    host, colon, port = text.rpartition(":")
-    if not colon or (text.startswith("[") and text.endswith("]")):
-        return text.strip("[]"), 6640
-    return host.strip("[]"), int(port)

@@ -198,3 +198,18 @@ def encode_transact(database: str, operations: Sequence[Operation], identifier: 
         encode_into(operation_to_wire(operation), request, -1)
     request += b"]}"
     return bytes(request)
+
+
+def without(operations: Sequence[Operation], missing: frozenset[str]) -> list[Operation]:
+    """Return operations without the columns that the server does not have."""
+    kept: list[Operation] = []
+    for operation in operations:
+        if isinstance(operation, (Insert, Update)):
+            row = {name: one for name, one in operation.row.items() if f"{operation.table}.{name}" not in missing}
+            if len(row) < len(operation.row):
+                if isinstance(operation, Insert):
+                    operation = Insert(operation.table, row, operation.uuid_name, operation.uuid)
+                else:
+                    operation = Update(operation.table, operation.where, row)
+        kept.append(operation)
+    return kept

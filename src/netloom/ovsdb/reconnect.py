@@ -115,3 +115,11 @@ class Reconnect:
 
     def _enter(self, state: State, now: float) -> None:
         self.state, self._since = state, now
+
+
+def split_host(text: str) -> tuple[str, int]:
+    """Return host and port of HOST:PORT, [V6]:PORT or HOST, with OVSDB's port where there is none."""
+    host, colon, port = text.rpartition(":")
+    if not colon or (text.startswith("[") and text.endswith("]")):
+        return text.strip("[]"), 6640
+    return host.strip("[]"), int(port)
