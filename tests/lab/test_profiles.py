@@ -64,8 +64,8 @@ def test_what_is_not_allowed_does_not_arrive(profiles: World, block: str) -> Non
 @pytest.mark.parametrize("block", BLOCKS, ids=["v4", "v6"])
 def test_who_is_rejected_is_told_and_who_is_dropped_is_not(profiles: World, block: str) -> None:
     assert profiles.answers("stranger", f"{block}17", 80)
-    assert refusal(profiles, "stranger", f"{block}17", 25) == "ConnectionRefusedError"
-    assert refusal(profiles, "stranger", f"{block}17", 23) == "TimeoutError"
+    assert profiles.refusal("stranger", f"{block}17", 25) == "ConnectionRefusedError"
+    assert profiles.refusal("stranger", f"{block}17", 23) == "TimeoutError"
 
 
 def test_a_changed_profile_counts_for_ports_that_are_there(profiles: World) -> None:
@@ -139,19 +139,6 @@ def label(made: World, name: str, *labels: str) -> None:
             key, value = one.split("=")
             kept[key] = value
     made.wish("NetworkAttachment", name, found["spec"], labels=kept)
-
-
-def refusal(made: World, source: str, address: str, port: int) -> str:
-    """Return how a connection fails."""
-
-    def tried() -> str:
-        try:
-            socket.create_connection((address, port), 1).close()
-        except OSError as error:
-            return type(error).__name__
-        return ""
-
-    return inside(made.netns(source), tried)
 
 
 def passes(one: socket.socket, other: socket.socket) -> bool:

@@ -11,6 +11,7 @@ not yet be known on another; what must not arrive is tried after something besid
 
 import json
 import re
+import socket
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -18,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from netloom.lab import Lab, probes, wiring
+from netloom.lab.entering import inside
 from netloom.model import codec
 from tests.run.serving import Answer, netloom
 from tests.support.process import wait_until
@@ -115,6 +117,18 @@ class World:
         if isinstance(how, str):
             return probes.reach(self.netns(source), address, int(how.removeprefix("udp/")), protocol="udp")
         return probes.reach(self.netns(source), address, how)
+
+    def refusal(self, source: str, address: str, port: int) -> str:
+        """Return how a connection fails: "ConnectionRefusedError", "TimeoutError"; "" if it does not."""
+
+        def tried() -> str:
+            try:
+                socket.create_connection((address, port), probes.SECONDS).close()
+            except OSError as error:
+                return type(error).__name__
+            return ""
+
+        return inside(self.netns(source), tried)
 
     def answers(self, source: str, address: str, how: int | str, *, patience: float = PATIENCE) -> str:
         """Wait until somebody answers, and return who; "" if nobody ever does."""
