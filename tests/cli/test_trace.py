@@ -1,0 +1,257 @@
+"""`netloom trace`: packets from places, and what ovn-trace and ofproto/trace print, made readable."""
+
+from pathlib import Path
+
+import pytest
+
+from netloom.cli.trace_packet import Packet, Place, packet, place
+from netloom.cli.trace_reading import Origin, deciding, on_switch, parse, way
+from netloom.errors import Invalid, NotFound
+from netloom.model.document import Resource
+from netloom.plan.rows import Ref, Unit
+from tests.plan.planning import planned, resources
+from tests.run.serving import Serving
+
+TEXTS = Path(__file__).parent / "traces"
+WORLD = """
+{kind: Network, metadata: {name: office}, spec: {}, status: {vni: 10}}
+---
+{kind: Network, metadata: {name: servers}, spec: {}, status: {vni: 11}}
+---
+{kind: Network, metadata: {name: world}, spec: {provider: {physicalNetwork: p}}, status: {vni: 12}}
+---
+{kind: Subnet, metadata: {name: o4}, spec: {network: office, cidr: 10.1.0.0/24}, status: {validated: true}}
+---
+{kind: Subnet, metadata: {name: o6}, spec: {network: office, cidr: "fd01::/64"}, status: {validated: true}}
+---
+{kind: Subnet, metadata: {name: s4}, spec: {network: servers, cidr: 10.2.0.0/24}, status: {validated: true}}
+---
+{kind: Node, metadata: {name: n1}, spec: {underlayIP: 172.31.0.1}}
+---
+kind: Router
+metadata: {name: company}
+spec:
+  networks: [{network: office}, {network: servers}]
+  gateway: {network: world, ips: [192.0.2.10/24], nextHop: 192.0.2.1, nodes: [n1]}
+  nat: [{type: dnat_and_snat, external: 192.0.2.20, logical: 10.2.0.11}]
+---
+kind: LoadBalancer
+metadata: {name: shop}
+spec: {networks: [servers], routers: [company], vips: [{ip: 10.2.0.100, port: 80}], endpoints: [{ip: 10.2.0.11}]}
+---
+kind: NetworkAttachment
+metadata: {name: alice}
+spec: {node: n1, network: office, defaultRoute: true}
+status: {ips: [10.1.0.2/24, "fd01::2/64"], mac: "06:01:00:02:00:0a", vni: 10}
+---
+kind: NetworkAttachment
+metadata: {name: bob}
+spec: {node: n1, network: office}
+status: {ips: [10.1.0.3/24, "fd01::3/64"], mac: "06:01:00:03:00:0a", vni: 10}
+---
+kind: NetworkAttachment
+metadata: {name: web}
+spec: {node: n1, network: servers}
+status: {ips: [10.2.0.11/24], mac: "06:02:00:0b:00:0b", vni: 11}
+---
+kind: NetworkAttachment
+metadata: {name: new}
+spec: {node: n1, network: servers}
+"""
+
+
+@pytest.fixture(scope="module")
+def world() -> list[Resource]:
+    return resources(WORLD)
+
+
+def sent(world: list[Resource], start: str, end: str, *, v6: bool = False, protocol: str = "icmp") -> Packet:
+    ends = [place(text, "default", world) for text in (start, end)]
+    wanted = planned(*world).wanted
+    return packet(ends[0], ends[1], world, wanted, protocol=protocol, number=80 if protocol != "icmp" else 0, v6=v6)
+
+
+def router_mac(world: list[Resource], network: str) -> str:
+    return str(planned(*world).wanted.rows[Ref("Logical_Router_Port", f"default/company:{network}")].columns["mac"])
+
+
+def test_neighbours_are_addressed_directly(world: list[Resource]) -> None:
+    found = sent(world, "alice", "bob")
+    assert (found.eth_dst, found.src, found.dst) == ("06:01:00:03:00:0a", "10.1.0.2", "10.1.0.3")
+    assert found.microflow == (
+        'inport == "default/alice" && eth.src == 06:01:00:02:00:0a && eth.dst == 06:01:00:03:00:0a && '
+        "ip4.src == 10.1.0.2 && ip4.dst == 10.1.0.3 && ip.ttl == 64 && icmp4.type == 8"
+    )
+    six = sent(world, "alice", "bob", v6=True, protocol="tcp")
+    assert (
+        "ip6.src == fd01::2 && ip6.dst == fd01::3 && ip.ttl == 64 && tcp.src == 40000 && tcp.dst == 80" in six.microflow
+    )
+    assert six.openflow("nl1").startswith("in_port=nl1,tcp6,dl_src=06:01:00:02:00:0a,")
+
+
+def test_what_is_elsewhere_goes_to_the_router_that_has_the_gateway(world: list[Resource]) -> None:
+    found = sent(world, "alice", "web")
+    assert (found.eth_dst, found.remark) == (router_mac(world, "office"), "")
+    assert "no route there" in sent(world, "bob", "web").remark
+
+
+def test_a_vip_goes_to_the_router_that_answers_for_it(world: list[Resource]) -> None:
+    assert sent(world, "web", "10.2.0.100").eth_dst == router_mac(world, "servers")
+    assert sent(world, "alice", "10.2.0.100").eth_dst == router_mac(world, "office")
+
+
+def test_a_stranger_comes_in_by_the_physical_network(world: list[Resource]) -> None:
+    found = sent(world, "192.0.2.77", "192.0.2.20")
+    assert (found.datapath, found.inport) == ("default/world", "default/world:localnet")
+    assert found.eth_dst == router_mac(world, "world")
+
+
+def test_an_address_of_somebody_here_is_that_attachment(world: list[Resource]) -> None:
+    found = place("10.2.0.11", "default", world)
+    assert found.port == "default/web"
+    assert place("default/web", "other", world).port == "default/web"
+    assert place("203.0.113.9", "default", world) == Place("203.0.113.9", None, "203.0.113.9")
+
+
+@pytest.mark.parametrize(
+    ("start", "end", "said"),
+    [
+        ("alice", "10.1.0.99", "nobody has 10.1.0.99 in Network office"),
+        ("alice", "new", "new has no address yet"),
+        ("web", "fd01::3", "have no family in common"),
+    ],
+)
+def test_packets_that_cannot_be_are_refused_with_the_reason(
+    world: list[Resource], start: str, end: str, said: str
+) -> None:
+    with pytest.raises(Invalid, match=said):
+        sent(world, start, end)
+
+
+def test_without_a_router_what_is_elsewhere_cannot_be_reached(world: list[Resource]) -> None:
+    alone = [one for one in world if one.kind not in ("Router", "LoadBalancer")]
+    with pytest.raises(Invalid, match="no Router joins the Network"):
+        sent(alone, "alice", "web")
+    with pytest.raises(Invalid, match="no Router has a gateway"):
+        sent(alone, "192.0.2.77", "web")
+
+
+def test_a_name_that_is_not_there_is_answered_with_the_nearest(world: list[Resource]) -> None:
+    with pytest.raises(NotFound, match=r'did you mean "alice"'):
+        place("alcie", "default", world)
+    with pytest.raises(NotFound, match="namespace empty has none"):
+        place("alice", "empty", world)
+
+
+# What OVN prints, kept in files.
+
+
+def name(text: str) -> str:
+    return text.removeprefix("default/")
+
+
+def read(file: str, origins: dict[str, Origin]) -> tuple[list[str], list[str], str]:
+    flows = list(parse((TEXTS / file).read_text()))
+    assert set(origins) <= deciding(flows)
+    found = way(flows, origins, name)
+    return [f"{hop.place}: {hop.what}" for hop in found.hops], [port for port, _ in found.outputs], found.stopped
+
+
+DB = Unit("SecurityProfile", "default", "db")
+WEB = Unit("SecurityProfile", "default", "web")
+
+
+def test_a_packet_that_a_profile_drops() -> None:
+    hops, outputs, stopped = read("dropped.txt", {"763f7f58": Origin(DB, "ACL", "default/db:ingress:default")})
+    assert hops == [
+        "network office: in from alice",
+        "router company: routes 10.2.0.0/24 out at company:servers",
+        "network servers: in from company:servers:plug",
+        "network servers: SecurityProfile db, nothing in ingress allows it: drops it",
+    ]
+    assert outputs == []
+    assert stopped == "dropped by SecurityProfile default/db because nothing in ingress allows it"
+
+
+def test_a_balanced_packet() -> None:
+    origins = {
+        "9fbd18ba": Origin(Unit("LoadBalancer", "default", "shop"), "Load_Balancer", "default/shop:tcp"),
+        "f07588c7": Origin(WEB, "ACL", "default/web:ingress[0]"),
+    }
+    hops, outputs, stopped = read("balanced.txt", origins)
+    assert "network office: LoadBalancer shop: goes to one of 10.2.0.11:8080, 10.2.0.12:8080" in hops
+    assert "network servers: SecurityProfile web, ingress[0]: lets it pass" in hops
+    assert (outputs, stopped) == (["default/web-2"], "")
+
+
+def test_a_balancer_without_endpoints_rejects() -> None:
+    shop = Origin(Unit("LoadBalancer", "default", "shop"), "Load_Balancer", "default/shop:tcp")
+    _, _, stopped = read("rejected.txt", {"e9160906": shop})
+    assert stopped == "rejected by LoadBalancer default/shop because none of its endpoints is up"
+
+
+def test_a_translated_packet_from_outside() -> None:
+    hops, outputs, stopped = read("translated.txt", {})
+    assert "router company: destination becomes 10.2.0.11" in hops
+    assert (outputs, stopped) == (["default/web-1"], "")
+
+
+def test_a_packet_that_waits_for_the_neighbours_mac() -> None:
+    hops, outputs, _ = read("asking.txt", {})
+    assert "router company: does not know the neighbour's MAC yet, and asks for it" in hops
+    assert "router company: goes by the gateway node" in hops
+    assert outputs == ["default/world:localnet"]
+
+
+def test_a_forged_address_is_stopped_by_port_security() -> None:
+    _, _, stopped = read("forged.txt", {})
+    assert stopped.startswith("dropped by the port security of network office")
+
+
+def test_judged_in_two_stages_as_newer_versions_do_it() -> None:
+    text = (
+        'ingress(dp="default/blue", inport="default/a")\n'
+        "----\n"
+        " 9. ls_in_acl_eval: reg0[9] == 1, priority 2000, uuid 0000aaaa\n"
+        "    reg8[17] = 1;\n"
+        "    next;\n"
+        "10. ls_in_acl_action: reg8[17] == 1, priority 1000, uuid 0000bbbb\n"
+        "    drop;\n"
+    )
+    found = way(list(parse(text)), {"0000aaaa": Origin(DB, "ACL", "default/db:egress[2]:v4")}, name)
+    assert found.stopped == "dropped by SecurityProfile default/db because its rule egress[2] says so"
+
+
+def test_nothing_that_matches_is_a_drop_that_names_the_stage() -> None:
+    text = 'ingress(dp="default/r", inport="default/r:a")\n-\n 13. lr_in_ip_routing (x.c:1): no match (implicit drop)\n'
+    assert way(list(parse(text)), {}, name).stopped == "dropped by router r because it has no route there"
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("    output:1\n     -> tunneling to 172.31.0.2 via br-phys\nDatapath actions: tnl_push(1),2\n",
+         "through the tunnel to n2 (172.31.0.2)"),
+        ("    output:1\n     -> output to kernel tunnel\nDatapath actions: set(tunnel(tun_id=0x1,dst=172.31.0.2)),2\n",
+         "through the tunnel to n2 (172.31.0.2)"),
+        ("        output:7\nDatapath actions: 4\n", "out by device nl7"),
+        ("Datapath actions: drop\n", "dropped"),
+        ("Datapath actions: hash(l4(0)),recirc(0x9)\n", "an endpoint is chosen by a hash: not traced further here"),
+        ("Datapath actions: userspace(pid=0,controller(reason=1))\n",
+         "handed to ovn-controller, which answers or asks in its place"),
+    ],
+)  # fmt: skip
+def test_what_a_switch_does(text: str, said: str) -> None:
+    assert on_switch(text, {7: "nl7"}, {"172.31.0.2": "n2"}) == said
+
+
+def test_wrong_usage_is_told(server: Serving, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("OVN_SB_DB", raising=False)
+    answer = server.cli("trace", "a", "b", check=False)
+    assert (answer.rc, "say where it is by --ovn-sb" in answer.err) == (1, True)
+    answer = server.cli("trace", "a", "b", "--tcp", "80", "--icmp", "--ovn-sb", "unix:/nowhere", check=False)
+    assert (answer.rc, "One packet has one protocol" in answer.err) == (2, True)
+    answer = server.cli("trace", "a", "b", "--ovn-sb", "nonsense", check=False)
+    assert (answer.rc, "'nonsense' is not unix:PATH" in answer.err) == (1, True)
+    answer = server.cli("trace", "a", "b", "--ovs", "tcp:1.2.3.4:1", check=False)
+    assert (answer.rc, "is not unix:/PATH" in answer.err) == (2, True)
