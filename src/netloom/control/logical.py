@@ -40,7 +40,7 @@ TOGETHER = 0.003
 SWEEP = 300.0
 PACE = Pace(0.1, 10.0)
 UNCERTAIN = 0.1
-SLICE = 1000
+SLICE = 500
 """How many resources are planned at once, before others get their turn."""
 LONG = 10.0
 
