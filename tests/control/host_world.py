@@ -45,6 +45,8 @@ class Device:
     mtu: int = 1500
     up: bool = False
     alias: str = ""
+    held: bool = False
+    """Whether a switch takes its packets."""
     peer: "Device | None" = None
     master: "Device | None" = None
     addresses: set[str] = field(default_factory=set)
@@ -53,7 +55,7 @@ class Device:
     def link(self) -> Link:
         peer = self.peer.index if self.peer else 0
         master = self.master.index if self.master else 0
-        return Link(self.index, self.name, self.mac, self.mtu, self.up, self.kind, peer, master, self.alias)
+        return Link(self.index, self.name, self.mac, self.mtu, self.up, self.kind, peer, master, self.alias, self.held)
 
 
 class Machine:
@@ -72,6 +74,10 @@ class Machine:
         made = self.spaces[space][name] = Device(next(self._indexes), name, kind, **more)
         self.changed.set()
         return made
+
+    def set_up(self, device: Device, *, up: bool) -> None:
+        device.up = up
+        self.changed.set()
 
     def remove(self, device: Device) -> None:
         for space in self.spaces.values():
@@ -126,10 +132,20 @@ class FakeLinks:
         await self._rest()
         if not self._machine.node[name].up:
             self.counters.writes += 1
-            self._machine.node[name].up = True
+            self._machine.set_up(self._machine.node[name], up=True)
 
     async def pair(self, plan: PortPlan, given: Collection[str]) -> Link:
         await self._rest()
+        return self._pair(plan, given)
+
+    async def same_pair(self, plan: PortPlan, given: Collection[str]) -> Link | None:
+        await self._rest()
+        outer, there = self._machine.node.get(plan.device), self._machine.spaces.get(plan.netns)
+        if there is not None and (outer is None or there.get(plan.inner) is not outer.peer):
+            return None
+        return self._pair(plan, given)
+
+    def _pair(self, plan: PortPlan, given: Collection[str]) -> Link:
         machine = self._machine
         if plan.netns not in machine.spaces:
             raise Trouble("NamespaceMissing", f"there is no network namespace at {plan.netns}")
@@ -146,6 +162,9 @@ class FakeLinks:
             outer.peer = machine.add(plan.netns, plan.inner, "veth", mac=plan.mac, mtu=plan.mtu, peer=outer)
             self.counters.writes += 1
         assert outer.peer is not None
+        if not outer.up:
+            self.counters.writes += 1
+            machine.set_up(outer, up=True)
         self._configure(outer.peer, plan, given)
         return outer.link()
 
@@ -175,23 +194,38 @@ class FakeLinks:
         if (device.mac, device.mtu, device.up, device.addresses, device.routes) != wanted:
             self.counters.writes += 1
             device.mac, device.mtu, device.up, device.addresses, device.routes = wanted
+            self._machine.changed.set()
 
 
 class Daemons:
-    """ovs-vswitchd and ovn-controller: rows become devices, and devices are reported."""
+    """ovs-vswitchd and ovn-controller: rows become devices, and devices are reported.
+
+    A port's device is opened when the port is first seen, and held for as long as the port is there: one of the same
+    name that comes in its place is reported, and gets no packets. Opening it reads the device's flags and writes them
+    back, whatever happened to them in between.
+    """
 
     def __init__(self, machine: Machine, server: Server, random: Random) -> None:
         self._machine = machine
         self._random = random
         self._tables = {
-            "Interface": ("name", "type", "mac", "mtu_request", "external_ids", "ofport", "ifindex", "error")
-        }
+            "Interface": ("name", "type", "mac", "mtu_request", "external_ids", "ofport", "ifindex", "error",
+                          "admin_state")
+        }  # fmt: skip
         self._wake = machine.changed
         self._client = Client(
             [REMOTE], DATABASE, tables=self._tables, leader_only=False, random=random, dial=dial({REMOTE: server}),
             changed=lambda _: self._wake.set(),
         )  # fmt: skip
         self._numbers: dict[str, int] = {}
+        self.held: dict[str, Device] = {}
+
+    def crash(self) -> None:
+        """End vswitchd: its devices go with it; it is started again at once."""
+        self.held.clear()
+        self._wake.set()
+        for device in [one for one in self._machine.node.values() if one.kind == TUN]:
+            self._machine.remove(device)
 
     async def run(self) -> None:
         async with asyncio.TaskGroup() as group:
@@ -210,6 +244,8 @@ class Daemons:
         rows = {row.name: row for row in cast("list[Interface]", list(self._client.cache.rows("Interface").values()))}
         for name in [name for name, one in self._machine.node.items() if one.kind == TUN and name not in rows]:
             self._machine.remove(self._machine.node[name])
+        for name in self.held.keys() - rows.keys():
+            self.held.pop(name).held = False
         operations: list[Operation] = []
         for name, row in rows.items():
             if name == "br-int":
@@ -217,24 +253,37 @@ class Daemons:
             device = self._machine.node.get(name)
             if row.type == "internal" and device is None:
                 device = self._machine.add("", name, TUN, mac=row.mac or "", mtu=row.mtu_request or 1500)
+            if device is not None and name not in self.held:
+                await self._hold(device)
             operations += self._report(row, device)
         if operations:
             await self._client.transact(operations)
 
+    async def _hold(self, device: Device) -> None:
+        self.held[device.name] = device
+        up = device.up
+        await asyncio.sleep(self._random.choice((0, 0, 0.02)))
+        device.held = True
+        self._machine.set_up(device, up=up)
+
     def _report(self, row: Interface, device: Device | None) -> list[Operation]:
         found: list[Operation] = []
         number = self._numbers.setdefault(row.name, len(self._numbers) + 1)
-        seen = (number, device.index, None) if device else (-1, None, "could not open network device")
-        if (row.ofport, row.ifindex, row.error) != seen:
-            columns = dict(zip(("ofport", "ifindex", "error"), seen, strict=True))
+        seen: tuple[object, ...]
+        if device is not None:
+            seen = (number, device.index, None, "up" if device.up else "down")
+        elif row.name in self.held:
+            seen = (number, 0, None, "down")
+        else:
+            seen = (-1, None, "could not open network device", None)
+        if (row.ofport, row.ifindex, row.error, row.admin_state) != seen:
+            columns = dict(zip(("ofport", "ifindex", "error", "admin_state"), seen, strict=True))
             found.append(Update("Interface", is_uuid(row._uuid), columns))
         installed = row.external_ids.get("ovn-installed") == "true"
-        if device and "iface-id" in row.external_ids and not installed:
-            if row.ofport == number:
-                entry = {"ovn-installed": "true"}
-                found.append(Mutate("Interface", is_uuid(row._uuid), [("external_ids", "insert", entry)]))
-            self._wake.set()
-        if device is None and installed:
+        if row.ofport == number and "iface-id" in row.external_ids and not installed:
+            entry = {"ovn-installed": "true"}
+            found.append(Mutate("Interface", is_uuid(row._uuid), [("external_ids", "insert", entry)]))
+        if seen[0] == -1 and installed:
             gone = frozenset({"ovn-installed"})
             found.append(Mutate("Interface", is_uuid(row._uuid), [("external_ids", "delete", gone)]))
         return found
@@ -289,8 +338,7 @@ class World:
 
     def crash_switch(self) -> None:
         """End vswitchd: its devices go with it; it is started again at once."""
-        for device in [one for one in self.machine.node.values() if one.kind == TUN]:
-            self.machine.remove(device)
+        self.daemons.crash()
 
     async def attach(self, name: str, number: int, port: dict[str, str]) -> None:
         """Make an attachment and give it an address, as IPAM does."""

@@ -62,8 +62,9 @@ async def check(world: World) -> None:
         assert row["external_ids"]["iface-id"] == f"ns1/{name}"
         assert row["external_ids"]["netloom-uid"] == one["metadata"]["uid"]
         device = world.machine.node[status["ifcName"]]
+        assert world.daemons.held[device.name] is device
+        assert device.up
         if port["type"] == "existing":
-            assert device.up
             assert device.master is None
             continue
         if port["type"] == "veth":
@@ -105,7 +106,7 @@ async def churn(world: World, group: asyncio.TaskGroup) -> None:
     ports: dict[str, dict[str, str]] = {}
     for at in range(2, 40):
         match random.choice(
-            ("attach", "attach", "attach", "detach", "kill", "crash", "cut", "space", "remove", "wait")
+            ("attach", "attach", "attach", "detach", "kill", "crash", "cut", "space", "remove", "down", "nic", "wait")
         ):
             case "attach":
                 ports[f"a{at}"] = port(random, at, ports.values())
@@ -129,6 +130,13 @@ async def churn(world: World, group: asyncio.TaskGroup) -> None:
                 world.machine.spaces[path] = {}
             case "remove" if interfaces := sorted(world.interfaces()):
                 world.remove_port(random.choice(interfaces))
+            case "down":
+                world.machine.set_up(random.choice(list(world.machine.node.values())), up=False)
+            case "nic":
+                name = random.choice(NICS)
+                world.machine.remove(world.machine.node[name])
+                await asyncio.sleep(random.choice((0, 0.01, 20)))
+                world.machine.add("", name, "", master=world.machine.node["lin0"])
         await asyncio.sleep(random.choice((0, 0.01, 0.1, 5)))
 
 

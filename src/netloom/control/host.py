@@ -47,6 +47,8 @@ log = logging.getLogger(__name__)
 
 GRACE = 8.0
 """For how many seconds OVN's word is waited for before people are told that it has not come."""
+DOWN = 1.0
+"""After how many seconds a device that is said to be down is looked at again, if nothing else is said."""
 TROUBLE = Pace(0.5, 8.0)
 TIDY = 600.0
 WORKERS = 64
@@ -182,11 +184,11 @@ class HostKeeper:
             await self._ready(key, view, plan)
             return None
         if asyncio.get_running_loop().time() - self._since[key] < GRACE:
-            return None  # OVN's word, or the end of our patience, has us look again.
+            return DOWN if state.down else None  # OVN's word, or the end of our patience, has us look again.
         if state.error:
             raise Trouble("SwitchRefused", state.error)
         await self._tell(key, view, Found(device=plan.device))
-        return None
+        return DOWN if state.down else None
 
     def _forget(self, key: Key) -> None:
         self._since.pop(key, None)

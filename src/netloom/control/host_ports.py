@@ -6,6 +6,10 @@
 
 Each step is taken only where something is missing, so that a plan that is met costs no write. What a step needs of
 others (that the switch made the device) is seen in the database's copy; it is not waited for.
+
+A switch opens a device once, when it first sees the port, and holds on to it: to one that is made anew in its place,
+of the same name, it passes no packets, although it reports it as if it did. So before a device is made anew its port
+is taken off the switch; and a device that the switch says is its port, and that nobody holds, is plugged again.
 """
 
 import asyncio
@@ -14,6 +18,7 @@ from collections.abc import Collection
 from typing import NamedTuple
 
 from netloom.control.cache import Key
+from netloom.drivers.link_codec import Link
 from netloom.drivers.link_trouble import Trouble
 from netloom.drivers.link_worker import Links
 from netloom.drivers.vswitch import FROM, INSTALLED, UID, Vswitch, given
@@ -30,6 +35,8 @@ class State(NamedTuple):
     installed: bool
     error: str = ""
     """What the switch says is wrong with it."""
+    down: bool = False
+    """Whether its device was last seen to be down: the switch sets a device's flags too, and may undo what we set."""
 
 
 class _Good(NamedTuple):
@@ -37,6 +44,8 @@ class _Good(NamedTuple):
 
     plan: PortPlan
     device: int
+    held: bool = False
+    """Whether the switch was seen to hold it."""
 
 
 class Ports:
@@ -107,8 +116,10 @@ class Ports:
         row = self._switch.interface(plan.device)
         if row is None:
             return State(installed=False)
-        good = key in self._good and not row.error
-        return State(good and row.external_ids.get(INSTALLED) == "true", row.error or "")
+        down = row.admin_state == "down"
+        good = self._good.get(key)
+        fine = good is not None and good.held and not row.error and not down
+        return State(fine and row.external_ids.get(INSTALLED) == "true", row.error or "", down)
 
     async def _internal(self, key: Key, plan: PortPlan, row: Interface | None) -> None:
         if row is None:
@@ -119,27 +130,34 @@ class Ports:
             return
         if not row.error and row.ofport is not None and row.ofport > 0 and not self._is_good(key, plan, row):
             found = await self._links.inner(plan, given(row))
-            self._good[key] = _Good(plan, found.index)
+            self._good[key] = _Good(plan, found.index, held=True)
         await self._switch.correct(row, plan)
 
     async def _veth(self, key: Key, plan: PortPlan, row: Interface | None) -> None:
         if row is None:
             self._check_free(plan)
-        if not self._is_good(key, plan, row):
-            self._good.pop(key, None)
-            outer = await self._links.pair(plan, given(row) if row is not None else ())
+            outer = await self._links.pair(plan, ())
             self._good[key] = _Good(plan, outer.index)
-        if row is None:
             await self._switch.plug(plan)
-        else:
+        elif await self._is_held(key, plan, row):
             await self._switch.correct(row, plan)
+        else:
+            found = await self._links.same_pair(plan, given(row))
+            if found is not None and not _let_go(row, found):
+                self._good[key] = _Good(plan, found.index, found.held)
+                await self._switch.correct(row, plan)
+                return
+            await self._switch.unplug(row)
+            outer = await self._links.pair(plan, ())
+            self._good[key] = _Good(plan, outer.index)
+            await self._switch.plug(plan)
 
     async def _existing(self, key: Key, plan: PortPlan, row: Interface | None) -> None:
         async with self._moving:
             await self._take(key, plan, row)
 
     async def _take(self, key: Key, plan: PortPlan, row: Interface | None) -> None:
-        if row is not None and self._is_good(key, plan, row):
+        if row is not None and await self._is_held(key, plan, row):
             return
         device = await self._links.device(plan.device)
         if device is None:
@@ -148,6 +166,9 @@ class Ports:
         there = self._switch.interface(plan.device)
         if self.underlay and self.underlay in (plan.device, master, self._switch.place_of(plan.device)):
             raise Trouble("DeviceInUse", f"device {plan.device} is the node's own way to other nodes")
+        if row is not None and _let_go(row, device):
+            await self._switch.unplug(row)
+            row, there = None, self._switch.interface(plan.device)
         if row is not None:
             await self._switch.correct(row, plan)
         elif there is not None:
@@ -159,7 +180,7 @@ class Ports:
         if master:
             await self._links.enslave(plan.device, "")
         await self._links.up(plan.device)
-        self._good[key] = _Good(plan, device.index)
+        self._good[key] = _Good(plan, device.index, row is not None and device.held)
 
     async def _drop(self, key: Key, plan: PortPlan | None = None) -> None:
         """Remove the pair that was made for an attachment, if nothing says any more that it is there but we.
@@ -191,9 +212,24 @@ class Ports:
                     await self._links.enslave(name, bridge)
                 await self._switch.returned(name)
 
+    async def _is_held(self, key: Key, plan: PortPlan, row: Interface) -> bool:
+        """Whether a device is as it should be, and the switch holds that very one, as soon as it says so."""
+        if not self._is_good(key, plan, row):
+            self._good.pop(key, None)
+            return False
+        good = self._good[key]
+        if good.held or row.ofport is None:
+            return True
+        device = await self._links.device(plan.device)
+        if device is None or device.index != good.device or not device.held:
+            self._good.pop(key, None)
+            return False
+        self._good[key] = good._replace(held=True)
+        return True
+
     def _is_good(self, key: Key, plan: PortPlan, row: Interface | None) -> bool:
         good = self._good.get(key)
-        if good is None or good.plan != plan or row is None or row.error:
+        if good is None or good.plan != plan or row is None or row.error or row.admin_state == "down":
             return False
         return row.ifindex in (None, good.device) and row.ofport != -1
 
@@ -204,6 +240,11 @@ class Ports:
     def _check(self) -> None:
         if not self._switch.synced:
             raise Trouble("SwitchUnreachable", f"the switch's database at {self._switch.client.remote} does not answer")
+
+
+def _let_go(row: Interface, device: Link) -> bool:
+    """Whether the switch says that it has a port, and does not have its device: it holds another one, which is gone."""
+    return row.ofport is not None and row.ofport > 0 and not device.held
 
 
 def _fits(row: Interface, plan: PortPlan) -> bool:

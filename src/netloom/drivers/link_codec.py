@@ -30,6 +30,7 @@ UP, RUNNING = 0x1, 0x40
 INET, INET6 = 2, 10
 
 _ADDRESS, _NAME, _MTU, _LINK, _MASTER, _LINKINFO, _ALIAS, _NS_FD, _EXT_MASK = 1, 3, 4, 5, 10, 18, 20, 28, 29
+_PROMISCUITY = 30
 _INFO_KIND, _INFO_DATA, _PEER = 1, 2, 1
 _SKIP_STATISTICS = 8
 _AF_SPEC, _ADDR_GEN_MODE, _ADDR_GEN_NONE = 26, 8, 1
@@ -62,6 +63,8 @@ class Link(Struct, frozen=True):
     """The index of what it is joined to: of a veth, the other end, in that end's namespace."""
     master: int = 0
     alias: str = ""
+    held: bool = False
+    """Whether somebody takes all its packets, whoever they are for: as a switch does of its ports."""
 
 
 class Route(NamedTuple):
@@ -161,6 +164,7 @@ def link(body: bytes) -> Link:
         _read_number(have, _LINK),
         _read_number(have, _MASTER),
         _read_text(have, _ALIAS),
+        _read_number(have, _PROMISCUITY) > 0,
     )
 
 

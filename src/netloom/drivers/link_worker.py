@@ -65,6 +65,10 @@ class Links:
         """Have a pair of veths as the plan has it, both ends; return the outer end."""
         return await self._run(self._pair, plan, given)
 
+    async def same_pair(self, plan: PortPlan, given: Collection[str]) -> Link | None:
+        """Have a pair that is there as the plan has it; None, and nothing is done, where it would have to be made."""
+        return await self._run(self._same_pair, plan, given)
+
     async def inner(self, plan: PortPlan, given: Collection[str]) -> Link:
         """Give a device on the node what the plan gives it; `Trouble` when there is no such device."""
         return await self._run(self._inner, plan, given)
@@ -125,29 +129,53 @@ class Links:
     def _pair(self, plan: PortPlan, given: Collection[str]) -> Link:
         node = self._kernel()
         with link.visit(plan.netns) as (there, namespace):
-            outer, inner = node.link(plan.device), there.link(plan.inner)
-            if outer is not None and outer.alias != self._alias(plan.uid):
-                raise Trouble("NameTaken", f"device {plan.device} is there already and is not ours")
-            if outer is not None and (inner is None or inner.kind != "veth" or inner.peer != outer.index):
+            outer, inner = self._ends(plan, node, there)
+            if outer is not None and inner is not None and _joined(outer, inner):
+                return self._complete(plan, (node, there), (outer, inner), given, fresh=False)
+            if outer is not None:
                 # It leads elsewhere: the wish names another namespace or another name now.
                 self._write(node, [Step(link_codec.del_link(outer.index), f"removing {plan.device}")])
-                outer, inner = None, there.link(plan.inner)
-            if outer is None:
-                if inner is not None:
-                    raise Trouble("NameTaken", f"there is a device {plan.inner} already in {plan.netns}")
-                outer, inner, fresh = self._make(plan, node, there, namespace), there.link(plan.inner), True
-            else:
-                fresh = False
+                inner = there.link(plan.inner)
+            if inner is not None:
+                raise Trouble("NameTaken", f"there is a device {plan.inner} already in {plan.netns}")
+            outer, inner = self._make(plan, node, there, namespace), there.link(plan.inner)
             if inner is None:
                 raise Trouble("NamespaceMissing", f"the namespace at {plan.netns} went away")
-            if self.userspace:
-                self.counters.writes += there.tx_checksums(plan.inner, on=False)
-                self.counters.writes += node.tx_checksums(plan.device, on=False)
-            if not outer.up or outer.mtu != plan.mtu:
-                step = Step(link_codec.set_link(outer.index, up=True, mtu=plan.mtu), f"setting up {plan.device}")
-                self._write(node, [step])
-            self._configure(there, inner, plan, given, fresh=fresh)
-            return outer
+            return self._complete(plan, (node, there), (outer, inner), given, fresh=True)
+
+    def _same_pair(self, plan: PortPlan, given: Collection[str]) -> Link | None:
+        node = self._kernel()
+        with link.visit(plan.netns) as (there, _):
+            outer, inner = self._ends(plan, node, there)
+            if outer is None or inner is None or not _joined(outer, inner):
+                return None
+            return self._complete(plan, (node, there), (outer, inner), given, fresh=False)
+
+    def _ends(self, plan: PortPlan, node: Kernel, there: Kernel) -> tuple[Link | None, Link | None]:
+        outer = node.link(plan.device)
+        if outer is not None and outer.alias != self._alias(plan.uid):
+            raise Trouble("NameTaken", f"device {plan.device} is there already and is not ours")
+        return outer, there.link(plan.inner)
+
+    def _complete(
+        self,
+        plan: PortPlan,
+        kernels: tuple[Kernel, Kernel],
+        ends: tuple[Link, Link],
+        given: Collection[str],
+        *,
+        fresh: bool,
+    ) -> Link:
+        """Give both ends of a pair what the plan gives them; return the outer one."""
+        (node, there), (outer, inner) = kernels, ends
+        if self.userspace:
+            self.counters.writes += there.tx_checksums(plan.inner, on=False)
+            self.counters.writes += node.tx_checksums(plan.device, on=False)
+        if not outer.up or outer.mtu != plan.mtu:
+            step = Step(link_codec.set_link(outer.index, up=True, mtu=plan.mtu), f"setting up {plan.device}")
+            self._write(node, [step])
+        self._configure(there, inner, plan, given, fresh=fresh)
+        return outer
 
     def _make(self, plan: PortPlan, node: Kernel, there: Kernel, namespace: int) -> Link:
         made, named = link_codec.veth(
@@ -216,6 +244,11 @@ class Links:
 
     def _alias(self, uid: str) -> str:
         return f"netloom/{self._owner}/{uid}"
+
+
+def _joined(outer: Link, inner: Link) -> bool:
+    """Whether two devices are the ends of one pair."""
+    return inner.kind == "veth" and inner.peer == outer.index
 
 
 def differences(

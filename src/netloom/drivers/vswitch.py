@@ -42,7 +42,7 @@ TABLES: Mapping[str, Sequence[str]] = {
     "Open_vSwitch": ("bridges", "external_ids", "datapath_types", "iface_types", "ovs_version"),
     "Bridge": ("name", "ports", "mirrors", "datapath_type", "external_ids", "fail_mode"),
     "Port": ("name", "interfaces", "external_ids"),
-    "Interface": ("name", "type", "external_ids", "ofport", "ifindex", "error", "mac", "mtu_request"),
+    "Interface": ("name", "type", "external_ids", "ofport", "ifindex", "error", "mac", "mtu_request", "admin_state"),
     "Mirror": ("name", "select_src_port", "select_dst_port", "output_port", "external_ids"),
 }
 
@@ -304,7 +304,7 @@ def _matters(row: Interface | None) -> object:
     if row is None:
         return None
     ids = {key: value for key, value in row.external_ids.items() if key != INSTALLED_AT}
-    return row.ofport, row.ifindex, row.error, row.type, row.mac, row.mtu_request, ids
+    return row.ofport, row.ifindex, row.error, row.type, row.mac, row.mtu_request, row.admin_state, ids
 
 
 def _without(bridge: Bridge, port: Port) -> Operation:

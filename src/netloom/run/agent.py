@@ -35,7 +35,7 @@ from netloom.drivers.link_trouble import Trouble
 from netloom.drivers.link_worker import Links
 from netloom.drivers.vswitch import Place, Vswitch
 from netloom.drivers.vswitch_prepare import MAPPINGS, Preparation, keep_mappings, prepare, read_mappings
-from netloom.errors import Cause, Conflict, Invalid, NetloomError
+from netloom.errors import Cause, Conflict, Invalid, NetloomError, Unreachable
 from netloom.model import addresses
 from netloom.model.cluster import Datapath
 from netloom.ovsdb.rows.vswitch import OpenVSwitch
@@ -161,8 +161,7 @@ class Agent:
         await node.register()
         async with asyncio.TaskGroup() as group:
             group.create_task(node.run())
-            await self._alone()
-            await self._prepare()
+            await self._prepared()
             manager = await self._assemble(node)
             log.info("ready", extra={"node": self.settings.node})
             notify("READY=1")
@@ -176,6 +175,15 @@ class Agent:
                 await self.switch.lock.held.wait()
         except TimeoutError:
             raise Conflict(f"another agent works on the switch at {self.settings.ovs}") from None
+
+    async def _prepared(self) -> None:
+        """Have the switch for ourselves, and as it should be, however often its database goes away meanwhile."""
+        while True:
+            await self._alone()
+            try:
+                return await self._prepare()
+            except Unreachable as error:
+                log.info("the switch is not prepared yet: %s", error)
 
     async def _prepare(self) -> None:
         datapath = self._datapath()
