@@ -21,6 +21,7 @@ from tests.run.serving import netloom
 from tests.run.test_apiserver import apiserver
 
 Json = dict[str, Any]
+ADDRESSES = ("--chapter", "addresses")
 SUBNET = document("Subnet", "v4", "default", {"network": "blue", "cidr": "10.10.0.0/24"})
 
 
@@ -303,18 +304,18 @@ def test_there_is_advice_for_everything_that_can_be_amiss() -> None:
 
 def test_the_command_says_it_in_words_or_as_json_and_by_its_exit_status(tmp_path: Path) -> None:
     with apiserver(tmp_path, "--store", f"sqlite:{tmp_path / 'db'}") as kubeconfig:
-        healthy = netloom("doctor", kubeconfig=kubeconfig)
+        healthy = netloom("doctor", *ADDRESSES, kubeconfig=kubeconfig)
         assert healthy.out.splitlines() == [
             "addresses: looked at 0 Networks, 0 Subnets, 0 attachments, 0 address locks, 0 VNI locks.",
             "addresses: nothing is amiss.",
         ]
         blue = {"metadata": {"namespace": "default", "name": "blue", "uid": "11111111-1111-4111-8111-111111111111"}}
         netloom("apply", "-f", "-", kubeconfig=kubeconfig, stdin=json.dumps(vni_lock(blue, 10)))
-        sick = netloom("doctor", kubeconfig=kubeconfig, check=False)
+        sick = netloom("doctor", *ADDRESSES, kubeconfig=kubeconfig, check=False)
         assert sick.rc == 1
         assert "  VNILock vni-10: its Network default/blue is gone.  [orphaned-vni]\n" in sick.out
         assert sick.out.endswith("addresses: 1 amiss.\n")
-        answer = netloom("doctor", "-o", "json", kubeconfig=kubeconfig, check=False)
+        answer = netloom("doctor", *ADDRESSES, "-o", "json", kubeconfig=kubeconfig, check=False)
         assert answer.rc == 1
         report = json.loads(answer.out)
         assert report["healthy"] is False
@@ -322,10 +323,10 @@ def test_the_command_says_it_in_words_or_as_json_and_by_its_exit_status(tmp_path
         (complaint,) = chapter["complaints"]
         assert (complaint["check"], complaint["kind"], complaint["name"]) == ("orphaned-vni", "VNILock", "vni-10")
         assert complaint["advice"]
-        mended = netloom("doctor", "--repair", kubeconfig=kubeconfig)
+        mended = netloom("doctor", *ADDRESSES, "--repair", kubeconfig=kubeconfig)
         assert "    Mended: deleted; VNI 10 is free.\n" in mended.out
         assert mended.out.endswith("addresses: nothing is amiss any more.\n")
-        assert json.loads(netloom("doctor", "-o", "json", kubeconfig=kubeconfig).out)["healthy"] is True
+        assert json.loads(netloom("doctor", *ADDRESSES, "-o", "json", kubeconfig=kubeconfig).out)["healthy"] is True
 
 
 def test_a_server_that_is_not_there_is_one_clear_line(tmp_path: Path) -> None:

@@ -53,7 +53,7 @@ def test_one_more_is_one_row_and_one_more_in_the_switch(server: Serving, ns: str
     rows = {(one["kind"], one["table"]) for one in found["rows"]}
     assert rows == {("create", "Logical_Switch_Port"), ("change", "Logical_Switch")}
     [port] = found["ports"]
-    assert (port["kind"], port["node"]) == ("create", "n1")
+    assert (port["kind"], port["node"], port["unit"]) == ("create", "n1", f"NetworkAttachment/{ns}/b")
     assert found["objects"] == {"networkattachment.netloom.dev/b": "created"}
 
 

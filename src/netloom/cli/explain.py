@@ -68,7 +68,8 @@ def explain(session: Session, access: Access, words: tuple[str, ...], flows: boo
         document = reading.one(session.client, found[0], Scope(session.namespace))
     explanation = _explained(session, access, found[0], document)
     if output == "json":
-        click.echo(json.dumps(msgspec.to_builtins(explanation), indent=4, ensure_ascii=False))
+        whole = {**msgspec.to_builtins(explanation), "unit": str(explanation.unit)}
+        click.echo(json.dumps(whole, indent=4, ensure_ascii=False))
     else:
         click.echo("\n".join(lines(explanation, flows=flows)))
     return 0

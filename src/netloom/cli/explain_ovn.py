@@ -79,7 +79,7 @@ def _rows(client: Client, owner: str, of: str, ips: Collection[str]) -> list[Row
         RowView(
             table,
             names[uuid],
-            uuid,
+            str(uuid),
             str(getattr(row, "name", "") or ""),
             {column: text for column in row.__struct_fields__ if (text := _shown(column, getattr(row, column), names))},
             (*sorted(within.get(uuid, ())), *(held if table == "Logical_Switch_Port" else ())),

@@ -71,10 +71,17 @@ def plan(session: Session, files: tuple[str, ...], deleting: bool, force_conflic
     after = overlay.without(found) if deleting else overlay.with_(found)
     outcome = compare(before.values(), after.values(), overlay.objects)
     if output == "json":
-        click.echo(json.dumps(msgspec.to_builtins(outcome, enc_hook=str), indent=4, ensure_ascii=False))
+        click.echo(json.dumps(_document(outcome), indent=4, ensure_ascii=False))
     else:
         click.echo("\n".join(lines(outcome)))
     return 1 if overlay.failed else 0
+
+
+def _document(outcome: Outcome) -> dict[str, object]:
+    def named(changes: Sequence[RowChange | PortChange]) -> list[dict[str, object]]:
+        return [{**msgspec.to_builtins(one), "unit": str(one.unit)} for one in changes]
+
+    return {**msgspec.to_builtins(outcome), "rows": named(outcome.rows), "ports": named(outcome.ports)}
 
 
 class _Overlay:
