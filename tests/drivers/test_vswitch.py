@@ -60,6 +60,21 @@ def working(database: Database, main: Callable[[Vswitch], Awaitable[None]], owne
 
 
 @pytest.mark.ovn
+@pytest.mark.parametrize("chosen", ["", "9000"])
+def test_flows_stay_until_new_ones_are_computed_for_as_long_as_somebody_chose(database: Database, chosen: str) -> None:
+    key = "ovn-ofctrl-wait-before-clear"
+    if chosen:
+        vsctl(database, "set", "open", ".", f"external_ids:{key}={chosen}")
+
+    async def main(switch: Vswitch) -> None:
+        assert await prepare(switch, TOLD)
+        assert switch.root().external_ids[key] == (chosen or "2000")
+        assert not await prepare(switch, TOLD)
+
+    working(database, main)
+
+
+@pytest.mark.ovn
 def test_a_bare_switch_is_prepared_once_and_what_is_others_stays(database: Database) -> None:
     vsctl(database, "set", "open", ".", "external_ids:mine=1", "external_ids:ovn-bridge-mappings=other:br-o")
 

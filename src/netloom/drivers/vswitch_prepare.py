@@ -37,10 +37,21 @@ class Preparation(Struct, frozen=True, kw_only=True):
             **({"ovn-remote": self.ovn_remote} if self.ovn_remote else {}),
         }
 
+    @property
+    def suggestions(self) -> dict[str, str]:
+        """What ovn-controller reads too, where nobody has said otherwise.
+
+        Without the first, an ovn-controller that is started again removes all flows and only then computes the new ones:
+        packets would be lost whenever it is restarted. Many thousands of ports may want longer.
+        """
+        return {"ovn-ofctrl-wait-before-clear": "2000"}
+
 
 async def prepare(switch: Vswitch, told: Preparation) -> bool:
     """Have the switch say who it is and where OVN is, and have OVN's bridge; whether anything was written."""
-    operations = _entries(switch, told.entries)
+    has = switch.root().external_ids
+    missing = {key: value for key, value in told.suggestions.items() if key not in has}
+    operations = _entries(switch, {**told.entries, **missing})
     bridge = switch.bridge()
     if bridge is None:
         more: dict[str, Value] = {"fail_mode": "secure", "other_config": {"disable-in-band": "true"}}
