@@ -41,7 +41,7 @@ class Preparation(Struct, frozen=True, kw_only=True):
     def suggestions(self) -> dict[str, str]:
         """What ovn-controller reads too, where nobody has said otherwise.
 
-        Without the first, an ovn-controller that is started again removes all flows and only then computes the new ones:
+        Without it, an ovn-controller that is started again removes all flows and only then computes the new ones:
         packets would be lost whenever it is restarted. Many thousands of ports may want longer.
         """
         return {"ovn-ofctrl-wait-before-clear": "2000"}
