@@ -159,12 +159,24 @@ def test_mirrors_are_made_changed_and_removed_and_others_stay(database: Database
         )
         mirrors = Mirrors(switch)
         plan = MirrorPlan("one", "two", sent=True, received=True)
+
+        def stirred() -> bool:
+            tap = switch.interface("two")
+            assert tap is not None
+            port = switch.port_of(tap)
+            assert port is not None
+            return port.protected
+
         assert await mirrors.apply("ns1", {"m": plan, "waits": MirrorPlan("one", "absent", True, True)}) == 1
+        assert stirred()
         assert await mirrors.apply("ns1", {"m": plan}) == 0
+        assert stirred()
         assert await mirrors.apply("ns1", {"m": MirrorPlan("one", "two", sent=True, received=False)}) == 1
+        assert not stirred()
         assert await mirrors.apply("ns2", {}) == 0
         assert mirrors.namespaces() == {"ns1"}
         assert await mirrors.apply("ns1", {}) == 1
+        assert stirred()
 
     working(database, main)
     assert "theirs" in vsctl(database, "list", "mirror")

@@ -41,7 +41,7 @@ KIND = "NetworkAttachment"
 TABLES: Mapping[str, Sequence[str]] = {
     "Open_vSwitch": ("bridges", "external_ids", "datapath_types", "iface_types", "ovs_version"),
     "Bridge": ("name", "ports", "mirrors", "datapath_type", "external_ids", "fail_mode"),
-    "Port": ("name", "interfaces", "external_ids"),
+    "Port": ("name", "interfaces", "external_ids", "protected"),
     "Interface": ("name", "type", "external_ids", "ofport", "ifindex", "error", "mac", "mtu_request", "admin_state"),
     "Mirror": ("name", "select_src_port", "select_dst_port", "output_port", "external_ids"),
 }

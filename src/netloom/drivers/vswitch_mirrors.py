@@ -1,6 +1,11 @@
-"""Mirrors on the node's switch: rows of ours, compared with what is wanted."""
+"""Mirrors on the node's switch: rows of ours, compared with what is wanted.
 
-from collections.abc import Mapping
+OVS 3.1 does not look again at the flows it has cached when a mirror comes, changes or goes: packets of a connection
+that is going on would be copied, or not, for as long as it lasts. It does look when a port changes. So with each change
+of a mirror its tap's `protected` is turned round, which means something to bridges that learn and nothing to OVN's.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
 from typing import cast
 
 from msgspec import Struct
@@ -8,7 +13,7 @@ from msgspec import Struct
 from netloom.drivers.vswitch import OF, OWNER, Vswitch
 from netloom.ovsdb.notation import Uuid, Value
 from netloom.ovsdb.operations import Insert, Mutate, NamedUuid, Operation, Update, is_uuid
-from netloom.ovsdb.rows.vswitch import Mirror
+from netloom.ovsdb.rows.vswitch import Mirror, Port
 from netloom.plan.rows import Unit
 
 KIND = "Mirror"
@@ -41,9 +46,10 @@ class Mirrors:
             return 0
         seen = {of.name: row for of, row in self._seen() if of.namespace == namespace}
         operations: list[Operation] = []
-        gone = frozenset(row._uuid for name, row in seen.items() if name not in wanted)
+        gone = {row._uuid: row for name, row in seen.items() if name not in wanted}
+        taps = {tap for row in gone.values() if (tap := row.output_port) is not None}
         if gone:
-            operations.append(Mutate("Bridge", is_uuid(bridge._uuid), [("mirrors", "delete", gone)]))
+            operations.append(Mutate("Bridge", is_uuid(bridge._uuid), [("mirrors", "delete", frozenset(gone))]))
         changed = len(gone)
         for at, (name, plan) in enumerate(sorted(wanted.items())):
             columns = self._columns(plan)
@@ -51,6 +57,7 @@ class Mirrors:
             if columns is None or (row is not None and all(getattr(row, key) == columns[key] for key in columns)):
                 continue
             changed += 1
+            taps.add(cast("Uuid", columns["output_port"]))
             if row is not None:
                 operations.append(Update("Mirror", is_uuid(row._uuid), columns))
                 continue
@@ -61,8 +68,15 @@ class Mirrors:
             )
             operations.append(Mutate("Bridge", is_uuid(bridge._uuid), [("mirrors", "insert", frozenset({made}))]))
         if operations:
-            await self._switch.writer.commit(operations)
+            await self._switch.writer.commit([*operations, *self._stirred(taps)])
         return changed
+
+    def _stirred(self, taps: Iterable[Uuid]) -> Iterator[Operation]:
+        """Give what has the switch look again at the flows it has."""
+        ports = self._switch.client.cache.rows("Port")
+        for tap in sorted(taps):
+            if (port := ports.get(tap)) is not None:
+                yield Update("Port", is_uuid(tap), {"protected": not cast("Port", port).protected})
 
     def _columns(self, plan: MirrorPlan) -> dict[str, Value] | None:
         """Return the columns, or None while one of the ports is not there."""
