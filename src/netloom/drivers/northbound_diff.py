@@ -23,7 +23,7 @@ from typing import Any, cast
 
 from netloom.drivers.northbound_bundles import Bundle, Changed, Gone, New, Touch, ordered
 from netloom.drivers.northbound_seen import KEY, OF, OWNER, Link, Seen, Table
-from netloom.drivers.northbound_targets import Changes, Targets, Wishes, meets
+from netloom.drivers.northbound_targets import Changes, Targets, Wishes, meets, order
 from netloom.plan.rows import Member, Problem, Ref, Unit
 
 PREFIX = "netloom-"
@@ -78,7 +78,7 @@ class Comparison:
                 yield
         for position, ref in enumerate(list(self._seen.uuids)):
             if ref not in self._wanted.rows and ref in self._seen.uuids:
-                self._gone(ref)
+                self._remove(ref, self._seen.uuids[ref])
             if position % (8 * STEP) == STEP - 1:
                 yield
         for ref, doubles in self._seen.doubles.items():
@@ -96,13 +96,13 @@ class Comparison:
             if ref in self._wanted.rows:
                 self._row(ref)
             elif ref in self._seen.uuids:
-                self._gone(ref)
+                self._remove(ref, self._seen.uuids[ref])
         new, join_new = self._targets.new, self._join_new
-        for member in sorted(delta.joined, key=_order) if few else delta.joined:
+        for member in sorted(delta.joined, key=order) if few else delta.joined:
             if member.value not in new or not join_new(member):
                 self._joined(member)
         again = {(one.row, one.column, one.key) for one in delta.joined if one.key} if delta.left else ()
-        for member in sorted(delta.left, key=_order) if few else delta.left:
+        for member in sorted(delta.left, key=order) if few else delta.left:
             if not member.key or (member.row, member.column, member.key) not in again:
                 self._left(member)
         return self.finish()
@@ -182,9 +182,6 @@ class Comparison:
                 self._join(ref, uuid, column, value, key)
             else:
                 self._join(ref, uuid, column, value)
-
-    def _gone(self, ref: Ref) -> None:
-        self._remove(ref, self._seen.uuids[ref])
 
     def _remove(self, ref: Ref, uuid: str) -> None:
         """Delete a row; one that cannot live alone goes when the rows that hold it let go of it.
@@ -402,7 +399,3 @@ class Comparison:
     def _ids(self, unit: Unit, ref: Ref, planned: Any) -> dict[str, str]:  # noqa: ANN401  # a column or None
         marks = {OWNER: self._seen.owner, KEY: ref.key, OF: str(unit)}
         return {**planned, **marks} if planned else marks
-
-
-def _order(member: Member) -> tuple[Ref, str, str, str]:
-    return member.row, member.column, member.key, str(member.value)

@@ -132,3 +132,8 @@ def meets(flying: Collection[Ref], delta: Changes) -> bool:
         or any(one.row in flying for one in delta.joined)
         or any(one.row in flying or one.value in flying for one in delta.left)
     )
+
+
+def order(member: Member) -> tuple[Ref, str, str, str]:
+    """Return what members are sorted by."""
+    return member.row, member.column, member.key, str(member.value)
