@@ -152,8 +152,7 @@ class Comparison:
 
     def _insert(self, ref: Ref) -> None:
         unit = self._wanted.of[ref]
-        table = self._shape.get(ref.table)
-        assert table is not None
+        table = self._shape[ref.table]
         planned = self._wanted.rows[ref].columns
         columns: dict[str, Any] = {**planned}
         if not planned.keys() <= table.columns:
