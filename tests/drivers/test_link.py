@@ -57,6 +57,19 @@ def shown(netns: str, *argv: str) -> str:
     return run(*within(netns, "ip", *argv))
 
 
+def test_the_nodes_kernel_does_not_answer_a_workload_past_the_switch(work: str) -> None:
+    async def main() -> None:
+        links = Links(owner="x")
+        await links.pair(PLAN, ())
+        links.close()
+
+    run(*within(NODE, "ip", "address", "add", "10.0.0.77/32", "dev", "lo"))
+    on_node(main())
+    run(*within(work, "ping", "-c", "1", "-W", "1", "10.0.0.77"), check=False)
+    assert "lladdr" not in shown(work, "neighbour", "show", "10.0.0.77")
+    assert run(*within(NODE, "cat", f"/proc/sys/net/ipv4/conf/{PLAN.device}/rp_filter")) == "1\n"
+
+
 def test_a_pair_is_made_as_planned_and_planned_again_writes_nothing(work: str) -> None:
     async def main() -> tuple[int, int]:
         links = Links(owner="x")

@@ -34,6 +34,7 @@ _PROMISCUITY = 30
 _INFO_KIND, _INFO_DATA, _PEER = 1, 2, 1
 _SKIP_STATISTICS = 8
 _AF_SPEC, _ADDR_GEN_MODE, _ADDR_GEN_NONE = 26, 8, 1
+_INET_CONF, _RP_FILTER, _STRICT, _ARP_IGNORE, _ALWAYS = 1, 8, 1, 19, 8
 _IFA_ADDRESS, _IFA_LOCAL, _IFA_FLAGS, _NO_DAD = 1, 2, 8, 0x02
 _RTA_DST, _RTA_OIF, _RTA_GATEWAY, _RTA_TABLE = 1, 4, 5, 15
 _MAIN, _UNICAST, _ONLINK = 254, 1, 4
@@ -115,9 +116,13 @@ def veth(name: str, inner: str, *, namespace: int, mac: str, mtu: int, alias: st
     peer += _number(_MTU, mtu) + _number(_NS_FD, namespace)
     info = _text(_INFO_KIND, "veth") + _attribute(_INFO_DATA, _attribute(_PEER, peer))
     body = _IFINFO.pack(0, 0, 0, 0, 0, 0) + _text(_NAME, name) + _number(_MTU, mtu) + _attribute(_LINKINFO, info)
-    # The outer end is the switch's: it gets no address, not even a link-local one to speak with.
-    quiet = _attribute(_AF_SPEC, _attribute(INET6, _attribute(_ADDR_GEN_MODE, bytes([_ADDR_GEN_NONE]))))
-    named = _IFINFO.pack(0, 0, 0, 0, 0, 0) + _text(_NAME, name) + _text(_ALIAS, alias) + quiet
+    # The outer end is the switch's: it gets no address, not even a link-local one to speak with. What a userspace
+    # switch reads there, the node's kernel gets too: it must neither answer for the node's own addresses nor take what
+    # is sent to them past the switch, which it does not where no route leads back by this device.
+    silent = _attribute(INET, _attribute(_INET_CONF, _number(_ARP_IGNORE, _ALWAYS) + _number(_RP_FILTER, _STRICT)))
+    quiet = _attribute(INET6, _attribute(_ADDR_GEN_MODE, bytes([_ADDR_GEN_NONE])))
+    named = _IFINFO.pack(0, 0, 0, 0, 0, 0) + _text(_NAME, name) + _text(_ALIAS, alias)
+    named += _attribute(_AF_SPEC, silent + quiet)
     return _message(NEW_LINK, ACK | CREATE | EXCLUSIVE, body), _message(SET_LINK, ACK, named)
 
 
