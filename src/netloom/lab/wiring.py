@@ -86,7 +86,8 @@ def _inside(layout: Layout, place: str) -> Iterable[str]:
     yield "link set dev lo up"
     if place in layout.nodes:
         for device in _cables(layout, place):
-            yield f"link set dev {device} addrgenmode none up"
+            # The switch answers for the node's addresses, which are on its bridges; the kernel would do so here too.
+            yield f"link set dev {device} addrgenmode none arp off up"
     if place == "outside":
         yield "link set dev eth0 up"
         for address in OUTSIDE_ADDRESSES:
