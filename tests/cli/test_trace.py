@@ -222,6 +222,21 @@ def test_judged_in_two_stages_as_newer_versions_do_it() -> None:
     assert found.stopped == "dropped by SecurityProfile default/db because its rule egress[2] says so"
 
 
+def test_a_router_that_is_pinged_answers_itself() -> None:
+    text = (
+        'ingress(dp="default/r", inport="default/r:a")\n'
+        "----\n"
+        " 3. lr_in_ip_input (x.c:1): ip4.dst == 10.0.0.1 && icmp4.type == 8, priority 90, uuid 0000aaaa\n"
+        "    ip4.dst <-> ip4.src;\n"
+        "    icmp4.type = 0;\n"
+        "    next;\n"
+        "ct_snat(ip4.src=192.0.2.10)\n"
+    )
+    found = way(list(parse(text)), {}, name)
+    assert found.answered == "router r"
+    assert [hop.what for hop in found.hops] == ["answers the ping itself"]
+
+
 def test_nothing_that_matches_is_a_drop_that_names_the_stage() -> None:
     text = 'ingress(dp="default/r", inport="default/r:a")\n-\n 13. lr_in_ip_routing (x.c:1): no match (implicit drop)\n'
     assert way(list(parse(text)), {}, name).stopped == "dropped by router r because it has no route there"
@@ -236,6 +251,8 @@ def test_nothing_that_matches_is_a_drop_that_names_the_stage() -> None:
          "through the tunnel to n2 (172.31.0.2)"),
         ("        output:7\nDatapath actions: 4\n", "out by device nl7"),
         ("Datapath actions: drop\n", "dropped"),
+        ("Datapath actions: ct(commit,zone=10,mark=0/0x1,nat(src))\n", "dropped"),
+        ("Datapath actions: ct(commit,zone=10),5\n", "the switch does: ct(commit,zone=10),5"),
         ("Datapath actions: hash(l4(0)),recirc(0x9)\n", "an endpoint is chosen by a hash: not traced further here"),
         ("Datapath actions: userspace(pid=0,controller(reason=1))\n",
          "handed to ovn-controller, which answers or asks in its place"),

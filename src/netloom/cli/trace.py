@@ -163,13 +163,15 @@ class _Tracer:
     def _verdict(self, end: Place, found: Way) -> tuple[bool, str]:
         if found.stopped:
             return False, found.stopped
+        if found.answered:
+            return True, f"delivered to {found.answered}, which answers"
         ports = [port for port, _ in found.outputs]
         if end.port and end.port in ports:
             return True, f"delivered to {self._name(end.port)}"
         outside = [port for port, kind in found.outputs if kind == "localnet"]
         if end.port and end.ip == "":
-            where = ", ".join(map(self._name, ports)) or "nobody"
-            return False, f"not delivered to {self._name(end.port)}: it comes out at {where}"
+            where = f"at {', '.join(map(self._name, ports))}" if ports else "nowhere"
+            return False, f"not delivered to {self._name(end.port)}: it comes out {where}"
         if outside and not [port for port in ports if port not in outside]:
             return True, f"delivered to {self._name(outside[0])}"
         if ports:

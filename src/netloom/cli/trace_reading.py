@@ -18,8 +18,9 @@ _PIPELINE = re.compile(r'\s*(ingress|egress)\(dp="([^"]*)"(?:, inport="([^"]*)")
 _FLOW = re.compile(r"\s*\d+\. ([\w-]+)(?: \([^)]*\))?: (.*), priority (\d+), uuid ([0-9a-f]{8})")
 _NO_MATCH = re.compile(r"\s*\d+\. ([\w-]+)(?: \([^)]*\))?: no match")
 _OUTPUT = re.compile(r'/\* output to "([^"]*)", type "([^"]*)" \*/')
-_NAT = re.compile(r"ct_(dnat|snat)(?:_in_czone)?\(([^)]*)\)")
+_NAT = re.compile(r"ct_(dnat|snat)(?:_in_czone)?\(([^)=]*)\)")
 _BACKENDS = re.compile(r"ct_lb(?:_mark)?\(backends=([^);]*)")
+_ECHO_REPLY = ("icmp4.type = 0;", "icmp6.type = 129;")
 _OUTPORT = re.compile(r'outport = "([^"]*)"')
 
 GATEWAY = "goes by the gateway node"
@@ -70,6 +71,8 @@ class Way(Struct, frozen=True):
     """Where it comes out: ports, with their types."""
     stopped: str = ""
     """By whom and why it is dropped or rejected; "" where it is not."""
+    answered: str = ""
+    """Who answers it in place of going on with it."""
 
 
 def parse(text: str) -> Iterator[Flow]:
@@ -115,7 +118,7 @@ def way(flows: list[Flow], origins: Mapping[str, Origin], name: Callable[[str], 
     """Return how a packet goes; `name` says what a port, a switch or a router is called among people."""
     hops: list[Hop] = []
     outputs: list[tuple[str, str]] = []
-    stopped = ""
+    stopped = answered = ""
     judge: Origin | None = None
     entered: tuple[str, str] | None = None
     for flow in flows:
@@ -129,12 +132,15 @@ def way(flows: list[Flow], origins: Mapping[str, Origin], name: Callable[[str], 
             judge = origin
             hops.append(Hop(here, _judged(flow, origin)))
         hops += [Hop(here, words) for words in _changed(flow, origin, name)]
+        if flow.stage.startswith("lr_in_ip_input") and any(one in flow.actions for one in _ECHO_REPLY):
+            hops.append(Hop(here, "answers the ping itself"))
+            answered = here
         if not stopped and (flow.drops or _rejects(flow)):
             stopped = _why(flow, origin or judge, here)
         for action in flow.actions:
             if out := _OUTPUT.search(action):
                 outputs += [(out[1], out[2])] if out[2] != "patch" else []
-    return Way(tuple(dict.fromkeys(hops)), tuple(outputs), stopped)
+    return Way(tuple(dict.fromkeys(hops)), tuple(outputs), stopped, answered)
 
 
 def _here(flow: Flow, name: Callable[[str], str]) -> str:
@@ -223,4 +229,11 @@ def on_switch(text: str, devices: Mapping[int, str], nodes: Mapping[str, str]) -
         return "handed to ovn-controller, which answers or asks in its place"
     if actions.startswith("hash("):
         return "an endpoint is chosen by a hash: not traced further here"
-    return "dropped" if actions == "drop" else f"the switch does: {actions}"
+    return f"the switch does: {actions}" if _sends(actions) else "dropped"
+
+
+def _sends(actions: str) -> bool:
+    """Whether a datapath's actions send a packet anywhere, other than to be remembered."""
+    while (flat := re.sub(r"\([^()]*\)", "", actions)) != actions:
+        actions = flat
+    return any(one.isdecimal() or one in ("tnl_push", "recirc", "userspace", "clone") for one in actions.split(","))
