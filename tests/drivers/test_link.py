@@ -178,6 +178,22 @@ def test_a_pipe_where_a_namespace_should_be_does_not_stop_us(work: str, tmp_path
         on_node(main())
 
 
+def test_what_is_no_namespace_is_looked_at_but_never_opened(monkeypatch: pytest.MonkeyPatch) -> None:
+    flags: list[int] = []
+    really_open = os.open
+
+    def noted(path: str, how: int) -> int:
+        flags.append(how)
+        return really_open(path, how)
+
+    monkeypatch.setattr(os, "open", noted)
+    for path in ("/dev/null", "/etc/passwd", "/proc", "/proc/kmsg"):
+        with pytest.raises(Trouble, match="is not a network namespace"):
+            link.opened(path)
+    assert len(flags) == 4
+    assert all(how & os.O_PATH for how in flags)
+
+
 def test_only_pairs_of_our_owner_are_removed(work: str) -> None:
     async def main() -> dict[str, str]:
         ours, theirs = Links(owner="x"), Links(owner="y")

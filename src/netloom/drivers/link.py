@@ -193,12 +193,23 @@ def visit(path: str) -> Iterator[tuple[Kernel, int]]:
 
 
 def opened(path: str) -> int:
-    """Return a file descriptor of a namespace, or raise `Trouble` saying why there is none."""
+    """Return a file descriptor of a namespace, or raise `Trouble` saying why there is none.
+
+    The path is in somebody's wish: nothing but a namespace is opened. Merely to open a device may act on it, as it
+    starts a watchdog; a pipe would have us wait.
+    """
     try:
-        # Not waiting: whoever names a pipe here must not stop the agent.
-        return os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+        place = os.open(path, os.O_PATH | os.O_CLOEXEC)
+        try:
+            # All namespaces are on one file system of the kernel's own.
+            if os.fstat(place).st_dev != os.stat(OWN).st_dev:
+                # `ip netns` leaves the plain file behind when the mount on it is gone.
+                raise Trouble("NamespaceMissing", f"{path} is not a network namespace")
+            return os.open(f"/proc/self/fd/{place}", os.O_RDONLY | os.O_CLOEXEC)
+        finally:
+            os.close(place)
     except OSError as error:
-        if error.errno in (errno.ENOENT, errno.ENOTDIR, errno.ENXIO):
+        if error.errno in (errno.ENOENT, errno.ENOTDIR):
             raise Trouble("NamespaceMissing", f"there is no network namespace at {path}") from None
         raise Trouble("NamespaceMissing", f"the namespace at {path} cannot be opened: {error.strerror}") from None
 
@@ -207,7 +218,6 @@ def _setns(target: int, path: str) -> None:
     if _LIBC.setns(target, _NEW_NET):
         number = ctypes.get_errno()
         if number == errno.EINVAL:
-            # `ip netns` leaves the plain file behind when the mount on it is gone.
             raise Trouble("NamespaceMissing", f"{path} is not a network namespace")
         raise Trouble("NamespaceMissing", f"the namespace at {path} cannot be entered: {os.strerror(number)}")
 
