@@ -203,6 +203,16 @@ def test_a_packet_that_waits_for_the_neighbours_mac() -> None:
     assert outputs == ["default/world:localnet"]
 
 
+def test_what_a_newer_ovn_prints() -> None:
+    hops, outputs, stopped = read("dropped-26.03.txt", {"bb5196c2": Origin(DB, "ACL", "default/db:ingress:default")})
+    assert hops[-1] == "network servers: SecurityProfile db, nothing in ingress allows it: drops it"
+    assert (outputs, stopped) == ([], "dropped by SecurityProfile default/db because nothing in ingress allows it")
+    hops, outputs, stopped = read("asking-26.03.txt", {})
+    assert "router company: source becomes 192.0.2.10" in hops
+    assert not [hop for hop in hops if hop.startswith("router world")], "what is set in ends where it is not any more"
+    assert (set(outputs), stopped) == ({"default/world:localnet"}, "")
+
+
 def test_a_forged_address_is_stopped_by_port_security() -> None:
     _, _, stopped = read("forged.txt", {})
     assert stopped.startswith("dropped by the port security of network office")
@@ -252,6 +262,8 @@ def test_nothing_that_matches_is_a_drop_that_names_the_stage() -> None:
         ("        output:7\nDatapath actions: 4\n", "out by device nl7"),
         ("Datapath actions: drop\n", "dropped"),
         ("Datapath actions: ct(commit,zone=10,mark=0/0x1,nat(src))\n", "dropped"),
+        ("    controller(userdata=00,pause)\nDatapath actions: ct(commit),set(ipv4(ttl=63))\n",
+         "handed to ovn-controller, which answers or asks in its place"),
         ("Datapath actions: ct(commit,zone=10),5\n", "the switch does: ct(commit,zone=10),5"),
         ("Datapath actions: hash(l4(0)),recirc(0x9)\n", "an endpoint is chosen by a hash: not traced further here"),
         ("Datapath actions: userspace(pid=0,controller(reason=1))\n",

@@ -53,11 +53,26 @@ class Access(Struct, frozen=True):
     switches: tuple[Switch, ...] = ()
     secure: tuple[str, ...] = ()
     """The flags by which OVN's own programs use the same key and certificates."""
+    root: str = ""
+    """Where OVN's own programs are, of the version of its databases; "": here."""
+    folder: Path | None = None
+    """The folder of the lab."""
 
     @property
     def owner(self) -> str:
         """Whose rows are ours."""
         return self.ovn.owner
+
+    def command(self, program: str, *args: str) -> list[str]:
+        """Return the command that runs one of OVN's own programs on the southbound."""
+        remotes = ",".join(self.ovn.sb)
+        if self.root and self.folder is not None:
+            from netloom.lab.entering import entered  # only where a lab is named
+
+            # From there the lab's folder is seen at its own path, and at no other.
+            remotes = ",".join(f"unix:{self.folder / 'ovn' / Path(one).name}" for one in self.ovn.sb)
+            return entered([program, "--db", remotes, *args], root=self.root, folder=self.folder)
+        return [program, "--db", remotes, *self.secure, *args]
 
     def north(self, fence: Callable[[], bool] = lambda: True) -> Northbound:
         """Return the hands on the northbound; only inside an event loop."""
@@ -154,20 +169,21 @@ def _access(
     """Return what the flags mean, and the kubeconfig of the lab they name."""
     nb, sb = _remotes(ovn_nb, "OVN_NB_DB"), _remotes(ovn_sb, "OVN_SB_DB")
     nodes = tuple(Switch(_database(remote)) for remote in switches)
-    kubeconfig = ""
+    kubeconfig = root = ""
     if lab is not None:
+        lab = lab.absolute()
         layout = _layout(lab)
         nb = _remotes(ovn_nb, "") or _remotes(layout.remotes("nb"), "")
         sb = _remotes(ovn_sb, "") or _remotes(layout.remotes("sb"), "")
         nodes += tuple(Switch(f"unix:{layout.switch_socket(n)}", n, layout.netns(n)) for n in layout.nodes)
-        kubeconfig = str(layout.kubeconfig)
+        kubeconfig, root = str(layout.kubeconfig), layout.root("central")
     # Both are checked, and have their keys, in the one place that knows how; it begins with the northbound.
     settings = ControllerSettings(
         ovn_nb=nb or sb, ovn_sb=sb, ovn_key=ovn_key, ovn_cert=ovn_cert, ovn_ca=ovn_ca, ovn_owner=ovn_owner
     )
     ovn = from_settings(settings) or Ovn(nb=(), owner=ovn_owner)
     secure = ("--private-key", ovn_key, "--certificate", ovn_cert, "--ca-cert", ovn_ca) if ovn.tls else ()
-    return Access(replace(ovn, nb=nb), nodes, secure), kubeconfig
+    return Access(replace(ovn, nb=nb), nodes, secure, root, lab), kubeconfig
 
 
 def _layout(lab: Path) -> Any:  # noqa: ANN401  # its type is what is not to be loaded

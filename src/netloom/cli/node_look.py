@@ -82,6 +82,13 @@ class NodeLook:
         every = self.switch.client.cache.rows("Interface").values()
         return [cast("rows.Interface", row) for row in every if self.switch.is_ours(row)]
 
+    def numbers(self) -> dict[int, str]:
+        """Return the devices on the bridge that OVN works on, by their numbers there."""
+        bridge = self.switch.bridge()
+        ports = [row for row in self._all("Port") if bridge is not None and row._uuid in bridge.ports]
+        inside = {uuid for port in ports for uuid in port.interfaces}
+        return {row.ofport: row.name for row in self._all("Interface") if row._uuid in inside and (row.ofport or 0) > 0}
+
     async def findings(self, resources: Iterable[Resource]) -> list[Finding]:
         """Return what does not fit here."""
         resources = list(resources)

@@ -112,8 +112,8 @@ class _Tracer:
 
     def ask(self, start: Place, sent: Packet) -> tuple[str, str]:
         """Return what ovn-trace, and the switch of the sender's node, say."""
-        database = ["--db", ",".join(self._access.ovn.sb), "--no-leader-only", *self._access.secure]
-        text = _run(["ovn-trace", *database, *["--ct=new"] * LOOKS, sent.datapath, sent.microflow])
+        flags = ["--no-leader-only", *["--ct=new"] * LOOKS]
+        text = _run(self._access.command("ovn-trace", *flags, sent.datapath, sent.microflow), self._unseen)
         if start.attachment is None:
             return text, ""
         node = start.attachment.spec.node
@@ -136,7 +136,7 @@ class _Tracer:
             raise Unreachable(f"there is no ovs-vswitchd.pid in {switch.folder}") from None
         socket = switch.folder / f"ovs-vswitchd.{number}.ctl"
         asked = ["ofproto/trace", "br-int", sent.openflow(device), *["--ct-next", "trk,new"] * LOOKS]
-        return _run(["ovs-appctl", "-t", str(socket), *asked])
+        return _run(["ovs-appctl", "-t", str(socket), *asked], self._unseen)
 
     def told(self, start: Place, end: Place, sent: Packet, text: str, switched: str) -> Result:
         """Return what the originals mean."""
@@ -226,19 +226,19 @@ async def _origins(access: Access, uuids: set[str]) -> dict[str, Origin]:
 
 
 def _ports(start: Place) -> Callable[[NodeLook], Any]:
-    """Return what finds the sender's device, and all devices by their numbers."""
+    """Return what finds the sender's device, and all devices of its bridge by their numbers."""
 
     async def work(look: NodeLook) -> tuple[str, dict[int, str]]:
         assert start.attachment is not None
         metadata = start.attachment.metadata
         mine = look.switch.interfaces((metadata.namespace, metadata.name))
-        rows: list[Any] = list(look.switch.client.cache.rows("Interface").values())
-        return (mine[0].name if mine else ""), {row.ofport: row.name for row in rows if row.ofport and row.ofport > 0}
+        return (mine[0].name if mine else ""), look.numbers()
 
     return work
 
 
-def _run(argv: list[str]) -> str:
+def _run(argv: list[str], remarks: list[str]) -> str:
+    """Run a program to its end and return what it printed; what makes that doubtful is a remark."""
     try:
         ended = subprocess.run(argv, capture_output=True, text=True, timeout=SECONDS, check=False)
     except FileNotFoundError:
@@ -247,6 +247,8 @@ def _run(argv: list[str]) -> str:
         raise Unreachable(f"{argv[0]} does not come to an end") from None
     if ended.returncode:
         raise Invalid(f"{argv[0]} failed: {(ended.stderr or ended.stdout).strip()[-500:]}")
+    if "parsing actions failed" in ended.stderr or "parsing expression failed" in ended.stderr:
+        remarks.append(f"all flows: this {argv[0]} is of another version than OVN, and does not understand some")
     return ended.stdout
 
 

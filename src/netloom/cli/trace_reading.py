@@ -77,9 +77,15 @@ class Way(Struct, frozen=True):
 
 def parse(text: str) -> Iterator[Flow]:
     """Give the flows of what ovn-trace printed in detail, each with its actions."""
-    datapath = inport = ""
+    within: list[tuple[int, str, str]] = []
+    """The pipelines begun: one inside another is set in, and what follows it is of the outer one again."""
     flow: Flow | None = None
     actions: list[str] = []
+
+    def place(line: str) -> tuple[str, str]:
+        while len(within) > 1 and within[-1][0] > _indent(line):
+            within.pop()
+        return within[-1][1:] if within else ("", "")
 
     def ended() -> Iterator[Flow]:
         if flow is not None:
@@ -89,16 +95,21 @@ def parse(text: str) -> Iterator[Flow]:
         if pipeline := _PIPELINE.match(line):
             yield from ended()
             flow, actions = None, []
-            datapath, inport = pipeline[2], pipeline[3] or ""
+            place(line)
+            within.append((_indent(line), pipeline[2], pipeline[3] or ""))
         elif found := _FLOW.match(line):
             yield from ended()
-            flow, actions = Flow(datapath, inport, found[1], found[2], found[4]), []
+            flow, actions = Flow(*place(line), found[1], found[2], found[4]), []
         elif missed := _NO_MATCH.match(line):
             yield from ended()
-            flow, actions = Flow(datapath, inport, missed[1]), []
+            flow, actions = Flow(*place(line), missed[1]), []
         elif line.strip() and not line.startswith("#") and not set(line.strip()) <= {"-"}:
             actions.append(line.strip())
     yield from ended()
+
+
+def _indent(line: str) -> int:
+    return len(line) - len(line.lstrip())
 
 
 def deciding(flows: list[Flow]) -> set[str]:
@@ -116,40 +127,69 @@ def _rejects(flow: Flow) -> bool:
 
 def way(flows: list[Flow], origins: Mapping[str, Origin], name: Callable[[str], str]) -> Way:
     """Return how a packet goes; `name` says what a port, a switch or a router is called among people."""
-    hops: list[Hop] = []
-    outputs: list[tuple[str, str]] = []
-    stopped = answered = ""
-    judge: Origin | None = None
-    entered: tuple[str, str] | None = None
-    for flow in flows:
-        here = _here(flow, name)
-        if (flow.datapath, flow.inport) != entered:
-            entered, judge = (flow.datapath, flow.inport), None
+    return _Telling(origins, name).told(flows)
+
+
+class _Telling:
+    """What was told so far."""
+
+    def __init__(self, origins: Mapping[str, Origin], name: Callable[[str], str]) -> None:
+        self._origins = origins
+        self._name = name
+        self._hops: list[Hop] = []
+        self._outputs: list[tuple[str, str]] = []
+        self._stopped = self._answered = ""
+        self._judge: Origin | None = None
+        """Whose ACL judged last, where the packet is now."""
+        self._entered: tuple[str, str] | None = None
+
+    def told(self, flows: list[Flow]) -> Way:
+        for flow in flows:
+            self._pass(flow)
+        if flows and not (self._outputs or self._stopped or self._answered):
+            self._stop(flows[-1])  # Some versions say so by going nowhere.
+        return Way(tuple(dict.fromkeys(self._hops)), tuple(self._outputs), self._stopped, self._answered)
+
+    def _pass(self, flow: Flow) -> None:
+        here = _here(flow, self._name)
+        if (flow.datapath, flow.inport) != self._entered:
+            self._entered, self._judge = (flow.datapath, flow.inport), None
             if flow.stage.startswith("ls_"):
-                hops.append(Hop(here, f"in from {name(flow.inport)}" if flow.inport else "back to the sender"))
-        origin = origins.get(flow.uuid)
+                self._say(here, f"in from {self._name(flow.inport)}" if flow.inport else "back to the sender")
+        origin = self._origins.get(flow.uuid)
         if flow.judges and origin is not None and origin.table == "ACL":
-            judge = origin
-            hops.append(Hop(here, _judged(flow, origin)))
-        hops += [Hop(here, words) for words in _changed(flow, origin, name)]
+            self._judge = origin
+            self._say(here, f"{_rule_of(origin)}: lets it pass")
+        for words in _changed(flow, origin, self._name):
+            self._say(here, words)
         if flow.stage.startswith("lr_in_ip_input") and any(one in flow.actions for one in _ECHO_REPLY):
-            hops.append(Hop(here, "answers the ping itself"))
-            answered = here
-        if not stopped and (flow.drops or _rejects(flow)):
-            stopped = _why(flow, origin or judge, here)
+            self._say(here, "answers the ping itself")
+            self._answered = here
+        if not self._stopped and (flow.drops or _rejects(flow)):
+            self._stop(flow)
         for action in flow.actions:
-            if out := _OUTPUT.search(action):
-                outputs += [(out[1], out[2])] if out[2] != "patch" else []
-    return Way(tuple(dict.fromkeys(hops)), tuple(outputs), stopped, answered)
+            if (out := _OUTPUT.search(action)) and out[2] != "patch":
+                self._outputs.append((out[1], out[2]))
+
+    def _say(self, here: str, what: str) -> None:
+        self._hops.append(Hop(here, what))
+
+    def _stop(self, flow: Flow) -> None:
+        here = _here(flow, self._name)
+        origin = self._origins.get(flow.uuid) or self._judge
+        self._stopped = _why(flow, origin, here)
+        if "_acl" in flow.stage and origin is not None and origin.table == "ACL":
+            passed = Hop(here, f"{_rule_of(origin)}: lets it pass")
+            self._hops = [one for one in self._hops if one != passed]
+            self._say(here, f"{_rule_of(origin)}: {'rejects' if _rejects(flow) else 'drops'} it")
 
 
 def _here(flow: Flow, name: Callable[[str], str]) -> str:
     return f"{'router' if flow.stage.startswith('lr_') else 'network'} {name(flow.datapath)}"
 
 
-def _judged(flow: Flow, origin: Origin) -> str:
-    verdict = "rejects it" if _rejects(flow) else "drops it" if flow.drops else "lets it pass"
-    return f"{origin.unit.kind} {origin.unit.name}, {rule(origin)}: {verdict}"
+def _rule_of(origin: Origin) -> str:
+    return f"{origin.unit.kind} {origin.unit.name}, {rule(origin)}"
 
 
 def rule(origin: Origin) -> str:
@@ -202,6 +242,8 @@ def _why(flow: Flow, origin: Origin | None, here: str) -> str:
         return f"{how} by {whose} because none of its endpoints is up"
     if flow.stage.startswith("lr_in_ip_routing"):
         return f"{how} by {here} because it has no route there"
+    if any(action.startswith("/* omitting output because inport == outport") for action in flow.actions):
+        return f"{how} by {here} because it would go back to where it came from"
     if "l2_unknown" in flow.stage or "l2_lkup" in flow.stage:
         return f"{how} by {here} because nobody there has the destination's MAC"
     return f"{how} by {here} because of {flow.stage}{f': {flow.match}' if flow.match else ', where nothing matches'}"
@@ -225,7 +267,7 @@ def on_switch(text: str, devices: Mapping[int, str], nodes: Mapping[str, str]) -
     if outputs and last and not last[-1].endswith(": drop") and "controller(" not in last[-1]:
         return f"out by device {devices.get(outputs[-1], f'number {outputs[-1]}')}"
     actions = last[-1].partition(": ")[2] if last else "drop"
-    if "controller(" in actions:
+    if "controller(" in actions or (not _sends(actions) and re.search(r"^\s*controller\(", text, re.MULTILINE)):
         return "handed to ovn-controller, which answers or asks in its place"
     if actions.startswith("hash("):
         return "an endpoint is chosen by a hash: not traced further here"
