@@ -15,7 +15,7 @@ from typing import Any, cast
 
 from netloom.drivers.link_codec import Link
 from netloom.drivers.link_trouble import Trouble
-from netloom.drivers.link_worker import LinkCounters, Links
+from netloom.drivers.link_worker import LinkCounters, Links, use
 from netloom.drivers.vswitch import DATABASE, Vswitch
 from netloom.errors import Conflict
 from netloom.model.registry import NETWORK_ATTACHMENT
@@ -119,7 +119,13 @@ class FakeLinks:
 
     async def bridge_of(self, device: Link) -> str:
         await self._rest()
-        return next((one.name for one in self._machine.node.values() if one.index == device.master), "")
+        bridges = (one for one in self._machine.node.values() if one.kind == "bridge")
+        return next((one.name for one in bridges if one.index == device.master), "")
+
+    async def in_use(self, device: Link) -> str:
+        await self._rest()
+        found = self._machine.node[device.name]
+        return use(device, found.addresses, [one.link() for one in self._machine.node.values()])
 
     async def enslave(self, name: str, master: str) -> None:
         await self._rest()
@@ -373,6 +379,18 @@ class World:
         answer = self.database.transact([{"op": "select", "table": table, "where": list(where)}])
         rows: list[dict[str, Any]] = cast("Any", answer).results[0]["rows"]
         return rows
+
+    def add_port(self, bridge: str, name: str) -> None:
+        """Do what `ovs-vsctl add-port` does."""
+        ports = ["ports", "insert", ["set", [["named-uuid", "p"]]]]
+        self.database.transact(
+            [
+                {"op": "insert", "table": "Interface", "row": {"name": name}, "uuid-name": "i"},
+                {"op": "insert", "table": "Port", "row": {"name": name, "interfaces": ["named-uuid", "i"]},
+                 "uuid-name": "p"},
+                {"op": "mutate", "table": "Bridge", "where": [["name", "==", bridge]], "mutations": [ports]},
+            ]
+        )  # fmt: skip
 
     def remove_port(self, name: str) -> None:
         """Do what `ovs-vsctl del-port` does."""

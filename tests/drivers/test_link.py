@@ -194,6 +194,33 @@ def test_what_is_no_namespace_is_looked_at_but_never_opened(monkeypatch: pytest.
     assert all(how & os.O_PATH for how in flags)
 
 
+def test_what_the_node_does_with_its_devices_is_known(work: str) -> None:
+    async def main() -> dict[str, str]:
+        links = Links(owner="x")
+        found = {one.name: await links.in_use(one) for one in await links.devices()}
+        links.close()
+        return found
+
+    for command in (
+        "link add addressed type veth peer name free",
+        "address add 192.0.2.1/24 dev addressed",
+        "link set addressed up",
+        "link set free up",
+        "link add lin type bridge",
+        "link add on-lin type veth peer name other",
+        "link set on-lin master lin",
+    ):
+        run(*within(NODE, "ip", *command.split()))
+    assert on_node(main()) == {
+        "lo": "is the node's loopback",
+        "addressed": "has the node's own address 192.0.2.1/24",
+        "free": "",
+        "lin": "has on-lin in it",
+        "on-lin": "",
+        "other": "",
+    }
+
+
 def test_only_pairs_of_our_owner_are_removed(work: str) -> None:
     async def main() -> dict[str, str]:
         ours, theirs = Links(owner="x"), Links(owner="y")

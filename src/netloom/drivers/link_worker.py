@@ -22,6 +22,10 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 _EXISTS = 17
+_LOOPBACK = "lo"
+_LINK_LOCAL = "fe80:"
+_UPON = frozenset(("vlan", "macvlan", "macvtap", "ipvlan", "ipvtap", "macsec"))
+"""Kinds of devices that are made upon another one."""
 
 
 @dataclass(slots=True)
@@ -87,6 +91,10 @@ class Links:
             return ""
         found = [one for one in await self.devices() if one.index == device.master and one.kind == "bridge"]
         return found[0].name if found else ""
+
+    async def in_use(self, device: Link) -> str:
+        """Return what the node itself does with one of its devices, for people; "": nothing that is known of."""
+        return await self._run(self._in_use, device)
 
     async def remove_pair(self, name: str) -> None:
         """Remove a pair by its outer end, if it is ours."""
@@ -232,6 +240,11 @@ class Links:
         if found.master != index:
             self._write(node, [Step(link_codec.set_link(found.index, master=index), f"moving {name}")])
 
+    def _in_use(self, device: Link) -> str:
+        node = self._kernel()
+        own = [text for text in node.addresses(device.index) if not text.startswith(_LINK_LOCAL)]
+        return use(device, own, node.links())
+
     def _remove_pair(self, name: str) -> None:
         node = self._kernel()
         found = node.link(name)
@@ -244,6 +257,22 @@ class Links:
 
     def _alias(self, uid: str) -> str:
         return f"netloom/{self._owner}/{uid}"
+
+
+def use(device: Link, addresses: Collection[str], devices: Collection[Link]) -> str:
+    """Return what a node does with one of its devices, given the addresses it has and all devices there are.  Pure."""
+    if device.name == _LOOPBACK:
+        return "is the node's loopback"
+    if addresses:
+        return f"has the node's own address {min(addresses)}"
+    for other in sorted(devices, key=lambda one: one.name):
+        if other.index == device.master and other.kind != "bridge":
+            return f"is part of {other.name}"
+        if other.master == device.index:
+            return f"has {other.name} in it"
+        if other.peer == device.index and other.kind in _UPON:
+            return f"carries {other.name}"
+    return ""
 
 
 def _joined(outer: Link, inner: Link) -> bool:
