@@ -30,7 +30,7 @@ from netloom.control.clock import Clock
 from netloom.control.conditions import TRUE
 from netloom.control.counters import Histogram
 from netloom.control.events import Recorder
-from netloom.control.host_ports import Ports
+from netloom.control.host_ports import UP_HEARD, Ports
 from netloom.control.host_status import PLUGGED, Found, document, settled
 from netloom.control.host_views import Neighbourhood, View
 from netloom.control.queue import Pace
@@ -47,8 +47,6 @@ log = logging.getLogger(__name__)
 
 GRACE = 8.0
 """For how many seconds OVN's word is waited for before people are told that it has not come."""
-DOWN = 1.0
-"""After how many seconds a device that is said to be down is looked at again, if nothing else is said."""
 TROUBLE = Pace(0.5, 8.0)
 TIDY = 600.0
 WORKERS = 64
@@ -182,13 +180,13 @@ class HostKeeper:
         state = await self._ports.ensure(plan)
         if state.installed:
             await self._ready(key, view, plan)
-            return None
+            return UP_HEARD if state.down else None
         if asyncio.get_running_loop().time() - self._since[key] < GRACE:
-            return DOWN if state.down else None  # OVN's word, or the end of our patience, has us look again.
+            return UP_HEARD if state.down else None  # OVN's word, or the end of our patience, has us look again.
         if state.error:
             raise Trouble("SwitchRefused", state.error)
         await self._tell(key, view, Found(device=plan.device))
-        return DOWN if state.down else None
+        return UP_HEARD if state.down else None
 
     def _forget(self, key: Key) -> None:
         self._since.pop(key, None)

@@ -28,6 +28,10 @@ from netloom.plan.nodes import PortPlan
 
 log = logging.getLogger(__name__)
 
+UP_HEARD = 1.0
+"""Within how many seconds a switch has heard that a device is up."""
+NEVER = float("-inf")
+
 
 class State(NamedTuple):
     """How far a port is."""
@@ -36,7 +40,7 @@ class State(NamedTuple):
     error: str = ""
     """What the switch says is wrong with it."""
     down: bool = False
-    """Whether its device was last seen to be down: the switch sets a device's flags too, and may undo what we set."""
+    """Whether the switch says that its device is down: it may not have heard, or have undone, that we set it up."""
 
 
 class _Good(NamedTuple):
@@ -46,6 +50,8 @@ class _Good(NamedTuple):
     device: int
     held: bool = False
     """Whether the switch was seen to hold it."""
+    up: float = NEVER
+    """Since when, although the switch has not said so yet, it is up."""
 
 
 class Ports:
@@ -116,10 +122,9 @@ class Ports:
         row = self._switch.interface(plan.device)
         if row is None:
             return State(installed=False)
-        down = row.admin_state == "down"
         good = self._good.get(key)
-        fine = good is not None and good.held and not row.error and not down
-        return State(fine and row.external_ids.get(INSTALLED) == "true", row.error or "", down)
+        fine = good is not None and good.held and not row.error and _is_up(good, row)
+        return State(fine and row.external_ids.get(INSTALLED) == "true", row.error or "", row.admin_state == "down")
 
     async def _internal(self, key: Key, plan: PortPlan, row: Interface | None) -> None:
         if row is None:
@@ -130,7 +135,7 @@ class Ports:
             return
         if not row.error and row.ofport is not None and row.ofport > 0 and not self._is_good(key, plan, row):
             found = await self._links.inner(plan, given(row))
-            self._good[key] = _Good(plan, found.index, held=True)
+            self._good[key] = _Good(plan, found.index, held=True, up=_now())
         await self._switch.correct(row, plan)
 
     async def _veth(self, key: Key, plan: PortPlan, row: Interface | None) -> None:
@@ -144,7 +149,7 @@ class Ports:
         else:
             found = await self._links.same_pair(plan, given(row))
             if found is not None and not _let_go(row, found):
-                self._good[key] = _Good(plan, found.index, found.held)
+                self._good[key] = _Good(plan, found.index, found.held, _now() if found.held else NEVER)
                 await self._switch.correct(row, plan)
                 return
             await self._switch.unplug(row)
@@ -180,7 +185,8 @@ class Ports:
         if master:
             await self._links.enslave(plan.device, "")
         await self._links.up(plan.device)
-        self._good[key] = _Good(plan, device.index, row is not None and device.held)
+        held = row is not None and device.held
+        self._good[key] = _Good(plan, device.index, held, _now() if held else NEVER)
 
     async def _drop(self, key: Key, plan: PortPlan | None = None) -> None:
         """Remove the pair that was made for an attachment, if nothing says any more that it is there but we.
@@ -229,7 +235,7 @@ class Ports:
 
     def _is_good(self, key: Key, plan: PortPlan, row: Interface | None) -> bool:
         good = self._good.get(key)
-        if good is None or good.plan != plan or row is None or row.error or row.admin_state == "down":
+        if good is None or good.plan != plan or row is None or row.error or not _is_up(good, row):
             return False
         return row.ifindex in (None, good.device) and row.ofport != -1
 
@@ -240,6 +246,19 @@ class Ports:
     def _check(self) -> None:
         if not self._switch.synced:
             raise Trouble("SwitchUnreachable", f"the switch's database at {self._switch.client.remote} does not answer")
+
+
+def _is_up(good: _Good, row: Interface) -> bool:
+    """Whether a device is up, as far as we know.
+
+    The switch opens a device, by which it may undo that it is up, before it reports a port: after that what we found,
+    or set, is believed for a while until the switch has heard of it.
+    """
+    return row.admin_state != "down" or _now() - good.up < UP_HEARD
+
+
+def _now() -> float:
+    return asyncio.get_running_loop().time()
 
 
 def _let_go(row: Interface, device: Link) -> bool:
