@@ -206,17 +206,17 @@ def test_what_the_node_does_with_its_devices_is_known(work: str) -> None:
         "address add 192.0.2.1/24 dev addressed",
         "link set addressed up",
         "link set free up",
-        "link add lin type bridge",
-        "link add on-lin type veth peer name other",
-        "link set on-lin master lin",
+        "link add br-lin type bridge",
+        "link add card type veth peer name other",
+        "link set card master br-lin",
     ):
         run(*within(NODE, "ip", *command.split()))
     assert on_node(main()) == {
         "lo": "is the node's loopback",
         "addressed": "has the node's own address 192.0.2.1/24",
         "free": "",
-        "lin": "has on-lin in it",
-        "on-lin": "",
+        "br-lin": "has card in it",
+        "card": "",
         "other": "",
     }
 
