@@ -22,6 +22,7 @@ from netloom.drivers.link_codec import Link
 from netloom.drivers.link_trouble import Trouble
 from netloom.drivers.link_worker import Links
 from netloom.drivers.vswitch import FROM, INSTALLED, UID, Vswitch, given
+from netloom.drivers.vswitch_prepare import MAPPINGS, read_mappings
 from netloom.model.attachments import PortType
 from netloom.ovsdb.rows.vswitch import Interface
 from netloom.plan.nodes import PortPlan
@@ -171,6 +172,8 @@ class Ports:
         there = self._switch.interface(plan.device)
         if self.underlay and self.underlay in (plan.device, master, self._switch.place_of(plan.device)):
             raise Trouble("DeviceInUse", f"device {plan.device} is the node's own way to other nodes")
+        if row is None:
+            await self._check_unused(device)
         if row is not None and _let_go(row, device):
             await self._switch.unplug(row)
             row, there = None, self._switch.interface(plan.device)
@@ -187,6 +190,16 @@ class Ports:
         await self._links.up(plan.device)
         held = row is not None and device.held
         self._good[key] = _Good(plan, device.index, held, _now() if held else NEVER)
+
+    async def _check_unused(self, device: Link) -> None:
+        """Refuse a device that others on the node live by: a wish must not cut off its node."""
+        mappings = read_mappings(self._switch.root().external_ids.get(MAPPINGS, ""))
+        place = self._switch.place_of(device.name)
+        networks = [network for network, bridge in mappings if bridge in (place, device.name)]
+        if networks:
+            raise Trouble("DeviceInUse", f"device {device.name} is the node's way to physical network {networks[0]}")
+        if use := await self._links.in_use(device):
+            raise Trouble("DeviceInUse", f"device {device.name} {use}")
 
     async def _drop(self, key: Key, plan: PortPlan | None = None) -> None:
         """Remove the pair that was made for an attachment, if nothing says any more that it is there but we.

@@ -1,0 +1,53 @@
+"""Which devices of a node may be taken by a wish: not those that the node, or others on it, live by."""
+
+import asyncio
+
+import pytest
+
+from netloom.drivers.vswitch_prepare import keep_mappings
+from tests.control.host_world import World
+from tests.control.test_host import eventually, with_agent
+
+
+@pytest.mark.parametrize(
+    ("device", "says"),
+    [
+        ("lo", "is the node's loopback"),
+        ("eth0", "has the node's own address 192.0.2.1/24"),
+        ("slave", "is part of bond0"),
+        ("bond0", "has slave in it"),
+        ("below", "carries below.7"),
+    ],
+)
+def test_a_device_that_the_node_lives_by_is_not_to_be_taken(device: str, says: str) -> None:
+    async def main(world: World, group: asyncio.TaskGroup) -> None:
+        machine = world.machine
+        machine.add("", "lo", "", up=True)
+        machine.add("", "eth0", "", addresses={"192.0.2.1/24"})
+        machine.add("", "slave", "", master=machine.add("", "bond0", "bond"))
+        machine.add("", "below.7", "vlan", peer=machine.add("", "below", ""))
+        await world.attach("a", 9, {"type": "existing", "device": device})
+        await asyncio.sleep(5)
+        found = await world.attachments()
+        assert found["a"]["status"]["errors"]["host"] == [f"device {device} {says}"]
+        assert device not in world.interfaces()
+
+    with_agent(main)
+
+
+def test_the_way_to_a_physical_network_is_not_to_be_taken() -> None:
+    async def main(world: World, group: asyncio.TaskGroup) -> None:
+        assert world.agent is not None
+        agent = world.agent
+        await eventually(lambda: agent.ready, "the agent")
+        await keep_mappings(agent.switch, {"physnet1": "br-ex"}, "netdev")
+        await eventually(lambda: agent.switch.bridge("br-ex") is not None, "the bridge")
+        world.machine.add("", "ex0", "")
+        world.add_port("br-ex", "ex0")
+        await world.attach("a", 9, {"type": "existing", "device": "ex0"})
+        await asyncio.sleep(5)
+        found = await world.attachments()
+        assert found["a"]["status"]["errors"]["host"] == ["device ex0 is the node's way to physical network physnet1"]
+        assert agent.switch.place_of("ex0") == "br-ex"
+
+    with_agent(main)
