@@ -8,6 +8,10 @@ from typing import Any
 
 import pytest
 
+from netloom.cli import doctor_nodes, doctor_northbound, doctor_southbound
+from netloom.cli.doctor_believing import SETTLE_SECONDS, believed
+from netloom.drivers import northbound_audit
+from netloom.plan import audit_ovn
 from tests.cli.test_commands import apply, network, router, subnet
 from tests.cli.test_plan import attachment
 from tests.run.serving import Answer, Serving, netloom, serving
@@ -49,6 +53,22 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
         apply(server, "default", network("blue"), subnet("v4", "10.30.0.0/24"), attachment("a"), attachment("b"))
         wait_until(lambda: made.ports() == {"default/a", "default/b"}, what="the ports")
         yield made
+
+
+def test_what_is_found_once_only_is_not_believed() -> None:
+    looks = iter([["a", "b"], ["b", "c"]])
+    waits: list[float] = []
+    assert believed(lambda: next(looks), waits.append) == ["b"]
+    assert waits == [SETTLE_SECONDS]
+    assert believed(list, waits.append) == []
+    assert len(waits) == 1, "where nothing is found nobody waits"
+
+
+def test_there_is_advice_for_everything_that_can_be_found() -> None:
+    found_by = doctor_southbound.ADVICE.keys() | doctor_nodes.ADVICE.keys()
+    assert found_by == set(audit_ovn.Check)
+    assert doctor_northbound.ADVICE.keys() == set(northbound_audit.Check)
+    assert doctor_nodes.DONE.keys() == doctor_nodes.ADVICE.keys()
 
 
 def test_what_the_controller_wrote_is_as_it_should_be(world: World) -> None:

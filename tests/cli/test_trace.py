@@ -1,5 +1,6 @@
 """`netloom trace`: packets from places, and what ovn-trace and ofproto/trace print, made readable."""
 
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -9,8 +10,10 @@ from netloom.cli.trace_reading import Origin, deciding, on_switch, parse, way
 from netloom.errors import Invalid, NotFound
 from netloom.model.document import Resource
 from netloom.plan.rows import Ref, Unit
+from tests.cli.test_commands import apply
+from tests.cli.test_plan import attachment
 from tests.plan.planning import planned, resources
-from tests.run.serving import Serving
+from tests.run.serving import NETLOOM, Serving, environment
 
 TEXTS = Path(__file__).parent / "traces"
 WORLD = """
@@ -272,6 +275,16 @@ def test_nothing_that_matches_is_a_drop_that_names_the_stage() -> None:
 )  # fmt: skip
 def test_what_a_switch_does(text: str, said: str) -> None:
     assert on_switch(text, {7: "nl7"}, {"172.31.0.2": "n2"}) == said
+
+
+def test_completion_offers_attachments(server: Serving, ns: str) -> None:
+    apply(server, ns, *({**attachment(name)} for name in ("alice", "alan", "bob")))
+    words = f"netloom trace -n {ns} al"
+    env = environment(
+        KUBECONFIG=str(server.kubeconfig), _NETLOOM_COMPLETE="bash_complete", COMP_WORDS=words, COMP_CWORD="4"
+    )
+    ended = subprocess.run(NETLOOM, capture_output=True, text=True, env=env, check=False)
+    assert {entry.partition(",")[2] for entry in ended.stdout.split()} == {"alice", "alan"}
 
 
 def test_wrong_usage_is_told(server: Serving, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -17,6 +17,7 @@ from netloom.drivers.link_worker import Links
 from netloom.drivers.vswitch import GIVEN, INSTALLED, LOCK, OF, OURS, UID, Vswitch, given
 from netloom.drivers.vswitch_mirrors import MirrorPlan
 from netloom.drivers.vswitch_prepare import MAPPINGS, read_mappings
+from netloom.errors import Unreachable
 from netloom.model.attachments import NetworkAttachment
 from netloom.model.document import Resource
 from netloom.model.networks import Network, Subnet
@@ -45,7 +46,10 @@ def on_node(switch: Switch, owner: str, work: "Callable[[NodeLook], Awaitable[T]
         return asyncio.run(looking())
     from netloom.lab.entering import inside  # only where a lab is named
 
-    return inside(switch.netns, lambda: asyncio.run(looking()))
+    try:
+        return inside(switch.netns, lambda: asyncio.run(looking()))
+    except OSError as error:
+        raise Unreachable(f"network namespace {switch.netns}: {error.strerror or error}") from None
 
 
 class NodeLook:

@@ -10,7 +10,7 @@ def paint(text: str, colour: str, *, bold: bool = False) -> str:
     """Return text in a colour on a terminal, and as it is elsewhere."""
     if not sys.stdout.isatty() or os.environ.get("NO_COLOR"):
         return text
-    return click.style(text, fg=colour, bold=bold)
+    return click.style(text, fg=colour, bold=bold or None)
 
 
 def counted(number: int, word: str) -> str:
