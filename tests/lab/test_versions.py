@@ -1,0 +1,90 @@
+"""The lab's tests with other generations of OVS and OVN, and with several at once, as during an upgrade.
+
+Debian 12 has OVN 23.03 and OVS 3.1, with which `make test` runs; tools/ovn-root makes folders with newer ones. Each
+case is a lab of its own, in which other tests of this folder are then run, as they are. OVN's own order of an upgrade
+is the hosts first, then the central databases; the other way round is tried too, because it happens.
+"""
+
+import os
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from netloom.lab import Lab
+from netloom.lab.databases import version
+from tests.lab import labs
+from tests.run.serving import environment
+
+pytestmark = [
+    pytest.mark.lab,
+    pytest.mark.ovn,
+    pytest.mark.root,
+    pytest.mark.slow,
+    pytest.mark.versions,
+    pytest.mark.timeout(900),
+]
+
+HERE = Path(__file__).parent
+ROOT = HERE.parents[1]
+OLDEST, NEWER, NEWEST = "23.03", "25.03", "26.03"
+OPEN_VSWITCH = {OLDEST: "3.1.", NEWER: "3.5.", NEWEST: "4.0."}
+NODES = ("n1", "n2", "n3")
+
+WHOLE = sorted(
+    path.name for path in HERE.glob("test_*.py")
+    if path.name not in ("test_versions.py", "test_ending.py", "test_input.py", "test_churn.py")
+)  # fmt: skip
+"""All tests that use the shared lab."""
+WAYS = ["test_reach.py", "test_routers.py", "test_profiles.py", "test_balancers.py", "test_dhcp.py", "test_kills.py"]
+
+
+def everywhere(version: str) -> dict[str, str]:
+    """Return a lab of one generation."""
+    return dict.fromkeys(("central", *NODES), version)
+
+
+@pytest.mark.parametrize("generation", [NEWER, NEWEST])
+def test_another_generation_passes_the_tests_of_the_lab(generation: str) -> None:
+    _try(everywhere(generation), WHOLE)
+
+
+@pytest.mark.parametrize(
+    "generations",
+    [
+        pytest.param({**everywhere(OLDEST), "n1": NEWER, "n2": NEWEST}, id="hosts-first"),
+        pytest.param({**everywhere(NEWEST), "n1": OLDEST, "n2": NEWER}, id="one-host-left"),
+        pytest.param({**everywhere(OLDEST), "central": NEWER}, id="central-first"),
+        pytest.param({**everywhere(OLDEST), "central": NEWEST}, id="central-long-first"),
+    ],
+)
+def test_generations_work_together_as_during_an_upgrade(generations: dict[str, str]) -> None:
+    _try(generations, WAYS)
+
+
+def _try(generations: Mapping[str, str], files: list[str]) -> None:
+    """Bring up a lab of these generations and run tests in it."""
+    roots = {place: _root(wanted) for place, wanted in generations.items() if wanted != OLDEST}
+    with labs.running(nodes=len(NODES), outside=True, roots=roots) as lab:
+        assert _versions(lab) == dict(generations)
+        paths = [str(HERE / file) for file in files]
+        argv = [sys.executable, "-m", "pytest", "-q", "-n0", "-p", "no:cacheprovider", "-p", "no:randomly", *paths]
+        env = environment(NETLOOM_TEST_LAB=str(lab.layout.folder), HOME=os.environ.get("HOME", "/root"))
+        ended = subprocess.run(argv, capture_output=True, text=True, env=env, cwd=ROOT, timeout=800, check=False)
+        assert ended.returncode == 0, ended.stdout[-20000:] + ended.stderr[-2000:]
+
+
+def _root(wanted: str) -> str:
+    made = subprocess.run([ROOT / "tools" / "ovn-root", wanted], capture_output=True, text=True, check=True)
+    return made.stdout.strip()
+
+
+def _versions(lab: Lab) -> dict[str, str]:
+    """Return which generation runs where, by what the programs say of themselves."""
+    switches = {found: generation for generation, found in OPEN_VSWITCH.items()}
+    seen = {"central": version(lab.layout, "central")[:5]}
+    for node in NODES:
+        seen[node] = switches[version(lab.layout, node)[:4]]
+    return seen
