@@ -135,14 +135,22 @@ class Neighbourhood:
         raise AssertionError  # The group ends only by being cancelled.
 
     def _attachment_changed(self, change: Change[View]) -> None:
-        view = change.new or change.old
-        if view is None or (change.old is not None and change.new is not None):
-            return  # An attachment stays in its Network.
-        count = self._counts.get(view.network, 0) + (1 if change.new is not None else -1)
-        self._counts[view.network] = count
-        if not count:
-            del self._counts[view.network]
-        if count == 0 or (count == 1 and change.new is not None):
+        old, new = change.old, change.new
+        if old is not None and new is not None and old.network == new.network:
+            return
+        # An attachment stays in its Network; but one that was deleted and made again while nobody listened may come as
+        # one change, and be in another.
+        if old is not None:
+            self._count(old.network, -1)
+        if new is not None:
+            self._count(new.network, 1)
+
+    def _count(self, network: Key, more: int) -> None:
+        before = self._counts.get(network, 0)
+        after = self._counts[network] = before + more
+        if not after:
+            del self._counts[network]
+        if not before or not after:
             self._changed.set()
 
     def _choose(self) -> None:
