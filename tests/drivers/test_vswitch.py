@@ -68,7 +68,7 @@ def test_flows_stay_until_new_ones_are_computed_for_as_long_as_somebody_chose(da
 
     async def main(switch: Vswitch) -> None:
         assert await prepare(switch, TOLD)
-        assert switch.root().external_ids[key] == (chosen or "2000")
+        assert switch.root().external_ids[key] == (chosen or "1000")
         assert not await prepare(switch, TOLD)
 
     working(database, main)

@@ -42,9 +42,10 @@ class Preparation(Struct, frozen=True, kw_only=True):
         """What ovn-controller reads too, where nobody has said otherwise.
 
         Without it, an ovn-controller that is started again removes all flows and only then computes the new ones:
-        packets would be lost whenever it is restarted. Many thousands of ports may want longer.
+        packets would be lost whenever it is restarted. Its price is paid by a switch that is started again, which has
+        no flows for so much longer. Many thousands of ports may want more of it.
         """
-        return {"ovn-ofctrl-wait-before-clear": "2000"}
+        return {"ovn-ofctrl-wait-before-clear": "1000"}
 
 
 async def prepare(switch: Vswitch, told: Preparation) -> bool:
