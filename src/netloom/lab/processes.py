@@ -9,7 +9,7 @@ import os
 import select
 import signal
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from pathlib import Path
 
 from msgspec import Struct
@@ -29,20 +29,30 @@ class Found(Struct, frozen=True):
 
     pid: int
     name: str
+    started: int
+    """When, in the kernel's ticks since it runs: a later process of the same pid is another."""
 
 
 def of_lab(lab_id: str, namespaces: Iterable[str]) -> list[Found]:
     """Return the processes of a lab, this one and those that wait for it left out."""
     inodes = {os.stat(NETNS / name).st_ino for name in namespaces if (NETNS / name).exists()}
     spared = _ancestors()
-    found = []
-    for entry in PROC.iterdir():
-        if not entry.name.isdecimal() or int(entry.name) in spared:
-            continue
-        marked, name = _marks(entry)
-        if marked == lab_id or (inodes and _namespace(entry) in inodes):
-            found.append(Found(int(entry.name), name if marked == lab_id else ""))
-    return found
+    # Whatever somebody gave a name of ours to: the machine's own namespace, that of the first of us, is never a lab's.
+    inodes.discard(next(filter(None, (_namespace(PROC / str(pid)) for pid in reversed(spared))), 0))
+    entries = (entry for entry in PROC.iterdir() if entry.name.isdecimal() and int(entry.name) not in spared)
+    return [found for entry in entries if (found := _found(entry, lab_id, inodes)) is not None]
+
+
+def _found(entry: Path, lab_id: str, inodes: Collection[int]) -> Found | None:
+    def is_ours() -> bool:
+        return _marks(entry)[0] == lab_id or (bool(inodes) and _namespace(entry) in inodes)
+
+    if not is_ours():
+        return None
+    marked, name = _marks(entry)
+    started = _started(int(entry.name))
+    # Looked at twice: what was ours before its start was read, and is after, is what started then.
+    return Found(int(entry.name), name if marked == lab_id else "", started) if started and is_ours() else None
 
 
 def is_of(pid: int, lab_id: str, name: str) -> bool:
@@ -73,12 +83,19 @@ def end(find: Callable[[], list[Found]], *, gently: Callable[[Found], bool]) -> 
 
 
 def signal_all(found: Iterable[Found], number: signal.Signals) -> None:
-    """Send a signal to each that still runs."""
+    """Send a signal to each that still runs, and to nobody who has come by its pid since."""
     for one in found:
         try:
-            os.kill(one.pid, number)
+            descriptor = os.pidfd_open(one.pid)
+        except ProcessLookupError:
+            continue
+        try:
+            if _started(one.pid) == one.started:
+                signal.pidfd_send_signal(descriptor, number)
         except ProcessLookupError:
             pass
+        finally:
+            os.close(descriptor)
 
 
 def wait_gone(found: Iterable[Found], seconds: float) -> bool:
@@ -118,14 +135,28 @@ def _namespace(entry: Path) -> int:
         return 0
 
 
-def _ancestors() -> set[int]:
+def _ancestors() -> list[int]:
     """Return this process and its parents: who calls us from inside a lab lives to see the end."""
-    found, pid = set(), os.getpid()
+    found: list[int] = []
+    pid = os.getpid()
     while pid > 0 and pid not in found:
-        found.add(pid)
-        try:
-            # The name, in parentheses, may hold anything; after the last one come the state and the parent.
-            pid = int((PROC / str(pid) / "stat").read_text().rpartition(")")[2].split()[1])
-        except (OSError, ValueError, IndexError):
-            break
+        found.append(pid)
+        pid = _stat(pid, _PARENT)
     return found
+
+
+_PARENT, _START = 1, 19
+"""Which of the numbers in /proc/PID/stat, from the state on: see proc(5)."""
+
+
+def _started(pid: int) -> int:
+    return _stat(pid, _START)
+
+
+def _stat(pid: int, which: int) -> int:
+    """Return one of the numbers about a process, 0 where there is none."""
+    try:
+        # The name, in parentheses, may hold anything; after the last one come the state and the numbers.
+        return int((PROC / str(pid) / "stat").read_text().rpartition(")")[2].split()[which])
+    except (OSError, ValueError, IndexError):
+        return 0
