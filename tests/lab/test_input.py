@@ -35,6 +35,24 @@ def test_an_empty_or_missing_folder_can_become_a_lab(tmp_path: Path) -> None:
     assert state.check_folder(tmp_path / "new") is None
 
 
+def test_a_folder_in_which_an_up_was_killed_at_once_can_become_a_lab(tmp_path: Path) -> None:
+    (tmp_path / state.LOCK).touch()
+    assert state.check_folder(tmp_path) is None
+
+
+def test_a_folder_that_others_can_write_to_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("SUDO_UID", raising=False)
+    tmp_path.chmod(0o777)
+    with pytest.raises(Conflict, match="all may write to it"):
+        state.check_folder(tmp_path)
+    tmp_path.chmod(0o755)
+    os.chown(tmp_path, 12345, -1)
+    with pytest.raises(Conflict, match="is somebody else's"):
+        state.check_folder(tmp_path)
+    monkeypatch.setenv("SUDO_UID", "12345")
+    assert state.check_folder(tmp_path) is None
+
+
 @pytest.mark.parametrize("text", ["", "{}", '{"nodes": 0, "port": 1}', '{"nodes": 1, "port": 1, "ovn": 2}', "[]"])
 def test_a_state_that_is_no_labs_is_refused_by_name(tmp_path: Path, text: str) -> None:
     (tmp_path / state.FILE).write_text(text)

@@ -240,10 +240,10 @@ def down(folder: Path, *, delete: bool = False) -> None:
 @contextmanager
 def _alone(folder: Path) -> Iterator[State | None]:
     """Hold the folder for one `lab up` or `lab down`, and give the state of the lab in it."""
-    found = state.check_folder(folder)
+    state.check_folder(folder)
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    with files.alone(folder / "lab.lock", f"another netloom lab command is at work in {folder}"):
-        yield found
+    with files.alone(folder / state.LOCK, f"another netloom lab command is at work in {folder}"):
+        yield state.check_folder(folder)  # Again: whoever held the lock before may have made a lab of it.
 
 
 def _may_be_up(folder: Path, earlier: State | None, wanted: State) -> None:
@@ -290,6 +290,7 @@ def _start(layout: Layout, say: Say) -> None:
     databases.make(layout)
     _credentials(layout)
     supervisor = keeper.start_supervisor(folder, layout.id)
+    (layout.pids / "supervisor").write_text(f"{supervisor.pid}\n")
     # It outlives us, or we outlive it: then somebody must take note of its end.
     threading.Thread(target=supervisor.wait, name="lab-supervisor", daemon=True).start()
 

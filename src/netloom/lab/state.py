@@ -6,6 +6,8 @@ folders are two labs, and a folder that was removed by hand still says which nam
 """
 
 import hashlib
+import os
+import stat
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -16,6 +18,8 @@ from netloom.errors import Conflict, Invalid, NotFound
 from netloom.run import files
 
 FILE = "lab.json"
+LOCK = "lab.lock"
+"""Held while somebody brings the lab up or takes it down; the first file in a lab's folder."""
 FORMAT = 1
 MOST_NODES = 250
 LABS = Path("/run/netloom/labs")
@@ -93,10 +97,23 @@ def registered() -> dict[str, Path]:
 
 def check_folder(folder: Path) -> State | None:
     """Return the state of the lab in `folder`, None where a new one can be made; `Conflict` where something else is."""
-    if (folder / FILE).exists():
-        return load(folder)
     if folder.exists() and not folder.is_dir():
         raise Conflict(f"{folder} is not a folder: choose another by --data")
-    if folder.exists() and any(folder.iterdir()):
+    if folder.exists() and not _is_ours_alone(folder):
+        raise Conflict(f"{folder} is somebody else's, or all may write to it: choose another by --data")
+    if (folder / FILE).exists():
+        return load(folder)
+    if folder.exists() and any(path.name != LOCK for path in folder.iterdir()):
         raise Conflict(f"{folder} is not empty and not a lab's: choose another by --data")
     return None
+
+
+def _is_ours_alone(folder: Path) -> bool:
+    """Whether nobody but us, and who called us by sudo, can put anything into a folder.
+
+    What is in it is written and removed as root; a link that a stranger put there would lead that astray.
+    """
+    found = folder.stat()
+    caller = os.environ.get("SUDO_UID", "")
+    us = {0, os.geteuid(), int(caller) if caller.isdecimal() else 0}
+    return found.st_uid in us and not found.st_mode & stat.S_IWOTH
