@@ -18,11 +18,11 @@ LOOK_SECONDS = 0.1
 
 
 def start_supervisor(folder: Path, lab_id: str) -> "subprocess.Popen[bytes]":
-    """Start the lab's supervisor, detached, and write down its pid."""
+    """Start the lab's supervisor, detached; that it is the one, with its pid, it writes down itself."""
     environment = {k: v for k, v in os.environ.items() if not k.startswith("NETLOOM_")}
     environment |= {MARK: lab_id, MARK_NAME: "supervisor"}
     with (folder / "log" / "supervisor").open("ab") as log:
-        child = subprocess.Popen(
+        return subprocess.Popen(
             [sys.executable, "-m", "netloom.lab.supervisor", str(folder)],
             stdin=subprocess.DEVNULL,
             stdout=log,
@@ -31,8 +31,6 @@ def start_supervisor(folder: Path, lab_id: str) -> "subprocess.Popen[bytes]":
             env=environment,
             cwd="/",
         )
-    (folder / "pids" / "supervisor").write_text(f"{child.pid}\n")
-    return child
 
 
 def keep(folder: Path, lab_id: str) -> None:

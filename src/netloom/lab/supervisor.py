@@ -189,6 +189,8 @@ def main(folder: Path) -> int:
     layout = Layout(folder, state.load(folder))
     try:
         with files.alone(folder / "supervisor.lock", "the lab has a supervisor"):
+            # By ourselves, and only now: of two, the pid of the one that goes again must not be taken for the other's.
+            files.write_whole(layout.pids / "supervisor", f"{os.getpid()}\n".encode(), mode=0o644)
             asyncio.run(Supervisor(layout).run())
     except Conflict as error:
         log.info("%s", error.message)
