@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from netloom.ovsdb.reconnect import CONNECT_TIMEOUT, LONGEST, Action, Reconnect, State
+from netloom.ovsdb.reconnect import CONNECT_TIMEOUT, LONGEST, SHORTEST, Action, Reconnect, State
 
 
 def test_all_remotes_are_tried_at_once_and_then_the_wait_grows() -> None:
@@ -35,6 +35,17 @@ def test_a_connection_that_proved_good_resets_the_wait() -> None:
     machine.useful()
     machine.disconnected(101.0, elsewhere=False)
     assert machine.deadline() == 101.0
+
+
+def test_a_connection_that_proves_good_and_ends_at_once_is_not_made_again_without_end() -> None:
+    machine, now = Reconnect(["a"], Random(3)), 100.0
+    for _ in range(100):
+        assert machine.run(now) is Action.CONNECT
+        machine.connected(now)
+        machine.useful()
+        machine.disconnected(now, elsewhere=False)
+        now = machine.deadline() or 0.0
+    assert now >= 100.0 + 99 * SHORTEST
 
 
 def test_silence_is_probed_and_then_given_up() -> None:

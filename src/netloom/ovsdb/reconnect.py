@@ -7,8 +7,9 @@
     PROBING      an echo was sent                          `activity`, or at `deadline()`: give up
 
 Each remote is tried once without waiting, then the wait doubles up to a limit, with some chance in it so that many
-clients of a server that comes back do not come all at once. A connection that proved good resets that. Time is an
-argument throughout, and nothing here opens a socket.
+clients of a server that comes back do not come all at once. A connection that proved good resets that; but one that
+proves good and ends at once, as where a server chokes on what comes next, is not made again as fast as the machine can.
+Time is an argument throughout, and nothing here opens a socket.
 """
 
 from collections.abc import Sequence
@@ -52,6 +53,10 @@ class Reconnect:
         self._since = 0.0
         self._heard = 0.0
         self._wait = 0.0
+        self._made: float | None = None
+        """When the connection there is was made."""
+        self._proved = False
+        """Whether it proved good."""
 
     @property
     def remote(self) -> str:
@@ -87,7 +92,8 @@ class Reconnect:
 
     def connected(self, now: float) -> None:
         """Note that the connection was made."""
-        self._heard = now
+        self._heard = self._made = now
+        self._proved = False
         self._enter(State.ACTIVE, now)
 
     def activity(self, now: float) -> None:
@@ -99,6 +105,7 @@ class Reconnect:
     def useful(self) -> None:
         """Note that the connection does what it was made for: the next trouble is a new one."""
         self._failures = 0
+        self._proved = True
 
     def disconnected(self, now: float, *, elsewhere: bool = True) -> None:
         """Note that there is no connection any more, or never was; `elsewhere`: the next remote is better."""
@@ -108,6 +115,9 @@ class Reconnect:
             self._wait = longest * (0.5 + self._random.random() / 2)
         else:
             self._wait = 0.0
+        if self._proved and self._made is not None:
+            self._wait = max(self._wait, self._made + SHORTEST - now)
+        self._made = None
         self._failures += 1
         if elsewhere:
             self._at += 1
