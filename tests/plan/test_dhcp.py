@@ -159,6 +159,36 @@ def test_a_router_beside_the_gateway_is_told_as_routes() -> None:
     assert own["classless_static_route"] == "{10.7.0.0/16,10.0.0.9}"
 
 
+def test_more_routes_than_an_option_has_room_for_are_left_out_and_told_of() -> None:
+    routes = ", ".join(f"{{to: 10.99.{number}.0/24, via: 10.2.0.7}}" for number in range(40))
+    many = (ROUTERS % "10.0.0.2/24").replace("{to: 10.99.0.0/16, via: 10.2.0.7}", routes)
+    planner = planned(NETWORK % "", many, subnet())
+    found: Any = planner.wanted.rows[Ref("DHCP_Options", "default/a")].columns["options"]
+    told = found["classless_static_route"].strip("{}").split(", ")
+    assert len(told) == 1 + (255 - 5) // 8
+    assert told[-1] == "0.0.0.0/0,10.0.0.1"
+    (problem,) = planner.wanted.problems[A]
+    assert problem.reason == "TooManyRoutes"
+    assert problem.message.endswith("machines are not told of 10.99.36.0/24, nor of 9 more")
+
+
+@pytest.mark.parametrize(
+    ("name", "fits", "too_long"),
+    [
+        ("hostname", "h" * 255, "h" * 256),
+        ("hostname", "é" * 127, "é" * 128),
+        ("ntp_server", ",".join(["10.0.0.5"] * 63), ",".join(["10.0.0.5"] * 64)),
+        ("domain_search_list", ",".join(["a" * 49] * 5), ",".join(["a" * 50] * 5)),
+        ("classless_static_route", "10.0.0.0/8,10.0.0.1," * 42, "10.0.0.0/8,10.0.0.1," * 43),
+    ],
+)
+def test_what_is_longer_than_an_option_can_be_is_left_out(name: str, fits: str, too_long: str) -> None:
+    assert written({name: fits}, 4)[1] == []
+    good, (problem,) = written({name: too_long}, 4)
+    assert good == {}
+    assert problem.message.endswith("is not short enough: an option has at most 255 bytes; the option is left out")
+
+
 @pytest.mark.parametrize("ips", ["10.0.0.1/24", "", "10.77.0.2/24"])
 def test_the_gateway_itself_needs_no_routes(ips: str) -> None:
     assert "classless_static_route" not in options(NETWORK % "", ROUTERS % ips, subnet())

@@ -13,7 +13,7 @@ from hashlib import blake2b
 from netloom.model import addresses
 from netloom.model.networks import Dhcp, Fabric, Network, Router, Subnet
 from netloom.plan.addressing import Address, Place, place, text
-from netloom.plan.dhcp_options import listed, quoted, routes, written
+from netloom.plan.dhcp_options import LONGEST, listed, quoted, route_size, routes, written
 from netloom.plan.rows import Outcome, Problem, Ref, Row
 from netloom.plan.world import World
 
@@ -46,7 +46,9 @@ def plan_subnet(world: World, subnet: Subnet) -> Outcome:
     if v4 and "classless_static_route" not in asked and (detours := _detours(world, subnet, block)):
         # Who is told these routes ignores the router, so the default route must be among them.
         router = options.get("router", "").strip("{}").partition(",")[0]
-        options["classless_static_route"] = routes([*detours, ("0.0.0.0/0", router)] if router else detours)
+        told, left_out = _fitting([("0.0.0.0/0", router), *detours] if router else detours)
+        options["classless_static_route"] = routes(told)
+        problems += left_out
     row = Row(
         TABLE,
         ref.key,
@@ -112,6 +114,26 @@ def _detours(world: World, subnet: Subnet, block: Place) -> list[tuple[str, str]
             if near and all(one.number != block.gateway for one in near):
                 found.update((to, text(near[0])) for to in _beyond(world, router, network))
     return sorted(found)
+
+
+def _fitting(wanted: list[tuple[str, str]]) -> tuple[list[tuple[str, str]], list[Problem]]:
+    """Return the routes that one option has room for, the default route last, and what is to be said of the others."""
+    told: list[tuple[str, str]] = []
+    size = 0
+    for route in wanted:
+        size += route_size(route[0])
+        if size > LONGEST:
+            said = (
+                "spec.network: DHCP has no room for all ways through Routers that are not the gateway: machines are not"
+                f" told of {route[0]}, nor of {len(wanted) - len(told) - 1} more"
+            )
+            return _default_last(told), [Problem("TooManyRoutes", said)]
+        told.append(route)
+    return _default_last(told), []
+
+
+def _default_last(told: list[tuple[str, str]]) -> list[tuple[str, str]]:
+    return sorted(told, key=lambda route: route[0] == "0.0.0.0/0")
 
 
 def _beyond(world: World, router: Router, network: str) -> Iterator[str]:

@@ -1,8 +1,9 @@
 """The DHCP options OVN knows, and how their values are written.  Pure.
 
 One value that OVN cannot read makes it drop the whole answer to every machine of the Subnet, so values are read here
-first and written anew in OVN's notation; what cannot be read is said and left out. `tests` compare the names and types
-with what ovn-northd itself offers.
+first and written anew in OVN's notation; what cannot be read is said and left out. So is what is longer than an option
+can be, of whose length OVN would send the lowest byte. `tests` compare the names and types with what ovn-northd itself
+offers.
 """
 
 import re
@@ -57,6 +58,8 @@ OPTIONS_V4 = {
 """By name: the type, in OVN's words."""
 OPTIONS_V6 = {"dns_server": "ipv6", "domain_search": "str", "server_id": "mac", "dhcpv6_stateless": "flag"}
 MANDATORY = {"server_id", "server_mac", "lease_time"}
+LONGEST = 255
+"""How many bytes an option of DHCPv4 can have."""
 
 _DOMAIN = re.compile(r"(?=.{1,253}$)[A-Za-z0-9_-]{1,63}(\.[A-Za-z0-9_-]{1,63})*\.?")
 _MAC = re.compile(r"[0-9A-Fa-f]{2}(:[0-9A-Fa-f]{2}){5}")
@@ -114,13 +117,20 @@ def _bare(value: str) -> str:
         value = value[1:-1]
     if _UNPRINTABLE.search(value):
         raise ValueError("a text that can be printed")
+    _check_length(len(value.encode()))
     return value
+
+
+def _check_length(size: int) -> None:
+    if size > LONGEST:
+        raise ValueError(f"short enough: an option has at most {LONGEST} bytes")
 
 
 def _ipv4(value: str) -> str:
     parts = _parts(value)
     if not all(addresses.is_ipv4(part) for part in parts):
         raise ValueError("an IPv4 address, or several parted by commas")
+    _check_length(4 * len(parts))
     return listed(parts)
 
 
@@ -161,6 +171,7 @@ def _domains(value: str) -> str:
     parts = _parts(_bare(value))
     if not all(_DOMAIN.fullmatch(part) for part in parts):
         raise ValueError("a domain name, or several parted by commas")
+    _check_length(sum(len(part.rstrip(".")) + 2 for part in parts))
     return quoted(",".join(parts))
 
 
@@ -179,7 +190,14 @@ def _routes(value: str) -> str:
     pairs = list(zip(parts[::2], parts[1::2], strict=False))
     if len(parts) % 2 or not all(_is_route(to, via) for to, via in pairs):
         raise ValueError("a list of routes such as 10.9.0.0/16,10.0.0.1, 0.0.0.0/0,10.0.0.1")
+    _check_length(sum(route_size(to) for to, _ in pairs))
     return routes(pairs)
+
+
+def route_size(to: str) -> int:
+    """Return how many bytes a route takes in an option (RFC 3442): its length, what of the block counts, the hop."""
+    length = int(to.partition("/")[2] or 32)
+    return 1 + (length + 7) // 8 + 4
 
 
 def _is_route(to: str, via: str) -> bool:
