@@ -197,7 +197,7 @@ class Logical:
             self.told(applied.told)
 
     async def _called(self) -> bool:
-        """Wait until there is something to do, and soon after a write for more; say whether that was before the sweep."""
+        """Wait for something to do, and soon after a write for more of it; say whether that was before the sweep."""
         try:
             async with asyncio.timeout(self._sweep * self._random.uniform(0.75, 1.25)):
                 await self._wake.wait()
