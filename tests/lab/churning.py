@@ -152,7 +152,8 @@ class Churn:
                 name, networks = random.choice(list(PAIRS.items()))
                 spec = {"networks": [{"network": network} for network in networks]}
             case _:
-                name, spec = f"b{random.randrange(3)}", self._balancer()
+                own = random.randrange(3)
+                name, spec = f"b{own}", self._balancer(own)
         labels = {"app": random.choice("xyz")}
         what = random.choices(("POST", "DELETE", "PATCH"), (5, 3, 2))[0]
         if what == "POST":
@@ -176,10 +177,10 @@ class Churn:
         rules = [{"ports": [{"protocol": "icmp"}]}, {"from": [peer], "ports": ports}]
         return {"selector": {"matchLabels": {"app": random.choice("xyz")}}, "ingress": rules}
 
-    def _balancer(self) -> dict[str, Any]:
+    def _balancer(self, own: int) -> dict[str, Any]:
         random = self._random
         number = random.randrange(len(NETWORKS))
-        vip = {"ip": f"10.9{number}.0.{random.randrange(200, 203)}", "port": random.randrange(80, 83)}
+        vip = {"ip": f"10.9{number}.0.{200 + own}", "port": random.randrange(80, 83)}
         selector = {"matchLabels": {"app": random.choice("xyz")}}
         return {"networks": [NETWORKS[number]], "vips": [vip], "selector": selector}
 

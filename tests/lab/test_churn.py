@@ -49,7 +49,7 @@ def test_a_northbound_that_is_compacted_costs_nothing(cluster: Lab) -> None:
             churn.more(10)
             for database, schema in DATABASES.items():
                 for server in SERVERS:
-                    _ask(cluster, f"{database}{server}", "ovsdb-server/compact", schema)
+                    _ask(cluster, f"{database}{server}", "ovsdb-server/compact", schema, check=True)
         _settled(cluster, churn)
 
 
@@ -71,6 +71,6 @@ def _leader(cluster: Lab, database: str) -> str:
     return wait_until(found, what="a leader", interval=0.2)
 
 
-def _ask(cluster: Lab, server: str, *command: str) -> str:
+def _ask(cluster: Lab, server: str, *command: str, check: bool = False) -> str:
     argv = ["ovs-appctl", "-t", str(cluster.layout.ovn / f"{server}.ctl"), *command]
-    return cluster.exec("central", argv, check=False).stdout
+    return cluster.exec("central", argv, check=check).stdout
