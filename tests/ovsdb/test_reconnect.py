@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from netloom.ovsdb.reconnect import CONNECT_TIMEOUT, LONGEST, SHORTEST, Action, Reconnect, State
+from netloom.ovsdb.reconnect import CONNECT_TIMEOUT, LONGEST, SHORTEST, Action, Reconnect, State, is_remote
 
 
 def test_all_remotes_are_tried_at_once_and_then_the_wait_grows() -> None:
@@ -111,3 +111,22 @@ def test_any_order_of_events_leaves_a_machine_that_goes_on(events: list[str]) ->
         deadline = machine.deadline()
         assert deadline is not None
         assert deadline <= now + max(LONGEST, CONNECT_TIMEOUT)
+
+
+@pytest.mark.parametrize(
+    ("text", "is_one"),
+    [
+        ("unix:/run/db.sock", True),
+        ("tcp:192.0.2.1:6641", True),
+        ("tcp:[2001:db8::1]:6641", True),
+        ("ssl:ovn.example", True),
+        ("unix:", False),
+        ("nowhere", False),
+        ("udp:192.0.2.1:6641", False),
+        ("tcp:192.0.2.1:66x", False),
+        ("tcp:192.0.2.1:66666", False),
+        ("tcp::6641", False),
+    ],
+)
+def test_what_is_no_remote_is_known_before_anybody_connects(text: str, is_one: bool) -> None:
+    assert is_remote(text) is is_one

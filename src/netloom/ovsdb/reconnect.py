@@ -12,7 +12,7 @@ proves good and ends at once, as where a server chokes on what comes next, is no
 Time is an argument throughout, and nothing here opens a socket.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from enum import Enum
 from random import Random
 
@@ -133,3 +133,17 @@ def split_host(text: str) -> tuple[str, int]:
     if not colon or (text.startswith("[") and text.endswith("]")):
         return text.strip("[]"), 6640
     return host.strip("[]"), int(port)
+
+
+def is_remote(text: str, methods: Collection[str] = ("unix", "tcp", "ssl")) -> bool:
+    """Whether this is unix:PATH, tcp:HOST:PORT or ssl:HOST:PORT."""
+    method, _, rest = text.partition(":")
+    if method not in methods or not rest:
+        return False
+    if method == "unix":
+        return True
+    try:
+        host, port = split_host(rest)
+    except ValueError:
+        return False
+    return bool(host) and 0 < port < 1 << 16

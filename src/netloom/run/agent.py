@@ -38,6 +38,7 @@ from netloom.drivers.vswitch_prepare import MAPPINGS, Preparation, keep_mappings
 from netloom.errors import Cause, Conflict, Invalid, NetloomError, Unreachable
 from netloom.model import addresses
 from netloom.model.cluster import Datapath
+from netloom.ovsdb.reconnect import is_remote
 from netloom.ovsdb.rows.vswitch import OpenVSwitch
 from netloom.plan.nodes import Host
 from netloom.plan.rows import Problem
@@ -65,6 +66,8 @@ def main(settings: AgentSettings) -> int:
     mappings(settings)
     if settings.underlay_ip and not addresses.is_ip(settings.underlay_ip):
         raise _wrong("underlayIp", f"{settings.underlay_ip!r} is not an address")
+    if not is_remote(settings.ovs, ("unix", "tcp")):
+        raise _wrong("ovs", f"{settings.ovs!r} is not unix:PATH or tcp:HOST:PORT")
     if settings.health_listen:
         from netloom.run import health  # with it comes a whole server: only where it is wanted
 
@@ -131,7 +134,7 @@ class Agent:
         self._client = Client(store)
         self._mappings = mappings(settings)
         self._capabilities: Mapping[str, bool] = {}
-        self._underlay = settings.underlay_ip
+        self._underlay = _written(settings.underlay_ip)
 
     @property
     def ready(self) -> bool:
@@ -151,7 +154,8 @@ class Agent:
     async def _work(self) -> None:
         if not self._underlay:
             await self.switch.client.synced.wait()
-            self._underlay = self.switch.root().external_ids.get("ovn-encap-ip", "")
+            # There may be several: by the first one others reach us.
+            self._underlay = _written(self.switch.root().external_ids.get("ovn-encap-ip", "").partition(",")[0].strip())
             if not self._underlay:
                 raise _wrong("underlayIp", "required: the switch has no ovn-encap-ip either")
         node = NodeKeeper(
@@ -352,6 +356,11 @@ class Agent:
                 "troubles": sum(counters.troubles.values()),
             }
         return found
+
+
+def _written(ip: str) -> str:
+    """Return an address as the kernel writes it, by which the device is found that has it; "" where it is none."""
+    return str(addresses.address(ip)) if addresses.is_ip(ip) else ""
 
 
 def _wrong(key: str, message: str) -> Invalid:

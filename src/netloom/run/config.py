@@ -44,7 +44,15 @@ OvnSb = Annotated[
 OvnKey = Annotated[str, Meta(description="Our private key (PEM) for ssl: servers of OVN.")]
 OvnCert = Annotated[str, Meta(description="Our certificate (PEM) for them.")]
 OvnCa = Annotated[str, Meta(description="The CA (PEM) that signed theirs.")]
-OvnOwner = Annotated[str, Meta(description="Whose rows in OVN ours are: another Netloom there needs another owner.")]
+OWNER_PATTERN = "^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$"
+"""What is ours is told by how a name begins, too: so an owner's has no slash, after which another's could go on."""
+OvnOwner = Annotated[
+    str,
+    Meta(
+        pattern=OWNER_PATTERN,
+        description="Whose rows in OVN ours are: another Netloom there needs another owner.",
+    ),
+]
 
 
 class Settings(Struct, frozen=True, kw_only=True, rename="camel"):
@@ -114,7 +122,9 @@ class AgentSettings(Settings, frozen=True, kw_only=True):
     context: Annotated[str, Meta(description="The context in it; the current one unless given.")] = ""
     node: Annotated[str, Meta(description="The name of this node.")] = ""
     ovs: Annotated[str, Meta(description="The node's Open vSwitch database.")] = "unix:/run/openvswitch/db.sock"
-    ovn_owner: Annotated[str, Meta(description="Whose name the ports made here carry.")] = "netloom"
+    ovn_owner: Annotated[str, Meta(pattern=OWNER_PATTERN, description="Whose name the ports made here carry.")] = (
+        "netloom"
+    )
     underlay_ip: Annotated[
         str, Meta(description="The address other nodes send to; absent: the ovn-encap-ip the switch has.")
     ] = ""

@@ -14,9 +14,8 @@ from netloom.drivers.northbound import Northbound
 from netloom.errors import Cause, Invalid
 from netloom.ovsdb.io import Client, Dial
 from netloom.ovsdb.monitor import Change
+from netloom.ovsdb.reconnect import is_remote
 from netloom.run.config import ControllerSettings, ServeSettings
-
-METHODS = ("unix", "tcp", "ssl")
 
 
 class Ovn(Struct, frozen=True, kw_only=True):
@@ -72,7 +71,7 @@ def from_settings(settings: ServeSettings | ControllerSettings) -> Ovn | None:
         Cause(key, f"{remote!r} is not unix:PATH, tcp:HOST:PORT or ssl:HOST:PORT")
         for key, remotes in (("ovnNb", settings.ovn_nb), ("ovnSb", settings.ovn_sb))
         for remote in remotes
-        if remote.partition(":")[0] not in METHODS or not remote.partition(":")[2]
+        if not is_remote(remote)
     ]
     secure = any(remote.startswith("ssl:") for remote in (*settings.ovn_nb, *settings.ovn_sb))
     files = (("ovnKey", settings.ovn_key), ("ovnCert", settings.ovn_cert), ("ovnCa", settings.ovn_ca))
