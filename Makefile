@@ -55,7 +55,7 @@ check: setup  ## format, lint, types, layers, the lock file and the tree
 	@$(BIN)/python tools/check_tree.py
 
 .PHONY: bench
-bench: setup kube  ## side by side with the real kube-apiserver, as ratios
+bench: setup lab-setup kube  ## side by side with the real kube-apiserver, as ratios
 	@tools/system-packages test
 	@NETLOOM_GO=$$(tools/go 1.22) $(BIN)/python -m bench $(ARGS)
 

@@ -181,11 +181,18 @@ class Plain:
         self._switch.call([_mutate("Bridge", self._bridge, "ports", "delete", ports)])
 
     def rest(self) -> None:
-        """Return when no port is left on the switch, and OVN has nothing more to do."""
+        """Return when no port is left on the switch, and the switch is done removing the last: each takes it 10 ms."""
         deadline = time.monotonic() + PATIENCE
-        while any(name.startswith(("pl", "nl")) for name in self._names()) and time.monotonic() < deadline:
+        while any(name.startswith(("pl", "nl")) for name in self._names()):
+            assert time.monotonic() < deadline, "ports are left on the switch"
             time.sleep(0.1)
-        time.sleep(1)
+        everything = {"op": "select", "table": "Open_vSwitch", "where": [], "columns": ["next_cfg", "cur_cfg"]}
+        more = {"op": "mutate", "table": "Open_vSwitch", "where": [], "mutations": [["next_cfg", "+=", 1]]}
+        wanted = self._switch.call([more, everything])[1]["rows"][0]["next_cfg"]
+        while self._switch.call([everything])[0]["rows"][0]["cur_cfg"] < wanted:
+            assert time.monotonic() < deadline, "the switch does not answer"
+            time.sleep(0.1)
+        time.sleep(1)  # For OVN.
 
     def _names(self) -> list[str]:
         [found] = self._switch.call([{"op": "select", "table": "Interface", "where": [], "columns": ["name"]}])

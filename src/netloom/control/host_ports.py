@@ -1,6 +1,6 @@
 """One port, whatever it is made of: the device and the interface on the switch, made and unmade.
 
-    internal   the switch makes the device; when it has, the device is given its addresses
+    internal   the switch makes the device; when OVN knows it too, the device is given its addresses
     veth       the pair is made and given its addresses, then its outer end is put on the switch
     existing   a device that is there is taken from its bridge, and goes back to it
 
@@ -134,7 +134,9 @@ class Ports:
                 raise Trouble("NameTaken", f"there is a device {plan.device} already on the node")
             await self._switch.plug(plan)
             return
-        if not row.error and row.ofport is not None and row.ofport > 0 and not self._is_good(key, plan, row):
+        # Not before: a device that changes has the switch look at all of its ports, and OVN waits meanwhile.
+        installed = row.external_ids.get(INSTALLED) == "true" and row.ofport is not None and row.ofport > 0
+        if installed and not row.error and not self._is_good(key, plan, row):
             found = await self._links.inner(plan, given(row))
             self._good[key] = _Good(plan, found.index, held=True, up=_now())
         await self._switch.correct(row, plan)

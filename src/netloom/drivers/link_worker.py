@@ -212,7 +212,8 @@ class Links:
     def _configure(self, kernel: Kernel, seen: Link, plan: PortPlan, given: Collection[str], *, fresh: bool) -> None:
         """Write what differs between the plan and what is there."""
         have = set() if fresh else kernel.addresses(seen.index)
-        routes = set() if fresh else kernel.routes(seen.index)
+        # A device that is down has no routes.
+        routes = kernel.routes(seen.index) if seen.up else set()
         steps = differences(plan, seen, have, routes, given)
         try:
             self._write(kernel, steps)
