@@ -19,7 +19,6 @@ from netloom.cli.doctor_believing import Settle, believed
 from netloom.cli.doctor_southbound import complaint
 from netloom.cli.node_look import NodeLook, mirrors_of, on_node, plans_of
 from netloom.cli.session import Session
-from netloom.control.host_ports import Ports
 from netloom.drivers.vswitch import FROM, LOCK
 from netloom.drivers.vswitch_mirrors import Mirrors
 from netloom.drivers.vswitch_writer import Writer
@@ -154,14 +153,13 @@ async def _looked(look: NodeLook, resources: Iterable[Resource]) -> tuple[str, i
 async def _mended(look: NodeLook, resources: list[Resource], found: Sequence[Finding]) -> dict[Finding, str]:
     """Mend what was found on one node; return what could not be."""
     plans, _ = plans_of(resources, look.name, await look.host())
-    ports = Ports(look.switch, look.links)
     failures: dict[Finding, str] = {}
     for finding in found:
         key = finding.namespace, finding.name
         try:
             async with _writing(look, _guards(look, finding)):
                 if finding.check in _PLUGGED and key in plans:
-                    await ports.ensure(plans[key])
+                    await (await look.ports()).ensure(plans[key])
                 elif finding.check is Check.LEFTOVER_INTERFACE:
                     await _unplug(look, finding)
                 elif finding.check is Check.LEFTOVER_DEVICE:

@@ -11,6 +11,7 @@ from random import SystemRandom
 from typing import Any, TypeVar, cast
 
 from netloom.cli.access import Switch, following
+from netloom.control.host_ports import Ports
 from netloom.drivers.link_audit import faults
 from netloom.drivers.link_trouble import Trouble
 from netloom.drivers.link_worker import Links
@@ -71,7 +72,7 @@ class NodeLook:
     async def host(self) -> Host:
         """Return what plans must know of the node, as its agent does."""
         ids = self.switch.root().external_ids
-        underlay = ids.get("ovn-encap-ip", "")
+        underlay = self._underlay()
         bridge = self.switch.bridge()
         self.links.userspace = bridge is None or bridge.datapath_type == "netdev"
         device = await self.links.holder(underlay) if underlay else None
@@ -80,6 +81,22 @@ class NodeLook:
             underlay_v6=":" in underlay,
             physical_networks=frozenset(dict(read_mappings(ids.get(MAPPINGS, "")))),
         )
+
+    async def ports(self) -> Ports:
+        """Return the agent's hands on ports, which know, as the agent's do, what on the node is not to be taken."""
+        found = Ports(self.switch, self.links)
+        underlay = self._underlay()
+        device = await self.links.holder(underlay) if underlay else None
+        if device is None:
+            raise Unreachable(
+                f"no device of node {self.name} has its underlay's address, {underlay or 'which is not told'}"
+            )
+        found.underlay = device.name
+        return found
+
+    def _underlay(self) -> str:
+        """Return the node's own address: of several, the first."""
+        return self.switch.root().external_ids.get("ovn-encap-ip", "").partition(",")[0].strip()
 
     def interfaces(self) -> list[rows.Interface]:
         """Return our interfaces."""
