@@ -2,12 +2,18 @@
 
 import asyncio
 import contextlib
+from random import Random
 from typing import Any
 
+from netloom.control.cache import Change, Key
 from netloom.control.election import Election
+from netloom.control.logical import Logical
+from netloom.drivers.northbound import Applied
 from netloom.errors import AlreadyExists, Conflict, NotFound
+from netloom.model.document import ObjectMeta
+from netloom.model.policy import SecurityProfile, SecurityProfileSpec
 from netloom.model.registry import NETWORK_ATTACHMENT
-from netloom.plan.rows import Ref
+from netloom.plan.rows import Ref, Unit
 from tests.control.helpers import run
 from tests.control.ovn_world import NB, Site
 
@@ -55,6 +61,47 @@ def test_nothing_is_written_to_the_store_for_what_is_well_nor_to_the_database_fo
             assert manager.logical.north.counters.transactions == transactions
             for i in range(3):
                 assert await site.condition("networkattachment", f"a{i}", "Programmed") == ("", "")
+
+    run(main())
+
+
+def test_what_is_deleted_while_it_is_written_is_not_taken_to_be_in_the_database() -> None:
+    class North:
+        """A database that takes its time."""
+
+        def __init__(self) -> None:
+            self.client = self
+            self.synced, self.turns = asyncio.Event(), asyncio.Semaphore(0)
+            self.synced.set()
+            self.asked = 0
+
+        async def apply(self, *_: object, **__: object) -> Applied:
+            self.asked += 1
+            await self.turns.acquire()
+            return Applied()
+
+    async def main() -> None:
+        north: Any = North()
+        recorder: Any = None
+        logical = Logical(north, recorder=recorder, random=Random(0))
+        task = asyncio.create_task(logical.run())
+        key, unit = Key("ns1", "fw"), Unit("SecurityProfile", "ns1", "fw")
+        meta = ObjectMeta(name="fw", namespace="ns1", generation=1)
+        spec = SecurityProfileSpec()
+        one = SecurityProfile(api_version="netloom.dev/v1alpha1", kind="SecurityProfile", metadata=meta, spec=spec)
+        logical.changed("SecurityProfile", Change(key, None, one))
+        await asyncio.sleep(1)
+        assert north.asked == 1
+        logical.changed("SecurityProfile", Change(key, one, None))
+        logical.changed("SecurityProfile", Change(key, None, one))
+        north.turns.release()
+        await asyncio.sleep(1)
+        assert north.asked == 2
+        assert unit not in logical.programmed
+        north.turns.release()
+        await asyncio.sleep(1)
+        assert logical.programmed == {unit: 1}
+        task.cancel()
 
     run(main())
 

@@ -84,6 +84,8 @@ class Logical:
         self._since: float | None = None
         self._heard: dict[Unit, int] = {}
         """Generations that the planner was given and the database has not got yet."""
+        self._underway: dict[Unit, int] = {}
+        """Those of them that are being written."""
         north.amiss = self.look_at_everything
 
     def ready(self, *, leading: bool) -> bool:
@@ -98,8 +100,8 @@ class Logical:
         try:
             if change.new is None:
                 self.planner.remove(unit)
-                self._heard.pop(unit, None)
-                self.programmed.pop(unit, None)
+                for generations in (self._heard, self._underway, self.programmed):
+                    generations.pop(unit, None)  # One of the same name that comes next begins anew.
             else:
                 self.planner.put(change.new)
                 self._heard[unit] = change.new.metadata.generation
@@ -170,6 +172,7 @@ class Logical:
         self._wake.clear()
         since, self._since = self._since, None
         heard, self._heard = self._heard, {}
+        self._underway = heard
         try:
             await self._flush(everything=everything)
         except BaseException:
