@@ -5,8 +5,9 @@ import asyncio
 import pytest
 
 from netloom.drivers.vswitch_prepare import keep_mappings
+from netloom.model.registry import NETWORK_ATTACHMENT
 from tests.control.host_world import World
-from tests.control.test_host import eventually, with_agent
+from tests.control.test_host import eventually, is_ready, with_agent
 
 
 @pytest.mark.parametrize(
@@ -49,5 +50,26 @@ def test_the_way_to_a_physical_network_is_not_to_be_taken() -> None:
         found = await world.attachments()
         assert found["a"]["status"]["errors"]["host"] == ["device ex0 is the node's way to physical network physnet1"]
         assert agent.switch.place_of("ex0") == "br-ex"
+
+    with_agent(main)
+
+
+def test_a_wish_that_cannot_be_read_keeps_the_port_it_has() -> None:
+    async def main(world: World, group: asyncio.TaskGroup) -> None:
+        await world.attach("a", 9, {"type": "internal"})
+        await eventually(lambda: is_ready(world), "Ready")
+        before = world.interfaces()
+        one = (await world.store.get(NETWORK_ATTACHMENT, "ns1", "a")).document()
+        one["spec"]["port"]["type"] = "of a newer version"
+        await world.store.update(NETWORK_ATTACHMENT, one)
+        await asyncio.sleep(30)
+        assert world.interfaces() == before
+        await world.kill()
+        world.start(group)
+        await asyncio.sleep(30)
+        assert world.interfaces() == before
+        await world.store.delete(NETWORK_ATTACHMENT, "ns1", "a")
+        await asyncio.sleep(3600)  # Nobody is told of the end of what was never there for him: the sweep finds it.
+        assert world.interfaces() == {}
 
     with_agent(main)

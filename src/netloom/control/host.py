@@ -162,6 +162,8 @@ class HostKeeper:
         return again
 
     async def _look(self, key: Key, view: View | None) -> float | None:
+        if view is None and key in self._attachments.undecodable:
+            return None  # A newer version's, perhaps: what is there stays as it is until it can be read, or is gone.
         if view is None or view.going:
             self._forget(key)
             self.counters.unplugged += await self._ports.clear(key)
