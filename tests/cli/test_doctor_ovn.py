@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from netloom.cli import doctor_nodes, doctor_northbound, doctor_southbound
+from netloom.cli.doctor import MOST, Complaint, Report, _lines
 from netloom.cli.doctor_believing import SETTLE_SECONDS, believed
 from netloom.drivers import northbound_audit
 from netloom.plan import audit_ovn
@@ -187,3 +188,15 @@ def test_wrong_names_and_flags_are_answered_with_what_there_is(
 ) -> None:
     answer = world.server.cli(*args, check=False)
     assert (answer.rc, said in answer.err) == (rc, True), answer.err
+
+
+def test_what_calls_for_the_same_is_told_together_and_many_are_cut_short() -> None:
+    complaints = [
+        Complaint(
+            check="missing-row", kind="Network", namespace="default", name=f"n{i}", message="gone", advice="Wait."
+        )
+        for i in range(MOST + 5)
+    ]
+    lines = list(_lines(Report(chapter="c", looked_at={"rows": 1}, complaints=tuple(complaints))))
+    assert lines.count("    Wait.") == 1
+    assert lines[-3:] == ["  and 5 more.  [missing-row]", "    Wait.", "c: 25 amiss."]

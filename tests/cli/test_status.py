@@ -143,6 +143,15 @@ status: {{unsupported: [{{field: loss, reason: no netem here}}], {READY}}}
     ]
 
 
+def test_many_with_the_same_problem_share_a_line() -> None:
+    many = "---".join(
+        BLUE.rpartition("---")[2].replace("name: web", f"name: w{i}").replace("n1", "n9") for i in range(9)
+    )
+    text = shown(NODE, BLUE, many)
+    assert "  NetworkAttachment default/w0 and 8 others: there is no Node n9" in text
+    assert "9 problems:" in text
+
+
 def test_control_characters_of_others_do_not_reach_the_terminal() -> None:
     bad = BLUE.replace("ifcName: nl1", "ifcName: nl1, errors: {host: []}").replace(
         READY, 'conditions: [{type: Ready, status: "False", message: "a\\u001b[31mb"}]', 1

@@ -7,6 +7,7 @@ something is.
 """
 
 import json
+from collections.abc import Iterable, Iterator
 from typing import Protocol
 
 import click
@@ -76,6 +77,8 @@ def chapters(access: Access) -> dict[str, Chapter]:
     }
 
 
+MOST = 20
+"""How many of one sort are told in words; JSON has them all."""
 CHAPTERS = ("addresses", "northbound", "southbound", "nodes")
 
 
@@ -108,10 +111,13 @@ def _lines(report: Report) -> list[str]:
     lines += [f"{report.chapter}: not looked at: {what}." for what in report.unseen]
     for complaint in report.mended:
         lines += [f"  {complaint.about}: {complaint.message}.", f"    Mended: {complaint.repair}."]
-    for complaint in report.complaints:
-        lines += [f"  {complaint.about}: {complaint.message}.  [{complaint.check}]"]
-        lines += [f"    Not mended: {complaint.repair}."] if complaint.repair else []
-        lines += [f"    {complaint.advice}"]
+    for several in _alike(report.complaints):
+        for complaint in several[:MOST]:
+            lines += [f"  {complaint.about}: {complaint.message}.  [{complaint.check}]"]
+            lines += [f"    Not mended: {complaint.repair}."] if complaint.repair else []
+        if len(several) > MOST:
+            lines += [f"  and {len(several) - MOST} more.  [{several[0].check}]"]
+        lines += [f"    {several[0].advice}"]
     if not counted:
         return lines
     if not report.complaints:
@@ -119,3 +125,11 @@ def _lines(report: Report) -> list[str]:
     else:
         lines.append(f"{report.chapter}: {len(report.complaints)} amiss.")
     return lines
+
+
+def _alike(complaints: Iterable[Complaint]) -> Iterator[list[Complaint]]:
+    """Give complaints with those that call for the same together."""
+    found: dict[tuple[str, str], list[Complaint]] = {}
+    for complaint in complaints:
+        found.setdefault((complaint.check, complaint.advice), []).append(complaint)
+    yield from found.values()

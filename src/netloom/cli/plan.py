@@ -8,6 +8,7 @@ what is applied. Nothing is changed. What controllers will choose, as addresses,
 """
 
 import json
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from urllib.parse import quote
 
@@ -222,17 +223,13 @@ def _words(problems: Iterable[Problem]) -> list[str]:
     return [problem.message for problem in problems]
 
 
+_WORD = re.compile(r"(?:[0-9a-f]{2}:){5}[0-9a-f]{2}|\d+(?:\.\d+){3}|[0-9a-f]*:[0-9a-f:]*[0-9a-f]|\w+")
+"""A MAC, an address of either family, or a word."""
+
+
 def _sayer(stand_ins: dict[str, str]) -> Callable[[str], str]:
-    """Return what says of a text what is meant: the longest first, for one may be part of another."""
-    pairs = sorted(stand_ins.items(), key=lambda pair: -len(pair[0]))
-
-    def say(text: str) -> str:
-        for stands, meant in pairs:
-            if stands in text:
-                text = text.replace(stands, meant)
-        return text
-
-    return say
+    """Return what says of a text what is meant."""
+    return lambda text: _WORD.sub(lambda found: stand_ins.get(found[0], found[0]), text) if stand_ins else text
 
 
 def _said(columns: Iterable[comparing.Column], say: Callable[[str], str]) -> tuple[comparing.Column, ...]:

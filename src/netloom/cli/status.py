@@ -13,7 +13,7 @@ import msgspec
 
 from netloom.cli import everything
 from netloom.cli.session import Session, connected
-from netloom.cli.status_view import AMISS, PENDING, READY, Item, Overview, Section, overview
+from netloom.cli.status_view import AMISS, PENDING, READY, Item, Overview, Section, gathered, overview
 from netloom.cli.tables import clean, safe
 from netloom.cli.terminal import counted, paint
 
@@ -45,7 +45,7 @@ def lines(found: Overview, server: str, namespace: str) -> Iterator[str]:
     yield ""
     if found.problems:
         yield paint(f"{counted(len(found.problems), 'problem')}:", "red", bold=True)
-        yield from (paint(safe(f"  {problem}"), "red") for problem in found.problems)
+        yield from (paint(safe(f"  {problem}"), "red") for problem in gathered(found.problems))
     else:
         yield paint("Nothing is amiss.", "green")
     yield ""

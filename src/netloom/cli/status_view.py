@@ -21,6 +21,8 @@ from netloom.model.policy import LoadBalancer, SecurityProfile
 READY, PENDING, AMISS = "ready", "pending", "amiss"
 SILENT_SECONDS = 35.0
 """An agent says every ten seconds that it is alive."""
+FEW = 5
+"""So many with the same problem are told one by one."""
 PATIENCE_SECONDS = 10.0
 """How long nobody need have looked at an object."""
 
@@ -102,9 +104,24 @@ def troubles(one: Resource, nodes: dict[str, Node], now: datetime) -> Iterator[T
             waits = ", ".join(one.metadata.finalizers) or "those that use it"
             yield _trouble(one, f"it is being deleted, and waits for {waits}")
         return
-    said = dict.fromkeys([*_conditions(one, now), *_kind(one, nodes, now)])
-    for words in said:
+    special = list(_kind(one, nodes, now))
+    nowhere = isinstance(one, NetworkAttachment) and bool(special)  # Without its Node nothing else can be.
+    for words in dict.fromkeys([*(() if nowhere else _conditions(one, now)), *special]):
         yield _trouble(one, words)
+
+
+def gathered(problems: Iterable[Trouble]) -> Iterator[str]:
+    """Give problems in words; where many objects of a kind have the same, they share a line."""
+    alike: dict[tuple[str, str], list[Trouble]] = {}
+    for problem in problems:
+        alike.setdefault((problem.kind, problem.message), []).append(problem)
+    for several in alike.values():
+        if len(several) <= FEW:
+            yield from map(str, several)
+            continue
+        first = several[0]
+        where = f"{first.namespace}/{first.name}" if first.namespace else first.name
+        yield f"{first.kind} {where} and {len(several) - 1} others: {first.message}"
 
 
 def _trouble(one: Resource, words: str) -> Trouble:

@@ -63,6 +63,9 @@ class _Foresight:
         """By VNI and family."""
         self._holders: dict[tuple[int, Address], str] = {}
         self._count = 0
+        self._kept = set(earlier.chosen.values())
+        self._from: dict[tuple[int, str, int], int] = {}
+        """From where on, in a range of a Subnet, to look for an address that stands in: those above are used."""
 
     def whole(self) -> Foreseen:
         for one in sorted(self._resources, key=_rank):
@@ -199,12 +202,14 @@ class _Foresight:
         earlier = self._earlier.get((_unit(one), where.name))
         if earlier is not None and earlier not in used:
             return earlier
-        kept = set(self._earlier.values())
         for low, high in reversed(where.ranges):
-            for number in range(high, max(low, high - MOST) - 1, -1):
+            place = (vni, where.name, high)
+            for number in range(self._from.get(place, high), max(low, high - MOST) - 1, -1):
                 literal = str(Address(where.version, number)).encode() in self._literal
-                if number not in used and number not in kept and not literal:
+                if number not in used and number not in self._kept and not literal:
+                    self._from[place] = number - 1
                     return number
+            self._from[place] = low - 1
         return None
 
     def _mac(self, one: NetworkAttachment, vni: int, first: Address | None) -> str:
