@@ -179,16 +179,20 @@ def bridges(layout: Layout) -> dict[str, str]:
 
 
 def _addresses(layout: Layout, node: str) -> tuple[tuple[str, ...], ...]:
-    """Return what gives a switch that was started its underlay address."""
+    """Return what gives a switch that was started its underlay address, and has it begin."""
+    database = ("ovs-vsctl", f"--db=unix:{layout.switch_socket(node)}", "--retry", SECONDS_TO_CONFIGURE)
     ip = ("ip", "-n", layout.netns(node))
     inside = ("nsenter", f"--net=/run/netns/{layout.netns(node)}", "--")
     commands: list[tuple[str, ...]] = [
         # Without --no-wait it returns when the switch has done what its database says: its devices are there.
-        ("ovs-vsctl", f"--db=unix:{layout.switch_socket(node)}", "--retry", SECONDS_TO_CONFIGURE, "init"),
+        (*database, "init"),
         (*ip, "address", "replace", f"{layout.underlay_ip(node)}/{UNDERLAY_BITS}", "dev", "br-phys"),
     ]
     for bridge in bridges(layout):
         commands += [(*inside, "ethtool", "-K", bridge, "tx", "off"), (*ip, "link", "set", bridge, "up")]
+    # A newer OVN has the switch of a gateway wait, when it is started again, for an ovn-controller that is started too;
+    # a service manager restarts both together. Here each dies alone, and nobody else would tell the switch to begin.
+    commands.append((*database, "--no-wait", "set", "Open_vSwitch", ".", "other_config:flow-restore-wait=false"))
     return tuple(commands)
 
 
