@@ -1,9 +1,10 @@
 """Devices in real namespaces: what is planned is there, twice is once, and what is others' stays."""
 
 import asyncio
+import errno
 import os
 import subprocess
-from collections.abc import Coroutine, Iterator
+from collections.abc import Coroutine, Iterator, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -192,6 +193,25 @@ def test_what_is_no_namespace_is_looked_at_but_never_opened(monkeypatch: pytest.
             link.opened(path)
     assert len(flags) == 4
     assert all(how & os.O_PATH for how in flags)
+
+
+def test_a_pair_is_ours_also_where_the_kernel_has_no_ipv6(work: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    really_change = link.Kernel.change
+
+    def change(kernel: link.Kernel, steps: Sequence[link.Step]) -> None:
+        really_change(kernel, [step for step in steps if "hushing" not in step.what])
+        if any("hushing" in step.what for step in steps):
+            raise link.Refused(errno.EAFNOSUPPORT, "hushing", "")
+
+    async def main() -> dict[str, str]:
+        links = Links(owner="x")
+        await links.pair(PLAN, ())
+        found = await links.pairs()
+        links.close()
+        return found
+
+    monkeypatch.setattr(link.Kernel, "change", change)
+    assert on_node(main()) == {PLAN.device: PLAN.uid}
 
 
 def test_what_the_node_does_with_its_devices_is_known(work: str) -> None:

@@ -40,7 +40,7 @@ def written(message: Any) -> bytes:
 
 @given(names, names, macs, mtus, st.integers(3, 1000))
 def test_pyroute2_reads_the_pair_we_ask_for(name: str, inner: str, mac: str, mtu: int, namespace: int) -> None:
-    made, named = codec.veth(name, inner, namespace=namespace, mac=mac, mtu=mtu, alias="netloom/x/u")
+    made, named, hushed = codec.veth(name, inner, namespace=namespace, mac=mac, mtu=mtu, alias="netloom/x/u")
     asked = read(ifinfmsg, made)
     assert (asked.get_attr("IFLA_IFNAME"), asked.get_attr("IFLA_MTU")) == (name, mtu)
     info = asked.get_attr("IFLA_LINKINFO")
@@ -49,6 +49,8 @@ def test_pyroute2_reads_the_pair_we_ask_for(name: str, inner: str, mac: str, mtu
     assert (peer.get_attr("IFLA_IFNAME"), peer.get_attr("IFLA_ADDRESS"), peer.get_attr("IFLA_MTU")) == (inner, mac, mtu)
     assert peer.get_attr("IFLA_NET_NS_FD") in (namespace, str(namespace))
     assert read(ifinfmsg, named).get_attr("IFLA_IFALIAS") == "netloom/x/u"
+    families = [[one[0] for one in read(ifinfmsg, m).get_attr("IFLA_AF_SPEC")["attrs"]] for m in (named, hushed)]
+    assert families == [["AF_INET"], ["AF_INET6"]]
 
 
 @given(indexes, st.booleans(), mtus, macs)

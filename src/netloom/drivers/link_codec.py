@@ -107,10 +107,11 @@ def error(body: bytes) -> int:
     return -int(_SIGNED.unpack_from(body)[0])
 
 
-def veth(name: str, inner: str, *, namespace: int, mac: str, mtu: int, alias: str) -> tuple[bytes, bytes]:
-    """Make a pair, its inner end by its final name, address and MTU in another namespace; and say whose it is.
+def veth(name: str, inner: str, *, namespace: int, mac: str, mtu: int, alias: str) -> tuple[bytes, bytes, bytes]:
+    """Make a pair, its inner end by its final name, address and MTU in another namespace; say whose it is; hush it.
 
-    Two messages that are sent together: the kernel sees to both before the sender can die.
+    Three messages that are sent together: the kernel sees to all before the sender can die. The last one is refused by
+    a kernel without IPv6, where there is nothing to hush.
     """
     peer = _IFINFO.pack(0, 0, 0, 0, 0, 0) + _text(_NAME, inner) + _attribute(_ADDRESS, _mac(mac))
     peer += _number(_MTU, mtu) + _number(_NS_FD, namespace)
@@ -121,9 +122,11 @@ def veth(name: str, inner: str, *, namespace: int, mac: str, mtu: int, alias: st
     # is sent to them past the switch, which it does not where no route leads back by this device.
     silent = _attribute(INET, _attribute(_INET_CONF, _number(_ARP_IGNORE, _ALWAYS) + _number(_RP_FILTER, _STRICT)))
     quiet = _attribute(INET6, _attribute(_ADDR_GEN_MODE, bytes([_ADDR_GEN_NONE])))
-    named = _IFINFO.pack(0, 0, 0, 0, 0, 0) + _text(_NAME, name) + _text(_ALIAS, alias)
-    named += _attribute(_AF_SPEC, silent + quiet)
-    return _message(NEW_LINK, ACK | CREATE | EXCLUSIVE, body), _message(SET_LINK, ACK, named)
+    which = _IFINFO.pack(0, 0, 0, 0, 0, 0) + _text(_NAME, name)
+    named = which + _text(_ALIAS, alias) + _attribute(_AF_SPEC, silent)
+    hushed = which + _attribute(_AF_SPEC, quiet)
+    made = _message(NEW_LINK, ACK | CREATE | EXCLUSIVE, body)
+    return made, _message(SET_LINK, ACK, named), _message(SET_LINK, ACK, hushed)
 
 
 def set_link(

@@ -6,6 +6,7 @@ protocol number; whatever else a workload has on its device is left alone.
 """
 
 import asyncio
+import errno
 from collections.abc import Callable, Collection
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -21,7 +22,6 @@ from netloom.plan.nodes import PortPlan
 P = ParamSpec("P")
 T = TypeVar("T")
 
-_EXISTS = 17
 _LOOPBACK = "lo"
 _LINK_LOCAL = "fe80:"
 _UPON = frozenset(("vlan", "macvlan", "macvtap", "ipvlan", "ipvtap", "macsec"))
@@ -186,7 +186,7 @@ class Links:
         return outer
 
     def _make(self, plan: PortPlan, node: Kernel, there: Kernel, namespace: int) -> Link:
-        made, named = link_codec.veth(
+        made, named, hushed = link_codec.veth(
             plan.device,
             plan.inner,
             namespace=namespace,
@@ -194,7 +194,12 @@ class Links:
             mtu=plan.mtu,
             alias=self._alias(plan.uid),
         )
-        self._write(node, [Step(made, f"making {plan.device}"), Step(named, f"naming {plan.device}")])
+        steps = [Step(made, f"making {plan.device}"), Step(named, f"naming {plan.device}")]
+        try:
+            self._write(node, [*steps, Step(hushed, f"hushing {plan.device}")])
+        except Refused as error:
+            if error.errno != errno.EAFNOSUPPORT:
+                raise
         self.counters.pairs += 1
         outer = node.link(plan.device)
         if outer is None:
@@ -218,7 +223,7 @@ class Links:
         try:
             self._write(kernel, steps)
         except Refused as error:
-            if error.errno == _EXISTS:
+            if error.errno == errno.EEXIST:
                 raise Trouble("RouteTaken", error.message) from None
             raise
 
