@@ -122,10 +122,10 @@ class FakeLinks:
         bridges = (one for one in self._machine.node.values() if one.kind == "bridge")
         return next((one.name for one in bridges if one.index == device.master), "")
 
-    async def in_use(self, device: Link) -> str:
+    async def in_use(self, device: Link, *, switched: bool) -> str:
         await self._rest()
         found = self._machine.node[device.name]
-        return use(device, found.addresses, [one.link() for one in self._machine.node.values()])
+        return use(device, found.addresses, [one.link() for one in self._machine.node.values()], switched=switched)
 
     async def enslave(self, name: str, master: str) -> None:
         await self._rest()

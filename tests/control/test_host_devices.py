@@ -4,8 +4,10 @@ import asyncio
 
 import pytest
 
-from netloom.drivers.vswitch_prepare import keep_mappings
+from netloom.drivers.vswitch import Vswitch
+from netloom.drivers.vswitch_prepare import MAPPINGS, keep_mappings
 from netloom.model.registry import NETWORK_ATTACHMENT
+from netloom.ovsdb.operations import Mutate, Operation, is_uuid
 from tests.control.host_world import World
 from tests.control.test_host import eventually, is_ready, with_agent
 
@@ -18,6 +20,7 @@ from tests.control.test_host import eventually, is_ready, with_agent
         ("slave", "is part of bond0"),
         ("bond0", "has slave in it"),
         ("below", "carries below.7"),
+        ("genev_sys_6081", "is part of ovs-system"),
     ],
 )
 def test_a_device_that_the_node_lives_by_is_not_to_be_taken(device: str, says: str) -> None:
@@ -27,6 +30,7 @@ def test_a_device_that_the_node_lives_by_is_not_to_be_taken(device: str, says: s
         machine.add("", "eth0", "", addresses={"192.0.2.1/24"})
         machine.add("", "slave", "", master=machine.add("", "bond0", "bond"))
         machine.add("", "below.7", "vlan", peer=machine.add("", "below", ""))
+        machine.add("", "genev_sys_6081", "geneve", master=machine.add("", "ovs-system", "openvswitch"))
         await world.attach("a", 9, {"type": "existing", "device": device})
         await asyncio.sleep(5)
         found = await world.attachments()
@@ -52,6 +56,25 @@ def test_the_way_to_a_physical_network_is_not_to_be_taken() -> None:
         assert agent.switch.place_of("ex0") == "br-ex"
 
     with_agent(main)
+
+
+def test_a_port_of_the_kernels_switch_can_be_taken_from_its_bridge() -> None:
+    async def main(world: World, group: asyncio.TaskGroup) -> None:
+        assert world.agent is not None
+        agent = world.agent
+        await eventually(lambda: agent.ready, "the agent")
+        await keep_mappings(agent.switch, {"other": "br-else"}, "netdev")  # To have a bridge more.
+        await agent.switch.writer.commit([_unmap(agent.switch)])
+        world.machine.add("", "nic", "", master=world.machine.add("", "ovs-system", "openvswitch"))
+        world.add_port("br-else", "nic")
+        await world.attach("a", 9, {"type": "existing", "device": "nic"})
+        await eventually(lambda: agent.switch.place_of("nic") == "br-int", "taken")
+
+    with_agent(main)
+
+
+def _unmap(switch: Vswitch) -> Operation:
+    return Mutate("Open_vSwitch", is_uuid(switch.root()._uuid), [("external_ids", "delete", frozenset({MAPPINGS}))])
 
 
 def test_a_wish_that_cannot_be_read_keeps_the_port_it_has() -> None:

@@ -24,6 +24,7 @@ T = TypeVar("T")
 
 _LOOPBACK = "lo"
 _LINK_LOCAL = "fe80:"
+_KERNEL_SWITCH = "openvswitch"
 _UPON = frozenset(("vlan", "macvlan", "macvtap", "ipvlan", "ipvtap", "macsec"))
 """Kinds of devices that are made upon another one."""
 
@@ -92,9 +93,12 @@ class Links:
         found = [one for one in await self.devices() if one.index == device.master and one.kind == "bridge"]
         return found[0].name if found else ""
 
-    async def in_use(self, device: Link) -> str:
-        """Return what the node itself does with one of its devices, for people; "": nothing that is known of."""
-        return await self._run(self._in_use, device)
+    async def in_use(self, device: Link, *, switched: bool) -> str:
+        """Return what the node itself does with one of its devices, for people; "": nothing that is known of.
+
+        `switched`: it is known to be a port of the switch, which is no reason.
+        """
+        return await self._run(self._in_use, device, switched)
 
     async def remove_pair(self, name: str) -> None:
         """Remove a pair by its outer end, if it is ours."""
@@ -246,10 +250,10 @@ class Links:
         if found.master != index:
             self._write(node, [Step(link_codec.set_link(found.index, master=index), f"moving {name}")])
 
-    def _in_use(self, device: Link) -> str:
+    def _in_use(self, device: Link, switched: bool) -> str:
         node = self._kernel()
         own = [text for text in node.addresses(device.index) if not text.startswith(_LINK_LOCAL)]
-        return use(device, own, node.links())
+        return use(device, own, node.links(), switched=switched)
 
     def _remove_pair(self, name: str) -> None:
         node = self._kernel()
@@ -265,14 +269,15 @@ class Links:
         return f"netloom/{self._owner}/{uid}"
 
 
-def use(device: Link, addresses: Collection[str], devices: Collection[Link]) -> str:
+def use(device: Link, addresses: Collection[str], devices: Collection[Link], *, switched: bool) -> str:
     """Return what a node does with one of its devices, given the addresses it has and all devices there are.  Pure."""
+    masters = {"bridge", _KERNEL_SWITCH} if switched else {"bridge"}
     if device.name == _LOOPBACK:
         return "is the node's loopback"
     if addresses:
         return f"has the node's own address {min(addresses)}"
     for other in sorted(devices, key=lambda one: one.name):
-        if other.index == device.master and other.kind != "bridge":
+        if other.index == device.master and other.kind not in masters:
             return f"is part of {other.name}"
         if other.master == device.index:
             return f"has {other.name} in it"
