@@ -55,6 +55,19 @@ def test_an_internal_port_is_a_device_of_the_node() -> None:
     assert not named.generated
 
 
+@pytest.mark.parametrize("name", ["lo", "ovs-system", "ovn-n2-0", "genev_sys_6081", "br-int", "nl02000000000a"])
+def test_a_name_that_the_switch_or_another_port_may_need_is_refused(name: str) -> None:
+    wish = attached("10.0.0.9/24", port={"type": "internal", "name": name})
+    plan = plan_port(wish, blue(), (), HOST)
+    assert isinstance(plan, Problem)
+    assert plan.reason == "NameReserved"
+
+
+@pytest.mark.parametrize("name", ["log", "overview", "nlx", "nl020000000009"])
+def test_any_other_name_will_do(name: str) -> None:
+    assert planned(attached("10.0.0.9/24", port={"type": "internal", "name": name})).device == name
+
+
 def test_a_veths_outer_end_has_the_generated_name_and_its_inner_end_the_asked_one() -> None:
     plan = planned(attached("10.0.0.9/24", port={"type": "veth", "netns": "/run/netns/w", "name": "eth0"}))
     assert (plan.device, plan.inner, plan.netns) == ("nl020000000009", "eth0", "/run/netns/w")

@@ -5,13 +5,14 @@ workload sees and where, and what it is given; or the `Problem` that stands in t
 addresses. What OVN does with the port is planned elsewhere: the two meet in the port's name (`names.port`).
 """
 
+import re
 from collections.abc import Collection, Iterable
 from typing import NamedTuple
 
 from msgspec import Struct
 
 from netloom.model import addresses
-from netloom.model.attachments import NetworkAttachment, PortType
+from netloom.model.attachments import AttachmentPort, NetworkAttachment, PortType
 from netloom.model.networks import Fabric, Network, Subnet
 from netloom.plan import addressing, names
 from netloom.plan.rows import Problem
@@ -20,6 +21,8 @@ ADDRESSED = "Addressed"
 GENEVE = 58
 """What Geneve adds to a packet over IPv4: Ethernet 14, IPv4 20, UDP 8, Geneve 8, OVN's option 8."""
 GENEVE_V6 = 78
+_RESERVED = re.compile(r"lo$|all$|default$|ovs-|ovn-|genev_sys_|vxlan_sys_|gre_sys$|br-int$|patch-|n[li][0-9a-f]{12}$")
+"""Names of devices that the kernel, OVS and OVN make by themselves, and of those made here for others."""
 LEAST_MTU = 1280
 """What IPv6 needs; a node whose underlay cannot carry that is told so by IPv6 itself."""
 
@@ -90,11 +93,12 @@ def plan_port(
     addressed = status.condition(ADDRESSED)
     if not status.mac or not status.ips or addressed is None or addressed.status != "True":
         return None
-    if (problem := _unreachable(network, host.physical_networks)) is not None:
-        return problem
     spec, port = attachment.spec, attachment.spec.port
     kind = port.type
     generated = names.interface(status.mac)
+    problem = _unreachable(network, host.physical_networks) or _reserved(port, generated)
+    if problem is not None:
+        return problem
     device = {PortType.INTERNAL: port.name or generated, PortType.VETH: generated, PortType.EXISTING: port.device}[kind]
     # A generated name differs from the other end's: the namespace may be the node's own.
     inner = (port.name or "ni" + generated[2:]) if kind is PortType.VETH else device
@@ -135,6 +139,16 @@ def _unreachable(network: Network, physical: Collection[str]) -> Problem | None:
     return Problem(
         "PhysicalNetworkMissing",
         f"this node has no bridge for physical network {provider.physical_network}: see --bridge-mappings",
+    )
+
+
+def _reserved(port: AttachmentPort, own: str) -> Problem | None:
+    """Refuse, for a device on the node, a name that OVS, OVN or another attachment's device may need."""
+    name = port.name
+    if port.type is not PortType.INTERNAL or name == own or not _RESERVED.match(name):
+        return None
+    return Problem(
+        "NameReserved", f"spec.port.name: {name} is a name that the switch, or another port, may need: choose another"
     )
 
 
