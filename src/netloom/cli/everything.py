@@ -9,6 +9,7 @@ from netloom.cli import reading
 from netloom.cli.client import Client
 from netloom.cli.reading import Scope
 from netloom.cli.resources import Target, of_kind
+from netloom.errors import Invalid
 from netloom.model.attachments import NetworkAttachment
 from netloom.model.cluster import Node
 from netloom.model.document import Document, Resource
@@ -45,8 +46,13 @@ def load(client: Client, of: Sequence[type[Resource]] = PLANNED, *, namespace: s
 
 
 def value(document: Document, of: type[R]) -> R:
-    """Return a document as a value."""
-    return msgspec.convert(document, of)
+    """Return a document as a value; `Invalid`, with its name, where it cannot be read."""
+    try:
+        return msgspec.convert(document, of)
+    except msgspec.ValidationError as error:
+        metadata = document["metadata"]
+        name = "/".join(filter(None, (metadata.get("namespace"), metadata["name"])))
+        raise Invalid(f"{of.__name__} {name} cannot be read by this version of netloom: {error}") from None
 
 
 def unit(resource: Resource) -> Unit:
