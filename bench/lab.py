@@ -30,7 +30,7 @@ from netloom.store.kube import KubeStore
 NODE = "n1"
 WARM, SINGLE = 5, 40
 """How many ports of either sort are plugged before the count, and counted, one after another: fewer than 100 in all."""
-BURST, BURSTS = 200, 3
+BURST, BURSTS = 200, 5
 GROUP = 50
 """How many ports the script sends in one transaction: OVN is quickest so."""
 PATIENCE = 60.0

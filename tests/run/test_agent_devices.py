@@ -84,3 +84,17 @@ def test_a_device_that_somebody_sets_down_is_set_up_again(here: Site, kind: str)
     )
     here.wait_ready(name)
     assert ",UP" in here.node.exec("ip", "link", "show", device)
+
+
+def test_a_switch_that_starts_while_namespaces_are_made_again_has_all_their_packets(here: Site) -> None:
+    spaces = [here.new_namespace(f"race{number}") for number in range(3)]
+    here.plug(*(veth(f"race{number}", netns) for number, netns in enumerate(spaces)))
+    assert here.node.vswitchd is not None
+    here.node.vswitchd.kill()
+    for netns in spaces[:2]:
+        make_again(netns)
+    here.node.start_vswitchd()
+    make_again(spaces[2])
+    for netns in spaces:
+        wait_until(lambda netns=netns: pings(here, netns), what=f"packets to flow from {netns}")  # type: ignore[misc]
+    here.wait_ready(*(f"race{number}" for number in range(3)))
