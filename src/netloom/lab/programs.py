@@ -190,8 +190,8 @@ def _addresses(layout: Layout, node: str) -> tuple[tuple[str, ...], ...]:
     ]
     for bridge in bridges(layout):
         commands += [(*inside, "ethtool", "-K", bridge, "tx", "off"), (*ip, "link", "set", bridge, "up")]
-    # A newer OVN has the switch of a gateway wait, when it is started again, for an ovn-controller that is started too;
-    # a service manager restarts both together. Here each dies alone, and nobody else would tell the switch to begin.
+    # A newer OVN has the switch of a gateway wait, when it is started again, for an ovn-controller that is started too,
+    # as after a reboot. Where the switch died alone, nobody else would tell it to begin.
     commands.append((*database, "--no-wait", "set", "Open_vSwitch", ".", "other_config:flow-restore-wait=false"))
     return tuple(commands)
 
