@@ -18,6 +18,7 @@ from netloom.ovsdb.memory import Database, Server
 from netloom.ovsdb.monitor import Change
 from netloom.ovsdb.serving import Pipe, dial
 from netloom.plan.planner import Planner
+from netloom.plan.rows import Unit
 from netloom.plan.wanted import Wanted
 from netloom.sim import loop as sim
 from tests.control.ovn_world import schema
@@ -188,6 +189,34 @@ def test_a_plan_in_slices_comes_to_the_same(case: str, most: int) -> None:
                 assert (await north.apply(planner.wanted)).transactions == 0
 
     sim.run(main(), seed=most)
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_slices_in_any_order_come_to_the_same(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def main() -> None:
+        world, planner = World(seed), Planner()
+        drain = planner.world.drain
+
+        def shuffled() -> list[Unit]:  # A set's order is that of this process's strings: any may come.
+            units = sorted(drain())
+            world.random.shuffle(units)
+            return units
+
+        monkeypatch.setattr(planner.world, "drain", shuffled)
+        case = CASES[seed % len(CASES)]
+        wishes = resources((GOLDEN / case / "wishes.yaml").read_text())
+        async with world.driver() as north:
+            for _ in range(4):
+                for resource in wishes:
+                    planner.put(resource)
+                await north.apply_each(planner.wanted, planner.slices(world.random.choice((1, 2))))
+                assert north.seen().keys() == planner.wanted.rows.keys()
+                for resource in world.random.sample(wishes, len(wishes) // 2):
+                    planner.remove(unit_of(resource))
+                await north.apply_each(planner.wanted, planner.slices(world.random.choice((1, 2))))
+                assert (await north.apply(planner.wanted)).transactions == 0
+
+    sim.run(main(), seed=seed)
 
 
 def test_two_drivers_of_one_owner_end_with_one_row_of_each() -> None:

@@ -17,6 +17,7 @@ import logging
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from random import Random
 from typing import Any
 
@@ -25,7 +26,7 @@ from netloom.drivers.northbound_bundles import Bundle, describe
 from netloom.drivers.northbound_diff import Comparison
 from netloom.drivers.northbound_line import Line
 from netloom.drivers.northbound_seen import Seen, shape
-from netloom.drivers.northbound_targets import TAKEN, Changes, Wishes
+from netloom.drivers.northbound_targets import TAKEN, Changes, Sent, Wishes
 from netloom.drivers.northbound_write import Transaction, Writer, groups
 from netloom.errors import NetloomError, Unreachable
 from netloom.ovsdb.errors import Conflict, Refused
@@ -245,12 +246,16 @@ class Northbound:
         """
         applied = Applied()
         self._learn()
+        sent = Sent()
         try:
             async with asyncio.TaskGroup() as group:
                 line = Line(group, UNDERWAY)
                 for delta in deltas:
                     if line.failed:
                         continue  # It is planned all the same.
+                    if sent.meets(delta):
+                        line.failed.append(([], Conflict("timed out", "what is on its way has changed again")))
+                        continue
                     await self._fly(wanted, delta, line, applied)
                 await line.drain()
         finally:
@@ -275,7 +280,7 @@ class Northbound:
         self._tell_unknown(look.unknown)
         writer = Writer(self._seen, lambda table: len(self.client.cache.rows(table)))
         for some in groups(bundles, many=True):
-            await line.put(some, self._try(writer.transaction(some), some, applied))
+            await line.put(some, partial(self._try, writer.transaction(some), some, applied))
             self._seen.flying.update((new.ref, new.uuid) for bundle in some for new in bundle.inserts)
 
     async def _send(self, bundles: Sequence[Bundle], applied: Applied) -> tuple[dict[Unit, Problem], bool]:
@@ -286,7 +291,7 @@ class Northbound:
             for some in groups(bundles):
                 if line.failed:
                     break
-                await line.put(some, self._try(writer.transaction(some), some, applied))
+                await line.put(some, partial(self._try, writer.transaction(some), some, applied))
             await line.drain()
         found: dict[Unit, Problem] = {}
         for sent, error in line.failed:
@@ -297,7 +302,11 @@ class Northbound:
         return found, not line.failed
 
     async def _try(
-        self, transaction: Transaction, bundles: Collection[Bundle], applied: Applied
+        self,
+        transaction: Transaction,
+        bundles: Collection[Bundle],
+        applied: Applied,
+        sent: Callable[[], None] | None = None,
     ) -> NetloomError | None:
         """Send a transaction; return what was wrong with it."""
         if not self._fence():
@@ -305,7 +314,7 @@ class Northbound:
         self.counters.transactions += 1
         applied.transactions += 1
         try:
-            await self.client.transact(transaction.operations)
+            await self.client.transact(transaction.operations, sent=sent)
         except NetloomError as error:
             self.counters.conflicts += isinstance(error, Conflict)
             self.counters.refused += isinstance(error, Refused)

@@ -2,11 +2,14 @@
 
 import asyncio
 from collections import deque
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from typing import Any
 
 from netloom.drivers.northbound_bundles import Bundle
 from netloom.errors import NetloomError
+
+Sending = Callable[[Callable[[], None]], Coroutine[Any, Any, NetloomError | None]]
+"""Sends a transaction, calls what it is given when that is on its way, and returns what was wrong with it."""
 
 
 class Line:
@@ -18,12 +21,15 @@ class Line:
         self._most = most
         self._underway: deque[tuple[list[Bundle], asyncio.Task[NetloomError | None]]] = deque()
 
-    async def put(self, bundles: list[Bundle], sending: Coroutine[Any, Any, NetloomError | None]) -> None:
-        """Send one more, as soon as few enough are on their way."""
+    async def put(self, bundles: list[Bundle], sending: Sending) -> None:
+        """Send one more, as soon as few enough are on their way; return when it is."""
         while len(self._underway) >= self._most or (self._underway and self._underway[0][1].done()):
             await self._settle()
-        self._underway.append((bundles, self._group.create_task(sending)))
-        await asyncio.sleep(0)  # It is sent, in order, before the next one is made.
+        sent = asyncio.Event()
+        task = self._group.create_task(sending(sent.set))
+        task.add_done_callback(lambda _: sent.set())
+        self._underway.append((bundles, task))
+        await sent.wait()
 
     async def drain(self) -> None:
         """Wait until all have arrived."""

@@ -134,6 +134,27 @@ def meets(flying: Collection[Ref], delta: Changes) -> bool:
     )
 
 
+class Sent:
+    """What was sent and may not have arrived: who looks at what is seen does not see it.
+
+    Only a row that is inserted can be counted on before it is seen. What was changed, removed, joined or left, and is
+    to be otherwise again, cannot be compared with what is seen now.
+    """
+
+    def __init__(self) -> None:
+        self._rows: set[Ref] = set()
+        self._members: set[tuple[Ref, str, object]] = set()
+
+    def meets(self, delta: Changes) -> bool:
+        """Whether something changed again; if not, it counts as sent from now on."""
+        members = {(one.row, one.column, one.key or one.value) for some in (delta.joined, delta.left) for one in some}
+        if not (self._rows.isdisjoint(delta.rows) and self._members.isdisjoint(members)):
+            return True
+        self._rows.update(delta.rows)
+        self._members |= members
+        return False
+
+
 def order(member: Member) -> tuple[Ref, str, str, str]:
     """Return what members are sorted by."""
     return member.row, member.column, member.key, str(member.value)

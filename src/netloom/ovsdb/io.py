@@ -143,8 +143,10 @@ class Client:
         for lock in self._locks.values():
             lock._is(held=False)
 
-    async def transact(self, operations: Sequence[Operation]) -> list[Result]:
-        """Do all of this, or nothing; return what each operation came to.
+    async def transact(
+        self, operations: Sequence[Operation], *, sent: Callable[[], None] | None = None
+    ) -> list[Result]:
+        """Do all of this, or nothing; return what each operation came to; `sent` is called when it is on its way.
 
         `Refused`: the server will not. `Conflict`: a wait did not hold, or a lock is not ours. `Unreachable`: the
         connection went, and it is not known whether it was done.
@@ -162,6 +164,8 @@ class Client:
             self.counters.operations += len(operations)
             answer = link.expect(link.session.transact(operations))
             link.flush()
+        if sent is not None:
+            sent()
         return await answer
 
     async def set_condition(self, table: str, conditions: Sequence[Condition | bool]) -> None:
