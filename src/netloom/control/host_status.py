@@ -6,16 +6,15 @@ next, IPAM or the agent, comes to the same.
 """
 
 from datetime import datetime
-from typing import Any
 
 import msgspec
 from msgspec import Struct
 
+from netloom.control.attachment_statuses import put, sent
 from netloom.control.conditions import FALSE, READY, TRUE, UNKNOWN, summary, with_condition
 from netloom.control.host_views import View
 from netloom.model.attachments import NetworkAttachment
 from netloom.model.document import Condition, Document
-from netloom.model.registry import NETWORK_ATTACHMENT
 from netloom.plan.nodes import ADDRESSED
 
 PLUGGED = "Plugged"
@@ -61,27 +60,17 @@ def settled(value: NetworkAttachment, found: Found, host_ip: str) -> bool:
 def document(view: View, found: Found, host_ip: str, now: datetime) -> Document:
     """Return what is sent: which attachment, at which revision, and its status, with all that others wrote."""
     before: Document = view.stored.document().get("status") or {}
-    meta, generation = view.value.metadata, view.value.metadata.generation
+    generation = view.value.metadata.generation
     after = dict(before)
-    _set(after, "ifcName", found.device)
-    _set(after, "hostIP", host_ip)
+    put(after, "ifcName", found.device)
+    put(after, "hostIP", host_ip)
     errors = dict(before.get("errors") or {})
-    _set(errors, "host", list(found.errors))
-    _set(after, "errors", errors)
+    put(errors, "host", list(found.errors))
+    put(after, "errors", errors)
     conditions = with_condition(view.value.status.conditions, found.condition(generation), now)
     conditions = with_condition(conditions, summary(conditions, (ADDRESSED, PLUGGED), generation), now)
     after["conditions"] = [msgspec.to_builtins(one) for one in conditions]
-    return {
-        "apiVersion": NETWORK_ATTACHMENT.api_version,
-        "kind": NETWORK_ATTACHMENT.name,
-        "metadata": {
-            "name": meta.name,
-            "namespace": meta.namespace,
-            "uid": meta.uid,
-            "resourceVersion": meta.resource_version,
-        },
-        "status": after,
-    }
+    return sent(view.value.metadata, after)
 
 
 def _same(one: Condition, other: Condition) -> bool:
@@ -91,10 +80,3 @@ def _same(one: Condition, other: Condition) -> bool:
         other.message,
         other.observed_generation,
     )
-
-
-def _set(within: dict[str, Any], name: str, value: object) -> None:
-    if value:
-        within[name] = value
-    else:
-        within.pop(name, None)

@@ -2,10 +2,11 @@
 
 from collections.abc import Mapping, Sequence
 
+from netloom.control import attachment_statuses
 from netloom.control.client import Client
 from netloom.control.clock import Clock
 from netloom.control.ipam_macs import Macs
-from netloom.control.ipam_status import Result, document, status
+from netloom.control.ipam_status import Result, status
 from netloom.control.ipam_views import Attachment, Lock
 from netloom.errors import Conflict, NotFound
 from netloom.model.registry import NETWORK_ATTACHMENT
@@ -70,7 +71,7 @@ class Scribe:
         """Write the status, if the attachment is as it was looked at; return its revision."""
         now = self._clock()
         if view.fresh:
-            sent = document(view, status({}, view, result, now))
+            sent = attachment_statuses.sent(view.metadata, status({}, view, result, now))
         else:
             try:
                 sent = await self._client.document(NETWORK_ATTACHMENT, view.metadata.namespace, view.metadata.name)

@@ -2,15 +2,14 @@
 
 from collections.abc import Sequence
 from datetime import datetime
-from typing import Any
 
 import msgspec
 from msgspec import Struct
 
+from netloom.control.attachment_statuses import put
 from netloom.control.conditions import FALSE, READY, TRUE, UNKNOWN, summary, with_condition
 from netloom.control.ipam_views import ADDRESSED, Attachment, Seen
 from netloom.model.document import Condition, Document
-from netloom.model.registry import NETWORK_ATTACHMENT
 from netloom.plan.wishes import Refusal
 
 PLUGGED = "Plugged"
@@ -65,32 +64,16 @@ def settled(view: Attachment, result: Result) -> bool:
     )
 
 
-def document(view: Attachment, status: Document) -> Document:
-    """Return what is sent to the store: enough to say which attachment, at which revision, and its status."""
-    meta = view.metadata
-    return {
-        "apiVersion": NETWORK_ATTACHMENT.api_version,
-        "kind": NETWORK_ATTACHMENT.name,
-        "metadata": {
-            "name": meta.name,
-            "namespace": meta.namespace,
-            "uid": meta.uid,
-            "resourceVersion": meta.resource_version,
-        },
-        "status": status,
-    }
-
-
 def status(before: Document, view: Attachment, result: Result, now: datetime) -> Document:
     """Return a status with what IPAM found; what others wrote stays."""
     after = dict(before)
-    _set(after, "ips", list(result.ips))
-    _set(after, "mac", result.mac)
-    _set(after, "vni", result.vni)
-    _set(after, "locks", [{"ip": ip, "uid": uid} for ip, uid in result.locks])
+    put(after, "ips", list(result.ips))
+    put(after, "mac", result.mac)
+    put(after, "vni", result.vni)
+    put(after, "locks", [{"ip": ip, "uid": uid} for ip, uid in result.locks])
     errors = dict(before.get("errors") or {})
-    _set(errors, "ipam", list(result.errors))
-    _set(after, "errors", errors)
+    put(errors, "ipam", list(result.errors))
+    put(after, "errors", errors)
     after["observedGeneration"] = view.metadata.generation
     have = msgspec.convert(before.get("conditions") or (), tuple[Condition, ...])
     after["conditions"] = [_written(one) for one in _conditions(have, view, result, now)]
@@ -125,10 +108,3 @@ def _conditions(have: Sequence[Condition], view: Attachment, result: Result, now
 def _written(one: Condition) -> Document:
     built: Document = msgspec.to_builtins(one)
     return built
-
-
-def _set(within: dict[str, Any], name: str, value: object) -> None:
-    if value:
-        within[name] = value
-    else:
-        within.pop(name, None)
