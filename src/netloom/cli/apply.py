@@ -21,9 +21,7 @@ from netloom.model.document import Document
 
 MANAGER = "netloom"
 
-
-@click.command()
-@click.option(
+from_files = click.option(
     "-f",
     "--filename",
     "files",
@@ -32,6 +30,11 @@ MANAGER = "netloom"
     metavar="FILE",
     help="A file, a folder, or - for standard input.",
 )
+"""For commands that must be given manifests."""
+
+
+@click.command()
+@from_files
 @click.option(
     "--dry-run",
     type=click.Choice(["none", "server"]),

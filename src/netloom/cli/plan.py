@@ -49,15 +49,7 @@ class Outcome(Struct, frozen=True, kw_only=True):
 
 
 @click.command()
-@click.option(
-    "-f",
-    "--filename",
-    "files",
-    multiple=True,
-    required=True,
-    metavar="FILE",
-    help="A file, a folder, or - for standard input.",
-)
+@applying.from_files
 @click.option("--delete", "deleting", is_flag=True, help="Plan for deleting these objects, not for applying them.")
 @click.option("--force-conflicts", is_flag=True, help="Take over fields that others manage.")
 @click.option("-o", "--output", type=click.Choice(["text", "json"]), default="text", help="How to say it.")
