@@ -11,7 +11,7 @@ has the keys whose values changed, anything else is the new value.
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
@@ -75,6 +75,8 @@ class _Old(Struct):
     old: Any = None
     new: dict[str, Any] | None = None
 
+
+T = TypeVar("T")
 
 _fallback = msgspec.json.Decoder(dict[str, dict[str, dict[str, dict[str, Any] | None]]]).decode
 _old = msgspec.json.Decoder(dict[str, dict[str, _Old]]).decode
@@ -168,10 +170,7 @@ class Monitor:
 
     def _decode_slowly(self, data: Raw | bytes) -> Updates:
         """Do the same by column: what msgspec's types do not allow may yet be right, as ["set", ["x"]] for "x"."""
-        try:
-            message = _fallback(data)
-        except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError) as problem:
-            raise RemoteError(f"not table updates: {problem}") from problem
+        message = _read(_fallback, data)
         found = Updates({}, {}, {})
         for table, updates in message.items():
             if table not in self.columns:
@@ -190,10 +189,7 @@ class Monitor:
 
     def decode_old(self, data: Raw | bytes) -> Updates:
         """Return what <table-updates> of RFC 7047 say."""
-        try:
-            message = _old(data)
-        except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError) as problem:
-            raise RemoteError(f"not table updates: {problem}") from problem
+        message = _read(_old, data)
         found = Updates({}, {}, {})
         for table, updates in message.items():
             if table not in self.columns:
@@ -226,6 +222,14 @@ class Monitor:
         except (TypeError, ValueError) as problem:
             raise RemoteError(f"a change of a row of {table} is malformed: {problem}") from problem
         return msgspec.structs.replace(row, **values)
+
+
+def _read(decode: Callable[[Raw | bytes], T], data: Raw | bytes) -> T:
+    """Return what the bytes mean, or raise `RemoteError`."""
+    try:
+        return decode(data)
+    except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError) as problem:
+        raise RemoteError(f"not table updates: {problem}") from problem
 
 
 def _sort_out(table: str, updates: dict[str, Any], found: Updates) -> None:
