@@ -48,7 +48,7 @@ def test_fields_are_selectable_as_promised() -> None:
     promised = {
         "Network": ("spec.vni",),
         "Subnet": ("spec.network",),
-        "NetworkAttachment": ("spec.node", "spec.network"),
+        "NetworkAttachment": ("spec.node", "spec.network", "status.hostIP"),
         "IPLock": ("spec.network", "spec.vni"),
         "PortPool": ("spec.node",),
         "BGPPeer": ("spec.speaker",),

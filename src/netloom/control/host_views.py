@@ -1,28 +1,44 @@
-"""What an agent knows: its node's attachments; and of each Network it has one in, that Network and its Subnets.
+"""What an agent knows: its node's attachments, and of each Network it has one in what that takes, and no more.
 
-    attachments (spec.node=NODE) ──► which Networks concern us ──► Network (metadata.name=…), Subnets (spec.network=…)
-                                 └─► which namespaces do       ──► Mirrors
+    attachments (spec.node=NODE) ─┬─► which Networks concern us ──► Network (metadata.name=…), Subnets (spec.network=…)
+                                  │      of fabric vxlan        ──► the others in it (spec.network=…,spec.node!=NODE)
+                                  └─► which namespaces do       ──► Mirrors
+                                         by a vxlan Network     ──► SecurityProfiles, Shapings
 
-Watches come and go with the attachments: a node is never told what it does not need, and its credential may read no
-more. A watch that has lost its reason may be refused before it is ended here; that costs a line in the log.
+So a node holds 1+R watches of attachments, where R is how many Networks of fabric vxlan concern it; on the others OVN
+knows who is where. Watches come and go with the attachments, each by itself: when one Network begins or ceases to
+concern us, what is followed of the rest is neither read again nor interrupted. A node is never told what it does not
+need, and its credential may read no more. A watch that has lost its reason may be refused before it is ended here; that
+costs a line in the log.
+
+Whether a Network is one of vxlan is known only when it is read, and only then the others in it are asked for. To ask at
+once would save that one answer's time for the first attachment of a Network, and cost every node of an OVN Network a
+list of all that is in it.
+
+Of the others only those are asked for that have a host: where the rest is, nobody knows yet. What has not been plugged
+anywhere is no business of this node's. They are kept without their bytes: nothing of them is written back.
 """
 
 import asyncio
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from random import Random
-from typing import Any, NoReturn, cast
+from typing import Any, NoReturn, TypeVar, cast
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
-from netloom.control.cache import Change, Key
-from netloom.control.informer import Informer, informer
+from netloom.control.cache import Cache, Change, Key
+from netloom.control.informer import Informer, informer, lean
 from netloom.model.attachments import NetworkAttachment
-from netloom.model.networks import Network, Subnet
-from netloom.model.paths import Mirror
+from netloom.model.networks import Fabric, Network, Subnet
+from netloom.model.paths import Mirror, Shaping
+from netloom.model.policy import SecurityProfile
 from netloom.model.registry import NETWORK_ATTACHMENT
 from netloom.model.selectors import Operator, Requirement, Selector
 from netloom.store.base import Store, Stored
+
+K = TypeVar("K", Key, str)
+V = TypeVar("V")
 
 
 class View(Struct, frozen=True, eq=False):
@@ -30,6 +46,7 @@ class View(Struct, frozen=True, eq=False):
 
     value: NetworkAttachment
     stored: Stored
+    """Of another node's attachment without its bytes; the revision says which of two views is the newer."""
 
     @property
     def network(self) -> Key:
@@ -54,9 +71,29 @@ def attachment_informer(store: Store, node: str, *, random: Random) -> Informer[
     )
 
 
+def others_informer(store: Store, node: str, network: Key, *, random: Random) -> Informer[View]:
+    """Return an informer of the attachments that a Network has on all nodes but one, once they have a host."""
+
+    def view(stored: Stored) -> View:
+        return View(cast("NetworkAttachment", lean(stored.value())), structs.replace(stored, raw=b"", _facets=None))
+
+    wanted = (
+        _requires("spec.network", Operator.IN, network.name),
+        _requires("spec.node", Operator.NOT_IN, node),
+        _requires("status.hostIP", Operator.NOT_IN, ""),
+    )
+    return Informer(
+        store, NETWORK_ATTACHMENT, view, random=random, namespace=network.namespace, selector=Selector((), wanted)
+    )
+
+
 def where(name: str, value: str) -> Selector:
     """Return the selector of objects whose field has this value."""
-    return Selector((), (Requirement(name, Operator.IN, frozenset((value,))),))
+    return Selector((), (_requires(name, Operator.IN, value),))
+
+
+def _requires(name: str, operator: Operator, value: str) -> Requirement:
+    return Requirement(name, operator, frozenset((value,)))
 
 
 @dataclass(slots=True)
@@ -66,7 +103,10 @@ class _Followed:
     informers: tuple[Informer[Any], ...]
     known: Callable[[], None]
     """Called when all of it is known: a list that is empty is no change, and still news."""
+    gone: Callable[[], None] = lambda: None
+    """Called when it is followed no longer."""
     tasks: list["asyncio.Task[Any]"] = field(default_factory=list)
+    ended: bool = False
 
     @property
     def synced(self) -> bool:
@@ -77,20 +117,40 @@ class _Followed:
             await one.synced.wait()
         self.known()
 
+    def end(self) -> None:
+        self.ended = True
+        for task in self.tasks:
+            task.cancel()
+        self.gone()
+
 
 class Neighbourhood:
-    """The Networks, Subnets and Mirrors that concern this node."""
+    """All that concerns this node, but for its attachments.
 
-    def __init__(self, store: Store, attachments: Informer[View], *, random: Random) -> None:
+    What is followed no longer is told of as if it were deleted, one by one: to this node that is what became of it.
+    """
+
+    def __init__(self, store: Store, attachments: Informer[View], *, node: str, random: Random) -> None:
         self.wake: Callable[[Iterable[Key]], None] = lambda keys: None
         """Told whose Network or Subnets changed."""
         self.mirrored: Callable[[str], None] = lambda namespace: None
         """Told in which namespace Mirrors, or attachments, changed."""
+        self.other_changed: Callable[[Change[View]], None] = lambda change: None
+        """Told what became of an attachment on another node."""
+        self.others_known: Callable[[Key], None] = lambda network: None
+        """Told that all others of a Network are known."""
+        self.profile_changed: Callable[[Change[SecurityProfile]], None] = lambda change: None
+        self.shaping_changed: Callable[[Change[Shaping]], None] = lambda change: None
+        self.policies_known: Callable[[str], None] = lambda namespace: None
+        """Told that all SecurityProfiles and Shapings of a namespace are known."""
         self._store = store
+        self._node = node
         self._random = random
         self._attachments = attachments
         self._networks: dict[Key, _Followed] = {}
+        self._others: dict[Key, _Followed] = {}
         self._mirrors: dict[str, _Followed] = {}
+        self._policies: dict[str, _Followed] = {}
         self._counts: dict[Key, int] = {}
         """How many attachments each Network has here."""
         self._changed = asyncio.Event()
@@ -105,12 +165,30 @@ class Neighbourhood:
         found = networks.cache.get(*key)
         return None if found is None else (found, [one for one in subnets.cache if one.spec.network == key.name])
 
+    def relevant(self) -> list[Key]:
+        """Return the Networks that concern us."""
+        return list(self._networks)
+
+    def others(self, key: Key) -> Cache[View] | None:
+        """Return the attachments a Network has on other nodes, or None where they are not known (yet), or needed."""
+        followed = self._others.get(key)
+        return None if followed is None or not followed.synced else followed.informers[0].cache
+
+    def others_followed(self) -> list[Key]:
+        """Return the Networks whose others are followed: R of them."""
+        return list(self._others)
+
     def mirrors(self, namespace: str) -> list[Mirror] | None:
         """Return the Mirrors of a namespace, or None where they are not known (yet)."""
-        followed = self._mirrors.get(namespace)
-        if followed is None or not followed.synced:
-            return None
-        return [one for one in followed.informers[0].cache if one.metadata.namespace == namespace]
+        return _all(self._mirrors.get(namespace), 0)
+
+    def profiles(self, namespace: str) -> list[SecurityProfile] | None:
+        """Return the SecurityProfiles of a namespace, or None where they are not known (yet), or needed."""
+        return _all(self._policies.get(namespace), 0)
+
+    def shapings(self, namespace: str) -> list[Shaping] | None:
+        """Return the Shapings of a namespace, or None where they are not known (yet), or needed."""
+        return _all(self._policies.get(namespace), 1)
 
     def namespaces(self) -> list[str]:
         """Return the namespaces that concern us."""
@@ -119,7 +197,7 @@ class Neighbourhood:
     @property
     def synced(self) -> bool:
         """Whether all of it is known."""
-        return all(one.synced for one in (*self._networks.values(), *self._mirrors.values()))
+        return not self._changed.is_set() and all(one.synced for one in self._everything())
 
     async def run(self) -> NoReturn:
         """Follow what concerns us until cancelled."""
@@ -128,11 +206,15 @@ class Neighbourhood:
                 await self._changed.wait()
                 self._changed.clear()
                 self._choose()
-                for followed in (*self._networks.values(), *self._mirrors.values()):
+                for followed in self._everything():
                     if not followed.tasks:
                         followed.tasks += [group.create_task(one.run()) for one in followed.informers]
                         followed.tasks.append(group.create_task(followed.announce()))
         raise AssertionError  # The group ends only by being cancelled.
+
+    def _everything(self) -> list[_Followed]:
+        parts = (self._networks, self._others, self._mirrors, self._policies)
+        return [followed for part in parts for followed in part.values()]
 
     def _attachment_changed(self, change: Change[View]) -> None:
         old, new = change.old, change.new
@@ -156,16 +238,15 @@ class Neighbourhood:
     def _choose(self) -> None:
         """Begin to follow what concerns us now, and end what does no longer."""
         networks = set(self._counts)
-        namespaces = {key.namespace for key in networks}
-        for key in networks - self._networks.keys():
-            self._networks[key] = self._network(key)
-        for namespace in namespaces - self._mirrors.keys():
-            self._mirrors[namespace] = self._namespace(namespace)
-        gone = [self._networks.pop(key) for key in self._networks.keys() - networks]
-        gone += [self._mirrors.pop(namespace) for namespace in self._mirrors.keys() - namespaces]
-        for followed in gone:
-            for task in followed.tasks:
-                task.cancel()
+        _follow(self._networks, networks, self._network)
+        vxlan = {key for key in networks if self._is_vxlan(key)}
+        _follow(self._others, vxlan, self._others_in)
+        _follow(self._mirrors, {key.namespace for key in networks}, self._mirrors_in)
+        _follow(self._policies, {key.namespace for key in vxlan}, self._policies_in)
+
+    def _is_vxlan(self, key: Key) -> bool:
+        found = self._networks[key].informers[0].cache.get(*key)
+        return isinstance(found, Network) and found.spec.fabric is Fabric.VXLAN
 
     def _network(self, key: Key) -> _Followed:
         selector = where("metadata.name", key.name)
@@ -180,17 +261,68 @@ class Neighbourhood:
             if _matters(change.old) != _matters(change.new):
                 changed()
 
+        def fabric(change: Change[Network]) -> None:
+            if _fabric(change.old) is not _fabric(change.new):
+                self._changed.set()
+
+        networks.on_change(fabric)
         networks.on_change(maybe)
         subnets.on_change(maybe)
         return _Followed((networks, subnets), changed)
 
-    def _namespace(self, namespace: str) -> _Followed:
+    def _others_in(self, key: Key) -> _Followed:
+        others = others_informer(self._store, self._node, key, random=self._random)
+        followed = _Followed((others,), lambda: self.others_known(key))
+        _pass_on(followed, others, lambda change: self.other_changed(change))
+        return followed
+
+    def _mirrors_in(self, namespace: str) -> _Followed:
         mirrors = informer(self._store, Mirror, random=self._random, namespace=namespace)
         mirrors.on_change(lambda _: self.mirrored(namespace))
         return _Followed((mirrors,), lambda: self.mirrored(namespace))
 
+    def _policies_in(self, namespace: str) -> _Followed:
+        profiles = informer(self._store, SecurityProfile, random=self._random, namespace=namespace)
+        shapings = informer(self._store, Shaping, random=self._random, namespace=namespace)
+        followed = _Followed((profiles, shapings), lambda: self.policies_known(namespace))
+        _pass_on(followed, profiles, lambda change: self.profile_changed(change))
+        _pass_on(followed, shapings, lambda change: self.shaping_changed(change))
+        return followed
+
     def _in(self, key: Key) -> list[View]:
         return self._attachments.cache.indexed("network", str(key))
+
+
+def _follow(parts: dict[K, _Followed], wanted: set[K], begin: Callable[[K], _Followed]) -> None:
+    """Have exactly these followed; those that are stay as they are."""
+    for key in sorted(parts.keys() - wanted):
+        parts.pop(key).end()
+    for key in sorted(wanted - parts.keys()):
+        parts[key] = begin(key)
+
+
+def _pass_on(followed: _Followed, source: Informer[V], tell: Callable[[Change[V]], None]) -> None:
+    """Tell of changes while this is followed, and in the end that all of it is gone."""
+
+    def changed(change: Change[V]) -> None:
+        if not followed.ended:
+            tell(change)
+
+    def gone() -> None:
+        before()
+        for key, value in source.cache.items():
+            tell(Change(key, value, None))
+
+    before, followed.gone = followed.gone, gone
+    source.on_change(changed)
+
+
+def _all(followed: _Followed | None, which: int) -> list[Any] | None:
+    return None if followed is None or not followed.synced else list(followed.informers[which].cache)
+
+
+def _fabric(value: Network | None) -> Fabric | None:
+    return value.spec.fabric if value is not None else None
 
 
 def _matters(value: Network | Subnet | None) -> object:

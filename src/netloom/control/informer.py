@@ -151,7 +151,7 @@ def informer(
     return Informer(
         store,
         registry.of(of),
-        lambda stored: cast("R", _lean(stored.value())),
+        lambda stored: cast("R", lean(stored.value())),
         random=random,
         namespace=namespace,
         selector=selector,
@@ -160,7 +160,7 @@ def informer(
     )
 
 
-def _lean(value: Resource) -> Resource:
+def lean(value: Resource) -> Resource:
     """Return a value without its managedFields: they are often most of an object, and no controller reads them."""
     if not value.metadata.managed_fields:
         return value

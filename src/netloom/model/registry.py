@@ -110,7 +110,7 @@ NETWORK_ATTACHMENT = _kind(
         WHY,
         AGE,
     ),
-    selectable=("spec.node", "spec.network"),
+    selectable=("spec.node", "spec.network", "status.hostIP"),
 )
 IP_LOCK = _kind(
     networks.IPLock,

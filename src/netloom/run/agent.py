@@ -205,7 +205,7 @@ class Agent:
 
     async def _assemble(self, node: NodeKeeper) -> Manager:
         attachments = attachment_informer(self.store, self.settings.node, random=self.random)
-        neighbours = Neighbourhood(self.store, attachments, random=self.random)
+        neighbours = Neighbourhood(self.store, attachments, node=self.settings.node, random=self.random)
         recorder = Recorder(self.store, COMPONENT, random=self.random, host=socket.gethostname(), clock=self._clock)
         self.links.userspace = self._is_userspace()
         ports = Ports(self.switch, self.links)
