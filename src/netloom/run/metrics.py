@@ -22,7 +22,7 @@ from prometheus_client.openmetrics.exposition import CONTENT_TYPE_LATEST as OPEN
 from prometheus_client.openmetrics.exposition import generate_latest as openmetrics
 
 from netloom import __version__
-from netloom.control.counters import BUCKETS, Histogram
+from netloom.control.counters import Histogram
 from netloom.control.events import Recorder
 from netloom.control.ipam import Ipam
 from netloom.control.logical import Logical
@@ -254,7 +254,7 @@ def _durations(name: str, text: str) -> HistogramMetricFamily:
 
 def _buckets(histogram: Histogram) -> Sequence[tuple[str, float]]:
     """Return cumulative counts, as OpenMetrics has them."""
-    bounds = [*(str(bound) for bound in BUCKETS), "+Inf"]
+    bounds = [*(str(bound) for bound in histogram.bounds), "+Inf"]
     total = 0
     found: list[tuple[str, float]] = []
     for bound, count in zip(bounds, histogram.counts, strict=True):

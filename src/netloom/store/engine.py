@@ -11,9 +11,9 @@ from dataclasses import dataclass, field
 from itertools import chain, islice
 from random import Random, SystemRandom
 from typing import NamedTuple
-from uuid import UUID
 
 from netloom.errors import Cause, Expired, TimedOut
+from netloom.model import uids
 from netloom.model.document import Document
 from netloom.model.kind import Kind
 from netloom.model.selectors import Selector
@@ -61,9 +61,9 @@ class Minter:
     clock: Callable[[], float]
     random: Random = field(default_factory=SystemRandom)
 
-    def uid(self) -> str:
-        """Return a new uid."""
-        return str(UUID(int=self.random.getrandbits(128), version=4))
+    def uid(self, now: float) -> str:
+        """Return a new uid, which says that it was made `now`."""
+        return uids.mint(now, self.random.getrandbits(62))
 
     def suffix(self) -> str:
         """Return a new end for a generated name."""
@@ -93,7 +93,8 @@ def creation(kind: Kind, document: Document, minter: Minter) -> Write:
 def candidate(kind: Kind, document: Document, minter: Minter) -> tuple[str, str, bytes]:
     """Return the namespace, the name and the bytes of what is to be created; another name each time it is generated."""
     suffix = "" if (document.get("metadata") or {}).get("name") else minter.suffix()
-    made = prepare_create(kind, document, now=minter.clock(), uid=minter.uid(), suffix=suffix)
+    now = minter.clock()
+    made = prepare_create(kind, document, now=now, uid=minter.uid(now), suffix=suffix)
     return made["metadata"].get("namespace", ""), made["metadata"]["name"], encode(kind, made)
 
 
