@@ -4,9 +4,10 @@ from typing import Any
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 
 from netloom.model.attachments import NetworkAttachment, PortType
-from netloom.model.networks import Network, Subnet
+from netloom.model.networks import Fabric, Network, Subnet
 from netloom.plan.nodes import Host, PlannedRoute, PortPlan, gateway, plan_port
 from netloom.plan.rows import Problem
 
@@ -21,7 +22,7 @@ def thing(kind: type[Any], name: str, spec: dict[str, Any], status: dict[str, An
 
 def attached(*ips: str, addressed: str = "True", **spec: Any) -> NetworkAttachment:
     conditions = [{"type": "Addressed", "status": addressed}]
-    status = {"ips": ips, "mac": "02:00:00:00:00:09", "conditions": conditions}
+    status = {"ips": ips, "mac": "02:00:00:00:00:09", "vni": 10, "conditions": conditions}
     found: NetworkAttachment = thing(NetworkAttachment, "a", {"node": "n1", "network": "blue", **spec}, status)
     return found
 
@@ -110,6 +111,8 @@ def test_a_route_through_a_stranger_is_on_link_and_a_given_default_wins() -> Non
         ({}, Host(underlay_mtu=9000), 8942),
         ({}, Host(underlay_mtu=1500, underlay_v6=True), 1422),
         ({}, Host(underlay_mtu=1280), 1280),
+        ({"fabric": "vxlan"}, Host(underlay_mtu=1500), 1450),
+        ({"fabric": "vxlan"}, Host(underlay_mtu=1500, underlay_v6=True), 1430),
         ({"provider": {"physicalNetwork": "p"}}, Host(underlay_mtu=1500, physical_networks=frozenset("p")), 1500),
     ],
 )
@@ -119,6 +122,14 @@ def test_the_mtu_is_the_networks_or_what_the_underlay_leaves(spec: dict[str, Any
     assert plan.mtu == mtu
 
 
+def test_a_port_of_a_vxlan_network_has_its_number_and_none_of_ovns() -> None:
+    plan = planned(attached("10.0.0.9/24"), blue(fabric="vxlan"))
+    assert (plan.fabric, plan.vni) == (Fabric.VXLAN, 10)
+    assert planned(attached("10.0.0.9/24")).vni == 0
+    unnumbered = replace(attached("10.0.0.9/24"), status=replace(attached("10.0.0.9/24").status, vni=None))
+    assert plan_port(unnumbered, blue(fabric="vxlan"), (), HOST) is None
+
+
 def test_nothing_is_planned_before_it_is_addressed_or_its_network_known() -> None:
     assert plan_port(attached("10.0.0.9/24"), None, (), HOST) is None
     assert plan_port(attached(), blue(), (), HOST) is None
@@ -126,7 +137,7 @@ def test_nothing_is_planned_before_it_is_addressed_or_its_network_known() -> Non
 
 
 def test_another_fabric_and_a_missing_physical_network_are_problems() -> None:
-    other = plan_port(attached("10.0.0.9/24"), blue(fabric="vxlan"), (), HOST)
+    other = plan_port(attached("10.0.0.9/24"), blue(fabric="linux"), (), HOST)
     missing = plan_port(attached("10.0.0.9/24"), blue(provider={"physicalNetwork": "p"}), (), HOST)
     assert isinstance(other, Problem)
     assert isinstance(missing, Problem)

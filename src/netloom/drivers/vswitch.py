@@ -11,6 +11,8 @@ device is there (`ofport`), or that OVN has installed its flows (`ovn-installed`
     netloom-from    of an existing device: where it was before, so that it can go back
     iface-id, attached-mac, iface-status: what ovn-controller reads
 
+A port of a Network that VXLAN carries is on a bridge of ours, `br-vxlan`, and has no iface-id; the rest is the same.
+
 Changes made at the same time travel as one transaction (`vswitch_writer.py`).
 """
 
@@ -21,6 +23,7 @@ from typing import Any, cast
 from netloom.drivers.link_trouble import Trouble
 from netloom.drivers.vswitch_writer import Writer
 from netloom.model.attachments import PortType
+from netloom.model.networks import Fabric
 from netloom.ovsdb.io import Client, Dial
 from netloom.ovsdb.notation import Uuid
 from netloom.ovsdb.operations import Assert, Insert, Mutate, NamedUuid, Operation, Update, is_uuid, uuid_name
@@ -30,6 +33,9 @@ from netloom.plan.rows import Unit
 
 DATABASE = "Open_vSwitch"
 INTEGRATION = "br-int"
+VXLAN_BRIDGE = "br-vxlan"
+"""Where the ports of vxlan Networks are, and `VTEP`, which `vxlan_bridge.py` makes."""
+VTEP = "nl-vtep"
 LOCK = "netloom_agent"
 """The database's lock that every write depends on: one agent works on a switch."""
 OWNER, OF, UID, GIVEN, FROM = "netloom-owner", "netloom-of", "netloom-uid", "netloom-given", "netloom-from"
@@ -42,7 +48,18 @@ TABLES: Mapping[str, Sequence[str]] = {
     "Open_vSwitch": ("bridges", "external_ids", "datapath_types", "iface_types", "ovs_version"),
     "Bridge": ("name", "ports", "mirrors", "datapath_type", "external_ids", "fail_mode"),
     "Port": ("name", "interfaces", "external_ids", "protected"),
-    "Interface": ("name", "type", "external_ids", "ofport", "ifindex", "error", "mac", "mtu_request", "admin_state"),
+    "Interface": (
+        "name",
+        "type",
+        "external_ids",
+        "ofport",
+        "ifindex",
+        "error",
+        "mac",
+        "mtu_request",
+        "admin_state",
+        "options",
+    ),
     "Mirror": ("name", "select_src_port", "select_dst_port", "output_port", "external_ids"),
 }
 
@@ -68,7 +85,7 @@ class Vswitch:
         self.listener: Listener = lambda places: None
         """Told whose interfaces changed."""
         self.anything: Callable[[], None] = lambda: None
-        """Told that there are other bridges, or that the switch as a whole changed."""
+        """Told that there are other bridges, or that the switch as a whole, or its tunnel port, changed."""
         self.client = Client(
             remotes, DATABASE, tables=TABLES, leader_only=False, random=random, changed=self._changed, dial=dial
         )
@@ -97,6 +114,10 @@ class Vswitch:
     def bridge(self, name: str = "") -> Bridge | None:
         """Return a bridge; unless named, the one OVN works on."""
         return cast("Bridge | None", self._bridges.one(name or self.bridge_name))
+
+    def home(self, plan: PortPlan) -> str:
+        """Return the bridge a port belongs on."""
+        return VXLAN_BRIDGE if plan.fabric is Fabric.VXLAN else self.bridge_name
 
     def interface(self, name: str) -> Interface | None:
         """Return the interface of this name, whoever it belongs to."""
@@ -140,7 +161,7 @@ class Vswitch:
 
     async def plug(self, plan: PortPlan, *, origin: str = "") -> None:
         """Put a device on the switch."""
-        bridge = self._integration()
+        bridge = self._home(plan)
         row: dict[str, Any] = {"name": plan.device, "external_ids": self.ids(plan, origin)}
         if plan.type is PortType.INTERNAL:
             row |= {"type": "internal", "mac": plan.mac, "mtu_request": plan.mtu}
@@ -157,7 +178,7 @@ class Vswitch:
     async def correct(self, row: Interface, plan: PortPlan, *, origin: str = "") -> bool:
         """Let an interface of ours be as the plan has it, in what can be changed; whether anything was written."""
         operations = self._corrections(row, plan, origin)
-        port, bridge = self.port_of(row), self.bridge()
+        port, bridge = self.port_of(row), self.bridge(self.home(plan))
         if port is not None and bridge is not None and port._uuid not in bridge.ports:
             elsewhere = self.bridge_of(port)
             operations += self._moved(port, elsewhere, bridge) if elsewhere is not None else ()
@@ -170,13 +191,13 @@ class Vswitch:
         """Take a port that is on another bridge, as it is, and remember where it was."""
         port = self.port_of(row)
         bridge = self.bridge_of(port) if port is not None else None
-        if port is None or bridge is None or bridge.name in (self.bridge_name, port.name) or self._foreign(row, plan):
+        if port is None or bridge is None or bridge.name in (self.home(plan), port.name) or self._foreign(row, plan):
             raise Trouble("DeviceInUse", f"device {plan.device} is in use on the switch and cannot be taken")
         if len(port.interfaces) > 1:
             raise Trouble("DeviceInUse", f"device {plan.device} is part of bond {port.name}")
         await self.writer.commit(
             [
-                *self._moved(port, bridge, self._integration()),
+                *self._moved(port, bridge, self._home(plan)),
                 *self._corrections(row, plan, f"ovs:{bridge.name}"),
             ]
         )
@@ -201,16 +222,25 @@ class Vswitch:
 
         That stands with our bridge, not with the port: whoever removes the port does not make us forget.
         """
-        bridge = self.bridge()
-        ids = bridge.external_ids if bridge is not None else {}
-        return {key[len(OWED) :]: value for key, value in ids.items() if key.startswith(OWED)}
+        found = {}
+        for bridge in self._owing_bridges():
+            owed = {key[len(OWED) :]: value for key, value in bridge.external_ids.items() if key.startswith(OWED)}
+            found.update(owed)
+        return found
 
     async def returned(self, device: str) -> None:
         """Know that a device is back, or cannot go back."""
-        gone = frozenset({OWED + device})
+        gone = [("external_ids", "delete", frozenset({OWED + device}))]
         await self.writer.commit(
-            [Mutate("Bridge", is_uuid(self._integration()._uuid), [("external_ids", "delete", gone)])]
+            [
+                Mutate("Bridge", is_uuid(bridge._uuid), gone)
+                for bridge in self._owing_bridges()
+                if OWED + device in bridge.external_ids
+            ]
         )
+
+    def _owing_bridges(self) -> list[Bridge]:
+        return [bridge for name in (self.bridge_name, VXLAN_BRIDGE) if (bridge := self.bridge(name)) is not None]
 
     @staticmethod
     def _owing(bridge: Bridge, device: str, origin: str) -> list[Operation]:
@@ -225,10 +255,10 @@ class Vswitch:
             OWNER: self.owner,
             OF: str(Unit(KIND, plan.namespace, plan.name)),
             UID: plan.uid,
-            IFACE_ID: plan.iface_id,
             MAC: plan.mac,
-            STATUS: "active",
         }
+        if plan.fabric is Fabric.OVN:
+            found |= {IFACE_ID: plan.iface_id, STATUS: "active"}
         if plan.addresses:
             found[GIVEN] = " ".join(plan.addresses)
         if origin:
@@ -261,12 +291,11 @@ class Vswitch:
         owner = row.external_ids.get(OWNER)
         return owner is not None and (owner != self.owner or row.external_ids.get(UID) != plan.uid)
 
-    def _integration(self) -> Bridge:
-        bridge = self.bridge()
+    def _home(self, plan: PortPlan) -> Bridge:
+        name = self.home(plan)
+        bridge = self.bridge(name)
         if bridge is None:
-            raise Trouble(
-                "SwitchNotPrepared", f"there is no bridge {self.bridge_name}: start the agent once with --prepare"
-            )
+            raise Trouble("SwitchNotPrepared", f"there is no bridge {name}: start the agent once with --prepare")
         return bridge
 
     def _changed(self, changes: Sequence[Any]) -> None:
@@ -280,6 +309,7 @@ class Vswitch:
             if change.old is None and change.new.ofport is None:
                 continue  # We put it there a moment ago; what the switch makes of it is still to come.
             if _matters(change.old) != _matters(change.new):
+                other = other or VTEP in (getattr(change.old, "name", ""), getattr(change.new, "name", ""))
                 places.update(place for row in (change.old, change.new) if row and (place := self._place(row)))
         if places:
             self.listener(places)
@@ -304,7 +334,7 @@ def _matters(row: Interface | None) -> object:
     if row is None:
         return None
     ids = {key: value for key, value in row.external_ids.items() if key != INSTALLED_AT}
-    return row.ofport, row.ifindex, row.error, row.type, row.mac, row.mtu_request, row.admin_state, ids
+    return row.ofport, row.ifindex, row.error, row.type, row.mac, row.mtu_request, row.admin_state, row.options, ids
 
 
 def _without(bridge: Bridge, port: Port) -> Operation:

@@ -56,7 +56,7 @@ async def prepare(switch: Vswitch, told: Preparation) -> bool:
     bridge = switch.bridge()
     if bridge is None:
         more: dict[str, Value] = {"fail_mode": "secure", "other_config": {"disable-in-band": "true"}}
-        operations += _new_bridge(switch, switch.bridge_name, told.datapath, more)
+        operations += new_bridge(switch, switch.bridge_name, told.datapath, more)
     elif bridge.datapath_type != told.datapath or bridge.fail_mode != "secure":
         row = {"datapath_type": told.datapath, "fail_mode": "secure"}
         operations.append(Update("Bridge", is_uuid(bridge._uuid), row))
@@ -74,7 +74,7 @@ async def keep_mappings(switch: Vswitch, mappings: Mapping[str, str], datapath: 
     operations = _entries(switch, {MAPPINGS: wanted}) if has | dict(mappings) != has else []
     for bridge in sorted(set(mappings.values())):
         if switch.bridge(bridge) is None:
-            operations += _new_bridge(switch, bridge, datapath, {})
+            operations += new_bridge(switch, bridge, datapath, {})
     if operations:
         await switch.writer.commit(operations)
     return bool(operations)
@@ -98,8 +98,8 @@ def _entries(switch: Vswitch, wanted: Mapping[str, str]) -> list[Operation]:
     return [Mutate("Open_vSwitch", is_uuid(root._uuid), mutations)]
 
 
-def _new_bridge(switch: Vswitch, name: str, datapath: str, more: Mapping[str, Value]) -> list[Operation]:
-    """A bridge has a port and an interface of its own name."""
+def new_bridge(switch: Vswitch, name: str, datapath: str, more: Mapping[str, Value]) -> list[Operation]:
+    """Return what makes a bridge of ours: it has a port and an interface of its own name."""
     tag = uuid_name(name)
     row: dict[str, Value] = {
         "name": name,

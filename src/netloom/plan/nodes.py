@@ -2,7 +2,8 @@
 
 Of one attachment, its Network and the Network's Subnets comes one `PortPlan`: which device is on the switch, what the
 workload sees and where, and what it is given; or the `Problem` that stands in the way; or nothing yet, while it has no
-addresses. What OVN does with the port is planned elsewhere: the two meet in the port's name (`names.port`).
+addresses. What OVN does with the port is planned elsewhere: the two meet in the port's name (`names.port`). So are the
+flows of a Network that VXLAN carries (`plan/vxlan.py`): they meet in the port's number on the switch.
 """
 
 import re
@@ -21,7 +22,12 @@ ADDRESSED = "Addressed"
 GENEVE = 58
 """What Geneve adds to a packet over IPv4: Ethernet 14, IPv4 20, UDP 8, Geneve 8, OVN's option 8."""
 GENEVE_V6 = 78
-_RESERVED = re.compile(r"lo$|all$|default$|ovs-|ovn-|genev_sys_|vxlan_sys_|gre_sys$|br-int$|patch-|n[li][0-9a-f]{12}$")
+VXLAN = 50
+"""What VXLAN adds: Ethernet 14, IPv4 20, UDP 8, VXLAN 8."""
+VXLAN_V6 = 70
+_RESERVED = re.compile(
+    r"lo$|all$|default$|ovs-|ovn-|genev_sys_|vxlan_sys_|gre_sys$|br-int$|br-vxlan$|nl-vtep$|patch-|n[li][0-9a-f]{12}$"
+)
 """Names of devices that the kernel, OVS and OVN make by themselves, and of those made here for others."""
 LEAST_MTU = 1280
 """What IPv6 needs; a node whose underlay cannot carry that is told so by IPv6 itself."""
@@ -52,6 +58,10 @@ class PortPlan(Struct, frozen=True, kw_only=True):
     """Where `inner` is; "" is the node."""
     mac: str
     mtu: int
+    fabric: Fabric = Fabric.OVN
+    """What carries its Network."""
+    vni: int = 0
+    """Its Network's number on the wire; 0 where OVN sees to that."""
     addresses: tuple[str, ...] = ()
     """As 10.0.0.9/24; none for an existing device, whose owner sees to that."""
     routes: tuple[PlannedRoute, ...] = ()
@@ -75,10 +85,10 @@ class Host(Struct, frozen=True, kw_only=True):
     physical_networks: frozenset[str] = frozenset()
     """Those the node's bridge mappings name."""
 
-    @property
-    def mtu(self) -> int:
-        """The largest packet that fits into a tunnel."""
-        return max(LEAST_MTU, self.underlay_mtu - (GENEVE_V6 if self.underlay_v6 else GENEVE))
+    def mtu(self, fabric: Fabric) -> int:
+        """Return the largest packet that fits into a tunnel."""
+        v4, v6 = (VXLAN, VXLAN_V6) if fabric is Fabric.VXLAN else (GENEVE, GENEVE_V6)
+        return max(LEAST_MTU, self.underlay_mtu - (v6 if self.underlay_v6 else v4))
 
 
 def plan_port(
@@ -87,11 +97,14 @@ def plan_port(
     """Return what an attachment means here; None: nothing yet, for it has no addresses or its Network is not known."""
     if network is None:
         return None
-    if network.spec.fabric is not Fabric.OVN:
-        return Problem("FabricNotSupported", f"Network {network.metadata.name} has fabric {network.spec.fabric.value}")
+    fabric = network.spec.fabric
+    if fabric is Fabric.LINUX:
+        return Problem("FabricNotSupported", f"Network {network.metadata.name} has fabric {fabric.value}")
     status = attachment.status
     addressed = status.condition(ADDRESSED)
     if not status.mac or not status.ips or addressed is None or addressed.status != "True":
+        return None
+    if fabric is Fabric.VXLAN and status.vni is None:
         return None
     spec, port = attachment.spec, attachment.spec.port
     kind = port.type
@@ -112,7 +125,9 @@ def plan_port(
         inner=inner,
         netns=port.netns if kind is PortType.VETH else "",
         mac=status.mac,
-        mtu=network.spec.mtu or (host.underlay_mtu if network.spec.provider else host.mtu),
+        mtu=network.spec.mtu or (host.underlay_mtu if network.spec.provider else host.mtu(fabric)),
+        fabric=fabric,
+        vni=(status.vni or 0) if fabric is Fabric.VXLAN else 0,
         addresses=tuple(sorted(map(_written, status.ips))) if ours else (),
         routes=_routes(attachment, _gateways(status.ips, subnets) if spec.default_route else ()) if ours else (),
     )
