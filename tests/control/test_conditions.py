@@ -14,9 +14,9 @@ def test_the_time_of_a_transition_moves_only_with_the_status() -> None:
     first = with_condition((), Condition(type="Valid", status=FALSE, reason="Bad"), NOON)
     same = with_condition(first, Condition(type="Valid", status=FALSE, reason="Worse", message="oh"), LATER)
     other = with_condition(same, Condition(type="Valid", status=TRUE), LATER)
-    assert first[0].last_transition_time == same[0].last_transition_time == "2030-01-01T12:00:00Z"
+    assert first[0].last_transition_time == same[0].last_transition_time == "2030-01-01T12:00:00.000000Z"
     assert same[0].message == "oh"
-    assert other[0].last_transition_time == "2030-01-01T13:00:00Z"
+    assert other[0].last_transition_time == "2030-01-01T13:00:00.000000Z"
 
 
 def test_a_condition_keeps_its_place_and_others_stay() -> None:

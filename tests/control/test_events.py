@@ -82,8 +82,8 @@ def test_an_event_says_what_happened_to_whom() -> None:
             "reason": "Done",
             "message": "it is done",
             "source": {"component": "tester", "host": "h1"},
-            "firstTimestamp": "2030-01-01T12:00:00Z",
-            "lastTimestamp": "2030-01-01T12:00:00Z",
+            "firstTimestamp": "2030-01-01T12:00:00.000000Z",
+            "lastTimestamp": "2030-01-01T12:00:00.000000Z",
             "count": 1,
             "reportingComponent": "tester",
             "reportingInstance": "h1",
@@ -106,8 +106,8 @@ def test_the_same_thing_said_again_is_counted() -> None:
         first, second = sorted(await documents(store), key=lambda event: str(event["message"]))[::-1]
         assert (first["count"], first["type"]) == (3, "Warning")
         assert first["metadata"]["namespace"] == "default"
-        assert first["firstTimestamp"] == "2030-01-01T12:00:00Z"
-        assert first["lastTimestamp"] == "2030-01-01T12:01:00Z"
+        assert first["firstTimestamp"] == "2030-01-01T12:00:00.000000Z"
+        assert first["lastTimestamp"] == "2030-01-01T12:01:00.000000Z"
         assert second["count"] == 1
 
     run(main())

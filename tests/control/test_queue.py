@@ -158,11 +158,17 @@ def test_latency_work_and_the_longest_running_are_measured() -> None:
         await asyncio.sleep(2)
         await keys.get()
         await asyncio.sleep(5)
-        assert keys.longest_running == 5
+        assert keys.longest_running == keys.unfinished == 5
+        keys.add("b")
+        await keys.get()
+        await asyncio.sleep(1)
+        assert (keys.longest_running, keys.unfinished) == (6, 7)
+        keys.done("b")
         keys.done("a")
         assert keys.counters.latency.total == 2
-        assert keys.counters.work.total == 5
-        assert keys.counters.work.count == 1
+        assert keys.unfinished == 0
+        assert keys.counters.work.total == 7
+        assert keys.counters.work.count == 2
 
     run(main())
 

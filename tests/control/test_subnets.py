@@ -146,7 +146,7 @@ def test_the_status_says_all_there_is_to_say() -> None:
                         "type": kind,
                         "status": "True",
                         "observedGeneration": 1,
-                        "lastTransitionTime": "2030-01-01T12:00:00Z",
+                        "lastTransitionTime": "2030-01-01T12:00:00.000000Z",
                         "reason": reason,
                     }
                     for kind, reason in (("Validated", "Disjoint"), ("Ready", "Ready"))

@@ -1,13 +1,16 @@
 """Conditions: what was observed about an object, for people and for `wait --for=condition`.  Pure.
 
 `lastTransitionTime` moves when the status changes and at no other time, so that a condition computed again is equal to
-the one before, and nothing is written. `Ready` is the summary: the first of the others that does not hold, or all well.
+the one before, and nothing is written. It has microseconds, finer than Kubernetes' own, so that one sees from the
+object how long each step took; RFC 3339 allows it, and who reads metav1.Time reads it.
+
+`Ready` is the summary: the first of the others that does not hold, or all well.
 """
 
 from collections.abc import Sequence
 from datetime import datetime
 
-from netloom.control.clock import stamp
+from netloom.control.clock import micro
 from netloom.model.document import Condition
 
 READY = "Ready"
@@ -17,12 +20,12 @@ TRUE, FALSE, UNKNOWN = "True", "False", "Unknown"
 def with_condition(conditions: Sequence[Condition], condition: Condition, now: datetime) -> tuple[Condition, ...]:
     """Return `conditions` with `condition` in the place of the one of its type, or at the end."""
     old = next((c for c in conditions if c.type == condition.type), None)
-    since = old.last_transition_time if old and old.status == condition.status else stamp(now)
+    since = old.last_transition_time if old and old.status == condition.status else micro(now)
     new = Condition(
         type=condition.type,
         status=condition.status,
         observed_generation=condition.observed_generation,
-        last_transition_time=since or stamp(now),
+        last_transition_time=since or micro(now),
         reason=condition.reason,
         message=condition.message,
     )

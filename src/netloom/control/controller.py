@@ -59,7 +59,7 @@ class Controller(Generic[K]):
         self._paused = False
         self._running = False
         self._reconcile = reconcile
-        self._workers = workers
+        self.workers = workers
         self._fence = fence
         self._recorder = recorder
         self._about = about
@@ -91,7 +91,7 @@ class Controller(Generic[K]):
         self.queue.update(self.everything())
         try:
             async with asyncio.TaskGroup() as group:
-                for _ in range(self._workers):
+                for _ in range(self.workers):
                     group.create_task(self._work())
         finally:
             self._running = False

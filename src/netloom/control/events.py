@@ -3,7 +3,7 @@
 Telling must never hold up or fail whoever does the work: `normal` and `warning` put a note into a bounded buffer and
 return; `run` writes the notes. The same thing said again about the same object is counted, not repeated (`count`,
 `lastTimestamp`). One object cannot fill the store: each may say 25 things at once and one more every five minutes, as
-with client-go.
+with client-go. Times have microseconds where the store keeps them; a Kubernetes cuts an Event's to seconds.
 
 The notes are written in groups, all of a group at once, so that they share the store's commit or a request; a group is
 small beside what the controllers write at full speed, whose writes matter more. What comes faster than that waits in
@@ -21,7 +21,7 @@ from typing import NoReturn
 
 from msgspec import Struct
 
-from netloom.control.clock import Clock, stamp
+from netloom.control.clock import Clock, micro
 from netloom.control.clock import now as time_of_day
 from netloom.errors import Conflict, NetloomError, NotFound
 from netloom.model.document import Document, Resource
@@ -221,7 +221,7 @@ class Recorder:
         if known := self._memory.events.get(note):
             document = known.document()
             document["count"] = document.get("count", 1) + pending.count
-            document["lastTimestamp"] = stamp(pending.last)
+            document["lastTimestamp"] = micro(pending.last)
             return await self._store.update(EVENT, document)
         return await self._store.create(EVENT, self._new(note, pending))
 
@@ -235,8 +235,8 @@ class Recorder:
             message=note.message,
             type=note.type,
             source=self._source,
-            first_timestamp=stamp(pending.first),
-            last_timestamp=stamp(pending.last),
+            first_timestamp=micro(pending.first),
+            last_timestamp=micro(pending.last),
             count=pending.count,
             reporting_component=self._source.component,
             reporting_instance=self._source.host,

@@ -79,7 +79,7 @@ class Ipam:
         quarantine: float = 5.0,
     ) -> None:
         """`attachments` and `locks` are the caches of `ipam_views`' informers."""
-        self._teller = Teller(recorder)
+        self._teller = Teller(recorder, clock=clock)
         self.counters = self._teller.counters
         self.room = Room(locks=locks, networks=networks, quarantine=quarantine)
         self.books, self.lines, self.places = self.room.books, self.room.lines, self.room.places

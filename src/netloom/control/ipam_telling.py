@@ -1,15 +1,25 @@
-"""Telling people and meters what IPAM does: Events about attachments, and plain numbers."""
+"""Telling people and meters what IPAM does: Events about attachments, and plain numbers.
+
+How long a wish took is counted from the time its uid says, where it does (`lifetimes`), else from when we first saw it.
+What held it up is told apart, since a wish that waits for a person to make room says nothing of how quick we are.
+"""
 
 import asyncio
 from dataclasses import dataclass, field
 
 from netloom.control.cache import Key
-from netloom.control.counters import Histogram
+from netloom.control.clock import Clock
+from netloom.control.counters import LIFETIMES, Histogram, Histograms
 from netloom.control.events import Recorder
 from netloom.control.ipam_status import FULL, Result
 from netloom.control.ipam_views import Attachment
+from netloom.control.lifetimes import SEEN, WISH, wished
 from netloom.model.events import ObjectReference
 from netloom.model.registry import NETWORK_ATTACHMENT
+
+
+def _by_wish() -> Histograms:
+    return Histograms(("since", "delayed_by"), LIFETIMES)
 
 
 @dataclass(slots=True)
@@ -20,6 +30,10 @@ class IpamCounters:
     """From seeing an attachment to its first lock."""
     to_address: Histogram = field(default_factory=Histogram)
     """From seeing an attachment to its addresses in its status."""
+    wish_to_lock: Histograms = field(default_factory=_by_wish)
+    """From a wish to its first lock."""
+    wish_to_address: Histograms = field(default_factory=_by_wish)
+    """From a wish to its addresses in its status."""
     assigned: int = 0
     released: int = 0
     retries: dict[str, int] = field(default_factory=dict)
@@ -29,9 +43,10 @@ class IpamCounters:
 class Teller:
     """Tells what became of attachments."""
 
-    def __init__(self, recorder: Recorder) -> None:
+    def __init__(self, recorder: Recorder, *, clock: Clock) -> None:
         self.counters = IpamCounters()
         self._recorder = recorder
+        self._clock = clock
         self._since: dict[Key, float] = {}
         """Since when attachments without addresses are known."""
 
@@ -50,7 +65,9 @@ class Teller:
     def locked(self, view: Attachment) -> None:
         """Count the time to the first lock."""
         if not view.locks and (since := self._since.get(view.key)) is not None:
-            self.counters.to_lock.observe(asyncio.get_running_loop().time() - since)
+            elapsed = asyncio.get_running_loop().time() - since
+            self.counters.to_lock.observe(elapsed)
+            self._fulfilled(self.counters.wish_to_lock, view, elapsed)
 
     def tell(self, view: Attachment, result: Result) -> None:
         """Tell what has been written of an attachment, as far as it is news."""
@@ -61,13 +78,28 @@ class Teller:
             mac = f" with MAC {result.mac}" if result.mac else ""
             self._recorder.normal(about, "AddressAssigned", f"Assigned {', '.join(new)}{mac}")
             if (since := self._since.pop(view.key, None)) is not None:
-                self.counters.to_address.observe(asyncio.get_running_loop().time() - since)
+                elapsed = asyncio.get_running_loop().time() - since
+                self.counters.to_address.observe(elapsed)
+                self._fulfilled(self.counters.wish_to_address, view, elapsed)
         if gone := [ip for ip in view.has_ips if ip not in result.ips]:
             self._recorder.normal(about, "AddressReleased", f"Released {', '.join(gone)}")
         for refusal in result.refusals:
             if refusal.text not in view.errors:
                 reason = "AddressWaiting" if refusal.reason == FULL else "AddressRefused"
                 self._recorder.warning(about, reason, refusal.text)
+
+    def _fulfilled(self, histograms: Histograms, view: Attachment, elapsed: float) -> None:
+        """Count how long a wish took; `elapsed` is since we first saw it."""
+        wish = wished(view.metadata.uid, view.metadata.creation_timestamp)
+        seconds = elapsed if wish is None else self._clock().timestamp() - wish
+        histograms.observe((SEEN if wish is None else WISH, _delayed_by(view)), seconds)
+
+
+def _delayed_by(view: Attachment) -> str:
+    """Say what held an attachment up, as its status has it: a full Subnet, something else, or nothing."""
+    if view.addressed is None:
+        return "nothing"
+    return "full" if view.addressed.reason == FULL else "other"
 
 
 def reference_to(view: Attachment) -> ObjectReference:

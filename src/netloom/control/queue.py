@@ -127,6 +127,11 @@ class Queue(Generic[K]):
         """For how many seconds the slowest worker has been at its key."""
         return self._time() - min(self._working.values()) if self._working else 0.0
 
+    @property
+    def unfinished(self) -> float:
+        """For how many seconds the workers have been at their keys, all together."""
+        return self._time() * len(self._working) - sum(self._working.values()) if self._working else 0.0
+
     def add(self, key: K) -> None:
         """Have `key` looked at, soon."""
         if self._closed or key in self._since or key in self._dirty:

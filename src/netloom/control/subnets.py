@@ -19,6 +19,7 @@ looked at again soon, until the cache knows it.
 """
 
 from collections.abc import Iterable
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import msgspec
@@ -29,7 +30,9 @@ from netloom.control.client import Client
 from netloom.control.clock import Clock
 from netloom.control.clock import now as time_of_day
 from netloom.control.conditions import FALSE, TRUE, observed
+from netloom.control.counters import Histograms
 from netloom.control.events import Recorder
+from netloom.control.lifetimes import SEEN, WISH, by_since, wished
 from netloom.model.document import Condition
 from netloom.model.networks import Network, Subnet, SubnetStatus
 from netloom.model.registry import NETWORK, SUBNET
@@ -48,6 +51,16 @@ class Verdict(NamedTuple):
     """Sorted; empty: it is valid."""
     reason: str
     rivals: tuple[Subnet, ...] = ()
+
+
+@dataclass(slots=True)
+class SubnetCounters:
+    """What happened, for whoever exports metrics."""
+
+    wish_to_validated: Histograms = field(default_factory=by_since)
+    """From a wish for a Subnet to its being valid."""
+    refused: int = 0
+    """How often a Subnet was found to be in conflict, anew."""
 
 
 def by_network(subnet: Subnet) -> Iterable[str]:
@@ -101,6 +114,7 @@ class SubnetValidator:
         clock: Clock = time_of_day,
     ) -> None:
         """`subnets` has the index `BY_NETWORK`, made by `by_network`."""
+        self.counters = SubnetCounters()
         self._client = client
         self._subnets = subnets
         self._recorder = recorder
@@ -109,11 +123,17 @@ class SubnetValidator:
         """For each rival, those it stands in the way of."""
         self._vnis: dict[Key, tuple[int, int | None]] = {}
         """What the last list of Networks said: revision and VNI, so that each version is decoded once."""
+        self._seen: dict[str, float] = {}
+        """When Subnets that are not valid yet were first seen, by uid."""
 
     def subnet_changed(self, change: Change[Subnet]) -> Iterable[Key]:
         """Return whom a change of a Subnet concerns: itself, and, when it goes, those it stood in the way of."""
         if change.new is None or (change.old is not None and change.old.metadata.uid != change.new.metadata.uid):
             yield from self._blocked.pop(change.key, ())
+        if change.new is None and change.old is not None:
+            self._seen.pop(change.old.metadata.uid, None)
+        elif change.new is not None and not change.new.status.validated:
+            self._seen.setdefault(change.new.metadata.uid, self._clock().timestamp())
         yield change.key
 
     def network_changed(self, change: Change[Network]) -> Iterable[Key]:
@@ -199,10 +219,21 @@ class SubnetValidator:
         await self._client.update_status(subnet, status)
         if status.validated and not before.validated:
             self._recorder.normal(subnet, "SubnetValidated", f"{subnet.spec.cidr} overlaps no other block")
+            self._validated(subnet)
         elif status.errors and status.errors != before.errors:
             names = ", ".join(sorted(f"{r.metadata.namespace}/{r.metadata.name}" for r in verdict.rivals))
             message = f"Found rival subnets: {names}" if names else "; ".join(status.errors)
             self._recorder.warning(subnet, "SubnetFailedValidation", message)
+            self.counters.refused += 1
+
+    def _validated(self, subnet: Subnet) -> None:
+        """Count how long it took."""
+        seen = self._seen.pop(subnet.metadata.uid, None)
+        wish = wished(subnet.metadata.uid, subnet.metadata.creation_timestamp)
+        if wish is not None:
+            self.counters.wish_to_validated.observe((WISH,), self._clock().timestamp() - wish)
+        elif seen is not None:
+            self.counters.wish_to_validated.observe((SEEN,), self._clock().timestamp() - seen)
 
     def _status(self, subnet: Subnet, verdict: Verdict) -> SubnetStatus:
         generation = subnet.metadata.generation
