@@ -1,19 +1,20 @@
 """Plugs this node's attachments: device, switch, OVN's word that it works, status.  And unplugs those that are gone.
 
-    attachment Addressed ──► device ──► on the switch ──► addresses, routes ──► ovn-installed ──► Plugged, Ready
-                             (link)       (vswitch)           (link)            (watched)
+    attachment Addressed ──► device ──► on the switch ──► addresses, routes ──► installed ──► Plugged, Ready
+                             (link)       (vswitch)           (link)       (told by OVN, or by the fabric)
 
 `reconcile` looks at one attachment: what it means here (`plan/nodes.py`), what the switch and the kernel have, and does
 what is missing. It never waits for the switch or for OVN: it returns, and their answer, which is a change in the local
-database, has the attachment looked at again. Changes that many attachments need at the same time travel together.
+database, or flows that the switch has taken (`host_fabric.py`), has the attachment looked at again. Changes that many
+attachments need at the same time travel together.
 
 Nothing is remembered but to be quick: ours are the rows with our owner and the pairs with our alias, found again after
 any restart; those whose attachment is gone are removed. `_good` says what was found right in the kernel, so that each
 word from OVN does not cost a visit to the namespace; a device that is made anew has another index, and is looked at.
 
 Trouble (a namespace that is not there, a name that is taken) is the attachment's condition and is looked at again after
-a wait that grows; nothing else is disturbed. While the switch's database is away, what was Ready stays Ready: packets
-flow.
+a wait that grows; nothing else is disturbed. While the switch or its database is away, what was Ready stays Ready:
+packets flow.
 """
 
 import asyncio
@@ -83,8 +84,10 @@ class HostKeeper:
     ) -> None:
         self.counters = HostCounters()
         self.host = host
-        self.amiss: Callable[[], Problem | None] = lambda: None
-        """Says what keeps anything from being plugged on this node."""
+        self.amiss: Callable[[PortPlan], Problem | None] = lambda plan: None
+        """Says what on this node keeps a port, and every other of its fabric, from being plugged."""
+        self.reachable: Callable[[PortPlan], bool] = lambda plan: True
+        """Whether who installs a port's flows can be asked."""
         self._client = client
         self._attachments = attachments
         self._neighbours = neighbours
@@ -174,7 +177,7 @@ class HostKeeper:
             if plan is None:
                 return None
             raise Trouble(plan.reason, plan.message)
-        if not self._ports.has(key) and (problem := self.amiss()) is not None:
+        if not self._ports.has(key) and (problem := self.amiss(plan)) is not None:
             raise Trouble(problem.reason, problem.message)
         if key not in self._since:
             self._since[key] = asyncio.get_running_loop().time()
@@ -183,11 +186,14 @@ class HostKeeper:
         if state.installed:
             await self._ready(key, view, plan)
             return UP_HEARD if state.down else None
+        if state.refused:
+            raise Trouble("FlowsRefused", f"the switch does not take the port's flows: {state.refused}")
         if asyncio.get_running_loop().time() - self._since[key] < GRACE:
             return UP_HEARD if state.down else None  # OVN's word, or the end of our patience, has us look again.
         if state.error:
             raise Trouble("SwitchRefused", state.error)
-        await self._tell(key, view, Found(device=plan.device))
+        if self.reachable(plan) or not _was_plugged(view):
+            await self._tell(key, view, Found(device=plan.device, fabric=plan.fabric))
         return UP_HEARD if state.down else None
 
     def _forget(self, key: Key) -> None:
@@ -198,10 +204,9 @@ class HostKeeper:
 
     async def _ready(self, key: Key, view: View, plan: PortPlan) -> None:
         since = self._since.pop(key, None)
-        was = view.value.status.condition(PLUGGED)
         if not await self._tell(key, view, Found(device=plan.device, installed=True)):
             return
-        if was is None or was.status != TRUE:
+        if not _was_plugged(view):
             self.counters.plugged += 1
             if since is not None:
                 self.counters.to_ready.observe(asyncio.get_running_loop().time() - since)
@@ -221,8 +226,7 @@ class HostKeeper:
     @staticmethod
     def _spared(view: View, trouble: Trouble) -> bool:
         """Whether nothing is to be said: the database is away, and a port that worked works still."""
-        was = view.value.status.condition(PLUGGED)
-        return trouble.word == "SwitchUnreachable" and was is not None and was.status == TRUE
+        return trouble.word == "SwitchUnreachable" and _was_plugged(view)
 
     async def _tell(self, key: Key, view: View, found: Found) -> bool:
         """Write the status; whether there was anything to write."""
@@ -253,3 +257,8 @@ class HostKeeper:
         if planned is None or len(planned[0]) != len(made_of) or any(map(is_not, planned[0], made_of)):
             planned = self._planned[key] = made_of, plan_port(view.value, network, subnets, self.host)
         return planned[1]
+
+
+def _was_plugged(view: View) -> bool:
+    was = view.value.status.condition(PLUGGED)
+    return was is not None and was.status == TRUE

@@ -1,6 +1,6 @@
 """One port, whatever it is made of: the device and the interface on the switch, made and unmade.
 
-    internal   the switch makes the device; when OVN knows it too, the device is given its addresses
+    internal   the switch makes the device; when OVN knows it too, or VXLAN carries it, it is given its addresses
     veth       the pair is made and given its addresses, then its outer end is put on the switch
     existing   a device that is there is taken from its bridge, and goes back to it
 
@@ -10,12 +10,15 @@ others (that the switch made the device) is seen in the database's copy; it is n
 A switch opens a device once, when it first sees the port, and holds on to it: to one that is made anew in its place,
 of the same name, it passes no packets, although it reports it as if it did. So before a device is made anew its port
 is taken off the switch; and a device that the switch says is its port, and that nobody holds, is plugged again.
+
+A port is installed when OVN says so, in the database; that of a vxlan Network, when its `Carrier` has its flows on the
+switch.
 """
 
 import asyncio
 import logging
 from collections.abc import Collection
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from netloom.control.cache import Key
 from netloom.drivers.link_codec import Link
@@ -24,6 +27,7 @@ from netloom.drivers.link_worker import Links
 from netloom.drivers.vswitch import FROM, INSTALLED, UID, Vswitch, given
 from netloom.drivers.vswitch_prepare import MAPPINGS, read_mappings
 from netloom.model.attachments import PortType
+from netloom.model.networks import Fabric
 from netloom.ovsdb.rows.vswitch import Interface
 from netloom.plan.nodes import PortPlan
 
@@ -42,6 +46,24 @@ class State(NamedTuple):
     """What the switch says is wrong with it."""
     down: bool = False
     """Whether the switch says that its device is down: it may not have heard, or have undone, that we set it up."""
+    refused: str = ""
+    """What the switch says is wrong with its flows; it will not change its mind."""
+
+
+class Carrier(Protocol):
+    """Who sees to the flows of ports of vxlan Networks."""
+
+    async def prepare(self) -> None:
+        """Have the bridge that the ports are on."""
+        ...
+
+    def carries(self, plan: PortPlan, row: Interface) -> bool:
+        """Whether a port's flows are on the switch."""
+        ...
+
+    def fault(self, plan: PortPlan) -> str:
+        """Return what the switch says is wrong with a port's flows; "": nothing."""
+        ...
 
 
 class _Good(NamedTuple):
@@ -58,8 +80,9 @@ class _Good(NamedTuple):
 class Ports:
     """Makes ports, and unmakes them."""
 
-    def __init__(self, switch: Vswitch, links: Links) -> None:
+    def __init__(self, switch: Vswitch, links: Links, carrier: Carrier | None = None) -> None:
         self._switch = switch
+        self._carrier = carrier
         self._links = links
         self._good: dict[Key, _Good] = {}
         self.underlay = ""
@@ -113,6 +136,8 @@ class Ports:
                 await self._remove(key, one)
         if row is None:
             await self._drop(key, plan)
+        if plan.fabric is Fabric.VXLAN and self._carrier is not None:
+            await self._carrier.prepare()
         match plan.type:
             case PortType.INTERNAL:
                 await self._internal(key, plan, row)
@@ -125,7 +150,17 @@ class Ports:
             return State(installed=False)
         good = self._good.get(key)
         fine = good is not None and good.held and not row.error and _is_up(good, row)
-        return State(fine and row.external_ids.get(INSTALLED) == "true", row.error or "", row.admin_state == "down")
+        return State(
+            fine and self._is_installed(plan, row),
+            row.error or "",
+            row.admin_state == "down",
+            self._carrier.fault(plan) if plan.fabric is Fabric.VXLAN and self._carrier is not None else "",
+        )
+
+    def _is_installed(self, plan: PortPlan, row: Interface) -> bool:
+        if plan.fabric is Fabric.VXLAN:
+            return self._carrier is not None and self._carrier.carries(plan, row)
+        return row.external_ids.get(INSTALLED) == "true"
 
     async def _internal(self, key: Key, plan: PortPlan, row: Interface | None) -> None:
         if row is None:
@@ -135,8 +170,8 @@ class Ports:
             await self._switch.plug(plan)
             return
         # Not before: a device that changes has the switch look at all of its ports, and OVN waits meanwhile.
-        installed = row.external_ids.get(INSTALLED) == "true" and row.ofport is not None and row.ofport > 0
-        if installed and not row.error and not self._is_good(key, plan, row):
+        known = plan.fabric is Fabric.VXLAN or self._is_installed(plan, row)
+        if known and row.ofport is not None and row.ofport > 0 and not row.error and not self._is_good(key, plan, row):
             found = await self._links.inner(plan, given(row))
             self._good[key] = _Good(plan, found.index, held=True, up=_now())
         await self._switch.correct(row, plan)

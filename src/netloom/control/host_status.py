@@ -1,8 +1,8 @@
 """An attachment's status as its node's agent writes it.  Pure but for the time, which is an argument.
 
 The agent writes `ifcName`, `hostIP`, `errors.host`, the condition Plugged, and Ready, which is what Addressed and
-Plugged add up to. Plugged holds once OVN has installed the port's flows, and not before: then whoever writes Ready
-next, IPAM or the agent, comes to the same.
+Plugged add up to. Plugged holds once the port's flows are installed, by OVN or by us, and not before: then whoever
+writes Ready next, IPAM or the agent, comes to the same.
 """
 
 from datetime import datetime
@@ -15,10 +15,15 @@ from netloom.control.conditions import FALSE, READY, TRUE, UNKNOWN, summary, wit
 from netloom.control.host_views import View
 from netloom.model.attachments import NetworkAttachment
 from netloom.model.document import Condition, Document
+from netloom.model.networks import Fabric
 from netloom.plan.nodes import ADDRESSED
 
 PLUGGED = "Plugged"
 LONGEST = 1024
+AWAITED = {
+    Fabric.OVN: "OVN has not said that the port's flows are installed",
+    Fabric.VXLAN: "the switch has not said that the port's flows are installed",
+}
 
 
 class Found(Struct, frozen=True, kw_only=True):
@@ -26,6 +31,7 @@ class Found(Struct, frozen=True, kw_only=True):
 
     device: str = ""
     installed: bool = False
+    fabric: Fabric = Fabric.OVN
     word: str = ""
     """What stands in the way, in one word; "": nothing does."""
     message: str = ""
@@ -35,7 +41,7 @@ class Found(Struct, frozen=True, kw_only=True):
         if self.word:
             status, reason, message = FALSE, self.word, self.message[:LONGEST]
         elif not self.installed:
-            status, reason, message = UNKNOWN, "NotInstalled", "OVN has not said that the port's flows are installed"
+            status, reason, message = UNKNOWN, "NotInstalled", AWAITED[self.fabric]
         else:
             status, reason, message = TRUE, PLUGGED, ""
         return Condition(type=PLUGGED, status=status, observed_generation=generation, reason=reason, message=message)

@@ -220,7 +220,7 @@ class Agent:
             clock=self._clock,
             random=self.random,
         )
-        keeper.amiss = lambda: self._facts().problem
+        keeper.amiss = lambda plan: self._facts().problem
         plugging = self._plugging(keeper, recorder)
         plugging.watch(attachments, keeper.attachment_changed)
         neighbours.wake = plugging.queue.update
