@@ -251,7 +251,7 @@ class Ports:
             await self._links.remove_pair(good.plan.device)
 
     async def _remove(self, key: Key, row: Interface) -> None:
-        await self._switch.unplug(row)
+        await self._switch.unplug(row, gone=True)
         self._good.pop(key, None)
         if FROM not in row.external_ids and row.type != "internal":
             await self._links.remove_pair(row.name)

@@ -9,6 +9,7 @@ device is there (`ofport`), or that OVN has installed its flows (`ovn-installed`
     netloom-uid     the attachment's uid
     netloom-given   the addresses the device was given, so that later only those are taken away
     netloom-from    of an existing device: where it was before, so that it can go back
+    netloom-exec, netloom-after: programs that run when it is made, and when it is gone (`plan/hooks.py`)
     iface-id, attached-mac, iface-status: what ovn-controller reads
 
 A port of a Network that VXLAN carries is on a bridge of ours, `br-vxlan`, and has no iface-id; the rest is the same.
@@ -28,6 +29,8 @@ from netloom.ovsdb.io import Client, Dial
 from netloom.ovsdb.notation import Uuid
 from netloom.ovsdb.operations import Assert, Insert, Mutate, NamedUuid, Operation, Update, is_uuid, uuid_name
 from netloom.ovsdb.rows.vswitch import Bridge, Interface, OpenVSwitch, Port
+from netloom.plan import hooks
+from netloom.plan.hooks import AFTER, EXEC, After
 from netloom.plan.nodes import PortPlan
 from netloom.plan.rows import Unit
 
@@ -42,7 +45,7 @@ OWNER, OF, UID, GIVEN, FROM = "netloom-owner", "netloom-of", "netloom-uid", "net
 OWED = "netloom-owed-"
 IFACE_ID, MAC, STATUS = "iface-id", "attached-mac", "iface-status"
 INSTALLED, INSTALLED_AT = "ovn-installed", "ovn-installed-ts"
-OURS = (OWNER, OF, UID, GIVEN, FROM, IFACE_ID, MAC, STATUS, INSTALLED, INSTALLED_AT)
+OURS = (OWNER, OF, UID, GIVEN, FROM, EXEC, AFTER, IFACE_ID, MAC, STATUS, INSTALLED, INSTALLED_AT)
 KIND = "NetworkAttachment"
 TABLES: Mapping[str, Sequence[str]] = {
     "Open_vSwitch": ("bridges", "external_ids", "datapath_types", "iface_types", "ovs_version"),
@@ -162,7 +165,8 @@ class Vswitch:
     async def plug(self, plan: PortPlan, *, origin: str = "") -> None:
         """Put a device on the switch."""
         bridge = self._home(plan)
-        row: dict[str, Any] = {"name": plan.device, "external_ids": self.ids(plan, origin)}
+        ids = self.ids(plan, origin) | hooks.due(plan.runs.create)
+        row: dict[str, Any] = {"name": plan.device, "external_ids": ids}
         if plan.type is PortType.INTERNAL:
             row |= {"type": "internal", "mac": plan.mac, "mtu_request": plan.mtu}
         name = uuid_name(plan.device)
@@ -202,8 +206,11 @@ class Vswitch:
             ]
         )
 
-    async def unplug(self, row: Interface) -> None:
-        """Take an interface of ours off the switch; one that came from another bridge goes back to it."""
+    async def unplug(self, row: Interface, *, gone: bool = False) -> None:
+        """Take an interface of ours off the switch; one that came from another bridge goes back to it.
+
+        `gone`: for good, and what is to be run then is remembered.
+        """
         port = self.port_of(row)
         bridge = self.bridge_of(port) if port is not None else None
         if port is None or bridge is None:
@@ -212,10 +219,17 @@ class Vswitch:
         home = self.bridge(name) if kind == "ovs" else None
         if home is None:
             # Whatever no bridge has, the database removes by itself.
-            await self.writer.commit([_without(bridge, port)])
+            await self.writer.commit([_without(bridge, port), *(self._after(bridge, row) if gone else ())])
             return
         free = Mutate("Interface", is_uuid(row._uuid), [("external_ids", "delete", frozenset(OURS))])
-        await self.writer.commit([*self._moved(port, bridge, home), free])
+        await self.writer.commit([*self._moved(port, bridge, home), free, *(self._after(bridge, row) if gone else ())])
+
+    def _after(self, bridge: Bridge, row: Interface) -> list[Operation]:
+        """Remember with its bridge what is to be run when an interface is gone: as what is owed, below."""
+        if AFTER not in row.external_ids:
+            return []
+        entry = {f"{AFTER}/{self.owner}/{row._uuid}": row.external_ids[AFTER]}
+        return [Mutate("Bridge", is_uuid(bridge._uuid), [("external_ids", "insert", entry)])]
 
     def owed(self) -> dict[str, str]:
         """Return devices that were taken from a Linux bridge and are not back, each with its bridge.
@@ -263,13 +277,14 @@ class Vswitch:
             found[GIVEN] = " ".join(plan.addresses)
         if origin:
             found[FROM] = origin
-        return found
+        after = After(plan.namespace, plan.name, plan.uid, plan.device, plan.runs.delete)
+        return found | hooks.after(after)
 
     def _corrections(self, row: Interface, plan: PortPlan, origin: str) -> list[Operation]:
         have = row.external_ids
-        wanted = self.ids(plan, origin)
-        # Where it came from is remembered; it is not part of any plan.
-        gone = {key for key in (GIVEN,) if key in have and key not in wanted}
+        # Where it came from is remembered; it is not part of any plan. One that has just come is made.
+        wanted = self.ids(plan, origin) | (hooks.due(plan.runs.create) if origin else {})
+        gone = {key for key in (GIVEN, AFTER) if key in have and key not in wanted}
         changed = {key: value for key, value in wanted.items() if have.get(key) != value}
         operations: list[Operation] = []
         if gone or changed:

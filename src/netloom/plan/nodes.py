@@ -16,6 +16,7 @@ from netloom.model import addresses
 from netloom.model.attachments import AttachmentPort, NetworkAttachment, PortType
 from netloom.model.networks import Fabric, Network, Subnet
 from netloom.plan import addressing, names
+from netloom.plan.hooks import Commands, commands
 from netloom.plan.rows import Problem
 
 ADDRESSED = "Addressed"
@@ -65,6 +66,8 @@ class PortPlan(Struct, frozen=True, kw_only=True):
     addresses: tuple[str, ...] = ()
     """As 10.0.0.9/24; none for an existing device, whose owner sees to that."""
     routes: tuple[PlannedRoute, ...] = ()
+    runs: Commands = Commands((), ())
+    """What is run when it is made, and when it is gone."""
 
     @property
     def generated(self) -> bool:
@@ -130,6 +133,7 @@ def plan_port(
         vni=(status.vni or 0) if fabric is Fabric.VXLAN else 0,
         addresses=tuple(sorted(map(_written, status.ips))) if ours else (),
         routes=_routes(attachment, _gateways(status.ips, subnets) if spec.default_route else ()) if ours else (),
+        runs=commands(spec, device=device, ips=status.ips, mac=status.mac),
     )
 
 

@@ -1,0 +1,121 @@
+"""Programs that run at an interface: what is written down of them, so that none runs twice.  Pure.
+
+    postCreateExec   when the interface is made: written with the port, in the transaction that makes it (`EXEC`)
+    postDeleteExec   when it is gone: written with the port (`AFTER`), and by the transaction that removes the port
+                     with the bridge, from where it is taken when it was run
+
+A port's `EXEC` is a report, always of what would be true if the agent died now: without a `startTime` it is due; from
+before its start on it says "interrupted"; when it ended, how. So whoever comes after a crash reads what is to be said,
+and only what never started is run. What was written before this agent knew of programs has no `EXEC`: nothing is due.
+"""
+
+import re
+from collections.abc import Collection, Iterable, Sequence
+from typing import NamedTuple, TypeVar
+
+import msgspec
+from msgspec import Struct
+
+from netloom.model.attachments import ExecReport, NetworkAttachmentSpec
+
+T = TypeVar("T")
+
+CREATE, DELETE = "postCreateExec", "postDeleteExec"
+EXEC, AFTER = "netloom-exec", "netloom-after"
+LONGEST = 4096
+"""How long a command may be, in bytes, before its variables are filled in: it is kept in the switch's database."""
+REFUSED, NOT_STARTED, OVERDUE, INTERRUPTED = -1, -2, -3, -4
+"""Exit statuses of what did not end by itself; a program that was killed by signal N has 128 + N, as in a shell."""
+_VARIABLE = re.compile(r"\$\{(ifname|ipv4|mac)\}")
+
+
+class After(Struct, frozen=True, omit_defaults=True):
+    """What is to be run when an interface is gone."""
+
+    namespace: str
+    name: str
+    uid: str
+    device: str
+    command: tuple[str, ...]
+    started: str = ""
+    """When it was started; "": not yet."""
+
+
+class Commands(NamedTuple):
+    """What an attachment wants run, with its variables filled in; () where it is too long to be kept."""
+
+    create: tuple[str, ...]
+    delete: tuple[str, ...]
+
+
+def commands(spec: NetworkAttachmentSpec, *, device: str, ips: Iterable[str], mac: str) -> Commands:
+    """Return what an attachment wants run at its interface."""
+    ipv4 = next((ip.partition("/")[0] for ip in ips if ":" not in ip), "")
+    known = {"ifname": device, "ipv4": ipv4, "mac": mac}
+    return Commands(*(filled(_kept(one), known) for one in (spec.post_create_exec, spec.post_delete_exec)))
+
+
+def filled(command: Sequence[str], known: dict[str, str]) -> tuple[str, ...]:
+    """Return a command with ${ifname}, ${ipv4} and ${mac} filled in, but for the program; whatever else stays."""
+    return (*command[:1], *(_VARIABLE.sub(lambda found: known[found[1]], one) for one in command[1:]))
+
+
+def refusal(what: str, command: Sequence[str], allowed: Collection[str]) -> str:
+    """Return why a command is not run, for people; "": it is."""
+    if not command or command[0] in allowed:
+        return ""
+    return f"{what}: {command[0][:512]} is not among the programs this agent allows (--allowed-programs)"
+
+
+def complaints(spec: NetworkAttachmentSpec, allowed: Collection[str]) -> tuple[str, ...]:
+    """Return what is wrong with what an attachment wants run."""
+    wanted = ((CREATE, spec.post_create_exec), (DELETE, spec.post_delete_exec))
+    found = (refusal(what, command, allowed) or _too_long(what, command) for what, command in wanted)
+    return tuple(line for line in found if line)
+
+
+def due(command: tuple[str, ...]) -> dict[str, str]:
+    """Return what a port that is made carries of what is to be run then."""
+    return {EXEC: written(ExecReport(command=command))} if command else {}
+
+
+def after(one: After) -> dict[str, str]:
+    """Return what a port carries of what is to be run when it is gone."""
+    return {AFTER: msgspec.json.encode(one).decode()} if one.command else {}
+
+
+def written(report: ExecReport) -> str:
+    """Return a report as a port carries it."""
+    return msgspec.json.encode(report).decode()
+
+
+def read_report(text: str | None) -> ExecReport | None:
+    """Return the report a port carries, or None."""
+    return _read(text, ExecReport)
+
+
+def read_after(text: str | None) -> After | None:
+    """Return what is to be run when a port is gone, or None."""
+    return _read(text, After)
+
+
+def _read(text: str | None, kind: type[T]) -> T | None:
+    if not text:
+        return None
+    try:
+        return msgspec.json.decode(text, type=kind)
+    except msgspec.DecodeError:
+        return None  # Somebody else's hand, or a version to come: nothing is run because of it.
+
+
+def _kept(command: tuple[str, ...]) -> tuple[str, ...]:
+    return () if _size(command) > LONGEST else command
+
+
+def _too_long(what: str, command: Sequence[str]) -> str:
+    size = _size(command)
+    return f"{what}: too long: it has {size} bytes, and {LONGEST} is the most" if size > LONGEST else ""
+
+
+def _size(command: Sequence[str]) -> int:
+    return sum(len(one.encode()) for one in command)
