@@ -1,7 +1,8 @@
 """Who may do what: the whole table for nodes, and the rules for people."""
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, nullcontext
 from itertools import product
 
 import pytest
@@ -19,18 +20,22 @@ from netloom.model.registry import (
     IP_LOCK,
     KINDS,
     LEASE,
+    MIRROR,
     NETWORK,
     NETWORK_ATTACHMENT,
     NODE,
     PORT_POOL,
     ROUTER,
+    SECURITY_PROFILE,
+    SHAPING,
     SUBNET,
 )
 from netloom.model.selectors import EVERYTHING, Selector, selector
+from netloom.run.metering import MeteredStore
 from netloom.store.memory import MemoryStore
 
 N1 = Identity("n1", roles=("netloom:node:n1",))
-NAMESPACES = ("a", "b")
+NAMESPACES = ("a", "b", "c")
 
 
 def thing(kind: Kind, name: str, namespace: str, spec: Document) -> Document:
@@ -39,7 +44,7 @@ def thing(kind: Kind, name: str, namespace: str, spec: Document) -> Document:
 
 
 async def world() -> MemoryStore:
-    """Two nodes.  n1 has one attachment, in a/blue; n2 has attachments in a/blue, a/red and b/blue."""
+    """Two nodes.  Both have attachments in a/blue, of fabric vxlan, and c/blue, which is OVN's; n2 has more."""
     store = MemoryStore()
     for node in ("n1", "n2"):
         await store.create(NODE, thing(NODE, node, "", {"underlayIP": "192.0.2.1"}))
@@ -48,11 +53,14 @@ async def world() -> MemoryStore:
         ("neighbour", "a", "n2", "blue"),
         ("stranger", "a", "n2", "red"),
         ("far", "b", "n2", "blue"),
+        ("plain", "c", "n1", "blue"),
+        ("near", "c", "n2", "blue"),
     ):
         spec = {"node": node, "network": network}
         await store.create(NETWORK_ATTACHMENT, thing(NETWORK_ATTACHMENT, name, namespace, spec))
     for namespace, network in product(NAMESPACES, ("blue", "red")):
-        await store.create(NETWORK, thing(NETWORK, network, namespace, {}))
+        fabric = {} if namespace == "c" else {"fabric": "vxlan"}
+        await store.create(NETWORK, thing(NETWORK, network, namespace, fabric))
         for kind in (SUBNET, IP_LOCK):
             await store.create(kind, thing(kind, f"{network}-x", namespace, {"network": network}))
         for node in ("n1", "n2"):
@@ -73,7 +81,7 @@ def every_question() -> Iterator[Attributes]:
     """Every verb on every kind, in every place, on every object there is, with every selector that could matter."""
     names = {
         NODE: ("n1", "n2"),
-        NETWORK_ATTACHMENT: ("mine", "neighbour", "stranger", "far", "missing"),
+        NETWORK_ATTACHMENT: ("mine", "neighbour", "stranger", "far", "plain", "near", "missing"),
         NETWORK: ("blue", "red", "missing"),
         SUBNET: ("blue-x", "red-x", "missing"),
         IP_LOCK: ("blue-x", "red-x", "missing"),
@@ -86,6 +94,8 @@ def every_question() -> Iterator[Attributes]:
                 for field in ("spec.node", "spec.network"):
                     if field in kind.selectable:
                         chosen += [fields(kind, f"{field}{op}{v}") for op in ("=", "!=") for v in ("n1", "n2", "blue")]
+                if kind is NETWORK_ATTACHMENT:
+                    chosen.append(fields(kind, "spec.network=blue,spec.node!=n1,status.hostIP!="))
                 for wanted in chosen:
                     yield Attributes(verb, kind, namespace, selector=wanted)
             if kind.namespaced and not namespace:
@@ -106,35 +116,97 @@ def wanted(what: Attributes) -> bool:
         own_status = (
             kind is NETWORK_ATTACHMENT
             and verb in ("update", "patch")
-            and (place, what.name, what.subresource) == ("a", "mine", "status")
+            and (place, what.name, what.subresource) in {("a", "mine", "status"), ("c", "plain", "status")}
         )
         tell = kind is EVENT and verb in ("create", "update", "patch")
         return own_node or make_node or own_status or tell
     if kind is NODE:
         return what.name == "n1" or field == "metadata.name=n1"
-    if kind is LEASE:
-        return False
     if kind is NETWORK_ATTACHMENT:
         if what.name:
-            return (place, what.name) in {("a", "mine"), ("a", "neighbour")}
-        return field == "spec.node=n1" or (place == "a" and field == "spec.network=blue")
-    if kind is PORT_POOL:
-        return what.name.endswith("-n1") if what.name else field == "spec.node=n1"
+            return (place, what.name) in {("a", "mine"), ("a", "neighbour"), ("c", "plain")}
+        return field == "spec.node=n1" or (place == "a" and field.startswith("spec.network=blue"))
     if kind is NETWORK:
-        return place == "a" and (what.name == "blue" or field == "metadata.name=blue")
-    if kind in (SUBNET, IP_LOCK):
-        return place == "a" and (what.name == "blue-x" or field == "spec.network=blue")
-    return place == "a"
+        return place in ("a", "c") and (what.name == "blue" or field == "metadata.name=blue")
+    if kind is SUBNET:
+        return place in ("a", "c") and (what.name == "blue-x" or field == "spec.network=blue")
+    if kind is MIRROR:
+        return place in ("a", "c")
+    return place == "a" and kind in (SECURITY_PROFILE, SHAPING)
 
 
-def test_a_node_may_do_exactly_what_concerns_it_over_all_verbs_and_kinds() -> None:
+@pytest.mark.parametrize("counted", [False, True])
+def test_a_node_may_do_exactly_what_concerns_it_over_all_verbs_and_kinds(counted: bool) -> None:
     async def run() -> None:
-        authorizer = RoleAuthorizer(await world())
+        store = await world()
+        authorizer = RoleAuthorizer(store)
         asked = list(every_question())
         assert {q.kind for q in asked} == set(KINDS)
         assert {q.verb for q in asked} == set(Verb)
-        wrong = [q for q in asked if await authorizer.allows(N1, q) is not wanted(q)]
+        async with counting(authorizer) if counted else nullcontext():
+            wrong = [q for q in asked if await authorizer.allows(N1, q) is not wanted(q)]
         assert wrong == []
+
+    asyncio.run(run())
+
+
+@asynccontextmanager
+async def counting(authorizer: RoleAuthorizer) -> AsyncIterator[None]:
+    """Have what concerns nodes counted, as a server does."""
+    async with asyncio.TaskGroup() as group:
+        task = group.create_task(authorizer.run())
+        await authorizer.concern.known.wait()
+        yield
+        task.cancel()
+
+
+def test_what_an_agent_asks_for_is_allowed_by_what_was_counted_without_a_list() -> None:
+    async def run() -> None:
+        store = MeteredStore(await world())
+        authorizer = RoleAuthorizer(store)
+        async with counting(authorizer):
+            before = store.operations["list", "ok"]
+            for kind, text in AGENT:
+                what = Attributes("watch", kind, "a", selector=fields(kind, text))
+                assert await authorizer.allows(N1, what)
+            assert store.operations["list", "ok"] == before
+
+    asyncio.run(run())
+
+
+AGENT = (
+    (NETWORK_ATTACHMENT, "spec.node=n1"),
+    (NETWORK_ATTACHMENT, "spec.network=blue,spec.node!=n1,status.hostIP!="),
+    (NETWORK, "metadata.name=blue"),
+    (SUBNET, "spec.network=blue"),
+    (MIRROR, ""),
+    (SECURITY_PROFILE, ""),
+    (SHAPING, ""),
+)
+"""What an agent watches."""
+
+
+@pytest.mark.parametrize("counted", [False, True])
+def test_rights_come_with_the_first_attachment_and_go_with_the_last(counted: bool) -> None:
+    async def run() -> None:
+        store = MemoryStore()
+        authorizer = RoleAuthorizer(store)
+        await store.create(NETWORK, thing(NETWORK, "blue", "a", {"fabric": "vxlan"}))
+        questions = [Attributes("watch", kind, "a", selector=fields(kind, text)) for kind, text in AGENT[1:]]
+
+        async def allowed() -> set[bool]:
+            return {await authorizer.allows(N1, question) for question in questions}
+
+        async with counting(authorizer) if counted else nullcontext():
+            assert await allowed() == {False}
+            for name in ("x", "y"):
+                spec = {"node": "n1", "network": "blue"}
+                await store.create(NETWORK_ATTACHMENT, thing(NETWORK_ATTACHMENT, name, "a", spec))
+                assert await allowed() == {True}
+            await store.delete(NETWORK_ATTACHMENT, "a", "x")
+            assert await allowed() == {True}
+            await store.delete(NETWORK_ATTACHMENT, "a", "y")
+            assert await allowed() == {False}
 
     asyncio.run(run())
 

@@ -66,6 +66,7 @@ async def serve(settings: ServeSettings) -> None:
             measured.add(metrics.connections(server))
             async with asyncio.TaskGroup() as group:
                 group.create_task(server.serve())
+                group.create_task(api.run())
                 group.create_task(manager.run())
                 group.create_task(doors.renew(directory, context, hosts=hosts, server_url=url))
                 group.create_task(_announce(manager, directory, url))

@@ -11,7 +11,7 @@ import asyncio
 import logging
 import re
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 
 import msgspec
@@ -70,6 +70,10 @@ def _unmeasured() -> str:
     return ""
 
 
+async def _idle() -> None:
+    pass
+
+
 class Api:
     """The application.  `await api(scope, receive, send)` answers one request."""
 
@@ -88,11 +92,12 @@ class Api:
         observe: Callable[[Observation], None] = _unseen,
         version: Document = VERSION,
         clock: Callable[[], float] = time.time,
+        beside: Callable[[], Awaitable[None]] = _idle,
     ) -> None:
         """Serve `store`.
 
         `admissions` are asked after the built-in ones; `metrics` gives the text of /metrics; `observe` is told of every
-        request.
+        request; `beside` is what `run` does.
         """
         rules: Sequence[Admission] = (NodeRestriction(), InUse(), *admissions)
         self.limits = limits or Limits()
@@ -110,6 +115,11 @@ class Api:
         self._metrics = metrics
         self._observe = observe
         self._version = msgspec.json.encode(version)
+        self._beside = beside
+
+    async def run(self) -> None:
+        """Do what there is to do besides answering, until cancelled: the answers are right without it, and slower."""
+        await self._beside()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""

@@ -10,37 +10,46 @@
 With a namespace, "everything" is everything in that namespace. Editors write wishes: status is what was seen, which
 only controllers and agents know; Nodes are machines and Leases decide who leads, which is an administrator's business.
 
-What concerns a node follows its attachments. It may read its own Node; attachments and PortPools selected by
-`spec.node=NAME`; and, of each Network in which it has an attachment, the Network, its Subnets, IPLocks and attachments
-(selected by `metadata.name` or `spec.network`, in their namespace). Other kinds it may read in namespaces where it has
-an attachment. Leases it may not read. A get of something that is not there is refused like one of something that does
-not concern it: a node learns nothing about other nodes.
+What concerns a node follows its attachments, and is what an agent follows (`control/host_views.py`), no more:
+
+| kind | which a node may get, list and watch |
+|---|---|
+| Node | its own |
+| NetworkAttachment | its own (`spec.node=NAME`); those of a vxlan Network it has one in (`spec.network=…`) |
+| Network, Subnet | of a Network it has an attachment in (`metadata.name=…`, `spec.network=…`) |
+| Mirror | of a namespace it has an attachment in |
+| SecurityProfile, Shaping | of a namespace it has an attachment in that is in a vxlan Network |
+
+A get of something that is not there is refused like one of something that does not concern it: a node learns nothing
+about other nodes.
 
 Everybody we know may read the discovery documents; /metrics needs a role over all namespaces.
 """
 
 from collections.abc import Awaitable, Callable, Mapping
 from functools import lru_cache
+from typing import NoReturn
 
 from msgspec import Struct
 
 from netloom.errors import NotFound
 from netloom.front.api.admission import Operation, Write
+from netloom.front.api.concern import Concern
 from netloom.front.api.identity import Attributes, Identity, forbidden
 from netloom.front.api.paths import READS
 from netloom.model.kind import Kind
 from netloom.model.registry import (
     EVENT,
     GROUP,
-    IP_LOCK,
-    LEASE,
+    MIRROR,
     NETWORK,
     NETWORK_ATTACHMENT,
     NODE,
-    PORT_POOL,
+    SECURITY_PROFILE,
+    SHAPING,
     SUBNET,
 )
-from netloom.model.selectors import Operator, Requirement, Selector
+from netloom.model.selectors import Operator, Selector
 from netloom.store.base import Store
 
 PREFIX = "netloom:"
@@ -67,11 +76,21 @@ def roles(texts: tuple[str, ...]) -> tuple[Role, ...]:
     return tuple(found)
 
 
+def node_of(who: Identity) -> str:
+    """Return which node somebody is; "" for people and programs."""
+    return next((role.scope for role in roles(who.roles) if role.name == "node"), "")
+
+
 class RoleAuthorizer:
     """Decides by roles; for nodes it asks the store what concerns them."""
 
     def __init__(self, store: Store) -> None:
-        self._nodes = _Nodes(store)
+        self.concern = Concern(store)
+        self._nodes = _Nodes(store, self.concern)
+
+    async def run(self) -> NoReturn:
+        """Know what concerns nodes before they ask, until cancelled; where this does not run, the store is asked."""
+        await self.concern.run()
 
     async def allows(self, who: Identity, what: Attributes) -> bool:
         """Whether one of their roles allows it."""
@@ -121,26 +140,23 @@ _PEOPLE: Mapping[str, Callable[[Attributes, Kind], bool]] = {"admin": _admin, "e
 class _Nodes:
     """What a node may do."""
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: Store, concern: Concern) -> None:
         self._store = store
+        self._concern = concern
         self._reads: Mapping[Kind, Callable[[str, Attributes], Awaitable[bool]]] = {
+            NODE: self._reads_nodes,
             NETWORK_ATTACHMENT: self._reads_attachments,
-            PORT_POOL: self._reads_pools,
             NETWORK: self._reads_networks,
-            SUBNET: self._reads_parts,
-            IP_LOCK: self._reads_parts,
+            SUBNET: self._reads_subnets,
+            MIRROR: self._reads_mirrors,
+            SECURITY_PROFILE: self._reads_policies,
+            SHAPING: self._reads_policies,
         }
 
     async def allows(self, node: str, what: Attributes, kind: Kind) -> bool:
         if what.verb not in READS:
             return await self._writes(node, what, kind)
-        if kind is NODE:
-            return _named(what) == node
-        if kind is LEASE or not kind.namespaced:
-            return False
-        if kind in self._reads:
-            return await self._reads[kind](node, what)
-        return bool(what.namespace) and await self._attached(node, what.namespace)
+        return kind in self._reads and await self._reads[kind](node, what)
 
     async def _writes(self, node: str, what: Attributes, kind: Kind) -> bool:
         if kind is EVENT:
@@ -152,35 +168,40 @@ class _Nodes:
             return (await self._spec(kind, what)).get("node") == node
         return False
 
+    async def _reads_nodes(self, node: str, what: Attributes) -> bool:
+        return _named(what) == node
+
     async def _reads_attachments(self, node: str, what: Attributes) -> bool:
         if what.name:
             spec = await self._spec(NETWORK_ATTACHMENT, what)
-            return spec.get("node") == node or await self._attached(node, what.namespace, spec.get("network", ""))
-        if _field(what.selector, "spec.node") == node:
-            return True
-        return await self._reads_parts(node, what)
-
-    async def _reads_pools(self, node: str, what: Attributes) -> bool:
-        if what.name:
-            return (await self._spec(PORT_POOL, what)).get("node") == node
-        return _field(what.selector, "spec.node") == node
+            if spec.get("node") == node:
+                return True
+            network = spec.get("network", "")
+        else:
+            if _field(what.selector, "spec.node") == node:
+                return True
+            network = _field(what.selector, "spec.network")
+        concern = self._concern
+        return await concern.attached(node, what.namespace, network) and await concern.is_vxlan(what.namespace, network)
 
     async def _reads_networks(self, node: str, what: Attributes) -> bool:
-        return await self._attached(node, what.namespace, _named(what))
+        return await self._concern.attached(node, what.namespace, _named(what))
 
-    async def _reads_parts(self, node: str, what: Attributes) -> bool:
-        if what.name and what.kind is not None:
-            network = (await self._spec(what.kind, what)).get("network", "")
+    async def _reads_subnets(self, node: str, what: Attributes) -> bool:
+        if what.name:
+            network = (await self._spec(SUBNET, what)).get("network", "")
         else:
             network = _field(what.selector, "spec.network")
-        return await self._attached(node, what.namespace, network)
+        return await self._concern.attached(node, what.namespace, network)
 
-    async def _attached(self, node: str, namespace: str, network: str | None = None) -> bool:
-        """Whether the node has an attachment in the namespace, and in that Network where one is given."""
-        if not namespace or network == "":
-            return False
-        page = await self._store.list(NETWORK_ATTACHMENT, namespace, selector=_on(node, network), limit=1)
-        return bool(page.items)
+    async def _reads_mirrors(self, node: str, what: Attributes) -> bool:
+        return bool(await self._concern.networks(node, what.namespace))
+
+    async def _reads_policies(self, node: str, what: Attributes) -> bool:
+        for network in await self._concern.networks(node, what.namespace):
+            if await self._concern.is_vxlan(what.namespace, network):
+                return True
+        return False
 
     async def _spec(self, kind: Kind, what: Attributes) -> dict[str, str]:
         try:
@@ -189,12 +210,6 @@ class _Nodes:
             return {}
         spec: dict[str, str] = found.document().get("spec", {})
         return spec
-
-
-@lru_cache(maxsize=4096)
-def _on(node: str, network: str | None) -> Selector:
-    wanted = {"spec.node": node} if network is None else {"spec.node": node, "spec.network": network}
-    return Selector((), tuple(Requirement(key, Operator.IN, frozenset((value,))) for key, value in wanted.items()))
 
 
 def _named(what: Attributes) -> str:

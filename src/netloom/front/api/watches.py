@@ -8,8 +8,11 @@ read; what was not sent then is sent before anything else. How much waits for on
 import asyncio
 import random
 from collections import Counter, deque
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from math import inf
+from typing import TypeVar
 
 import msgspec
 
@@ -23,7 +26,10 @@ from netloom.front.api.limits import Limits
 from netloom.front.api.lists import CHUNK, check_revision
 from netloom.front.api.negotiation import Media
 from netloom.front.api.paths import Request
+from netloom.front.api.roles import node_of
 from netloom.store.base import Event, EventType, Page, Store, Watch
+
+K = TypeVar("K")
 
 
 class Watches:
@@ -34,6 +40,8 @@ class Watches:
         self._limits = limits
         self._frames = Frames()
         self._open: Counter[str] = Counter()
+        self.open: Counter[tuple[str, str]] = Counter()
+        """How many are open, by resource and by node; all who are no nodes are counted together, as ""."""
 
     def __len__(self) -> int:
         return self._open.total()
@@ -46,13 +54,8 @@ class Watches:
         if self._open[who.name] >= self._limits.watches_per_identity:
             raise TooManyRequests(f"too many watches by {who.name!r}", retry_after=1)
         view = View(request.kind, output, request.options.include)
-        self._open[who.name] += 1
-        try:
+        with _counted(self._open, who.name), _counted(self.open, (request.kind.plural, node_of(who))):
             await self._answer(exchange, request, view)
-        finally:
-            self._open[who.name] -= 1
-            if self._open[who.name] <= 0:
-                del self._open[who.name]
 
     async def _answer(self, exchange: Exchange, request: Request, view: View) -> None:
         asked = request.options
@@ -177,6 +180,18 @@ class _Alarm:
         self.rung = True
         if self.timeout is not None and not self.timeout.expired():
             self.timeout.reschedule(-inf)
+
+
+@contextmanager
+def _counted(counts: Counter[K], key: K) -> Iterator[None]:
+    """Count something while it lasts."""
+    counts[key] += 1
+    try:
+        yield
+    finally:
+        counts[key] -= 1
+        if counts[key] <= 0:
+            del counts[key]
 
 
 def _error(error: NetloomError) -> bytes:

@@ -1,0 +1,129 @@
+"""Which Networks concern which node, counted as attachments come and go: for who must know at every watch's beginning.
+
+    attachments ──► node ──► namespace ──► Network ──► how many
+
+A thousand agents open some dozen watches each, and whether they may follows from their attachments. To look for one
+among all attachments each time would cost more than the watch. The count is kept by one watch, whose events are taken
+the moment they are published, so it is never older than what an agent was told through this server. It needs a task:
+while that does not run, or has lost its place, the store is asked.
+
+"No" is said by the store alone: another server may have told an agent of an attachment that we hear of next. An
+attachment stays on its node and in its Network, so only those that come and go count.
+"""
+
+import asyncio
+import logging
+from collections import Counter
+from collections.abc import Collection
+from functools import lru_cache
+from typing import NoReturn
+
+from netloom.errors import Expired, NetloomError, NotFound
+from netloom.model.networks import Fabric
+from netloom.model.registry import NETWORK, NETWORK_ATTACHMENT
+from netloom.model.selectors import Operator, Requirement, Selector
+from netloom.store.base import Event, EventType, Page, Store, Stored
+
+log = logging.getLogger(__name__)
+
+PAGE = 1000
+REST = 1.0
+_Place = tuple[str, str]
+_Counts = dict[_Place, Counter[str]]
+
+
+class Concern:
+    """What concerns each node."""
+
+    def __init__(self, store: Store) -> None:
+        self.known = asyncio.Event()
+        """Set while it is counted."""
+        self._store = store
+        self._counts: _Counts = {}
+        """By node and namespace."""
+
+    async def run(self) -> NoReturn:
+        """Count until cancelled."""
+        while True:
+            try:
+                await self._follow()
+            except Expired:
+                continue
+            except NetloomError as error:
+                log.info("attachments are not counted: %s", error)
+                await asyncio.sleep(REST)
+
+    async def attached(self, node: str, namespace: str, network: str) -> bool:
+        """Whether a node has an attachment in a Network."""
+        if not namespace or not network:
+            return False
+        if self._counts.get((node, namespace), {}).get(network):
+            return True
+        return bool((await self._list(node, namespace, network, limit=1)).items)
+
+    async def networks(self, node: str, namespace: str) -> Collection[str]:
+        """Return the Networks of a namespace in which a node has an attachment."""
+        if not namespace:
+            return ()
+        if counted := self._counts.get((node, namespace)):
+            return list(counted)
+        page = await self._list(node, namespace, None)
+        return {one.facets().fields["spec.network"] for one in page.items}
+
+    async def is_vxlan(self, namespace: str, network: str) -> bool:
+        """Whether a Network is of that fabric, on which nodes have to know of each other."""
+        try:
+            found = await self._store.get(NETWORK, namespace, network)
+        except NotFound:
+            return False
+        fabric = (found.document().get("spec") or {}).get("fabric", Fabric.OVN)
+        return bool(fabric == Fabric.VXLAN)
+
+    async def _list(self, node: str, namespace: str, network: str | None, limit: int | None = None) -> Page:
+        return await self._store.list(NETWORK_ATTACHMENT, namespace, selector=_on(node, network), limit=limit)
+
+    async def _follow(self) -> NoReturn:
+        counts: _Counts = {}
+        page = await self._store.list(NETWORK_ATTACHMENT, limit=PAGE)
+        while True:
+            for stored in page.items:
+                _count(counts, stored, 1)
+            if not page.token:
+                break
+            page = await self._store.list(NETWORK_ATTACHMENT, limit=PAGE, token=page.token)
+
+        def take(event: Event) -> bool:
+            if event.type is not EventType.MODIFIED:
+                _count(counts, event.object, 1 if event.type is EventType.ADDED else -1)
+            return True
+
+        watch = await self._store.watch(NETWORK_ATTACHMENT, since=page.revision)
+        try:
+            watch.direct(take)
+            self._counts = counts
+            self.known.set()
+            while True:
+                for event in await watch.next():
+                    take(event)
+        finally:
+            self._counts = {}
+            self.known.clear()
+            watch.direct(None)
+            await watch.close()
+
+
+def _count(counts: _Counts, stored: Stored, more: int) -> None:
+    fields = stored.facets().fields
+    place = fields["spec.node"], stored.namespace
+    there = counts.setdefault(place, Counter())
+    there[fields["spec.network"]] += more
+    if not there[fields["spec.network"]]:
+        del there[fields["spec.network"]]
+    if not there:
+        del counts[place]
+
+
+@lru_cache(maxsize=4096)
+def _on(node: str, network: str | None) -> Selector:
+    wanted = {"spec.node": node} if network is None else {"spec.node": node, "spec.network": network}
+    return Selector((), tuple(Requirement(key, Operator.IN, frozenset((value,))) for key, value in wanted.items()))
