@@ -81,6 +81,10 @@ class Table:
         """Return who claims something."""
         return frozenset(self._owned)
 
+    def claimed(self, owner: str) -> tuple[Flow, ...]:
+        """Return the flows an owner claims, whether it has them or another does."""
+        return tuple([claim.flow for claim in self._owned.get(owner, ())])
+
     def meter(self, number: int, spec: MeterSpec | None) -> None:
         """Let a meter be so; None: let there be none."""
         old = self.meters.get(number)
