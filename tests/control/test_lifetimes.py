@@ -72,6 +72,7 @@ def test_an_interface_is_counted_from_the_wish_as_its_uid_has_it_and_from_its_ad
         wall.pass_by(60)
         lifetimes.plugged(one)
         wall.pass_by(30)
+        lifetimes.plugged(one)
         lifetimes.told(one)
 
     lifetimes = told(happens)

@@ -10,7 +10,7 @@ from netloom.errors import AlreadyExists
 from netloom.front.api.app import Observation
 from netloom.model.events import ObjectReference
 from netloom.model.registry import NETWORK
-from netloom.run import controllers, metrics
+from netloom.run import controllers, metrics, metrics_control
 from netloom.run.metering import MeteredStore
 from netloom.store.memory import MemoryStore
 
@@ -73,7 +73,7 @@ def test_controllers_show_their_queues_and_whether_they_lead() -> None:
     async def main() -> None:
         manager = controllers.assemble(MemoryStore(), random=Random(1))
         measured = metrics.Metrics()
-        measured.add(metrics.manager(manager))
+        measured.add(metrics_control.manager(manager))
         text = measured.plain()
         assert sample(text, "netloom_leader") == 0
         assert sample(text, "netloom_queue_keys", controller="subnets", state="ready") == 0
@@ -86,7 +86,7 @@ def test_events_are_counted_by_what_became_of_them() -> None:
     async def main() -> None:
         manager = controllers.assemble(MemoryStore(), random=Random(1))
         measured = metrics.Metrics()
-        measured.add(metrics.manager(manager))
+        measured.add(metrics_control.manager(manager))
         for number in range(BURST + 2):
             manager.recorder.warning(ObjectReference(kind="Node", name="n1"), "Flapping", f"for the {number}. time")
         assert sample(measured.plain(), "netloom_events_waiting") == BURST

@@ -31,9 +31,10 @@ from netloom.control.clock import Clock
 from netloom.control.conditions import TRUE
 from netloom.control.counters import Histogram
 from netloom.control.events import Recorder
-from netloom.control.host_ports import UP_HEARD, Ports
+from netloom.control.host_ports import UP_HEARD, Ports, State
 from netloom.control.host_status import PLUGGED, Found, document, settled
 from netloom.control.host_views import Neighbourhood, View
+from netloom.control.lifetimes import Lifetimes
 from netloom.control.queue import Pace
 from netloom.drivers.link_trouble import Trouble
 from netloom.errors import NetloomError, NotFound
@@ -81,8 +82,10 @@ class HostKeeper:
         host_ip: str,
         clock: Clock,
         random: Random,
+        lifetimes: Lifetimes | None = None,
     ) -> None:
         self.counters = HostCounters()
+        self.lifetimes = lifetimes or Lifetimes(clock=clock)
         self.host = host
         self.amiss: Callable[[PortPlan], Problem | None] = lambda plan: None
         """Says what on this node keeps a port, and every other of its fabric, from being plugged."""
@@ -115,6 +118,10 @@ class HostKeeper:
     def attachment_changed(self, change: Change[View]) -> Iterable[Key]:
         """Look at it, unless only what we wrote ourselves has changed."""
         key = change.key
+        if change.new is not None:
+            self.lifetimes.heard(change.new.value)
+        elif change.old is not None:
+            self.lifetimes.gone(change.old.value.metadata.uid)
         if change.new is not None and not change.new.value.status.mac and not self._ports.has(key):
             return ()  # IPAM comes first.
         if change.new is not None and change.new.stored.revision <= self._written.get(key, 0):
@@ -169,9 +176,9 @@ class HostKeeper:
             return None  # A newer version's, perhaps: what is there stays as it is until it can be read, or is gone.
         if view is None or view.going:
             self._forget(key)
-            self.counters.unplugged += await self._ports.clear(key)
+            await self._unplug(key)
             return None
-        plan = self._plan(view)
+        plan = self.planned(view)
         if not isinstance(plan, PortPlan):
             await self._ports.clear(key, keep=view.value.metadata.uid)
             if plan is None:
@@ -182,7 +189,7 @@ class HostKeeper:
         if key not in self._since:
             self._since[key] = asyncio.get_running_loop().time()
             self._told_late.discard(key)
-        state = await self._ports.ensure(plan)
+        state = await self._plug(key, plan)
         if state.installed:
             await self._ready(key, view, plan)
             return UP_HEARD if state.down else None
@@ -196,6 +203,19 @@ class HostKeeper:
             await self._tell(key, view, Found(device=plan.device, fabric=plan.fabric))
         return UP_HEARD if state.down else None
 
+    async def _plug(self, key: Key, plan: PortPlan) -> State:
+        if self._ports.has(key):
+            return await self._ports.ensure(plan)
+        with self.lifetimes.timing("plug"):
+            return await self._ports.ensure(plan)
+
+    async def _unplug(self, key: Key) -> None:
+        if not self._ports.has(key):
+            await self._ports.clear(key)
+            return
+        with self.lifetimes.timing("unplug"):
+            self.counters.unplugged += await self._ports.clear(key)
+
     def _forget(self, key: Key) -> None:
         self._since.pop(key, None)
         self._planned.pop(key, None)
@@ -204,8 +224,10 @@ class HostKeeper:
 
     async def _ready(self, key: Key, view: View, plan: PortPlan) -> None:
         since = self._since.pop(key, None)
+        self.lifetimes.plugged(view.value)
         if not await self._tell(key, view, Found(device=plan.device, installed=True)):
             return
+        self.lifetimes.told(view.value)
         if not _was_plugged(view):
             self.counters.plugged += 1
             if since is not None:
@@ -245,7 +267,8 @@ class HostKeeper:
         self.counters.statuses += 1
         return True
 
-    def _plan(self, view: View) -> PortPlan | Problem | None:
+    def planned(self, view: View) -> PortPlan | Problem | None:
+        """Return what an attachment means here; None: nothing yet."""
         around = self._neighbours.network(view.network)
         if around is None:
             return None

@@ -29,6 +29,7 @@ from msgspec import Struct, structs
 
 from netloom.control.cache import Cache, Change, Key
 from netloom.control.informer import Informer, informer, lean
+from netloom.control.lifetimes import Lifetimes
 from netloom.model.attachments import NetworkAttachment
 from netloom.model.networks import Fabric, Network, Subnet
 from netloom.model.paths import Mirror, Shaping
@@ -130,7 +131,16 @@ class Neighbourhood:
     What is followed no longer is told of as if it were deleted, one by one: to this node that is what became of it.
     """
 
-    def __init__(self, store: Store, attachments: Informer[View], *, node: str, random: Random) -> None:
+    def __init__(
+        self,
+        store: Store,
+        attachments: Informer[View],
+        *,
+        node: str,
+        random: Random,
+        lifetimes: Lifetimes | None = None,
+    ) -> None:
+        self.lifetimes = lifetimes or Lifetimes()
         self.wake: Callable[[Iterable[Key]], None] = lambda keys: None
         """Told whose Network or Subnets changed."""
         self.mirrored: Callable[[str], None] = lambda namespace: None
@@ -230,8 +240,11 @@ class Neighbourhood:
     def _count(self, network: Key, more: int) -> None:
         before = self._counts.get(network, 0)
         after = self._counts[network] = before + more
+        if not before:
+            self.lifetimes.relevant(network)
         if not after:
             del self._counts[network]
+            self.lifetimes.irrelevant(network)
         if not before or not after:
             self._changed.set()
 
@@ -268,11 +281,21 @@ class Neighbourhood:
         networks.on_change(fabric)
         networks.on_change(maybe)
         subnets.on_change(maybe)
-        return _Followed((networks, subnets), changed)
+
+        def known() -> None:
+            changed()
+            self._measure(key)
+
+        return _Followed((networks, subnets), known)
 
     def _others_in(self, key: Key) -> _Followed:
         others = others_informer(self._store, self._node, key, random=self._random)
-        followed = _Followed((others,), lambda: self.others_known(key))
+
+        def known() -> None:
+            self.others_known(key)
+            self._measure(key)
+
+        followed = _Followed((others,), known)
         _pass_on(followed, others, lambda change: self.other_changed(change))
         return followed
 
@@ -288,6 +311,15 @@ class Neighbourhood:
         _pass_on(followed, profiles, lambda change: self.profile_changed(change))
         _pass_on(followed, shapings, lambda change: self.shaping_changed(change))
         return followed
+
+    def informers(self) -> list[Informer[Any]]:
+        """Return all that is followed."""
+        return [informer for followed in self._everything() for informer in followed.informers]
+
+    def _measure(self, key: Key) -> None:
+        """Note how long it took until a Network was wholly known, if it is."""
+        if self.network(key) is not None and (not self._is_vxlan(key) or self.others(key) is not None):
+            self.lifetimes.known(key)
 
     def _in(self, key: Key) -> list[View]:
         return self._attachments.cache.indexed("network", str(key))

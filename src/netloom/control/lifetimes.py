@@ -78,6 +78,8 @@ class Lifetimes:
         self._clock = clock
         self._heard: dict[str, float] = {}
         """When we first heard of attachments of ours, by uid, where their uids do not say; until they are Ready."""
+        self._plugged: set[str] = set()
+        """Those whose ports work, until their statuses say so."""
         self._relevant: dict[Key, tuple[float, float]] = {}
         """Since when Networks concern us: the time of day, and the loop's."""
         self._known: set[Key] = set()
@@ -99,8 +101,9 @@ class Lifetimes:
 
     def plugged(self, value: NetworkAttachment) -> None:
         """Know that an attachment's port works; `value` is from before its status says so."""
-        if since(value.status.condition(PLUGGED)) is not None:
+        if since(value.status.condition(PLUGGED)) is not None or value.metadata.uid in self._plugged:
             return
+        self._plugged.add(value.metadata.uid)
         at = self._now()
         self._observe(self.to_interface, value.metadata, at)
         if (addressed := since(value.status.condition(ADDRESSED))) is not None:
@@ -110,11 +113,12 @@ class Lifetimes:
         """Know that an attachment's status, until now `value`'s, says that its port works."""
         if since(value.status.condition(PLUGGED)) is None:
             self._observe(self.to_ready, value.metadata, self._now())
-        self._heard.pop(value.metadata.uid, None)
+        self.gone(value.metadata.uid)
 
     def gone(self, uid: str) -> None:
         """Know that an attachment of this node is gone."""
         self._heard.pop(uid, None)
+        self._plugged.discard(uid)
 
     # The Networks that concern this node.
 

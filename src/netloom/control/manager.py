@@ -23,6 +23,7 @@ from netloom.control.events import Recorder
 from netloom.control.informer import Informer
 from netloom.control.ipam import Ipam
 from netloom.control.logical import Logical
+from netloom.control.subnets import SubnetValidator
 from netloom.control.sweep import sweep
 
 GRACE = 10.0
@@ -45,10 +46,11 @@ class Manager:
         grace: float = GRACE,
         ipam: Ipam | None = None,
         logical: Logical | None = None,
+        subnets: SubnetValidator | None = None,
     ) -> None:
         """`chores` run while leading, `connections` always.
 
-        `ipam` and `logical` are among what runs; they are kept by name for whoever reads their numbers.
+        `ipam`, `logical` and `subnets` are among what runs; they are kept by name for whoever reads their numbers.
         """
         self.controllers: tuple[Controller[Hashable], ...] = tuple(controllers)
         self.informers: tuple[Informer[Any], ...] = tuple(informers)
@@ -56,6 +58,7 @@ class Manager:
         self.election = election
         self.ipam = ipam
         self.logical = logical
+        self.subnets = subnets
         self._random = random
         self._chores = tuple(chores)
         self._connections = tuple(connections)

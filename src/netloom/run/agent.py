@@ -10,9 +10,8 @@ not Ready; the agent waits.
 import asyncio
 import logging
 import socket
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from functools import partial
-from pathlib import Path
 from random import Random, SystemRandom
 from typing import NoReturn
 
@@ -25,24 +24,26 @@ from netloom.control.clock import Clock, now
 from netloom.control.controller import Controller
 from netloom.control.events import Recorder
 from netloom.control.host import WORKERS, HostKeeper
+from netloom.control.host_fabric import FabricKeeper
 from netloom.control.host_mirrors import MirrorKeeper
 from netloom.control.host_node import Facts, NodeKeeper
 from netloom.control.host_ports import Ports
-from netloom.control.host_views import Neighbourhood, attachment_informer
+from netloom.control.host_views import Neighbourhood, View, attachment_informer
+from netloom.control.informer import Informer
+from netloom.control.lifetimes import Lifetimes
 from netloom.control.manager import Manager
 from netloom.control.queue import Backoff, Pace
-from netloom.drivers.link_trouble import Trouble
 from netloom.drivers.link_worker import Links
 from netloom.drivers.vswitch import Place, Vswitch
-from netloom.drivers.vswitch_prepare import MAPPINGS, Preparation, keep_mappings, prepare, read_mappings
+from netloom.drivers.vswitch_prepare import read_mappings
 from netloom.errors import Cause, Conflict, Invalid, NetloomError, Unreachable
 from netloom.model import addresses
-from netloom.model.cluster import Datapath
+from netloom.model.networks import Fabric
 from netloom.ovsdb.reconnect import is_remote
-from netloom.ovsdb.rows.vswitch import OpenVSwitch
 from netloom.plan.nodes import Host
-from netloom.plan.rows import Problem
-from netloom.run import config, logs, process
+from netloom.run import agent_fabric, config, logs, process
+from netloom.run.agent_fabric import Talk
+from netloom.run.agent_switch import NodeSwitch
 from netloom.run.config import AgentSettings
 from netloom.run.metering import MeteredStore
 from netloom.run.notify import notify
@@ -92,11 +93,11 @@ async def serve(settings: AgentSettings, cluster: kubeconfig.Cluster) -> None:
 
 
 async def _healthy(listen: str, agent: "Agent", store: MeteredStore) -> None:
-    from netloom.run import health, metrics  # as above
+    from netloom.run import health, metrics, metrics_agent  # as above
 
     measured = metrics.Metrics()
     measured.add(metrics.store(store))
-    measured.add(metrics.agent(agent.numbers))
+    measured.add(metrics_agent.agent(agent))
     host, port = config.address(listen)
     await health.serve(host, port, ready=lambda: agent.ready, metrics=measured.plain)
 
@@ -121,8 +122,9 @@ class Agent:
         clock: Clock = now,
         switch: Vswitch | None = None,
         links: Links | None = None,
+        flows: Talk | None = None,
     ) -> None:
-        """A test may bring a `switch` and `links` of its own."""
+        """A test may bring a `switch`, `links`, and `flows` to write to, of its own."""
         self.settings = settings
         self.store = store
         self.random = random
@@ -131,9 +133,12 @@ class Agent:
         self._clock = clock
         self.manager: Manager | None = None
         self.keeper: HostKeeper | None = None
+        self.neighbours: Neighbourhood | None = None
+        self.lifetimes = Lifetimes(clock=clock)
+        self.fabric: FabricKeeper | None = None
         self._client = Client(store)
-        self._mappings = mappings(settings)
-        self._capabilities: Mapping[str, bool] = {}
+        self._flows = flows
+        self._whole = NodeSwitch(settings, self.switch, mappings(settings))
         self._underlay = _written(settings.underlay_ip)
 
     @property
@@ -154,14 +159,18 @@ class Agent:
     async def _work(self) -> None:
         if not self._underlay:
             await self.switch.client.synced.wait()
-            # There may be several: by the first one others reach us.
-            self._underlay = _written(self.switch.root().external_ids.get("ovn-encap-ip", "").partition(",")[0].strip())
+            self._underlay = _written(self._whole.underlay)
             if not self._underlay:
                 raise _wrong("underlayIp", "required: the switch has no ovn-encap-ip either")
         node = NodeKeeper(
-            self._client, self.settings.node, self._underlay, facts=self._facts, clock=self._clock, random=self.random
+            self._client,
+            self.settings.node,
+            self._underlay,
+            facts=self._whole.facts,
+            clock=self._clock,
+            random=self.random,
         )
-        self._capabilities = await self.links.probe()
+        self._whole.capabilities = await self.links.probe()
         await node.register()
         async with asyncio.TaskGroup() as group:
             group.create_task(node.run())
@@ -185,29 +194,19 @@ class Agent:
         while True:
             await self._alone()
             try:
-                return await self._prepare()
+                if await self._whole.prepare(self._underlay):
+                    log.info("Open vSwitch is prepared", extra={"remote": self.settings.ovn_remote})
+                return
             except Unreachable as error:
                 log.info("the switch is not prepared yet: %s", error)
 
-    async def _prepare(self) -> None:
-        datapath = self._datapath()
-        if self.settings.prepare:
-            told = Preparation(
-                node=self.settings.node,
-                ovn_remote=self.settings.ovn_remote,
-                encap_type=self.settings.encap,
-                encap_ip=self._underlay,
-                datapath=datapath,
-            )
-            if await prepare(self.switch, told):
-                log.info("Open vSwitch is prepared", extra={"datapath": datapath, "remote": self.settings.ovn_remote})
-        await keep_mappings(self.switch, self._mappings, datapath)
-
     async def _assemble(self, node: NodeKeeper) -> Manager:
         attachments = attachment_informer(self.store, self.settings.node, random=self.random)
-        neighbours = Neighbourhood(self.store, attachments, node=self.settings.node, random=self.random)
+        neighbours = self.neighbours = Neighbourhood(
+            self.store, attachments, node=self.settings.node, random=self.random, lifetimes=self.lifetimes
+        )
         recorder = Recorder(self.store, COMPONENT, random=self.random, host=socket.gethostname(), clock=self._clock)
-        self.links.userspace = self._is_userspace()
+        self.links.userspace = self._whole.userspace
         ports = Ports(self.switch, self.links)
         keeper = self.keeper = HostKeeper(
             self._client,
@@ -219,11 +218,12 @@ class Agent:
             host_ip=self._underlay,
             clock=self._clock,
             random=self.random,
+            lifetimes=self.lifetimes,
         )
-        keeper.amiss = lambda plan: self._facts().problem
+        keeper.amiss = self._whole.amiss
         plugging = self._plugging(keeper, recorder)
         plugging.watch(attachments, keeper.attachment_changed)
-        neighbours.wake = plugging.queue.update
+        fabric = self._carrying(attachments, neighbours, ports, plugging)
         mirrors = MirrorKeeper(attachments.cache, neighbours, self.switch)
         copying = Controller("mirrors", mirrors.reconcile, random=self.random, everything=mirrors.everything, workers=1)
         neighbours.mirrored = copying.queue.add
@@ -233,7 +233,13 @@ class Agent:
             informers=[attachments],
             recorder=recorder,
             random=self.random,
-            chores=[neighbours.run, keeper.tidy, remind, partial(self._watch_underlay, ports, keeper, plugging)],
+            chores=[
+                neighbours.run,
+                fabric.run,
+                keeper.tidy,
+                remind,
+                partial(self._watch_underlay, ports, keeper, plugging),
+            ],
         )
         self._listen(node, plugging, copying, mirrors)
         return self.manager
@@ -250,25 +256,58 @@ class Agent:
             about=keeper.about,
         )
 
+    def _carrying(
+        self, attachments: Informer[View], neighbours: Neighbourhood, ports: Ports, plugging: Controller[Key]
+    ) -> FabricKeeper:
+        """Have vxlan Networks carried, and be told of what concerns both their ports and their flows."""
+        host = self.keeper
+        assert host is not None
+        fabric = self.fabric = agent_fabric.keeper(
+            self.settings,
+            underlay=self._underlay,
+            datapath=self._whole.datapath,
+            attachments=attachments.cache,
+            neighbours=neighbours,
+            switch=self.switch,
+            host=host,
+            random=self.random,
+            flows=self._flows,
+        )
+        ports.carrier = fabric
+        host.reachable = lambda plan: plan.fabric is not Fabric.VXLAN or fabric.fabric.connected
+
+        def both(keys: Iterable[Key]) -> None:
+            keys = list(keys)
+            fabric.look(keys)
+            plugging.queue.update(keys)
+
+        attachments.on_change(lambda change: fabric.look((change.key,)))
+        neighbours.wake = both
+        fabric.wake = plugging.queue.update
+        return fabric
+
     def _listen(
         self, node: NodeKeeper, plugging: Controller[Key], copying: Controller[str], mirrors: MirrorKeeper
     ) -> None:
         """Have what happens on the switch looked at."""
-        keeper = self.keeper
+        keeper, fabric = self.keeper, self.fabric
         assert keeper is not None
-        bridge = self.switch.bridge()
+        assert fabric is not None
+        bridges = self._whole.bridges()
 
         def switched(places: set[Place]) -> None:
+            fabric.look(Key(*place) for place in places)
             plugging.queue.update(Key(*place) for place in places)
             copying.queue.update(one for one in {place[0] for place in places} if mirrors.concerned(one))
 
         def different() -> None:
-            nonlocal bridge
+            nonlocal bridges
             node.look()
-            before, bridge = bridge, self.switch.bridge()
-            if bridge is not None and (before is None or before._uuid != bridge._uuid):
+            fabric.changed()
+            before, bridges = bridges, self._whole.bridges()
+            if any(now is not None and now != then for then, now in zip(before, bridges, strict=True)):
                 plugging.queue.update(keeper.everything())  # What was put on the old one is gone with it.
-            keeper.host = structs.replace(keeper.host, physical_networks=self._physical_networks())
+            keeper.host = structs.replace(keeper.host, physical_networks=self._whole.physical_networks)
             plugging.queue.update(keeper.troubled())
 
         self.switch.listener = switched
@@ -296,51 +335,12 @@ class Agent:
         return Host(
             underlay_mtu=device.mtu if device else 1500,
             underlay_v6=":" in self._underlay,
-            physical_networks=self._physical_networks(),
-        )
-
-    def _physical_networks(self) -> frozenset[str]:
-        """Return those there are bridges for, whoever said so."""
-        root = next(iter(self.switch.client.cache.rows("Open_vSwitch").values()), None)
-        found = read_mappings(root.external_ids.get(MAPPINGS, "")) if isinstance(root, OpenVSwitch) else []
-        return frozenset({*self._mappings, *dict(found)})
-
-    def _datapath(self) -> str:
-        if self.settings.datapath != "auto":
-            return self.settings.datapath
-        return "system" if Path("/sys/module/openvswitch").exists() else "netdev"
-
-    def _is_userspace(self) -> bool:
-        bridge = self.switch.bridge()
-        return (bridge.datapath_type if bridge is not None else self._datapath()) == "netdev"
-
-    def _facts(self) -> Facts:
-        """Say what is true of this node now."""
-        problem: Problem | None
-        if not self.switch.synced:
-            problem = Problem("SwitchUnreachable", f"the switch's database at {self.settings.ovs} does not answer")
-            return Facts(capabilities=self._capabilities, problem=problem)
-        try:
-            root = self.switch.root()
-        except Trouble as trouble:
-            return Facts(capabilities=self._capabilities, problem=Problem(trouble.word, trouble.message))
-        userspace = self._is_userspace()
-        name = root.external_ids.get("system-id", "")
-        problem = None
-        if self.switch.bridge() is None:
-            problem = Problem("SwitchNotPrepared", f"there is no bridge {self.switch.bridge_name}: see --prepare")
-        elif name != self.settings.node:
-            problem = Problem("SwitchNotPrepared", f"the switch's system-id is {name!r}, and must be the node's name")
-        geneve = self._capabilities.get("geneve", False) or (userspace and "geneve" in root.iface_types)
-        return Facts(
-            datapath=Datapath.USERSPACE if userspace else Datapath.KERNEL,
-            capabilities={**self._capabilities, "geneve": geneve},
-            problem=problem,
+            physical_networks=self._whole.physical_networks,
         )
 
     def numbers(self) -> Mapping[str, float]:
         """Return plain numbers for who exports metrics."""
-        found = {
+        found: dict[str, float] = {
             "switch_transactions": self.switch.writer.counters.transactions,
             "switch_changes": self.switch.writer.counters.changes,
             "switch_refused": self.switch.writer.counters.refused,
@@ -355,7 +355,7 @@ class Agent:
                 "statuses": counters.statuses,
                 "troubles": sum(counters.troubles.values()),
             }
-        return found
+        return found | (self.fabric.numbers() if self.fabric is not None else {})
 
 
 def _written(ip: str) -> str:

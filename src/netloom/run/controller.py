@@ -15,7 +15,7 @@ from random import SystemRandom
 from netloom import __version__
 from netloom.control.election import Election
 from netloom.errors import Unreachable
-from netloom.run import config, controllers, health, logs, metrics, process
+from netloom.run import config, controllers, health, logs, metrics, metrics_control, process
 from netloom.run.config import ControllerSettings
 from netloom.run.metering import MeteredStore
 from netloom.run.notify import notify
@@ -57,7 +57,7 @@ async def control(settings: ControllerSettings, cluster: kubeconfig.Cluster) -> 
         manager = controllers.assemble(store, random=random, election=election, housekeeping=housekeeping, told=told)
         measured = metrics.Metrics()
         measured.add(metrics.store(store))
-        measured.add(metrics.manager(manager))
+        measured.add(metrics_control.manager(manager))
         async with asyncio.TaskGroup() as group:
             group.create_task(manager.run())
             if settings.health_listen:

@@ -122,6 +122,7 @@ def assemble(
         connections=wiring.connections,
         ipam=wiring.ipam,
         logical=wiring.logical,
+        subnets=wiring.validator,
     )
 
 
@@ -129,6 +130,7 @@ class _Wiring:
     """The parts while they are put together."""
 
     ipam: Ipam
+    validator: subnets.SubnetValidator
     logical: Logical | None = None
 
     def __init__(self, store: Store, random: Random, election: Election | None, clock: Clock, told: Options) -> None:
@@ -174,7 +176,7 @@ class _Wiring:
 
     def wire_subnets(self, kind: type[subnets.SubnetValidator]) -> None:
         """Add the validator of Subnets."""
-        validator = kind(self.client, self.subnets.cache, self.recorder, clock=self.clock)
+        validator = self.validator = kind(self.client, self.subnets.cache, self.recorder, clock=self.clock)
         controller = self.controller("subnets", validator)
         controller.watch(self.subnets, validator.subnet_changed)
         controller.watch(self.networks, validator.network_changed)

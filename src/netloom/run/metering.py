@@ -1,10 +1,11 @@
-"""A store that counts what is asked of it: the same store to everybody else."""
+"""A store that measures what is asked of it: the same store to everybody else."""
 
 from collections import Counter
 from collections.abc import Callable, Coroutine, Sequence
+from time import perf_counter
 from typing import Any
 
-from netloom.errors import NetloomError
+from netloom.control.counters import Histograms, Timing
 from netloom.model.document import Document
 from netloom.model.kind import Kind
 from netloom.model.selectors import EVERYTHING, Selector
@@ -14,23 +15,36 @@ Next = Callable[[], Coroutine[Any, Any, Sequence[Event]]]
 
 
 class MeteredStore:
-    """Passes everything on to another store and counts it, by operation and by how it ended."""
+    """Passes everything on to another store, and measures it by operation, kind and how it ended."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
-        self.operations: Counter[tuple[str, str]] = Counter()
-        """By operation and outcome: "ok", or the reason of the error."""
-        self.watches = 0
-        """Open now."""
+        self.durations = Histograms(("operation", "resource", "outcome"))
+        """The outcome is "ok", or the reason of the error."""
+        self.open: Counter[str] = Counter()
+        """Watches open now, by resource."""
+
+    @property
+    def watches(self) -> int:
+        """How many watches are open now."""
+        return self.open.total()
+
+    @property
+    def operations(self) -> Counter[tuple[str, str]]:
+        """How many there were, by operation and outcome."""
+        found: Counter[tuple[str, str]] = Counter()
+        for (operation, _, outcome), durations in self.durations.found.items():
+            found[operation, outcome] += durations.count
+        return found
 
     async def create(self, kind: Kind, document: Document, *, dry_run: bool = False) -> Stored:
         """Create."""
-        with self._counting("create"):
+        with self._timing("create", kind.plural):
             return await self._store.create(kind, document, dry_run=dry_run)
 
     async def get(self, kind: Kind, namespace: str, name: str, *, known: int = 0) -> Stored:
         """Get."""
-        with self._counting("get"):
+        with self._timing("get", kind.plural):
             return await self._store.get(kind, namespace, name, known=known)
 
     async def list(
@@ -44,19 +58,20 @@ class MeteredStore:
         token: str = "",
     ) -> Page:
         """List."""
-        with self._counting("list"):
+        with self._timing("list", kind.plural):
             return await self._store.list(
                 kind, namespace, selector=selector, revision=revision, limit=limit, token=token
             )
 
     async def watch(self, kind: Kind, namespace: str = "", *, selector: Selector = EVERYTHING, since: int) -> Watch:
         """Watch."""
-        with self._counting("watch"):
-            return _MeteredWatch(self, await self._store.watch(kind, namespace, selector=selector, since=since))
+        with self._timing("watch", kind.plural):
+            opened = await self._store.watch(kind, namespace, selector=selector, since=since)
+            return _MeteredWatch(self.open, kind.plural, opened)
 
     async def update(self, kind: Kind, document: Document, *, subresource: str = "", dry_run: bool = False) -> Stored:
         """Update."""
-        with self._counting("update"):
+        with self._timing("update", f"{kind.plural}/status" if subresource else kind.plural):
             return await self._store.update(kind, document, subresource=subresource, dry_run=dry_run)
 
     async def delete(
@@ -72,7 +87,7 @@ class MeteredStore:
         dry_run: bool = False,
     ) -> Stored:
         """Delete."""
-        with self._counting("delete"):
+        with self._timing("delete", kind.plural):
             return await self._store.delete(
                 kind,
                 namespace,
@@ -92,38 +107,22 @@ class MeteredStore:
         """Let go of everything."""
         await self._store.close()
 
-    def _counting(self, operation: str) -> "_Counting":
-        return _Counting(self.operations, operation)
-
-
-class _Counting:
-    """Counts one operation by how its block ends; a class, because a generator costs more than the counting."""
-
-    __slots__ = ("_operation", "_operations")
-
-    def __init__(self, operations: Counter[tuple[str, str]], operation: str) -> None:
-        self._operations = operations
-        self._operation = operation
-
-    def __enter__(self) -> None:
-        pass
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
-        outcome = "ok" if error is None else error.reason if isinstance(error, NetloomError) else "other"
-        self._operations[self._operation, outcome] += 1
+    def _timing(self, operation: str, resource: str) -> Timing:
+        return self.durations.timing(operation, resource, clock=perf_counter)
 
 
 class _MeteredWatch:
     """A watch whose opening and closing are counted.  What it returns goes past it: `next` is the watch's own."""
 
-    __slots__ = ("_meter", "_open", "_watch", "next")
+    __slots__ = ("_counts", "_open", "_resource", "_watch", "next")
 
-    def __init__(self, meter: MeteredStore, watch: Watch) -> None:
+    def __init__(self, counts: Counter[str], resource: str, watch: Watch) -> None:
         self.next: Next = watch.next
-        self._meter = meter
+        self._counts = counts
+        self._resource = resource
         self._watch = watch
         self._open = True
-        meter.watches += 1
+        counts[resource] += 1
 
     @property
     def revision(self) -> int:
@@ -138,5 +137,5 @@ class _MeteredWatch:
         """Pass on, and count it as closed once."""
         if self._open:
             self._open = False
-            self._meter.watches -= 1
+            self._counts[self._resource] -= 1
         await self._watch.close()

@@ -1,11 +1,15 @@
 """Metrics: plain numbers of the parts, read when somebody asks.
 
+    parts, which count ◄── read at a scrape ── Source ──► families ──► text: OpenMetrics, or Prometheus' own
+
 The only importer of prometheus_client. The parts count in integers on their own objects and know nothing of metrics;
 one collector reads them at each scrape. Names follow OpenMetrics: base units, `_total` on counters, no label whose
-values a stranger can choose.
+values a stranger can choose. What controllers have is in `metrics_control`, what an agent has in `metrics_agent`; what
+each number means is on the page docs/metrics.md, which a test compares with what is really there.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+import platform
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Protocol
 
 from prometheus_client import PROCESS_COLLECTOR, CollectorRegistry
@@ -22,15 +26,13 @@ from prometheus_client.openmetrics.exposition import CONTENT_TYPE_LATEST as OPEN
 from prometheus_client.openmetrics.exposition import generate_latest as openmetrics
 
 from netloom import __version__
-from netloom.control.counters import Histogram
-from netloom.control.events import Recorder
-from netloom.control.ipam import Ipam
-from netloom.control.logical import Logical
-from netloom.control.manager import Manager
+from netloom.control.counters import Histogram, Histograms
 from netloom.front.api.app import Observation
 from netloom.front.api.server import Server
+from netloom.front.api.watches import Watches
 from netloom.run.metering import MeteredStore
 
+Counter, Gauge = CounterMetricFamily, GaugeMetricFamily
 Families = Iterator[Metric]
 _VERBS = frozenset(("get", "head", "post", "put", "patch", "delete", "options"))
 
@@ -76,34 +78,36 @@ class Requests:
     """Counts the API's requests."""
 
     def __init__(self) -> None:
-        self._durations: dict[tuple[str, str, str], Histogram] = {}
+        self._durations = Histograms(("verb", "resource", "code"))
 
     def observe(self, seen: Observation) -> None:
         """Count one request.  Verbs and resources are ours and codes are few: no stranger can make a new label."""
-        key = (seen.verb if seen.resource or seen.verb in _VERBS else "other", seen.resource, str(seen.code))
-        durations = self._durations.get(key)
-        if durations is None:
-            durations = self._durations[key] = Histogram()
-        durations.observe(seen.seconds)
+        verb = seen.verb if seen.resource or seen.verb in _VERBS else "other"
+        self._durations.observe((verb, seen.resource, str(seen.code)), seen.seconds)
 
     def read(self) -> Families:
         """Return the numbers."""
-        found = HistogramMetricFamily(
-            "netloom_api_request_duration_seconds",
-            "Requests to the API, by how long they took (watches: how long they lasted).",
-            labels=["verb", "resource", "code"],
-            unit="seconds",
-        )
-        for labels, durations in sorted(self._durations.items()):
-            found.add_metric(list(labels), _buckets(durations), durations.total)
-        yield found
+        text = "Requests to the API, by how long they took (watches: how long they lasted)."
+        yield histograms("netloom_api_request_duration_seconds", text, self._durations)
 
 
 def connections(server: Server) -> Source:
     """Return the numbers of a listening server."""
 
     def read() -> Families:
-        yield GaugeMetricFamily("netloom_api_connections", "Connections open now.", value=server.connections)
+        yield Gauge("netloom_api_connections", "Connections open now.", value=server.connections)
+
+    return read
+
+
+def watches(opened: Watches) -> Source:
+    """Return how many watches are open: nodes by name, which an administrator gave them, everybody else together."""
+
+    def read() -> Families:
+        found = GaugeMetricFamily("netloom_api_watches", "Watches open now.", labels=["resource", "node"])
+        for labels, count in sorted(opened.open.items()):
+            found.add_metric(list(labels), count)
+        yield found
 
     return read
 
@@ -112,156 +116,48 @@ def store(metered: MeteredStore) -> Source:
     """Return the numbers of a store."""
 
     def read() -> Families:
-        operations = CounterMetricFamily(
+        operations = Counter(
             "netloom_store_operations", "Operations on the store, by how they ended.", labels=["operation", "outcome"]
         )
         for (operation, outcome), count in sorted(metered.operations.items()):
             operations.add_metric([operation, outcome], count)
         yield operations
-        yield GaugeMetricFamily("netloom_store_watches", "Watches open on the store.", value=metered.watches)
+        text = "Operations on the store, by how long they took: status writes are updates of RESOURCE/status."
+        yield histograms("netloom_store_operation_duration_seconds", text, metered.durations)
+        watches = Gauge("netloom_store_watches", "Watches open on the store.", labels=["resource"])
+        for resource, count in sorted(metered.open.items()):
+            watches.add_metric([resource], count)
+        yield watches
 
     return read
 
 
-def manager(running: Manager) -> Source:
-    """Return the numbers of the controllers."""
-
-    def read() -> Families:
-        yield GaugeMetricFamily("netloom_leader", "Whether this process leads.", value=float(running.leading))
-        yield GaugeMetricFamily("netloom_caches_synced", "Whether all caches are filled.", value=float(running.synced))
-        keys = GaugeMetricFamily("netloom_queue_keys", "Keys in a controller's queue.", labels=["controller", "state"])
-        adds = CounterMetricFamily("netloom_queue_adds", "Keys added to a queue.", labels=["controller"])
-        retries = CounterMetricFamily("netloom_queue_retries", "Keys put back by a failure.", labels=["controller"])
-        reconciles = CounterMetricFamily(
-            "netloom_reconciles", "Reconciles, by how they ended.", labels=["controller", "outcome"]
-        )
-        waits, works = (
-            _durations("netloom_queue_wait", "From ready to taken."),
-            _durations("netloom_reconcile_duration", "From taken to done."),
-        )
-        for controller in running.controllers:
-            name, queue = controller.name, controller.queue
-            for state, count in (("ready", len(queue)), ("waiting", queue.waiting), ("working", queue.working)):
-                keys.add_metric([name, state], count)
-            adds.add_metric([name], queue.counters.adds)
-            retries.add_metric([name], queue.counters.retries)
-            reconciles.add_metric([name, "ok"], controller.succeeded)
-            reconciles.add_metric([name, "failed"], controller.failed)
-            waits.add_metric([name], _buckets(queue.counters.latency), queue.counters.latency.total)
-            works.add_metric([name], _buckets(queue.counters.work), queue.counters.work.total)
-        yield from (keys, adds, retries, reconciles, waits, works)
-        yield from _events(running.recorder)
-        if running.ipam is not None:
-            yield from _ipam(running.ipam)
-        if running.logical is not None:
-            yield from _logical(running.logical)
-
-    return read
+def histogram(name: str, text: str, one: Histogram) -> Metric:
+    """Return a histogram of durations as it is exposed; its name ends in `_seconds`."""
+    found = HistogramMetricFamily(name, text, unit="seconds")
+    found.add_metric([], _buckets(one), one.total)
+    return found
 
 
-def agent(numbers: Callable[[], Mapping[str, float]]) -> Source:
-    """Return the numbers of a node's agent: all of them count what happened."""
-
-    def read() -> Families:
-        for name, count in sorted(numbers().items()):
-            text = f"Agent: {name.replace('_', ' ')} since the start."
-            yield CounterMetricFamily(f"netloom_agent_{name}", text, value=count)
-
-    return read
+def histograms(name: str, text: str, many: Histograms) -> Metric:
+    """Return histograms of durations as they are exposed; their name ends in `_seconds`."""
+    found = HistogramMetricFamily(name, text, labels=many.labels, unit="seconds")
+    for words, one in sorted(many.found.items()):
+        found.add_metric(words, _buckets(one), one.total)
+    return found
 
 
-def _events(recorder: Recorder) -> Families:
-    """Return the numbers of the Events."""
-    counters = recorder.counters
-    events = CounterMetricFamily("netloom_events", "Events told, by what became of them.", labels=["outcome"])
-    for outcome, count in (("written", counters.written), ("dropped", counters.dropped), ("failed", counters.failed)):
-        events.add_metric([outcome], count)
-    yield events
-    yield GaugeMetricFamily("netloom_events_waiting", "Events that wait to be written.", value=recorder.waiting)
-
-
-def _ipam(ipam: Ipam) -> Families:
-    """Return the numbers of IPAM."""
-    counters = ipam.counters
-    for name, text, histogram in (
-        ("netloom_ipam_lock", "From seeing an attachment to its first lock.", counters.to_lock),
-        ("netloom_ipam_address", "From seeing an attachment to its addresses in its status.", counters.to_address),
-    ):
-        found = HistogramMetricFamily(f"{name}_seconds", text, unit="seconds")
-        found.add_metric([], _buckets(histogram), histogram.total)
-        yield found
-    yield GaugeMetricFamily("netloom_ipam_locks", "Addresses locked, those in quarantine included.", value=ipam.locks)
-    yield GaugeMetricFamily(
-        "netloom_ipam_waiting", "Attachments that wait for an address that is not free.", value=len(ipam.lines)
-    )
-    yield CounterMetricFamily("netloom_ipam_assigned", "Addresses given.", value=counters.assigned)
-    yield CounterMetricFamily("netloom_ipam_released", "Addresses taken back while in use.", value=counters.released)
-    retries = CounterMetricFamily(
-        "netloom_ipam_retries", "Attempts that had to be made again, by what came between.", labels=["reason"]
-    )
-    for reason, count in sorted(counters.retries.items()):
-        retries.add_metric([reason], count)
-    yield retries
-
-
-def _logical(logical: Logical) -> Families:
-    """Return the numbers of what is done to OVN's northbound database."""
-    north = logical.north
-    counters, client = north.counters, north.client
-    connected = float(client.synced.is_set())
-    yield GaugeMetricFamily("netloom_ovn_northbound_connected", "Whether the northbound is followed.", value=connected)
-    in_step = float(logical.in_step and bool(connected))
-    yield GaugeMetricFamily("netloom_ovn_in_step", "Whether the northbound was made what is wanted.", value=in_step)
-    wanted = logical.planner.wanted
-    yield GaugeMetricFamily("netloom_ovn_rows_wanted", "Rows that are wanted.", value=len(wanted.rows))
-    problems = wanted.problems.keys() | north.problems.keys()
-    yield GaugeMetricFamily(
-        "netloom_ovn_problems", "Resources that are not, or not wholly, in OVN.", value=len(problems)
-    )
-    rows = CounterMetricFamily(
-        "netloom_ovn_rows_written", "Rows written, by what was done.", labels=["table", "change"]
-    )
-    for (table, change), count in sorted(counters.written.items()):
-        rows.add_metric([table, change], count)
-    repaired = CounterMetricFamily(
-        "netloom_ovn_rows_repaired", "Rows that somebody else had changed and that were put back.", labels=["table"]
-    )
-    for table, count in sorted(counters.repaired.items()):
-        repaired.add_metric([table], count)
-    yield from (rows, repaired)
-    transactions = CounterMetricFamily(
-        "netloom_ovn_transactions", "Transactions on the northbound, by how they ended.", labels=["outcome"]
-    )
-    ok = counters.transactions - counters.conflicts - counters.refused - counters.unanswered
-    outcomes = {"ok": ok, "conflict": counters.conflicts, "refused": counters.refused, "unknown": counters.unanswered}
-    for outcome, count in outcomes.items():
-        transactions.add_metric([outcome], count)
-    yield transactions
-    yield CounterMetricFamily("netloom_ovn_sweeps", "Comparisons of everything.", value=logical.sweeps)
-    yield CounterMetricFamily(
-        "netloom_ovn_connects", "Connections made to the northbound.", value=client.counters.connects
-    )
-    lag = HistogramMetricFamily(
-        "netloom_ovn_lag_seconds", "From hearing of a change to its being there.", unit="seconds"
-    )
-    lag.add_metric([], _buckets(logical.lag), logical.lag.total)
-    yield lag
-
-
-def _durations(name: str, text: str) -> HistogramMetricFamily:
-    return HistogramMetricFamily(f"{name}_seconds", text, labels=["controller"], unit="seconds")
-
-
-def _buckets(histogram: Histogram) -> Sequence[tuple[str, float]]:
+def _buckets(one: Histogram) -> Sequence[tuple[str, float]]:
     """Return cumulative counts, as OpenMetrics has them."""
-    bounds = [*(str(bound) for bound in histogram.bounds), "+Inf"]
+    bounds = [*(str(bound) for bound in one.bounds), "+Inf"]
     total = 0
     found: list[tuple[str, float]] = []
-    for bound, count in zip(bounds, histogram.counts, strict=True):
+    for bound, count in zip(bounds, one.counts, strict=True):
         total += count
         found.append((bound, total))
     return found
 
 
 def _about() -> Families:
-    yield InfoMetricFamily("netloom_build", "What runs here.", value={"version": __version__})
+    value = {"version": __version__, "python": platform.python_version()}
+    yield InfoMetricFamily("netloom_build", "What runs here.", value=value)

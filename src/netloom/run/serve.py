@@ -21,7 +21,7 @@ from netloom.control.manager import Manager
 from netloom.errors import Unreachable
 from netloom.front.api.health import Check
 from netloom.front.api.server import Server
-from netloom.run import config, controllers, doors, files, logs, metrics, process
+from netloom.run import config, controllers, doors, files, logs, metrics, metrics_control, process
 from netloom.run.config import ServeSettings
 from netloom.run.credentials import Directory
 from netloom.run.metering import MeteredStore
@@ -60,7 +60,7 @@ async def serve(settings: ServeSettings) -> None:
             manager = controllers.assemble(store, random=SystemRandom(), told=told)
             measured = metrics.Metrics()
             measured.add(metrics.store(store))
-            measured.add(metrics.manager(manager))
+            measured.add(metrics_control.manager(manager))
             api = doors.api(store, identity, measured, ready={"controllers": _check(manager)})
             server = Server(api, listener, context)
             measured.add(metrics.connections(server))

@@ -1,0 +1,82 @@
+"""The numbers of a node's agent: how long wishes took to become interfaces, what concerns this node, what was done."""
+
+from collections import Counter as Tally
+from collections.abc import Mapping
+from typing import Protocol
+
+from netloom.control.host_views import Neighbourhood
+from netloom.control.lifetimes import Lifetimes
+from netloom.control.manager import Manager
+from netloom.run import metrics_control
+from netloom.run.metrics import Counter, Families, Gauge, Source, histogram, histograms
+
+
+class Measured(Protocol):
+    """An agent, as far as it is measured."""
+
+    @property
+    def lifetimes(self) -> Lifetimes:
+        """How long things took."""
+
+    @property
+    def manager(self) -> Manager | None:
+        """Its controllers, once there are any."""
+
+    @property
+    def neighbours(self) -> Neighbourhood | None:
+        """What concerns the node, once it is known."""
+
+    def numbers(self) -> Mapping[str, float]:
+        """Return what else it counts."""
+
+
+def agent(one: Measured) -> Source:
+    """Return the numbers of a node's agent."""
+
+    def read() -> Families:
+        for name, count in sorted(one.numbers().items()):
+            text = f"Agent: {name.replace('_', ' ')} since the start."
+            yield Counter(f"netloom_agent_{name}", text, value=count)
+        yield from _lifetimes(one.lifetimes)
+        yield from _around(one)
+        if one.manager is not None:
+            yield from metrics_control.common(one.manager)
+
+    return read
+
+
+def _lifetimes(lifetimes: Lifetimes) -> Families:
+    text = "From the wish for an attachment of this node to a port that works."
+    yield histograms("netloom_agent_wish_to_interface_seconds", text, lifetimes.to_interface)
+    text = "From the addresses of an attachment of this node to a port that works."
+    yield histogram("netloom_agent_address_to_interface_seconds", text, lifetimes.from_address)
+    text = "From the wish for an attachment of this node to a status that says that its port works."
+    yield histograms("netloom_agent_wish_to_ready_seconds", text, lifetimes.to_ready)
+    text = "From the wish for an attachment of another node to flows to it on this one."
+    yield histograms("netloom_agent_wish_to_remote_interface_seconds", text, lifetimes.to_remote)
+    text = "From the plugging of an attachment of another node to flows to it on this one."
+    yield histogram("netloom_agent_interface_to_remote_interface_seconds", text, lifetimes.from_plugged)
+    text = "From a Network's beginning to concern this node to everything of it being known."
+    yield histogram("netloom_agent_relevance_delay_seconds", text, lifetimes.relevance)
+    text = "What was done to the switch and to devices, by how long it took."
+    yield histograms("netloom_agent_fabric_duration_seconds", text, lifetimes.fabric)
+    text = "Programs of attachments that were run, by how long they took."
+    yield histograms("netloom_agent_exec_duration_seconds", text, lifetimes.hooks)
+
+
+def _around(one: Measured) -> Families:
+    """Return how much concerns this node now."""
+    networks = Gauge("netloom_agent_networks", "Networks that concern this node.", labels=["state"])
+    networks.add_metric(["relevant"], one.lifetimes.networks)
+    networks.add_metric(["known"], one.lifetimes.networks_known)
+    yield networks
+    own = one.manager.informers if one.manager is not None else ()
+    attachments = Gauge("netloom_agent_attachments", "Attachments known here, by where they are.", labels=["place"])
+    attachments.add_metric(["local"], sum(len(informer.cache) for informer in own))
+    attachments.add_metric(["remote"], one.lifetimes.remotes)
+    yield attachments
+    watches = Gauge("netloom_agent_watches", "Watches this agent holds.", labels=["resource"])
+    others = one.neighbours.informers() if one.neighbours is not None else ()
+    for resource, count in sorted(Tally(informer.kind.plural for informer in (*own, *others)).items()):
+        watches.add_metric([resource], count)
+    yield watches
