@@ -33,16 +33,10 @@ class Field(Struct, frozen=True):
     write: Callable[[int, int | None], str]
     """A value, with its mask, as a match shows it."""
     order: int
-
-    @property
-    def size(self) -> int:
-        """How many bytes it has on the wire."""
-        return (self.bits + 7) // 8
-
-    @property
-    def ones(self) -> int:
-        """The mask that is exact."""
-        return (1 << self.bits) - 1
+    size: int
+    """How many bytes it has on the wire."""
+    ones: int
+    """The mask that is exact."""
 
 
 def mac_text(value: int) -> str:
@@ -100,7 +94,7 @@ def _ct_state(value: int, mask: int | None) -> str:
 # Name, bits, class, number, what set_field calls it, what move calls it, how it is written.
 _TABLE: tuple[tuple[str, int, int, int, str, str, Callable[[int, int | None], str]], ...] = (
     ("conj_id", 32, NXM, 37, "conj_id", "NXM_NX_CONJ_ID", _decimal),
-    ("ct_state", 32, NXM, 105, "ct_state", "NXM_NX_CT_STATE", _ct_state),
+    ("ct_state", 8, NXM, 105, "ct_state", "NXM_NX_CT_STATE", _ct_state),
     ("ct_zone", 16, NXM, 106, "ct_zone", "NXM_NX_CT_ZONE", _decimal),
     ("ct_mark", 32, NXM, 107, "ct_mark", "NXM_NX_CT_MARK", _hex),
     *((f"reg{at}", 32, NXM, at, f"reg{at}", f"NXM_NX_REG{at}", _hex) for at in range(16)),
@@ -147,8 +141,14 @@ def _short(name: str) -> str:
     return name.replace("icmpv6_", "icmp_")
 
 
+def _size(name: str, bits: int) -> int:
+    return 4 if name == "ct_state" else bits // 8  # Of its 32 bits on the wire, 8 mean something.
+
+
 FIELDS: dict[str, Field] = {
-    name: Field(name, bits, oxm_class, number, long, _short(name), symbol, write, order)
+    name: Field(
+        name, bits, oxm_class, number, long, _short(name), symbol, write, order, _size(name, bits), (1 << bits) - 1
+    )
     for order, (name, bits, oxm_class, number, long, symbol, write) in enumerate(_TABLE)
 }
 """Every field, in the order of the wire."""

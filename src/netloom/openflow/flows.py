@@ -147,7 +147,16 @@ class Meter(Struct, frozen=True):
         return f"meter:{self.id}"
 
 
-Action = Output | InPort | SetField | Move | Resubmit | Goto | Ct | Conjunction | Meter
+class Unknown(Struct, frozen=True):
+    """What only a switch shows: an action of somebody else's, as it stands on the wire."""
+
+    data: bytes
+
+    def __str__(self) -> str:
+        return f"unknown({self.data.hex()})"
+
+
+Action = Output | InPort | SetField | Move | Resubmit | Goto | Ct | Conjunction | Meter | Unknown
 
 
 class Flow(Struct, frozen=True):

@@ -1,0 +1,278 @@
+"""Sockets for the session: the only part of `openflow` that does IO, reads the clock and logs.
+
+    switch = Connection("/run/openvswitch/br-vxlan.mgmt", random=Random())
+    async with asyncio.TaskGroup() as group:
+        group.create_task(switch.run())
+        await switch.connected.wait()
+        await switch.change([Put(Flow(0, 1, (), (Output(1),)))])
+        await switch.flows()
+
+Changes are written as they come, without waiting for earlier answers, and made in that order. One that is not answered
+when the connection goes ends in `Unreachable`: it is not known whether it was made. A switch that was restarted has
+forgotten all flows; that is another connection, and so another `generation`.
+"""
+
+import asyncio
+import gc
+import logging
+from collections.abc import Awaitable, Callable, Sequence
+from random import Random
+from typing import NoReturn
+
+from netloom.openflow.flows import Flow, MeterSpec, Mod
+from netloom.openflow.messages import Fault, MeterCommand
+from netloom.openflow.session import LIMIT, Answered, Event, Ready, Session
+from netloom.openflow.switch import Counters, Unreachable
+from netloom.openflow.wire import RemoteError
+from netloom.openflow.words import METER_MOD, METER_UNKNOWN
+from netloom.reconnect import CONNECT_TIMEOUT, Action, Reconnect
+
+log = logging.getLogger(__name__)
+
+CHUNK = 512
+"""How many mods are encoded before they are written, and before others may do something."""
+
+Dial = Callable[[str, asyncio.Protocol], Awaitable[asyncio.BaseTransport]]
+
+
+class Connection:
+    """A switch that is spoken to, whatever happens to it; a `Switch`."""
+
+    def __init__(
+        self, path: str, *, random: Random, probe: float = 5.0, limit: int = LIMIT, dial: Dial | None = None
+    ) -> None:
+        """Speak to the switch at a unix socket: `BRIDGE.mgmt`, where Open vSwitch has its other sockets."""
+        self.connected = asyncio.Event()
+        self.generation = 0
+        self.counters = Counters()
+        self._reconnect = Reconnect([path], random, probe=probe)
+        self._limit = limit
+        self._dial = dial or open_unix
+        self._link: _Link | None = None
+        self._sending = asyncio.Lock()
+
+    async def run(self) -> NoReturn:
+        """Be connected, for ever."""
+        clock = asyncio.get_running_loop().time
+        self._reconnect.disconnected(clock())
+        self._reconnect.useful()
+        while True:
+            await asyncio.sleep(max(0.0, (self._reconnect.deadline() or 0.0) - clock()))
+            if self._reconnect.run(clock()) is Action.CONNECT:
+                await self._connect_and_stay(clock)
+
+    async def _connect_and_stay(self, clock: Callable[[], float]) -> None:
+        path = self._reconnect.remote
+        link = _Link(self, Session(limit=self._limit), clock)
+        try:
+            async with asyncio.timeout(CONNECT_TIMEOUT):
+                await self._dial(path, link)
+        except (OSError, TimeoutError) as problem:
+            self.counters.failures += 1
+            log.debug("%s: cannot connect: %s", path, problem)
+            self._reconnect.disconnected(clock())
+            return
+        self._link = link
+        try:
+            log.info("%s: %s", path, await link.ended)
+        finally:
+            self.connected.clear()
+            self._link = None
+            link.close()
+        self._reconnect.disconnected(clock())
+
+    def _ready(self) -> None:
+        self.counters.connects += 1
+        self.generation += 1
+        self._reconnect.useful()
+        self.connected.set()
+
+    async def flows(self, cookie: int = 0, cookie_mask: int = 0) -> list[Flow]:
+        """Return the flows whose cookies are `cookie` in the bits of the mask."""
+        link = self._there()
+        return self._outcome(await link.ask(link.session.ask_flows(cookie, cookie_mask))).flows
+
+    async def change(self, mods: Sequence[Mod]) -> None:
+        """Do all of this, or nothing, in this order: one bundle.
+
+        `Refused`: the switch will not. `Unreachable`: there is no connection, or it went, and it is not known whether
+        it was done.
+        """
+        async with self._sending:  # In the order they came.
+            link = self._there()
+            self.counters.bundles += 1
+            self.counters.mods += len(mods)
+            number = link.session.open_bundle()
+            try:
+                for at in range(0, len(mods), CHUNK):
+                    link.session.add(number, mods[at : at + CHUNK])
+                    await link.breathe()
+            except asyncio.CancelledError:
+                link.session.give_up(number)
+                raise
+            finally:
+                link.flush()
+            link.session.close_bundle(number)
+            answer = link.ask(number)
+        self._outcome(await answer)
+
+    async def meters(self) -> dict[int, MeterSpec]:
+        """Return the meters by number."""
+        link = self._there()
+        return self._outcome(await link.ask(link.session.ask_meters())).meters
+
+    async def set_meter(self, meter: int, rate_kbps: int, burst: int) -> None:
+        """Let there be such a meter, whatever it was."""
+        spec = MeterSpec(rate_kbps, burst)
+        link = self._there()
+        answer = await link.ask(link.session.change_meter(MeterCommand.MODIFY, meter, spec))
+        if answer.fault == Fault(METER_MOD, METER_UNKNOWN):
+            answer = await link.ask(link.session.change_meter(MeterCommand.ADD, meter, spec))
+        self._outcome(answer)
+
+    async def remove_meter(self, meter: int) -> None:
+        """Let there be no such meter, and none of the flows that use it."""
+        link = self._there()
+        self._outcome(await link.ask(link.session.change_meter(MeterCommand.DELETE, meter)))
+
+    def _there(self) -> "_Link":
+        if self._link is None or not self.connected.is_set():
+            raise Unreachable(f"{self._reconnect.remote}: not connected")
+        return self._link
+
+    def _outcome(self, answer: Answered) -> Answered:
+        if answer.error is not None:
+            self.counters.refusals += 1
+            raise answer.error
+        return answer
+
+
+class _Link(asyncio.Protocol):
+    """One connection: carries bytes and time between a session and a socket."""
+
+    def __init__(self, owner: Connection, session: Session, clock: Callable[[], float]) -> None:
+        self.session = session
+        self.ended: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+        self._owner, self._clock = owner, clock
+        self._writable = asyncio.Event()
+        self._writable.set()
+        self._transport: asyncio.Transport | None = None
+        self._answers: dict[int, asyncio.Future[Answered]] = {}
+        self._timer: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Begin."""
+        assert isinstance(transport, asyncio.Transport)
+        self._transport = transport
+        self._owner._reconnect.connected(self._clock())
+        self.session.start()
+        self.flush()
+        self._tick()
+
+    def data_received(self, data: bytes) -> None:
+        """Take what came."""
+        if self.ended.done():
+            return
+        self._owner.counters.bytes_in += len(data)
+        self._owner._reconnect.activity(self._clock())
+        try:
+            events = _without_collecting(self.session.receive, data)
+        except RemoteError as problem:
+            self._end(str(problem))
+            return
+        self.flush()
+        for event in events:
+            match event:
+                case Ready():
+                    self._owner._ready()
+                case Answered():
+                    self._answer(event)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """End."""
+        self._end(f"the connection was lost: {exc}" if exc else "the switch closed the connection")
+
+    def pause_writing(self) -> None:
+        """Let those who change wait."""
+        self._writable.clear()
+
+    def resume_writing(self) -> None:
+        """Let them go on."""
+        self._writable.set()
+
+    async def breathe(self) -> None:
+        """Write what there is, and let others do something, and the switch read."""
+        self.flush()
+        await self._writable.wait()
+        await asyncio.sleep(0)
+
+    def flush(self) -> None:
+        """Write what the session has to say."""
+        data = self.session.to_send()
+        if data and self._transport is not None and not self.ended.done():
+            self._owner.counters.bytes_out += len(data)
+            self._transport.write(data)
+
+    def ask(self, number: int) -> "asyncio.Future[Answered]":
+        """Write a question, and return where its answer will be."""
+        future: asyncio.Future[Answered] = asyncio.get_running_loop().create_future()
+        if self.ended.done():
+            self._unanswered(future)
+            return future
+        self._answers[number] = future
+        self.flush()
+        return future
+
+    def close(self) -> None:
+        """Close the socket; nobody waits for an answer any more."""
+        if self._timer is not None:
+            self._timer.cancel()
+        if self._transport is not None:
+            self._transport.abort()
+        self._end("closed")
+        self._writable.set()
+        for future in self._answers.values():
+            if not future.done():
+                self._unanswered(future)
+        self._answers.clear()
+
+    def _tick(self) -> None:
+        match self._owner._reconnect.run(self._clock()):
+            case Action.PROBE:
+                self.session.probe()
+                self.flush()
+            case Action.DISCONNECT:
+                self._end("the switch does not answer")
+                return
+        if (deadline := self._owner._reconnect.deadline()) is not None:
+            self._timer = asyncio.get_running_loop().call_at(deadline, self._tick)
+
+    def _answer(self, answer: Answered) -> None:
+        future = self._answers.pop(answer.number, None)
+        if future is not None and not future.done():  # Else whoever asked has gone.
+            future.set_result(answer)
+
+    def _unanswered(self, future: "asyncio.Future[Answered]") -> None:
+        self._owner.counters.unanswered += 1
+        future.set_exception(Unreachable("the connection to the switch was lost before the answer came"))
+
+    def _end(self, why: str) -> None:
+        if not self.ended.done():
+            self.ended.set_result(why)
+
+
+def _without_collecting(receive: Callable[[bytes], list[Event]], data: bytes) -> list[Event]:
+    """Call `receive` while the garbage collector rests: of thousands of flows it would find nothing to collect."""
+    collecting = gc.isenabled()
+    gc.disable()
+    try:
+        return receive(data)
+    finally:
+        if collecting:
+            gc.enable()
+
+
+async def open_unix(path: str, link: asyncio.Protocol) -> asyncio.BaseTransport:
+    """Connect to a unix socket."""
+    transport, _ = await asyncio.get_running_loop().create_unix_connection(lambda: link, path)
+    return transport

@@ -1,0 +1,259 @@
+"""One connection to a switch as a machine: bytes go in, bytes and events come out.  Pure.
+
+    bytes received   -> receive(data)                          ┐
+    a wish           -> ask_flows, ask_meters, change_meter,   ├-> events it returns: Ready, Answered
+                        open_bundle, add, close_bundle, probe  ┘-> to_send() what the socket must carry
+
+    HELLO ──hello──► READY        Nothing may be asked before Ready.
+
+A change is one bundle, ordered and atomic. A switch that refuses a message on its way into a bundle keeps the bundle
+and would commit the rest, so the last mod is followed by a barrier, and only its answer decides: commit when nothing
+was refused, else discard. Bundles may overlap: they are committed in the order in which they were closed, because
+barriers are answered in order. Each mod has an xid of its own, which is how an error finds its mod.
+"""
+
+import struct
+from collections.abc import Callable, Sequence
+from typing import ClassVar
+
+from msgspec import Struct
+
+from netloom.openflow import messages
+from netloom.openflow.flows import Flow, MeterSpec, Mod
+from netloom.openflow.messages import Bundle, Fault, MeterCommand, Multipart
+from netloom.openflow.switch import Refused
+from netloom.openflow.wire import VERSION, Framer, Message, RemoteError, Type, frame
+
+LIMIT = 1 << 28
+"""How many bytes an answer in parts may have."""
+
+
+class Ready(Struct, frozen=True):
+    """The switch speaks our version, and may be asked."""
+
+
+class Answered(Struct, frozen=True):
+    """What a question came to: what was asked for, or why not."""
+
+    number: int
+    flows: list[Flow] = []
+    meters: dict[int, MeterSpec] = {}
+    error: Refused | None = None
+    fault: Fault | None = None
+
+
+Event = Ready | Answered
+
+
+class _Listing(Struct):
+    """An answer in parts that is coming in."""
+
+    kind: Multipart
+    flows: list[Flow] = []
+    meters: dict[int, MeterSpec] = {}
+    size: int = 0
+
+
+class _Change(Struct):
+    """A bundle on its way."""
+
+    id: int
+    """The xid by which it was opened; those of its mods follow."""
+    mods: list[Mod] = []
+    last: int | None = None
+    """The xid by which it was committed or discarded."""
+    refused: Refused | None = None
+
+
+class _Order(Struct):
+    """A message that is answered by nothing but an error, and the barrier behind it."""
+
+    number: int
+    fault: Fault | None = None
+
+
+class Session:
+    """One connection's conversation."""
+
+    def __init__(self, *, limit: int = LIMIT) -> None:
+        self.ready = False
+        self.foreign = 0
+        """How many flows were shown that match what no flow of ours can."""
+        self._limit = limit
+        self._framer = Framer()
+        self._out: list[bytes] = []
+        self._xid = 0
+        self._listings: dict[int, _Listing] = {}
+        self._changes: dict[int, _Change] = {}
+        """By the bundle's id, which is the xid it was opened with."""
+        self._barriers: dict[int, _Change | _Order] = {}
+        self._orders: dict[int, _Order] = {}
+
+    def start(self) -> None:
+        """Say hello."""
+        self._out.append(messages.hello(self._next()))
+
+    def to_send(self) -> bytes:
+        """Return what the switch must be told, once."""
+        data = b"".join(self._out)
+        self._out.clear()
+        return data
+
+    def probe(self) -> None:
+        """Ask whether the switch is there."""
+        self._out.append(frame(Type.ECHO_REQUEST, self._next()))
+
+    def ask_flows(self, cookie: int, cookie_mask: int) -> int:
+        """Ask for flows; return the number their answer will have."""
+        xid = self._next()
+        self._listings[xid] = _Listing(Multipart.FLOW)
+        self._out.append(messages.flows_request(xid, cookie, cookie_mask))
+        return xid
+
+    def ask_meters(self) -> int:
+        """Ask for all meters."""
+        xid = self._next()
+        self._listings[xid] = _Listing(Multipart.METER_CONFIG)
+        self._out.append(messages.meters_request(xid))
+        return xid
+
+    def change_meter(self, command: MeterCommand, meter: int, spec: MeterSpec | None = None) -> int:
+        """Change a meter."""
+        xid, barrier = self._next(), self._next()
+        self._orders[xid] = self._barriers[barrier] = _Order(xid)
+        self._out.append(messages.meter_mod(xid, command, meter, spec))
+        self._out.append(frame(Type.BARRIER_REQUEST, barrier))
+        return xid
+
+    def open_bundle(self) -> int:
+        """Begin a change; return the number its answer will have."""
+        xid = self._next()
+        self._changes[xid] = _Change(xid)
+        self._out.append(messages.bundle_control(xid, xid, Bundle.OPEN))
+        return xid
+
+    def add(self, number: int, mods: Sequence[Mod]) -> None:
+        """Add to a change; `Refused`, and it is over: there is no such flow.  One change is added to at a time."""
+        change = self._changes[number]
+        for mod in mods:
+            self._xid += 1
+            try:
+                self._out.append(messages.bundle_add(self._xid, change.id, mod))
+            except (LookupError, ValueError, OverflowError, struct.error) as problem:
+                self.give_up(number)
+                raise Refused(f"there is no such flow: {problem}", mod=mod, index=len(change.mods)) from problem
+            change.mods.append(mod)
+
+    def give_up(self, number: int) -> None:
+        """Let a change that is not closed not be made; nothing is answered."""
+        del self._changes[number]
+        self._out.append(messages.bundle_control(self._next(), number, Bundle.DISCARD))
+
+    def close_bundle(self, number: int) -> None:
+        """End a change: it will be made when the switch has taken all of it."""
+        change = self._changes[number]
+        barrier = self._next()
+        self._barriers[barrier] = change
+        self._out.append(frame(Type.BARRIER_REQUEST, barrier))
+
+    def receive(self, data: bytes) -> list[Event]:
+        """Take what came; return what follows from it.  `RemoteError`: it is not OpenFlow."""
+        events: list[Event] = []
+        for message in self._framer.feed(data):
+            if not self.ready:
+                self._greet(message, events)
+            elif message.version != VERSION:
+                raise RemoteError(f"a message of version {message.version}")
+            elif (handle := self._handlers.get(message.type)) is not None:
+                handle(self, message, events)
+        return events
+
+    def _next(self) -> int:
+        # Numbers of 32 bits are begun anew long before they run out, so that those of one bundle are in a row.
+        self._xid = self._xid + 1 if self._xid < 0xF0000000 else 1
+        return self._xid
+
+    def _greet(self, message: Message, events: list[Event]) -> None:
+        if message.type == Type.ERROR:
+            raise RemoteError(f"the switch does not speak OpenFlow 1.4: {messages.read_error(message.body)}")
+        if message.type != Type.HELLO:
+            raise RemoteError(f"a message of type {message.type} before a hello")
+        if not messages.speaks(message.version, message.body):
+            raise RemoteError(f"the switch does not speak OpenFlow 1.4 (its version is {message.version})")
+        self.ready = True
+        events.append(Ready())
+
+    def _echo(self, message: Message, _: list[Event]) -> None:
+        self._out.append(frame(Type.ECHO_REPLY, message.xid, message.body))
+
+    def _part(self, message: Message, events: list[Event]) -> None:
+        listing = self._listings.get(message.xid)
+        if listing is None:
+            return
+        part = messages.read_part(message.body)
+        listing.size += len(part.body)
+        if part.kind != listing.kind or listing.size > self._limit:
+            raise RemoteError(f"an answer of type {part.kind} and more than {listing.size} bytes")
+        if listing.kind is Multipart.FLOW:
+            listed = messages.read_flows(part.body)
+            listing.flows += listed.flows
+            self.foreign += listed.foreign
+        else:
+            listing.meters |= messages.read_meters(part.body)
+        if part.more:
+            return
+        del self._listings[message.xid]
+        events.append(Answered(message.xid, listing.flows, listing.meters))
+
+    def _barrier(self, message: Message, events: list[Event]) -> None:
+        waiting = self._barriers.pop(message.xid, None)
+        if isinstance(waiting, _Order):
+            del self._orders[waiting.number]
+            error = None if waiting.fault is None else Refused(str(waiting.fault))
+            events.append(Answered(waiting.number, error=error, fault=waiting.fault))
+        elif waiting is not None:
+            waiting.last = self._next()
+            end = Bundle.COMMIT if waiting.refused is None else Bundle.DISCARD
+            self._out.append(messages.bundle_control(waiting.last, waiting.id, end))
+
+    def _bundle(self, message: Message, events: list[Event]) -> None:
+        bundle, _ = messages.read_bundle(message.body)
+        change = self._changes.get(bundle)
+        if change is not None and message.xid == change.last:
+            self._answer(change, events)
+
+    def _answer(self, change: _Change, events: list[Event]) -> None:
+        del self._changes[change.id]
+        events.append(Answered(change.id, error=change.refused))
+
+    def _error(self, message: Message, events: list[Event]) -> None:
+        fault = messages.read_error(message.body)
+        xid = message.xid
+        if xid in self._orders:
+            self._orders[xid].fault = fault
+        elif self._listings.pop(xid, None) is not None:
+            events.append(Answered(xid, error=Refused(str(fault)), fault=fault))
+        elif (change := self._concerned(xid)) is not None:
+            self._fault(change, xid, fault, events)
+
+    def _concerned(self, xid: int) -> _Change | None:
+        for change in self._changes.values():
+            if change.id <= xid <= change.id + len(change.mods) or xid == change.last:
+                return change
+        return None
+
+    def _fault(self, change: _Change, xid: int, fault: Fault, events: list[Event]) -> None:
+        if change.refused is None:  # The first says what is wrong; what comes after it follows from it.
+            index = xid - change.id - 1
+            at = index if 0 <= index < len(change.mods) else None
+            change.refused = Refused(str(fault), mod=None if at is None else change.mods[at], index=at)
+        if xid == change.last:
+            self._answer(change, events)
+
+    _handlers: ClassVar[dict[int, "Callable[[Session, Message, list[Event]], None]"]] = {
+        Type.ERROR: _error,
+        Type.ECHO_REQUEST: _echo,
+        Type.MULTIPART_REPLY: _part,
+        Type.BARRIER_REPLY: _barrier,
+        Type.BUNDLE_CONTROL: _bundle,
+    }

@@ -1,0 +1,89 @@
+"""OpenFlow's bytes: how a message begins, where it ends, and what is refused of a stream.  Pure.
+
+    version(1) type(1) length(2) xid(4) body(length - 8)
+
+`Framer` cuts a stream into messages; `fields of a body` are taken with `struct.unpack_from`, whose one failure, like
+every other reading beyond an end, becomes `RemoteError` in `reading`.
+"""
+
+import struct
+from collections.abc import Iterator
+from contextlib import contextmanager
+from enum import IntEnum
+from typing import NamedTuple
+
+from netloom import errors
+
+VERSION = 5
+"""OpenFlow 1.4, the first with bundles."""
+NICIRA = 0x00002320
+
+HEADER = struct.Struct("!BBHI")
+
+
+class RemoteError(errors.Unreachable):
+    """The switch sent what is not OpenFlow 1.4: drop the connection, start anew."""
+
+
+class Type(IntEnum):
+    """Kinds of messages that are sent or understood here."""
+
+    HELLO = 0
+    ERROR = 1
+    ECHO_REQUEST = 2
+    ECHO_REPLY = 3
+    FEATURES_REQUEST = 5
+    FEATURES_REPLY = 6
+    FLOW_MOD = 14
+    MULTIPART_REQUEST = 18
+    MULTIPART_REPLY = 19
+    BARRIER_REQUEST = 20
+    BARRIER_REPLY = 21
+    METER_MOD = 29
+    BUNDLE_CONTROL = 33
+    BUNDLE_ADD = 34
+
+
+class Message(NamedTuple):
+    """One message."""
+
+    version: int
+    type: int
+    xid: int
+    body: bytes
+
+
+def frame(kind: Type, xid: int, body: bytes = b"") -> bytes:
+    """Return a message."""
+    return HEADER.pack(VERSION, kind, 8 + len(body), xid) + body
+
+
+@contextmanager
+def reading(what: str) -> Iterator[None]:
+    """Read from bytes of somebody else: whatever does not fit is a `RemoteError`."""
+    try:
+        yield
+    except (struct.error, IndexError, ValueError) as problem:
+        raise RemoteError(f"{what} makes no sense: {problem}") from problem
+
+
+class Framer:
+    """Cuts a stream into messages.  No message is longer than its 16 bits of length can say."""
+
+    def __init__(self) -> None:
+        self._rest = b""
+
+    def feed(self, data: bytes) -> Iterator[Message]:
+        """Give the messages that are complete now."""
+        data = self._rest + data if self._rest else data
+        at, end = 0, len(data)
+        self._rest = b""
+        while end - at >= HEADER.size:
+            version, kind, length, xid = HEADER.unpack_from(data, at)
+            if length < HEADER.size:
+                raise RemoteError(f"a message of {length} bytes")
+            if end - at < length:
+                break
+            yield Message(version, kind, xid, data[at + 8 : at + length])
+            at += length
+        self._rest = data[at:]
