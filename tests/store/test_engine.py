@@ -8,6 +8,10 @@ import pytest
 from hypothesis import given
 
 from netloom.errors import AlreadyExists, BadRequest
+from netloom.model.document import Document
+from netloom.model.registry import NETWORK_ATTACHMENT
+from netloom.model.selectors import Selector, selector
+from netloom.store.base import Stored
 from netloom.store.memory import MemoryStore
 from netloom.store.paging import position, token
 from tests.store.kinds import GADGET, WIDGET, gadget, widget
@@ -84,3 +88,81 @@ def test_a_token_of_no_revision_is_refused() -> None:
     for text in (token(0, "a"), token(-1, "a"), token(5, "a\0b")):
         with pytest.raises(BadRequest, match="continue key is not valid"):
             position(text, revision=None)
+
+
+QUESTIONS = [
+    selector("", text, selectable=NETWORK_ATTACHMENT.selectable)
+    for text in (
+        "spec.node=n1",
+        "spec.node=n3",
+        "spec.network=red",
+        "spec.network=red,spec.node=n1",
+        "spec.network=red,spec.node!=n1,status.hostIP!=",
+        "status.hostIP=h2",
+        "status.hostIP=",
+        "metadata.name=a1",
+        "metadata.name=a1,spec.node=n2",
+        "metadata.namespace=y,spec.node=n1",
+    )
+]
+STEPS = st.lists(
+    st.tuples(
+        st.sampled_from(["make", "host", "delete", "ask"]),
+        st.sampled_from(["x", "y"]),
+        st.sampled_from(["a1", "a2", "a3", "a4"]),
+        st.sampled_from(["n1", "n2"]),
+        st.sampled_from(["red", "blue"]),
+        st.sampled_from(["", "h1", "h2"]),
+    ),
+    max_size=40,
+)
+
+
+@given(STEPS)
+def test_a_list_by_a_field_is_what_looking_at_everything_gives(
+    steps: list[tuple[str, str, str, str, str, str]],
+) -> None:
+    async def main() -> None:
+        store = MemoryStore()
+        for what, namespace, name, node, network, host in steps:
+            there = {(one.namespace, one.name): one for one in (await store.list(NETWORK_ATTACHMENT)).items}
+            one = there.get((namespace, name))
+            if what == "make" and one is None:
+                await store.create(NETWORK_ATTACHMENT, _attachment(namespace, name, node, network))
+            elif what == "host" and one is not None:
+                document = one.document() | {"status": {"hostIP": host}}
+                await store.update(NETWORK_ATTACHMENT, document, subresource="status")
+            elif what == "delete" and one is not None:
+                await store.delete(NETWORK_ATTACHMENT, namespace, name)
+            elif what == "ask":
+                await _ask(store)
+        await _ask(store)
+
+    asyncio.run(main())
+
+
+async def _ask(store: MemoryStore) -> None:
+    everything = (await store.list(NETWORK_ATTACHMENT)).items
+    for question in QUESTIONS:
+        for namespace in ("", "x"):
+            wanted = [one for one in everything if one.selected(question) and namespace in ("", one.namespace)]
+            assert (await store.list(NETWORK_ATTACHMENT, namespace, selector=question)).items == wanted
+            assert await _paged(store, namespace, question) == wanted
+
+
+async def _paged(store: MemoryStore, namespace: str, question: Selector) -> list[Stored]:
+    page = await store.list(NETWORK_ATTACHMENT, namespace, selector=question, limit=1)
+    found = [*page.items]
+    while page.token:
+        page = await store.list(NETWORK_ATTACHMENT, namespace, selector=question, limit=1, token=page.token)
+        found += page.items
+    return found
+
+
+def _attachment(namespace: str, name: str, node: str, network: str) -> Document:
+    return {
+        "apiVersion": NETWORK_ATTACHMENT.api_version,
+        "kind": NETWORK_ATTACHMENT.name,
+        "metadata": {"namespace": namespace, "name": name},
+        "spec": {"node": node, "network": network},
+    }

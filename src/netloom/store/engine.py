@@ -5,10 +5,9 @@ what a write would change; *applying* makes it so and tells the watchers. The me
 store puts a commit between them.
 """
 
-from bisect import bisect_left, bisect_right, insort
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from itertools import chain, islice
+from itertools import chain
 from random import Random, SystemRandom
 from typing import NamedTuple
 
@@ -18,8 +17,9 @@ from netloom.model.document import Document
 from netloom.model.kind import Kind
 from netloom.model.selectors import Selector
 from netloom.store.base import Overtaken, Page, Propagation, Stored, Unless
+from netloom.store.collection import Collection
 from netloom.store.hub import Change, Hub, HubWatch
-from netloom.store.paging import position, token, too_old
+from netloom.store.paging import position, too_old
 from netloom.store.semantics import (
     SUFFIX_ALPHABET,
     SUFFIX_LENGTH,
@@ -157,26 +157,6 @@ def pretended(decision: Decision) -> Stored:
     return restamp(decision.result, decision.change.old.revision if decision.change.old else 0)
 
 
-class Collection:
-    """The objects of one kind, by key and in order."""
-
-    __slots__ = ("items", "keys")
-
-    def __init__(self) -> None:
-        self.items: dict[str, Stored] = {}
-        self.keys: list[str] = []
-
-    def put(self, key: str, stored: Stored | None) -> None:
-        """Set or remove one object."""
-        if stored is None:
-            del self.items[key]
-            del self.keys[bisect_left(self.keys, key)]
-            return
-        if key not in self.items:
-            insort(self.keys, key)
-        self.items[key] = stored
-
-
 class Engine:
     """What is there, and what was within the hub's window."""
 
@@ -186,11 +166,10 @@ class Engine:
 
     def load(self, objects: Iterable[Stored]) -> None:
         """Take the state as it was left."""
+        found: dict[Kind, dict[str, Stored]] = {}
         for stored in objects:
-            key = key_of(stored.namespace, stored.name)
-            self._collections.setdefault(stored.kind, Collection()).items[key] = stored
-        for collection in self._collections.values():
-            collection.keys = sorted(collection.items)
+            found.setdefault(stored.kind, {})[key_of(stored.namespace, stored.name)] = stored
+        self._collections = {kind: Collection(items) for kind, items in found.items()}
 
     def lookup(self, kind: Kind, key: str) -> Stored | None:
         """Return one object, if it is there."""
@@ -227,7 +206,7 @@ class Engine:
             collection = self._collection_at(kind, at)
         except Expired as error:
             raise too_old() if continued else error from None
-        return _page(collection, namespace, selector, at, limit, start)
+        return collection.page(namespace, selector, at, limit, start)
 
     def _collection_at(self, kind: Kind, revision: int) -> Collection:
         current = self._collections.get(kind, Collection())
@@ -244,31 +223,5 @@ class Engine:
                 before.setdefault(change.key, change.old)
         if not before:
             return current
-        then = Collection()
-        then.items = {key: stored for key, stored in (current.items | before).items() if stored is not None}
-        then.keys = sorted(then.items)
-        return then
-
-
-def _page(
-    collection: Collection, namespace: str, selector: Selector, revision: int, limit: int | None, start: str
-) -> Page:
-    keys = collection.keys
-    begin, end = 0, len(keys)
-    if namespace:
-        # "0" is the character after "/": everything between is of this namespace.
-        begin, end = bisect_left(keys, namespace + "/"), bisect_left(keys, namespace + "0")
-    if start:
-        begin = max(begin, bisect_right(keys, start))
-    chosen: Iterator[Stored] = map(collection.items.__getitem__, keys[begin:end])
-    if selector:
-        chosen = (stored for stored in chosen if stored.selected(selector))
-    if not limit:
-        return Page(list(chosen), revision)
-    items = list(islice(chosen, limit + 1))
-    if len(items) <= limit:
-        return Page(items, revision)
-    items.pop()
-    last = key_of(items[-1].namespace, items[-1].name)
-    remaining = None if selector else end - begin - limit
-    return Page(items, revision, token(revision, last), remaining)
+        then = {key: stored for key, stored in (current.items | before).items() if stored is not None}
+        return Collection(then, indexed=False)
