@@ -31,6 +31,7 @@ from netloom.control.clock import Clock
 from netloom.control.conditions import TRUE
 from netloom.control.counters import Histogram
 from netloom.control.events import Recorder
+from netloom.control.host_hooks import HostHooks
 from netloom.control.host_ports import UP_HEARD, Ports, State
 from netloom.control.host_status import PLUGGED, Found, document, settled
 from netloom.control.host_views import Neighbourhood, View
@@ -83,7 +84,9 @@ class HostKeeper:
         clock: Clock,
         random: Random,
         lifetimes: Lifetimes | None = None,
+        hooks: HostHooks | None = None,
     ) -> None:
+        """`hooks` runs programs at interfaces, where that is wanted."""
         self.counters = HostCounters()
         self.lifetimes = lifetimes or Lifetimes(clock=clock)
         self.host = host
@@ -91,6 +94,7 @@ class HostKeeper:
         """Says what on this node keeps a port, and every other of its fabric, from being plugged."""
         self.reachable: Callable[[PortPlan], bool] = lambda plan: True
         """Whether who installs a port's flows can be asked."""
+        self.hooks = hooks
         self._client = client
         self._attachments = attachments
         self._neighbours = neighbours
@@ -113,7 +117,8 @@ class HostKeeper:
     def everything(self) -> set[Key]:
         """Return all that is to be looked at, in the kernel too: attachments, and ports that may have lost theirs."""
         self._ports.doubt()
-        return {key for key, _ in self._attachments.items()} | {Key(*place) for place in self._ports.places()}
+        left = self.hooks.places() if self.hooks is not None else set()
+        return {key for key, _ in self._attachments.items()} | {Key(*place) for place in self._ports.places()} | left
 
     def attachment_changed(self, change: Change[View]) -> Iterable[Key]:
         """Look at it, unless only what we wrote ourselves has changed."""
@@ -167,6 +172,8 @@ class HostKeeper:
             return await self._in_trouble(key, view, trouble)
         except Refused as error:
             return await self._in_trouble(key, view, Trouble("SwitchRefused", f"the switch's database: {error}"))
+        if self.hooks is not None:
+            self.hooks.gone(key)
         if again is None:
             self._failures.pop(key, None)
         return again
@@ -192,6 +199,8 @@ class HostKeeper:
         state = await self._plug(key, plan)
         if state.installed:
             await self._ready(key, view, plan)
+            if self.hooks is not None:
+                self.hooks.ready(key, view.value)
             return UP_HEARD if state.down else None
         if state.refused:
             raise Trouble("FlowsRefused", f"the switch does not take the port's flows: {state.refused}")
@@ -256,6 +265,8 @@ class HostKeeper:
             self._put_off.add(key)
             return False
         self._put_off.discard(key)
+        if self.hooks is not None:
+            found = self.hooks.completed(key, view.value, found)
         if settled(view.value, found, self._host_ip):
             return False
         wanted = document(view, found, self._host_ip, self._clock())
@@ -265,6 +276,8 @@ class HostKeeper:
             return False  # Deleted, of which we are about to hear.
         self._written[key] = written.revision
         self.counters.statuses += 1
+        if self.hooks is not None:
+            self.hooks.told(view.value, found)
         return True
 
     def planned(self, view: View) -> PortPlan | Problem | None:

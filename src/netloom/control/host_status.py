@@ -2,7 +2,7 @@
 
 The agent writes `ifcName`, `hostIP`, `errors.host`, the condition Plugged, and Ready, which is what Addressed and
 Plugged add up to. Plugged holds once the port's flows are installed, by OVN or by us, and not before: then whoever
-writes Ready next, IPAM or the agent, comes to the same.
+writes Ready next, IPAM or the agent, comes to the same. And it writes `postCreateExecReport` (`host_hooks.py`).
 """
 
 from datetime import datetime
@@ -13,7 +13,7 @@ from msgspec import Struct
 from netloom.control.attachment_statuses import put, sent
 from netloom.control.conditions import FALSE, READY, TRUE, UNKNOWN, summary, with_condition
 from netloom.control.host_views import View
-from netloom.model.attachments import NetworkAttachment
+from netloom.model.attachments import ExecReport, NetworkAttachment
 from netloom.model.document import Condition, Document
 from netloom.model.networks import Fabric
 from netloom.plan.nodes import ADDRESSED
@@ -35,6 +35,10 @@ class Found(Struct, frozen=True, kw_only=True):
     word: str = ""
     """What stands in the way, in one word; "": nothing does."""
     message: str = ""
+    complaints: tuple[str, ...] = ()
+    """What is amiss, and does not stand in the way."""
+    report: ExecReport | None = None
+    """How the program went that was run when it was made; None: whatever the status says."""
 
     def condition(self, generation: int) -> Condition:
         """Return Plugged."""
@@ -49,7 +53,8 @@ class Found(Struct, frozen=True, kw_only=True):
     @property
     def errors(self) -> tuple[str, ...]:
         """What the status has as errors."""
-        return (self.message[:LONGEST],) if self.word else ()
+        messages = (self.message, *self.complaints) if self.word else self.complaints
+        return tuple(message[:LONGEST] for message in messages)
 
 
 def settled(value: NetworkAttachment, found: Found, host_ip: str) -> bool:
@@ -57,10 +62,18 @@ def settled(value: NetworkAttachment, found: Found, host_ip: str) -> bool:
     status, generation = value.status, value.metadata.generation
     if (status.ifc_name, status.host_ip, status.errors.host) != (found.device, host_ip, found.errors):
         return False
+    if found.report is not None and not is_told(value, found.report):
+        return False
     plugged, ready = status.condition(PLUGGED), status.condition(READY)
     if plugged is None or ready is None or not _same(plugged, found.condition(generation)):
         return False
     return _same(ready, summary(status.conditions, (ADDRESSED, PLUGGED), generation))
+
+
+def is_told(value: NetworkAttachment, report: ExecReport) -> bool:
+    """Whether the status has the report of this run: when it began says which it is."""
+    told = value.status.post_create_exec_report
+    return told is not None and told.start_time == report.start_time
 
 
 def document(view: View, found: Found, host_ip: str, now: datetime) -> Document:
@@ -73,6 +86,8 @@ def document(view: View, found: Found, host_ip: str, now: datetime) -> Document:
     errors = dict(before.get("errors") or {})
     put(errors, "host", list(found.errors))
     put(after, "errors", errors)
+    if found.report is not None and not is_told(view.value, found.report):
+        after["postCreateExecReport"] = {"exitStatus": 0, **msgspec.to_builtins(found.report)}
     conditions = with_condition(view.value.status.conditions, found.condition(generation), now)
     conditions = with_condition(conditions, summary(conditions, (ADDRESSED, PLUGGED), generation), now)
     after["conditions"] = [msgspec.to_builtins(one) for one in conditions]

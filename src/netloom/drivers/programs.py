@@ -62,6 +62,12 @@ class Programs:
 
     async def run(self, command: Sequence[str]) -> Ended:
         """Run a program to its end, or to the end of its time; all it started is gone when this returns, or raises."""
+        try:
+            return self._ended(await self._answer(command))
+        except OSError as error:
+            return Ended(exit_status=NOT_STARTED, stderr=f"[could not be run: {error.strerror}]")
+
+    async def _answer(self, command: Sequence[str]) -> bytes:
         ours, theirs = socket.socketpair()
         with ours, theirs:
             runner = await asyncio.create_subprocess_exec(
@@ -78,7 +84,7 @@ class Programs:
             finally:
                 writer.close()  # Whatever still runs is to end.
                 await _gone(runner)
-        return self._ended(answer)
+        return answer
 
     def _request(self, command: Sequence[str]) -> bytes:
         return msgspec.json.encode(

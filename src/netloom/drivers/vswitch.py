@@ -277,8 +277,8 @@ class Vswitch:
             found[GIVEN] = " ".join(plan.addresses)
         if origin:
             found[FROM] = origin
-        after = After(plan.namespace, plan.name, plan.uid, plan.device, plan.runs.delete)
-        return found | hooks.after(after)
+        device = "" if plan.type is PortType.EXISTING else plan.device
+        return found | hooks.after(After(plan.namespace, plan.name, plan.uid, device, plan.runs.delete))
 
     def _corrections(self, row: Interface, plan: PortPlan, origin: str) -> list[Operation]:
         have = row.external_ids

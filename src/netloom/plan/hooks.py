@@ -36,6 +36,7 @@ class After(Struct, frozen=True, omit_defaults=True):
     name: str
     uid: str
     device: str
+    """What goes with it; "": a device that was there before stays."""
     command: tuple[str, ...]
     started: str = ""
     """When it was started; "": not yet."""
