@@ -313,7 +313,10 @@ class World:
 
     def start(self, group: asyncio.TaskGroup) -> Agent:
         """Start the agent."""
-        settings = AgentSettings(node="n1", ovs=REMOTE, underlay_ip="172.31.0.1", prepare=True, datapath="netdev")
+        settings = AgentSettings(
+            node="n1", ovs=REMOTE, underlay_ip="172.31.0.1", prepare=True, ovn_remote="tcp:192.0.2.1:6642",
+            datapath="netdev",
+        )  # fmt: skip
         # Random(…) below: one for each life, as a process has.
         switch = Vswitch(
             [REMOTE], owner="netloom", random=Random(self.random.random()), dial=dial(self.reachable, self.pipes)

@@ -80,9 +80,10 @@ class _Good(NamedTuple):
 class Ports:
     """Makes ports, and unmakes them."""
 
-    def __init__(self, switch: Vswitch, links: Links, carrier: Carrier | None = None) -> None:
+    def __init__(self, switch: Vswitch, links: Links) -> None:
         self._switch = switch
-        self._carrier = carrier
+        self.carrier: Carrier | None = None
+        """Without one, ports of vxlan Networks are made, and never found to be installed."""
         self._links = links
         self._good: dict[Key, _Good] = {}
         self.underlay = ""
@@ -136,8 +137,8 @@ class Ports:
                 await self._remove(key, one)
         if row is None:
             await self._drop(key, plan)
-        if plan.fabric is Fabric.VXLAN and self._carrier is not None:
-            await self._carrier.prepare()
+        if plan.fabric is Fabric.VXLAN and self.carrier is not None:
+            await self.carrier.prepare()
         match plan.type:
             case PortType.INTERNAL:
                 await self._internal(key, plan, row)
@@ -154,12 +155,12 @@ class Ports:
             fine and self._is_installed(plan, row),
             row.error or "",
             row.admin_state == "down",
-            self._carrier.fault(plan) if plan.fabric is Fabric.VXLAN and self._carrier is not None else "",
+            self.carrier.fault(plan) if plan.fabric is Fabric.VXLAN and self.carrier is not None else "",
         )
 
     def _is_installed(self, plan: PortPlan, row: Interface) -> bool:
         if plan.fabric is Fabric.VXLAN:
-            return self._carrier is not None and self._carrier.carries(plan, row)
+            return self.carrier is not None and self.carrier.carries(plan, row)
         return row.external_ids.get(INSTALLED) == "true"
 
     async def _internal(self, key: Key, plan: PortPlan, row: Interface | None) -> None:

@@ -65,6 +65,14 @@ async def prepare(switch: Vswitch, told: Preparation) -> bool:
     return bool(operations)
 
 
+async def identify(switch: Vswitch, node: str) -> bool:
+    """Have the switch say whose it is; whether anything was written."""
+    operations = _entries(switch, {"system-id": node, "hostname": node})
+    if operations:
+        await switch.writer.commit(operations)
+    return bool(operations)
+
+
 async def keep_mappings(switch: Vswitch, mappings: Mapping[str, str], datapath: str) -> bool:
     """Have a bridge for each physical network, and OVN know it; whether anything was written."""
     if not mappings:

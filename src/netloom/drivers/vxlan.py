@@ -11,6 +11,7 @@ A bundle is done whole or not at all. Where the switch refuses one, the flow at 
 reason, and the rest is written. Of a bundle that was not answered nothing is known: everything is read back.
 """
 
+import asyncio
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -20,6 +21,9 @@ from netloom.openflow.flows import Flow, Key, MeterSpec
 from netloom.openflow.switch import Drop, Mod, Put, Refused, Switch
 
 log = logging.getLogger(__name__)
+
+NOTICE = 0.1
+"""Within how many seconds a connection that was made again is noticed."""
 
 
 @dataclass(slots=True)
@@ -77,6 +81,14 @@ class Fabric:
     def current(self) -> bool:
         """Whether what is seen is what is there."""
         return self.connected and self._generation == self._switch.generation
+
+    async def unknown(self) -> None:
+        """Return when the switch can be spoken to and it is not known what it has."""
+        while True:
+            await self._switch.connected.wait()
+            if not self.current:
+                return
+            await asyncio.sleep(NOTICE)
 
     def doubt(self) -> None:
         """Have everything read back: somebody may have changed it."""

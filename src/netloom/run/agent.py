@@ -26,7 +26,7 @@ from netloom.control.events import Recorder
 from netloom.control.host import WORKERS, HostKeeper
 from netloom.control.host_fabric import FabricKeeper
 from netloom.control.host_mirrors import MirrorKeeper
-from netloom.control.host_node import Facts, NodeKeeper
+from netloom.control.host_node import NodeKeeper
 from netloom.control.host_ports import Ports
 from netloom.control.host_views import Neighbourhood, View, attachment_informer
 from netloom.control.informer import Informer
@@ -355,7 +355,7 @@ class Agent:
                 "statuses": counters.statuses,
                 "troubles": sum(counters.troubles.values()),
             }
-        return found | (self.fabric.numbers() if self.fabric is not None else {})
+        return {**found, **(self.fabric.numbers() if self.fabric is not None else {})}
 
 
 def _written(ip: str) -> str:

@@ -1,0 +1,69 @@
+"""The vxlan fabric of an agent, wired: where the switch is spoken to, and by whom."""
+
+from pathlib import Path
+from random import Random
+from typing import NoReturn, Protocol
+
+from netloom.control.cache import Cache
+from netloom.control.host import HostKeeper
+from netloom.control.host_fabric import FabricKeeper
+from netloom.control.host_views import Neighbourhood, View
+from netloom.drivers.vswitch import VXLAN_BRIDGE, Vswitch
+from netloom.drivers.vxlan import Fabric
+from netloom.openflow.io import Connection
+from netloom.openflow.switch import Switch
+from netloom.plan.vxlan import COOKIE, COOKIE_MASK
+from netloom.run.config import AgentSettings
+
+RUN = "/run/openvswitch"
+
+
+class Talk(Switch, Protocol):
+    """A switch that is spoken to for as long as this runs."""
+
+    async def run(self) -> NoReturn:
+        """Be connected, until cancelled."""
+        ...
+
+
+def socket_path(settings: AgentSettings) -> str:
+    """Return the socket by which the bridge's flows are written: beside the database's, unless it is given."""
+    if getattr(settings, "openflow", ""):
+        return getattr(settings, "openflow", "").removeprefix("unix:")
+    kind, _, path = settings.ovs.partition(":")
+    return f"{Path(path).parent if kind == 'unix' else RUN}/{VXLAN_BRIDGE}.mgmt"
+
+
+def keeper(
+    settings: AgentSettings,
+    *,
+    underlay: str,
+    datapath: str,
+    attachments: Cache[View],
+    neighbours: Neighbourhood,
+    switch: Vswitch,
+    host: HostKeeper,
+    random: Random,
+    flows: Talk | None = None,
+) -> FabricKeeper:
+    """Return who keeps this node's fabric."""
+    connection: Talk = flows or Connection(socket_path(settings), random=random)
+
+    def may() -> bool:
+        # Without its database nobody can say whose switch it is: then it is whose it was.
+        return switch.lock.held.is_set() or not switch.synced
+
+    made = FabricKeeper(
+        node=settings.node,
+        underlay=underlay,
+        datapath=datapath,
+        attachments=attachments,
+        neighbours=neighbours,
+        switch=switch,
+        fabric=Fabric(connection, cookie=COOKIE, cookie_mask=COOKIE_MASK, may=may),
+        connect=connection.run,
+        planned=host.planned,
+        random=random,
+    )
+    made.listen()
+    return made

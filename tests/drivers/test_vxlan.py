@@ -1,0 +1,144 @@
+"""Our flows on a switch: read back, compared, and written in as few bundles as there are changes."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+import pytest
+
+from netloom.drivers.vxlan import Fabric
+from netloom.errors import Unreachable
+from netloom.openflow.flows import Flow, Key, Meter, MeterSpec, Output, match
+from netloom.openflow.memory import Memory
+from netloom.plan.vxlan import COOKIE, COOKIE_MASK
+
+
+def flow(vni: int, port: int = 1, *, cookie: int = COOKIE, meter: int = 0) -> Flow:
+    actions = (*((Meter(meter),) if meter else ()), Output(port))
+    return Flow(1, 10, match(tun_id=vni), actions, cookie)
+
+
+BAD = Flow(1, 10, match(nw_src=1), (Output(1),), COOKIE)
+"""It lacks what it presupposes."""
+
+
+def keyed(*flows: Flow) -> dict[Key, Flow]:
+    return {one.key: one for one in flows}
+
+
+def working(main: Callable[[Memory, Fabric], Awaitable[None]], *flows: Flow) -> None:
+    async def there() -> None:
+        switch = Memory(flows)
+        await main(switch, Fabric(switch, cookie=COOKIE, cookie_mask=COOKIE_MASK))
+
+    asyncio.run(there())
+
+
+def test_what_is_there_already_costs_no_write() -> None:
+    async def main(switch: Memory, fabric: Fabric) -> None:
+        await fabric.compare(keyed(flow(1), flow(2)), {})
+        await fabric.apply([flow(1)], [flow(7)])
+        assert switch.counters.bundles == 0
+        assert fabric.current
+
+    working(main, flow(1), flow(2))
+
+
+def test_all_that_differs_is_one_bundle_and_flows_of_others_stay() -> None:
+    foreign = flow(9, cookie=7)
+
+    async def main(switch: Memory, fabric: Fabric) -> None:
+        await fabric.compare(keyed(flow(1), flow(2, 5), flow(3)), {})
+        assert switch.counters.bundles == 1
+        assert switch.table == keyed(flow(1), flow(2, 5), flow(3), foreign)
+        assert fabric.seen == keyed(flow(1), flow(2, 5), flow(3))
+        assert (fabric.counters.puts, fabric.counters.drops) == (2, 1)
+
+    working(main, flow(1), flow(2), flow(4), foreign)
+
+
+def test_what_may_still_be_wanted_is_left() -> None:
+    async def main(switch: Memory, fabric: Fabric) -> None:
+        await fabric.compare(keyed(flow(1)), {}, remove=False)
+        assert switch.table == keyed(flow(1), flow(4))
+
+    working(main, flow(4))
+
+
+def test_a_switch_that_was_started_again_is_given_everything_at_once() -> None:
+    async def main(switch: Memory, fabric: Fabric) -> None:
+        wanted = keyed(*(flow(vni) for vni in range(100)))
+        await fabric.compare(wanted, {})
+        switch.restart()
+        assert not fabric.current
+        await fabric.unknown()
+        await fabric.compare(wanted, {})
+        assert switch.table == wanted
+        assert switch.counters.bundles == 2
+
+    working(main)
+
+
+def test_a_change_that_was_not_answered_is_compared_and_not_sent_again() -> None:
+    async def main(switch: Memory, fabric: Fabric) -> None:
+        await fabric.compare({}, {})
+        switch.lossy = True
+        with pytest.raises(Unreachable):
+            await fabric.apply([flow(1)], [])
+        switch.lossy = False
+        switch.come_back()
+        assert not fabric.current
+        before = switch.counters.bundles
+        await fabric.compare(keyed(flow(1)), {})
+        assert switch.counters.bundles == before
+        assert fabric.seen == keyed(flow(1))
+
+    working(main)
+
+
+def test_a_flow_that_is_refused_costs_itself() -> None:
+    async def main(switch: Memory, fabric: Fabric) -> None:
+        wanted = keyed(flow(1), BAD, flow(2), flow(3))
+        await fabric.compare(wanted, {})
+        assert switch.table == keyed(flow(1), flow(2), flow(3))
+        assert list(fabric.refused) == [BAD.key]
+        await fabric.apply([flow(4)], [BAD])
+        assert fabric.refused == {}
+        assert switch.table == keyed(flow(1), flow(2), flow(3), flow(4))
+
+    working(main)
+
+
+def test_a_flow_that_was_refused_and_is_taken_now_is_forgiven() -> None:
+    async def main(switch: Memory, fabric: Fabric) -> None:
+        metered = flow(1, meter=5)
+        await fabric.compare(keyed(metered), {})
+        assert list(fabric.refused) == [metered.key]
+        await fabric.apply([metered], [], {5: MeterSpec(1000, 300)})
+        assert fabric.refused == {}
+        assert switch.table == keyed(metered)
+
+    working(main)
+
+
+def test_meters_are_there_before_their_flows_and_go_after_them() -> None:
+    async def main(switch: Memory, fabric: Fabric) -> None:
+        await fabric.compare(keyed(flow(1, meter=5)), {5: MeterSpec(1000, 300)})
+        assert switch.metered == {5: MeterSpec(1000, 300)}
+        assert fabric.refused == {}
+        await fabric.apply([], [], {5: MeterSpec(2000, 600)})
+        assert switch.metered == {5: MeterSpec(2000, 600)}
+        assert switch.table == keyed(flow(1, meter=5))
+        await fabric.apply([flow(1)], [], {5: None})
+        assert (switch.metered, switch.table) == ({}, keyed(flow(1)))
+
+    working(main)
+
+
+def test_who_does_not_hold_the_switch_writes_nothing() -> None:
+    async def main(switch: Memory, fabric: Fabric) -> None:
+        stranger = Fabric(switch, cookie=COOKIE, cookie_mask=COOKIE_MASK, may=lambda: False)
+        with pytest.raises(Unreachable):
+            await stranger.compare({}, {})
+        assert switch.table == keyed(flow(1))
+
+    working(main, flow(1))
