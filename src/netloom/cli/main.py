@@ -28,6 +28,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "trace": ("netloom.cli.trace", "Show how a packet goes from one place to another, and who stops it."),
     "doctor": ("netloom.cli.doctor", "Show what is amiss, and mend it where that is safe."),
     "lab": ("netloom.cli.lab", "Run many hosts on this machine, with real Open vSwitch and OVN."),
+    "bench": ("netloom.cli.bench", "Have attachments come and go, and see how long it takes."),
     "crds": ("netloom.cli.crds", "Print the CustomResourceDefinitions for a Kubernetes cluster."),
     "credential": ("netloom.cli.credential", "Make, list and revoke credentials of a data directory."),
     "config": ("netloom.cli.settings", "Show the configuration a process would run with."),

@@ -1,0 +1,170 @@
+"""Agents without a machine: what each is told is real, what it does with it is kept in memory.
+
+    attachments of its node ──► Plugged, Ready, hostIP                     (the status as the agent writes it)
+    Neighbourhood ──► others of its Networks ──► known: who is where       (the fabric: a table, instead of a switch)
+
+They run the agent's own code up to the fabric: the same informers, the same choice of what concerns a node, a client of
+its own for each, so a thousand of them ask the server for what a thousand nodes would. When each is told of an
+attachment on another node is noted, by a clock that all processes of a machine share.
+"""
+
+import asyncio
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from random import Random
+from ssl import SSLContext
+from typing import NoReturn
+
+from msgspec import Struct
+
+from netloom.control import clock
+from netloom.control.cache import Change, Key
+from netloom.control.client import Client
+from netloom.control.host_node import Facts, NodeKeeper
+from netloom.control.host_status import Found, document, settled
+from netloom.control.host_views import Neighbourhood, View, attachment_informer
+from netloom.errors import NetloomError, NotFound
+from netloom.model.cluster import Datapath
+from netloom.model.registry import NETWORK_ATTACHMENT
+from netloom.plan import names
+from netloom.plan.nodes import ADDRESSED
+from netloom.store import http
+from netloom.store.base import Store
+from netloom.store.kube import KubeStore
+from netloom.store.kubeconfig import Cluster
+
+AGAIN = 0.2
+"""After how many seconds a status is written again that could not be."""
+
+
+class Knowledge(Struct, frozen=True):
+    """What an agent knows of one Network: how many others there are, and all their uids in one number."""
+
+    count: int
+    digest: int
+
+
+def digest(uids: Iterable[str]) -> Knowledge:
+    """Return what knowing these attachments comes to; the order does not matter."""
+    count = found = 0
+    for uid in uids:
+        count += 1
+        found ^= int(uid.replace("-", "")[-16:], 16)
+    return Knowledge(count, found)
+
+
+@dataclass(slots=True)
+class Heard:
+    """When the last agent was told of each attachment, by its uid."""
+
+    last: dict[str, float] = field(default_factory=dict)
+    times: int = 0
+
+    def hear(self, uid: str, at: float) -> None:
+        """Note that one more agent knows."""
+        self.times += 1
+        self.last[uid] = at  # The clock does not go back.
+
+
+class SimulatedAgent:
+    """The agent of a node that is not there."""
+
+    def __init__(self, store: Store, node: str, host_ip: str, *, heard: Heard, random: Random) -> None:
+        self.node = node
+        self.written = 0
+        self._store = store
+        self._client = Client(store)
+        self._host_ip = host_ip
+        self._heard = heard
+        self._attachments = attachment_informer(store, node, random=random)
+        self._neighbours = Neighbourhood(store, self._attachments, node=node, random=random)
+        self._keeper = NodeKeeper(self._client, node, host_ip, facts=_well, clock=clock.now, random=random)
+        self._remotes: dict[Key, dict[str, str]] = {}
+        """Who is where, by Network and uid."""
+        self._todo: dict[Key, None] = {}
+        self._woken = asyncio.Event()
+        self._attachments.on_change(self._attachment_changed)
+        self._neighbours.other_changed = self._other_changed
+
+    @property
+    def synced(self) -> bool:
+        """Whether it knows all that concerns it now."""
+        return self._attachments.synced.is_set() and self._neighbours.synced and not self._todo
+
+    def knows(self) -> dict[str, Knowledge]:
+        """Return what it knows of the Networks that concern it."""
+        return {str(key): digest(self._remotes.get(key, ())) for key in self._neighbours.others_followed()}
+
+    async def run(self) -> NoReturn:
+        """Be an agent until cancelled."""
+        await self._keeper.register()
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._keeper.run())
+            group.create_task(self._attachments.run())
+            group.create_task(self._neighbours.run())
+            group.create_task(self._plug())
+        raise AssertionError  # The group ends only by being cancelled.
+
+    def _attachment_changed(self, change: Change[View]) -> None:
+        view = change.new
+        if view is None or settled(view.value, _found(view), self._host_ip):
+            self._todo.pop(change.key, None)
+            return
+        condition = view.value.status.condition(ADDRESSED)
+        if condition is not None and condition.status == "True":
+            self._todo[change.key] = None
+            self._woken.set()
+
+    def _other_changed(self, change: Change[View]) -> None:
+        view = change.new or change.old
+        assert view is not None
+        known = self._remotes.setdefault(view.network, {})
+        if change.new is None:
+            known.pop(view.value.metadata.uid, None)
+            return
+        if change.old is not None and change.old.value.metadata.uid != view.value.metadata.uid:
+            known.pop(change.old.value.metadata.uid, None)
+        uid = view.value.metadata.uid
+        if uid not in known and self._neighbours.others(view.network) is not None:
+            # It came as news: what is there when a Network begins to concern us is read, however old it is.
+            self._heard.hear(uid, asyncio.get_running_loop().time())
+        known[uid] = view.value.status.host_ip
+
+    async def _plug(self) -> NoReturn:
+        """Say of each attachment that has its addresses that it is plugged."""
+        while True:
+            await self._woken.wait()
+            self._woken.clear()
+            await asyncio.gather(*(self._say(key) for key in list(self._todo)))
+            if self._todo:
+                await asyncio.sleep(AGAIN)
+                self._woken.set()
+
+    async def _say(self, key: Key) -> None:
+        view = self._attachments.cache.get(*key)
+        self._todo.pop(key, None)
+        if view is None or settled(view.value, _found(view), self._host_ip):
+            return
+        try:
+            sent = document(view, _found(view), self._host_ip, clock.now())
+            await self._client.replace_status(NETWORK_ATTACHMENT, sent)
+            self.written += 1
+        except NotFound:
+            pass
+        except NetloomError:  # It changed meanwhile, which we are about to be told, or the server is away.
+            self._todo[key] = None
+
+
+def _found(view: View) -> Found:
+    """Return what a node would find: a device, and that all is well."""
+    return Found(device=names.interface(view.value.status.mac), installed=True)
+
+
+def _well() -> Facts:
+    return Facts(datapath=Datapath.USERSPACE)
+
+
+def open_store(cluster: Cluster, tls: SSLContext | None) -> KubeStore:
+    """Return a store with a client of its own, which shares no more than the certificates with others."""
+    client = http.Client(cluster.server, tls=tls, server_name=cluster.server_name, headers=cluster.headers)
+    return KubeStore(client, manager="netloom-bench")

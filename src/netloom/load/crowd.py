@@ -1,0 +1,209 @@
+"""Many simulated agents in one process, which is asked by lines on its standard input and answers on its output.
+
+    {"kubeconfig": …, "run": …, "first": 1, "count": 500}      who they are, once
+    report                                                     what they know, and what that cost
+    (the end of the input)                                     they go
+
+So a driver may have several such processes where one core is not enough, and none of them outlives it: whatever
+becomes of the driver, the input ends.
+"""
+
+import asyncio
+import contextlib
+import resource
+import sys
+from collections.abc import AsyncIterator
+from ipaddress import IPv4Address
+from pathlib import Path
+from random import Random
+
+import msgspec
+from msgspec import Struct
+
+from netloom.errors import Internal
+from netloom.load import objects
+from netloom.load.agents import Heard, Knowledge, SimulatedAgent, open_store
+from netloom.model.registry import NODE
+from netloom.run import process
+from netloom.store import kubeconfig
+from netloom.store.kube import KubeStore
+from netloom.store.kubeconfig import Cluster
+
+FIRST_ADDRESS = int(IPv4Address("198.18.0.0"))
+"""Where their underlay begins: a range for benchmarks, which no router carries."""
+STARTING = 50
+"""How many agents are started in a second's twentieth: a server has better things to do than shake hands."""
+LONGEST = 1 << 26
+
+
+class Who(Struct, frozen=True, kw_only=True):
+    """Which agents a process runs, and against what."""
+
+    kubeconfig: str = ""
+    context: str = ""
+    run: str
+    first: int
+    count: int
+    seed: int = 0
+
+
+class Report(Struct, frozen=True, kw_only=True):
+    """What some agents know, and what that cost."""
+
+    agents: int
+    synced: bool
+    times: int
+    """How often an agent was told of another node's attachment."""
+    informed: dict[str, float]
+    """When the last of them was told of an attachment, by its uid."""
+    knows: dict[str, dict[str, Knowledge]]
+    """What each agent knows of each Network that concerns it."""
+    written: int
+    resident: int
+    cpu: float
+    connections: int
+
+
+def node_name(number: int) -> str:
+    """Return the name of a simulated node."""
+    return f"sim-{number:04}"
+
+
+def names(count: int) -> list[str]:
+    """Return the names of simulated nodes."""
+    return [node_name(number) for number in range(1, count + 1)]
+
+
+class Crowd:
+    """Agents of one process."""
+
+    def __init__(self, cluster: Cluster, who: Who) -> None:
+        self._cluster = cluster
+        self._who = who
+        self._heard = Heard()
+        self._agents: list[SimulatedAgent] = []
+        self._stores: list[KubeStore] = []
+
+    async def run(self) -> None:
+        """Be all of them until cancelled."""
+        tls = self._cluster.tls() if self._cluster.server.startswith("https:") else None
+        numbers = range(self._who.first, self._who.first + self._who.count)
+        try:
+            async with asyncio.TaskGroup() as group:
+                for at, number in enumerate(numbers):
+                    store = open_store(self._cluster, tls)
+                    self._stores.append(store)
+                    group.create_task(self._agent(store, number))
+                    if at % STARTING == STARTING - 1:
+                        await asyncio.sleep(0.05)
+        finally:
+            await asyncio.gather(*(store.close() for store in self._stores))
+
+    async def _agent(self, store: KubeStore, number: int) -> None:
+        name, address = node_name(number), str(IPv4Address(FIRST_ADDRESS + number))
+        await store.create(NODE, objects.document(NODE, self._who.run, "", name, {"underlayIP": address}))
+        random = Random(f"{self._who.seed} {name}")  # noqa: S311  # only to spread attempts
+        agent = SimulatedAgent(store, name, address, heard=self._heard, random=random)
+        self._agents.append(agent)
+        await agent.run()
+
+    def report(self) -> Report:
+        """Return what they know."""
+        used = resource.getrusage(resource.RUSAGE_SELF)
+        return Report(
+            agents=len(self._agents),
+            synced=len(self._agents) == self._who.count and all(agent.synced for agent in self._agents),
+            times=self._heard.times,
+            informed=self._heard.last,
+            knows={agent.node: agent.knows() for agent in self._agents},
+            written=sum(agent.written for agent in self._agents),
+            resident=_resident(),
+            cpu=used.ru_utime + used.ru_stime,
+            connections=len(list(Path("/proc/self/fd").iterdir())),
+        )
+
+
+def _resident() -> int:
+    pages = int(Path("/proc/self/statm").read_text().split()[1])
+    return pages * resource.getpagesize()
+
+
+async def _main() -> None:
+    reader = asyncio.StreamReader(limit=LONGEST)
+    loop = asyncio.get_running_loop()
+    await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)
+    who = msgspec.json.decode(await reader.readline(), type=Who)
+    crowd = Crowd(kubeconfig.load(who.kubeconfig or None, context=who.context or None), who)
+    async with asyncio.TaskGroup() as group:
+        running = group.create_task(crowd.run())
+        while await reader.readline():
+            sys.stdout.buffer.write(msgspec.json.encode(crowd.report()) + b"\n")
+            sys.stdout.flush()
+        running.cancel()
+
+
+class Worker:
+    """A process with a crowd in it, as the driver has it."""
+
+    def __init__(self, child: asyncio.subprocess.Process) -> None:
+        self._child = child
+        self._asking = asyncio.Lock()
+
+    async def report(self) -> Report:
+        """Ask what they know."""
+        assert self._child.stdin is not None
+        assert self._child.stdout is not None
+        async with self._asking:
+            self._child.stdin.write(b"report\n")
+            await self._child.stdin.drain()
+            line = await self._child.stdout.readline()
+        if not line:
+            raise Internal("a process with simulated agents ended: what it said stands above")
+        return msgspec.json.decode(line, type=Report)
+
+    async def close(self) -> None:
+        """End it."""
+        assert self._child.stdin is not None
+        self._child.stdin.close()
+        try:
+            async with asyncio.timeout(10):
+                await self._child.wait()
+        except TimeoutError:
+            self._child.kill()
+            await self._child.wait()
+
+
+@contextlib.asynccontextmanager
+async def workers(whole: Who, processes: int) -> AsyncIterator[list[Worker]]:
+    """Give the processes with all agents, ended afterwards."""
+    found: list[Worker] = []
+    first = whole.first
+    try:
+        for number in range(processes):
+            share = whole.count // processes + (number < whole.count % processes)
+            who = msgspec.structs.replace(whole, first=first, count=share)
+            first += share
+            found.append(await _started(who))
+        yield found
+    finally:
+        await asyncio.gather(*(one.close() for one in found))
+
+
+async def _started(who: Who) -> Worker:
+    child = await asyncio.create_subprocess_exec(
+        sys.executable,
+        "-m",
+        "netloom.load.crowd",
+        stdin=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.PIPE,
+        limit=LONGEST,
+        start_new_session=True,  # Ctrl-C is for the driver, which then cleans up while they are still there.
+    )
+    assert child.stdin is not None
+    child.stdin.write(msgspec.json.encode(who) + b"\n")
+    await child.stdin.drain()
+    return Worker(child)
+
+
+if __name__ == "__main__":
+    sys.exit(process.run(_main()))

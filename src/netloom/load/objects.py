@@ -1,0 +1,211 @@
+"""The objects of a run: how they are written, read and removed.
+
+Each carries the run's label, and none is made without it: by the label alone a run's leftovers are found and removed,
+whoever made them and however it ended.
+"""
+
+import asyncio
+from collections.abc import Callable, Coroutine, Iterable, Sequence
+from typing import Any, TypeVar
+
+import msgspec
+from msgspec import Struct
+
+from netloom.errors import Conflict, NetloomError, NotFound, TimedOut
+from netloom.load.plan import Load, PlannedNetwork, Slot
+from netloom.load.testers import Trial
+from netloom.model.document import Document
+from netloom.model.kind import Kind
+from netloom.model.registry import NETWORK, NETWORK_ATTACHMENT, NODE, SUBNET
+from netloom.model.selectors import EVERYTHING, Selector, selector
+from netloom.store.base import Store, Stored
+
+T = TypeVar("T")
+
+KINDS = (NETWORK_ATTACHMENT, SUBNET, NETWORK, NODE)
+"""What a run may have made, users before what they use."""
+LABEL = "netloom.dev/bench-run"
+WRITERS = 32
+PAGE = 500
+AGAIN = 0.5
+CLEAN_SECONDS = 120.0
+
+
+class Seen(Struct, frozen=True):
+    """What a run wants to know of an attachment."""
+
+    uid: str
+    ips: tuple[str, ...]
+    ready: bool
+    errors: tuple[str, ...]
+
+
+class _Condition(Struct):
+    type: str
+    status: str
+
+
+class _Errors(Struct, frozen=True):
+    ipam: tuple[str, ...] = ()
+    host: tuple[str, ...] = ()
+
+
+class _Status(Struct, frozen=True):
+    ips: tuple[str, ...] = ()
+    conditions: tuple[_Condition, ...] = ()
+    errors: _Errors = _Errors()
+    validated: bool = False
+
+    def holds(self, name: str) -> bool:
+        return any(one.type == name and one.status == "True" for one in self.conditions)
+
+
+class _Meta(Struct):
+    uid: str = ""
+
+
+class _Object(Struct):
+    metadata: _Meta
+    status: _Status = _Status()
+
+
+_object = msgspec.json.Decoder(_Object).decode
+
+
+def seen(stored: Stored) -> Seen:
+    """Return what an attachment says of itself."""
+    found = _object(stored.raw)
+    status = found.status
+    return Seen(found.metadata.uid, status.ips, status.holds("Ready"), status.errors.ipam + status.errors.host)
+
+
+def of_run(run: str) -> Selector:
+    """Return what selects the objects of a run."""
+    return selector(f"{LABEL}={run}")
+
+
+def document(kind: Kind, run: str, namespace: str, name: str, spec: Document) -> Document:
+    """Return an object of a run."""
+    metadata: Document = {"name": name, "labels": {LABEL: run}}
+    if namespace:
+        metadata["namespace"] = namespace
+    return {"apiVersion": kind.api_version, "kind": kind.name, "metadata": metadata, "spec": spec}
+
+
+def attachment(load: Load, namespace: str, name: str, slot: Slot, trial: Trial | None) -> Document:
+    """Return an attachment of a run."""
+    spec: Document = {"node": slot.node, "network": slot.network, "subnets": list(slot.subnets)}
+    if trial is not None:
+        spec["port"] = trial.port
+    return document(NETWORK_ATTACHMENT, load.run, namespace, name, spec)
+
+
+async def ready_nodes(store: Store, labels: str = "", *, only: str = "") -> list[str]:
+    """Return the names of the nodes that are Ready, of those that are meant."""
+    if only:
+        await store.get(NODE, "", only)
+        return [only]
+    chosen = selector(labels) if labels else EVERYTHING
+    found = [one.name for one in await every(store, NODE, chosen) if _object(one.raw).status.holds("Ready")]
+    if not found:
+        which = f" with the labels {labels}" if labels else ""
+        raise NotFound(f"no Node{which} is Ready: `netloom get nodes` shows those there are")
+    return found
+
+
+async def prepare(
+    store: Store, load: Load, namespace: str, networks: Sequence[PlannedNetwork], *, seconds: float
+) -> None:
+    """Make the Networks and their Subnets, and return when addresses can be had in all of them."""
+
+    def net(one: PlannedNetwork) -> Document:
+        return document(NETWORK, load.run, namespace, one.name, {"fabric": load.fabric.value})
+
+    blocks = [
+        document(SUBNET, load.run, namespace, subnet.name, {"network": network.name, "cidr": subnet.cidr})
+        for network in networks
+        for part in network.parts
+        for subnet in part.subnets
+    ]
+    await _all(store.create(NETWORK, net(one)) for one in networks)
+    await _all(store.create(SUBNET, one) for one in blocks)
+    try:
+        async with asyncio.timeout(seconds):
+            await _until(store, SUBNET, load.run, namespace, len(blocks), lambda status: status.validated)
+    except TimeoutError:
+        raise TimedOut(
+            f"not all of {len(blocks)} Subnets were validated within {seconds:g} s: does a controller run?"
+        ) from None
+
+
+async def _until(
+    store: Store, kind: Kind, run: str, namespace: str, count: int, good: Callable[[_Status], bool]
+) -> None:
+    page = await store.list(kind, namespace, selector=of_run(run))
+    left = {one.name for one in page.items if not good(_object(one.raw).status)}
+    if len(page.items) != count:
+        raise Conflict(f"{len(page.items)} {kind.plural} carry the label {LABEL}={run}, and there should be {count}")
+    watch = await store.watch(kind, namespace, selector=of_run(run), since=page.revision)
+    try:
+        while left:
+            left -= {one.object.name for one in await watch.next() if good(_object(one.object.raw).status)}
+    finally:
+        await watch.close()
+
+
+async def every(store: Store, kind: Kind, chosen: Selector) -> list[Stored]:
+    """Return all objects that are selected, of all namespaces."""
+    page = await store.list(kind, selector=chosen, limit=PAGE)
+    items = list(page.items)
+    while page.token:
+        page = await store.list(kind, selector=chosen, limit=PAGE, token=page.token)
+        items += page.items
+    return items
+
+
+async def clean(store: Store, run: str, kinds: Sequence[Kind] = KINDS) -> int:
+    """Remove all objects of a run, users before what they use; return how many there were."""
+    count = 0
+    async with asyncio.timeout(CLEAN_SECONDS):
+        for kind in kinds:
+            while found := await every(store, kind, of_run(run)):
+                gone = sum(await _all(_removed(store, kind, one) for one in found))
+                count += gone
+                if gone < len(found):  # What used it goes in a moment.
+                    await asyncio.sleep(AGAIN)
+    return count
+
+
+async def _removed(store: Store, kind: Kind, one: Stored) -> bool:
+    try:
+        await store.delete(kind, one.namespace, one.name)
+    except NotFound:
+        return False
+    except NetloomError as error:
+        if not error.retry and not isinstance(error, Conflict):
+            raise
+        return False
+    return True
+
+
+async def _all(work: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
+    """Do many things, some at a time; the first error ends it."""
+    limit = asyncio.Semaphore(WRITERS)
+
+    async def one(thing: Coroutine[Any, Any, T]) -> T:
+        async with limit:
+            return await thing
+
+    async with asyncio.TaskGroup() as group:
+        tasks = [group.create_task(one(thing)) for thing in work]
+    return [task.result() for task in tasks]
+
+
+async def protected(work: Coroutine[Any, Any, object]) -> None:
+    """Do something to its end though we are being cancelled; a second cancellation is obeyed."""
+    task = asyncio.ensure_future(work)
+    try:
+        await asyncio.shield(task)
+    except asyncio.CancelledError:
+        task.cancel()
+        raise

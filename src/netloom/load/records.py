@@ -1,0 +1,144 @@
+"""What became of each attachment, and what it adds up to.  Pure: times are seconds on the driver's own clock.
+
+    asked ──► answered ──► addressed ──► ready ──► half tested ──► tested      asked ──► answered ──► gone
+    └──────────────── create ────────────────────────────────────────────┘    └────────── delete ──────┘
+
+All of a life is measured from the moment its create was asked for, by what the driver itself was told: by the answers
+and by its watch. So no two clocks are ever compared.
+"""
+
+import math
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+from msgspec import Struct
+
+from netloom.load.plan import Phase
+
+MEASURES = ("lag", "create", "addressed", "ready", "half tested", "tested", "informed", "delete", "gone")
+"""What is measured, in the order in which it happens."""
+SAYS = {
+    "lag": "the driver was late by",
+    "create": "create to its answer",
+    "addressed": "create to addresses",
+    "ready": "create to Ready",
+    "half tested": "create to device seen",
+    "tested": "create to ping answered",
+    "informed": "addresses to last agent",
+    "delete": "delete to its answer",
+    "gone": "delete to gone",
+}
+
+
+@dataclass(slots=True)
+class Life:
+    """One attachment, from its wish to its end."""
+
+    name: str
+    slot: int
+    network: str
+    node: str
+    phase: Phase
+    due: float
+    asked: float = math.nan
+    answered: float = math.nan
+    addressed: float = math.nan
+    ready: float = math.nan
+    half_tested: float = math.nan
+    tested: float = math.nan
+    informed: float = math.nan
+    """When the last agent that was concerned knew where it is."""
+    ended_due: float = math.nan
+    ending: float = math.nan
+    """When its delete was asked for."""
+    ended: float = math.nan
+    gone: float = math.nan
+    ips: tuple[str, ...] = ()
+    uid: str = ""
+    errors: list[str] = field(default_factory=list)
+
+    def took(self, measure: str) -> float:
+        """Return how long something took, not a number where it did not happen."""
+        match measure:
+            case "lag":
+                return self.asked - self.due
+            case "create":
+                return self.answered - self.asked
+            case "addressed" | "ready" | "tested":
+                at: float = getattr(self, measure)
+                return at - self.asked
+            case "half tested":
+                return self.half_tested - self.asked
+            case "informed":
+                return self.informed - self.addressed
+            case "delete":
+                return self.ended - self.ending
+            case "gone":
+                return self.gone - self.ending
+        raise ValueError(measure)
+
+
+class Summary(Struct, frozen=True, kw_only=True):
+    """What the times of one measure add up to, in seconds."""
+
+    count: int
+    least: float
+    mean: float
+    p50: float
+    p90: float
+    p99: float
+    most: float
+
+
+def percentile(ordered: Sequence[float], share: float) -> float:
+    """Return the value below or at which `share` of the (sorted) values are."""
+    return ordered[min(len(ordered) - 1, max(0, math.ceil(share * len(ordered)) - 1))]
+
+
+def times(lives: Iterable[Life], measure: str) -> list[float]:
+    """Return how long something took wherever it happened, the shortest first."""
+    return sorted(took for life in lives if not math.isnan(took := life.took(measure)))
+
+
+def summary(ordered: Sequence[float]) -> Summary | None:
+    """Return what (sorted) times add up to; None where there are none."""
+    if not ordered:
+        return None
+    return Summary(
+        count=len(ordered),
+        least=ordered[0],
+        mean=math.fsum(ordered) / len(ordered),
+        p50=percentile(ordered, 0.5),
+        p90=percentile(ordered, 0.9),
+        p99=percentile(ordered, 0.99),
+        most=ordered[-1],
+    )
+
+
+@dataclass(slots=True)
+class Outcome:
+    """What came of a run."""
+
+    run: str
+    lives: list[Life] = field(default_factory=list)
+    errors: Counter[str] = field(default_factory=Counter)
+    """What went wrong, by kind."""
+    examples: dict[str, str] = field(default_factory=dict)
+    """The first of each kind, in full."""
+    notes: dict[str, float] = field(default_factory=dict)
+    """Further figures, by name."""
+    seconds: float = 0.0
+
+    def broke(self, kind: str, text: str, life: Life | None = None) -> None:
+        """Note that something went wrong."""
+        self.errors[kind] += 1
+        self.examples.setdefault(kind, f"{life.name}: {text}" if life is not None else text)
+        if life is not None:
+            life.errors.append(kind)
+
+    def summaries(self, phase: Phase | None = None) -> dict[str, Summary]:
+        """Return each measure that has anything to say, of one phase's creates or of all."""
+        lives = [life for life in self.lives if phase is None or life.phase is phase]
+        found = {measure: summary(times(lives, measure)) for measure in MEASURES}
+        return {measure: one for measure, one in found.items() if one is not None}

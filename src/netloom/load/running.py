@@ -1,0 +1,188 @@
+"""One run from its settings to what came of it: the nodes are looked up, the plan is made, the driver drives."""
+
+import asyncio
+import contextlib
+import signal
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
+from pathlib import Path
+from random import SystemRandom
+from typing import Any, TypeVar
+
+from msgspec import Struct
+
+from netloom.errors import TimedOut
+from netloom.lab import Lab
+from netloom.load import informing, objects, plan
+from netloom.load.crowd import Who, Worker, names, workers
+from netloom.load.driver import Driver, Now
+from netloom.load.informing import ASK_SECONDS
+from netloom.load.plan import Load, Phase
+from netloom.load.records import Outcome
+from netloom.load.sizes import average_peers, sizes
+from netloom.load.testers import PREFIX, LabTester, remove_places
+from netloom.model.networks import Fabric
+from netloom.store.base import Store
+from netloom.store.kube import KubeStore
+from netloom.store.kubeconfig import Cluster
+
+Show = Callable[[Now], None]
+SHOWN = 0.2
+SIGNALS = (signal.SIGINT, signal.SIGTERM)
+T = TypeVar("T")
+
+
+class Options(Struct, frozen=True, kw_only=True):
+    """How a run is made, besides what is asked for."""
+
+    namespace: str
+    node: str = ""
+    labels: str = ""
+    lab: Path | None = None
+    pings: int = 1
+    pending: float = 60.0
+    stop_on_error: bool = False
+    simulated: int = 0
+    """How many agents are simulated; 0: those are used that there are."""
+    processes: int = 1
+    """In how many processes."""
+    kubeconfig: str = ""
+    context: str = ""
+
+
+def estimate(load: Load) -> list[list[str]]:
+    """Return what a run would be made of, as a table."""
+    planned = plan.networks(load)
+    rows = [["NETWORK", "SIZE", "SUBNETS"]]
+    for one in planned:
+        blocks = ", ".join(subnet.cidr for part in one.parts for subnet in part.subnets)
+        rows.append([one.name, str(sum(part.size for part in one.parts)), blocks])
+    return rows
+
+
+def totals(load: Load) -> tuple[int, float]:
+    """Return how many attachments there can be, and how many peers each has on average."""
+    found = sizes(load.shape)
+    return sum(found), average_peers(found)
+
+
+async def attachments(cluster: Cluster, load: Load, options: Options, show: Show) -> Outcome:
+    """Do a run against an API server."""
+    async with _opened(cluster) as store:
+        try:
+            if not options.simulated:
+                nodes = await objects.ready_nodes(store, options.labels, only=options.node)
+                return await _driven(_driver(store, load, options, nodes), show)
+            who = Who(
+                kubeconfig=options.kubeconfig,
+                context=options.context,
+                run=load.run,
+                first=1,
+                count=options.simulated,
+                seed=load.seed,
+            )
+            async with workers(who, options.processes) as crowds:
+                return await _simulated(_driver(store, load, options, names(options.simulated)), crowds, options, show)
+        finally:
+            await objects.protected(objects.clean(store, load.run))
+
+
+def _driver(store: Store, load: Load, options: Options, nodes: list[str]) -> Driver:
+    planned = plan.networks(load)
+    slots = plan.slots(load, planned, nodes)
+    return Driver(
+        store,
+        load,
+        namespace=options.namespace,
+        networks=planned,
+        slots=slots,
+        steps=list(plan.steps(load, len(slots))),
+        tester=LabTester(Lab(options.lab), load.run, pings=options.pings) if options.lab and load.test_share else None,
+        pending=options.pending,
+        stop_on_error=options.stop_on_error,
+    )
+
+
+async def _simulated(driver: Driver, crowds: Sequence[Worker], options: Options, show: Show) -> Outcome:
+    """Do a run with agents that are not there: before each phase all of them must know what concerns them."""
+    driver.now.phase = "starting agents"
+    show(driver.now)
+    await _started(crowds, options.simulated, options.pending)
+
+    async def informed(phase: Phase) -> None:
+        driver.now.phase = f"waiting for the agents before {phase}"
+        if driver.fabric is not Fabric.VXLAN:
+            return  # They are told only of their own.
+        try:
+            wanted = informing.expected(options.namespace, driver.alive)
+            informing.note(driver.outcome, await informing.everybody(crowds, wanted, seconds=options.pending))
+        except TimedOut as error:
+            driver.outcome.broke("agents not informed", error.message)
+
+    driver.between = informed
+    outcome = await _driven(driver, show)
+    informing.note(outcome, await asyncio.gather(*(crowd.report() for crowd in crowds)))
+    return outcome
+
+
+async def _started(crowds: Sequence[Worker], count: int, seconds: float) -> None:
+    try:
+        async with asyncio.timeout(seconds):
+            while True:
+                reports = await asyncio.gather(*(crowd.report() for crowd in crowds))
+                if all(report.synced for report in reports):
+                    return
+                await asyncio.sleep(ASK_SECONDS)
+    except TimeoutError:
+        raise TimedOut(f"{count} agents were not all at work within {seconds:g} s") from None
+
+
+async def _driven(driver: Driver, show: Show) -> Outcome:
+    async with asyncio.TaskGroup() as group:
+        showing = group.create_task(_show(driver.now, show))
+        try:
+            return await driver.run()
+        finally:
+            showing.cancel()
+            show(driver.now)
+
+
+async def clean(cluster: Cluster, run: str, lab: Path | None) -> int:
+    """Remove what a run left behind; return how many things there were."""
+    async with _opened(cluster) as store:
+        count = await objects.clean(store, run)
+    return count + (remove_places(Lab(lab), f"{PREFIX}{run}-") if lab is not None else 0)
+
+
+def new_run() -> str:
+    """Return a name for a run that no other has."""
+    return f"b{SystemRandom().getrandbits(24):06x}"
+
+
+async def interruptible(work: Coroutine[Any, Any, T]) -> T:
+    """Do something that SIGINT or SIGTERM ends by cancelling it, so that it cleans up; the second one ends all."""
+    loop, task = asyncio.get_running_loop(), asyncio.current_task()
+    assert task is not None
+
+    def interrupt() -> None:
+        for number in SIGNALS:
+            loop.remove_signal_handler(number)
+        task.cancel()
+
+    for number in SIGNALS:
+        loop.add_signal_handler(number, interrupt)
+    return await work
+
+
+@contextlib.asynccontextmanager
+async def _opened(cluster: Cluster) -> AsyncIterator[KubeStore]:
+    store = await KubeStore.open(cluster, manager="netloom-bench")
+    try:
+        yield store
+    finally:
+        await store.close()
+
+
+async def _show(now: Now, show: Show) -> None:
+    while True:
+        show(now)
+        await asyncio.sleep(SHOWN)
