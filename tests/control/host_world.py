@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from random import Random
-from typing import Any, cast
+from typing import Any, NoReturn, cast
 
 from netloom.drivers.link_codec import Link
 from netloom.drivers.link_trouble import Trouble
@@ -19,6 +19,7 @@ from netloom.drivers.link_worker import LinkCounters, Links, use
 from netloom.drivers.vswitch import DATABASE, Vswitch
 from netloom.errors import Conflict
 from netloom.model.registry import NETWORK_ATTACHMENT
+from netloom.openflow.memory import Memory
 from netloom.ovsdb.io import Client
 from netloom.ovsdb.memory import Database, Server
 from netloom.ovsdb.operations import Mutate, Operation, Update, is_uuid
@@ -34,6 +35,7 @@ from tests.control.helpers import document
 SCHEMA: dict[str, Any] = json.loads(Path("/usr/share/openvswitch/vswitch.ovsschema").read_text())
 REMOTE = "unix:/db"
 TUN = "tun"
+BRIDGES = ("br-int", "br-vxlan")
 
 
 @dataclass(eq=False)
@@ -208,7 +210,7 @@ class Daemons:
 
     A port's device is opened when the port is first seen, and held for as long as the port is there: one of the same
     name that comes in its place is reported, and gets no packets. Opening it reads the device's flags and writes them
-    back, whatever happened to them in between.
+    back, whatever happened to them in between. Numbers of ports that are gone are given again.
     """
 
     def __init__(self, machine: Machine, server: Server, random: Random) -> None:
@@ -226,9 +228,13 @@ class Daemons:
         self._numbers: dict[str, int] = {}
         self.held: dict[str, Device] = {}
 
-    def crash(self) -> None:
-        """End vswitchd: its devices go with it; it is started again at once."""
+    def crash(self, *, renumber: bool = False) -> None:
+        """End vswitchd: its devices go with it; it is started again at once, and may number its ports anew."""
         self.held.clear()
+        if renumber:
+            names = sorted(self._numbers)
+            self._random.shuffle(names)
+            self._numbers = {name: number for number, name in enumerate(names, 1)}
         self._wake.set()
         for device in [one for one in self._machine.node.values() if one.kind == TUN]:
             self._machine.remove(device)
@@ -252,9 +258,14 @@ class Daemons:
             self._machine.remove(self._machine.node[name])
         for name in self.held.keys() - rows.keys():
             self.held.pop(name).held = False
+        for name in self._numbers.keys() - rows.keys():
+            del self._numbers[name]
         operations: list[Operation] = []
         for name, row in rows.items():
-            if name == "br-int":
+            if name in ("br-int", "br-vxlan"):
+                continue
+            if row.type == "vxlan":
+                operations += _numbered(row, self._number(name))
                 continue
             device = self._machine.node.get(name)
             if row.type == "internal" and device is None:
@@ -265,6 +276,13 @@ class Daemons:
         if operations:
             await self._client.transact(operations)
 
+    def _number(self, name: str) -> int:
+        """Return a port's number: the one it has, or the first that is free."""
+        if name not in self._numbers:
+            taken = set(self._numbers.values())
+            self._numbers[name] = next(number for number in itertools.count(1) if number not in taken)
+        return self._numbers[name]
+
     async def _hold(self, device: Device) -> None:
         self.held[device.name] = device
         up = device.up
@@ -274,9 +292,11 @@ class Daemons:
 
     def _report(self, row: Interface, device: Device | None) -> list[Operation]:
         found: list[Operation] = []
-        number = self._numbers.setdefault(row.name, len(self._numbers) + 1)
+        number = self._number(row.name)
         seen: tuple[object, ...]
-        if device is not None:
+        if row.type == "vxlan":
+            seen = (number, 0, None, "up")
+        elif device is not None:
             seen = (number, device.index, None, "up" if device.up else "down")
         elif row.name in self.held:
             seen = (number, 0, None, "down")
@@ -295,6 +315,19 @@ class Daemons:
         return found
 
 
+def _numbered(row: Interface, number: int) -> list[Operation]:
+    """Return what reports a port that needs no device."""
+    return [] if row.ofport == number else [Update("Interface", is_uuid(row._uuid), {"ofport": number})]
+
+
+class Flows(Memory):
+    """The flows of the node's switch: they stay when an agent goes."""
+
+    async def run(self) -> NoReturn:
+        await asyncio.Event().wait()
+        raise AssertionError
+
+
 class World:
     """A node, its agent and a store."""
 
@@ -307,6 +340,8 @@ class World:
         self.reachable = {REMOTE: self.server}
         self.pipes: list[Pipe] = []
         self.daemons = Daemons(self.machine, self.server, random)
+        self.flows = Flows()
+        self.ovn_remote = "tcp:192.0.2.1:6642"
         self.agent: Agent | None = None
         self._task: asyncio.Task[None] | None = None
         self.database.transact([{"op": "insert", "table": "Open_vSwitch", "row": {}}])
@@ -314,7 +349,7 @@ class World:
     def start(self, group: asyncio.TaskGroup) -> Agent:
         """Start the agent."""
         settings = AgentSettings(
-            node="n1", ovs=REMOTE, underlay_ip="172.31.0.1", prepare=True, ovn_remote="tcp:192.0.2.1:6642",
+            node="n1", ovs=REMOTE, underlay_ip="172.31.0.1", prepare=True, ovn_remote=self.ovn_remote,
             datapath="netdev",
         )  # fmt: skip
         # Random(…) below: one for each life, as a process has.
@@ -329,6 +364,7 @@ class World:
             clock=lambda: datetime(2030, 1, 1, tzinfo=UTC) + timedelta(seconds=sim.current().time()),
             switch=switch,
             links=cast("Links", links),
+            flows=self.flows,
         )
         self._task = group.create_task(self.agent.run())
         return self.agent
@@ -348,10 +384,13 @@ class World:
     def crash_switch(self) -> None:
         """End vswitchd: its devices go with it; it is started again at once."""
         self.daemons.crash()
+        self.flows.restart()
 
-    async def attach(self, name: str, number: int, port: dict[str, str]) -> None:
-        """Make an attachment and give it an address, as IPAM does."""
-        spec = {"node": "n1", "network": "blue", "port": port, "defaultRoute": True}
+    async def attach(
+        self, name: str, number: int, port: dict[str, str], *, network: str = "blue", node: str = "n1", **more: Any
+    ) -> None:
+        """Make an attachment and give it an address, as IPAM does; `more` is of its status."""
+        spec = {"node": node, "network": network, "port": port, "defaultRoute": True}
         await self.store.create(NETWORK_ATTACHMENT, document(NETWORK_ATTACHMENT, name, spec))
         while True:
             made = (await self.store.get(NETWORK_ATTACHMENT, "ns1", name)).document()
@@ -359,7 +398,9 @@ class World:
                 **made.get("status", {}),
                 "ips": [f"10.0.0.{number}/24"],
                 "mac": f"02:00:00:00:00:{number:02x}",
+                "vni": 10,
                 "conditions": [{"type": "Addressed", "status": "True", "observedGeneration": 1}],
+                **more,
             }
             try:
                 await self.store.update(NETWORK_ATTACHMENT, made, subresource="status")
@@ -374,8 +415,7 @@ class World:
     def interfaces(self) -> dict[str, dict[str, Any]]:
         """Return the switch's interfaces, but for the bridge's own."""
         found = {row["name"]: {**row, "external_ids": dict(row["external_ids"][1])} for row in self.select("Interface")}
-        found.pop("br-int", None)
-        return found
+        return {name: row for name, row in found.items() if name not in (*BRIDGES, "nl-vtep")}
 
     def select(self, table: str, *where: Any) -> list[dict[str, Any]]:
         """Return rows of the switch's database."""
