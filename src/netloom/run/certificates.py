@@ -8,6 +8,7 @@ to make on a first start, and understood by every client. `now` is an argument, 
 import ipaddress
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime, timedelta
+from functools import lru_cache
 
 from cryptography import x509
 from cryptography.exceptions import InvalidSignature
@@ -93,6 +94,25 @@ def common_name(certificate: bytes) -> str:
     except ValueError:
         return ""
     return str(found[0].value) if found else ""
+
+
+@lru_cache(maxsize=1024)  # A proxy shows the same certificate with each request.
+def issued(encoded: bytes, bundle: bytes) -> bool:
+    """Whether a certificate (DER) is directly issued by one of the CAs in a bundle (PEM)."""
+    try:
+        leaf = x509.load_der_x509_certificate(encoded)
+        authorities = x509.load_pem_x509_certificates(bundle)
+    except ValueError:
+        return False
+    return any(_is_issuer(authority, leaf) for authority in authorities)
+
+
+def _is_issuer(authority: x509.Certificate, leaf: x509.Certificate) -> bool:
+    try:
+        leaf.verify_directly_issued_by(authority)
+    except (ValueError, TypeError, InvalidSignature):
+        return False
+    return True
 
 
 def is_key(data: bytes) -> bool:

@@ -1,7 +1,8 @@
 """Sends requests that are made at about the same time as one, to a server that takes batches.
 
 A server of ours says in every answer, by a header, how many requests it takes at once (front/api/batches.py). Until one
-has said so, and to a Kubernetes API server for ever, each request goes alone. Then:
+has said so, and to a Kubernetes API server for ever, each request goes alone. Behind a Kubernetes API server that sends
+our group on to a server of ours, only what is of our group goes together: which group says so is noted for each. Then:
 
     request ──► queue ──(the loop comes round)──► batch ──► one POST ──► each answer to whoever asked
                   ▲                                          │
@@ -70,8 +71,10 @@ class Batcher:
 
     def __init__(self, client: Client) -> None:
         self._client = client
-        self._limit = 0
-        """How many requests the server takes at once; 0: it has not said that it does."""
+        self._limits: dict[str, int] = {}
+        """How many requests are taken at once, by API group and version; none: nobody has said so."""
+        self._forbidden = False
+        """Whether somebody between us and the server does not let us."""
         self._queue: deque[_Waiting] = deque()
         self._scheduled = False
         self._batches: set[asyncio.Task[None]] = set()
@@ -81,7 +84,7 @@ class Batcher:
 
     async def request(self, method: str, path: str, body: bytes = b"") -> Response:
         """Send one request about one object, with others where there are any."""
-        if not self._limit or len(body) > MOST_BYTES:
+        if not self._limits.get(_root(path)) or len(body) > MOST_BYTES:
             return await self.alone(method, path, body)
         if self._closed:
             raise Unreachable("the client is closed")
@@ -95,7 +98,10 @@ class Batcher:
         """Send one request by itself, and see whether the server takes batches."""
         response = await self._client.request(method, path, body=body)
         offered = response.headers.get(HEADER, "")
-        self._limit = min(int(offered), MOST) if offered.isdigit() else 0
+        if offered.isdigit() and not self._forbidden:
+            self._limits[_root(path)] = min(int(offered), MOST)
+        else:
+            self._limits.pop(_root(path), None)
         return response
 
     async def close(self) -> None:
@@ -128,7 +134,7 @@ class Batcher:
         batch: list[_Waiting] = []
         size = 0
         share = -(-(len(self._queue) + self._flying) // IN_FLIGHT)
-        most = min(max(share, LEAST), max(self._limit, 1))
+        most = min(max(share, LEAST), max(min(self._limits.values(), default=1), 1))
         while self._queue and len(batch) < most:
             size += len(self._queue[0].body)
             if batch and size > MOST_BYTES:
@@ -160,9 +166,10 @@ class Batcher:
             return [await self.alone(*batch[0][:3])]
         asked = [_Asked(one.method, one.path, Raw(one.body) if one.body else msgspec.UNSET) for one in batch]
         response = await self.alone("POST", PATH, msgspec.json.encode(_Batch(asked)))
-        if response.status in (404, 405):
-            # Another server than the one that offered it: it has done nothing.
-            self._limit = 0
+        if response.status in (403, 404, 405):
+            # Another server than the one that offered it, or a guard before it: nothing was done. A guard stays.
+            self._forbidden = response.status == 403
+            self._limits.clear()
             return list(await asyncio.gather(*(self.alone(*one[:3]) for one in batch)))
         if response.status != 200:
             return [response] * len(batch)
@@ -173,6 +180,11 @@ class Batcher:
         if len(answers) != len(batch):
             raise Unreachable(f"{len(batch)} requests got {len(answers)} answers")
         return [Response(answer.code, {}, bytes(answer.body)) for answer in answers]
+
+
+def _root(path: str) -> str:
+    """Return what a path begins with: /api/v1, or /apis/GROUP/VERSION."""
+    return "/".join(path.partition("?")[0].split("/", 4)[: 3 if path.startswith("/api/") else 4])
 
 
 def _fail(batch: Sequence[_Waiting] | deque[_Waiting], error: Exception) -> None:

@@ -59,6 +59,7 @@ _BY_STATUS: dict[int, type[NetloomError]] = {
     422: Invalid,
     429: TooManyRequests,
     500: Internal,
+    502: Unreachable,
     503: Unreachable,
     504: TimedOut,
 }
@@ -251,7 +252,7 @@ class KubeWatch:
         stream = await self._client.stream("GET", path)
         if stream.status != 200:
             async with stream:
-                raise _watch_error(_error(Response(stream.status, {}, await stream.read_all(1 << 20))))
+                raise _watch_error(failure(Response(stream.status, {}, await stream.read_all(1 << 20))))
         self._stream, self._partial = stream, b""
 
     async def next(self) -> Sequence[Event]:
@@ -293,7 +294,7 @@ class KubeWatch:
         except msgspec.DecodeError as error:
             raise Unreachable(f"the server sent an event that cannot be read: {error}") from error
         if told.type == "ERROR":
-            raise _watch_error(_error(Response(0, {}, bytes(told.object))))
+            raise _watch_error(failure(Response(0, {}, bytes(told.object))))
         if told.type == "BOOKMARK":
             self._revision = max(self._revision, int(_object(told.object).metadata.resource_version))
             return None
@@ -318,7 +319,7 @@ def _named(kind: Kind, document: Document) -> Document:
 
 def _body(response: Response) -> bytes:
     if response.status >= 300:
-        raise _error(response)
+        raise failure(response)
     return response.body
 
 
@@ -331,7 +332,7 @@ def _stored(kind: Kind, raw: bytes) -> Stored:
     return Stored(kind, metadata.namespace, metadata.name, int(metadata.resource_version or 0), raw)
 
 
-def _error(response: Response) -> NetloomError:
+def failure(response: Response) -> NetloomError:
     """Return the error a `Status` means."""
     status = _status(response)
     code = status.code or response.status

@@ -67,7 +67,9 @@ class Protocol(HttpToolsProtocol):
         """TLS is up."""
         super().connection_made(cast("asyncio.Transport", transport))
         self.transport.set_write_buffer_limits(self._limits.write_buffer)
-        self.certificate = certificate(transport.get_extra_info("peercert"))
+        tls = transport.get_extra_info("ssl_object")
+        encoded = tls.getpeercert(binary_form=True) if tls is not None else None
+        self.certificate = certificate(transport.get_extra_info("peercert"), encoded or b"")
         self.deadline = self.loop.time() + self._limits.idle_seconds
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -300,7 +302,7 @@ class Cycle(RequestResponseCycle):
         self.on_response()
 
 
-def certificate(peer: dict[str, Any] | None) -> Certificate | None:
+def certificate(peer: dict[str, Any] | None, encoded: bytes = b"") -> Certificate | None:
     """Return what matters of a peer's certificate, as the ssl module shows it."""
     if not peer:
         return None
@@ -308,7 +310,7 @@ def certificate(peer: dict[str, Any] | None) -> Certificate | None:
     for part in peer.get("subject", ()):
         for key, value in part:
             names.setdefault(key, []).append(value)
-    return Certificate((names.get("commonName") or [""])[0], tuple(names.get("organizationName", ())))
+    return Certificate((names.get("commonName") or [""])[0], tuple(names.get("organizationName", ())), encoded)
 
 
 def target(url: bytes) -> tuple[bytes, bytes]:

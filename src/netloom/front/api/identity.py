@@ -1,7 +1,7 @@
 """Who asks, and whether they may: two small interfaces between the API and whoever decides.
 
-The built-in answers are tokens.py (bearer tokens, client certificates) and roles.py. Running behind kube-apiserver will
-be other implementations of the same two Protocols, so nothing else in the API may know how identity is established.
+The built-in answers are tokens.py (bearer tokens, client certificates) and roles.py; behind kube-apiserver it is the
+cluster that answers (delegated.py). Nothing else in the API knows how identity is established.
 """
 
 from collections.abc import Sequence
@@ -21,6 +21,9 @@ class Identity(Struct, frozen=True):
     groups: tuple[str, ...] = ()
     roles: tuple[str, ...] = ()
     """As `netloom:viewer:team-a`; roles.py knows what they mean."""
+    uid: str = ""
+    extra: tuple[tuple[str, tuple[str, ...]], ...] = ()
+    """What else a Kubernetes cluster says about them, by key."""
 
 
 class Certificate(Struct, frozen=True):
@@ -28,6 +31,8 @@ class Certificate(Struct, frozen=True):
 
     name: str
     organizations: tuple[str, ...] = ()
+    encoded: bytes = b""
+    """The whole certificate (DER), for who trusts several CAs and must know which of them signed it."""
 
 
 class Credentials(Struct, frozen=True):
