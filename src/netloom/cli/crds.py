@@ -9,12 +9,19 @@ import click
 @click.option(
     "-o", "--output", type=click.Choice(["yaml", "json"]), default="yaml", show_default=True, help="The format."
 )
-def crds(output: str) -> None:
+@click.option("--with-roles", is_flag=True, help="Also accounts, roles, and what agents may write.")
+@click.option("--nodes", default="", metavar="A,B", help="With them: nodes whose agents are users of their own.")
+def crds(output: str, with_roles: bool, nodes: str) -> None:
     """Print the CustomResourceDefinitions for a Kubernetes cluster."""
     from netloom.model import codec  # builds every schema: only when asked
     from netloom.model import crds as definitions
 
     found = definitions.crds()
+    if with_roles or nodes:
+        from netloom.run import manifests  # as above
+
+        named = tuple(part.strip() for part in nodes.split(",") if part.strip())
+        found = [*found, *manifests.common(named), *manifests.node_policy()]
     if output == "json":
         click.echo(json.dumps({"apiVersion": "v1", "kind": "List", "items": found}, indent=2))
         return

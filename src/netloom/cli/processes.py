@@ -20,11 +20,30 @@ def serve(**given: object) -> int:
 
 @click.command()
 @flags(ApiserverSettings)
-def apiserver(**given: object) -> int:
-    """Run the API alone, over sqlite or etcd."""
+@click.option("--print-manifests", is_flag=True, help="Print what a Kubernetes must be told to have this API, and end.")
+@click.option("--address", default="", metavar="HOST[:PORT]", help="With it: where the cluster reaches this server.")
+@click.option("--image", default="", help="With it: run the server in the cluster, from this image.")
+@click.option("--ca-bundle", default="", metavar="FILE", help="With it: the CA that signed the certificate given.")
+@click.option("--nodes", default="", metavar="A,B", help="With it: nodes whose agents are users of their own.")
+def apiserver(print_manifests: bool, address: str, image: str, ca_bundle: str, nodes: str, **given: object) -> int:
+    """Run the API alone, over sqlite or etcd; with --aggregated, as a part of a Kubernetes cluster's own.
+
+    `netloom apiserver --aggregated --print-manifests | kubectl apply -f -` tells the cluster.
+    """
+    root = click.get_current_context().find_root().obj or {}
+    given["kubeconfig"] = given.get("kubeconfig") or root.get("kubeconfig")
+    given["context"] = given.get("context") or root.get("context_name")
+    settings = effective(ApiserverSettings, given)[0]
+    if print_manifests:
+        from netloom.model import codec
+        from netloom.run.joining import Wanted, manifests  # as above
+
+        wanted = Wanted(address=address, image=image, ca_bundle=ca_bundle, nodes=_listed(nodes))
+        click.echo("---\n".join(codec.encode_yaml(document) for document in manifests(settings, wanted)), nl=False)
+        return 0
     from netloom.run import apiserver as process  # as above
 
-    return process.main(effective(ApiserverSettings, given)[0])
+    return process.main(settings)
 
 
 @click.command()
@@ -53,3 +72,7 @@ def agent(**given: object) -> int:
     given["kubeconfig"] = given.get("kubeconfig") or root.get("kubeconfig")
     given["context"] = given.get("context") or root.get("context_name")
     return process.main(effective(AgentSettings, given)[0])
+
+
+def _listed(text: str) -> tuple[str, ...]:
+    return tuple(part.strip() for part in text.split(",") if part.strip())

@@ -1,23 +1,30 @@
 """`netloom apiserver`: the API alone, over sqlite or etcd.
 
 Who it is and whom it knows comes from a data directory as `serve` makes it, or from files somebody else provides; then
-any number of them serve one etcd.
+any number of them serve one etcd. With --aggregated it is a part of a Kubernetes cluster's own API: kube-apiserver
+sends it what is asked of our group, and the cluster says who asks and who may what. Its certificate is then made in the
+data directory, or given, as otherwise; run/manifests.py has what the cluster must be told (`--print-manifests`).
 """
 
 import asyncio
 import logging
+import ssl
 from contextlib import ExitStack
 from datetime import UTC, datetime
 from pathlib import Path
 
 from netloom import __version__
 from netloom.errors import Cause, Invalid
+from netloom.front.api.app import Api
 from netloom.front.api.server import Server
 from netloom.run import config, doors, logs, metrics, process
 from netloom.run.config import ApiserverSettings
 from netloom.run.credentials import Directory
+from netloom.run.delegation import Delegation, account
+from netloom.run.manifests import service_names
 from netloom.run.metering import MeteredStore
 from netloom.run.notify import notify
+from netloom.store import kubeconfig
 from netloom.store.opening import open_store
 
 log = logging.getLogger(__name__)
@@ -33,51 +40,109 @@ def main(settings: ApiserverSettings) -> int:
 async def serve(settings: ApiserverSettings) -> None:
     """Serve until cancelled."""
     host, port = config.address(settings.listen)
-    hosts = [host, *settings.hosts]
     with ExitStack() as held:
         listener = held.enter_context(doors.listen(host, port))
         url = doors.url(host, listener)
+        own = "" if settings.aggregated else url
         directory = Directory(Path(settings.data)) if settings.data else None
         if directory is not None:
-            directory.make()
-            directory.prepare(hosts=hosts, now=datetime.now(UTC))
-            directory.write_kubeconfig(url)
-        identity = doors.of_directory(directory) if directory is not None else _from_files(settings)
-        context = doors.tls(identity)
+            prepare(directory, settings, own)
+        identity = doors.of_directory(directory) if directory is not None else from_files(settings)
+        delegation = _delegation(settings) if settings.aggregated else None
+        context = _tls(identity, delegation)
         store = MeteredStore(await open_store(settings.store))
         try:
             measured = metrics.Metrics()
             measured.add(metrics.store(store))
-            server = Server(doors.api(store, identity, measured, ready={}), listener, context)
+            server = Server(_api(settings, store, identity, delegation, measured), listener, context)
             measured.add(metrics.connections(server))
             async with asyncio.TaskGroup() as group:
                 group.create_task(server.serve())
                 if directory is not None:
-                    group.create_task(doors.renew(directory, context, hosts=hosts, server_url=url))
+                    group.create_task(doors.renew(directory, context, hosts=names(settings), server_url=own))
+                if delegation is not None:
+                    group.create_task(delegation.follow())
+                    await delegation.known.wait()
                 log.info("ready", extra={"url": url, "store": settings.store, "version": __version__})
                 notify("READY=1")
         finally:
             await store.close()
+            if delegation is not None:
+                await delegation.close()
+
+
+def names(settings: ApiserverSettings) -> list[str]:
+    """Return the names the server's own certificate carries."""
+    host, _ = config.address(settings.listen)
+    return [host, *settings.hosts, *(service_names() if settings.aggregated else ())]
+
+
+def prepare(directory: Directory, settings: ApiserverSettings, own: str) -> None:
+    """Make what is missing in the data directory; whom the server knows only where that is its own to say."""
+    directory.make()
+    directory.prepare(hosts=names(settings), now=datetime.now(UTC), admin=bool(own))
+    if own:
+        directory.write_kubeconfig(own)
+
+
+def _delegation(settings: ApiserverSettings) -> Delegation:
+    cluster = kubeconfig.load(settings.kubeconfig or None, context=settings.context or None)
+    ca = settings.requestheader_client_ca
+    return Delegation(cluster, proxy_ca=Path(ca) if ca else None, proxy_names=settings.requestheader_allowed_names)
+
+
+def _tls(identity: doors.Identity, delegation: Delegation | None) -> ssl.SSLContext:
+    if delegation is None:
+        return doors.tls(identity)
+    context = doors.tls(doors.Identity(certificate=identity.certificate, key=identity.key))
+    delegation.verify(context)
+    return context
+
+
+def _api(
+    settings: ApiserverSettings,
+    store: MeteredStore,
+    identity: doors.Identity,
+    delegation: Delegation | None,
+    measured: metrics.Metrics,
+) -> Api:
+    if delegation is None:
+        return doors.api(store, identity, measured, ready={})
+    return doors.behind(store, delegation, measured, agent=account(settings.agent_account))
 
 
 def _check(settings: ApiserverSettings) -> None:
     config.require(settings, "store")
     config.address(settings.listen)
+    if settings.aggregated:
+        _check_aggregated(settings)
     if settings.data:
         given = [name for name in ("tls_cert", "tls_key", "client_ca", "tokens") if getattr(settings, name)]
         if given:
-            flag = f"--{given[0].replace('_', '-')}"
-            raise Invalid(
-                "the configuration is not right", causes=[Cause("data", f"either --data or {flag}, not both")]
-            )
+            raise _wrong("data", f"either --data or {_flag(given[0])}, not both")
         return
     config.require(settings, "tls_cert", "tls_key")
-    if not settings.client_ca and not settings.tokens:
-        cause = Cause("clientCa", "give --client-ca, --tokens or both: otherwise nobody could be known")
-        raise Invalid("the configuration is not right", causes=[cause])
+    if not settings.aggregated and not settings.client_ca and not settings.tokens:
+        raise _wrong("clientCa", "give --client-ca, --tokens or both: otherwise nobody could be known")
 
 
-def _from_files(settings: ApiserverSettings) -> doors.Identity:
+def _check_aggregated(settings: ApiserverSettings) -> None:
+    account(settings.agent_account)
+    for name in ("client_ca", "tokens"):
+        if getattr(settings, name):
+            raise _wrong("aggregated", f"not with {_flag(name)}: the cluster says who is known")
+
+
+def _flag(name: str) -> str:
+    return f"--{name.replace('_', '-')}"
+
+
+def _wrong(key: str, message: str) -> Invalid:
+    return Invalid("the configuration is not right", causes=[Cause(key, message)])
+
+
+def from_files(settings: ApiserverSettings) -> doors.Identity:
+    """Return the files that somebody else provides."""
     if settings.tokens and not Path(settings.tokens).is_file():
         raise Invalid(f"{settings.tokens}: no such file")
     return doors.Identity(

@@ -90,6 +90,23 @@ class ApiserverSettings(Settings, frozen=True, kw_only=True):
     tls_key: Annotated[str, Meta(description="Its private key (PEM).")] = ""
     client_ca: Annotated[str, Meta(description="The CA that client certificates are signed by (PEM).")] = ""
     tokens: Annotated[str, Meta(description="The file of bearer tokens.")] = ""
+    aggregated: Annotated[
+        bool, Meta(description="Be an aggregated API of a Kubernetes: it says who asks, and who may what.")
+    ] = False
+    kubeconfig: Annotated[
+        str, Meta(description="With --aggregated: the kubeconfig of that Kubernetes; in a pod: the service account.")
+    ] = ""
+    context: Annotated[str, Meta(description="The context in it; the current one unless given.")] = ""
+    agent_account: Annotated[
+        str, Meta(description="With --aggregated: the service account of the nodes' agents, as NAMESPACE/NAME.")
+    ] = "netloom-system/netloom-agent"
+    requestheader_client_ca: Annotated[
+        str,
+        Meta(description="With --aggregated: the CA (PEM) of kube-apiserver's proxy; the cluster says it otherwise."),
+    ] = ""
+    requestheader_allowed_names: Annotated[
+        tuple[str, ...], Meta(description="With that: the common names the proxy may have; none: any.")
+    ] = ()
 
 
 class ControllerSettings(Settings, frozen=True, kw_only=True):

@@ -72,16 +72,17 @@ class Directory:
             raise Conflict(f"{self.path} is not empty and not a data directory: choose another by --data")
         self.path.chmod(0o700)
 
-    def prepare(self, *, hosts: Iterable[str], now: datetime) -> bool:
+    def prepare(self, *, hosts: Iterable[str], now: datetime, admin: bool = True) -> bool:
         """Make the certificates and the tokens file where they are missing or near their end.
 
-        Returns whether the server certificate is a new one.
+        Without `admin` no token: somebody else says who is known. Returns whether the server certificate is a new one.
         """
         with files.locked(self.path):
             files.sweep_temporaries(self.path)
             ca = self._authority(now)
             renewed = self._server(ca, names(hosts), now)
-            self._admin()
+            if admin:
+                self._admin()
         return renewed
 
     def write_kubeconfig(self, server: str) -> None:

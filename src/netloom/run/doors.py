@@ -17,11 +17,16 @@ from msgspec import Struct
 from netloom.errors import Conflict, Invalid, NetloomError
 from netloom.front.api import server, tokens
 from netloom.front.api.app import Api
+from netloom.front.api.delegated import AccessReviews
 from netloom.front.api.health import Check
 from netloom.front.api.identity import AnyOf, Authenticator
+from netloom.front.api.namespaces import NamespaceLifecycle
 from netloom.front.api.roles import RoleAuthorizer
+from netloom.model.kind import Registry
+from netloom.model.registry import GROUP, KINDS
 from netloom.run.credentials import Directory
-from netloom.run.metrics import Metrics, Requests
+from netloom.run.delegation import Delegation
+from netloom.run.metrics import Metrics, Requests, watches
 from netloom.store.base import Store
 
 log = logging.getLogger(__name__)
@@ -82,6 +87,29 @@ def tls(identity: Identity) -> ssl.SSLContext:
         raise Invalid(f"{identity.certificate} and {identity.key} cannot be used for TLS: {error}") from None
 
 
+def behind(store: Store, delegation: Delegation, metrics: Metrics, *, agent: str) -> Api:
+    """Return the API over `store` behind a Kubernetes' own, which says who is known and who may what.
+
+    Only our own group: Events, Leases and all else the cluster has itself.
+    """
+    requests = Requests()
+    metrics.add(requests.read)
+
+    async def answers() -> None:
+        await store.revision()
+
+    return Api(
+        store,
+        authenticator=delegation.authenticator(agent),
+        authorizer=AccessReviews(delegation.ask, RoleAuthorizer(store)),
+        kinds=Registry(kind for kind in KINDS if kind.group == GROUP),
+        admissions=(NamespaceLifecycle(delegation.namespace),),
+        ready={"store": answers, "cluster": delegation.ready},
+        metrics=metrics.plain,
+        observe=requests.observe,
+    )
+
+
 def api(store: Store, identity: Identity, metrics: Metrics, *, ready: Mapping[str, Check]) -> Api:
     """Return the API over `store` as these files and metrics have it."""
     known: list[Authenticator] = []
@@ -95,24 +123,32 @@ def api(store: Store, identity: Identity, metrics: Metrics, *, ready: Mapping[st
     async def answers() -> None:
         await store.revision()
 
-    return Api(
+    authorizer = RoleAuthorizer(store)
+    made = Api(
         store,
         authenticator=AnyOf(*known),
-        authorizer=RoleAuthorizer(store),
+        authorizer=authorizer,
         ready={"store": answers, **ready},
         metrics=metrics.plain,
         observe=requests.observe,
+        beside=authorizer.run,
     )
+    metrics.add(watches(made.watches))
+    return made
 
 
-async def renew(directory: Directory, context: ssl.SSLContext, *, hosts: list[str], server_url: str) -> None:
-    """Look at the certificates now and then, make them again before they end, and use the new ones at once."""
+async def renew(directory: Directory, context: ssl.SSLContext, *, hosts: list[str], server_url: str = "") -> None:
+    """Look at the certificates now and then, make them again before they end, and use the new ones at once.
+
+    Without `server_url` nobody is given a kubeconfig: somebody else says who is known.
+    """
     while True:
         await asyncio.sleep(LOOK_AT_CERTIFICATES)
         try:
-            if directory.prepare(hosts=hosts, now=datetime.now(UTC)):
+            if directory.prepare(hosts=hosts, now=datetime.now(UTC), admin=bool(server_url)):
                 context.load_cert_chain(directory.server_certificate, directory.server_key)
-                directory.write_kubeconfig(server_url)
+                if server_url:
+                    directory.write_kubeconfig(server_url)
                 log.info("the server certificate was made again")
         except (NetloomError, OSError) as error:
             # There is a month left to find out why, and no reason to stop serving.
