@@ -5,9 +5,14 @@
 
 The programs come from `make kube`, which builds them once into a cache: $NETLOOM_KUBE_BIN/vVERSION, or
 netloom/kube/vVERSION in the user's cache folder. There is no kubelet and no scheduler. With `controller_manager=True`
-there is a kube-controller-manager that collects garbage and empties deleted namespaces, and does nothing else.
+there is a kube-controller-manager that collects garbage, empties deleted namespaces and adds up aggregated roles, and
+does nothing else.
+
+It has an aggregation layer, which sends API groups on to servers of others, and it knows whoever has a certificate of
+its client CA: `credential` makes one for any user and groups, `account` one for a service account.
 """
 
+import base64
 import contextlib
 import http.client
 import json
@@ -15,16 +20,20 @@ import os
 import secrets
 import ssl
 from collections.abc import Iterator, Mapping
+from datetime import UTC, datetime
 from pathlib import Path
 
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
 
+from netloom.run import certificates
 from tests.support.etcd import etcd
 from tests.support.process import Program, fail_missing, free_port, scratch
 
 CURRENT = "1.36.3"
 OLDER = "1.32.2"
+PROXY = "front-proxy-client"
+"""By which name kube-apiserver speaks for others to the servers behind it."""
 
 
 def kube_program(name: str, version: str = CURRENT) -> Path:
@@ -51,6 +60,7 @@ class Kube:
         self._port = free_port()
         self.url = f"https://127.0.0.1:{self._port}"
         self._programs: list[Program] = []
+        self._client_ca: certificates.Pair
 
     @property
     def pid(self) -> int:
@@ -63,6 +73,13 @@ class Kube:
         tokens.write_text(f"{self.token},admin,admin,system:masters\n")
         key = self._folder / "service-accounts.key"
         key.write_bytes(_private_key())
+        self._client_ca = _authority("clients", self._folder / "client-ca.crt")
+        proxy_ca = _authority("proxies", self._folder / "proxy-ca.crt")
+        proxy = certificates.new_key()
+        (self._folder / "proxy.key").write_bytes(proxy)
+        (self._folder / "proxy.crt").write_bytes(
+            certificates.make_client(proxy_ca, proxy, name=PROXY, groups=[], now=datetime.now(UTC))
+        )
         self._run(
             "kube-apiserver",
             f"--etcd-servers={self._etcd_url}",
@@ -76,17 +93,26 @@ class Kube:
             "--authorization-mode=Node,RBAC",
             "--service-cluster-ip-range=10.250.0.0/24",
             "--allow-privileged",
+            f"--client-ca-file={self._folder / 'client-ca.crt'}",
+            f"--requestheader-client-ca-file={self._folder / 'proxy-ca.crt'}",
+            f"--requestheader-allowed-names={PROXY}",
+            "--requestheader-username-headers=X-Remote-User",
+            "--requestheader-group-headers=X-Remote-Group",
+            "--requestheader-extra-headers-prefix=X-Remote-Extra-",
+            f"--proxy-client-cert-file={self._folder / 'proxy.crt'}",
+            f"--proxy-client-key-file={self._folder / 'proxy.key'}",
+            "--enable-aggregator-routing",
         ).wait_ready(self._ready, timeout=120)
-        self.kubeconfig.write_text(json.dumps(self._kubeconfig()))
+        self.kubeconfig.write_text(json.dumps(self._kubeconfig({"token": self.token})))
 
     def start_controller_manager(self) -> None:
-        """Start garbage collection and the emptying of deleted namespaces, and wait until they run."""
+        """Start garbage collection, the emptying of deleted namespaces and the adding up of roles; wait for them."""
         port = free_port()
         certs = self._folder / "controller-manager"
         program = self._run(
             "kube-controller-manager",
             f"--kubeconfig={self.kubeconfig}",
-            "--controllers=garbage-collector-controller,namespace-controller",
+            "--controllers=garbage-collector-controller,namespace-controller,clusterrole-aggregation-controller",
             "--leader-elect=false",
             f"--secure-port={port}",
             "--bind-address=127.0.0.1",
@@ -115,6 +141,32 @@ class Kube:
         finally:
             connection.close()
 
+    def credential(self, user: str, *groups: str) -> Path:
+        """Return the kubeconfig of a user, who is known by a certificate."""
+        key = certificates.new_key()
+        made = certificates.make_client(self._client_ca, key, name=user, groups=groups, now=datetime.now(UTC))
+        encoded = {"client-certificate-data": made, "client-key-data": key}
+        return self._as({name: base64.b64encode(data).decode() for name, data in encoded.items()})
+
+    def account(self, namespace: str, name: str, *, node: str = "") -> Path:
+        """Return the kubeconfig of a service account; its token may be bound to a Node, as a pod's on it is."""
+        bound: dict[str, object] = {}
+        if node:
+            _, found = self.request("GET", f"/api/v1/nodes/{node}")
+            assert isinstance(found, dict)
+            reference = {"kind": "Node", "apiVersion": "v1", "name": node, "uid": found["metadata"]["uid"]}
+            bound["boundObjectRef"] = reference
+        request = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": bound}
+        status, answer = self.request("POST", f"/api/v1/namespaces/{namespace}/serviceaccounts/{name}/token", request)
+        assert status == 201, answer
+        assert isinstance(answer, dict)
+        return self._as({"token": answer["status"]["token"]})
+
+    def _as(self, user: dict[str, str]) -> Path:
+        path = self._folder / f"{secrets.token_hex(4)}.kubeconfig"
+        path.write_text(json.dumps(self._kubeconfig(user)))
+        return path
+
     def _run(self, name: str, *flags: str) -> Program:
         program = Program([kube_program(name, self.version), *flags], log=self._folder / f"{name}.log")
         self._programs.append(program)
@@ -123,14 +175,14 @@ class Kube:
     def _ready(self) -> bool:
         return _answers(self._port, "/readyz", ca_file=self.ca_file, headers={"Authorization": f"Bearer {self.token}"})
 
-    def _kubeconfig(self) -> dict[str, object]:
+    def _kubeconfig(self, user: dict[str, str]) -> dict[str, object]:
         cluster = {"server": self.url, "certificate-authority": str(self.ca_file)}
         return {
             "apiVersion": "v1",
             "kind": "Config",
             "clusters": [{"name": "test", "cluster": cluster}],
-            "users": [{"name": "admin", "user": {"token": self.token}}],
-            "contexts": [{"name": "test", "context": {"cluster": "test", "user": "admin", "namespace": "default"}}],
+            "users": [{"name": "user", "user": user}],
+            "contexts": [{"name": "test", "context": {"cluster": "test", "user": "user", "namespace": "default"}}],
             "current-context": "test",
         }
 
@@ -162,6 +214,14 @@ def _answers(port: int, path: str, *, ca_file: Path, headers: Mapping[str, str] 
             connection.close()
     except (OSError, http.client.HTTPException):
         return False
+
+
+def _authority(name: str, path: Path) -> certificates.Pair:
+    """Return a CA, whose certificate is in a file."""
+    key = certificates.new_key()
+    made = certificates.Pair(certificates.make_ca(key, name=name, now=datetime.now(UTC)), key)
+    path.write_bytes(made.certificate)
+    return made
 
 
 def _private_key() -> bytes:
