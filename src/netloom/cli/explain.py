@@ -3,7 +3,7 @@
     wish ─► conditions ─► northbound rows ─► southbound ports and flows ─► the node's switch and devices
 
 What it needs to look at besides the API is found as `cli/access.py` says; what cannot be reached is said. Where a step
-is missing, the last lines say where to look next.
+is missing, the last lines say where to look next. `--timeline` says instead when each step was taken.
 """
 
 import asyncio
@@ -15,7 +15,7 @@ import click
 import msgspec
 from msgspec import Struct
 
-from netloom.cli import everything, explain_ovn, reading
+from netloom.cli import everything, explain_ovn, explain_timeline, reading
 from netloom.cli.access import NO_NORTHBOUND, NO_SOUTHBOUND, Access, accessing, no_switch
 from netloom.cli.completing import complete_targets
 from netloom.cli.explain_node import Port, read_port
@@ -28,7 +28,7 @@ from netloom.cli.suggesting import known_or_suggested
 from netloom.errors import NetloomError
 from netloom.model.attachments import NetworkAttachment
 from netloom.model.document import Condition, Document, Resource
-from netloom.model.registry import KINDS
+from netloom.model.registry import KINDS, NETWORK_ATTACHMENT
 from netloom.plan import names
 from netloom.plan.gateways import redirect_port
 from netloom.plan.planner import UNITS
@@ -57,15 +57,21 @@ class Explanation(Struct, kw_only=True):
 @click.command()
 @click.argument("words", nargs=-1, metavar="KIND NAME | KIND/NAME", shell_complete=complete_targets)
 @click.option("--flows", is_flag=True, help="List the logical flows, not only how many there are.")
+@click.option("--timeline", is_flag=True, help="Of a NetworkAttachment: what happened when, and what is waited for.")
 @click.option("-o", "--output", type=click.Choice(["text", "json"]), default="text", help="How to say it.")
 @accessing
-def explain(session: Session, access: Access, words: tuple[str, ...], flows: bool, output: str) -> int:
+def explain(session: Session, access: Access, words: tuple[str, ...], flows: bool, timeline: bool, output: str) -> int:
     """Show what came of an object: its conditions, its rows in OVN, its port on the node, and where to look next."""
     found = targets(session.client, words)
     if len(found) != 1 or not found[0].name:
         raise click.UsageError("Name one object, as `network/blue` or `networkattachment alice`.")
     with known_or_suggested(session, found[0]):
         document = reading.one(session.client, found[0], Scope(session.namespace))
+    if timeline:
+        if found[0].resource.kind != NETWORK_ATTACHMENT.name:
+            raise click.UsageError("A timeline is that of a networkattachment.")
+        explain_timeline.show(session, document, output)
+        return 0
     explanation = _explained(session, access, found[0], document)
     if output == "json":
         whole = {**msgspec.to_builtins(explanation), "unit": str(explanation.unit)}

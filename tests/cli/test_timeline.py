@@ -1,0 +1,204 @@
+import json
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from netloom.cli.explain_timeline import lines
+from netloom.cli.timeline import Sources, timeline
+from netloom.control.clock import micro, stamp
+from netloom.model import uids
+from tests.run.serving import Serving
+from tests.support.process import wait_until
+
+WISH = datetime(2030, 1, 1, 12, 0, 0, 250_000, tzinfo=UTC)
+OF_CHANCE = "0f0c7a4e-3b1c-4d9e-8a52-0d9c5a2f1b3c"
+Json = dict[str, Any]
+
+
+def later(milliseconds: float) -> datetime:
+    return WISH + timedelta(milliseconds=milliseconds)
+
+
+def condition(name: str, milliseconds: float, status: str = "True", **more: str) -> Json:
+    return {"type": name, "status": status, "lastTransitionTime": micro(later(milliseconds)), **more}
+
+
+def attachment(*conditions: Json, uid: str = "", **status: Any) -> Json:
+    return {
+        "metadata": {
+            "name": "web",
+            "namespace": "shop",
+            "uid": uid or uids.mint(WISH.timestamp(), 1),
+            "creationTimestamp": stamp(WISH),
+            "managedFields": [
+                {"manager": "kubectl", "operation": "Apply"},
+                {"manager": "netloom-agent", "operation": "Update", "subresource": "status"},
+            ],
+        },
+        "spec": {"node": "n2", "network": "blue"},
+        "status": {**status, "conditions": list(conditions)} if conditions else {},
+    }
+
+
+def lock(milliseconds: float, uid: str = "") -> Json:
+    meta = {"name": "v1-10-10-10-0-2", "creationTimestamp": stamp(later(milliseconds))}
+    meta["uid"] = uid or uids.mint(later(milliseconds).timestamp(), 2)
+    return {"metadata": meta, "spec": {"ip": "10.10.0.2"}}
+
+
+READY = attachment(
+    condition("Addressed", 8),
+    condition("Plugged", 32),
+    condition("Ready", 32),
+    ips=["10.10.0.2/24"],
+    mac="02:0a:0a:00:02:0a",
+    ifcName="nl0a0a00020a",
+    hostIP="172.31.0.2",
+    postCreateExecReport={
+        "command": ["/usr/bin/tell", "x"],
+        "exitStatus": 3,
+        "startTime": micro(later(32.5)),
+        "stopTime": micro(later(64)),
+    },
+)
+ASSIGNED = {
+    "reason": "AddressAssigned",
+    "message": "Assigned 10.10.0.2/24",
+    "firstTimestamp": micro(later(9)),
+    "count": 2,
+    "source": {"component": "netloom-controller"},
+}
+
+
+def test_a_timeline_is_what_happened_in_its_order_with_a_drawing() -> None:
+    found = timeline(Sources(attachment=READY, locks=(lock(4),), events=(ASSIGNED,)), later(1000))
+    assert found.took is not None
+    assert round(found.took, 3) == 0.032
+    assert "\n".join(lines(found)) == (
+        "NetworkAttachment shop/web on node n2, in Network blue\n"
+        "Wished for at 2030-01-01 12:00:00.250 UTC\n"
+        "       0.0 ms  │▏                               │ wish     by kubectl\n"
+        "       4.0 ms  │██                              │ lock     10.10.0.2 (v1-10-10-10-0-2)\n"
+        "       8.0 ms  │  ██                            │ address  10.10.0.2/24, 02:0a:0a:00:02:0a\n"
+        "       9.0 ms  │    ·                           │ event    AddressAssigned: Assigned 10.10.0.2/24 (2 times)"
+        " — netloom-controller\n"
+        "      32.0 ms  │    ████████████                │ plugged  nl0a0a00020a on n2 at 172.31.0.2\n"
+        "      32.0 ms  │                ▏               │ ready\n"
+        "      32.5 ms  │                ▏               │ hook     /usr/bin/tell started\n"
+        "      64.0 ms  │                ████████████████│ hook     /usr/bin/tell ended with 3\n"
+        "Ready 32.0 ms after the wish"
+    )
+
+
+def test_where_the_server_knows_seconds_that_is_said() -> None:
+    one = {**READY, "metadata": {**READY["metadata"], "uid": OF_CHANCE}}
+    event = {**ASSIGNED, "firstTimestamp": stamp(later(9))}
+    found = timeline(Sources(attachment=one, locks=(lock(4, OF_CHANCE),), events=(event,)), later(1000))
+    text = "\n".join(lines(found))
+    assert "Wished for at 2030-01-01 12:00:00 UTC, or up to a second later" in text
+    assert "~0.0 ms" in text
+    assert "   258.0 ms  │" in text
+    assert "Ready at most 282.0 ms after the wish" in text
+    assert not found.exact
+
+
+@pytest.mark.parametrize(
+    ("one", "node", "says"),
+    [
+        (attachment(), None, "Waits for an address: no controller has looked at it yet, for 50,000.0 ms"),
+        (
+            attachment(condition("Addressed", 5, "False", reason="SubnetFull", message="Subnet blue is full")),
+            None,
+            "Waits for an address, for 49,995.0 ms (since 2030-01-01 12:00:00.255 UTC)\n"
+            "  SubnetFull: Subnet blue is full",
+        ),
+        (
+            attachment(condition("Addressed", 5), ips=["10.10.0.2/24"]),
+            None,
+            "Waits for the agent of node n2, which has not looked at it yet, for 49,995.0 ms"
+            " (since 2030-01-01 12:00:00.255 UTC)\nWaits for a Node n2: there is none, for 50,000.0 ms"
+            " (since 2030-01-01 12:00:00.250 UTC)",
+        ),
+        (
+            attachment(condition("Addressed", 5), condition("Plugged", 6, "Unknown", reason="NotInstalled")),
+            {
+                "metadata": {"name": "n2"},
+                "status": {"conditions": [condition("Ready", -10_000, "Unknown", reason="AgentSilent")]},
+            },
+            "Waits for a port that works, for 49,994.0 ms (since 2030-01-01 12:00:00.256 UTC)\n  NotInstalled\n"
+            "Waits for Node n2 to be ready, for 60s (since 2030-01-01 11:59:50.250 UTC)\n  AgentSilent",
+        ),
+    ],
+)
+def test_what_is_stuck_says_what_it_waits_for_and_since_when(one: Json, node: Json | None, says: str) -> None:
+    found = timeline(Sources(attachment=one, node=node), later(50_000))
+    assert says in "\n".join(lines(found))
+    assert not found.ready
+
+
+def test_a_network_or_a_subnet_that_came_after_the_wish_is_part_of_it() -> None:
+    def other(name: str, *conditions: Json) -> Json:
+        return {"metadata": {"name": name}, "status": {"conditions": list(conditions)}}
+
+    found = timeline(
+        Sources(
+            attachment=READY,
+            network=other("blue", condition("Ready", -50)),
+            subnets=(other("blue-v4", condition("Validated", 2)), other("blue-v6", condition("Validated", 3, "False"))),
+        ),
+        later(1000),
+    )
+    assert [(one.step, one.text) for one in found.moments][:2] == [
+        ("wish", "by kubectl"),
+        ("subnet", "blue-v4 is valid"),
+    ]
+    assert not any(one.step == "network" for one in found.moments)
+
+
+def test_what_is_going_says_what_holds_it() -> None:
+    one = {
+        **READY,
+        "metadata": {**READY["metadata"], "deletionTimestamp": stamp(later(9000)), "finalizers": ["netloom.dev/hooks"]},
+    }
+    text = "\n".join(lines(timeline(Sources(attachment=one), later(20_000))))
+    assert "deletion asked for" in text
+    assert "Waits for its finalizers: netloom.dev/hooks" in text
+
+
+WISHES = """
+apiVersion: netloom.dev/v1alpha1
+kind: Network
+metadata: {name: blue}
+spec: {vni: 777}
+---
+apiVersion: netloom.dev/v1alpha1
+kind: Subnet
+metadata: {name: blue-v4}
+spec: {network: blue, cidr: 10.77.0.0/24}
+---
+apiVersion: netloom.dev/v1alpha1
+kind: NetworkAttachment
+metadata: {name: web}
+spec: {node: nowhere, network: blue}
+"""
+
+
+def test_a_real_server_knows_to_the_millisecond_and_what_is_waited_for(server: Serving, ns: str) -> None:
+    server.cli("apply", "-n", ns, "-f", "-", stdin=WISHES)
+    server.cli("wait", "-n", ns, "--for=condition=Addressed", "networkattachment/web")
+    wait_until(lambda: "AddressAssigned" in server.cli("get", "events", "-n", ns).out, what="the Event")
+    text = server.cli("explain", "-n", ns, "networkattachment/web", "--timeline").out
+    steps = [line.partition("│ ")[2].split()[0] for line in text.splitlines() if "│ " in line]
+    assert steps[0] == "wish"
+    assert {"lock", "address", "event"} <= set(steps)
+    assert "~" not in text
+    assert "Waits for the agent of node nowhere" in text
+    assert "a Node nowhere: there is none" in text
+    found = json.loads(server.cli("explain", "-n", ns, "networkattachment/web", "--timeline", "-o", "json").out)
+    offsets = {one["step"]: one["offset"] for one in found["moments"] if one["step"] != "event"}
+    assert 0 == offsets["wish"] < offsets["lock"] < offsets["address"] < 60
+    assert found["exact"]
+    refused = server.cli("explain", "-n", ns, "network/blue", "--timeline", check=False)
+    assert refused.rc == 2
+    assert "A timeline is that of a networkattachment." in refused.err
