@@ -1,0 +1,93 @@
+"""A connection tracker, as simple as can be and still decide as the real ones do.  Pure.
+
+    new   a packet of a connection that is not known, or known and never answered
+    est   of one that is known (committed) and was answered, or the answer itself
+    rpl   in the direction of the answers
+    rel   an ICMP error about a packet of a connection that is known
+    inv   what begins no connection and belongs to none: an answer to a ping nobody sent, an error about nothing
+
+Connections are known by zone; one is known from `commit` on. They do not end: a test that wants that makes another
+tracker.
+"""
+
+from dataclasses import dataclass, field
+
+from msgspec import Struct
+
+from netloom.openflow.packets import ICMP, ICMPV6, SCTP, TCP, UDP, Packet
+
+NEW, EST, REL, RPL, INV, TRK = 1, 2, 4, 8, 16, 32
+
+Ends = tuple[int, int, int, int, int, int]
+"""Type, protocol, and who speaks to whom: address and port, address and port."""
+
+_PORTS = {TCP: ("tcp_src", "tcp_dst"), UDP: ("udp_src", "udp_dst"), SCTP: ("sctp_src", "sctp_dst")}
+_ERRORS = {ICMP: {3, 4, 5, 11, 12}, ICMPV6: {1, 2, 3, 4}}
+_ANSWERS = {ICMP: {0, 14, 16, 18}, ICMPV6: {129}}
+
+
+class _Connection(Struct):
+    ends: Ends
+    mark: int = 0
+    answered: bool = False
+
+
+@dataclass(slots=True)
+class Tracker:
+    """Who spoke to whom."""
+
+    _known: dict[tuple[int, Ends], _Connection] = field(default_factory=dict)
+
+    def look(self, packet: Packet, zone: int) -> tuple[int, int]:
+        """Return the state and the mark of a packet's connection, and note that it passed."""
+        if _type(packet) in _ERRORS.get(packet["nw_proto"], ()):
+            return self._look_inside(packet, zone)
+        ends = _ends(packet)
+        connection = self._known.get((zone, ends))
+        if connection is None:
+            begins = _type(packet) not in _ANSWERS.get(packet["nw_proto"], ())
+            return TRK | (NEW if begins else INV), 0
+        if connection.ends != ends:
+            connection.answered = True
+            return TRK | EST | RPL, connection.mark
+        return TRK | (EST if connection.answered else NEW), connection.mark
+
+    def commit(self, packet: Packet, zone: int, mark: int | None) -> None:
+        """Know a packet's connection from now on, with a mark; None: the one it has."""
+        if _type(packet) in _ERRORS.get(packet["nw_proto"], ()):
+            return
+        ends = _ends(packet)
+        connection = self._known.get((zone, ends))
+        if connection is None:
+            connection = _Connection(ends)
+            self._known[zone, ends] = self._known[zone, _turned(ends)] = connection
+        if mark is not None:
+            connection.mark = mark
+
+    def _look_inside(self, packet: Packet, zone: int) -> tuple[int, int]:
+        if packet.inner is None:
+            return TRK | INV, 0
+        ends = _ends(packet.inner)
+        connection = self._known.get((zone, ends))
+        if connection is None:
+            return TRK | INV, 0
+        return TRK | REL | (RPL if connection.ends == ends else 0), connection.mark
+
+
+def _type(packet: Packet) -> int:
+    return packet["icmp_type"] if packet["nw_proto"] == ICMP else packet["icmpv6_type"]
+
+
+def _ends(packet: Packet) -> Ends:
+    proto = packet["nw_proto"]
+    src, dst = _PORTS.get(proto, ("", ""))
+    if "nw_src" in packet.fields:
+        addresses = packet["nw_src"], packet["nw_dst"]
+    else:
+        addresses = packet["ipv6_src"], packet["ipv6_dst"]
+    return packet["dl_type"], proto, addresses[0], packet[src], addresses[1], packet[dst]
+
+
+def _turned(ends: Ends) -> Ends:
+    kind, proto, src, src_port, dst, dst_port = ends
+    return kind, proto, dst, dst_port, src, src_port
