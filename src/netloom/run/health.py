@@ -6,13 +6,14 @@ No TLS and no credentials, because nobody but this machine can ask; a setting th
 import asyncio
 import contextlib
 import ipaddress
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from netloom.errors import Cause, Invalid
 from netloom.run import doors
 
 _LONGEST = 8192
 _SECONDS = 5.0
+_TEXT = "text/plain; charset=utf-8"
 
 
 def loopback(host: str, port: int) -> None:
@@ -26,31 +27,36 @@ def loopback(host: str, port: int) -> None:
     raise Invalid("the configuration is not right", causes=[cause])
 
 
-async def serve(host: str, port: int, *, ready: Callable[[], bool], metrics: Callable[[], bytes]) -> None:
+async def serve(
+    host: str, port: int, *, ready: Callable[[], bool], metrics: Callable[[str], tuple[str, bytes]]
+) -> None:
     """Answer /healthz, /livez, /readyz and /metrics until cancelled."""
 
-    def page(path: str) -> tuple[int, bytes]:
+    def page(path: str, accept: str) -> tuple[int, str, bytes]:
         match path:
             case "/healthz" | "/livez":
-                return 200, b"ok"
+                return 200, _TEXT, b"ok"
             case "/readyz":
-                return (200, b"ok") if ready() else (500, b"not ready")
+                return (200, _TEXT, b"ok") if ready() else (500, _TEXT, b"not ready")
             case "/metrics":
-                return 200, metrics()
-        return 404, b"not found"
+                return (200, *metrics(accept))
+        return 404, _TEXT, b"not found"
 
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         # A client that goes away or asks nonsense is answered by the end of its connection.
         with contextlib.suppress(OSError, TimeoutError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
             async with asyncio.timeout(_SECONDS):
                 request = await reader.readuntil(b"\r\n\r\n")
-                words = request.partition(b"\r\n")[0].decode("latin-1").split()
-                status, body = (
-                    page(words[1].partition("?")[0]) if words[:1] == ["GET"] and len(words) > 1 else (405, b"")
+                first, *rest = request.decode("latin-1").split("\r\n")
+                words = first.split()
+                status, media, body = (
+                    page(words[1].partition("?")[0], _accepted(rest))
+                    if words[:1] == ["GET"] and len(words) > 1
+                    else (405, _TEXT, b"")
                 )
                 writer.write(
-                    b"HTTP/1.1 %d -\r\nContent-Type: text/plain; version=0.0.4; charset=utf-8\r\n"
-                    b"Content-Length: %d\r\nConnection: close\r\n\r\n%b" % (status, len(body), body)
+                    b"HTTP/1.1 %d -\r\nContent-Type: %b\r\nContent-Length: %d\r\nConnection: close\r\n\r\n%b"
+                    % (status, media.encode(), len(body), body)
                 )
                 await writer.drain()
         writer.close()
@@ -58,3 +64,9 @@ async def serve(host: str, port: int, *, ready: Callable[[], bool], metrics: Cal
     server = await asyncio.start_server(answer, sock=doors.listen(host, port), limit=_LONGEST)
     async with server:
         await server.serve_forever()
+
+
+def _accepted(headers: Iterable[str]) -> str:
+    """Return what a client accepts."""
+    pairs = (line.partition(":") for line in headers)
+    return ",".join(value.strip() for name, _, value in pairs if name.strip().lower() == "accept")

@@ -45,7 +45,6 @@ log = logging.getLogger(__name__)
 
 _NAMESPACES = "/api/v1/namespaces/"
 _NAME = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
-_METRICS_TEXT = b"text/plain; version=0.0.4; charset=utf-8"
 
 VERSION: Document = {"major": "1", "minor": "36", "gitVersion": "v1.36.0+netloom", "platform": "linux/amd64"}
 """What /version says by default: the version of the Kubernetes API that is spoken."""
@@ -66,8 +65,8 @@ def _unseen(observation: Observation) -> None:
     pass
 
 
-def _unmeasured() -> str:
-    return ""
+def _unmeasured(accept: str) -> tuple[str, bytes]:
+    return "text/plain", b""
 
 
 async def _idle() -> None:
@@ -88,7 +87,7 @@ class Api:
         limits: Limits | None = None,
         ready: Mapping[str, Check] | None = None,
         live: Mapping[str, Check] | None = None,
-        metrics: Callable[[], str | bytes] = _unmeasured,
+        metrics: Callable[[str], tuple[str, bytes]] = _unmeasured,
         observe: Callable[[Observation], None] = _unseen,
         version: Document = VERSION,
         clock: Callable[[], float] = time.time,
@@ -96,8 +95,8 @@ class Api:
     ) -> None:
         """Serve `store`.
 
-        `admissions` are asked after the built-in ones; `metrics` gives the text of /metrics; `observe` is told of every
-        request; `beside` is what `run` does.
+        `admissions` are asked after the built-in ones; `metrics` gives type and text of /metrics, by what a client
+        accepts; `observe` is told of every request; `beside` is what `run` does.
         """
         rules: Sequence[Admission] = (NodeRestriction(), InUse(), *admissions)
         self.limits = limits or Limits()
@@ -203,8 +202,8 @@ class Api:
         elif path == "/version":
             await exchange.reply(200, self._version)
         elif path == METRICS:
-            text = self._metrics()
-            await exchange.reply(200, text.encode() if isinstance(text, str) else text, _METRICS_TEXT)
+            media, text = self._metrics(exchange.header(b"accept"))
+            await exchange.reply(200, text, media.encode())
         else:
             raise NotFound("the server could not find the requested resource")
 
