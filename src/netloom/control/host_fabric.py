@@ -262,6 +262,10 @@ class FabricKeeper:
                 except NetloomError as error:
                     log.info("the switch has not all flows yet: %s", error)
                     group.create_task(self._later())
+                except Exception:  # The edge: ports are plugged, and their agent lives, also where a plan has a bug.
+                    log.exception("the fabric's flows cannot be worked out, or not be written")
+                    self.fabric.doubt()
+                    group.create_task(self._later())
         raise AssertionError  # The group ends only by being cancelled.
 
     async def _begin(self) -> None:

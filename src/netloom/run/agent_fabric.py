@@ -28,8 +28,8 @@ class Talk(Switch, Protocol):
 
 def socket_path(settings: AgentSettings) -> str:
     """Return the socket by which the bridge's flows are written: beside the database's, unless it is given."""
-    if getattr(settings, "openflow", ""):
-        return getattr(settings, "openflow", "").removeprefix("unix:")
+    if settings.openflow:
+        return settings.openflow.removeprefix("unix:")
     kind, _, path = settings.ovs.partition(":")
     return f"{Path(path).parent if kind == 'unix' else RUN}/{VXLAN_BRIDGE}.mgmt"
 

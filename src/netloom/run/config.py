@@ -152,9 +152,14 @@ class AgentSettings(Settings, frozen=True, kw_only=True):
         Literal["auto", "netdev", "system"],
         Meta(description="Where new bridges forward: system, the kernel; netdev, userspace; auto: as the kernel can."),
     ] = "auto"
-    encap: Annotated[str, Meta(description="With --prepare: the tunnels' protocol.")] = "geneve"
+    openflow: Annotated[
+        str, Meta(description="Where flows of vxlan Networks are written; absent: br-vxlan.mgmt beside the database.")
+    ] = ""
+    encap: Annotated[str, Meta(description="With --prepare: the protocol of OVN's tunnels.")] = "geneve"
     ovn_remote: Annotated[str, Meta(description="With --prepare: the southbound database, as tcp:192.0.2.1:6642.")] = ""
-    prepare: Annotated[bool, Meta(description="Set up Open vSwitch for OVN: identity, tunnels, br-int.")] = False
+    prepare: Annotated[
+        bool, Meta(description="Set up Open vSwitch for OVN: identity, tunnels, br-int; without any OVN: br-vxlan.")
+    ] = False
     health_listen: Annotated[str, Meta(description="A loopback address and port for /healthz, /readyz, /metrics.")] = ""
 
 
