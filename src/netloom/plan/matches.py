@@ -76,13 +76,19 @@ def carried(ports: Sequence[PortRange], version: int | None = None) -> str:
 
 
 def _ranges(name: str, ports: Sequence[PortRange]) -> list[str]:
-    """Return that a field is in one of some ranges, those that touch taken together."""
-    spans: list[tuple[int, int]] = []
-    for first, last in sorted((one.port or 0, one.end_port or one.port or 0) for one in ports):
-        if spans and first <= spans[-1][1] + 1:
-            spans[-1] = (spans[-1][0], max(last, spans[-1][1]))
-        else:
-            spans.append((first, last))
-    singles = [str(first) for first, last in spans if first == last]
-    wide = [f"{first} <= {name} <= {last}" for first, last in spans if first != last]
+    """Return that a field is in one of some ranges."""
+    found = spans(ports)
+    singles = [str(first) for first, last in found if first == last]
+    wide = [f"{first} <= {name} <= {last}" for first, last in found if first != last]
     return ([one_of(name, singles)] if singles else []) + wide
+
+
+def spans(ports: Iterable[PortRange]) -> list[tuple[int, int]]:
+    """Return the first and last ports of some ranges, those that touch taken together."""
+    found: list[tuple[int, int]] = []
+    for first, last in sorted((one.port or 0, one.end_port or one.port or 0) for one in ports):
+        if found and first <= found[-1][1] + 1:
+            found[-1] = (found[-1][0], max(last, found[-1][1]))
+        else:
+            found.append((first, last))
+    return found

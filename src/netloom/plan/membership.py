@@ -8,7 +8,7 @@ change but not whom they are about. So a change of a rule's ports plans no attac
 Addresses an attachment may send from besides its own count as its own.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
 
 from msgspec import Struct
@@ -116,10 +116,10 @@ class Scheme(Struct, frozen=True):
 
 def memberships(world: World, port: Port) -> list[Member]:
     """Return the port groups and address sets an attachment is a member of."""
-    scheme = world.shared(_scheme, port.namespace)
+    scheme = world.shared(joining, port.namespace)
     groups: set[Ref] = set()
     sets: set[Set] = set()
-    for joins in _joins(scheme, port):
+    for joins in joined(scheme, port.profiles, port.labels):
         if joins.group is not None:
             groups.add(joins.group)
         sets.update(joins.sets)
@@ -134,19 +134,21 @@ def memberships(world: World, port: Port) -> list[Member]:
 
 def unknown(world: World, port: Port) -> list[Problem]:
     """Return what is wrong with the profiles an attachment names."""
-    named = world.shared(_scheme, port.namespace).named
+    named = world.shared(joining, port.namespace).named
     text = "spec.securityProfiles: SecurityProfile {} does not exist: the port is closed until it does"
     return [Problem("ProfileMissing", text.format(name)) for name in port.profiles if name not in named]
 
 
-def _joins(scheme: Scheme, port: Port) -> Iterator[Joins]:
-    for name in port.profiles:
+def joined(scheme: Scheme, profiles: Iterable[str], labels: Mapping[str, str]) -> Iterator[Joins]:
+    """Give what an attachment joins that names some profiles and has some labels."""
+    for name in profiles:
         if (joins := scheme.named.get(name)) is not None:
             yield joins
-    yield from scheme.selected.found(port.labels)
+    yield from scheme.selected.found(labels)
 
 
-def _scheme(world: World, namespace: str) -> Scheme:
+def joining(world: World, namespace: str) -> Scheme:
+    """Return who joins what in a namespace."""
     named: dict[str, Joins] = {}
     entries = [entry for profile in world.profiles(namespace) for entry in _entries(world, profile, named)]
     return Scheme(named, filed(entries))

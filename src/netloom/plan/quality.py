@@ -111,7 +111,7 @@ def verdict(spec: ShapingSpec) -> Verdict:
     ]
     if not spec.rate:
         return Verdict(None, tuple(missing))
-    rate, burst = _bandwidth(spec)
+    rate, burst = bandwidth(spec)
     if spec.burst and quantities.size(spec.burst) * 8 < burst * 1000:
         said = f"a meter has no queue: with less than {SAVED * 1000:.0f} ms of the rate TCP would get a fraction of it"
         missing.append(Unsupported(field="burst", reason=said))
@@ -119,7 +119,7 @@ def verdict(spec: ShapingSpec) -> Verdict:
     return Verdict(Quality(rate=applied, burst=f"{burst * 1000 // 8}b"), tuple(missing))
 
 
-def _bandwidth(spec: ShapingSpec) -> tuple[int, int]:
+def bandwidth(spec: ShapingSpec) -> tuple[int, int]:
     """Return rate and burst as a meter has them: in kbit/s and kbit."""
     rate = max(1, quantities.rate(spec.rate) // 1000)
     asked = quantities.size(spec.burst) * 8 // 1000 if spec.burst else 0
@@ -192,13 +192,13 @@ def _share(world: World, shaping: Shaping) -> Share | None:
     spec = shaping.spec
     if not spec.rate:
         return None
-    rate, burst = _bandwidth(spec)
+    rate, burst = bandwidth(spec)
     rules = []
     for way in (FORWARD, BACK) if spec.direction is Direction.BOTH else (FORWARD,):
         far = _far(world, shaping, way)
         if not far:
             return None
-        rules.append(Rule(way, far, _priority(spec, rate), rate, burst))
+        rules.append(Rule(way, far, priority(spec, rate), rate, burst))
     return Share(shaping.metadata.name, tuple(rules))
 
 
@@ -274,7 +274,8 @@ def _apply(share: Share, port: Port, outcome: Outcome) -> None:
         outcome.members.append(Member(switch, "qos_rules", row.ref))
 
 
-def _priority(spec: ShapingSpec, rate: int) -> int:
+def priority(spec: ShapingSpec, rate: int) -> int:
+    """Return how high a Shaping stands among those that are about the same packet."""
     place = spec.from_
     tier = ATTACHMENT if place.attachment else NETWORK if place.network else NODE if place.node else SELECTOR
     return tier + (TO if spec.to else 0) + 999 - int(log2(rate) * 30)

@@ -13,8 +13,12 @@ from collections.abc import Iterator, Mapping
 
 from netloom.model.paths import Shaping
 from netloom.model.policy import SecurityProfile
+from netloom.plan.vxlan_classes import Address, Classes
+from netloom.plan.vxlan_judging import Judging
 from netloom.plan.vxlan_layout import COOKIE, COOKIE_MASK
+from netloom.plan.vxlan_policy import port_flows
 from netloom.plan.vxlan_ports import LocalPort, Remote, base, local, numbers, remote, shared
+from netloom.plan.vxlan_rates import Metering
 from netloom.plan.vxlan_table import Delta, Table
 
 __all__ = ["COOKIE", "COOKIE_MASK", "LocalPort", "Remote", "VxlanPlan", "base", "local", "remote"]
@@ -22,15 +26,16 @@ __all__ = ["COOKIE", "COOKIE_MASK", "LocalPort", "Remote", "VxlanPlan", "base", 
 SHARED = 2**64
 """The rank of flows for an address that several may use: above all of those who have it."""
 
-Address = tuple[int, int, int]
-"""VNI, family, number."""
-
 
 class VxlanPlan:
     """What must be on this node's switch."""
 
     def __init__(self) -> None:
         self.table = Table()
+        """What must be: its flows and meters may be read."""
+        self._judging = Judging(self.table)
+        self._metering = Metering(self.table)
+        self._classes = Classes(self.table, lambda one: (self._judging.joined(one), self._metering.joined(one)))
         self._vtep: int | None = None
         self._ports: dict[str, tuple[LocalPort | Remote, int]] = {}
         """Ports here and elsewhere, and their ranks, by owner: `local/UID`, `remote/UID`."""
@@ -75,21 +80,41 @@ class VxlanPlan:
 
     def put_profile(self, profile: SecurityProfile) -> None:
         """Let a SecurityProfile be as it is now."""
+        self._judging.put(profile)
 
     def drop_profile(self, namespace: str, name: str) -> None:
         """Let a SecurityProfile be gone."""
+        self._judging.drop((namespace, name))
 
     def put_shaping(self, shaping: Shaping) -> None:
         """Let a Shaping be as it is now."""
+        self._metering.put(shaping)
 
     def drop_shaping(self, namespace: str, name: str) -> None:
         """Let a Shaping be gone."""
+        self._metering.drop((namespace, name))
+
+    def missing(self, uid: str) -> tuple[str, ...]:
+        """Return the profiles that a local port names and that do not exist; with one, it is closed.
+
+        What is said is as of the last flush.
+        """
+        return self._judging.cover(f"local/{uid}").missing
 
     def flush(self) -> Delta:
         """Work out what must be now; return what changed in it since the last time."""
-        dirty, self._dirty = self._dirty, set()
+        covered, joined = self._judging.settle()
+        metered, ends = self._metering.settle()
+        for owner in covered:
+            self._asked.update(address for address in self._addresses(owner) if address in self._shared)
+        dirty, self._dirty = self._dirty | covered | metered, set()
+        for vni in joined | ends:
+            self._classes.doubt(vni)
         for owner in dirty:
             self._plan(owner)
+        changed = self._classes.settle()
+        self._judging.fill(self._classes.known, changed)
+        self._metering.fill(self._classes.known, changed)
         asked, self._asked = self._asked, set()
         for address in asked:
             self._ask(address)
@@ -105,12 +130,16 @@ class VxlanPlan:
         if new is not None:
             self._ports[owner] = new, rank
             self._use(owner, new)
+        self._classes.member(owner, new)
         self._dirty.add(owner)
+        if isinstance(new, LocalPort) or (old is not None and isinstance(old[0], LocalPort)):
+            self._judging.port(owner, new if isinstance(new, LocalPort) else None)
+            self._metering.port(owner, new if isinstance(new, LocalPort) else None)
 
     def _use(self, owner: str, one: LocalPort | Remote, *, gone: bool = False) -> None:
         """Take note of who may use which address, or may no longer."""
         own = numbers(one.ips)
-        for version, ip in dict.fromkeys((*own, *numbers(one.allowed))):
+        for version, ip in numbers((*one.ips, *one.allowed)):
             address, is_own = (one.vni, version, ip), (version, ip) in own
             users = self._users.setdefault(address, {})
             if gone:
@@ -124,15 +153,24 @@ class VxlanPlan:
             if address in self._shared:
                 self._asked.add(address)
 
+    def _addresses(self, owner: str) -> Iterator[Address]:
+        one, _ = self._ports.get(owner, (None, 0))
+        if one is not None:
+            yield from ((one.vni, version, ip) for version, ip in numbers((*one.ips, *one.allowed)))
+
     def _plan(self, owner: str) -> None:
         """Let a port have the flows it needs."""
         one, rank = self._ports.get(owner, (None, 0))
         if isinstance(one, LocalPort):
-            self.table.replace(owner, local(one), rank)
+            cover, ends = self._judging.cover(owner), self._metering.sets(owner)
+            judged = port_flows(one.ofport, cover, peers=bool(cover.sets or ends))
+            self.table.replace(owner, () if cover.missing else (*local(one), *judged), rank)
+            self._classes.need(owner, one.vni, cover.sets | ends)
         elif isinstance(one, Remote) and self._vtep is not None:
             self.table.replace(owner, remote(one, self._vtep), rank)
         else:
             self.table.remove(owner)
+            self._classes.need(owner, 0, ())
 
     def _ask(self, address: Address) -> None:
         """Let the question who has an address go to all who may, if some may use it whose it is not."""
@@ -145,7 +183,8 @@ class VxlanPlan:
         for user in self._answering(self._users[address]):
             one = self._ports[user][0]
             if isinstance(one, LocalPort):
-                ports.add(one.ofport)
+                if not self._judging.cover(user).missing:
+                    ports.add(one.ofport)
             else:
                 hosts.add(one.host_ip)
         vni, version, ip = address
