@@ -8,6 +8,7 @@ import msgspec
 import pytest
 
 from netloom.errors import AlreadyExists, Conflict, NetloomError, NotFound, TooManyRequests, Unreachable
+from netloom.model.registry import EVENT
 from netloom.store import batching
 from netloom.store.base import Stored
 from netloom.store.batching import PATH
@@ -291,6 +292,44 @@ def test_a_server_that_takes_no_batches_any_more_gets_single_requests(code: int)
         await creations(store, "first")
         assert await creations(store, "a", "taken", "c") == ["a", AlreadyExists, "c"]
         assert targets(server) == ["widgets", "batch"] + ["widgets"] * 3
+
+    on_server(send, act)
+
+
+def test_a_guard_that_forbids_batches_is_asked_once() -> None:
+    async def send(request: Request, writer: asyncio.StreamWriter) -> None:
+        if request.target == PATH:
+            writer.write(reply(403, encoded(status(403, "Forbidden"))))
+        else:
+            code, body = alone(request)
+            writer.write(reply(code, encoded(body), TAKES))
+
+    async def act(store: KubeStore, server: FakeServer) -> None:
+        await store.create(WIDGET, widget("ns", "first"))
+        for number in range(2):
+            await asyncio.gather(*(store.create(WIDGET, widget("ns", f"w{number}-{i}")) for i in range(5)))
+        assert [request.target for request in server.requests].count(PATH) == 1
+
+    on_server(send, act)
+
+
+def test_what_another_server_answers_goes_alone() -> None:
+    async def send(request: Request, writer: asyncio.StreamWriter) -> None:
+        if request.target == PATH:
+            assert all("/events" not in one["path"] for one in request.json()["requests"])  # type: ignore[attr-defined]
+            writer.write(reply(200, encoded({"answers": together(request)}), TAKES))
+        elif "/events" in request.target:
+            writer.write(reply(201, encoded(made("event"))))
+        else:
+            code, body = alone(request)
+            writer.write(reply(code, encoded(body), TAKES))
+
+    async def act(store: KubeStore, server: FakeServer) -> None:
+        event = {"metadata": {"name": "event", "namespace": "ns"}}
+        for _ in range(3):
+            widgets = (store.create(WIDGET, widget("ns", f"w{i}")) for i in range(4))
+            await asyncio.gather(*widgets, *(store.create(EVENT, event) for _ in range(4)))
+        assert [request.target for request in server.requests].count(PATH) == 2
 
     on_server(send, act)
 
