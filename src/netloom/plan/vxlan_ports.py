@@ -134,14 +134,15 @@ def _judging(entry: int, judge: int, verdict: int, done: int, always: Sequence[i
     yield flow(judge, 200, (Goto(done),), ct_state=(_TRK | _REL, _TRK | _REL | _NEW | _EST))
     yield flow(judge, 0)
     commit = Ct(ZONE, commit=True, exec=(SetField("ct_mark", 0),))
-    may = {VERDICT: ALLOWED}
-    yield flow(verdict, 100, (commit, Goto(done)), **may, ct_state=(_TRK | _NEW, _TRK | _NEW))
-    yield flow(verdict, 100, (Goto(done),), **may, ct_state=(_TRK, _TRK | _NEW), ct_mark=0)
-    yield flow(verdict, 90, (commit, Goto(done)), **may, ct_state=(_TRK, _TRK | _NEW))
-    yield flow(verdict, 100, (Goto(done),), **may, ct_state=(0, _TRK))
     # A connection that was allowed once and is no longer: its answers must not pass either.
     close = Ct(ZONE, commit=True, exec=(SetField("ct_mark", 1),))
-    yield flow(verdict, 50, (close,), ct_state=(_TRK | _EST, _TRK | _EST), ct_mark=0)
+    may = {VERDICT: ALLOWED}
+    yield flow(verdict, 100, (Goto(done),), **may, ct_state=(_TRK, _TRK | _NEW), ct_mark=0)
+    yield flow(verdict, 100, (Goto(done),), **may, ct_state=(0, _TRK))
+    for kind in (IPV4, IPV6):  # The tracker is asked only about what is known to be IP.
+        yield flow(verdict, 100, (commit, Goto(done)), **may, dl_type=kind, ct_state=(_TRK | _NEW, _TRK | _NEW))
+        yield flow(verdict, 90, (commit, Goto(done)), **may, dl_type=kind, ct_state=(_TRK, _TRK | _NEW))
+        yield flow(verdict, 50, (close,), dl_type=kind, ct_state=(_TRK | _EST, _TRK | _EST), ct_mark=0)
     yield flow(verdict, 0)
 
 
