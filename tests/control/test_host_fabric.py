@@ -225,7 +225,7 @@ async def ready(world: World, name: str) -> bool:
 
 def test_a_port_is_not_open_by_mistake_before_its_profiles_are_known() -> None:
     async def main(world: World, group: asyncio.TaskGroup) -> None:
-        spec = {"selector": {}, "ingress": []}
+        spec: dict[str, Any] = {"selector": {}, "ingress": []}
         await world.store.create(SECURITY_PROFILE, document(SECURITY_PROFILE, "closed", spec))
         await plug(world, "a", 2)
         await eventually(lambda: ready(world, "a"), "a to be Ready")
