@@ -78,6 +78,9 @@ class FabricKeeper:
         self._random = random
         self._locals: dict[Key, LocalPort] = {}
         self._remotes: dict[str, Remote] = {}
+        self._arrived: dict[str, View] = {}
+        """Those of the others whose flows are on their way for the first time."""
+        self._lifetimes = neighbours.lifetimes
         self._unwritten: set[Key] = set()
         """Those of the local ports whose flows are not known to be on the switch."""
         self._faults: dict[str, str] = {}
@@ -213,12 +216,16 @@ class FabricKeeper:
         if new is None or after is None:
             return
         if self._remotes.get(after.uid) != after:
+            if after.uid not in self._remotes or after.uid in self._arrived:
+                self._arrived[after.uid] = new
             self._remotes[after.uid] = after
             self.plan.put_remote(after, new.stored.revision)
             self._news.set()
 
     def _forget(self, uid: str) -> None:
         if self._remotes.pop(uid, None) is not None:
+            self._arrived.pop(uid, None)
+            self._lifetimes.lost(uid)
             self.plan.drop_remote(uid)
             self._news.set()
 
@@ -303,13 +310,20 @@ class FabricKeeper:
         if not self.fabric.connected:
             return  # When it is, everything is written.
         written = {key: self._locals[key] for key in self._unwritten}
+        arrived = dict(self._arrived)
         delta = self.plan.flush()
         if self.fabric.current:
-            await self.fabric.apply(delta.puts, delta.drops, delta.meters)
+            with self._lifetimes.timing("change-flows"):
+                await self.fabric.apply(delta.puts, delta.drops, delta.meters)
         else:
             table = self.plan.table
-            await self.fabric.compare(table.flows, table.meters, remove=not self._attachments.undecodable)
+            with self._lifetimes.timing("compare-flows"):
+                await self.fabric.compare(table.flows, table.meters, remove=not self._attachments.undecodable)
         self._settle(written)
+        for uid, view in arrived.items():
+            if self._arrived.get(uid) is view:
+                del self._arrived[uid]
+                self._lifetimes.reached(view.value)
 
     def _settle(self, written: Mapping[Key, LocalPort]) -> None:
         """Have those told whose flows the switch has taken, or refused."""

@@ -10,6 +10,28 @@ from netloom.control.manager import Manager
 from netloom.run import metrics_control
 from netloom.run.metrics import Counter, Families, Gauge, Source, histogram, histograms
 
+COUNTERS: Mapping[str, str] = {
+    "looked": "Looks at attachments and Mirrors of this node.",
+    "plugged": "Ports that came to work.",
+    "unplugged": "Ports that were removed.",
+    "statuses": "Statuses of attachments written.",
+    "troubles": "How often something on this node stood in the way of a port.",
+    "link_writes": "Changes made to devices, addresses and routes.",
+    "switch_transactions": "Transactions on the switch's database.",
+    "switch_changes": "Changes written in these transactions: several travel in one.",
+    "switch_refused": "Transactions that the switch's database refused.",
+    "fabric_bundles": "Bundles of flows sent to the switch.",
+    "fabric_puts": "Flows the switch has taken, new or changed.",
+    "fabric_drops": "Flows the switch has removed.",
+    "fabric_compared": "How often all flows were read back and compared.",
+}
+GAUGES: Mapping[str, str] = {
+    "fabric_connected": "Whether the switch can be told flows.",
+    "fabric_flows": "Flows of vxlan Networks that the switch has.",
+    "fabric_flows_wanted": "Flows of vxlan Networks that it should have.",
+    "fabric_flows_refused": "Flows of vxlan Networks that it does not take.",
+}
+
 
 class Measured(Protocol):
     """An agent, as far as it is measured."""
@@ -34,9 +56,11 @@ def agent(one: Measured) -> Source:
     """Return the numbers of a node's agent."""
 
     def read() -> Families:
-        for name, count in sorted(one.numbers().items()):
-            text = f"Agent: {name.replace('_', ' ')} since the start."
-            yield Counter(f"netloom_agent_{name}", text, value=count)
+        numbers = one.numbers()
+        for name, text in COUNTERS.items():
+            yield Counter(f"netloom_agent_{name}", text, value=numbers.get(name, 0))
+        for name, text in GAUGES.items():
+            yield Gauge(f"netloom_agent_{name}", text, value=numbers.get(name, 0))
         yield from _lifetimes(one.lifetimes)
         yield from _around(one)
         if one.manager is not None:
