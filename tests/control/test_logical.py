@@ -106,6 +106,33 @@ def test_what_is_deleted_while_it_is_written_is_not_taken_to_be_in_the_database(
     run(main())
 
 
+def test_what_cannot_be_read_is_not_taken_to_be_gone() -> None:
+    async def main() -> None:
+        site = Site()
+        async with site.running():
+            await site.put_blue(2)
+            await site.put("router", "r1", {"networks": [{"network": "blue"}]})
+            await site.settle()
+            there = site.ours()
+            await site.edit("router", "r1", networks="as a later version may write it")
+            await site.settle()
+            assert site.ours() == there
+            await site.delete("networkattachment", "a0")
+            await site.settle()
+            assert names(site, PORT) == {"ns1/a1", "ns1/r1:blue:plug"}
+        there = site.ours()
+        await site.delete("networkattachment", "a1")
+        async with site.running():
+            await site.settle()
+            assert site.ours() == there
+            await site.edit("router", "r1", networks=[])
+            await asyncio.sleep(1000)  # With a sweep.
+            assert names(site, PORT) == set()
+            assert names(site, "Logical_Router") == {"ns1/r1"}
+
+    run(main())
+
+
 def test_what_ovn_has_is_ready_and_says_why_if_not() -> None:
     async def main() -> None:
         site = Site()

@@ -9,18 +9,21 @@ deleted needs no finalizer for its rows: even if nobody was there to see it go, 
 go. After that only what changes is looked at. Every few minutes, after a new connection, and when the driver finds
 something amiss, everything is compared again; what somebody else changed in our rows is put back, counted and told.
 
+A resource that cannot be read (a newer version's, perhaps) is not one that is gone: its rows stay as they are, and
+while there is one, a look at everything takes nothing away; what is seen to be deleted still goes.
+
 Whatever goes wrong with the database, the next turn looks at everything: what was on its way may have arrived or not.
 """
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import closing
 from itertools import chain
 from random import Random
-from typing import NoReturn
+from typing import Any, NoReturn
 
-from netloom.control.cache import Change
+from netloom.control.cache import Cache, Change
 from netloom.control.client import always
 from netloom.control.counters import Histogram
 from netloom.control.events import Recorder
@@ -58,9 +61,10 @@ class Logical:
         random: Random,
         fence: Callable[[], bool] = always,
         about: Callable[[Unit], Resource | ObjectReference | None] = lambda _unit: None,
+        caches: Mapping[str, Cache[Any]] | None = None,
         sweep: float = SWEEP,
     ) -> None:
-        """`about` finds the resource of a unit, for Events."""
+        """`about` finds the resource of a unit, for Events; `caches` know which objects of a kind cannot be read."""
         self.planner = Planner()
         self.north = north
         self.told: Callable[[set[Unit] | None], None] = lambda _units: None
@@ -78,6 +82,7 @@ class Logical:
         self._random = random
         self._fence = fence
         self._about = about
+        self._caches = caches or {}
         self._sweep = sweep
         self._wake = asyncio.Event()
         self._everything = True
@@ -97,6 +102,8 @@ class Logical:
     def changed(self, kind: str, change: Change[Resource]) -> None:
         """Take in what became of a resource."""
         unit = Unit(kind, *change.key)
+        if self._is_unread(unit):
+            return
         try:
             if change.new is None:
                 self.planner.remove(unit)
@@ -111,14 +118,21 @@ class Logical:
 
     def attachment_changed(self, change: Change[Attachment]) -> None:
         """Take in what became of an attachment."""
+        unit = Unit(ATTACHMENT, *change.key)
+        if self._is_unread(unit):
+            return
         try:
             if change.new is None:
-                self.planner.remove(Unit(ATTACHMENT, *change.key))
+                self.planner.remove(unit)
             else:
                 self.planner.put(face(change.new))
         except Exception:  # As above.
             logger.exception("cannot take in attachment %s", change.key)
         self._call()
+
+    def _is_unread(self, unit: Unit) -> bool:
+        cache = self._caches.get(unit.kind)
+        return cache is not None and (unit.namespace, unit.name) in cache.undecodable
 
     def look_at_everything(self) -> None:
         """Compare everything, soon."""
@@ -194,7 +208,10 @@ class Logical:
             for _ in deltas:
                 await asyncio.sleep(0)  # Others have waited.
         if everything:
-            applied = await self.north.apply(wanted, repairing=self.in_step)
+            unread = sum(len(cache.undecodable) for cache in self._caches.values())
+            if unread:
+                logger.warning("nothing is removed from OVN while objects cannot be read", extra={"objects": unread})
+            applied = await self.north.apply(wanted, repairing=self.in_step, keep=bool(unread))
             self.sweeps += 1
             self._tell_repairs(applied)
             self.told(applied.told)

@@ -22,7 +22,7 @@ from random import Random
 from typing import Any
 
 from netloom.drivers.northbound_audit import RowFinding, findings
-from netloom.drivers.northbound_bundles import Bundle, describe
+from netloom.drivers.northbound_bundles import Bundle, describe, kept
 from netloom.drivers.northbound_diff import Comparison
 from netloom.drivers.northbound_line import Line
 from netloom.drivers.northbound_seen import Seen, shape
@@ -163,10 +163,13 @@ class Northbound:
             }
             self._seen.learn(shape(schema, followed))
 
-    async def apply(self, wanted: Wishes, delta: Changes | None = None, *, repairing: bool = False) -> Applied:
+    async def apply(
+        self, wanted: Wishes, delta: Changes | None = None, *, repairing: bool = False, keep: bool = False
+    ) -> Applied:
         """Make the database what is wanted: what `delta` says has changed, or everything.
 
-        With `repairing` whatever there is to do is somebody else's doing, and is told.
+        With `repairing` whatever there is to do is somebody else's doing, and is told. With `keep` a look at everything
+        takes nothing away.
         """
         applied = Applied()
         refused: dict[Unit, Problem] = {}
@@ -177,7 +180,7 @@ class Northbound:
             if delta is None:
                 for _ in look.steps():
                     await asyncio.sleep(0)
-                bundles = look.finish()
+                bundles = kept(look.finish()) if keep else look.finish()
             else:
                 bundles = look.delta(delta)
             if look.incomplete:

@@ -92,6 +92,13 @@ def describe(bundle: Bundle) -> tuple[Counter[str], str]:
     return Counter(ref.table for ref, _ in rows), "; ".join(words)
 
 
+def kept(bundles: list[Bundle]) -> list[Bundle]:
+    """Return bundles without all that they take away."""
+    for one in bundles:
+        one.leaves, one.removals = [], []
+    return [one for one in bundles if one.size]
+
+
 def ordered(bundles: list[Bundle]) -> list[Bundle]:
     """Return bundles so that each comes after those it needs, and those that only take away come last.
 

@@ -253,6 +253,7 @@ class _Wiring:
             random=self.random,
             fence=self.fence,
             about=lambda unit: keeper.about(unit),
+            caches={kind: one.cache for kind, one in watched.items()} | {"NetworkAttachment": self.attachments.cache},
         )
         keeper = StatusKeeper(
             self.client,
