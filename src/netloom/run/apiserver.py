@@ -54,10 +54,12 @@ async def serve(settings: ApiserverSettings) -> None:
         try:
             measured = metrics.Metrics()
             measured.add(metrics.store(store))
-            server = Server(_api(settings, store, identity, delegation, measured), listener, context)
+            api = _api(settings, store, identity, delegation, measured)
+            server = Server(api, listener, context)
             measured.add(metrics.connections(server))
             async with asyncio.TaskGroup() as group:
                 group.create_task(server.serve())
+                group.create_task(api.run())
                 if directory is not None:
                     group.create_task(doors.renew(directory, context, hosts=names(settings), server_url=own))
                 if delegation is not None:

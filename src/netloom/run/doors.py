@@ -98,16 +98,20 @@ def behind(store: Store, delegation: Delegation, metrics: Metrics, *, agent: str
     async def answers() -> None:
         await store.revision()
 
-    return Api(
+    nodes = RoleAuthorizer(store)
+    made = Api(
         store,
         authenticator=delegation.authenticator(agent),
-        authorizer=AccessReviews(delegation.ask, RoleAuthorizer(store)),
+        authorizer=AccessReviews(delegation.ask, nodes),
         kinds=Registry(kind for kind in KINDS if kind.group == GROUP),
         admissions=(NamespaceLifecycle(delegation.namespace),),
         ready={"store": answers, "cluster": delegation.ready},
         metrics=metrics.render,
         observe=requests.observe,
+        beside=nodes.run,
     )
+    metrics.add(watches(made.watches))
+    return made
 
 
 def api(store: Store, identity: Identity, metrics: Metrics, *, ready: Mapping[str, Check]) -> Api:
