@@ -350,7 +350,7 @@ class World:
         """Start the agent."""
         settings = AgentSettings(
             node="n1", ovs=REMOTE, underlay_ip="172.31.0.1", prepare=True, ovn_remote=self.ovn_remote,
-            datapath="netdev",
+            datapath="netdev", netns_folders=("/ns",),
         )  # fmt: skip
         # Random(…) below: one for each life, as a process has.
         switch = Vswitch(

@@ -77,6 +77,23 @@ def test_a_veths_outer_end_has_the_generated_name_and_its_inner_end_the_asked_on
     assert len(plan.inner) <= 15
 
 
+@pytest.mark.parametrize(
+    ("netns", "fine"),
+    [
+        ("/run/netns/w", True),
+        ("/var/netns/deep/w", True),
+        ("/proc/1/ns/net", False),
+        ("/run/netns/../../proc/1/ns/net", False),
+        ("/run/netns2/w", False),
+    ],
+)
+def test_only_namespaces_in_the_folders_of_the_agents_settings_may_be_named(netns: str, fine: bool) -> None:
+    host = Host(netns_folders=("/run/netns", "/var/netns/"))
+    plan = plan_port(attached("10.0.0.9/24", port={"type": "veth", "netns": netns}), blue(), (), host)
+    assert isinstance(plan, PortPlan) is fine
+    assert fine or (isinstance(plan, Problem) and plan.reason == "NetnsNotAllowed" and netns in plan.message)
+
+
 def test_an_existing_device_is_given_nothing_but_its_place() -> None:
     port = {"type": "existing", "device": "eth3"}
     plan = planned(attached("10.0.0.9/24", port=port, defaultRoute=True), None, block("10.0.0.0/24"))

@@ -87,6 +87,8 @@ class Host(Struct, frozen=True, kw_only=True):
     underlay_v6: bool = False
     physical_networks: frozenset[str] = frozenset()
     """Those the node's bridge mappings name."""
+    netns_folders: tuple[str, ...] = ("/",)
+    """Where the network namespaces are that attachments may name."""
 
     def mtu(self, fabric: Fabric) -> int:
         """Return the largest packet that fits into a tunnel."""
@@ -113,6 +115,7 @@ def plan_port(
     kind = port.type
     generated = names.interface(status.mac)
     problem = _unreachable(network, host.physical_networks) or _reserved(port, generated)
+    problem = problem or _forbidden(port, host.netns_folders)
     if problem is not None:
         return problem
     device = {PortType.INTERNAL: port.name or generated, PortType.VETH: generated, PortType.EXISTING: port.device}[kind]
@@ -168,6 +171,19 @@ def _reserved(port: AttachmentPort, own: str) -> Problem | None:
         return None
     return Problem(
         "NameReserved", f"spec.port.name: {name} is a name that the switch, or another port, may need: choose another"
+    )
+
+
+def _forbidden(port: AttachmentPort, folders: Iterable[str]) -> Problem | None:
+    """Refuse a namespace that is not the workloads': by its path anybody's could be named, the node's own too."""
+    if port.type is not PortType.VETH:
+        return None
+    inside = any(port.netns.startswith(f"{folder.rstrip('/')}/") for folder in folders)
+    if inside and ".." not in port.netns.split("/"):
+        return None
+    return Problem(
+        "NetnsNotAllowed",
+        f"spec.port.netns: {port.netns} is not in a folder of this agent's --netns-folders ({', '.join(folders)})",
     )
 
 

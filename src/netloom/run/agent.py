@@ -336,6 +336,7 @@ class Agent:
             underlay_mtu=device.mtu if device else 1500,
             underlay_v6=":" in self._underlay,
             physical_networks=self._whole.physical_networks,
+            netns_folders=self.settings.netns_folders,
         )
 
     def numbers(self) -> Mapping[str, float]:

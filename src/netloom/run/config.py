@@ -148,6 +148,9 @@ class AgentSettings(Settings, frozen=True, kw_only=True):
     bridge_mappings: Annotated[
         tuple[str, ...], Meta(description="The physical networks here and their bridges, as physnet1:br-ex.")
     ] = ()
+    netns_folders: Annotated[
+        tuple[str, ...], Meta(description="The folders whose network namespaces attachments may name.")
+    ] = ("/run/netns", "/var/run/netns")
     datapath: Annotated[
         Literal["auto", "netdev", "system"],
         Meta(description="Where new bridges forward: system, the kernel; netdev, userspace; auto: as the kernel can."),
