@@ -177,6 +177,28 @@ class Stream:
         self.close()
 
 
+class Duplex:
+    """A request and its answer that both last: what is sent is sent at once, what comes is read as it comes."""
+
+    def __init__(self, connection: _Connection, status: int, release: Callable[[], None]) -> None:
+        self.status = status
+        self._stream = Stream(connection, status, release)
+        self._connection = connection
+
+    def send(self, data: bytes) -> None:
+        """Send a part of the request; what cannot be sent is noticed by who reads."""
+        with suppress(h11.LocalProtocolError):  # The answer is over: nobody listens any more.
+            self._connection.writer.write(self._connection.h11.send(h11.Data(data=data)) or b"")
+
+    async def read(self) -> bytes:
+        """Return the next bytes, b"" at the orderly end; `Unreachable` when the connection is lost."""
+        return await self._stream.read()
+
+    def close(self) -> None:
+        """End it.  Idempotent."""
+        self._stream.close()
+
+
 class Client:
     """All connections to one server."""
 
@@ -206,7 +228,7 @@ class Client:
         self._timeout = timeout
         self._max_body = max_body
         self._idle: deque[_Connection] = deque()
-        self._streams: dict[Stream, None] = {}
+        self._streams: dict[Stream | Duplex, None] = {}
         # Streams last and are bounded by whoever watches; what is bounded here is how many requests are under way.
         self._slots = asyncio.Semaphore(connections)
         self._closed = False
@@ -234,6 +256,22 @@ class Client:
         stream = Stream(connection, head.status_code, lambda: self._streams.pop(stream, None))
         self._streams[stream] = None
         return stream
+
+    async def duplex(self, method: str, path: str) -> Duplex:
+        """Send the head of a request whose body is yet to come, and return both once there is an answer."""
+        try:
+            async with asyncio.timeout(self._connect_timeout):
+                connection = await self._connect()
+                try:
+                    head = await self._begin(connection, method, path, None, "application/json")
+                except BaseException:
+                    connection.abort()
+                    raise
+        except TimeoutError as error:
+            raise TimedOut(f"{self._authority} did not answer within {self._connect_timeout:g} s") from error
+        made = Duplex(connection, head.status_code, lambda: self._streams.pop(made, None))
+        self._streams[made] = None
+        return made
 
     async def close(self) -> None:
         """End all connections."""
@@ -291,16 +329,17 @@ class Client:
         return _Connection(reader, writer)
 
     async def _begin(
-        self, connection: _Connection, method: str, path: str, body: bytes, content_type: str
+        self, connection: _Connection, method: str, path: str, body: bytes | None, content_type: str
     ) -> h11.Response:
-        """Send the request and return the head of the answer."""
+        """Send the request and return the head of the answer.  None: the body comes later, in parts."""
         headers: Headers = [("Host", self._authority), ("Accept", "application/json"), *self._headers().items()]
         if body:
             headers += [("Content-Type", content_type or "application/json")]
-        headers += [("Content-Length", str(len(body)))]
-        request = h11.Request(method=method, target=self._prefix + path, headers=headers)
+        length = ("Transfer-Encoding", "chunked") if body is None else ("Content-Length", str(len(body)))
+        request = h11.Request(method=method, target=self._prefix + path, headers=[*headers, length])
+        rest = () if body is None else (h11.Data(data=body), h11.EndOfMessage())
         try:
-            await connection.send([request, h11.Data(data=body), h11.EndOfMessage()])
+            await connection.send([request, *rest])
             while True:
                 event = await connection.next_event()
                 if isinstance(event, h11.Response):

@@ -1,9 +1,9 @@
 """A Kubernetes cluster's own API as a store: kube-apiserver with our CRDs, or any server that speaks like it.
 
 Every operation is one REST call; the server does what `store/semantics.py` does for the stores of our own. Calls about
-one object that are made at the same time go as one request to a server of ours (`store/batching.py`). Objects are kept
-as the bytes the server sent. A watch is a stream of its own: reading slowly slows the server down, which then
-ends the watch, so nothing piles up here.
+one object that are made at the same time go as one request to a server of ours (`store/batching.py`), and watches share
+a connection (`store/streams.py`). Objects are kept as the bytes the server sent. Elsewhere a watch is a stream of its
+own: reading slowly slows the server down, which then ends the watch, so nothing piles up here.
 """
 
 from collections.abc import Sequence
@@ -38,10 +38,11 @@ from netloom.model.registry import LEASE
 from netloom.model.selectors import EVERYTHING, Selector
 from netloom.store.base import Event, EventType, Page, Propagation, Sink, Stored, Unless, Watch
 from netloom.store.batching import Batcher
-from netloom.store.http import Client, Response, Stream
+from netloom.store.http import Client, Response
 from netloom.store.kubeconfig import Cluster
 from netloom.store.paging import check_alone
 from netloom.store.semantics import check_creatable
+from netloom.store.streams import Lines, Streams
 
 _MAX_EVENT = 32 << 20
 AHEAD = Cause("", "Too large resource version", "ResourceVersionTooLarge")
@@ -122,6 +123,7 @@ class KubeStore:
     def __init__(self, client: Client, *, manager: str = "netloom") -> None:
         self._client = client
         self._batcher = Batcher(client)
+        self._streams = Streams(client)
         self._manager = manager
 
     @classmethod
@@ -162,7 +164,9 @@ class KubeStore:
         if token:
             check_alone(revision)
             query["continue"] = token
-        body = _body(await self._batcher.alone("GET", _path(kind, namespace, **query)))
+        response = await self._batcher.alone("GET", _path(kind, namespace, **query))
+        self._streams.heard(response.headers)
+        body = _body(response)
         answer = msgspec.json.decode(body, type=_List)
         return Page(
             [_stored(kind, bytes(item)) for item in answer.items or ()],
@@ -176,7 +180,7 @@ class KubeStore:
         if since <= 0:
             # To a Kubernetes server 0 means "from anywhere, and all that is there first", which is not what was asked.
             raise Expired(f"too old resource version: {since}: list again")
-        watch = KubeWatch(self._client, kind, namespace, selector, since)
+        watch = KubeWatch(self._streams, kind, namespace, selector, since)
         await watch.connect()
         return watch
 
@@ -220,6 +224,7 @@ class KubeStore:
 
     async def close(self) -> None:
         """End all connections."""
+        await self._streams.close()
         await self._batcher.close()
         await self._client.close()
 
@@ -236,23 +241,25 @@ class KubeStore:
 class KubeWatch:
     """One watch stream.  A `Watch`."""
 
-    def __init__(self, client: Client, kind: Kind, namespace: str, selector: Selector, since: int) -> None:
-        self._client = client
+    def __init__(self, streams: Streams, kind: Kind, namespace: str, selector: Selector, since: int) -> None:
+        self._streams = streams
         self._kind = kind
         self._namespace = namespace
         self._query = _selection(selector) | {"watch": "true", "allowWatchBookmarks": "true"}
         self._revision = since
-        self._stream: Stream | None = None
+        self._stream: Lines | None = None
         self._partial = b""
         self._closed = False
 
     async def connect(self) -> None:
         """Begin, or begin again, after the last revision seen."""
         path = _path(self._kind, self._namespace, **self._query, resourceVersion=str(self._revision))
-        stream = await self._client.stream("GET", path)
+        stream = await self._streams.open(path)
         if stream.status != 200:
-            async with stream:
+            try:
                 raise _watch_error(failure(Response(stream.status, {}, await stream.read_all(1 << 20))))
+            finally:
+                stream.close()
         self._stream, self._partial = stream, b""
 
     async def next(self) -> Sequence[Event]:

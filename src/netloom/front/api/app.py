@@ -35,6 +35,8 @@ from netloom.front.api.paths import Request, Routes, Verb
 from netloom.front.api.reviews import Reviews
 from netloom.front.api.roles import METRICS, NodeRestriction
 from netloom.front.api.schemas import Schemas
+from netloom.front.api.streams import PATH as STREAM
+from netloom.front.api.streams import Streams
 from netloom.front.api.watches import Watches
 from netloom.model.document import Document
 from netloom.model.kind import Registry
@@ -107,6 +109,7 @@ class Api:
         self._routes = Routes(kinds)
         self._operations = Operations(store, authorizer, rules, clock=clock)
         self._batches = Batches(self._routes, self._operations, self._observe_one)
+        self._streams = Streams(self.watches, self._routes, self._operations, self._observe_one)
         self._discovery = Discovery(kinds)
         self._schemas = Schemas(kinds)
         self._reviews = Reviews(kinds, authorizer)
@@ -156,6 +159,9 @@ class Api:
             return await self._reviews.reply(exchange, path, who)
         if path == BATCH:
             return await self._batches.reply(exchange, who)
+        if path == STREAM:
+            clock.reschedule(None)
+            return await self._streams.reply(exchange, who)
         if path.startswith(("/apis/", "/api/")) and not self._discovery.serves(path) and not _is_namespace(path):
             task.request = request = self._routes.parse(exchange.method, path, exchange.query)
             return await self._resource(exchange, request, who, clock)

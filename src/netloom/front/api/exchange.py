@@ -25,6 +25,10 @@ JSON = b"application/json"
 TEXT = b"text/plain; charset=utf-8"
 BATCH = b"netloom-batch"
 """The header that says how many requests a batch may have: see batches.py."""
+WATCHES = b"netloom-watches"
+"""The header that says how many watches may share a connection: see streams.py."""
+FORWARDED = frozenset({b"forwarded", b"via", b"x-forwarded-for", b"x-forwarded-uri", b"x-remote-user"})
+"""Headers by which proxies are known, kube-apiserver among them."""
 CONNECTION = "netloom.connection"
 """The key of the `Connection` in the scope's extensions."""
 _WARNING_LIMIT = 256
@@ -42,9 +46,14 @@ class Connection(Protocol):
     """The client's, verified; None where it showed none."""
     on_lost: Callable[[], None] | None
     """Called once when the connection ends; whoever waits for something else than the client sets it."""
+    deadline: float
+    """When the rest of the request must be there; who lets it take longer says so."""
 
     def push(self, chunk: bytes) -> bool:
         """Send a part of the answer under way at once, if that needs no waiting; False: nothing was done."""
+
+    def abort(self) -> None:
+        """End the connection now, whatever is still to be said."""
 
 
 class Exchange:
@@ -116,6 +125,14 @@ class Exchange:
             more = message.get("more_body", False)
         return chunks[0] if len(chunks) == 1 else b"".join(chunks)
 
+    async def more(self) -> bytes:
+        """Return the next part of a body that is read as it comes; b"" at its end."""
+        message = await self._receive()
+        if message["type"] != "http.request":
+            raise Gone
+        chunk: bytes = message.get("body", b"")
+        return chunk if chunk or not message.get("more_body", False) else await self.more()
+
     def warn(self, texts: Iterable[str]) -> None:
         """Say something to the person behind the client, beside the answer."""
         self._warnings.extend(texts)
@@ -144,6 +161,8 @@ class Exchange:
         if all(name != b"cache-control" for name, _ in extra):
             extra.append((b"cache-control", b"no-cache, private"))
         extra.append((BATCH, b"%d" % self.limits.batch))
+        if not self._is_forwarded():
+            extra.append((WATCHES, b"%d" % self.limits.watches_per_stream))
         if self._warnings:
             extra += _warnings(self._warnings)
         await self._send({"type": "http.response.start", "status": code, "headers": extra})
@@ -159,6 +178,9 @@ class Exchange:
     async def finish(self, chunk: bytes = b"") -> None:
         """Send the rest of the answer."""
         await self._send({"type": "http.response.body", "body": chunk, "more_body": False})
+
+    def _is_forwarded(self) -> bool:
+        return any(name in FORWARDED for name, _ in self.headers)
 
     def accepts_gzip(self) -> bool:
         """Whether the client takes compressed answers."""

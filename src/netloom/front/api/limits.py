@@ -23,6 +23,8 @@ class Limits(Struct, frozen=True, kw_only=True):
     connections_per_client: int = 10_000
     """From one address; all clients of a proxy, and all programs of one machine, share one."""
     watches_per_identity: int = 10_000
+    watches_per_stream: int = 4_096
+    """That share one connection."""
     handshake_seconds: float = 10.0
     headers_seconds: float = 20.0
     """From a request's first byte to the end of its headers."""

@@ -8,8 +8,8 @@ read; what was not sent then is sent before anything else. How much waits for on
 import asyncio
 import random
 from collections import Counter, deque
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from math import inf
 from typing import TypeVar
@@ -30,6 +30,7 @@ from netloom.front.api.roles import node_of
 from netloom.store.base import Event, EventType, Page, Store, Watch
 
 K = TypeVar("K")
+FrameOf = Callable[[Event, View], bytes]
 
 
 class Watches:
@@ -51,11 +52,31 @@ class Watches:
         output = exchange.output()
         if output.media is not Media.JSON:
             raise NotAcceptable("only the following media types are accepted: application/json")
-        if self._open[who.name] >= self._limits.watches_per_identity:
-            raise TooManyRequests(f"too many watches by {who.name!r}", retry_after=1)
+        self._check_room(who)
         view = View(request.kind, output, request.options.include)
         with _counted(self._open, who.name), _counted(self.open, (request.kind.plural, node_of(who))):
             await self._answer(exchange, request, view)
+
+    @asynccontextmanager
+    async def following(self, request: Request, who: Identity) -> AsyncIterator[tuple[Watch, FrameOf]]:
+        """Give a watch that is counted like any other, and what makes frames of its events, for who sends them."""
+        self._check_room(who)
+        with _counted(self._open, who.name), _counted(self.open, (request.kind.plural, node_of(who))):
+            since = request.options.revision or 0
+            selector = request.options.selector
+            watch = await self._store.watch(request.kind, request.namespace, selector=selector, since=since)
+            try:
+                yield watch, self._frame_of
+            finally:
+                watch.direct(None)
+                await watch.close()
+
+    def _frame_of(self, event: Event, view: View) -> bytes:
+        return self._frames.of(event, view.event, (view.output, view.include))
+
+    def _check_room(self, who: Identity) -> None:
+        if self._open[who.name] >= self._limits.watches_per_identity:
+            raise TooManyRequests(f"too many watches by {who.name!r}", retry_after=1)
 
     async def _answer(self, exchange: Exchange, request: Request, view: View) -> None:
         asked = request.options

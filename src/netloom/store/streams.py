@@ -1,0 +1,250 @@
+"""Watches that share one connection, to a server that takes that.
+
+    KubeWatch ──► Streams.open(path) ──► begin ──┐                                     ┌──► lines of this watch
+    KubeWatch ──► Streams.open(path) ──► begin ──┴─► one request, one answer, both last ┴──► lines of that watch
+
+A server of ours says in its answers that it does (front/api/streams.py has the protocol). To a Kubernetes API server,
+and through proxies, each watch goes alone. When the connection is lost every watch on it is lost, as each would have
+been on its own; each then goes on from its last revision, and the first of them opens the next connection. Who does not
+read what is his holds up the others, within bounds: so nothing piles up here.
+"""
+
+import asyncio
+import copy
+from typing import Protocol
+
+import msgspec
+from msgspec import Raw, Struct
+
+from netloom.errors import NetloomError, TimedOut, TooLarge, Unreachable
+from netloom.store.http import Client, Duplex
+
+PATH = "/apis/netloom.dev/v1alpha1/watches"
+HEADER = "netloom-watches"
+BEGUN_SECONDS = 60.0
+MOST_WAITING = 4 << 20
+"""How much of one watch may wait to be read before the whole connection waits."""
+MOST_LINE = 32 << 20
+
+
+_BEGUN = b'{"type":"BEGUN"'
+
+
+class _Status(Struct):
+    code: int = 500
+    kind: str = "Status"
+    message: str = ""
+    reason: str = ""
+    details: Raw | None = None
+
+
+class _Refusal(Struct):
+    object: _Status
+
+    @property
+    def code(self) -> int:
+        return self.object.code
+
+
+_refusal = msgspec.json.Decoder(_Refusal).decode
+
+
+class Lines(Protocol):
+    """An answer that is read as it comes."""
+
+    status: int
+
+    async def read(self) -> bytes:
+        """Return the next bytes, b"" at the orderly end."""
+
+    async def read_all(self, limit: int) -> bytes:
+        """Return what is left, at most `limit` bytes."""
+
+    def close(self) -> None:
+        """Stop reading."""
+
+
+class Streams:
+    """The watches of one client."""
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+        self._offered = False
+        self._current: _Shared | None = None
+        self._opening = asyncio.Lock()
+
+    def heard(self, headers: dict[str, str]) -> None:
+        """Note what an answer says about its server."""
+        self._offered = HEADER in headers
+
+    async def open(self, path: str) -> Lines:
+        """Begin a watch, on a connection with others where that can be."""
+        shared = await self._shared() if self._offered else None
+        if shared is None:
+            return await self._client.stream("GET", path)
+        return await shared.begin(path)
+
+    async def close(self) -> None:
+        """End all watches that share a connection."""
+        if self._current is not None:
+            await self._current.close()
+
+    async def _shared(self) -> "_Shared | None":
+        """Return the connection that watches share now; None where the server does not want to after all."""
+        async with self._opening:
+            if self._current is None or self._current.ended:
+                duplex = await self._client.duplex("POST", PATH)
+                if duplex.status != 200:
+                    duplex.close()
+                    self._offered = False
+                    return None
+                self._current = _Shared(duplex)
+            return self._current
+
+
+class _Shared:
+    """One connection, and who watches over it."""
+
+    def __init__(self, duplex: Duplex) -> None:
+        self.ended = False
+        self._duplex = duplex
+        self._watches: dict[int, _Lines] = {}
+        self._last = 0
+        self._task = asyncio.get_running_loop().create_task(self._read())
+
+    async def begin(self, path: str) -> "_Lines":
+        self._last += 1
+        number = self._last
+        lines = self._watches[number] = _Lines(self, number)
+        self._duplex.send(msgspec.json.encode({"begin": number, "path": path}) + b"\n")
+        try:
+            async with asyncio.timeout(BEGUN_SECONDS):
+                await lines.begun
+        except TimeoutError:
+            lines.close()
+            raise TimedOut(f"a watch has not begun within {BEGUN_SECONDS:g} s") from None
+        except BaseException:
+            lines.close()
+            raise
+        if lines.status != 200:
+            self._watches.pop(number, None)
+        return lines
+
+    def end(self, number: int) -> None:
+        if self._watches.pop(number, None) is not None and not self.ended:
+            self._duplex.send(b'{"end":%d}\n' % number)
+
+    async def close(self) -> None:
+        self._task.cancel()
+        await asyncio.gather(self._task, return_exceptions=True)
+
+    async def _read(self) -> None:
+        error: NetloomError | None = Unreachable("the client is closed")
+        try:
+            rest = b""
+            while data := await self._duplex.read():
+                *lines, rest = (rest + data).split(b"\n")
+                if len(rest) > MOST_LINE:
+                    raise TooLarge(f"the server sent an event of more than {MOST_LINE} bytes")
+                for line in lines:
+                    await self._take(line)
+            error = None
+        except NetloomError as lost:
+            error = lost
+        finally:
+            self.ended = True
+            self._duplex.close()
+            for watch in list(self._watches.values()):
+                watch.lose(error)
+
+    async def _take(self, line: bytes) -> None:
+        """Give a line to the watch whose it is: `{"watch":7,` stands before what a watch that is alone would get."""
+        head, _, tail = line.partition(b",")
+        try:
+            number = int(head.removeprefix(b'{"watch":'))
+        except ValueError:
+            raise Unreachable("the server sent a line that is no watch's") from None
+        if not number:
+            for watch in self._watches.values():
+                if watch.begun.done():
+                    watch.put(b"{" + tail + b"\n")
+        elif (found := self._watches.get(number)) is not None:
+            found.put(b"{" + tail + b"\n")
+            await found.room()
+
+
+class _Lines:
+    """What one watch is told."""
+
+    def __init__(self, shared: _Shared, number: int) -> None:
+        self.status = 200
+        self.begun: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._shared = shared
+        self._number = number
+        self._waiting: list[bytes] = []
+        self._size = 0
+        self._error: NetloomError | None = None
+        self._over = False
+        self._news: asyncio.Future[None] | None = None
+        self._read: asyncio.Future[None] | None = None
+
+    def put(self, line: bytes) -> None:
+        if not self.begun.done():
+            self._begin(line)
+            return
+        self._waiting.append(line)
+        self._size += len(line)
+        _wake(self._news)
+
+    def _begin(self, line: bytes) -> None:
+        """Read the first line: it has begun, or why not, which is what a watch that is alone gets as its answer."""
+        self.begun.set_result(None)
+        if line.startswith(_BEGUN):
+            return
+        refusal = _refusal(line)
+        self.status = refusal.code
+        self._waiting.append(msgspec.json.encode(refusal.object))
+
+    def lose(self, error: NetloomError | None) -> None:
+        self._error, self._over = error, True
+        if not self.begun.done():
+            self.begun.set_exception(error or Unreachable("the server ended the connection"))
+        _wake(self._news)
+        _wake(self._read)
+
+    async def room(self) -> None:
+        """Wait while too much is unread."""
+        while self._size > MOST_WAITING and not self._over:
+            self._read = asyncio.get_running_loop().create_future()
+            await self._read
+
+    async def read(self) -> bytes:
+        """Return the next lines, b"" at the orderly end; `Unreachable` when the connection is lost."""
+        while not self._waiting:
+            if self._error is not None:
+                raise copy.copy(self._error)  # One each: who raises an error writes its own way into it.
+            if self._over:
+                return b""
+            self._news = asyncio.get_running_loop().create_future()
+            await self._news
+        data = b"".join(self._waiting)
+        self._waiting.clear()
+        self._size = 0
+        _wake(self._read)
+        return data
+
+    async def read_all(self, limit: int) -> bytes:
+        """Return why it has not begun."""
+        return b"".join(self._waiting)[:limit]
+
+    def close(self) -> None:
+        """Stop reading."""
+        self._over = True
+        _wake(self._news)
+        _wake(self._read)
+        self._shared.end(self._number)
+
+
+def _wake(future: asyncio.Future[None] | None) -> None:
+    if future is not None and not future.done():
+        future.set_result(None)
