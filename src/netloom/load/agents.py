@@ -33,6 +33,8 @@ from netloom.store.base import Store
 from netloom.store.kube import KubeStore
 from netloom.store.kubeconfig import Cluster
 
+CONNECTIONS = 2
+"""How many requests an agent has under way at a time, watches apart."""
 AGAIN = 0.2
 """After how many seconds a status is written again that could not be."""
 
@@ -166,5 +168,11 @@ def _well() -> Facts:
 
 def open_store(cluster: Cluster, tls: SSLContext | None) -> KubeStore:
     """Return a store with a client of its own, which shares no more than the certificates with others."""
-    client = http.Client(cluster.server, tls=tls, server_name=cluster.server_name, headers=cluster.headers)
+    client = http.Client(
+        cluster.server,
+        tls=tls,
+        server_name=cluster.server_name,
+        headers=cluster.headers,
+        connections=CONNECTIONS,
+    )
     return KubeStore(client, manager="netloom-bench")

@@ -23,6 +23,9 @@ from netloom.load.arrivals import Arrivals, times
 from netloom.load.sizes import Shape, blocks, divided, sizes
 from netloom.model.networks import Fabric
 
+REST = 10.0
+"""For how many seconds an address may rest after it was given back, at most."""
+
 
 class Placement(StrEnum):
     """How attachments are spread over the nodes."""
@@ -112,8 +115,11 @@ class Step(Struct, frozen=True):
 def networks(load: Load) -> list[PlannedNetwork]:
     """Return the Networks of a run."""
     shares = [divided(size, number, single=load.single_subnet) for number, size in enumerate(sizes(load.shape))]
-    flat = [share for parts in shares for share in parts]
-    columns = [iter(blocks(flat, base, factor=load.subnet_factor)) for base in load.bases]
+    total = sum(share for parts in shares for share in parts)
+    # An address that is given back rests for a while: there must be others meanwhile.
+    each = load.subnet_factor + load.rate * REST / min(load.alive or total, total)
+    wanted = [share * each for parts in shares for share in parts]
+    columns = [iter(blocks(wanted, base)) for base in load.bases]
     digits = max(3, len(str(len(shares))))
 
     def part(name: str, share: int) -> Part:

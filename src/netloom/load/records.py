@@ -71,7 +71,8 @@ class Life:
             case "half tested":
                 return self.half_tested - self.asked
             case "informed":
-                return self.informed - self.addressed
+                after = self.informed - self.addressed
+                return 0.0 if after < 0 else after  # They may be told before us.
             case "delete":
                 return self.ended - self.ending
             case "gone":

@@ -56,16 +56,13 @@ def divided(size: int, number: int, *, single: bool = False) -> list[int]:
     return [size - size // 2, size // 2]
 
 
-def blocks(wanted: Sequence[int], base: str, *, factor: float = 1.0) -> list[Block]:
-    """Return a block for each number of addresses, one after another from `base`, disjoint.
-
-    `factor` makes the blocks larger than is needed: an address that is given back may rest for a while.
-    """
+def blocks(wanted: Sequence[float], base: str) -> list[Block]:
+    """Return a block for each number of addresses, one after another from `base`, disjoint."""
     first = ip_address(base)
     found: list[Block] = []
     at = int(first)
     for count in wanted:
-        bits = V6_PREFIX if first.version == 6 else max(2, math.ceil(math.log2(count * factor + SPARE)))
+        bits = V6_PREFIX if first.version == 6 else max(2, math.ceil(math.log2(count + SPARE)))
         at = -(-at >> bits) << bits  # The next multiple of the block's size.
         if at + (1 << bits) > 1 << first.max_prefixlen:
             raise Invalid(f"the blocks do not fit above {base}: choose a lower base address, or fewer Networks")

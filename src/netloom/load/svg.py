@@ -12,8 +12,9 @@ from xml.sax.saxutils import escape
 
 from netloom.load.records import MEASURES, SAYS, Life, Outcome, percentile, times
 
-WIDTH, HEIGHT = 920, 680
-LEFT, RIGHT = 70, 24
+WIDTH, HEIGHT = 1080, 680
+LEFT, RIGHT = 70, 230
+"""On the right stands what the colours mean."""
 TOP, BETWEEN, BOTTOM = 66, 74, 52
 PANEL = (HEIGHT - TOP - BETWEEN - BOTTOM) / 2
 SHOWN = [measure for measure in MEASURES if measure != "lag"]
@@ -88,22 +89,13 @@ def _steps(ordered: Sequence[float]) -> Iterator[tuple[float, float]]:
 
 
 def _legend(shown: dict[str, list[float]], top: float) -> Iterator[str]:
-    lines = [
-        f"{SAYS[measure]}   p50 {_time(percentile(ordered, 0.5))}, p99 {_time(percentile(ordered, 0.99))}"
-        for measure, ordered in shown.items()
-    ]
-    height, width = 18 * len(lines) + 12, 7 * max(map(len, lines)) + 30
-    right = WIDTH - RIGHT - 8
-    bottom = top + PANEL - 8
-    yield (
-        f'<rect x="{right - width:.1f}" y="{bottom - height:.1f}" width="{width}" height="{height}" rx="4" '
-        'fill="#ffffff" fill-opacity="0.88" stroke="#e5e7eb"/>'
-    )
-    for number, line in enumerate(lines):
-        at = bottom - height + 19 + 18 * number
-        colour = COLOURS[number % len(COLOURS)]
-        yield _line(right - width + 8, at - 4, right - width + 24, at - 4, colour, width=3)
-        yield _text(right - width + 30, at, line)
+    left = WIDTH - RIGHT + 22
+    for number, (measure, ordered) in enumerate(shown.items()):
+        at = top + 12 + 34 * number
+        yield _line(left, at - 4, left + 16, at - 4, COLOURS[number % len(COLOURS)], width=3)
+        yield _text(left + 24, at, SAYS[measure])
+        figures = f"p50 {_time(percentile(ordered, 0.5))}, p99 {_time(percentile(ordered, 0.99))}"
+        yield _text(left + 24, at + 14, figures, size=11, colour="#6b7280")
 
 
 def _course(lives: Sequence[Life], low: int, high: int) -> Iterator[str]:
