@@ -21,3 +21,16 @@ def lab() -> Iterator[Lab]:
         return
     with labs.running(nodes=3, outside=True) as running:
         yield running
+
+
+@pytest.fixture(scope="session")
+def plain() -> Iterator[Lab]:
+    """Three nodes without any OVN.  Leave it as you found it; names of your own for what you make.
+
+    With the folder of such a lab in $NETLOOM_TEST_PLAIN_LAB, that one is used, and stays.
+    """
+    if folder := os.environ.get("NETLOOM_TEST_PLAIN_LAB"):
+        yield Lab(Path(folder))
+        return
+    with labs.running(nodes=3, ovn=0) as running:
+        yield running

@@ -12,7 +12,7 @@ import contextlib
 import time
 from collections.abc import AsyncIterator, Iterable, Sequence
 
-from netloom.cli import everything
+from netloom.cli import everything, node_fabric
 from netloom.cli.access import Access, Switch, no_switch
 from netloom.cli.doctor import Complaint, Report
 from netloom.cli.doctor_believing import Settle, believed
@@ -42,6 +42,8 @@ ADVICE = {
     Check.LEFTOVER_DEVICE: f"A crash left it. {_AGENT}",
     Check.LEFTOVER_MIRROR: f"Traffic may still be copied. {_AGENT}",
     Check.MISSING_MIRROR: _AGENT,
+    Check.FLOWS_MISSING: f"See that ovs-vswitchd runs. {_AGENT}",
+    Check.LEFTOVER_FLOWS: f"Packets may still go by them. {_AGENT}",
 }
 DONE = {
     Check.MISSING_INTERFACE: "plugged",
@@ -53,9 +55,12 @@ DONE = {
     Check.LEFTOVER_DEVICE: "removed",
     Check.LEFTOVER_MIRROR: "removed",
     Check.MISSING_MIRROR: "made",
+    Check.FLOWS_MISSING: "written",
+    Check.LEFTOVER_FLOWS: "removed",
 }
 _PLUGGED = (Check.MISSING_INTERFACE, Check.WRONG_INTERFACE, Check.BROKEN_INTERFACE, Check.WRONG_DEVICE)
 _MIRRORED = (Check.LEFTOVER_MIRROR, Check.MISSING_MIRROR)
+_CARRIED = (Check.FLOWS_MISSING, Check.LEFTOVER_FLOWS)
 
 Told = tuple[str, Finding]
 """Which node, and what was found there."""
@@ -168,6 +173,9 @@ async def _mended(look: NodeLook, resources: list[Resource], found: Sequence[Fin
                     wanted = mirrors_of(resources, look.switch, plans)
                     mine = {name: plan for (space, name), plan in wanted.items() if space == finding.namespace}
                     await Mirrors(look.switch).apply(finding.namespace, mine)
+                elif finding.check in _CARRIED:
+                    plan = node_fabric.wanted(resources, look.name, plans, look.switch)
+                    await node_fabric.mend(look.folder, plan)
         except NetloomError as error:
             failures[finding] = error.message
     await asyncio.sleep(LOCK_SECONDS)  # What the switch makes of it is seen in the next look.

@@ -2,11 +2,16 @@
 
 from msgspec import Struct
 
+from netloom.cli import node_fabric
 from netloom.cli.access import Switch
+from netloom.cli.node_fabric import Plans
 from netloom.cli.node_look import NodeLook, on_node, plans_of
 from netloom.drivers.link_audit import faults
 from netloom.drivers.vswitch import IFACE_ID, INSTALLED, given
 from netloom.model.document import Resource
+from netloom.model.networks import Fabric
+from netloom.plan.audit_ovn import ATTACHMENT
+from netloom.plan.nodes import PortPlan
 from netloom.plan.rows import Unit
 
 
@@ -31,21 +36,33 @@ def read_port(switch: Switch, owner: str, unit: Unit, resources: list[Resource])
             return Port(node=look.name, missing=(f"interface {plan.device} is not on the switch",))
         port = look.switch.port_of(row)
         bridge = look.switch.bridge_of(port) if port is not None else None
-        installed = row.external_ids.get(INSTALLED) == "true"
         kind = row.type or "system"
-        lines = [
-            f"Interface {row.name} ({kind}) on {bridge.name if bridge else 'no bridge'}: ofport {row.ofport},"
-            f" iface-id {row.external_ids.get(IFACE_ID, 'absent')},"
-            f" ovn-installed {row.external_ids.get(INSTALLED, 'absent')}"
-        ]
+        line = f"Interface {row.name} ({kind}) on {bridge.name if bridge else 'no bridge'}: ofport {row.ofport},"
+        if plan.fabric is Fabric.VXLAN:
+            more, absent = await _carried(look, resources, plans, plan)
+            lines = [f"{line} VNI {plan.vni}", *more]
+        else:
+            ids = row.external_ids
+            lines = [f"{line} iface-id {ids.get(IFACE_ID, 'absent')}, ovn-installed {ids.get(INSTALLED, 'absent')}"]
+            absent = [] if ids.get(INSTALLED) == "true" else ["ovn-controller has not installed its flows"]
         amiss = faults(plan, given(row))
         where = f" in {plan.netns}" if plan.netns else ""
         has = ", ".join([*plan.addresses, *(f"{one.to} via {one.via}" for one in plan.routes), f"MTU {plan.mtu}"])
         if not amiss:
             lines.append(f"Device {plan.inner}{where}: {plan.mac}, {has}")
-        missing = [*amiss, *([f"the switch says: {row.error}"] if row.error else [])]
-        if not installed:
-            missing.append("ovn-controller has not installed its flows")
+        missing = [*amiss, *([f"the switch says: {row.error}"] if row.error else []), *absent]
         return Port(node=look.name, lines=tuple(lines), missing=tuple(missing))
 
     return on_node(switch, owner, work)
+
+
+async def _carried(
+    look: NodeLook, resources: list[Resource], plans: Plans, plan: PortPlan
+) -> tuple[list[str], list[str]]:
+    """Return what is to be said of a vxlan port's flows, and what is missing of them."""
+    fabric = node_fabric.wanted(resources, look.name, plans, look.switch)
+    mine = {(plan.namespace, plan.name): plan}
+    amiss = await node_fabric.findings(look.folder, look.name, fabric, mine)
+    own = len(fabric.table.claimed(f"local/{plan.uid}"))
+    absent = [finding.message for finding in amiss if finding.kind == ATTACHMENT]
+    return [] if absent else [f"{own} flows of its own, all on the switch"], absent

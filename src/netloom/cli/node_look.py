@@ -10,14 +10,16 @@ from collections.abc import Awaitable, Callable, Iterable
 from random import SystemRandom
 from typing import Any, TypeVar, cast
 
+from netloom.cli import node_fabric
 from netloom.cli.access import Switch, following
 from netloom.control.host_ports import Ports
 from netloom.drivers.link_audit import faults
 from netloom.drivers.link_trouble import Trouble
 from netloom.drivers.link_worker import Links
-from netloom.drivers.vswitch import GIVEN, INSTALLED, LOCK, OF, OURS, UID, Vswitch, given
+from netloom.drivers.vswitch import GIVEN, INSTALLED, LOCK, OF, OURS, UID, VTEP, VXLAN_BRIDGE, Vswitch, given
 from netloom.drivers.vswitch_mirrors import MirrorPlan
 from netloom.drivers.vswitch_prepare import MAPPINGS, read_mappings
+from netloom.drivers.vxlan_bridge import underlay_of
 from netloom.errors import Unreachable
 from netloom.model.attachments import NetworkAttachment
 from netloom.model.document import Resource
@@ -60,6 +62,8 @@ class NodeLook:
         self.switch = Vswitch([switch.remote], owner=owner, random=SystemRandom())
         self.switch.client.unlock(LOCK)
         self.links = Links(owner=owner)
+        self.folder = switch.folder
+        """Where the switch's sockets are."""
         self._name = switch.node
 
     @property
@@ -73,7 +77,7 @@ class NodeLook:
         """Return what plans must know of the node, as its agent does."""
         ids = self.switch.root().external_ids
         underlay = self._underlay()
-        bridge = self.switch.bridge()
+        bridge = self.switch.bridge() or self.switch.bridge(VXLAN_BRIDGE)
         self.links.userspace = bridge is None or bridge.datapath_type == "netdev"
         device = await self.links.holder(underlay) if underlay else None
         return Host(
@@ -96,12 +100,13 @@ class NodeLook:
 
     def _underlay(self) -> str:
         """Return the node's own address: of several, the first."""
-        return self.switch.root().external_ids.get("ovn-encap-ip", "").partition(",")[0].strip()
+        told = self.switch.root().external_ids.get("ovn-encap-ip", "").partition(",")[0].strip()
+        return told or underlay_of(self.switch)
 
     def interfaces(self) -> list[rows.Interface]:
-        """Return our interfaces."""
-        every = self.switch.client.cache.rows("Interface").values()
-        return [cast("rows.Interface", row) for row in every if self.switch.is_ours(row)]
+        """Return our interfaces, but for the fabric's tunnel."""
+        every = [cast("rows.Interface", row) for row in self._all("Interface")]
+        return [row for row in every if self.switch.is_ours(row) and row.name != VTEP]
 
     def numbers(self) -> dict[int, str]:
         """Return the devices on the bridge that OVN works on, by their numbers there."""
@@ -118,12 +123,20 @@ class NodeLook:
         wanted = [self._wanted(plan) for plan in plans.values()]
         used = {row.name for row in map(self._row, self._all("Interface"))} | {plan.device for plan in plans.values()}
         return [
+            *await self._flows(resources, plans),
             *audit_ovn.audit_switch(wanted, seen, waiting),
             *audit_ovn.audit_devices(await self.links.pairs(), used),
             *audit_ovn.audit_mirrors(
                 {Unit("Mirror", *key) for key in mirrors_of(resources, self.switch, plans)}, self._mirrors()
             ),
         ]
+
+    async def _flows(self, resources: list[Resource], plans: dict[tuple[str, str], PortPlan]) -> list[Finding]:
+        """Return what does not fit of the vxlan fabric, where there is one."""
+        if self.switch.bridge(VXLAN_BRIDGE) is None:
+            return []
+        plan = node_fabric.wanted(resources, self.name, plans, self.switch)
+        return await node_fabric.findings(self.folder, self.name, plan, plans)
 
     def _wanted(self, plan: PortPlan) -> audit_ovn.Wanted:
         mine = [row for row in self.switch.interfaces((plan.namespace, plan.name)) if row.name == plan.device]
@@ -137,7 +150,8 @@ class NodeLook:
             of=unit_of(ids.get(OF, "")),
             uid=ids.get(UID, ""),
             internal=row.type == "internal",
-            installed=ids.get(INSTALLED) == "true",
+            # Of the fabric's own ports the flows themselves are looked at.
+            installed=ids.get(INSTALLED) == "true" or self.switch.place_of(row.name) == VXLAN_BRIDGE,
             works=row.ofport is not None and row.ofport > 0,
             error=row.error or "",
             ids={key: ids[key] for key in (*OURS, GIVEN) if key in ids},

@@ -36,6 +36,7 @@ from netloom.ovsdb.rows.vswitch import Interface
 from netloom.plan.nodes import PortPlan
 from netloom.plan.rows import Problem
 from netloom.plan.vxlan import LocalPort, Remote, VxlanPlan
+from netloom.plan.vxlan_faces import local_port, remote_port
 
 log = logging.getLogger(__name__)
 
@@ -53,7 +54,6 @@ class FabricKeeper:
     def __init__(
         self,
         *,
-        node: str,
         underlay: str,
         datapath: str,
         attachments: Cache[View],
@@ -69,7 +69,7 @@ class FabricKeeper:
         self.fabric = fabric
         self.wake: Callable[[Iterable[Key]], None] = lambda keys: None
         """Told whose flows the switch has taken, or refused."""
-        self._node, self._underlay, self._datapath = node, underlay, datapath
+        self._underlay, self._datapath = underlay, datapath
         self._attachments = attachments
         self._neighbours = neighbours
         self._switch = switch
@@ -181,27 +181,13 @@ class FabricKeeper:
         plan = self._planned(view)
         if not isinstance(plan, PortPlan) or plan.fabric is not networks.Fabric.VXLAN:
             return None
-        value = view.value
         rows = self._switch.interfaces((plan.namespace, plan.name))
         row = next((one for one in rows if one.name == plan.device and one.external_ids.get(UID) == plan.uid), None)
         if row is None or row.ofport is None or row.ofport <= 0:
             return None
         if not self._is_known(view) and (before is None or before.uid != plan.uid):
             return None
-        return LocalPort(
-            uid=plan.uid,
-            namespace=plan.namespace,
-            name=plan.name,
-            ofport=row.ofport,
-            vni=plan.vni,
-            mac=plan.mac,
-            ips=_bare(value.status.ips),
-            allowed=tuple(value.spec.allowed_addresses),
-            profiles=tuple(value.spec.security_profiles),
-            labels=value.metadata.labels,
-            network=value.spec.network,
-            node=self._node,
-        )
+        return local_port(view.value, plan, row.ofport)
 
     def _is_known(self, view: View) -> bool:
         """Whether all is known that decides what a port may do."""
@@ -210,7 +196,7 @@ class FabricKeeper:
 
     def _other_changed(self, change: Change[View]) -> None:
         old, new = change.old, change.new
-        after = _remote(new) if new is not None else None
+        after = remote_port(new.value) if new is not None else None
         if old is not None and (after is None or after.uid != old.value.metadata.uid):
             self._forget(old.value.metadata.uid)
         if new is None or after is None:
@@ -344,29 +330,3 @@ class FabricKeeper:
                 if words := self.fabric.refused.get(flow.key):
                     found[port.uid] = words
         return found
-
-
-def _remote(view: View) -> Remote | None:
-    """Return an attachment on another node, or None where it is not known yet, or no longer, where it is."""
-    value = view.value
-    status = value.status
-    if view.going or not status.host_ip or not status.mac or not status.ips or status.vni is None:
-        return None
-    return Remote(
-        uid=value.metadata.uid,
-        namespace=view.stored.namespace,
-        name=view.stored.name,
-        vni=status.vni,
-        mac=status.mac,
-        ips=_bare(status.ips),
-        host_ip=status.host_ip,
-        allowed=tuple(value.spec.allowed_addresses),
-        profiles=tuple(value.spec.security_profiles),
-        labels=value.metadata.labels,
-        network=value.spec.network,
-        node=value.spec.node,
-    )
-
-
-def _bare(ips: Iterable[str]) -> tuple[str, ...]:
-    return tuple([ip.partition("/")[0] for ip in ips])

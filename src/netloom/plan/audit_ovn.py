@@ -40,6 +40,8 @@ class Check(StrEnum):
     LEFTOVER_DEVICE = "leftover-device"
     LEFTOVER_MIRROR = "leftover-mirror"
     MISSING_MIRROR = "missing-mirror"
+    FLOWS_MISSING = "missing-flows"
+    LEFTOVER_FLOWS = "leftover-flows"
 
 
 class Finding(Struct, frozen=True, order=True):

@@ -54,7 +54,6 @@ def keeper(
         return switch.lock.held.is_set() or not switch.synced
 
     made = FabricKeeper(
-        node=settings.node,
         underlay=underlay,
         datapath=datapath,
         attachments=attachments,
