@@ -39,7 +39,7 @@ from netloom.model.attachments import ExecReport, NetworkAttachment
 from netloom.model.events import ObjectReference
 from netloom.model.registry import NETWORK_ATTACHMENT
 from netloom.plan import hooks
-from netloom.plan.hooks import CREATE, DELETE, INTERRUPTED, NOT_STARTED, OVERDUE, REFUSED, After
+from netloom.plan.hooks import CREATE, CROWDED, DELETE, INTERRUPTED, NOT_STARTED, OVERDUE, REFUSED, After
 
 log = logging.getLogger(__name__)
 
@@ -57,6 +57,7 @@ OUTCOMES = {
     NOT_STARTED: "not_started",
     OVERDUE: "overdue",
     INTERRUPTED: "interrupted",
+    CROWDED: "crowded",
 }
 CUT_SHORT = "[interrupted: the agent ended while it ran; it is not run again]"
 
@@ -282,6 +283,7 @@ class HostHooks:
             REFUSED: "is not among the programs this agent allows (--allowed-programs)",
             NOT_STARTED: "could not be run",
             OVERDUE: "did not end in time, and was killed",
+            CROWDED: "became too many processes, and was killed",
             INTERRUPTED: "was interrupted by the end of the agent, and is not run again",
         }
         message = f"{what}: {command[0] if command else ''} {words.get(status, f'ended with status {status}')}"

@@ -19,10 +19,12 @@ from pathlib import Path
 import msgspec
 from msgspec import Struct
 
-from netloom.plan.hooks import INTERRUPTED, NOT_STARTED, OVERDUE
+from netloom.plan.hooks import CROWDED, INTERRUPTED, NOT_STARTED, OVERDUE
 
 OUTPUT = 4096
 """How many bytes are kept of each of a program's outputs."""
+PROCESSES = 256
+"""How many processes a program may have at a time, itself among them."""
 ENVIRONMENT: Mapping[str, str] = {
     "PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
     "LANG": "C.UTF-8",
@@ -49,6 +51,7 @@ class Answer(Struct, frozen=True, kw_only=True):
     exit: int
     failure: str
     overdue: bool
+    crowded: bool
     remaining: int
     out: str
     err: str
@@ -57,8 +60,9 @@ class Answer(Struct, frozen=True, kw_only=True):
 class Programs:
     """Runs programs."""
 
-    def __init__(self, *, timeout: float) -> None:
+    def __init__(self, *, timeout: float, processes: int = PROCESSES) -> None:
         self._timeout = timeout
+        self._processes = processes
 
     async def run(self, command: Sequence[str]) -> Ended:
         """Run a program to its end, or to the end of its time; all it started is gone when this returns, or raises."""
@@ -88,7 +92,13 @@ class Programs:
 
     def _request(self, command: Sequence[str]) -> bytes:
         return msgspec.json.encode(
-            {"command": command, "environment": ENVIRONMENT, "timeout": self._timeout, "limit": OUTPUT}
+            {
+                "command": command,
+                "environment": ENVIRONMENT,
+                "timeout": self._timeout,
+                "limit": OUTPUT,
+                "most": self._processes,
+            }
         ) + b"\n"  # fmt: skip
 
     def _ended(self, line: bytes) -> Ended:
@@ -103,6 +113,9 @@ class Programs:
         if answer.overdue:
             status = OVERDUE
             notes.append(f"[ended after {self._timeout:g} s: see --exec-timeout]")
+        if answer.crowded:
+            status = CROWDED
+            notes.append(f"[ended: it had become more than {self._processes} processes]")
         if answer.remaining:
             notes.append(f"[{answer.remaining} of its processes could not be ended]")
         return Ended(exit_status=status, stdout=answer.out, stderr="\n".join(notes))

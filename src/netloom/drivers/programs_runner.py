@@ -5,8 +5,14 @@
 
 The runner is a "child subreaper": whatever the program starts stays a descendant of the runner, also what forks twice,
 makes a session of its own or ignores SIGTERM, because orphans become the runner's children and nobody else's. So all it
-started is the tree below the runner in /proc. It is ended (SIGTERM, a while, SIGSTOP so that nobody forks on, SIGKILL)
-when the program is overdue, when the program itself has ended, and when the agent goes, of which the connection tells.
+started is the tree below the runner in /proc. It is ended when the program is overdue, when the program itself has
+ended, when it has become too many processes, and when the agent goes, of which the connection tells.
+
+Ending has to win against who starts processes faster than they can be killed. So after SIGTERM and a while, for those
+who go by themselves, everybody is stopped before anybody is killed. Each is stopped first and asked for its children
+then: who is stopped gets no more of them, so a pass costs what is new since the last one; and passes go on, up to a
+limit, until one finds nothing new. A process group is stopped by the kernel in one go, whoever forks in it. And what
+could become too many is not let grow: the processes are counted while the program runs, and in that while.
 
 What cannot be caught: what another process starts on its behalf (a service manager, cron, a container runtime); what is
 left when root kills the runner itself (then the kernel kills the program, and not its children); and a process that
@@ -16,7 +22,9 @@ Output is read here and thrown away beyond a limit: the agent gets the beginning
 comes in and one goes out, both on standard input, which is a socket.
 """
 
+import contextlib
 import ctypes
+import errno
 import json
 import os
 import re
@@ -24,7 +32,9 @@ import resource
 import selectors
 import signal
 import time
-from collections.abc import Iterator
+from collections import deque
+from collections.abc import Container, Iterator
+from itertools import islice
 from typing import Any, NoReturn
 
 PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36
@@ -32,11 +42,14 @@ CONTROL = 0
 GRACE = 1.0
 """How many seconds what is ended by SIGTERM has to go by itself."""
 STUBBORN = 5.0
-"""How many seconds after SIGKILL a process must be gone, or is left."""
+"""How many seconds what is killed has to be gone, or is left."""
+COUNT = 0.1
+"""Seconds between two counts of the processes."""
+CHILDREN = "/proc/thread-self/children"
 DESCRIPTORS = 1024
 LONGEST_REQUEST = 1 << 20
 CHUNK = 65536
-ROUNDS = 50
+PASSES = 50
 _CONTROLS = re.compile(r"[^\n\t -~\xa0-\U0010ffff]")
 """What a terminal might act on."""
 _LIBC = ctypes.CDLL(None, use_errno=True)
@@ -152,21 +165,21 @@ class Running:
             if pid == self.pid:
                 self.status = status
 
-    def end(self) -> int:
+    def end(self, most: int) -> int:
         """End everything; return how many processes did not go."""
         self._reap()
-        _signal(signal.SIGTERM)
+        for pid, parent in islice(descendants(os.getpid()), most):
+            _signal(pid, parent, signal.SIGTERM)
         deadline = time.monotonic() + GRACE
-        while not self.alone and time.monotonic() < deadline:
-            self.wait(deadline)
+        while not self.alone and time.monotonic() < deadline and not is_crowded(most):
+            self.wait(min(deadline, time.monotonic() + COUNT))
+        _go_first()
         deadline = time.monotonic() + STUBBORN
         while not self.alone and time.monotonic() < deadline:
-            for _ in range(ROUNDS):
-                if not _signal(signal.SIGSTOP):
-                    break  # Nobody is left who could start another.
-            _signal(signal.SIGKILL)
+            for pid, parent in freeze(deadline).items():
+                _signal(pid, parent, signal.SIGKILL)
             self.wait(time.monotonic() + 0.05)
-        return 0 if self.alone else len(list(descendants(os.getpid())))
+        return 0 if self.alone else sum(1 for _ in islice(descendants(os.getpid()), most))
 
 
 def _become(command: list[str], environment: dict[str, str], ends: list[int], runner: int) -> NoReturn:
@@ -179,12 +192,14 @@ def _become(command: list[str], environment: dict[str, str], ends: list[int], ru
         null = os.open(os.devnull, os.O_RDWR)
         for number, file in enumerate((null, *ends[:2])):
             os.dup2(file, number)  # All others close by themselves.
-        for number in (signal.SIGINT, signal.SIGPIPE, signal.SIGXFSZ):
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGPIPE, signal.SIGXFSZ):
             signal.signal(number, signal.SIG_DFL)
         signal.pthread_sigmask(signal.SIG_SETMASK, [])
         hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
         resource.setrlimit(resource.RLIMIT_NOFILE, (min(DESCRIPTORS, hard), hard))
         os.umask(0o022)
+        if not os.path.exists(CHILDREN):
+            raise OSError(errno.ENOSYS, "the kernel does not say which processes it would start")
         os.execve(command[0], command, environment)  # noqa: S606  # that is the point
     except (OSError, ValueError) as error:
         os.write(ends[2], (getattr(error, "strerror", None) or str(error)).encode())
@@ -192,49 +207,84 @@ def _become(command: list[str], environment: dict[str, str], ends: list[int], ru
         os._exit(127)
 
 
-def descendants(root: int) -> Iterator[tuple[int, int, str]]:
-    """Yield pid, parent and state of all processes below one, parents first."""
-    below: dict[int, list[tuple[int, int, str]]] = {}
-    for name in os.listdir("/proc"):
-        if name.isdecimal() and (found := _stat(int(name))) is not None:
-            below.setdefault(found[0], []).append((int(name), *found))
-    waiting = list(below.get(root, ()))
+def descendants(root: int, known: Container[int] = ()) -> Iterator[tuple[int, int]]:
+    """Yield all processes below one with their parents, parents first; none of the `known`, nor what is below them.
+
+    Each is asked for its children after it was yielded, and what was done to it then.
+    """
+    waiting = deque([root])
     while waiting:
-        one = waiting.pop(0)
-        yield one
-        waiting += below.get(one[0], ())
+        parent = waiting.popleft()
+        for pid in _children(parent):
+            if pid not in known:
+                yield pid, parent
+                waiting.append(pid)
 
 
-def _stat(pid: int) -> tuple[int, str] | None:
-    """Return a process's parent and state."""
+def is_crowded(most: int) -> bool:
+    """Whether there are more processes below us than there may be."""
+    return sum(1 for _ in islice(descendants(os.getpid()), most + 1)) > most
+
+
+def freeze(deadline: float) -> dict[int, int]:
+    """Stop everything below us; return what that is, with parents, parents first."""
+    frozen: dict[int, int] = {}
+    for _ in range(PASSES):
+        before = len(frozen)
+        for pid, parent in descendants(os.getpid(), frozen):
+            frozen[pid] = parent
+            if _signal(pid, parent, signal.SIGSTOP):
+                _stop_group(pid)
+            if time.monotonic() > deadline:
+                return frozen
+        if len(frozen) == before:
+            break  # Nobody is left who could start another.
+    return frozen
+
+
+def _stop_group(pid: int) -> None:
+    """Stop all of a stopped process's group: it is in it, so the group's number is nobody else's."""
+    with contextlib.suppress(OSError):
+        group = os.getpgid(pid)
+        if group != os.getpgrp():
+            os.killpg(group, signal.SIGSTOP)
+
+
+def _go_first() -> None:
+    """Run before all those that are to be ended, however many they are, where we may."""
+    with contextlib.suppress(OSError):
+        os.sched_setscheduler(0, os.SCHED_RR | os.SCHED_RESET_ON_FORK, os.sched_param(1))
+
+
+def _children(pid: int) -> list[int]:
+    found: list[int] = []
+    with contextlib.suppress(OSError):
+        for task in os.listdir(f"/proc/{pid}/task"):
+            with contextlib.suppress(OSError), open(f"/proc/{pid}/task/{task}/children", "rb") as file:
+                found += map(int, file.read().split())
+    return found
+
+
+def _parent(pid: int) -> int:
+    with open(f"/proc/{pid}/stat", "rb") as file:
+        return int(file.read().rpartition(b")")[2].split()[1])
+
+
+def _signal(pid: int, parent: int, number: signal.Signals) -> bool:
+    """Send a signal to a process below us, if it is still the one that was found there; whether it was."""
     try:
-        with open(f"/proc/{pid}/stat", "rb") as file:
-            fields = file.read().rpartition(b")")[2].split()
-        return int(fields[1]), fields[0].decode()
+        handle = os.pidfd_open(pid)
+    except OSError:
+        return False
+    try:
+        if _parent(pid) not in (parent, os.getpid()):
+            return False  # The number has become another's; from the line above on it cannot.
+        signal.pidfd_send_signal(handle, number)
     except (OSError, IndexError):
-        return None
-
-
-def _signal(number: signal.Signals) -> bool:
-    """Send a signal to all below us; whether SIGSTOP found any that was not stopped."""
-    met = False
-    for pid, parent, state in list(descendants(os.getpid())):
-        if state == "Z" or (number is signal.SIGSTOP and state in "Tt"):
-            continue
-        met = True
-        try:
-            handle = os.pidfd_open(pid)
-        except OSError:
-            continue
-        try:
-            now = _stat(pid)  # The number may have become another's; from here on it cannot.
-            if now is not None and now[0] in (parent, os.getpid()):
-                signal.pidfd_send_signal(handle, number)
-        except OSError:
-            pass
-        finally:
-            os.close(handle)
-    return met
+        return False
+    finally:
+        os.close(handle)
+    return True
 
 
 def _request() -> dict[str, Any] | None:
@@ -258,15 +308,19 @@ def main() -> None:
         signal.signal(number, signal.SIG_IGN)  # The connection says when it is over.
     running = Running(request["command"], request["environment"], request["limit"])
     deadline = time.monotonic() + request["timeout"]
-    while running.status is None and not running.left and time.monotonic() < deadline:
-        running.wait(deadline)
-    overdue = running.status is None and not running.left
-    remaining = running.end()
+    most = request["most"]
+    crowded = False
+    while running.status is None and not running.left and not crowded and time.monotonic() < deadline:
+        running.wait(min(deadline, time.monotonic() + COUNT))
+        crowded = is_crowded(most)
+    overdue = running.status is None and not running.left and not crowded
+    remaining = running.end(most)
     running.rest()
     answer = {
         "exit": 0 if running.status is None else os.waitstatus_to_exitcode(running.status),
         "failure": running.failure,
         "overdue": overdue,
+        "crowded": crowded,
         "remaining": remaining,
         "out": running.out.text(),
         "err": running.err.text(),

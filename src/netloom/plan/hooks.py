@@ -24,7 +24,7 @@ CREATE, DELETE = "postCreateExec", "postDeleteExec"
 EXEC, AFTER = "netloom-exec", "netloom-after"
 LONGEST = 4096
 """How long a command may be, in bytes, before its variables are filled in: it is kept in the switch's database."""
-REFUSED, NOT_STARTED, OVERDUE, INTERRUPTED = -1, -2, -3, -4
+REFUSED, NOT_STARTED, OVERDUE, INTERRUPTED, CROWDED = -1, -2, -3, -4, -5
 """Exit statuses of what did not end by itself; a program that was killed by signal N has 128 + N, as in a shell."""
 _VARIABLE = re.compile(r"\$\{(ifname|ipv4|mac)\}")
 
