@@ -321,6 +321,6 @@ COLLECTED: list[Flow] = [orphans_stay]
 IN_USE: list[Flow] = [deleting_in_the_foreground_takes_what_is_owned_first]
 
 
-def named(flow: Flow) -> str:
+def named(flow: Callable[..., None]) -> str:
     """Return what a flow is called."""
     return flow.__name__

@@ -101,7 +101,6 @@ class Kube:
             "--requestheader-extra-headers-prefix=X-Remote-Extra-",
             f"--proxy-client-cert-file={self._folder / 'proxy.crt'}",
             f"--proxy-client-key-file={self._folder / 'proxy.key'}",
-            "--enable-aggregator-routing",
         ).wait_ready(self._ready, timeout=120)
         self.kubeconfig.write_text(json.dumps(self._kubeconfig({"token": self.token})))
 

@@ -236,7 +236,7 @@ def _controller_rules() -> list[Document]:
 def _node_rules() -> list[Document]:
     return [
         _rule(READ_BY_NODES, READS),
-        _rule(["networkattachments/status"], ["update", "patch"]),
+        _rule(["networkattachments/status"], ["get", "update", "patch"]),
         # RBAC cannot limit a creation by name, which stands in the body.
         _rule(["nodes"], ["create"]),
         _rule(["batch"], ["create"]),

@@ -1,0 +1,147 @@
+"""Who may what on a cluster that has Netloom: what both ways have in common, each a function to be run on either."""
+
+import json
+from typing import Any
+
+from netloom.run.manifests import NAMESPACE
+from tests.e2e.joined import Joined
+from tests.support.kubectl import Answer
+from tests.support.process import wait_until
+
+WISHES = """\
+apiVersion: netloom.dev/v1alpha1
+kind: Network
+metadata: {name: blue}
+spec: {fabric: vxlan}
+---
+apiVersion: netloom.dev/v1alpha1
+kind: Subnet
+metadata: {name: blue}
+spec: {network: blue, cidr: 10.10.0.0/24}
+---
+apiVersion: netloom.dev/v1alpha1
+kind: NetworkAttachment
+metadata: {name: mine}
+spec: {node: n1, network: blue}
+---
+apiVersion: netloom.dev/v1alpha1
+kind: NetworkAttachment
+metadata: {name: theirs}
+spec: {node: n2, network: blue}
+"""
+
+
+def wished(joined: Joined) -> str:
+    """Return a namespace with an attachment on n1, one on n2, both with addresses."""
+    namespace = joined.namespace()
+    joined.admin("-n", namespace, "apply", "-f", "-", stdin=WISHES)
+    waits = ("--for=condition=Addressed", "na", "--all", "--timeout=60s")
+    joined.admin("-n", namespace, "wait", *waits)
+    return namespace
+
+
+def node(name: str) -> str:
+    """Return a Node of ours."""
+    made: dict[str, Any] = {"apiVersion": "netloom.dev/v1alpha1", "kind": "Node", "metadata": {"name": name}}
+    return json.dumps(made | {"spec": {"underlayIP": "192.0.2.1"}})
+
+
+def refused(answer: Answer) -> str:
+    """Return what was said by whoever refused."""
+    assert answer.rc != 0, answer.out
+    assert "orbidden" in answer.err, answer.err
+    return answer.err
+
+
+def status(joined: Joined, namespace: str, kubeconfig: Any, name: str) -> Answer:
+    """Write the status of an attachment as somebody."""
+    patch = json.dumps({"status": {"ifcName": "x0"}})
+    words = ("-n", namespace, "patch", "na", name, "--subresource=status", "--type=merge", "-p", patch)
+    return joined.kubectl.run(*words, kubeconfig=kubeconfig, check=False)
+
+
+def a_viewer_reads_and_does_not_write(joined: Joined) -> None:
+    """By the cluster's own role `view`, of which ours is a part."""
+    namespace = wished(joined)
+    viewer = joined.cluster.credential("vera")
+    joined.admin("-n", namespace, "create", "rolebinding", "vera", "--clusterrole=view", "--user=vera")
+
+    def sees() -> bool:
+        words = ("-n", namespace, "get", "networks", "-o", "name")
+        return "network.netloom.dev/blue" in joined.kubectl.run(*words, kubeconfig=viewer, check=False).out
+
+    wait_until(sees, what="the viewer to see", interval=0.3)
+    labelled = joined.kubectl.run("-n", namespace, "label", "network", "blue", "a=b", kubeconfig=viewer, check=False)
+    assert 'User "vera" cannot patch resource "networks"' in refused(labelled)
+    refused(joined.kubectl.run("-n", "default", "get", "networks", kubeconfig=viewer, check=False))
+    refused(joined.kubectl.run("get", "networks", "-A", kubeconfig=viewer, check=False))
+
+
+def an_editor_writes_wishes_and_no_status(joined: Joined) -> None:
+    """By the cluster's own role `edit`."""
+    namespace = wished(joined)
+    editor = joined.cluster.credential("eddie")
+    joined.admin("-n", namespace, "create", "rolebinding", "eddie", "--clusterrole=edit", "--user=eddie")
+
+    def writes() -> bool:
+        words = ("-n", namespace, "label", "network", "blue", "a=b", "--overwrite")
+        return joined.kubectl.run(*words, kubeconfig=editor, check=False).rc == 0
+
+    wait_until(writes, what="the editor to write", interval=0.3)
+    refused(status(joined, namespace, editor, "mine"))
+
+
+def an_agent_writes_what_is_its_own(joined: Joined) -> None:
+    """Whether its token is bound to its node or it is a user of its own."""
+    namespace = wished(joined)
+    for kubeconfig in (joined.agent("n1"), joined.node_user("n1")):
+        words = ("apply", "--server-side", "--force-conflicts", "-f", "-")
+        joined.kubectl.run(*words, kubeconfig=kubeconfig, stdin=node("n1"))
+        refused(joined.kubectl.run(*words, kubeconfig=kubeconfig, stdin=node("n2"), check=False))
+        own = status(joined, namespace, kubeconfig, "mine")
+        assert own.rc == 0, own.err
+        refused(status(joined, namespace, kubeconfig, "theirs"))
+        for others in ("delete na mine", "label na mine a=b", "get secrets", "delete networks --all"):
+            refused(joined.kubectl.run("-n", namespace, *others.split(), kubeconfig=kubeconfig, check=False))
+
+
+def an_agent_of_no_node_writes_nothing(joined: Joined) -> None:
+    """The account alone is not enough: its token must be bound to a Node."""
+    namespace = wished(joined)
+    for kubeconfig in (
+        joined.cluster.account(NAMESPACE, "netloom-agent"),
+        joined.cluster.credential("alice", "netloom:nodes"),
+    ):
+        refused(status(joined, namespace, kubeconfig, "mine"))
+        made = joined.kubectl.run(
+            "apply", "--server-side", "-f", "-", kubeconfig=kubeconfig, stdin=node("n1"), check=False
+        )
+        refused(made)
+
+
+def an_agent_selects_what_concerns_it(joined: Joined) -> None:
+    """By the selectors of its watches."""
+    namespace = wished(joined)
+    for kubeconfig in (joined.agent("n1"), joined.node_user("n1")):
+        own = joined.kubectl.run(
+            "get", "na", "-A", "--field-selector", "spec.node=n1", "-o", "name", kubeconfig=kubeconfig
+        )
+        assert "networkattachment.netloom.dev/mine" in own.out
+        assert "theirs" not in own.out
+        others = "spec.network=blue,spec.node!=n1,status.hostIP!="
+        words = ("-n", namespace, "get", "na", "--field-selector", others, "-o", "name")
+        assert joined.kubectl.run(*words, kubeconfig=kubeconfig).out == ""
+        plugged = json.dumps({"status": {"hostIP": "192.0.2.2"}})
+        patch = ("-n", namespace, "patch", "na", "theirs", "--subresource=status", "--type=merge", "-p", plugged)
+        joined.admin(*patch)
+        assert joined.kubectl.run(*words, kubeconfig=kubeconfig).out == "networkattachment.netloom.dev/theirs\n"
+        joined.admin(*patch[:-1], json.dumps({"status": {"hostIP": None}}))
+
+
+RIGHTS = [
+    a_viewer_reads_and_does_not_write,
+    an_editor_writes_wishes_and_no_status,
+    an_agent_writes_what_is_its_own,
+    an_agent_of_no_node_writes_nothing,
+    an_agent_selects_what_concerns_it,
+]
