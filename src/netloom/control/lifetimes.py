@@ -18,6 +18,8 @@ until everything of a Network that concerns this node from now on is known is a 
 """
 
 import asyncio
+from functools import lru_cache
+from math import inf
 
 from netloom.control.cache import Key
 from netloom.control.clock import Clock, now, parse
@@ -36,10 +38,16 @@ SLACK = 2.0
 def wished(uid: str, created: str | None) -> float | None:
     """Return when an object was wished for, finer than in seconds; None where nothing says so."""
     at = uids.made(uid)
-    seconds = parse(created)
-    if at is None or seconds is None or abs(at - seconds.timestamp()) > SLACK:
+    if at is None or not created or abs(at - _seconds(created)) > SLACK:
         return None  # A uid that says something else was not made by a store of ours.
     return at
+
+
+@lru_cache(maxsize=64)
+def _seconds(created: str) -> float:
+    """Return what a creationTimestamp means: many objects share one."""
+    time = parse(created)
+    return -inf if time is None else time.timestamp()
 
 
 def since(condition: Condition | None) -> float | None:
