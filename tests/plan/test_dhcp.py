@@ -85,15 +85,22 @@ def test_the_gateway_is_the_one_given_and_a_tiny_block_has_none() -> None:
     [
         [NETWORK % "", subnet(validated="false")],
         [NETWORK % "", subnet("{enabled: false}")],
-        [NETWORK % "fabric: vxlan", subnet()],
         [subnet()],
     ],
-    ids=["not validated", "off", "another fabric", "no Network"],
+    ids=["not validated", "off", "no Network"],
 )
 def test_nothing_is_told_where_nobody_asks(wishes: list[str]) -> None:
     wanted = planned(*wishes).wanted
     assert Ref("DHCP_Options", "default/a") not in wanted.rows
     assert not wanted.problems
+
+
+def test_dhcp_where_ovn_does_not_carry_the_network_is_said_to_be_served_by_nobody() -> None:
+    wanted = planned(NETWORK % "fabric: vxlan", subnet()).wanted
+    assert not wanted.rows
+    ((unit, (problem,)),) = wanted.problems.items()
+    assert (unit.kind, problem.reason) == ("Subnet", "WrongFabric")
+    assert problem.message.startswith("spec.dhcp: Network ")
 
 
 def test_people_may_say_more_say_otherwise_and_leave_out() -> None:

@@ -103,6 +103,12 @@ def test_a_foot_that_cannot_be_is_a_problem_and_not_planned(spec: str, change: s
     assert "ns/r1" in rows(outcome, "Logical_Router")
 
 
+def test_a_router_of_networks_that_ovn_does_not_carry_is_a_problem_and_nothing_of_it_is_planned() -> None:
+    outcome = routed("networks: [{network: red}]", "red: {kind: Network, spec: {fabric: vxlan}}")
+    assert reasons(outcome) == [("WrongFabric", "spec.networks[0].network")]
+    assert not outcome.rows
+
+
 def test_one_bad_network_does_not_cost_the_others() -> None:
     outcome = routed("networks: [{network: gone}, {network: red, ips: [10.9.9.9/24]}, {network: blue}]")
     assert [one.reason for one in outcome.problems] == ["NetworkMissing", "AddressOutside"]

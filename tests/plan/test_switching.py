@@ -161,3 +161,12 @@ def test_the_vni_and_the_vlan_are_what_ovn_puts_on_the_wire_and_takes_off_again(
         assert seen("Port_Binding", "tag", "type=localnet") == "100"
         central.nbctl("--wait=sb", "clear", "logical_switch_port", "default/blue:localnet", "tag")
         assert seen("Port_Binding", "tag", "type=localnet") == ""
+
+
+def test_a_port_that_vxlan_carries_is_told_which_profile_is_missing_and_has_no_rows() -> None:
+    planner = planned("{kind: Network, metadata: {name: far}, spec: {fabric: vxlan}, status: {vni: 5}}")
+    planner.put(Port("default", "a", "n1", "far", ("10.0.0.1/24",), "02:00:00:00:00:01", 5, {}, ("gone",)))
+    planner.flush()
+    (problem,) = planner.wanted.problems[Unit("NetworkAttachment", "default", "a")]
+    assert (problem.reason, "gone" in problem.message) == ("ProfileMissing", True)
+    assert not planner.wanted.rows

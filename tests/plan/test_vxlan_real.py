@@ -17,6 +17,11 @@ pytestmark = [pytest.mark.ovn, pytest.mark.root]
 WEB: dict[str, Any] = {"matchLabels": {"app": "web"}}
 PORTS = [{"protocol": "tcp", "port": 80}, {"protocol": "udp", "port": 100, "endPort": 200}, {"protocol": "icmp"}]
 
+SHAPINGS: dict[str, dict[str, Any]] = {
+    "s": {"from": {"network": "n42"}, "to": {"selector": WEB}, "rate": "10mbit"},
+    "t": {"from": {"attachment": "other"}, "rate": "1mbit"},
+}
+
 
 @pytest.fixture(scope="module")
 def switch() -> Iterator[Real]:
@@ -42,8 +47,7 @@ def plan() -> VxlanPlan:
         profile("web", ingress=[{"from": [{"selector": WEB}, {"cidr": "192.0.2.0/24"}], "ports": PORTS}]),
         profile("both", ingress=[{"from": [{"profile": "web"}]}], egress=[{}, {"to": [{"cidr": "fd00::/64"}]}]),
         profile("all", selector=WEB, egress=[{"ports": [{"protocol": "sctp"}], "action": "reject"}, {}]),
-        shaping("s", **{"from": {"network": "n42"}, "to": {"selector": WEB}, "rate": "10mbit"}),
-        shaping("t", **{"from": {"attachment": "other"}, "rate": "1mbit"}),
+        *(shaping(name, **spec) for name, spec in SHAPINGS.items()),
     )
     found = at.nodes["n1"].plan
     found.flush()

@@ -37,7 +37,7 @@ def plan_subnet(world: World, subnet: Subnet) -> Outcome:
         return Outcome()
     network = world.get(Network, subnet.metadata.namespace, subnet.spec.network)
     if network is None or network.spec.fabric is not Fabric.OVN:
-        return Outcome()
+        return Outcome(problems=_unserved(network))
     block = place(subnet.metadata.name, subnet.spec.network, subnet.spec.cidr, gateway=subnet.spec.gateway)
     v4 = block.version == 4
     options = _options_v4(network, subnet, dhcp, block) if v4 else _options_v6(subnet, dhcp)
@@ -58,6 +58,16 @@ def plan_subnet(world: World, subnet: Subnet) -> Outcome:
         },
     )
     return Outcome(rows=[row], problems=[*_strangers(dhcp, block.version), *problems])
+
+
+def _unserved(network: Network | None) -> list[Problem]:
+    if network is None or network.spec.fabric is not Fabric.VXLAN:
+        return []
+    said = (
+        f"spec.dhcp: Network {network.metadata.name} is of fabric vxlan, where nobody serves DHCP: ports get their "
+        "addresses from the agent"
+    )
+    return [Problem("WrongFabric", said)]
 
 
 def server_mac(namespace: str, subnet: str) -> str:

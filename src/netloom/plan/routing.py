@@ -44,6 +44,7 @@ def plan_router(world: World, router: Router) -> Outcome:
     """Return the rows of a Router."""
     outcome = Outcome()
     if _foreign(world, router):
+        _say_foreign(world, router, outcome)
         return outcome
     name = names.router(router.metadata.namespace, router.metadata.name)
     # A router learns the neighbours that speak to it, and not all that are heard in its networks: in a big provider
@@ -77,8 +78,19 @@ def _stands(world: World, router: Router, foot: Foot, serving: dict[str, dict[st
     return bool(serving.get(foot.name, True))
 
 
+def _say_foreign(world: World, router: Router, outcome: Outcome) -> None:
+    """Say of each Network that VXLAN carries that nobody routes there."""
+    named = [(f"spec.networks[{position}].network", port.network) for position, port in enumerate(router.spec.networks)]
+    if router.spec.gateway is not None:
+        named.append(("spec.gateway.network", router.spec.gateway.network))
+    for at, name in named:
+        network = world.get(Network, router.metadata.namespace, name)
+        if network is not None and network.spec.fabric is Fabric.VXLAN:
+            feet.found(world, router, name, at, outcome)
+
+
 def _foreign(world: World, router: Router) -> bool:
-    """Whether a Router is somebody else's: it joins Networks, and none of them is OVN's."""
+    """Whether a Router joins Networks, and none of them is OVN's: then there is nothing of it in OVN."""
     named = [port.network for port in router.spec.networks]
     if router.spec.gateway is not None:
         named.append(router.spec.gateway.network)

@@ -128,7 +128,7 @@ def plan_attachment(world: World, one: Port) -> Outcome:
         return Outcome()
     on = world.shared(segment, one.namespace, one.network)
     if on is None:
-        return Outcome()
+        return Outcome(problems=_closed(world, one) if one.profiles else [])
     ips, secure, v4, v6 = _addresses(on, one)
     name = f"{one.namespace}/{one.name}"
     missing = unknown(world, one) if one.profiles else []
@@ -151,6 +151,12 @@ def plan_attachment(world: World, one: Port) -> Outcome:
     if on.nodes is not None:
         outcome.problems += _misplaced(world, on, one)
     return outcome
+
+
+def _closed(world: World, one: Port) -> list[Problem]:
+    """Say what closes a port of the vxlan fabric: the flows are its node's, the words are everybody's."""
+    network = world.get(Network, one.namespace, one.network)
+    return unknown(world, one) if network is not None and network.spec.fabric is Fabric.VXLAN else []
 
 
 def _addresses(on: Segment, one: Port) -> tuple[str, str, Block, Block]:
