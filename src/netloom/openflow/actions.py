@@ -65,7 +65,7 @@ def _instructions(actions: tuple[Action, ...]) -> bytes:
     if rest and isinstance(rest[0], Meter):
         before, rest = struct.pack("!HHI", _METER, 8, rest[0].id), rest[1:]
     if rest and isinstance(rest[-1], Goto):
-        after, rest = struct.pack("!HHB3x", _GOTO, 8, rest[-1].table), rest[:-1]
+        after, rest = struct.pack("!HHB3x", _GOTO, 8, _table(rest[-1].table)), rest[:-1]
     if not rest:
         return before + after
     applied = b"".join([_action(action) for action in rest])
@@ -79,12 +79,12 @@ def _action(action: Action) -> bytes:
         case InPort():
             return _OUTPUT_WIRE.pack(_OUTPUT, 16, IN_PORT, 0)
         case Resubmit(table):
-            return _RESUBMIT_WIRE.pack(_VENDOR, 16, NICIRA, _RESUBMIT, _IN_PORT_16, table)
+            return _RESUBMIT_WIRE.pack(_VENDOR, 16, NICIRA, _RESUBMIT, _IN_PORT_16, _table(table))
         case SetField():
             return _set_field(action)
         case Move(src, dst):
             bits = FIELDS[src].bits
-            if bits != FIELDS[dst].bits:
+            if bits != FIELDS[dst].bits or "ct_state" in {src, dst}:
                 raise ValueError(f"{action}: they differ in width")
             return _MOVE_WIRE.pack(_VENDOR, 24, NICIRA, _MOVE, bits, 0, 0) + head(src) + head(dst)
         case Ct():
@@ -92,6 +92,12 @@ def _action(action: Action) -> bytes:
         case Conjunction(number, clause, of):
             return _CONJUNCTION_WIRE.pack(_VENDOR, 16, NICIRA, _CONJUNCTION, clause - 1, of, number)
     raise ValueError(f"{action} cannot stand where it stands")
+
+
+def _table(table: int) -> int:
+    if table == _NO_TABLE:  # Which means none, this one, or any, depending on where it stands.
+        raise ValueError(f"there is no table {table}")
+    return table
 
 
 def _set_field(action: SetField) -> bytes:
@@ -106,7 +112,7 @@ def _set_field(action: SetField) -> bytes:
 def _ct(action: Ct) -> bytes:
     inner = b"".join([_set_field(one) for one in action.exec])
     field, zone = (head(action.zone), 15) if isinstance(action.zone, str) else (_NO_FIELD, action.zone)
-    table = _NO_TABLE if action.table is None else action.table
+    table = _NO_TABLE if action.table is None else _table(action.table)
     return (
         _CT_WIRE.pack(_VENDOR, 24 + len(inner), NICIRA, _CT, _COMMIT if action.commit else 0, field, zone, table, 0)
         + inner

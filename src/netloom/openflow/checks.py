@@ -11,7 +11,7 @@ against the real one.
 
 from collections.abc import Container, Mapping
 
-from netloom.openflow.fields import EXACT, FIELDS
+from netloom.openflow.fields import CT_STATES, EXACT, FIELDS
 from netloom.openflow.flows import (
     Action,
     Conjunction,
@@ -22,12 +22,12 @@ from netloom.openflow.flows import (
     Meter,
     Move,
     Output,
-    Resubmit,
     SetField,
     Unknown,
 )
 
-TABLES = 255
+TABLES = 254
+"""Open vSwitch keeps the last for itself."""
 PORTS = 0xFF00
 
 ARP, RARP, IPV4, IPV6 = 0x0806, 0x8035, 0x0800, 0x86DD
@@ -63,23 +63,33 @@ PRESUPPOSED: Mapping[str, _Needs] = {
 }
 """Of which values of other fields a field depends; None: of no value."""
 
-READ_ONLY = frozenset({"conj_id", "ct_state", "ct_zone", "dl_type", "nw_proto"})
+READ_ONLY = frozenset({"conj_id", "ct_state", "ct_zone", "in_port", "dl_type", "nw_proto"})
 TRACKED = frozenset({"ct_mark"})
 """Fields that are set inside `Ct.exec` and nowhere else."""
+
+INVALID = 1 << CT_STATES.index("inv")
+"""What the tracker says of a packet that it can make nothing of, and will not commit."""
+
+MOST_ARP_OP = 0xFF
 
 BAD_FIELD = "bad match: lacks what a field presupposes"
 BAD_MASK = "bad match: bad mask"
 INCONSISTENT = "bad action: the match lacks what it presupposes"
 BAD_SET = "bad action: bad value of set_field"
 BAD_ARGUMENT = "bad action: bad argument"
+BAD_CONJUNCTION = "bad action: a conjunction stands alone, is of 2 to 64 clauses, and one of them"
 
 
 def refusal(flow: Flow, meters: Container[int]) -> str | None:
     """Return why a switch with these meters would not take a flow; None: it would."""
-    if not 0 <= flow.table < TABLES:
-        return "flow mod failed: bad table"
+    if flow.table >= TABLES:
+        return "bad request: not permitted" if flow.table == TABLES else "flow mod failed: bad table"
     asked = {one.field: one.value for one in flow.match if one.mask is None}
     return bad_match(flow.match) or _bad_actions(flow, asked, meters)
+
+
+def _invalid(flow: Flow) -> bool:
+    return any(one.field == "ct_state" and one.value & INVALID for one in flow.match)
 
 
 def bad_match(match: Match) -> str | None:
@@ -90,6 +100,8 @@ def bad_match(match: Match) -> str | None:
             return BAD_FIELD
         if one.mask is not None and one.field in EXACT:
             return BAD_MASK
+        if one.field == "arp_op" and one.value > MOST_ARP_OP:
+            return "bad match: bad value"
     return None
 
 
@@ -100,7 +112,7 @@ def _holds(field: str, asked: Mapping[str, int]) -> bool:
 def _bad_actions(flow: Flow, asked: Mapping[str, int], meters: Container[int]) -> str | None:
     conjunctions = sum(isinstance(action, Conjunction) for action in flow.actions)
     if 0 < conjunctions < len(flow.actions):
-        return "bad action: a conjunction stands alone, is of 2 to 64 clauses, and one of them"
+        return BAD_CONJUNCTION
     for at, action in enumerate(flow.actions):
         if isinstance(action, Meter) and at:
             return "bad action: unsupported order"
@@ -119,14 +131,12 @@ def _bad_action(action: Action, flow: Flow, asked: Mapping[str, int], meters: Co
             return BAD_SET if action.field in TRACKED else _bad_set(action, asked)
         case Move(src, dst):
             return _bad_move(src, dst, asked)
-        case Resubmit(table):
-            return None if 0 <= table < TABLES else BAD_ARGUMENT
         case Goto(table):
-            return None if flow.table < table < TABLES else "bad instruction: bad table"
+            return None if flow.table < table else "bad instruction: bad table"
         case Ct():
-            return _bad_ct(action, asked)
+            return INCONSISTENT if action.commit and _invalid(flow) else _bad_ct(action, asked)
         case Conjunction(_, clause, of):
-            return None if 2 <= of <= 64 and 1 <= clause <= of else BAD_ARGUMENT
+            return None if 2 <= of <= 64 and 1 <= clause <= of else BAD_CONJUNCTION
         case Meter(meter):
             return None if meter in meters else "meter mod failed: bad meter"
         case Unknown():
@@ -135,7 +145,7 @@ def _bad_action(action: Action, flow: Flow, asked: Mapping[str, int], meters: Co
 
 
 def _bad_set(action: SetField, asked: Mapping[str, int]) -> str | None:
-    if action.field in READ_ONLY:
+    if action.field in READ_ONLY or (action.field == "arp_op" and action.value > MOST_ARP_OP):
         return BAD_SET
     if action.mask is not None and (action.field in EXACT or action.value & ~action.mask):
         return BAD_SET
@@ -143,21 +153,18 @@ def _bad_set(action: SetField, asked: Mapping[str, int]) -> str | None:
 
 
 def _bad_move(src: str, dst: str, asked: Mapping[str, int]) -> str | None:
-    if FIELDS[src].bits != FIELDS[dst].bits or dst in READ_ONLY or dst in TRACKED:
-        return BAD_ARGUMENT
+    if dst in READ_ONLY or dst in TRACKED:
+        return BAD_SET
     return None if _holds(src, asked) and _holds(dst, asked) else INCONSISTENT
 
 
 def _bad_ct(action: Ct, asked: Mapping[str, int]) -> str | None:
     if asked.get("dl_type") not in {IPV4, IPV6}:
         return INCONSISTENT
-    if action.table is not None and not 0 <= action.table < TABLES:
-        return BAD_ARGUMENT
     if action.exec and not action.commit:
         return BAD_ARGUMENT
     if any(one.field not in TRACKED for one in action.exec):
-        return BAD_SET
+        return BAD_ARGUMENT
     if isinstance(action.zone, int):
-        return None if 0 <= action.zone < 1 << 16 else BAD_ARGUMENT
-    field = FIELDS[action.zone]
-    return None if field.bits >= 16 and _holds(field.name, asked) else BAD_ARGUMENT
+        return None
+    return None if FIELDS[action.zone].bits >= 16 and _holds(action.zone, asked) else BAD_ARGUMENT

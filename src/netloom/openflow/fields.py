@@ -38,6 +38,10 @@ class Field(Struct, frozen=True):
     ones: int
     """The mask that is exact."""
 
+    def write_set(self, value: int, mask: int | None) -> str:
+        """Return a value, with its mask, as `set_field` shows it."""
+        return _hex(value, mask) if mask is not None and self.write is _decimal else self.write(value, mask)
+
 
 def mac_text(value: int) -> str:
     """Return an Ethernet address as people write it."""
@@ -78,11 +82,20 @@ def _v4(value: int, mask: int | None) -> str:
     return f"{IPv4Address(value)}/{IPv4Address(mask) if length is None else length}"
 
 
+def v6_text(value: int) -> str:
+    """Return an IPv6 address as C's library writes it: the end as in IPv4 where the rest is 0, or says so."""
+    if 0xFFFF < value < 1 << 32:
+        return f"::{IPv4Address(value)}"
+    if value >> 32 == 0xFFFF:
+        return f"::ffff:{IPv4Address(value & 0xFFFFFFFF)}"
+    return str(IPv6Address(value))
+
+
 def _v6(value: int, mask: int | None) -> str:
     if mask is None:
-        return str(IPv6Address(value))
+        return v6_text(value)
     length = prefix_length(mask, 128)
-    return f"{IPv6Address(value)}/{IPv6Address(mask) if length is None else length}"
+    return f"{v6_text(value)}/{v6_text(mask) if length is None else length}"
 
 
 def _ct_state(value: int, mask: int | None) -> str:

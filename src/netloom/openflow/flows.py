@@ -72,11 +72,11 @@ class SetField(Struct, frozen=True):
 
     def __str__(self) -> str:
         field = FIELDS[self.field]
-        return f"set_field:{field.write(self.value, self.mask)}->{field.long}"
+        return f"set_field:{field.write_set(self.value, self.mask)}->{field.long}"
 
 
 class Move(Struct, frozen=True):
-    """Copy one field to another of the same width."""
+    """Copy one field to another of the same width; not `ct_state`."""
 
     src: str
     dst: str
@@ -119,7 +119,8 @@ class Ct(Struct, frozen=True):
         if self.table is not None:
             parts.append(f"table={self.table}")
         if isinstance(self.zone, str):
-            parts.append(f"zone={FIELDS[self.zone].symbol}[0..15]")
+            field = FIELDS[self.zone]
+            parts.append(f"zone={field.symbol}[{'' if field.bits == 16 else '0..15'}]")
         elif self.zone:
             parts.append(f"zone={self.zone}")
         if self.exec:

@@ -33,13 +33,20 @@ class Refused(errors.Invalid):
     """The switch will not make a change; nothing of it was done."""
 
     def __init__(self, error: str, *, mod: Mod | None = None, index: int | None = None) -> None:
-        super().__init__(f"{error}: {mod.flow}" if mod is not None else error)
+        super().__init__(f"{error}: {_words(mod.flow)}" if mod is not None else error)
         self.error = error
         """What is wrong, in OpenFlow's words, as "bad match: bad prerequisite"."""
         self.mod = mod
         """Which of the mods it is; None: it is none of them alone."""
         self.index = index
         """At which place of those given it stands."""
+
+
+def _words(flow: Flow) -> str:
+    try:
+        return str(flow)
+    except (LookupError, ValueError, OverflowError):  # It is refused because there is no such field or value.
+        return repr(flow)
 
 
 class Switch(Protocol):
