@@ -15,6 +15,7 @@ from netloom.run.manifests import NAMESPACE
 from netloom.store import kubeconfig as kubeconfigs
 from tests.e2e import joined as joining
 from tests.e2e.cluster_rights import RIGHTS, refused, wished
+from tests.e2e.cluster_times import times_are_kept
 from tests.e2e.joined import Joined
 from tests.e2e.kubectl_flows import COLLECTED, FLOWS, IN_USE, Flow, named
 from tests.run.serving import netloom
@@ -177,3 +178,7 @@ def test_no_wish_that_was_acknowledged_is_lost_when_the_server_is_killed(joined:
     listed = joined.admin("-n", namespace, "get", "networks", "-o", "name").out.split()
     assert {f"network.netloom.dev/{name}" for name in acknowledged} <= set(listed)
     joined.admin("-n", namespace, "wait", "--for=condition=Ready", "networks", "--all", "--timeout=60s")
+
+
+def test_times_are_finer_than_seconds(joined: Joined, kubectl_old: Kubectl) -> None:
+    times_are_kept(joined, kubectl_old, exact=True)

@@ -10,6 +10,7 @@ import pytest
 
 from tests.e2e import joined as joining
 from tests.e2e.cluster_rights import RIGHTS, wished
+from tests.e2e.cluster_times import times_are_kept
 from tests.e2e.joined import Joined
 from tests.e2e.kubectl_flows import COLLECTED, FLOWS, Flow, named
 from tests.support.kube import Kube
@@ -58,3 +59,7 @@ def test_an_agent_can_read_what_rbac_cannot_keep_from_it(joined: Joined) -> None
     namespace = wished(joined)
     words = ("-n", namespace, "get", "na", "-o", "name")
     assert "theirs" in joined.kubectl.run(*words, kubeconfig=joined.agent("n1")).out
+
+
+def test_times_are_finer_than_seconds(joined: Joined, kubectl_old: Kubectl) -> None:
+    times_are_kept(joined, kubectl_old, exact=False)
