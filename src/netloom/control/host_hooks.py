@@ -46,9 +46,11 @@ log = logging.getLogger(__name__)
 AT_A_TIME = 8
 SHORT = 512
 """How many characters of an output are kept in the switch's database, for whoever comes after a crash."""
+ARGUMENT = 1024
+"""How long a report's arguments may be."""
 GOING = 2.0
 """For how many seconds a device that was taken off the switch is waited for to go."""
-LOOK = 0.02
+LOOK = 0.05
 SUCCEEDED, FAILED = "ExecSucceeded", "ExecFailed"
 REASONS = {0: SUCCEEDED, REFUSED: "ExecRefused", OVERDUE: "ExecTimedOut", INTERRUPTED: "ExecInterrupted"}
 OUTCOMES = {
@@ -102,11 +104,9 @@ class HostHooks:
         allowed: Collection[str],
         recorder: Recorder,
         clock: Clock,
+        measured: Histograms | None = None,
     ) -> None:
-        self.durations = Histograms(("what", "outcome"))
-        """How long programs ran, by what they were and how they ended; those that were never run are not among them."""
-        self.outcomes: dict[tuple[str, str], int] = {}
-        """How often programs ended in each way."""
+        """`measured`: how long programs ran, by when they are run and how they ended; none where they were not."""
         self.look: Callable[[Key], None] = lambda key: None
         """Told which attachment there is something to tell of."""
         self._book = book
@@ -115,6 +115,7 @@ class HostHooks:
         self._allowed = frozenset(allowed)
         self._recorder = recorder
         self._clock = clock
+        self._measured = measured or Histograms(("hook", "outcome"))
         self._jobs: asyncio.Queue[Callable[[], Awaitable[None]]] = asyncio.Queue()
         self._taken: set[str] = set()
         """What waits to be run or runs: ports, and records of those that are gone."""
@@ -193,14 +194,14 @@ class HostHooks:
     async def _made(self, key: Key, port: str, command: tuple[str, ...]) -> None:
         async with self._turn(key, port):
             report = ExecReport(
-                command=command, exit_status=INTERRUPTED, start_time=micro(self._clock()), std_err=CUT_SHORT
+                command=_told(command), exit_status=INTERRUPTED, start_time=micro(self._clock()), std_err=CUT_SHORT
             )
             refusal = hooks.refusal(CREATE, command, self._allowed)
             if not refusal and not await self._book.mark(port, report):
                 return  # It is gone before anything was run.
             ended = await self._ended(CREATE, command, refusal)
             report = self._reports[port] = ExecReport(
-                command=command,
+                command=report.command,
                 exit_status=ended.exit_status,
                 start_time=report.start_time,
                 stop_time=micro(self._clock()),
@@ -220,7 +221,7 @@ class HostHooks:
         )  # fmt: skip
         async with self._turn(key, record):
             if after.started:
-                self._count(DELETE, INTERRUPTED)
+                self._measure(DELETE, INTERRUPTED)
                 self._tell(whom, DELETE, after.command, INTERRUPTED)
                 return await self._book.forget(record)
             refusal = hooks.refusal(DELETE, after.command, self._allowed)
@@ -249,14 +250,9 @@ class HostHooks:
                 del self._turns[key]
 
     async def _ended(self, what: str, command: tuple[str, ...], refusal: str) -> Ended:
-        if refusal:
-            self._count(what, REFUSED)
-            return Ended(exit_status=REFUSED, stderr=refusal)
-        clock = asyncio.get_running_loop().time
-        began = clock()
-        ended = await self._programs.run(command)
-        self.durations.observe((what, _outcome(ended.exit_status)), clock() - began)
-        self._count(what, ended.exit_status)
+        began = _now()
+        ended = Ended(exit_status=REFUSED, stderr=refusal) if refusal else await self._programs.run(command)
+        self._measure(what, ended.exit_status, _now() - began)
         return ended
 
     async def _vanished(self, after: After) -> None:
@@ -264,18 +260,17 @@ class HostHooks:
         try:
             if (await self._devices.pairs()).get(after.device) == after.uid:
                 await self._devices.remove_pair(after.device)  # A crash kept us from it.
-            deadline = asyncio.get_running_loop().time() + GOING
+            deadline = _now() + GOING
             # One that is on the switch again is another's by now.
-            while after.device and not self._book.in_use(after.device) and asyncio.get_running_loop().time() < deadline:
+            while after.device and not self._book.in_use(after.device) and _now() < deadline:
                 if await self._devices.device(after.device) is None:
                     return
                 await asyncio.sleep(LOOK)
         except NetloomError as error:
             log.info("whether %s is gone is not known: %s", after.device, error)
 
-    def _count(self, what: str, status: int) -> None:
-        key = (what, _outcome(status))
-        self.outcomes[key] = self.outcomes.get(key, 0) + 1
+    def _measure(self, what: str, status: int, seconds: float = 0.0) -> None:
+        self._measured.observe((what.removesuffix("Exec"), OUTCOMES.get(status, "failed")), seconds)
 
     def _tell(self, whom: NetworkAttachment | ObjectReference, what: str, command: Sequence[str], status: int) -> None:
         words = {
@@ -291,9 +286,14 @@ class HostHooks:
         tell(whom, REASONS.get(status, FAILED), message)
 
 
-def _outcome(status: int) -> str:
-    return OUTCOMES.get(status, "failed")
+def _now() -> float:
+    return asyncio.get_running_loop().time()
 
 
 def _short(text: str) -> str:
     return text if len(text) <= SHORT else text[:SHORT] + "…"
+
+
+def _told(command: tuple[str, ...]) -> tuple[str, ...]:
+    """Return a command as a report has it: what is filled in may make it longer than the API takes."""
+    return tuple(one[:ARGUMENT] for one in command)

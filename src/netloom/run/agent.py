@@ -25,6 +25,7 @@ from netloom.control.controller import Controller
 from netloom.control.events import Recorder
 from netloom.control.host import WORKERS, HostKeeper
 from netloom.control.host_fabric import FabricKeeper
+from netloom.control.host_hooks import HostHooks, Runs
 from netloom.control.host_mirrors import MirrorKeeper
 from netloom.control.host_node import NodeKeeper
 from netloom.control.host_ports import Ports
@@ -34,7 +35,9 @@ from netloom.control.lifetimes import Lifetimes
 from netloom.control.manager import Manager
 from netloom.control.queue import Backoff, Pace
 from netloom.drivers.link_worker import Links
+from netloom.drivers.programs import Programs
 from netloom.drivers.vswitch import Place, Vswitch
+from netloom.drivers.vswitch_exec import ExecBook
 from netloom.drivers.vswitch_prepare import read_mappings
 from netloom.errors import Cause, Conflict, Invalid, NetloomError, Unreachable
 from netloom.model import addresses
@@ -69,6 +72,9 @@ def main(settings: AgentSettings) -> int:
         raise _wrong("underlayIp", f"{settings.underlay_ip!r} is not an address")
     if not is_remote(settings.ovs, ("unix", "tcp")):
         raise _wrong("ovs", f"{settings.ovs!r} is not unix:PATH or tcp:HOST:PORT")
+    for program in settings.allowed_programs:
+        if not program.startswith("/"):
+            raise _wrong("allowedPrograms", f"{program!r} is not an absolute path")
     if settings.health_listen:
         from netloom.run import health  # with it comes a whole server: only where it is wanted
 
@@ -123,8 +129,9 @@ class Agent:
         switch: Vswitch | None = None,
         links: Links | None = None,
         flows: Talk | None = None,
+        programs: Runs | None = None,
     ) -> None:
-        """A test may bring a `switch`, `links`, and `flows` to write to, of its own."""
+        """A test may bring a `switch`, `links`, `flows` to write to, and who runs `programs`, of its own."""
         self.settings = settings
         self.store = store
         self.random = random
@@ -138,6 +145,7 @@ class Agent:
         self.fabric: FabricKeeper | None = None
         self._client = Client(store)
         self._flows = flows
+        self._programs = programs or Programs(timeout=settings.exec_timeout)
         self._whole = NodeSwitch(settings, self.switch, mappings(settings))
         self._underlay = _written(settings.underlay_ip)
 
@@ -219,9 +227,11 @@ class Agent:
             clock=self._clock,
             random=self.random,
             lifetimes=self.lifetimes,
+            hooks=(hooks := self._hooks(recorder)),
         )
         keeper.amiss = self._whole.amiss
         plugging = self._plugging(keeper, recorder)
+        hooks.look = plugging.queue.add
         plugging.watch(attachments, keeper.attachment_changed)
         fabric = self._carrying(attachments, neighbours, ports, plugging)
         mirrors = MirrorKeeper(attachments.cache, neighbours, self.switch)
@@ -236,6 +246,7 @@ class Agent:
             chores=[
                 neighbours.run,
                 fabric.run,
+                hooks.run,
                 keeper.tidy,
                 remind,
                 partial(self._watch_underlay, ports, keeper, plugging),
@@ -243,6 +254,17 @@ class Agent:
         )
         self._listen(node, plugging, copying, mirrors)
         return self.manager
+
+    def _hooks(self, recorder: Recorder) -> HostHooks:
+        return HostHooks(
+            ExecBook(self.switch),
+            self._programs,
+            self.links,
+            allowed=self.settings.allowed_programs,
+            recorder=recorder,
+            clock=self._clock,
+            measured=self.lifetimes.hooks,
+        )
 
     def _plugging(self, keeper: HostKeeper, recorder: Recorder) -> Controller[Key]:
         return Controller(

@@ -163,6 +163,13 @@ class AgentSettings(Settings, frozen=True, kw_only=True):
     prepare: Annotated[
         bool, Meta(description="Set up Open vSwitch for OVN: identity, tunnels, br-int; without any OVN: br-vxlan.")
     ] = False
+    allowed_programs: Annotated[
+        tuple[str, ...],
+        Meta(description="The programs that attachments may have run here, by their absolute paths; none: none."),
+    ] = ()
+    exec_timeout: Annotated[
+        float, Meta(gt=0, le=3600, description="Seconds after which such a program is ended, with all it started.")
+    ] = 60.0
     health_listen: Annotated[str, Meta(description="A loopback address and port for /healthz, /readyz, /metrics.")] = ""
 
 
