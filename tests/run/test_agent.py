@@ -142,7 +142,7 @@ def test_a_taken_name_is_said_and_nothing_of_others_is_touched(here: Site) -> No
 
 
 def test_another_fabric_is_not_plugged(here: Site) -> None:
-    here.apply(network("tunnel", fabric="vxlan"), subnet("tunnel", "10.30.0.0/24", "tunnel"))
+    here.apply(network("tunnel", fabric="linux"), subnet("tunnel", "10.30.0.0/24", "tunnel"))
     here.apply(attachment("other", "tunnel"))
     here.wait_condition("other", "False", "FabricNotSupported")
 
