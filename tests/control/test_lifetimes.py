@@ -44,7 +44,7 @@ def attachment(uid: str = "", **since: datetime) -> NetworkAttachment:
             "creationTimestamp": stamp(START),
         },
         "spec": {"node": "n1", "network": "blue"},
-        "status": {"conditions": conditions},
+        "status": {"conditions": conditions, **({"hostIP": "172.31.0.1"} if "Plugged" in since else {})},
     }
     return msgspec.convert(document, NetworkAttachment)
 
@@ -90,6 +90,8 @@ def test_where_the_uid_does_not_say_it_begins_with_what_the_agent_saw() -> None:
         lifetimes.heard(one)
         wall.pass_by(4)
         lifetimes.plugged(one)
+        lifetimes.told(one)
+        lifetimes.plugged(one)  # Looked at again, by what was known before.
         lifetimes.told(one)
         lifetimes.plugged(attachment("1f0c7a4e-3b1c-4d9e-8a52-0d9c5a2f1b3c"))  # Of which nobody heard.
 

@@ -10,9 +10,9 @@ conditions, which we write, have microseconds. The label `since` tells the two a
 
 Two machines' clocks differ. A difference that is not positive is counted in the lowest bucket (`counters.LIFETIMES`).
 
-What was there before anybody here needed it is no news: an interface that was plugged before this agent started, or an
-attachment of another node that was plugged before its Network concerned this one, is not counted. How long it takes
-until everything of a Network that concerns this node from now on is known is a number of its own, `relevance`.
+What was there before anybody here needed it is no news: an attachment that an agent had looked at before this one
+started, or one of another node that was plugged before its Network concerned this one, is not counted. How long it
+takes until everything of a Network that concerns this node from now on is known is a number of its own, `relevance`.
 
 `Lifetimes` is the agent's: it is told what happens, and told twice is told once.
 """
@@ -85,9 +85,9 @@ class Lifetimes:
         """Programs of attachments: postCreate, postDelete."""
         self._clock = clock
         self._heard: dict[str, float] = {}
-        """When we first heard of attachments of ours, by uid, where their uids do not say; until they are Ready."""
+        """When we first heard of attachments that no agent had looked at before, by uid, until they are Ready."""
         self._plugged: set[str] = set()
-        """Those whose ports work, until their statuses say so."""
+        """Those of them whose ports work."""
         self._relevant: dict[Key, tuple[float, float]] = {}
         """Since when Networks concern us: the time of day, and the loop's."""
         self._known: set[Key] = set()
@@ -103,24 +103,23 @@ class Lifetimes:
 
     def heard(self, value: NetworkAttachment) -> None:
         """Know of an attachment of this node; the earlier the better, addresses or not."""
-        meta = value.metadata
-        if self._wished(meta) is None and since(value.status.condition(PLUGGED)) is None:
-            self._heard.setdefault(meta.uid, self._now())
+        if not value.status.host_ip:
+            self._heard.setdefault(value.metadata.uid, self._now())
 
     def plugged(self, value: NetworkAttachment) -> None:
-        """Know that an attachment's port works; `value` is from before its status says so."""
-        if since(value.status.condition(PLUGGED)) is not None or value.metadata.uid in self._plugged:
+        """Know that an attachment's port works."""
+        uid = value.metadata.uid
+        if uid not in self._heard or uid in self._plugged:
             return
-        self._plugged.add(value.metadata.uid)
+        self._plugged.add(uid)
         at = self._now()
         self._observe(self.to_interface, value.metadata, at)
         if (addressed := since(value.status.condition(ADDRESSED))) is not None:
             self.from_address.observe(at - addressed)
 
     def told(self, value: NetworkAttachment) -> None:
-        """Know that an attachment's status, until now `value`'s, says that its port works."""
-        if since(value.status.condition(PLUGGED)) is None:
-            self._observe(self.to_ready, value.metadata, self._now())
+        """Know that an attachment's status says that its port works."""
+        self._observe(self.to_ready, value.metadata, self._now())
         self.gone(value.metadata.uid)
 
     def gone(self, uid: str) -> None:
@@ -187,11 +186,10 @@ class Lifetimes:
         return len(self._known)
 
     def _observe(self, histograms: Histograms, meta: ObjectMeta, at: float) -> None:
-        wish = self._wished(meta)
-        if wish is not None:
-            histograms.observe((WISH,), at - wish)
-        elif (heard := self._heard.get(meta.uid)) is not None:
-            histograms.observe((SEEN,), at - heard)
+        heard = self._heard.get(meta.uid)
+        if heard is not None:
+            wish = self._wished(meta)
+            histograms.observe((SEEN if wish is None else WISH,), at - (heard if wish is None else wish))
 
     @staticmethod
     def _wished(meta: ObjectMeta) -> float | None:
