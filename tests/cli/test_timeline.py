@@ -91,6 +91,14 @@ def test_a_timeline_is_what_happened_in_its_order_with_a_drawing() -> None:
     )
 
 
+def test_a_hook_that_did_not_end_by_itself_says_so() -> None:
+    report = {"command": ["/bin/slow"], "exitStatus": -3, "stopTime": micro(later(99))}
+    one = {**READY, "status": {**READY["status"], "postCreateExecReport": report}}
+    assert "hook     /bin/slow was overdue, and killed" in "\n".join(
+        lines(timeline(Sources(attachment=one), later(100)))
+    )
+
+
 def test_where_the_server_knows_seconds_that_is_said() -> None:
     one = {**READY, "metadata": {**READY["metadata"], "uid": OF_CHANCE}}
     event = {**ASSIGNED, "firstTimestamp": stamp(later(9))}

@@ -18,6 +18,7 @@ from netloom.control.clock import micro, parse
 from netloom.control.conditions import TRUE
 from netloom.control.lifetimes import ADDRESSED, PLUGGED, wished
 from netloom.model.document import Document
+from netloom.plan.hooks import CROWDED, INTERRUPTED, NOT_STARTED, OVERDUE, REFUSED
 
 READY = "Ready"
 EVENT = "event"
@@ -97,6 +98,13 @@ def timeline(found: Sources, now: datetime) -> Timeline:
     )
 
 
+_ENDS = {
+    REFUSED: "is not allowed by the agent",
+    NOT_STARTED: "could not be run",
+    OVERDUE: "was overdue, and killed",
+    INTERRUPTED: "was interrupted",
+    CROWDED: "became too many processes, and was killed",
+}
 _ORDER = {"wish": 0, "network": 1, "subnet": 2, "lock": 3, "address": 4, "plugged": 5, "ready": 6, "hook": 7}
 
 
@@ -136,7 +144,8 @@ def _hook(report: Mapping[str, Any], wish: _Time) -> Iterator[Moment]:
     if (at := _time(report.get("startTime"))) is not None:
         yield _moment("hook", f"{program} started", at, wish)
     if (at := _time(report.get("stopTime"))) is not None:
-        yield _moment("hook", f"{program} ended with {report.get('exitStatus', 0)}", at, wish)
+        status = int(report.get("exitStatus") or 0)
+        yield _moment("hook", f"{program} {_ENDS.get(status, f'ended with {status}')}", at, wish)
 
 
 def _event(event: Document, wish: _Time) -> Iterator[Moment]:
