@@ -6,7 +6,7 @@ Everything lives on the simulated loop, so that a seed decides who comes first, 
 import asyncio
 import itertools
 import json
-from collections.abc import Collection
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -16,6 +16,7 @@ from typing import Any, NoReturn, cast
 from netloom.drivers.link_codec import Link
 from netloom.drivers.link_trouble import Trouble
 from netloom.drivers.link_worker import LinkCounters, Links, use
+from netloom.drivers.programs import Ended
 from netloom.drivers.vswitch import DATABASE, Vswitch
 from netloom.errors import Conflict
 from netloom.model.registry import NETWORK_ATTACHMENT
@@ -25,6 +26,7 @@ from netloom.ovsdb.memory import Database, Server
 from netloom.ovsdb.operations import Mutate, Operation, Update, is_uuid
 from netloom.ovsdb.rows.vswitch import Interface
 from netloom.ovsdb.serving import Pipe, dial
+from netloom.plan.hooks import OVERDUE
 from netloom.plan.nodes import PortPlan
 from netloom.run.agent import Agent
 from netloom.run.config import AgentSettings
@@ -205,6 +207,33 @@ class FakeLinks:
             self._machine.changed.set()
 
 
+class FakePrograms:
+    """The node's programs: each writes down that it ran, takes its time, and prints whether its device is there."""
+
+    ALLOWED = ("/bin/note", "/bin/slow", "/bin/fail", "/bin/hang")
+
+    def __init__(self, machine: Machine) -> None:
+        self.written: list[tuple[str, ...]] = []
+        """What they wrote down, with their arguments; it outlives agents."""
+        self.running = 0
+        self.most = 0
+        self._machine = machine
+
+    async def run(self, command: Sequence[str]) -> Ended:
+        name, *arguments = command
+        self.written.append((name, *arguments))
+        self.running += 1
+        self.most = max(self.most, self.running)
+        try:
+            await asyncio.sleep({"/bin/note": 0.01, "/bin/slow": 40.0, "/bin/fail": 0.5, "/bin/hang": 60.0}[name])
+        finally:
+            self.running -= 1
+        if name == "/bin/hang":
+            return Ended(exit_status=OVERDUE, stderr="[ended after 60 s: see --exec-timeout]")
+        there = any(argument in self._machine.node for argument in arguments)
+        return Ended(exit_status=3 if name == "/bin/fail" else 0, stdout="there\n" if there else "not there\n")
+
+
 class Daemons:
     """ovs-vswitchd and ovn-controller: rows become devices, and devices are reported.
 
@@ -341,6 +370,7 @@ class World:
         self.pipes: list[Pipe] = []
         self.daemons = Daemons(self.machine, self.server, random)
         self.flows = Flows()
+        self.programs = FakePrograms(self.machine)
         self.ovn_remote = "tcp:192.0.2.1:6642"
         self.agent: Agent | None = None
         self._task: asyncio.Task[None] | None = None
@@ -351,6 +381,7 @@ class World:
         settings = AgentSettings(
             node="n1", ovs=REMOTE, underlay_ip="172.31.0.1", prepare=True, ovn_remote=self.ovn_remote,
             datapath="netdev", netns_folders=("/ns",),
+            allowed_programs=FakePrograms.ALLOWED,
         )  # fmt: skip
         # Random(…) below: one for each life, as a process has.
         switch = Vswitch(
@@ -365,6 +396,7 @@ class World:
             switch=switch,
             links=cast("Links", links),
             flows=self.flows,
+            programs=self.programs,
         )
         self._task = group.create_task(self.agent.run())
         return self.agent
@@ -387,10 +419,18 @@ class World:
         self.flows.restart()
 
     async def attach(
-        self, name: str, number: int, port: dict[str, str], *, network: str = "blue", node: str = "n1", **more: Any
+        self,
+        name: str,
+        number: int,
+        port: dict[str, str],
+        *,
+        network: str = "blue",
+        node: str = "n1",
+        spec: Mapping[str, Any] | None = None,
+        **more: Any,
     ) -> None:
-        """Make an attachment and give it an address, as IPAM does; `more` is of its status."""
-        spec = {"node": node, "network": network, "port": port, "defaultRoute": True}
+        """Make an attachment and give it an address, as IPAM does; `spec` is of its spec, `more` of its status."""
+        spec = {"node": node, "network": network, "port": port, "defaultRoute": True, **(spec or {})}
         await self.store.create(NETWORK_ATTACHMENT, document(NETWORK_ATTACHMENT, name, spec))
         while True:
             made = (await self.store.get(NETWORK_ATTACHMENT, "ns1", name)).document()

@@ -194,7 +194,8 @@ class Ports:
             await self._switch.unplug(row)
             outer = await self._links.pair(plan, ())
             self._good[key] = _Good(plan, outer.index)
-            await self._switch.plug(plan)
+            same = found is not None and found.index == outer.index
+            await self._switch.plug(plan, was=row if same else None)
 
     async def _existing(self, key: Key, plan: PortPlan, row: Interface | None) -> None:
         async with self._moving:
@@ -212,9 +213,10 @@ class Ports:
             raise Trouble("DeviceInUse", f"device {plan.device} is the node's own way to other nodes")
         if row is None:
             await self._check_unused(device)
+        was = None
         if row is not None and _let_go(row, device):
             await self._switch.unplug(row)
-            row, there = None, self._switch.interface(plan.device)
+            row, there, was = None, self._switch.interface(plan.device), row
         if row is not None:
             await self._switch.correct(row, plan)
         elif there is not None:
@@ -222,7 +224,7 @@ class Ports:
         else:
             # Remembered before it is done: who dies in between finds the way back.
             home = master or self._switch.owed().get(plan.device, "")
-            await self._switch.plug(plan, origin=f"linux:{home}" if home else "none:")
+            await self._switch.plug(plan, origin=f"linux:{home}" if home else "none:", was=was)
         if master:
             await self._links.enslave(plan.device, "")
         await self._links.up(plan.device)

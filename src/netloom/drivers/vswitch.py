@@ -162,10 +162,10 @@ class Vswitch:
 
     # What is changed.
 
-    async def plug(self, plan: PortPlan, *, origin: str = "") -> None:
-        """Put a device on the switch."""
+    async def plug(self, plan: PortPlan, *, origin: str = "", was: Interface | None = None) -> None:
+        """Put a device on the switch; `was`: as what it was there until now, so that what was run then is not again."""
         bridge = self._home(plan)
-        ids = self.ids(plan, origin) | hooks.due(plan.runs.create)
+        ids = self.ids(plan, origin) | (hooks.due(plan.runs.create) if was is None else hooks.kept(was.external_ids))
         row: dict[str, Any] = {"name": plan.device, "external_ids": ids}
         if plan.type is PortType.INTERNAL:
             row |= {"type": "internal", "mac": plan.mac, "mtu_request": plan.mtu}

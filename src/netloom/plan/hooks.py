@@ -10,7 +10,7 @@ and only what never started is run. What was written before this agent knew of p
 """
 
 import re
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import NamedTuple, TypeVar
 
 import msgspec
@@ -80,6 +80,11 @@ def due(command: tuple[str, ...]) -> dict[str, str]:
     return {EXEC: written(ExecReport(command=command))} if command else {}
 
 
+def kept(carried: Mapping[str, str]) -> dict[str, str]:
+    """Return what a port that is made again with the same device carries of what the one before carried."""
+    return {EXEC: carried[EXEC]} if EXEC in carried else {}
+
+
 def after(one: After) -> dict[str, str]:
     """Return what a port carries of what is to be run when it is gone."""
     return {AFTER: msgspec.json.encode(one).decode()} if one.command else {}
@@ -92,12 +97,14 @@ def written(report: ExecReport) -> str:
 
 def read_report(text: str | None) -> ExecReport | None:
     """Return the report a port carries, or None."""
-    return _read(text, ExecReport)
+    found = _read(text, ExecReport)
+    return found if found is not None and found.command else None
 
 
 def read_after(text: str | None) -> After | None:
     """Return what is to be run when a port is gone, or None."""
-    return _read(text, After)
+    found = _read(text, After)
+    return found if found is not None and found.command else None
 
 
 def _read(text: str | None, kind: type[T]) -> T | None:
