@@ -53,6 +53,12 @@ class Real:
         """Return the flows as ovs-ofctl prints them, sorted."""
         return sorted(line.strip() for line in self.ofctl("dump-flows").splitlines() if "actions=" in line)
 
+    def add_port(self, name: str, number: int) -> None:
+        """Let there be a port of this number."""
+        self.node.vsctl("--may-exist", "add-port", BRIDGE, name, "--", "set", "interface", name, "type=internal",
+                        f"ofport_request={number}")  # fmt: skip
+        wait_until(lambda: f" {number}({name}):" in self.ofctl("show"), what=f"port {number}")
+
     def trace(self, packet: str) -> str:
         """Return what the switch would do with a packet."""
         return self.node.appctl("ofproto/trace", BRIDGE, packet)

@@ -175,7 +175,7 @@ class Flow(Struct, frozen=True):
         return (self.table, self.priority, self.match)
 
     def __str__(self) -> str:
-        words = ",".join([f"priority={self.priority}", *_match_words(self.match)])
+        words = ",".join([f"priority={self.priority}", *match_words(self.match)])
         actions = ",".join(map(str, self.actions)) or "drop"
         return (
             f"cookie={hex_text(self.cookie) if self.cookie else '0x0'}, table={self.table}, {words} actions={actions}"
@@ -211,7 +211,8 @@ _PROTOCOLS: dict[int, dict[int | None, str]] = {
 }
 
 
-def _match_words(asked: Match) -> list[str]:
+def match_words(asked: Match) -> list[str]:
+    """Return what a match asks, in words, in the order in which they are printed."""
     by_name = {one.field: one for one in asked}
     said = ""
     hidden: set[str] = set()

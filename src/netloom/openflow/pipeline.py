@@ -30,7 +30,7 @@ from netloom.openflow.flows import (
     SetField,
 )
 from netloom.openflow.packets import Packet
-from netloom.openflow.tracking import Tracker
+from netloom.openflow.tracking import INV, Tracker
 
 __all__ = ["Packet", "Sent", "Tables", "TooDeep", "Tracker", "run"]
 
@@ -163,7 +163,7 @@ class _Journey:
         zone = action.zone if isinstance(action.zone, int) else fields.get(action.zone, 0) & 0xFFFF
         packet = Packet(fields, self.packet.inner)
         state, mark = self.tracker.look(packet, zone)
-        if action.commit:
+        if action.commit and not state & INV:
             for one in action.exec:
                 ones = FIELDS[one.field].ones if one.mask is None else one.mask
                 mark = mark & ~ones | one.value & ones
