@@ -9,7 +9,7 @@ from bench import api
 
 def main() -> None:
     """Print the tables, or those that are named; exit 1 when a promise is not kept."""
-    benches = {"api": _api, "ipam": _ipam, "northbound": _northbound, "lab": _lab}
+    benches = {"api": _api, "ipam": _ipam, "northbound": _northbound, "lab": _lab, "agents": _agents}
     kept = [benches[name]() for name in sys.argv[1:] or benches]
     sys.exit(0 if all(kept) else 1)
 
@@ -55,6 +55,18 @@ def _lab() -> bool:
     for row in rows:
         print(row)
     return all(row.kept for row in rows)
+
+
+def _agents() -> bool:
+    from bench import agents  # as above
+
+    kept = True
+    for name, beside, rows in agents.tables():
+        print(f"\n{name:52} {'netloom':>14} {beside:>14} {'ratio':>7}   promised")
+        for row in rows:
+            print(row)
+            kept = kept and row.kept
+    return kept
 
 
 def import_row() -> api.Row:

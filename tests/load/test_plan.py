@@ -24,6 +24,7 @@ LOADS = st.builds(
     single_subnet=st.booleans(),
     alive=st.integers(0, 60),
     rate=st.floats(1, 200),
+    edge_rate=st.sampled_from([0.0, 5.0, 500.0]),
     arrivals=st.sampled_from(list(Arrivals)),
     cruise=st.floats(0, 2),
     placement=st.sampled_from(list(Placement)),

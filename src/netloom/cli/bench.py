@@ -126,6 +126,7 @@ def _load(given: dict[str, Any], lab: Path | None) -> Load:
         subnet_factor=given["subnet_factor"],
         alive=given["alive"],
         rate=given["rate"],
+        edge_rate=given["edge_rate"] or 0.0,
         arrivals=Arrivals(given["arrivals"]),
         cruise=given["cruise"],
         placement=Placement(given["placement"]),

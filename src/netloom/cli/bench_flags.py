@@ -67,6 +67,7 @@ COURSE = _options(
         "--alive", default=0, type=click.IntRange(0), metavar="N", help="How many are alive at a time; all, if 0."
     ),
     click.option("--rate", default=10.0, show_default=True, type=POSITIVE, help="Creates and deletes, per second."),
+    click.option("--edge-rate", type=POSITIVE, help="The same for warm-up and cool-down.  [default: the same]"),
     click.option(
         "--arrivals",
         default="steady",

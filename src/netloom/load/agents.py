@@ -30,7 +30,6 @@ from netloom.plan import names
 from netloom.plan.nodes import ADDRESSED
 from netloom.store import http
 from netloom.store.base import Store
-from netloom.store.kube import KubeStore
 from netloom.store.kubeconfig import Cluster
 
 CONNECTIONS = 2
@@ -166,13 +165,12 @@ def _well() -> Facts:
     return Facts(datapath=Datapath.USERSPACE)
 
 
-def open_store(cluster: Cluster, tls: SSLContext | None) -> KubeStore:
-    """Return a store with a client of its own, which shares no more than the certificates with others."""
-    client = http.Client(
+def open_client(cluster: Cluster, tls: SSLContext | None) -> http.Client:
+    """Return a client for one agent, which shares no more than the certificates with others."""
+    return http.Client(
         cluster.server,
         tls=tls,
         server_name=cluster.server_name,
         headers=cluster.headers,
         connections=CONNECTIONS,
     )
-    return KubeStore(client, manager="netloom-bench")

@@ -20,12 +20,12 @@ from random import Random
 import msgspec
 from msgspec import Struct
 
-from netloom.errors import Internal
+from netloom.errors import AlreadyExists, Internal
 from netloom.load import objects
-from netloom.load.agents import Heard, Knowledge, SimulatedAgent, open_store
+from netloom.load.agents import Heard, Knowledge, SimulatedAgent, open_client
 from netloom.model.registry import NODE
 from netloom.run import process
-from netloom.store import kubeconfig
+from netloom.store import http, kubeconfig
 from netloom.store.kube import KubeStore
 from netloom.store.kubeconfig import Cluster
 
@@ -59,6 +59,8 @@ class Report(Struct, frozen=True, kw_only=True):
     knows: dict[str, dict[str, Knowledge]]
     """What each agent knows of each Network that concerns it."""
     written: int
+    received: int
+    """Bytes, of all of them."""
     resident: int
     cpu: float
     connections: int
@@ -83,6 +85,7 @@ class Crowd:
         self._heard = Heard()
         self._agents: list[SimulatedAgent] = []
         self._stores: list[KubeStore] = []
+        self._meters: list[http.Meter] = []
 
     async def run(self) -> None:
         """Be all of them until cancelled."""
@@ -91,7 +94,9 @@ class Crowd:
         try:
             async with asyncio.TaskGroup() as group:
                 for at, number in enumerate(numbers):
-                    store = open_store(self._cluster, tls)
+                    client = open_client(self._cluster, tls)
+                    store = KubeStore(client, manager="netloom-bench")
+                    self._meters.append(client.meter)
                     self._stores.append(store)
                     group.create_task(self._agent(store, number))
                     if at % STARTING == STARTING - 1:
@@ -101,7 +106,8 @@ class Crowd:
 
     async def _agent(self, store: KubeStore, number: int) -> None:
         name, address = node_name(number), str(IPv4Address(FIRST_ADDRESS + number))
-        await store.create(NODE, objects.document(NODE, self._who.run, "", name, {"underlayIP": address}))
+        with contextlib.suppress(AlreadyExists):
+            await store.create(NODE, objects.document(NODE, self._who.run, "", name, {"underlayIP": address}))
         random = Random(f"{self._who.seed} {name}")  # noqa: S311  # only to spread attempts
         agent = SimulatedAgent(store, name, address, heard=self._heard, random=random)
         self._agents.append(agent)
@@ -117,6 +123,7 @@ class Crowd:
             informed=self._heard.last,
             knows={agent.node: agent.knows() for agent in self._agents},
             written=sum(agent.written for agent in self._agents),
+            received=sum(meter.received for meter in self._meters),
             resident=_resident(),
             cpu=used.ru_utime + used.ru_stime,
             connections=len(list(Path("/proc/self/fd").iterdir())),

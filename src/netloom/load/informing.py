@@ -69,6 +69,7 @@ def note(outcome: Outcome, reports: Sequence[Report]) -> None:
     outcome.notes |= {
         "agents": sum(report.agents for report in reports),
         "agents told": sum(report.times for report in reports),
+        "agents received, MB": sum(report.received for report in reports) / 1e6,
         "agents' memory, MB": sum(report.resident for report in reports) / 1e6,
         "agents' processor time, s": sum(report.cpu for report in reports),
         "agents' descriptors": sum(report.connections for report in reports),

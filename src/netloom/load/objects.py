@@ -166,13 +166,22 @@ async def every(store: Store, kind: Kind, chosen: Selector) -> list[Stored]:
 async def clean(store: Store, run: str, kinds: Sequence[Kind] = KINDS) -> int:
     """Remove all objects of a run, users before what they use; return how many there were."""
     count = 0
-    async with asyncio.timeout(CLEAN_SECONDS):
-        for kind in kinds:
-            while found := await every(store, kind, of_run(run)):
-                gone = sum(await _all(_removed(store, kind, one) for one in found))
-                count += gone
-                if gone < len(found):  # What used it goes in a moment.
-                    await asyncio.sleep(AGAIN)
+    try:
+        async with asyncio.timeout(CLEAN_SECONDS):
+            for kind in kinds:
+                count += await _clean(store, run, kind)
+    except TimeoutError:
+        raise TimedOut(f"run {run} is not all gone after {CLEAN_SECONDS:g} s: does a controller run?") from None
+    return count
+
+
+async def _clean(store: Store, run: str, kind: Kind) -> int:
+    count = 0
+    while found := await every(store, kind, of_run(run)):
+        gone = sum(await _all(_removed(store, kind, one) for one in found))
+        count += gone
+        if gone < len(found):  # What used it goes in a moment.
+            await asyncio.sleep(AGAIN)
     return count
 
 

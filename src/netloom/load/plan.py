@@ -14,6 +14,7 @@ Each create of a slot is a new attachment with a name of its own, so that nothin
 from collections import deque
 from collections.abc import Iterator, Sequence
 from enum import StrEnum
+from itertools import islice
 from random import Random
 
 from msgspec import Struct
@@ -62,6 +63,8 @@ class Load(Struct, frozen=True, kw_only=True):
     """How many attachments are alive at a time; 0: all there are."""
     rate: float = 10.0
     """Operations per second: creates and deletes together."""
+    edge_rate: float = 0.0
+    """The same for warm-up and cool-down; 0: as for the cruise."""
     arrivals: Arrivals = Arrivals.STEADY
     cruise: float = 30.0
     """How many seconds it lasts."""
@@ -153,7 +156,7 @@ def slots(load: Load, planned: Sequence[PlannedNetwork], nodes: Sequence[str]) -
 def steps(load: Load, count: int) -> Iterator[Step]:
     """Give the steps of a run over `count` slots, in order."""
     alive = min(load.alive or count, count)
-    due = times(load.arrivals, load.rate, Random(f"steps {load.seed}"))  # noqa: S311  # as above
+    random = Random(f"steps {load.seed}")  # noqa: S311  # as above
     resting, living = deque((slot, 0) for slot in range(count)), deque[tuple[int, int]]()
 
     def step(phase: Phase, doing: Doing, at: float) -> Step:
@@ -165,16 +168,19 @@ def steps(load: Load, count: int) -> Iterator[Step]:
             resting.append((slot, turn + 1))
         return Step(at, phase, doing, slot, turn)
 
-    at = 0.0
-    for _ in range(alive):
-        at = next(due)
+    def due(rate: float, start: float) -> Iterator[float]:
+        return times(load.arrivals, rate, random, start=start)
+
+    at, edge = 0.0, load.edge_rate or load.rate
+    for at in islice(due(edge, 0.0), alive):
         yield step(Phase.WARM_UP, Doing.CREATE, at)
+    at += 1 / edge
     end, doing = at + load.cruise, Doing.DELETE
-    for at in due:
+    for moment in due(load.rate, at):
+        at = moment
         if at > end:
             break
         yield step(Phase.CRUISE, doing, at)
         doing = Doing.CREATE if doing is Doing.DELETE else Doing.DELETE
-    while living:
-        yield step(Phase.COOL_DOWN, Doing.DELETE, at)
-        at = next(due)
+    for moment in islice(due(edge, at), len(living)):
+        yield step(Phase.COOL_DOWN, Doing.DELETE, moment)

@@ -79,14 +79,24 @@ def keep_alive(connection: socket.socket) -> None:
     connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPCNT, 3)
 
 
+class Meter:
+    """What came over all connections of a client, in bytes, as they are within TLS."""
+
+    __slots__ = ("received",)
+
+    def __init__(self) -> None:
+        self.received = 0
+
+
 class _Connection:
     """One connection and where its dialogue stands."""
 
-    __slots__ = ("h11", "idle_since", "reader", "used", "writer")
+    __slots__ = ("h11", "idle_since", "meter", "reader", "used", "writer")
 
-    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, meter: "Meter") -> None:
         self.reader = reader
         self.writer = writer
+        self.meter = meter
         self.h11 = h11.Connection(h11.CLIENT, max_incomplete_event_size=_MAX_HEADERS)
         self.idle_since = 0.0
         self.used = False
@@ -105,7 +115,9 @@ class _Connection:
         while True:
             event = self.h11.next_event()
             if event is h11.NEED_DATA:
-                self.h11.receive_data(await self.reader.read(_READ))
+                data = await self.reader.read(_READ)
+                self.meter.received += len(data)
+                self.h11.receive_data(data)
                 continue
             assert isinstance(event, h11.Event)
             return event
@@ -232,6 +244,7 @@ class Client:
         # Streams last and are bounded by whoever watches; what is bounded here is how many requests are under way.
         self._slots = asyncio.Semaphore(connections)
         self._closed = False
+        self.meter = Meter()
 
     async def request(self, method: str, path: str, *, body: bytes = b"", content_type: str = "") -> Response:
         """Send a request and return the whole answer."""
@@ -326,7 +339,7 @@ class Client:
         except (OSError, TimeoutError) as error:  # ssl.SSLError is an OSError.
             raise Refused(f"cannot connect to {self._authority}: {str(error) or 'timed out'}") from error
         keep_alive(writer.get_extra_info("socket"))
-        return _Connection(reader, writer)
+        return _Connection(reader, writer, self.meter)
 
     async def _begin(
         self, connection: _Connection, method: str, path: str, body: bytes | None, content_type: str

@@ -1,0 +1,310 @@
+"""Agents that are told only what concerns them: how soon, how much, and how many of them.
+
+    wish to Ready      four nodes of a lab, 50 attachments a second for a minute, on the vxlan fabric; and on OVN
+    relevance          one agent that holds 20 Networks, where there are 20 and where there are 2,000; beside it, in the
+                       same run, one that watches everything
+    a thousand agents  simulated up to their switches, 10,000 attachments, one API server
+
+All of it by the machinery of `netloom bench attachments` (netloom/load), against real processes.
+"""
+
+import asyncio
+import contextlib
+import json
+import os
+import sys
+import tempfile
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from bench import ipam
+from bench.api import resident_mb
+from netloom.lab import Lab
+from netloom.load import running
+from netloom.load.crowd import Who, Worker, node_name, workers
+from netloom.load.plan import Load, Phase
+from netloom.load.records import Outcome
+from netloom.load.running import Options
+from netloom.load.sizes import Shape
+from netloom.model.document import Document
+from netloom.model.networks import Fabric
+from netloom.model.registry import NETWORK, NETWORK_ATTACHMENT
+from netloom.store import kubeconfig
+from netloom.store.base import Store
+from tests.support.process import Program
+
+NODES = 4
+PER_SECOND = 50
+MINUTE = float(os.environ.get("NETLOOM_BENCH_MINUTE", "60"))
+HELD, MANY = 20, int(os.environ.get("NETLOOM_BENCH_NETWORKS", "2000"))
+MEMBERS = 10
+CHANGED = 200
+AGENTS = int(os.environ.get("NETLOOM_BENCH_AGENTS", "1000"))
+ATTACHMENTS = int(os.environ.get("NETLOOM_BENCH_ATTACHMENTS", "10000"))
+PROCESSES = 2
+WRITERS = 64
+
+
+STATUS = {
+    **ipam.STATUS,
+    "conditions": [{**one, "lastTransitionTime": "2026-01-01T00:00:00Z"} for one in ipam.STATUS["conditions"]],
+}
+
+
+class Row(NamedTuple):
+    """One line of the table."""
+
+    what: str
+    figure: float
+    unit: str
+    other: float | None = None
+    """What the other way comes to."""
+    wanted: float | None = None
+    """The most it may be."""
+    by_ratio: bool = False
+    """Whether that is said of the ratio."""
+
+    @property
+    def ratio(self) -> float | None:
+        """How the two compare."""
+        return self.figure / self.other if self.other else None
+
+    @property
+    def kept(self) -> bool:
+        """Whether what was promised is kept."""
+        value = self.ratio if self.by_ratio else self.figure
+        return self.wanted is None or (value is not None and value <= self.wanted)
+
+    def __str__(self) -> str:
+        other = f"{self.other:>9,.1f} {self.unit:4}" if self.other is not None else " " * 14
+        ratio = f"{self.ratio:>7.2f}" if self.ratio is not None else " " * 7
+        verdict = "" if self.wanted is None else f"<= {self.wanted:g}  {'kept' if self.kept else 'NOT KEPT'}"
+        return f"{self.what:52} {self.figure:>9,.1f} {self.unit:4} {other} {ratio}   {verdict}"
+
+
+def tables() -> Iterator[tuple[str, str, list[Row]]]:
+    """Measure, and give each table with its name and what stands beside."""
+    yield "agents: wish to Ready, a lab of 4", "OVN", in_a_lab()
+    yield "agents: what one is told", "20 Networks", relevance()
+    yield "agents: many", "", many()
+
+
+def in_a_lab() -> list[Row]:
+    """Measure wishes to Ready on both fabrics."""
+    with tempfile.TemporaryDirectory(prefix="netloom-bench-") as folder:
+        lab = Lab.up(Path(folder) / "lab", nodes=NODES)
+        try:
+            ours = _driven(lab, Fabric.VXLAN, MINUTE)
+            theirs = _driven(lab, Fabric.OVN, MINUTE / 3)
+        finally:
+            lab.down()
+    a, b = (one.summaries(Phase.CRUISE)["ready"] for one in (ours, theirs))
+    return [
+        Row(f"create to Ready, vxlan, {PER_SECOND}/s, p50", a.p50 * 1e3, "ms", b.p50 * 1e3, 60),
+        Row(f"create to Ready, vxlan, {PER_SECOND}/s, p99", a.p99 * 1e3, "ms", b.p99 * 1e3, 250),
+        Row("what broke", ours.errors.total(), "", None, 0),
+    ]
+
+
+def _driven(lab: Lab, fabric: Fabric, seconds: float) -> Outcome:
+    load = Load(
+        run=f"bench-{fabric}",
+        shape=Shape(count=20, top=60),
+        fabric=fabric,
+        alive=200,
+        rate=2.0 * PER_SECOND,  # As many go as come.
+        cruise=seconds,
+    )
+    options = Options(namespace="default", lab=lab.layout.folder)
+    cluster = kubeconfig.load(str(lab.kubeconfig))
+    return asyncio.run(running.attachments(cluster, load, options, lambda now: None))
+
+
+def relevance() -> list[Row]:
+    """Measure what an agent is told and holds, with few Networks beside its own and with many."""
+    with tempfile.TemporaryDirectory(prefix="netloom-bench-") as data, ipam.site(f"sqlite:{data}/bench.db") as here:
+        return asyncio.run(_relevance(here))
+
+
+class Told(NamedTuple):
+    """What an agent received and holds."""
+
+    received: float
+    resident: float
+
+
+async def _relevance(here: ipam.Site) -> list[Row]:
+    async with ipam.opened(here) as store:
+        await _fill(store, range(HELD), own=True)
+        await _told(here, store, "first", HELD)  # It writes the status of its own, once; that is not what is measured.
+        few, few_all = await _told(here, store, "few", HELD)
+        await _fill(store, range(HELD, MANY), own=False)
+        many, many_all = await _told(here, store, "many", MANY)
+    what = f"received by an agent of {HELD} Networks, {MANY:,} in all"
+    return [
+        Row(what, many.received / 1e3, "kB", few.received / 1e3, 1.1, True),
+        Row("memory it holds", many.resident / 1e6, "MB", few.resident / 1e6, 1.1, True),
+        Row("received by one that watches everything", many_all.received / 1e3, "kB", few_all.received / 1e3),
+        Row("memory that one holds", many_all.resident / 1e6, "MB", few_all.resident / 1e6),
+        Row("everything beside what concerns it: bytes", many_all.received / 1e3, "kB", many.received / 1e3),
+    ]
+
+
+async def _fill(store: Store, numbers: range, *, own: bool) -> None:
+    """Make Networks with attachments on other nodes, and with one of the agent's own node where it is to hold them."""
+    networks = [ipam.network(f"n{number:04}") | {} for number in numbers]
+    for one in networks:
+        one["spec"] = {"fabric": "vxlan"}
+    await _each(store.create(NETWORK, one) for one in networks)
+    wishes = [(f"n{number:04}", member) for number in numbers for member in range(0 if own else 1, MEMBERS + 1)]
+    await _each(_attach(store, *wish) for wish in wishes)
+
+
+async def _attach(store: Store, network: str, member: int) -> None:
+    node = node_name(member + 1)
+    wish = ipam.attachment(f"{network}-{member}", network)
+    wish["spec"]["node"] = node
+    made = (await store.create(NETWORK_ATTACHMENT, wish)).document()
+    made["status"] = {**STATUS, "hostIP": f"198.18.0.{member + 1}", "ifcName": "nl020000000009"}
+    await store.update(NETWORK_ATTACHMENT, made, subresource="status")
+
+
+async def _each(work: Any) -> None:  # noqa: ANN401  # any coroutines
+    left = iter(work)
+
+    async def some() -> None:
+        for one in left:
+            await one
+
+    await asyncio.gather(*(some() for _ in range(WRITERS)))
+
+
+async def _told(here: ipam.Site, store: Store, run: str, count: int) -> tuple[Told, Told]:
+    """Start both agents, change things everywhere, and return what each was told."""
+    who = Who(kubeconfig=str(here.kubeconfig), run=f"bench-{run}", first=1, count=1)
+    async with workers(who, 1) as [worker], _everything(here) as everything:
+        await _until_synced(worker, everything)
+        for number in range(CHANGED):  # The same in the agent's own Networks; and as often for each of the others.
+            await _change(store, f"n{number % HELD:04}", 1 + number % MEMBERS, number)
+        await _each(_change(store, f"n{number:04}", 1, number) for number in range(HELD, count))
+        revision = await store.revision()
+        while (await _ask(everything))["revision"] < revision:  # noqa: ASYNC110  # another process is asked
+            await asyncio.sleep(0.1)
+        await asyncio.sleep(2)
+        mine, theirs = await worker.report(), await _ask(everything)
+    return Told(mine.received, mine.resident), Told(theirs["received"], theirs["resident"])
+
+
+async def _change(store: Store, network: str, member: int, number: int) -> None:
+    document = (await store.get(NETWORK_ATTACHMENT, "default", f"{network}-{member}")).document()
+    document["metadata"].setdefault("labels", {})["turn"] = str(number)
+    await store.update(NETWORK_ATTACHMENT, document)
+
+
+@contextlib.asynccontextmanager
+async def _everything(here: ipam.Site) -> AsyncIterator[asyncio.subprocess.Process]:
+    pipe = asyncio.subprocess.PIPE
+    argv = [sys.executable, "-m", "bench.everything", str(here.kubeconfig)]
+    child = await asyncio.create_subprocess_exec(*argv, stdin=pipe, stdout=pipe)
+    try:
+        yield child
+    finally:
+        assert child.stdin is not None
+        child.stdin.close()
+        await child.wait()
+
+
+async def _ask(child: asyncio.subprocess.Process) -> Document:
+    assert child.stdin is not None
+    assert child.stdout is not None
+    child.stdin.write(b"?\n")
+    await child.stdin.drain()
+    said: Document = json.loads(await child.stdout.readline())
+    return said
+
+
+async def _until_synced(worker: Worker, everything: asyncio.subprocess.Process) -> None:
+    async with asyncio.timeout(120):
+        while True:
+            report, other = await worker.report(), await _ask(everything)
+            knows = report.knows.get(node_name(1), {})
+            if report.synced and other["synced"] and len(knows) == HELD:
+                assert all(one.count == MEMBERS for one in knows.values()), knows
+                return
+            await asyncio.sleep(0.2)
+
+
+def many() -> list[Row]:
+    """Measure a thousand agents on one API server."""
+    with (
+        tempfile.TemporaryDirectory(prefix="netloom-bench-") as data,
+        ipam.site(f"sqlite:{data}/bench.db") as here,
+        ipam.controller(here) as (controller, _),
+    ):
+        return _many(here, controller)
+
+
+def _many(here: ipam.Site, controller: Program) -> list[Row]:
+    before = _busy(here.api.pid)
+    load = Load(
+        run="bench-many",
+        shape=_shape(ATTACHMENTS),
+        fabric=Fabric.VXLAN,
+        alive=ATTACHMENTS,
+        rate=40.0,
+        edge_rate=100.0,
+        cruise=30.0,
+    )
+    found: dict[str, float] = {}
+
+    def look(now: object) -> None:
+        found["memory"] = max(found.get("memory", 0.0), resident_mb(here.api.pid))
+        found["controller"] = max(found.get("controller", 0.0), resident_mb(controller.pid))
+
+    options = Options(
+        namespace="default",
+        simulated=AGENTS,
+        processes=PROCESSES,
+        kubeconfig=str(here.kubeconfig),
+        pending=300.0,
+    )
+    outcome = asyncio.run(running.attachments(kubeconfig.load(str(here.kubeconfig)), load, options, look))
+    busy = _busy(here.api.pid) - before
+    informed = outcome.summaries(Phase.CRUISE).get("informed")
+    _, peers = running.totals(load)
+    return [
+        Row(f"{AGENTS:,} agents, {ATTACHMENTS:,} attachments: not informed", outcome.errors.total(), "", None, 0),
+        Row(f"address to last agent, {peers:.0f} peers each, p50", _ms(informed and informed.p50), "ms"),
+        Row("address to last agent, p99", _ms(informed and informed.p99), "ms", None, 500),
+        Row("agents told", outcome.notes.get("agents told", 0.0), ""),
+        Row("API server, memory at most", found.get("memory", 0.0), "MB"),
+        Row("API server, processor time", busy, "s"),
+        Row("controller, memory at most", found.get("controller", 0.0), "MB"),
+        Row("each agent, memory", outcome.notes.get("agents' memory, MB", 0.0) / AGENTS * 1e3, "kB"),
+        Row("each agent, descriptors", outcome.notes.get("agents' descriptors", 0.0) / AGENTS, ""),
+    ]
+
+
+def _shape(attachments: int) -> Shape:
+    """Return Networks with so many attachments in all, or a few more: the largest with a fortieth of them."""
+    top = max(2, attachments // 40)
+    count = 1
+    while running.totals(Load(run="x", shape=Shape(count=count, top=top, exponent=0.5)))[0] < attachments:
+        count += 1
+    return Shape(count=count, top=top, exponent=0.5)
+
+
+def _ms(seconds: float | None) -> float:
+    return float("nan") if seconds is None else seconds * 1e3
+
+
+def _busy(pid: int) -> float:
+    """Return how long a process has run on a processor, in seconds."""
+    return int(Path(f"/proc/{pid}/schedstat").read_text().split()[0]) / 1e9
+
+
+if __name__ == "__main__":
+    for name, beside, rows in tables():
+        print(f"\n{name:52} {'netloom':>14} {beside:>14}")
+        print(*rows, sep="\n")

@@ -1,0 +1,61 @@
+"""An agent that watches everything, to be held against one that is told what concerns it.
+
+    python -m bench.everything KUBECONFIG
+
+It follows all attachments, Networks, Subnets, Mirrors, SecurityProfiles and Shapings, as an agent does that leaves it
+to itself to find out what is its own. A line on standard input asks how many bytes it received, and how much it holds.
+"""
+
+import asyncio
+import json
+import resource
+import sys
+from pathlib import Path
+from random import Random
+from typing import Any
+
+from netloom.control.informer import Informer, informer
+from netloom.load.agents import open_client
+from netloom.model.attachments import NetworkAttachment
+from netloom.model.networks import Network, Subnet
+from netloom.model.paths import Mirror, Shaping
+from netloom.model.policy import SecurityProfile
+from netloom.run import process
+from netloom.store import kubeconfig
+from netloom.store.kube import KubeStore
+
+
+async def main(path: str) -> None:
+    """Follow everything until the input ends."""
+    cluster = kubeconfig.load(path)
+    client = open_client(cluster, cluster.tls())
+    store = KubeStore(client)
+    random = Random(1)
+    followed: list[Informer[Any]] = [
+        informer(store, kind, random=random)
+        for kind in (NetworkAttachment, Network, Subnet, Mirror, SecurityProfile, Shaping)
+    ]
+    reader = asyncio.StreamReader()
+    loop = asyncio.get_running_loop()
+    await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)
+    async with asyncio.TaskGroup() as group:
+        tasks = [group.create_task(one.run()) for one in followed]
+        while await reader.readline():
+            said = {
+                "synced": all(one.synced.is_set() for one in followed),
+                "revision": followed[0].cache.revision,
+                "received": client.meter.received,
+                "resident": _resident(),
+            }
+            print(json.dumps(said), flush=True)
+        for task in tasks:
+            task.cancel()
+    await store.close()
+
+
+def _resident() -> int:
+    return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize()
+
+
+if __name__ == "__main__":
+    sys.exit(process.run(main(sys.argv[1])))
