@@ -64,7 +64,7 @@ def a_viewer_reads_and_does_not_write(joined: Joined) -> None:
     """By the cluster's own role `view`, of which ours is a part."""
     namespace = wished(joined)
     viewer = joined.cluster.credential("vera")
-    joined.admin("-n", namespace, "create", "rolebinding", "vera", "--clusterrole=view", "--user=vera")
+    joined.grant("vera", "view", namespace)
 
     def sees() -> bool:
         words = ("-n", namespace, "get", "networks", "-o", "name")
@@ -81,7 +81,7 @@ def an_editor_writes_wishes_and_no_status(joined: Joined) -> None:
     """By the cluster's own role `edit`."""
     namespace = wished(joined)
     editor = joined.cluster.credential("eddie")
-    joined.admin("-n", namespace, "create", "rolebinding", "eddie", "--clusterrole=edit", "--user=eddie")
+    joined.grant("eddie", "edit", namespace)
 
     def writes() -> bool:
         words = ("-n", namespace, "label", "network", "blue", "a=b", "--overwrite")

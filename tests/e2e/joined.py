@@ -80,6 +80,15 @@ class Joined:
             self._credentials[node] = self.cluster.account(NAMESPACE, "netloom-agent", node=node)
         return self._credentials[node]
 
+    def grant(self, user: str, role: str, namespace: str) -> None:
+        """Give a user one of the cluster's own roles in a namespace: view or edit."""
+        roles = [role]
+        if not self.cluster.adds_up_roles:  # Then nobody makes ours a part of the cluster's.
+            roles = ["netloom:view", "netloom:edit"][: 1 + (role == "edit")]
+        for number, name in enumerate(roles):
+            words = ("create", "rolebinding", f"{user}-{number}", f"--clusterrole={name}", f"--user={user}")
+            self.admin("-n", namespace, *words)
+
     def node_user(self, node: str) -> Path:
         """Return the kubeconfig of a node's agent that is a user of its own."""
         name = f"netloom:node:{node}"
@@ -130,8 +139,10 @@ class Apiserver:
 
 
 @contextlib.contextmanager
-def aggregated(cluster: Kube, kubectl: Kubectl, folder: Path, *, store: str) -> Iterator[Joined]:
-    """Give a cluster that has our API server behind its own."""
+def aggregated(
+    cluster: Kube, kubectl: Kubectl, folder: Path, *, store: str, controlled: bool = True
+) -> Iterator[Joined]:
+    """Give a cluster that has our API server behind its own; with a controller, or not."""
     apiserver = Apiserver(folder, store=store, port=free_port())
     joined = Joined(cluster, kubectl, folder, apiserver)
     printing = ["--print-manifests", "--address", f"localhost:{apiserver.port}", "--nodes", ",".join(NODES)]
@@ -139,20 +150,20 @@ def aggregated(cluster: Kube, kubectl: Kubectl, folder: Path, *, store: str) -> 
     apiserver.start(cluster.account(NAMESPACE, "netloom-apiserver"))
     try:
         joined.admin("wait", "--for=condition=Available", "apiservice/v1alpha1.netloom.dev", "--timeout=60s")
-        with _controller(joined):
+        with _controller(joined) if controlled else contextlib.nullcontext():
             yield joined
     finally:
         apiserver.kill()
 
 
 @contextlib.contextmanager
-def with_crds(cluster: Kube, kubectl: Kubectl, folder: Path) -> Iterator[Joined]:
-    """Give a cluster that has our CustomResourceDefinitions, and no API server of ours."""
+def with_crds(cluster: Kube, kubectl: Kubectl, folder: Path, *, controlled: bool = True) -> Iterator[Joined]:
+    """Give a cluster that has our CustomResourceDefinitions, and no API server of ours; with a controller, or not."""
     joined = Joined(cluster, kubectl, folder)
     joined.tell(netloom("crds", "--with-roles", "--nodes", ",".join(NODES)).out)
     joined.admin("wait", "--for=condition=Established", "crd", "--all", "--timeout=60s")
     wait_until(lambda: joined.admin("get", "networks", check=False).rc == 0, what="the CRDs")
-    with _controller(joined):
+    with _controller(joined) if controlled else contextlib.nullcontext():
         yield joined
 
 

@@ -61,6 +61,8 @@ class Kube:
         self.url = f"https://127.0.0.1:{self._port}"
         self._programs: list[Program] = []
         self._client_ca: certificates.Pair
+        self.adds_up_roles = False
+        """Whether somebody makes roles parts of others."""
 
     @property
     def pid(self) -> int:
@@ -118,6 +120,7 @@ class Kube:
             f"--cert-dir={certs}",
         )
         program.wait_ready(lambda: _answers(port, "/healthz", ca_file=certs / "kube-controller-manager.crt"))
+        self.adds_up_roles = True
 
     def stop(self) -> None:
         """Stop everything that was started, last first."""

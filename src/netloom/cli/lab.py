@@ -38,9 +38,23 @@ def lab() -> None:
     metavar="NODE=FOLDER",
     help="Run the OVS and OVN of NODE, or of central, from there.",
 )
+@click.option(
+    "--kubeconfig", metavar="FILE", type=click.Path(path_type=Path), help="Have a Kubernetes' API as its own."
+)
+@click.option(
+    "--agents", metavar="DIR", type=click.Path(path_type=Path), help="With it: a folder with NODE.kubeconfig for each."
+)
 @click.option("--timeout", default=120.0, show_default=True, metavar="SECONDS", help="Give up after this time.")
 def up(
-    nodes: int, data: Path, ovn: str, no_restart: bool, outside: bool, roots: tuple[str, ...], timeout: float
+    nodes: int,
+    data: Path,
+    ovn: str,
+    no_restart: bool,
+    outside: bool,
+    roots: tuple[str, ...],
+    kubeconfig: Path | None,
+    agents: Path | None,
+    timeout: float,
 ) -> None:
     """Bring up a lab; one that was taken down goes on with its data."""
     from netloom.lab import Lab  # all that a lab needs: only when there is to be one
@@ -59,6 +73,8 @@ def up(
             restart=not no_restart,
             outside=outside,
             roots=_roots(roots),
+            kubeconfig=kubeconfig,
+            agents=agents,
             timeout=timeout,
             say=say,
         )

@@ -12,7 +12,7 @@ from netloom.lab import state, wiring
 from netloom.lab.processes import Found, end, of_lab
 
 WATCHERS = ("keeper", "supervisor")
-GENTLE = ("serve", "agent-")
+GENTLE = ("serve", "controller", "agent-")
 
 
 def clean(lab_id: str) -> None:

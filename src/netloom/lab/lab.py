@@ -25,7 +25,7 @@ from typing import Literal
 import msgspec
 
 from netloom.errors import Conflict, Invalid, NetloomError, NotFound, TimedOut
-from netloom.lab import checks, cleaning, databases, keeper, processes, state, waiting, wiring
+from netloom.lab import checks, cleaning, clusters, databases, keeper, processes, state, waiting, wiring
 from netloom.lab.entering import NETNS, mountpoints
 from netloom.lab.layout import MARK, MARK_NAME, Layout
 from netloom.lab.programs import environment, programs
@@ -55,14 +55,22 @@ class Lab:
         restart: bool = True,
         outside: bool = False,
         roots: Mapping[str, str] | None = None,
+        kubeconfig: Path | None = None,
+        agents: Path | None = None,
         timeout: float = UP_SECONDS,
         say: Say = lambda text: None,
     ) -> "Lab":
-        """Bring up a lab and return it when every node is Ready."""
+        """Bring up a lab and return it when every node is Ready.
+
+        With `kubeconfig` its API is that of a Kubernetes cluster; `agents` is a folder with NODE.kubeconfig for each.
+        """
         folder = folder.absolute()
         checks.root(os.geteuid())
         checks.programs(ovn, roots or {})
-        wanted = State(nodes=nodes, ovn=ovn, port=0, restart=restart, outside=outside, roots=dict(roots or {}))
+        cluster = clusters.endpoint(kubeconfig) if kubeconfig is not None else ""
+        wanted = State(
+            nodes=nodes, ovn=ovn, port=0, restart=restart, outside=outside, cluster=cluster, roots=dict(roots or {})
+        )
         checks.places(Layout(folder, wanted))
         with _alone(folder) as earlier:
             _may_be_up(folder, earlier, wanted)
@@ -74,7 +82,7 @@ class Lab:
             layout = Layout(folder, msgspec.structs.replace(wanted, port=port, mountpoints=tuple(made)))
             with _undone_on_failure(layout):
                 began = datetime.now(UTC)
-                _start(layout, say)
+                _start(layout, kubeconfig, agents, say)
                 waiting.until_up(layout, began=began, deadline=time.monotonic() + timeout, say=say)
                 state.save(folder, msgspec.structs.replace(layout.state, phase="up"))
         return cls(folder)
@@ -253,6 +261,8 @@ def _may_be_up(folder: Path, earlier: State | None, wanted: State) -> None:
     pid = processes.read_pid(folder / "pids", "supervisor")
     if earlier.phase == "up" and pid and processes.is_of(pid, state.identity(folder), "supervisor"):
         raise Conflict(f"the lab in {folder} is up: {again} first, or choose another folder by --data")
+    if bool(earlier.cluster) != bool(wanted.cluster):
+        raise Conflict(f"the lab in {folder} was made {'with' if earlier.cluster else 'without'} --kubeconfig: {again}")
     if earlier.ovn != wanted.ovn:
         raise Conflict(
             f"the lab in {folder} was made with --ovn {earlier.ovn or 'none'}: say so again, or "
@@ -275,7 +285,7 @@ def _undone_on_failure(layout: Layout) -> Iterator[None]:
         raise
 
 
-def _start(layout: Layout, say: Say) -> None:
+def _start(layout: Layout, kubeconfig: Path | None, agents: Path | None, say: Say) -> None:
     folder = layout.folder
     # The state first: from here on, whatever happens, `lab down` knows what to look for.
     state.save(folder, layout.state)
@@ -288,7 +298,10 @@ def _start(layout: Layout, say: Say) -> None:
     say(f"{layout.state.nodes} host{'s' * (layout.state.nodes > 1)}: namespaces and cables")
     wiring.build(layout)
     databases.make(layout)
-    _credentials(layout)
+    if kubeconfig is not None:
+        clusters.write_credentials(layout, kubeconfig, agents)
+    else:
+        _credentials(layout)
     supervisor = keeper.start_supervisor(folder, layout.id)
     (layout.pids / "supervisor").write_text(f"{supervisor.pid}\n")
     # It outlives us, or we outlive it: then somebody must take note of its end.

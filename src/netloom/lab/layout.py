@@ -88,6 +88,11 @@ class Layout:
         return self.folder / "admin.kubeconfig"
 
     @property
+    def controller_kubeconfig(self) -> Path:
+        """The credential of the controller of a lab that has no API of its own."""
+        return self.folder / "controller.kubeconfig"
+
+    @property
     def ovn(self) -> Path:
         """OVN's databases and sockets."""
         return self.folder / "ovn"

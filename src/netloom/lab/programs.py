@@ -42,7 +42,7 @@ class Program(Struct, frozen=True, kw_only=True):
 def programs(layout: Layout) -> list[Program]:
     """Return all processes of the lab but the supervisor, who starts them."""
     nodes = [program for node in layout.nodes for program in _node(layout, node)]
-    return [_serve(layout), *_central(layout), *nodes, *_keeper(layout)]
+    return [_control_plane(layout), *_central(layout), *nodes, *_keeper(layout)]
 
 
 def environment(layout: Layout, place: str) -> dict[str, str]:
@@ -54,11 +54,16 @@ def environment(layout: Layout, place: str) -> dict[str, str]:
     return found
 
 
-def _serve(layout: Layout) -> Program:
-    argv = [*NETLOOM, "serve", "--data", str(layout.folder), "--listen", f"127.0.0.1:{layout.state.port}"]
+def _control_plane(layout: Layout) -> Program:
+    name = "controller" if layout.state.cluster else "serve"
+    if layout.state.cluster:
+        argv = [*NETLOOM, name, "--kubeconfig", str(layout.controller_kubeconfig)]
+        argv += ["--lease-namespace", "netloom-system"]
+    else:
+        argv = [*NETLOOM, name, "--data", str(layout.folder), "--listen", f"127.0.0.1:{layout.state.port}"]
     if layout.state.ovn:
         argv += ["--ovn-nb", layout.remotes("nb"), "--ovn-sb", layout.remotes("sb")]
-    return Program(name="serve", argv=tuple(argv), ours=True)
+    return Program(name=name, argv=tuple(argv), ours=True)
 
 
 def _keeper(layout: Layout) -> list[Program]:

@@ -1,5 +1,7 @@
 """The API on every node's loopback: bytes go through, TLS stays between the agent and the server.
 
+A cluster's API, which is somewhere else, is also brought to this machine's own loopback.
+
 The listening socket is made inside the node's namespace, the connection to the server outside of it: a socket belongs
 to the namespace in which it was made. So one kubeconfig works everywhere, and the nodes need no way to the machine's
 network.
@@ -18,30 +20,30 @@ BACKLOG = 64
 
 
 def listen(netns: str, port: int) -> socket.socket:
-    """Return a socket that listens on a namespace's loopback."""
+    """Return a socket that listens on a namespace's loopback, on this machine's own without one."""
 
     def bound() -> socket.socket:
         listener = socket.create_server(("127.0.0.1", port), backlog=BACKLOG)
         listener.setblocking(False)
         return listener
 
-    return inside(netns, bound)
+    return inside(netns, bound) if netns else bound()
 
 
-async def serve(listener: socket.socket, port: int) -> None:
+async def serve(listener: socket.socket, host: str, port: int) -> None:
     """Carry every connection that comes in to the API, until cancelled."""
 
     async def carry(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        await _carry(reader, writer, port)
+        await _carry(reader, writer, host, port)
 
     server = await asyncio.start_server(carry, sock=listener)
     async with server:
         await server.serve_forever()
 
 
-async def _carry(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, port: int) -> None:
+async def _carry(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, host: str, port: int) -> None:
     try:
-        there_reader, there_writer = await asyncio.open_connection("127.0.0.1", port)
+        there_reader, there_writer = await asyncio.open_connection(host, port)
     except OSError:
         # The server is away; the caller sees a connection that ends, as it would without us, and comes again.
         writer.transport.abort()

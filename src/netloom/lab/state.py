@@ -39,6 +39,8 @@ class State(Struct, frozen=True, kw_only=True):
     """Where the API listens, on the loopback of this machine and of every node."""
     restart: bool = True
     outside: bool = False
+    cluster: str = ""
+    """Where the API of a Kubernetes cluster is that is the lab's, as HOST:PORT; "": the lab has one of its own."""
     roots: dict[str, str] = {}
     """Node, or `central` -> the folder its OVS and OVN are run from by chroot; this machine's own otherwise."""
     mountpoints: tuple[str, ...] = ()

@@ -84,7 +84,9 @@ def look(folder: Path) -> Status:
     again = _restarts(layout)
     found = {program.name: _process(layout, program.name, again) for program in programs(layout)}
     watchers = (_process(layout, "supervisor", again), *(found[name] for name in found if name == "keeper"))
-    places = [Place(name="control plane", about=layout.url, processes=(found["serve"], *watchers))]
+    places = [
+        Place(name="control plane", about=layout.url, processes=(found.get("serve") or found["controller"], *watchers))
+    ]
     for place in layout.places:
         own = tuple(found[program.name] for program in programs(layout) if program.place == place)
         places.append(

@@ -20,7 +20,7 @@ import time
 from pathlib import Path
 
 from netloom.errors import Conflict
-from netloom.lab import relay, state
+from netloom.lab import clusters, relay, state
 from netloom.lab.entering import entered
 from netloom.lab.layout import MARK, MARK_NAME, Layout
 from netloom.lab.processes import is_of, read_pid
@@ -46,11 +46,14 @@ class Supervisor:
 
     async def run(self) -> None:
         """Keep everything running, for ever."""
-        port = self._layout.state.port
+        port, cluster = self._layout.state.port, self._layout.state.cluster
         listeners = [relay.listen(self._layout.netns(node), port) for node in self._layout.nodes]
+        if cluster:
+            listeners.append(relay.listen("", port))
+        where = clusters.target(cluster) if cluster else ("127.0.0.1", port)
         async with asyncio.TaskGroup() as group:
             for listener in listeners:
-                group.create_task(relay.serve(listener, port))
+                group.create_task(relay.serve(listener, *where))
             for program in self._programs:
                 group.create_task(self._keep(program))
 

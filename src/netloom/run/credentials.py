@@ -118,7 +118,7 @@ class Directory:
         ca = certificates.Pair(self.ca_certificate.read_bytes(), self._ca_key.read_bytes())
         key = certificates.new_key()
         certificate = certificates.make_client(ca, key, name=name, groups=roles, now=now)
-        user = {"client-certificate-data": _base64(certificate), "client-key-data": _base64(key)}
+        user = {"client-certificate-data": base64_text(certificate), "client-key-data": base64_text(key)}
         return kubeconfig(server, ca.certificate, name, user)
 
     def known(self) -> list[Known]:
@@ -230,7 +230,7 @@ def kubeconfig(server: str, ca: bytes, name: str, user: Document) -> str:
     document: Document = {
         "apiVersion": "v1",
         "kind": "Config",
-        "clusters": [{"name": "netloom", "cluster": {"server": server, "certificate-authority-data": _base64(ca)}}],
+        "clusters": [{"name": "netloom", "cluster": {"server": server, "certificate-authority-data": base64_text(ca)}}],
         "users": [{"name": name, "user": user}],
         "contexts": [{"name": "netloom", "context": {"cluster": "netloom", "user": name, "namespace": "default"}}],
         "current-context": "netloom",
@@ -247,7 +247,8 @@ def _ca_name(old: bytes) -> str:
     return certificates.common_name(old) or f"netloom-ca@{socket.gethostname()}"[:64]
 
 
-def _base64(data: bytes) -> str:
+def base64_text(data: bytes) -> str:
+    """Return bytes as a kubeconfig has them."""
     return base64.b64encode(data).decode()
 
 
