@@ -177,12 +177,22 @@ def test_what_a_shaped_machine_sends_is_at_its_rate(fabric: World) -> None:
         assert measured(fabric, "a", B, offered=30, fits=lambda rate: rate > 20) > 20
 
 
-def test_the_doctor_finds_nothing_and_an_attachment_is_explained(plain: Lab, fabric: World) -> None:
-    answer = netloom("doctor", "--lab", plain.layout.folder, check=False)
-    assert answer.rc == 0, answer.out
-    told = fabric.cli("explain", "networkattachment/a", "--lab", str(plain.layout.folder)).out
+def test_doctor_explain_and_trace_know_the_fabric(plain: Lab, fabric: World) -> None:
+    where = ("--lab", str(plain.layout.folder))
+    healthy = netloom("doctor", *where, check=False)
+    assert healthy.rc == 0, healthy.out
+    told = fabric.cli("explain", "networkattachment/a", *where).out
     assert "on br-vxlan" in told
     assert "MISSING" not in told
+    way = fabric.cli("trace", "a", "b", "--tcp", "80", *where).out
+    assert "by the tunnel to n2, VNI 7001" in way
+    assert way.endswith("delivered to vxlan/b\n")
+    assert fabric.cli("trace", "other", "b", *where, check=False).rc == 1
+    # Somebody meddles, and nobody has the agent look.
+    plain.exec("n2", ["ovs-ofctl", "-O", "OpenFlow14", "del-flows", "br-vxlan", "table=0"])
+    mended = netloom("doctor", "--chapter", "nodes", "--repair", *where, check=False)
+    assert (mended.rc, "Mended: written" in mended.out) == (0, True), mended.out
+    assert fabric.ping("a", B)
 
 
 def going(fabric: World, folder: Path) -> AbstractContextManager[Pings]:

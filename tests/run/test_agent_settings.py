@@ -15,6 +15,7 @@ from tests.control.helpers import memory, run
     [
         (AgentSettings(node="n1", ovs="ssl:192.0.2.1:6640"), "ovs"),
         (AgentSettings(node="n1", ovs="tcp:192.0.2.1:x"), "ovs"),
+        (AgentSettings(node="n1", openflow="tcp:192.0.2.1:6653"), "openflow"),
         (AgentSettings(node="n1", underlay_ip="192.0.2"), "underlayIp"),
         (AgentSettings(node="n1", bridge_mappings=("physnet1",)), "bridgeMappings"),
         (AgentSettings(), "node"),

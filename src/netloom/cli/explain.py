@@ -28,6 +28,7 @@ from netloom.cli.suggesting import known_or_suggested
 from netloom.errors import NetloomError
 from netloom.model.attachments import NetworkAttachment
 from netloom.model.document import Condition, Document, Resource
+from netloom.model.networks import Fabric, Network
 from netloom.model.registry import KINDS, NETWORK_ATTACHMENT
 from netloom.plan import names
 from netloom.plan.gateways import redirect_port
@@ -99,12 +100,23 @@ def _explained(session: Session, access: Access, target: Target, document: Docum
     wanted = everything.planned(resources).wanted
     found.problems = tuple(problem.message for problem in wanted.problems.get(unit, ()))
     found.planned = tuple(f"{ref.table} {ref.key}" for ref in sorted(wanted.of) if wanted.of[ref] == unit)
-    _north(access, found, resource)
-    _south(access, found, resource, wanted)
+    if not _has_own_fabric(resource, resources):
+        _north(access, found, resource)
+        _south(access, found, resource, wanted)
     if isinstance(resource, NetworkAttachment):
         _node(access, found, resource, resources)
     found.next += _advice(found, resource)
     return found
+
+
+def _has_own_fabric(resource: Resource, resources: list[Resource]) -> bool:
+    """Whether OVN has no part in something: a Network that VXLAN carries, and who is in it."""
+    if isinstance(resource, NetworkAttachment):
+        name = f"{resource.metadata.namespace}/{resource.spec.network}"
+        resource = next(
+            (one for one in everything.of_type(resources, Network) if everything.key(one) == name), resource
+        )
+    return isinstance(resource, Network) and resource.spec.fabric is Fabric.VXLAN
 
 
 def _north(access: Access, found: Explanation, resource: Resource) -> None:

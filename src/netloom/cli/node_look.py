@@ -108,6 +108,11 @@ class NodeLook:
         every = [cast("rows.Interface", row) for row in self._all("Interface")]
         return [row for row in every if self.switch.is_ours(row) and row.name != VTEP]
 
+    def whose(self, row: rows.Interface) -> str:
+        """Return the attachment that an interface says it is for, as NAMESPACE/NAME."""
+        unit = unit_of(row.external_ids.get(OF, ""))
+        return f"{unit.namespace}/{unit.name}" if unit is not None else row.name
+
     def numbers(self) -> dict[int, str]:
         """Return the devices on the bridge that OVN works on, by their numbers there."""
         bridge = self.switch.bridge()

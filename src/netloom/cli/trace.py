@@ -1,8 +1,8 @@
 """`netloom trace FROM TO`: how a packet goes, hop by hop, and who stops it.
 
 OVN is asked by `ovn-trace`, the sender's own switch by `ofproto/trace`; both work out what would happen, and send
-nothing. The first packet of a connection is traced: what is let pass has its answers let pass too. Exit status 0: it
-arrives; 1: it does not.
+nothing. Where VXLAN carries a Network, `trace_vxlan.py` does the same with the flows of the nodes. The first packet of
+a connection is traced: what is let pass has its answers let pass too. Exit status 0: it arrives; 1: it does not.
 """
 
 import asyncio
@@ -15,7 +15,7 @@ import click
 import msgspec
 from msgspec import Struct
 
-from netloom.cli import everything
+from netloom.cli import everything, trace_vxlan
 from netloom.cli.access import NO_SOUTHBOUND, Access, Switch, accessing, following, no_switch
 from netloom.cli.completing import names as completed
 from netloom.cli.node_look import NodeLook, on_node
@@ -78,16 +78,22 @@ def trace(
     """
     if sum((tcp is not None, udp is not None, icmp)) > 1:
         raise click.UsageError("One packet has one protocol: say --tcp PORT, --udp PORT or --icmp.")
-    if not access.ovn.sb:
+    if not access.ovn.sb and not access.switches:
         raise Unreachable(f"not to be traced without the {NO_SOUTHBOUND}")
     protocol = "tcp" if tcp else "udp" if udp else "icmp"
     tracer = _Tracer(session, access)
     one, other = tracer.place(start), tracer.place(end)
-    sent = tracer.packet(one, other, protocol=protocol, number=tcp or udp or 0, v6=v6)
-    text, switched = tracer.ask(one, sent)
-    if raw:
-        click.echo(safe("\n\n".join(filter(None, (text, switched)))))
-    result = tracer.told(one, other, sent, text, switched)
+    if trace_vxlan.is_carried(one, tracer.resources):
+        result = tracer.carried(one, other, protocol=protocol, number=tcp or udp or 0, v6=v6)
+        raw = False
+    elif not access.ovn.sb:
+        raise Unreachable(f"not to be traced without the {NO_SOUTHBOUND}")
+    else:
+        sent = tracer.packet(one, other, protocol=protocol, number=tcp or udp or 0, v6=v6)
+        text, switched = tracer.ask(one, sent)
+        if raw:
+            click.echo(safe("\n\n".join(filter(None, (text, switched)))))
+        result = tracer.told(one, other, sent, text, switched)
     if output == "json":
         click.echo(json.dumps(msgspec.to_builtins(result), indent=4, ensure_ascii=False))
     elif not raw:
@@ -99,16 +105,23 @@ class _Tracer:
     def __init__(self, session: Session, access: Access) -> None:
         self._session = session
         self._access = access
-        self._resources = everything.load(session.client)
-        self._wanted = everything.planned(self._resources).wanted
+        self.resources = everything.load(session.client)
+        self._wanted = everything.planned(self.resources).wanted
         self._unseen: list[str] = []
         self._devices: dict[int, str] = {}
 
     def place(self, text: str) -> Place:
-        return place(text, self._session.namespace, self._resources)
+        return place(text, self._session.namespace, self.resources)
 
     def packet(self, start: Place, end: Place, *, protocol: str, number: int, v6: bool) -> Packet:
-        return packet(start, end, self._resources, self._wanted, protocol=protocol, number=number, v6=v6)
+        return packet(start, end, self.resources, self._wanted, protocol=protocol, number=number, v6=v6)
+
+    def carried(self, start: Place, end: Place, *, protocol: str, number: int, v6: bool) -> Result:
+        """Return what becomes of a packet in a Network that VXLAN carries."""
+        end = trace_vxlan.target(start, end, self.resources)
+        sent = trace_vxlan.packet(start, end, protocol=protocol, number=number, v6=v6)
+        hops, delivered, verdict = trace_vxlan.traced(self._access, start, sent, self.resources)
+        return Result(packet=sent, hops=tuple(hops), delivered=delivered, verdict=verdict)
 
     def ask(self, start: Place, sent: Packet) -> tuple[str, str]:
         """Return what ovn-trace, and the switch of the sender's node, say."""
@@ -144,7 +157,7 @@ class _Tracer:
         found = way(flows, self._origins(flows), self._name)
         hops = [self._with_gateway(hop) for hop in found.hops]
         if switched:
-            nodes = {node.spec.underlay_ip: node.metadata.name for node in everything.of_type(self._resources, Node)}
+            nodes = {node.spec.underlay_ip: node.metadata.name for node in everything.of_type(self.resources, Node)}
             assert start.attachment is not None
             hops.append(Hop(f"node {start.attachment.spec.node}", on_switch(switched, self._devices, nodes)))
         delivered, verdict = self._verdict(end, found)
@@ -153,7 +166,7 @@ class _Tracer:
     def _with_gateway(self, hop: Hop) -> Hop:
         """Say which node is the gateway node."""
         routers = {
-            f"router {self._name(everything.key(one))}": one for one in everything.of_type(self._resources, Router)
+            f"router {self._name(everything.key(one))}": one for one in everything.of_type(self.resources, Router)
         }
         router = routers.get(hop.place)
         if router is None or hop.what != GATEWAY:

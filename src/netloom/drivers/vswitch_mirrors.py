@@ -91,9 +91,10 @@ class Mirrors:
         }
 
     def _port(self, device: str) -> Uuid | None:
-        interface = self._switch.interface(device)
+        """Return a device's port, if it is where mirrors are: on OVN's bridge, and on no other."""
+        interface, bridge = self._switch.interface(device), self._switch.bridge()
         port = self._switch.port_of(interface) if interface is not None else None
-        return port._uuid if port is not None else None
+        return port._uuid if port is not None and bridge is not None and port._uuid in bridge.ports else None
 
     def _seen(self) -> list[tuple[Unit, Mirror]]:
         rows = [cast("Mirror", row) for row in self._switch.client.cache.rows("Mirror").values()]

@@ -91,7 +91,7 @@ class _Foresight:
         return self._found
 
     def _network(self, one: Network) -> Network:
-        if one.status.vni is not None or one.spec.fabric is not Fabric.OVN:
+        if one.status.vni is not None or one.spec.fabric is Fabric.LINUX:
             return one
         vni = one.spec.vni
         if vni is None:
@@ -132,7 +132,7 @@ class _Foresight:
         key = (one.metadata.namespace, one.spec.network)
         network = self._networks.get(key)
         vni = None if network is None else network.status.vni
-        if network is not None and network.spec.fabric is not Fabric.OVN:
+        if network is not None and network.spec.fabric is Fabric.LINUX:
             return one
         decision = decide(
             Wish(*key, one.spec.subnets, one.spec.ips, tuple(lock.uid for lock in one.status.locks)),

@@ -72,6 +72,8 @@ def main(settings: AgentSettings) -> int:
         raise _wrong("underlayIp", f"{settings.underlay_ip!r} is not an address")
     if not is_remote(settings.ovs, ("unix", "tcp")):
         raise _wrong("ovs", f"{settings.ovs!r} is not unix:PATH or tcp:HOST:PORT")
+    if settings.openflow and not is_remote(settings.openflow, ("unix",)):
+        raise _wrong("openflow", f"{settings.openflow!r} is not unix:PATH")
     for program in settings.allowed_programs:
         if not program.startswith("/"):
             raise _wrong("allowedPrograms", f"{program!r} is not an absolute path")
