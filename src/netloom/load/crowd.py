@@ -12,6 +12,7 @@ import asyncio
 import contextlib
 import resource
 import sys
+from asyncio import sslproto
 from collections.abc import AsyncIterator
 from ipaddress import IPv4Address
 from pathlib import Path
@@ -33,6 +34,8 @@ FIRST_ADDRESS = int(IPv4Address("198.18.0.0"))
 """Where their underlay begins: a range for benchmarks, which no router carries."""
 STARTING = 50
 """How many agents are started in a second's twentieth: a server has better things to do than shake hands."""
+TLS_BUFFER = 32 << 10
+"""asyncio gives each connection 256 KiB to read into, and there are thousands of connections that read nothing."""
 LONGEST = 1 << 26
 
 
@@ -89,6 +92,7 @@ class Crowd:
 
     async def run(self) -> None:
         """Be all of them until cancelled."""
+        sslproto.SSLProtocol.max_size = TLS_BUFFER  # asyncio has no parameter for it.
         tls = self._cluster.tls() if self._cluster.server.startswith("https:") else None
         numbers = range(self._who.first, self._who.first + self._who.count)
         try:
