@@ -48,7 +48,7 @@ async def plug(world: World, name: str, number: int, network: str = "red") -> No
 
 
 async def elsewhere(world: World, name: str, number: int, network: str = "red", node: str = "n2") -> None:
-    more = {"hostIP": HOSTS[node], "vni": VNIS[network]}
+    more: dict[str, Any] = {"hostIP": HOSTS[node], "vni": VNIS[network]}
     await world.attach(name, number, INTERNAL, network=network, node=node, **more)
 
 
@@ -236,6 +236,18 @@ def test_a_port_is_not_open_by_mistake_before_its_profiles_are_known() -> None:
         await eventually(lambda: agent.fabric is not None and agent.fabric.at_rest, "the agent to have compared")
         assert agent.numbers()["fabric_bundles"] == 0
         assert world.flows.table == written
+
+    with_agent(main)
+
+
+def test_a_tunnel_that_somebody_took_away_is_made_again() -> None:
+    async def main(world: World, group: asyncio.TaskGroup) -> None:
+        await elsewhere(world, "far", 9)
+        await plug(world, "a", 2)
+        await eventually(lambda: in_step(world), "the fabric")
+        world.remove_port("nl-vtep")
+        await eventually(lambda: bool(world.select("Interface", ["name", "==", "nl-vtep"])), "the tunnel")
+        await eventually(lambda: in_step(world), "the fabric to be whole again")
 
     with_agent(main)
 

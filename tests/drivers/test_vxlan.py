@@ -136,9 +136,13 @@ def test_meters_are_there_before_their_flows_and_go_after_them() -> None:
 
 def test_who_does_not_hold_the_switch_writes_nothing() -> None:
     async def main(switch: Memory, fabric: Fabric) -> None:
-        stranger = Fabric(switch, cookie=COOKIE, cookie_mask=COOKIE_MASK, may=lambda: False)
+        mine = True
+        one = Fabric(switch, cookie=COOKIE, cookie_mask=COOKIE_MASK, may=lambda: mine)
+        await one.compare(keyed(flow(1)), {})
+        mine = False
         with pytest.raises(Unreachable):
-            await stranger.compare({}, {})
+            await one.apply([], [flow(1)])
         assert switch.table == keyed(flow(1))
+        assert not one.current  # What was to be written is not forgotten: everything is compared.
 
     working(main, flow(1))

@@ -42,6 +42,8 @@ log = logging.getLogger(__name__)
 
 REST = 0.02
 """How often, in seconds, it is looked whether all is known, at the start."""
+PATIENCE = 10.0
+"""After how many seconds of that people are told."""
 AGAIN = 1.0
 """How long what went wrong is left alone."""
 DOUBT = 600.0
@@ -150,10 +152,10 @@ class FabricKeeper:
 
     def changed(self) -> None:
         """Look at the switch as a whole: its bridges and its tunnel port."""
-        number = tunnel_number(self._switch)
+        number = tunnel_number(self._switch, self.plan.vtep)
         if number is not None:
             self._bridged.set()
-        if number != self.plan.vtep:
+        if number != self.plan.vtep or not bridge_is_there(self._switch, self._underlay):
             self.plan.vtep = number
             self._news.set()
 
@@ -183,6 +185,8 @@ class FabricKeeper:
             return None
         rows = self._switch.interfaces((plan.namespace, plan.name))
         row = next((one for one in rows if one.name == plan.device and one.external_ids.get(UID) == plan.uid), None)
+        if row is not None and row.ofport is None and before is not None and before.uid == plan.uid:
+            return before  # The switch is about to say which number it has now.
         if row is None or row.ofport is None or row.ofport <= 0:
             return None
         if not self._is_known(view) and (before is None or before.uid != plan.uid):
@@ -264,8 +268,13 @@ class FabricKeeper:
     async def _begin(self) -> None:
         """Wait until all that concerns us is known, and look at everything."""
         self.changed()
-        while not (self._neighbours.synced and self._switch.synced):  # noqa: ASYNC110  # no one event says so
-            await asyncio.sleep(REST)
+        clock = asyncio.get_running_loop().time
+        warned = clock() + PATIENCE
+        while not (self._neighbours.synced and self._switch.synced):
+            await asyncio.sleep(REST)  # There is no one event that says so.
+            if clock() > warned:
+                log.warning("no flow is written before everything that concerns this node could be read")
+                warned = clock() + DOUBT
         self.look([key for key, _ in self._attachments.items()])
         self.changed()
         self._began = True
@@ -293,6 +302,8 @@ class FabricKeeper:
         self._news.set()
 
     async def _write(self) -> None:
+        if self._locals:
+            await self.prepare()  # Somebody may have taken the tunnel away.
         if not self.fabric.connected:
             return  # When it is, everything is written.
         written = {key: self._locals[key] for key in self._unwritten}

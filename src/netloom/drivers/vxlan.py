@@ -16,7 +16,7 @@ import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from netloom.errors import Unreachable
+from netloom.errors import NetloomError, Unreachable
 from netloom.openflow.flows import Flow, Key, MeterSpec
 from netloom.openflow.switch import Drop, Mod, Put, Refused, Switch
 
@@ -121,6 +121,7 @@ class Fabric:
 
     def _check(self) -> None:
         if not self._may():
+            self.doubt()  # What was to be written is not, and somebody else may write meanwhile.
             raise Unreachable("another agent works on this switch, or nobody can say")
 
     async def _write(
@@ -148,7 +149,7 @@ class Fabric:
                     await self._switch.remove_meter(number)
                     del self._meters[number]
                     self.counters.meters += 1
-        except Unreachable:
+        except NetloomError:
             self.doubt()
             raise
 

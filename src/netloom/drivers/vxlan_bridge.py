@@ -51,12 +51,16 @@ def bridge_is_there(switch: Vswitch, underlay: str) -> bool:
     return bridge.fail_mode == "secure" and not _is_wrong(tunnel, underlay)
 
 
-def tunnel_number(switch: Vswitch) -> int | None:
-    """Return the tunnel port's number on the bridge; None while it has none."""
+def tunnel_number(switch: Vswitch, before: int | None = None) -> int | None:
+    """Return the tunnel port's number on the bridge; None while it has none.
+
+    While the switch has not said which it is, it is the one that it was `before`.
+    """
     tunnel = switch.interface(VTEP)
-    if tunnel is None or not switch.is_ours(tunnel) or tunnel.ofport is None or tunnel.ofport <= 0:
+    if tunnel is None or not switch.is_ours(tunnel):
         return None
-    return tunnel.ofport
+    number = before if tunnel.ofport is None else tunnel.ofport
+    return number if number is not None and number > 0 else None
 
 
 def underlay_of(switch: Vswitch) -> str:
