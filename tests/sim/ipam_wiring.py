@@ -64,5 +64,5 @@ def _assemble(process: Process, quarantine: float, **options: Any) -> Manager:
         **options,
     )
     for controller in manager.controllers:
-        controller._workers = min(controller._workers, WORKERS)
+        controller.workers = min(controller.workers, WORKERS)
     return manager
