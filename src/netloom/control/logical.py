@@ -35,7 +35,7 @@ from netloom.model.document import Resource
 from netloom.model.events import ObjectReference
 from netloom.plan.faces import ATTACHMENT, Port
 from netloom.plan.planner import Planner
-from netloom.plan.rows import Unit
+from netloom.plan.rows import Problem, Unit
 from netloom.plan.wanted import Delta
 
 TOGETHER = 0.02
@@ -52,6 +52,8 @@ logger = logging.getLogger(__name__)
 
 class Logical:
     """Keeps a northbound database in step with the resources."""
+
+    where = "it is in OVN's northbound database"
 
     def __init__(
         self,
@@ -96,6 +98,11 @@ class Logical:
     def ready(self, *, leading: bool) -> bool:
         """Whether the database was made what is wanted, once; by who stands by, whether it could be."""
         return self._ever or (not leading and self.north.client.synced.is_set())
+
+    @property
+    def refusals(self) -> Mapping[Unit, Problem]:
+        """What the database will not take, and why."""
+        return self.north.problems
 
     # What is wanted.
 

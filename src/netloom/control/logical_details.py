@@ -5,26 +5,30 @@ from msgspec.structs import replace
 from netloom.control.conditions import READY, TRUE
 from netloom.control.southbound import Southbound
 from netloom.model.document import Resource
-from netloom.model.networks import Router, RouterStatus
+from netloom.model.networks import Fabric, Router, RouterStatus
 from netloom.model.paths import Shaping, ShapingStatus
 from netloom.model.policy import LoadBalancer, LoadBalancerStatus, Protocol, SecurityProfile, SecurityProfileStatus
 from netloom.model.status import Status
 from netloom.plan.balancing import balancer
 from netloom.plan.gateways import redirect_port
-from netloom.plan.membership import group
+from netloom.plan.membership import covered, group
+from netloom.plan.planner import Planner
 from netloom.plan.quality import verdict
+from netloom.plan.vxlan_limits import limits
 from netloom.plan.wanted import Wanted
 
 
-def details(resource: Resource, status: Status, wanted: Wanted, south: Southbound | None) -> Status:
+def details(resource: Resource, status: Status, planner: Planner, south: Southbound | None) -> Status:
     """Return a resource's status with what can be said of it; without a southbound, what that knows stays as it is."""
+    wanted = planner.wanted
     match resource, status:
         case Router(), RouterStatus() if south is not None:
             port = redirect_port(resource)
             return replace(status, gateway_node=south.gateway_node(port) if port else "")
         case SecurityProfile(), SecurityProfileStatus():
-            covered = wanted.members(group(resource.metadata.namespace, resource.metadata.name)).get("ports", ())
-            return replace(status, ports=len(covered))
+            members = wanted.members(group(resource.metadata.namespace, resource.metadata.name)).get("ports", ())
+            ports = len(members) + len(covered(planner.world, resource, Fabric.VXLAN))
+            return _limited(replace(status, ports=ports), limits(planner.world, resource))
         case LoadBalancer(), LoadBalancerStatus():
             up, down = _endpoints(resource, wanted, south)
             return replace(status, endpoints_up=up, endpoints_down=down)
@@ -34,6 +38,14 @@ def details(resource: Resource, status: Status, wanted: Wanted, south: Southboun
             applied = found.applied if ready is not None and ready.status == TRUE else None
             return replace(status, applied=applied, unsupported=found.unsupported)
     return status
+
+
+def _limited(status: SecurityProfileStatus, said: str) -> SecurityProfileStatus:
+    """Return a status that says, although all is well, what is not done as it was asked."""
+    conditions = tuple(
+        replace(one, message=said) if one.type == READY and one.status == TRUE else one for one in status.conditions
+    )
+    return replace(status, conditions=conditions)
 
 
 def _endpoints(resource: LoadBalancer, wanted: Wanted, south: Southbound | None) -> tuple[int, int]:

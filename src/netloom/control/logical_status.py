@@ -1,7 +1,7 @@
 """What became of wishes in OVN, in their statuses.
 
-Routers, SecurityProfiles, LoadBalancers, Shapings and Mirrors are OVN's alone: their `Ready` says whether their rows
-are in the northbound database (`Programmed`), or what is in the way. Networks, Subnets and attachments have a `Ready`
+The `Ready` of Routers, SecurityProfiles, LoadBalancers, Shapings and Mirrors says whether their rows are in the
+northbound database (`Programmed`), or what is in the way. Networks, Subnets and attachments have a `Ready`
 of others: they get a condition `Programmed` only while something is in the way, so that nothing is written for the
 thousands that are well.
 
@@ -10,7 +10,7 @@ waits for `Ready` sees an `observedGeneration` of the past.
 """
 
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Any, Protocol
 
 import msgspec
 
@@ -22,7 +22,6 @@ from netloom.control.conditions import FALSE, READY, TRUE, with_condition
 from netloom.control.events import Recorder
 from netloom.control.ipam_telling import reference_to
 from netloom.control.ipam_views import PROGRAMMED, Attachment
-from netloom.control.logical import Logical
 from netloom.control.logical_details import details
 from netloom.control.southbound import Southbound
 from netloom.errors import NotFound
@@ -30,6 +29,7 @@ from netloom.model.document import Condition, Document, Resource
 from netloom.model.events import ObjectReference
 from netloom.model.registry import KINDS, NETWORK_ATTACHMENT
 from netloom.plan.faces import ATTACHMENT
+from netloom.plan.planner import Planner
 from netloom.plan.rows import Problem, Unit
 
 OWN = frozenset(("Router", "SecurityProfile", "LoadBalancer", "Shaping", "Mirror"))
@@ -38,13 +38,28 @@ SOON = 0.2
 LONGEST = 1024
 
 
+class Plans(Protocol):
+    """What is planned, and how far it got: `Logical`, or `Planning` where there is no OVN."""
+
+    planner: Planner
+    in_step: bool
+    programmed: dict[Unit, int]
+    where: str
+    """What is said of one that is planned."""
+
+    @property
+    def refusals(self) -> Mapping[Unit, Problem]:
+        """What cannot be written, and why."""
+        ...
+
+
 class StatusKeeper:
     """Reconciles what statuses say of OVN.  The keys are Units."""
 
     def __init__(
         self,
         client: Client,
-        logical: Logical,
+        logical: Plans,
         *,
         caches: Mapping[str, Cache[Any]],
         attachments: Cache[Attachment],
@@ -65,7 +80,7 @@ class StatusKeeper:
         """Return whoever may have something to be told."""
         wanted = self._logical.planner.wanted
         units = [Unit(kind, *key) for kind in sorted(OWN) for key, _ in self._caches[kind].items()]
-        units += sorted(wanted.problems.keys() | self._logical.north.problems.keys())
+        units += sorted(wanted.problems.keys() | self._logical.refusals.keys())
         for kind in ("Network", "Subnet"):
             units += [Unit(kind, *key) for key, one in self._caches[kind].items() if one.status.condition(PROGRAMMED)]
         units += [Unit(ATTACHMENT, *key) for key, view in self._attachments.items() if view.unprogrammed]
@@ -114,7 +129,7 @@ class StatusKeeper:
 
     def _problems(self, unit: Unit) -> tuple[Problem, ...]:
         problems = self._logical.planner.wanted.problems.get(unit, ())
-        refused = self._logical.north.problems.get(unit)
+        refused = self._logical.refusals.get(unit)
         return problems if refused is None else (*problems, refused)
 
     async def _tell(self, resource: Any, problems: tuple[Problem, ...]) -> None:  # noqa: ANN401  # of any kind in OWN
@@ -126,7 +141,7 @@ class StatusKeeper:
             observed_generation=generation,
             conditions=with_condition(before.conditions, ready, self._clock()),
         )
-        status = details(resource, status, self._logical.planner.wanted, self._south)
+        status = details(resource, status, self._logical.planner, self._south)
         try:
             await self._client.update_status(resource, status)
         except NotFound:
@@ -135,7 +150,7 @@ class StatusKeeper:
         if problems and (old is None or old.message != ready.message):
             self._recorder.warning(resource, ready.reason, ready.message)
         elif not problems and (old is None or old.status != TRUE):
-            self._recorder.normal(resource, PROGRAMMED, "it is in OVN's northbound database")
+            self._recorder.normal(resource, PROGRAMMED, self._logical.where)
 
     async def _tell_aside(self, unit: Unit, problems: tuple[Problem, ...]) -> None:
         """Let a status that is somebody else's say that something is in the way, or not any more."""

@@ -15,7 +15,6 @@ from msgspec import Struct
 
 from netloom.model.networks import Fabric, Network
 from netloom.model.policy import Peer, SecurityProfile
-from netloom.model.selection import LabelSelector
 from netloom.plan import names
 from netloom.plan.filing import Filed, filed
 from netloom.plan.rows import Member, Problem, Ref, Row
@@ -165,14 +164,15 @@ def _entries(world: World, profile: SecurityProfile, named: dict[str, Joins]) ->
         yield chosen, Joins(None, (_selector_set(namespace, name, chosen),))
 
 
-def covered(world: World, profile: SecurityProfile) -> tuple[Port, ...]:
-    """Return the attachments a profile covers: those that name it or have its labels, in Networks that OVN carries."""
+def covered(world: World, profile: SecurityProfile, fabric: Fabric = Fabric.OVN) -> tuple[Port, ...]:
+    """Return the attachments a profile covers, those that name it or have its labels, in the Networks of a fabric."""
     namespace, name = profile.metadata.namespace, profile.metadata.name
     wish = profile.spec.selector
     chosen = None if wish is None else selection(namespace, wish)
-    networks = {one.metadata.name for one in world.all(Network, namespace) if one.spec.fabric is Fabric.OVN}
+    networks = {one.metadata.name for one in world.all(Network, namespace) if one.spec.fabric is fabric}
     return tuple(
         port
-        for port in world.selected(namespace, LabelSelector())
-        if port.network in networks and (name in port.profiles or (chosen is not None and chosen.matches(port.labels)))
+        for network in sorted(networks)
+        for port in world.ports(namespace, network)
+        if name in port.profiles or (chosen is not None and chosen.matches(port.labels))
     )

@@ -105,7 +105,7 @@ def shares(world: World, port: Port) -> Outcome:
 def verdict(spec: ShapingSpec) -> Verdict:
     """Return what is in force of a Shaping that is planned, and what cannot be."""
     missing = [
-        Unsupported(field=name, reason="OVN cannot do it: a meter drops what is too much, and does nothing else")
+        Unsupported(field=name, reason="it cannot be done: a meter drops what is too much, and does nothing else")
         for name in ("delay", "jitter", "loss")
         if getattr(spec, name)
     ]

@@ -5,7 +5,7 @@ simulator use this very wiring, with a clock and chance of their own.
 """
 
 import socket
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Mapping
 from functools import partial
 from random import Random
 from typing import Any
@@ -29,6 +29,8 @@ from netloom.control.logical import Logical
 from netloom.control.logical_status import WORKERS as STATUS_WORKERS
 from netloom.control.logical_status import StatusKeeper
 from netloom.control.manager import Manager
+from netloom.control.planning import Planning
+from netloom.control.southbound import Southbound
 from netloom.control.sweep import expire_events
 from netloom.errors import Cause, Invalid
 from netloom.model.cluster import Node
@@ -108,6 +110,8 @@ def assemble(
     wiring.wire_nodes()
     if wiring.told.ovn is not None:
         wiring.wire_ovn(wiring.told.ovn)
+    else:
+        wiring.wire_planning()
     chores: list[Chore] = [*wiring.chores]
     if housekeeping:
         wiring.wire_garbage(registry)
@@ -243,10 +247,7 @@ class _Wiring:
     def wire_ovn(self, ovn: Ovn) -> None:
         """Add what makes OVN's logical network of the resources, and says what became of them."""
         north, south = ovn.connect_north(self.random, self.fence), ovn.connect_south(self.random)
-        kinds: tuple[type[Any], ...] = (Router, SecurityProfile, LoadBalancer, Shaping, Mirror)
-        watched: dict[str, Informer[Any]] = {of.__name__: informer(self.store, of, random=self.random) for of in kinds}
-        self.informers += watched.values()
-        watched |= {"Network": self.networks, "Subnet": self.subnets, "Node": self.nodes}
+        watched = self.planned_kinds()
         logical = self.logical = Logical(
             north,
             recorder=self.recorder,
@@ -255,9 +256,30 @@ class _Wiring:
             about=lambda unit: keeper.about(unit),
             caches={kind: one.cache for kind, one in watched.items()} | {"NetworkAttachment": self.attachments.cache},
         )
+        keeper, telling = self.wire_statuses(logical, watched, south)
+        self.connections.append(north.client.run)
+        if south is not None:
+            south.told = lambda units: telling.queue.update(keeper.concerned(units))
+            self.connections.append(south.client.run)
+
+    def wire_planning(self) -> None:
+        """Add what says of wishes, in a cluster without OVN, whether they can be."""
+        self.wire_statuses(Planning(), self.planned_kinds(), None)
+
+    def planned_kinds(self) -> dict[str, Informer[Any]]:
+        """Return the informers of all that is planned, attachments aside."""
+        kinds: tuple[type[Any], ...] = (Router, SecurityProfile, LoadBalancer, Shaping, Mirror)
+        watched: dict[str, Informer[Any]] = {of.__name__: informer(self.store, of, random=self.random) for of in kinds}
+        self.informers += watched.values()
+        return watched | {"Network": self.networks, "Subnet": self.subnets, "Node": self.nodes}
+
+    def wire_statuses(
+        self, plans: Logical | Planning, watched: Mapping[str, Informer[Any]], south: Southbound | None
+    ) -> tuple[StatusKeeper, Controller[Any]]:
+        """Add what says what became of wishes, and let what plans them be told of them."""
         keeper = StatusKeeper(
             self.client,
-            logical,
+            plans,
             caches={kind: one.cache for kind, one in watched.items()},
             attachments=self.attachments.cache,
             recorder=self.recorder,
@@ -265,15 +287,12 @@ class _Wiring:
             clock=self.clock,
         )
         telling = self.controller("logical", keeper, workers=STATUS_WORKERS)
-        logical.told = lambda units: telling.queue.update(keeper.everything() if units is None else sorted(units))
+        plans.told = lambda units: telling.queue.update(keeper.everything() if units is None else sorted(units))
         for kind, one in watched.items():
-            one.on_change(partial(logical.changed, kind))
-        self.attachments.on_change(logical.attachment_changed)
-        self.chores.append(logical.run)
-        self.connections.append(north.client.run)
-        if south is not None:
-            south.told = lambda units: telling.queue.update(keeper.concerned(units))
-            self.connections.append(south.client.run)
+            one.on_change(partial(plans.changed, kind))
+        self.attachments.on_change(plans.attachment_changed)
+        self.chores.append(plans.run)
+        return keeper, telling
 
     def wire_garbage(self, registry: Registry) -> None:
         """Add the garbage collector."""

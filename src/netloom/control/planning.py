@@ -1,0 +1,92 @@
+"""Plans without OVN: what stands in the way of wishes is told, though there is no database to write them to.
+
+    informers ──► Planner.put, remove ──► flush ──► problems ──► conditions (`logical_status`)
+
+In a cluster where VXLAN carries all Networks nobody runs OVN. SecurityProfiles and Shapings are then done by the nodes
+themselves; Routers, LoadBalancers and Mirrors by nobody, and are told so. This stands where `Logical` stands otherwise.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from functools import partial
+from typing import NoReturn
+
+from netloom.control.cache import Change
+from netloom.control.ipam_views import Attachment
+from netloom.control.logical import TOGETHER, face
+from netloom.model.document import Resource
+from netloom.plan.faces import ATTACHMENT
+from netloom.plan.planner import Planner
+from netloom.plan.rows import Problem, Unit
+
+logger = logging.getLogger(__name__)
+
+NEED_OVN = frozenset(("Router", "LoadBalancer", "Mirror"))
+MISSING = "this cluster runs without OVN, and a {} needs it: give the controllers --ovn-nb and --ovn-sb, or take it out"
+
+
+class Planning:
+    """Keeps plans in step with the resources, and does nothing with them."""
+
+    where = "the nodes it concerns do it by themselves"
+
+    def __init__(self) -> None:
+        self.planner = Planner()
+        self.told: Callable[[set[Unit] | None], None] = lambda _units: None
+        """Told of whom there is something to say; None: everybody."""
+        self.programmed: dict[Unit, int] = {}
+        """The generations of resources that were planned, attachments aside."""
+        self.in_step = False
+        self.refusals: dict[Unit, Problem] = {}
+        self._heard: dict[Unit, int] = {}
+        self._moved: set[str] = set()
+        """Namespaces in which attachments came, went or changed."""
+        self._wake = asyncio.Event()
+
+    def changed(self, kind: str, change: Change[Resource]) -> None:
+        """Take in what became of a resource."""
+        unit = Unit(kind, *change.key)
+        if change.new is None:
+            self._take(partial(self.planner.remove, unit))
+            for known in (self._heard, self.programmed, self.refusals):
+                known.pop(unit, None)
+            return
+        if kind in NEED_OVN:
+            self.refusals[unit] = Problem("OvnMissing", MISSING.format(kind))
+        self._take(partial(self.planner.put, change.new))
+        self._heard[unit] = change.new.metadata.generation
+
+    def attachment_changed(self, change: Change[Attachment]) -> None:
+        """Take in what became of an attachment."""
+        unit = Unit(ATTACHMENT, *change.key)
+        self._moved.add(unit.namespace)
+        self._take(partial(self.planner.remove, unit) if change.new is None else partial(self._put, change.new))
+
+    def _put(self, view: Attachment) -> None:
+        self.planner.put(face(view))
+
+    def _take(self, change: Callable[[], None]) -> None:
+        try:
+            change()
+        except Exception:  # The edge: one object nobody thought of must not stop the informer.
+            logger.exception("cannot take in a change")
+        self._wake.set()
+
+    async def run(self) -> NoReturn:
+        """Keep in step until cancelled."""
+        self.in_step = False
+        while True:
+            if self.in_step:
+                await self._wake.wait()
+                await asyncio.sleep(TOGETHER)
+            self._wake.clear()
+            heard, self._heard = self._heard, {}
+            moved, self._moved = self._moved, set()
+            concerned = set(self.planner.flush().problems) | heard.keys()
+            self.programmed |= heard
+            concerned |= {
+                unit for unit in self.programmed if unit.kind == "SecurityProfile" and unit.namespace in moved
+            }
+            self.told(concerned if self.in_step else None)
+            self.in_step = True
