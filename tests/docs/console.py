@@ -15,6 +15,7 @@ import os
 import re
 import signal
 import subprocess
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -81,8 +82,11 @@ def matches(expected: list[str], printed: list[str]) -> bool:
     return re.fullmatch("".join(parts), "".join(line.rstrip() + "\n" for line in printed)) is not None
 
 
-def run(page: Path, folder: Path, *, serving: bool) -> list[str]:
-    """Run a page and return what went otherwise than it says.  With `serving`, a server is there from the start."""
+def run(page: Path, folder: Path, *, serving: bool, environment: Mapping[str, str] | None = None) -> list[str]:
+    """Run a page and return what went otherwise than it says.
+
+    With `serving`, a server is there from the start; `environment` adds to the shell's.
+    """
     files, commands = parse(page.read_text())
     for name, text in files.items():
         (folder / name).write_text(text)
@@ -96,20 +100,21 @@ def run(page: Path, folder: Path, *, serving: bool) -> list[str]:
     for number, command in enumerate(commands):
         lines += [f"printf '\\n{MARK} {number}\\n'", command.text, f"printf '\\n{MARK} status %s\\n' $?"]
     try:
-        output = _session("\n".join([*lines, "exit 0"]), folder)
+        output = _session("\n".join([*lines, "exit 0"]), folder, environment or {})
     finally:
         for lab in folder.glob(f"*/{state.FILE}"):
             down(lab.parent)  # A lab outlives the shell.
     return list(_complaints(commands, output))
 
 
-def _session(script: str, folder: Path) -> str:
+def _session(script: str, folder: Path, more: Mapping[str, str]) -> str:
     out = folder / ".output"
     environment = {
         "PATH": f"{ROOT / '.venv' / 'bin'}{os.pathsep}{os.environ['PATH']}",
         "HOME": str(folder),
         "NETLOOM_LISTEN": f"127.0.0.1:{free_port()}",
         "LC_ALL": "C.UTF-8",
+        **more,
     }
     with out.open("wb") as stdout:
         shell = subprocess.Popen(

@@ -1,14 +1,18 @@
 """Every command that README.md and docs/ show is run, against a real `netloom serve`."""
 
+import os
 from pathlib import Path
 
 import pytest
 
 from tests.docs import console
 from tests.docs.console import ROOT
+from tests.support.kube import kube
+from tests.support.kubectl import Kubectl
 
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
-WITH_COMMANDS = [page for page in PAGES if console.parse(page.read_text())[1]]
+ON_A_CLUSTER = ROOT / "docs" / "kubernetes.md"
+WITH_COMMANDS = [page for page in PAGES if console.parse(page.read_text())[1] and page != ON_A_CLUSTER]
 
 
 @pytest.mark.timeout(180)
@@ -18,6 +22,22 @@ def test_the_commands_of_a_page_do_what_the_page_says(page: Path, tmp_path: Path
     servers = ("netloom serve", "netloom apiserver", "netloom lab up")
     starts_its_own = any(command.text.startswith(servers) for command in commands)
     complaints = console.run(page, tmp_path, serving=not starts_its_own)
+    assert not complaints, "\n\n".join(complaints)
+
+
+@pytest.mark.kube
+@pytest.mark.lab
+@pytest.mark.timeout(240)
+def test_the_page_about_kubernetes_is_true_of_a_real_one(tmp_path: Path, kubectl: Kubectl) -> None:
+    with kube() as cluster:
+        for node in ("n1", "n2"):
+            status, _ = cluster.request(
+                "POST", "/api/v1/nodes", {"apiVersion": "v1", "kind": "Node", "metadata": {"name": node}}
+            )
+            assert status == 201
+        path = f"{ROOT / '.venv' / 'bin'}{os.pathsep}{kubectl.program.parent}{os.pathsep}{os.environ['PATH']}"
+        environment = {"KUBECONFIG": str(cluster.kubeconfig), "PATH": path}
+        complaints = console.run(ON_A_CLUSTER, tmp_path, serving=False, environment=environment)
     assert not complaints, "\n\n".join(complaints)
 
 

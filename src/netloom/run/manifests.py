@@ -34,7 +34,7 @@ RBAC = "rbac.authorization.k8s.io"
 PORT = 8480
 READS = ["get", "list", "watch"]
 WRITES = ["create", "update", "patch", "delete", "deletecollection"]
-READ_BY_NODES = ["mirrors", "networkattachments", "networks", "portpools", "securityprofiles", "shapings", "subnets"]
+READ_BY_NODES = ["mirrors", "networkattachments", "networks", "securityprofiles", "shapings", "subnets"]
 TLS_FOLDER = "/etc/netloom/tls"
 
 # Who an agent is and of which node, as front/api/delegated.py has it, in the words of a policy.
