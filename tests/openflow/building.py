@@ -38,7 +38,7 @@ KINDS: tuple[dict[str, int], ...] = (
     {"dl_type": IPV6, "nw_proto": 58, "icmpv6_type": 136, "icmpv6_code": 0},
 )
 
-ports = st.integers(1, 0xFEFF)
+ports = st.integers(0, 0xFEFF)
 tables = st.integers(0, 253)
 
 
@@ -76,7 +76,7 @@ def set_fields(draw: st.DrawFn, names: list[str], *, masked: bool = True) -> Set
     value = draw(st.integers(0, _most(name)))
     if name in EXACT or not masked or draw(st.booleans()):
         return SetField(name, value)
-    mask = draw(st.integers(1, FIELDS[name].ones - 1))
+    mask = draw(st.integers(1, _most(name) - 1))
     return SetField(name, value & mask, mask)
 
 
@@ -85,7 +85,7 @@ def cts(draw: st.DrawFn, *, committing: bool, masked: bool) -> Ct:
     """Give an action of the connection tracker."""
     commit = committing and draw(st.booleans())
     marks = draw(st.lists(set_fields(["ct_mark"], masked=masked), max_size=2)) if commit else []
-    zone = draw(st.one_of(st.integers(0, 0xFFFF), st.sampled_from(["reg0", "reg5", "reg15", "ct_zone", "tun_id"])))
+    zone = draw(st.one_of(st.integers(0, 0xFFFF), st.sampled_from(["reg0", "reg15", "ct_zone", "tun_id", "dl_dst"])))
     return Ct(zone, commit, draw(st.none() | tables), tuple(marks))
 
 
@@ -156,6 +156,9 @@ BAD: tuple[Flow, ...] = (
     Flow(0, 1, match(dl_type=IPV4), (SetField("nw_proto", 1),)),
     Flow(0, 1, (), (SetField("nw_dst", 1),)),
     Flow(0, 1, (), (Move("reg0", "nw_dst"),)),
+    Flow(0, 1, (), (SetField("reg0", 4, 3),)),
+    Flow(0, 1, match(dl_type=IPV4), (Ct("nw_ttl"),)),
+    Flow(0, 1, match(dl_type=IPV4), (Ct("tcp_dst"),)),
     Flow(0, 1, (), (Move("reg0", "ct_mark"),)),
     Flow(0, 1, (), (Ct(1),)),
     Flow(0, 1, match(dl_type=IPV4), (Ct(1, exec=(SetField("ct_mark", 1),)),)),
@@ -183,6 +186,8 @@ ODD: tuple[Flow, ...] = (
     Flow(0, 1, (), (SetField("reg0", 1 << 32),)),
     Flow(0, 1, (), (Move("reg0", "metadata"),)),
     Flow(0, 1, (), (Move("ct_state", "reg0"),)),
+    Flow(0, 1, match(dl_type=IPV4), (Ct("ct_state"),)),
+    Flow(0, 1, match(dl_type=IPV4), (SetField("nw_ttl", 1, 3),)),
     Flow(0, 1, (), (SetField("colour", 1),)),
     Flow(0, 1, (), (Conjunction(1, 0, 2),)),
     Flow(0, 1, (), (), 1 << 64),

@@ -80,7 +80,7 @@ def test_a_field_that_is_not_there_is_no_match() -> None:
         (
             Flow(3, 1, (), (Move("dl_src", "dl_dst"), SetField("reg0", 1, 3), Unknown(b"\x01"), Ct(0))),
             "cookie=0x0, table=3, priority=1"
-            " actions=move:NXM_OF_ETH_SRC[]->NXM_OF_ETH_DST[],set_field:0x1/0x3->reg0,unknown(01),ct",
+            " actions=move:NXM_OF_ETH_SRC[]->NXM_OF_ETH_DST[],set_field:0x1/0x3->reg0,unknown(01),ct()",
         ),
     ],
 )  # fmt: skip

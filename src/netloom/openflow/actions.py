@@ -11,7 +11,7 @@ shows that is none of ours becomes `Unknown`: such a flow is equal to none of ou
 
 import struct
 
-from netloom.openflow.fields import FIELDS
+from netloom.openflow.fields import EXACT, FIELDS
 from netloom.openflow.flows import (
     Action,
     Conjunction,
@@ -101,6 +101,8 @@ def _table(table: int) -> int:
 
 
 def _set_field(action: SetField) -> bytes:
+    if action.mask is not None and action.field in EXACT:  # Open vSwitch would, and write it as nobody can read it.
+        raise ValueError(f"{action.field} is not set in part")
     part = encode_field(action.field, action.value, action.mask)
     if action.mask is None:
         size = 4 + len(part)
@@ -110,6 +112,8 @@ def _set_field(action: SetField) -> bytes:
 
 
 def _ct(action: Ct) -> bytes:
+    if action.zone == "ct_state":
+        raise ValueError("ct_state is no zone")
     inner = b"".join([_set_field(one) for one in action.exec])
     field, zone = (head(action.zone), 15) if isinstance(action.zone, str) else (_NO_FIELD, action.zone)
     table = _NO_TABLE if action.table is None else _table(action.table)

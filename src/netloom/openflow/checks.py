@@ -126,7 +126,7 @@ def _bad_actions(flow: Flow, asked: Mapping[str, int], meters: Container[int]) -
 def _bad_action(action: Action, flow: Flow, asked: Mapping[str, int], meters: Container[int]) -> str | None:
     match action:
         case Output(port):
-            return None if 0 < port < PORTS else "bad action: bad output port"
+            return None if port < PORTS else "bad action: bad output port"
         case SetField():
             return BAD_SET if action.field in TRACKED else _bad_set(action, asked)
         case Move(src, dst):
@@ -147,8 +147,8 @@ def _bad_action(action: Action, flow: Flow, asked: Mapping[str, int], meters: Co
 def _bad_set(action: SetField, asked: Mapping[str, int]) -> str | None:
     if action.field in READ_ONLY or (action.field == "arp_op" and action.value > MOST_ARP_OP):
         return BAD_SET
-    if action.mask is not None and (action.field in EXACT or action.value & ~action.mask):
-        return BAD_SET
+    if action.mask is not None and action.value & ~action.mask:
+        return "bad match: bad wildcards"
     return None if _holds(action.field, asked) else INCONSISTENT
 
 
@@ -167,4 +167,6 @@ def _bad_ct(action: Ct, asked: Mapping[str, int]) -> str | None:
         return BAD_ARGUMENT
     if isinstance(action.zone, int):
         return None
-    return None if FIELDS[action.zone].bits >= 16 and _holds(action.zone, asked) else BAD_ARGUMENT
+    if FIELDS[action.zone].bits < 16:
+        return "bad action: bad length of set_field"
+    return None if _holds(action.zone, asked) else INCONSISTENT

@@ -170,4 +170,4 @@ EXACT = frozenset(
     {"conj_id", "ct_zone", "in_port", "dl_type", "arp_op", "nw_proto", "nw_ttl"}
     | {"icmp_type", "icmp_code", "icmpv6_type", "icmpv6_code"}
 )
-"""Fields that cannot be matched in part."""
+"""Fields that are matched and set as a whole."""

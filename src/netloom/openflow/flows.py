@@ -106,7 +106,7 @@ class Goto(Struct, frozen=True):
 class Ct(Struct, frozen=True):
     """Let the connection tracker look at the packet; a copy of it then goes on in `table`, if one is given.
 
-    `zone` is a number, or the name of a field whose lower 16 bits are it. `exec` may set `ct_mark`.
+    `zone` is a number, or the name of a field whose lower 16 bits are it (not `ct_state`). `exec` may set `ct_mark`.
     """
 
     zone: int | str
@@ -125,7 +125,7 @@ class Ct(Struct, frozen=True):
             parts.append(f"zone={self.zone}")
         if self.exec:
             parts.append(f"exec({','.join(map(str, self.exec))})")
-        return f"ct({','.join(parts)})" if parts else "ct"
+        return f"ct({','.join(parts)})"
 
 
 class Conjunction(Struct, frozen=True):

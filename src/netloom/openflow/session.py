@@ -166,6 +166,8 @@ class Session:
                 raise RemoteError(f"a message of version {message.version}")
             elif (handle := self._handlers.get(message.type)) is not None:
                 handle(self, message, events)
+        if not self.ready and self._framer.begun not in {None, Type.HELLO, Type.ERROR}:
+            raise RemoteError(f"a message of type {self._framer.begun} before a hello")
         return events
 
     def _next(self) -> int:

@@ -2,8 +2,8 @@
 
     version(1) type(1) length(2) xid(4) body(length - 8)
 
-`Framer` cuts a stream into messages; `fields of a body` are taken with `struct.unpack_from`, whose one failure, like
-every other reading beyond an end, becomes `RemoteError` in `reading`.
+`Framer` cuts a stream into messages. The parts of a body are taken with `struct.unpack_from`, whose failure, like that
+of any other reading beyond an end, becomes `RemoteError` in `reading`.
 """
 
 import struct
@@ -72,6 +72,11 @@ class Framer:
 
     def __init__(self) -> None:
         self._rest = b""
+
+    @property
+    def begun(self) -> int | None:
+        """The type of a message of which only a part is there; None: there is none, or it is not known yet."""
+        return self._rest[1] if len(self._rest) > 1 else None
 
     def feed(self, data: bytes) -> Iterator[Message]:
         """Give the messages that are complete now."""
