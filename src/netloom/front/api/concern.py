@@ -18,7 +18,7 @@ from collections.abc import Collection
 from functools import lru_cache
 from typing import NoReturn
 
-from netloom.errors import Expired, NetloomError, NotFound
+from netloom.errors import NetloomError, NotFound
 from netloom.model.networks import Fabric
 from netloom.model.registry import NETWORK, NETWORK_ATTACHMENT
 from netloom.model.selectors import Operator, Requirement, Selector
@@ -47,17 +47,15 @@ class Concern:
         while True:
             try:
                 await self._follow()
-            except Expired:
-                continue
             except NetloomError as error:
-                log.info("attachments are not counted: %s", error)
+                log.info("attachments are not counted for now: %s", error)
                 await asyncio.sleep(REST)
 
     async def attached(self, node: str, namespace: str, network: str) -> bool:
         """Whether a node has an attachment in a Network."""
         if not namespace or not network:
             return False
-        if self._counts.get((node, namespace), {}).get(network):
+        if (counted := self._counts.get((node, namespace))) and counted.get(network):
             return True
         return bool((await self._list(node, namespace, network, limit=1)).items)
 
