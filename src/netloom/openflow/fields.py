@@ -40,7 +40,7 @@ class Field(Struct, frozen=True):
 
     def write_set(self, value: int, mask: int | None) -> str:
         """Return a value, with its mask, as `set_field` shows it."""
-        return _hex(value, mask) if mask is not None and self.write is _decimal else self.write(value, mask)
+        return f"{value}/{mask:#x}" if mask is not None and self.write is _decimal else self.write(value, mask)
 
 
 def mac_text(value: int) -> str:
