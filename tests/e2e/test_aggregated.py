@@ -117,6 +117,14 @@ def test_whoever_comes_directly_is_known_by_the_cluster_too(joined: Joined) -> N
     assert joined.apiserver.ask("/healthz")[0] == 200
 
 
+def test_the_cluster_takes_what_is_printed_wherever_the_server_is(joined: Joined) -> None:
+    assert joined.apiserver is not None
+    for place in (["--address", "192.0.2.5"], ["--address", "[2001:db8::5]:443"], ["--image", "netloom:1"]):
+        told = netloom("apiserver", "--aggregated", *joined.apiserver.settings, "--print-manifests", *place).out
+        # Not stored: the one that is there leads to the server that is used.
+        joined.admin("apply", "--server-side", "--force-conflicts", "--dry-run=server", "-f", "-", stdin=told)
+
+
 def test_nobody_becomes_another_by_headers_alone(joined: Joined) -> None:
     assert joined.apiserver is not None
     pretended = {"X-Remote-User": "admin", "X-Remote-Group": "system:masters"}
