@@ -56,10 +56,10 @@ class Fabric:
         return reached
 
     def _arrive(self, source: str, sent: Packet) -> set[str]:
-        there = [node for node, host in self._hosts.items() if host == sent["tun_dst"]]
-        assert there, f"{source} sends to {sent['tun_dst']:#x}, where nobody is"
-        kept = {name: value for name, value in sent.fields.items() if not name.startswith(OF_THE_SWITCH)}
-        arriving = packet(**{**kept, "tun_src": self._hosts[source]})
+        to = sent["tun_dst"] or sent["tun_ipv6_dst"]
+        there = [node for node, host in self._hosts.items() if host == to]
+        assert there, f"{source} sends to {to:#x}, where nobody is"
+        arriving = packet(**{name: value for name, value in sent.fields.items() if not name.startswith(OF_THE_SWITCH)})
         tunnel = self._numbers[there[0]][""]
         out = run(self._tables[there[0]], arriving, tunnel)
         assert all(one.port != tunnel for one in out), f"{there[0]} sends back what came from {source}"

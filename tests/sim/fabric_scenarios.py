@@ -12,6 +12,7 @@ from tests.sim.fabric_people import People
 from tests.sim.fabric_world import Node
 
 NODES = 3
+UNDERLAYS = ("172.31.0.", "172.31.0.", "fd31::")
 ARRIVALS = 8
 """How many are there before anything goes wrong, or are about to be."""
 WISHES = 20
@@ -31,7 +32,8 @@ class History:
     def __init__(self, world: World, *, policed: bool) -> None:
         self.world = world
         self.random = sim.current().random
-        self.nodes = [Node(world, number) for number in range(1, NODES + 1)]
+        underlay = self.random.choice(UNDERLAYS)
+        self.nodes = [Node(world, number, underlay=underlay) for number in range(1, NODES + 1)]
         self.people = People(world.store, [node.name for node in self.nodes], policed=policed)
 
     async def live(self) -> None:

@@ -70,8 +70,8 @@ class Speaking:
 class Node:
     """One node: its devices, its switch, and its agent, a process that may die."""
 
-    def __init__(self, world: World, number: int) -> None:
-        self.name, self.host = f"n{number}", f"172.31.0.{number}"
+    def __init__(self, world: World, number: int, *, underlay: str) -> None:
+        self.name, self.host = f"n{number}", f"{underlay}{number}"
         self.random = Random(sim.current().random.random())
         self.machine = Machine()
         self.database = Database(SCHEMA, Random(self.random.random()))
