@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec import structs
 
 from netloom.model.policy import SecurityProfile
 from netloom.openflow import packets
@@ -256,3 +257,17 @@ def test_flows_grow_like_ports_and_members_and_rules_and_not_like_one_times_anot
     more = {"ports": count(11, 1, 1) - least, "members": count(1, 11, 1) - least, "rules": count(1, 1, 11) - least}
     assert count(11, 11, 11) == least + sum(more.values())
     assert more["members"] == 10 * 4
+
+
+def test_what_the_tracker_knows_of_who_had_a_port_before_lets_nobody_in_to_the_next() -> None:
+    at = world(ingress=[])
+    at.plug("first", "n1", "10.0.0.9", uid="one", profiles=("web",))
+    got = at.send("first", tcp(at, "first", "other"))
+    answer = packets.reply(got["other"])
+    assert at.send("other", answer).keys() == {"first"}
+    for node in at.nodes.values():
+        (node.plan.drop_local if node.name == "n1" else node.plan.drop_remote)("one")
+    second = structs.replace(at.ports["first"], uid="two")
+    at.nodes["n1"].plan.put_local(second)
+    assert at.send("other", answer) == {}
+    assert at.send("first", tcp(at, "first", "other", 81)).keys() == {"other"}

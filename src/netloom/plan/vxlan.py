@@ -163,7 +163,7 @@ class VxlanPlan:
         one, rank = self._ports.get(owner, (None, 0))
         if isinstance(one, LocalPort):
             cover, ends = self._judging.cover(owner), self._metering.sets(owner)
-            judged = port_flows(one.ofport, cover, peers=bool(cover.sets or ends))
+            judged = port_flows(one.ofport, one.uid, cover, peers=bool(cover.sets or ends))
             self.table.replace(owner, () if cover.missing else (*local(one), *judged), rank)
             self._classes.need(owner, one.vni, cover.sets | ends)
         elif isinstance(one, Remote) and self._vtep is not None:

@@ -19,14 +19,15 @@ dropped.
           17 DELIVER    a port gets what is for its own addresses only
 
     reg0   the port (its number on the switch) that gets the packet; from HERE on
-    reg1   the connection tracker's zone of the port that is judged
     reg2,3 the other end's class
     reg4,5 the profile whose rules are asked
     reg6   VERDICT: bits, one for each action that some rule asks for
 
 Each port with profiles has a zone of its own, so a connection between two of them is tracked twice, once for each, and
 those without are not tracked at all. Zones are counted from the top, ovn-controller counts from the bottom: the two can
-share a node.
+share a node. A port's number, and with it the zone, may be another's later, and what the tracker knows of the first
+stays: so connections are marked (`ct_mark`) with whose they are, and one that is marked otherwise is as good as new.
+The lowest bit of the mark says that the connection is closed: it was allowed once, and is no longer.
 
 Classes and profiles are numbered by a hash of 64 bits of what they are: the number is the same on each node and after
 each restart, and does not depend on who came first.
@@ -47,7 +48,7 @@ HERE, ELSEWHERE = 9, 10
 IN, IN_JUDGE, IN_PEER, IN_RULES, IN_VERDICT, IN_RATE = 11, 12, 13, 14, 15, 16
 DELIVER = 17
 
-TO_PORT, ZONE, CLASS, PROFILE, VERDICT = "reg0", "reg1", ("reg2", "reg3"), ("reg4", "reg5"), "reg6"
+TO_PORT, CLASS, PROFILE, VERDICT = "reg0", ("reg2", "reg3"), ("reg4", "reg5"), "reg6"
 
 COOKIE = 0x6E6C << 48
 """The upper 16 bits of our flows' cookies; flows with others are left alone."""
@@ -59,6 +60,10 @@ SOLICIT, ADVERTISE = 135, 136
 ROUTER_SOLICIT, ROUTER_ADVERTISE = 133, 134
 GROUP = (0x010000000000, 0x010000000000)
 """The bit of a MAC that says it is for many."""
+NEW, EST, REL, RPL, INV, TRK = 1, 2, 4, 8, 16, 32
+"""The bits of `ct_state`."""
+ALLOWED = 1
+"""The verdict of what some rule allows and none forbids."""
 BROADCAST = 0xFFFFFFFFFFFF
 
 
@@ -70,6 +75,15 @@ def flow(table: int, priority: int, actions: tuple[Action, ...] = (), **fields: 
 def zone(ofport: int) -> int:
     """Return the connection tracker's zone of a port."""
     return 0xFFFF - ofport
+
+
+def mark(uid: str) -> int:
+    """Return what marks the connections of a port; never 0, and without the lowest bit."""
+    return identity("port", uid)[0] & ~1 or 2
+
+
+CLOSED = 1
+"""The bit of a mark that closes a connection."""
 
 
 def ip_number(ip: str) -> tuple[int, int]:

@@ -28,8 +28,11 @@ from netloom.openflow.flows import Conjunction, Ct, Flow, Goto, Resubmit, SetFie
 from netloom.plan import matches
 from netloom.plan.membership import peer_set
 from netloom.plan.vxlan_layout import (
+    ALLOWED,
     CLASS,
+    CLOSED,
     DELIVER,
+    EST,
     HERE,
     ICMP,
     ICMP6,
@@ -41,6 +44,7 @@ from netloom.plan.vxlan_layout import (
     IN_VERDICT,
     IPV4,
     IPV6,
+    NEW,
     OUT,
     OUT_JUDGE,
     OUT_PEER,
@@ -48,17 +52,19 @@ from netloom.plan.vxlan_layout import (
     OUT_RULES,
     OUT_VERDICT,
     PROFILE,
+    REL,
+    RPL,
     SCTP,
     TCP,
     TO_PORT,
+    TRK,
     UDP,
     VERDICT,
-    ZONE,
     flow,
     identity,
+    mark,
     zone,
 )
-from netloom.plan.vxlan_ports import ALLOWED
 
 Set = str
 """A set of attachments that rules speak of, by the key `plan/membership.py` gives it."""
@@ -268,7 +274,7 @@ class Cover(Struct, frozen=True):
     """The sets that their rules speak of."""
 
 
-def port_flows(ofport: int, cover: Cover, *, peers: bool) -> Iterator[Flow]:
+def port_flows(ofport: int, uid: str, cover: Cover, *, peers: bool) -> Iterator[Flow]:
     """Give the flows that have a port's packets looked at; `peers`: it matters whose the other end's address is."""
     tracked = bool(cover.profiles)
     for way, listed in zip(WAYS, cover.listed, strict=True) if tracked or peers else ():
@@ -280,11 +286,34 @@ def port_flows(ofport: int, cover: Cover, *, peers: bool) -> Iterator[Flow]:
         if not tracked:
             continue
         yield flow(way.entry, 90, (Goto(way.judge),), **on)
-        acts: list[Act] = [SetField(ZONE, zone(ofport)), SetField(VERDICT, 0 if listed else ALLOWED)]
+        acts: list[Act] = [SetField(VERDICT, 0 if listed else ALLOWED)]
         for profile in listed:
             acts += [SetField(field, value) for field, value in zip(PROFILE, profile, strict=True)]
             acts.append(Resubmit(way.rules))
         yield flow(way.judge, 100, (*acts, Goto(way.verdict)), **on)
+        yield from _replies(way, on, mark(uid))
+        yield from _verdicts(way, on, zone(ofport), mark(uid))
+
+
+def _replies(way: Way, on: Fields, own: int) -> Iterator[Flow]:
+    """Give what lets answers and errors pass, and not those about what was closed."""
+    answer, error = (TRK | EST | RPL, TRK | EST | RPL | NEW), (TRK | REL, TRK | REL | EST | NEW)
+    for state in (answer, error):
+        yield flow(way.judge, 200, (Goto(way.rate),), **on, ct_state=state, ct_mark=own)
+        yield flow(way.judge, 200, (), **on, ct_state=state, ct_mark=own | CLOSED)
+
+
+def _verdicts(way: Way, on: Fields, of_zone: int, own: int) -> Iterator[Flow]:
+    """Give what passes connections on that are allowed, and closes those that are no longer."""
+    commit = Ct(of_zone, commit=True, exec=(SetField("ct_mark", own),))
+    close = Ct(of_zone, commit=True, exec=(SetField("ct_mark", own | CLOSED),))
+    allowed: Fields = {**on, VERDICT: ALLOWED}
+    yield flow(way.verdict, 100, (Goto(way.rate),), **allowed, ct_state=(TRK, TRK | NEW), ct_mark=own)
+    for kind in _KINDS.values():  # A switch wants to be told that what it is to track is IP.
+        may = {**allowed, "dl_type": kind}
+        yield flow(way.verdict, 100, (commit, Goto(way.rate)), **may, ct_state=(TRK | NEW, TRK | NEW))
+        yield flow(way.verdict, 90, (commit, Goto(way.rate)), **may, ct_state=(TRK, TRK | NEW))
+        yield flow(way.verdict, 50, (close,), **on, dl_type=kind, ct_state=(TRK | EST, TRK | EST), ct_mark=own)
 
 
 def peer_flows(vni: int, version: int, ip: int, one: Class) -> Iterator[Flow]:

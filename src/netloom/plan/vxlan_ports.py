@@ -13,9 +13,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from msgspec import Struct
 
-from netloom.openflow.flows import Action, Ct, Flow, Goto, Output, Resubmit, SetField
+from netloom.openflow.flows import Action, Flow, Goto, Output, Resubmit, SetField
 from netloom.plan.vxlan_layout import (
     ADVERTISE,
+    ALLOWED,
     ARP,
     BROADCAST,
     DELIVER,
@@ -28,6 +29,7 @@ from netloom.plan.vxlan_layout import (
     IN_JUDGE,
     IN_RATE,
     IN_VERDICT,
+    INV,
     IPV4,
     IPV6,
     NEIGHBOUR,
@@ -40,17 +42,13 @@ from netloom.plan.vxlan_layout import (
     SOLICIT,
     SOURCE,
     TO_PORT,
+    TRK,
     VERDICT,
-    ZONE,
     flow,
     ip_number,
     link_local,
     mac_number,
 )
-
-ALLOWED = 1
-"""The verdict of what some rule allows and none forbids."""
-_NEW, _EST, _REL, _RPL, _INV, _TRK = 1, 2, 4, 8, 16, 32
 
 
 class LocalPort(Struct, frozen=True, kw_only=True):
@@ -126,23 +124,9 @@ def _judging(entry: int, judge: int, verdict: int, done: int, always: Sequence[i
     for kind in always:
         yield flow(entry, 200, (Goto(done),), dl_type=IPV6, nw_proto=ICMP6, icmpv6_type=kind)
     yield flow(entry, 0, (Goto(done),))
-    # What the tracker cannot make sense of; answers and errors about what no longer may pass; then those that may.
-    yield flow(judge, 300, ct_state=(_TRK | _INV, _TRK | _INV))
-    yield flow(judge, 250, ct_state=(_TRK | _RPL, _TRK | _RPL), ct_mark=1)
-    yield flow(judge, 250, ct_state=(_TRK | _REL, _TRK | _REL), ct_mark=1)
-    yield flow(judge, 200, (Goto(done),), ct_state=(_TRK | _EST | _RPL, _TRK | _EST | _RPL | _NEW))
-    yield flow(judge, 200, (Goto(done),), ct_state=(_TRK | _REL, _TRK | _REL | _NEW | _EST))
+    yield flow(judge, 300, ct_state=(TRK | INV, TRK | INV))  # What the tracker cannot make sense of.
     yield flow(judge, 0)
-    commit = Ct(ZONE, commit=True, exec=(SetField("ct_mark", 0),))
-    # A connection that was allowed once and is no longer: its answers must not pass either.
-    close = Ct(ZONE, commit=True, exec=(SetField("ct_mark", 1),))
-    may = {VERDICT: ALLOWED}
-    yield flow(verdict, 100, (Goto(done),), **may, ct_state=(_TRK, _TRK | _NEW), ct_mark=0)
-    yield flow(verdict, 100, (Goto(done),), **may, ct_state=(0, _TRK))
-    for kind in (IPV4, IPV6):  # The tracker is asked only about what is known to be IP.
-        yield flow(verdict, 100, (commit, Goto(done)), **may, dl_type=kind, ct_state=(_TRK | _NEW, _TRK | _NEW))
-        yield flow(verdict, 90, (commit, Goto(done)), **may, dl_type=kind, ct_state=(_TRK, _TRK | _NEW))
-        yield flow(verdict, 50, (close,), dl_type=kind, ct_state=(_TRK | _EST, _TRK | _EST), ct_mark=0)
+    yield flow(verdict, 100, (Goto(done),), **{VERDICT: ALLOWED}, ct_state=(0, TRK))
     yield flow(verdict, 0)
 
 
