@@ -40,7 +40,7 @@ class Action(Enum):
 class Reconnect:
     """One connection's life."""
 
-    def __init__(self, remotes: Sequence[str], random: Random, *, probe: float = 5.0) -> None:
+    def __init__(self, remotes: Sequence[str], random: Random, *, probe: float = 5.0, longest: float = LONGEST) -> None:
         if not remotes:
             raise ValueError("no remotes")
         self.state = State.IDLE
@@ -48,6 +48,7 @@ class Reconnect:
         random.shuffle(self._remotes)
         self._random = random
         self._probe = probe
+        self._longest = longest
         self._at = 0
         self._failures = 0
         self._since = 0.0
@@ -111,7 +112,7 @@ class Reconnect:
         """Note that there is no connection any more, or never was; `elsewhere`: the next remote is better."""
         tried_all = self._failures >= len(self._remotes)
         if tried_all:
-            longest = min(LONGEST, SHORTEST * 2 ** min(self._failures - len(self._remotes), 16))
+            longest = min(self._longest, SHORTEST * 2 ** min(self._failures - len(self._remotes), 16))
             self._wait = longest * (0.5 + self._random.random() / 2)
         else:
             self._wait = 0.0

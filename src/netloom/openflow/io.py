@@ -29,6 +29,9 @@ from netloom.reconnect import CONNECT_TIMEOUT, Action, Reconnect
 
 log = logging.getLogger(__name__)
 
+LONGEST = 0.5
+"""How many seconds to wait at most before connecting again: it is on this machine, and packets wait for its flows."""
+
 CHUNK = 512
 """How many mods are encoded before they are written, and before others may do something."""
 
@@ -45,7 +48,7 @@ class Connection:
         self.connected = asyncio.Event()
         self.generation = 0
         self.counters = Counters()
-        self._reconnect = Reconnect([path], random, probe=probe)
+        self._reconnect = Reconnect([path], random, probe=probe, longest=LONGEST)
         self._limit = limit
         self._dial = dial or open_unix
         self._link: _Link | None = None
