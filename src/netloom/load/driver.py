@@ -139,6 +139,8 @@ class Driver:
                 for step in self._steps:
                     if not await self._is_due(step):
                         break
+                    if step.doing is Doing.CREATE:
+                        self._expect(step)
                     self._group.create_task(self._carry_out(step))
             self.outcome.seconds = self.clock() - self._began
             following.cancel()
@@ -157,11 +159,21 @@ class Driver:
                 await self._halt.wait()
         return not self._halt.is_set()
 
+    def _name(self, step: Step) -> str:
+        return f"{self._load.run}-{step.slot:05}-{step.turn}"
+
+    def _expect(self, step: Step) -> None:
+        """Begin a life, before anybody can ask whether all are settled."""
+        slot = self._slots[step.slot]
+        life = Life(self._name(step), slot.number, slot.network, slot.node, step.phase, due=self._began + step.at)
+        self._open[life.name] = _Open(life, slot)
+        self.outcome.lives.append(life)
+
     async def _carry_out(self, step: Step) -> None:
-        name = f"{self._load.run}-{step.slot:05}-{step.turn}"
+        name = self._name(step)
         try:
             if step.doing is Doing.CREATE:
-                await self._create(name, step)
+                await self._create(name)
             else:
                 await self._delete(name, step)
         except NetloomError as error:
@@ -169,11 +181,9 @@ class Driver:
         finally:
             self.now.done += 1
 
-    async def _create(self, name: str, step: Step) -> None:
-        slot = self._slots[step.slot]
-        life = Life(name, slot.number, slot.network, slot.node, step.phase, due=self._began + step.at)
-        opened = self._open[name] = _Open(life, slot)
-        self.outcome.lives.append(life)
+    async def _create(self, name: str) -> None:
+        opened = self._open[name]
+        life, slot = opened.life, opened.slot
         if slot.tested:
             opened.trial = await self._tester.begin(slot)
         document = objects.attachment(self._load, self._namespace, name, slot, opened.trial)
