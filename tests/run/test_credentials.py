@@ -84,7 +84,7 @@ def test_a_ca_near_its_end_is_made_again_and_the_kubeconfig_follows(directory: D
     assert certificates.common_name(directory.ca_certificate.read_bytes()) == certificates.common_name(ca)
     found = codec.decode(directory.kubeconfig.read_bytes(), "application/yaml")
     data = found["clusters"][0]["cluster"]["certificate-authority-data"]
-    assert data == credentials._base64(directory.ca_certificate.read_bytes())
+    assert data == credentials.base64_text(directory.ca_certificate.read_bytes())
 
 
 def test_a_new_name_asks_for_a_new_certificate(directory: Directory) -> None:
