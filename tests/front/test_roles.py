@@ -9,6 +9,7 @@ import pytest
 
 from netloom.errors import Forbidden
 from netloom.front.api.admission import Operation, Write
+from netloom.front.api.concern import REST
 from netloom.front.api.identity import Attributes, Identity, forbidden
 from netloom.front.api.paths import READS, Verb
 from netloom.front.api.roles import NodeRestriction, RoleAuthorizer, roles
@@ -32,6 +33,7 @@ from netloom.model.registry import (
 )
 from netloom.model.selectors import EVERYTHING, Selector, selector
 from netloom.run.metering import MeteredStore
+from netloom.sim import loop as sim
 from netloom.store.memory import MemoryStore
 
 N1 = Identity("n1", roles=("netloom:node:n1",))
@@ -209,6 +211,28 @@ def test_rights_come_with_the_first_attachment_and_go_with_the_last(counted: boo
             assert await allowed() == {False}
 
     asyncio.run(run())
+
+
+def test_counting_begins_again_when_the_store_forgot_its_history_and_until_then_the_store_is_asked() -> None:
+    async def run() -> None:
+        inner = MemoryStore()
+        store = MeteredStore(inner)
+        authorizer = RoleAuthorizer(store)
+        question = Attributes("watch", NETWORK, "a", selector=fields(NETWORK, "metadata.name=blue"))
+        async with counting(authorizer):
+            spec = {"node": "n1", "network": "blue"}
+            await store.create(NETWORK_ATTACHMENT, thing(NETWORK_ATTACHMENT, "x", "a", spec))
+            inner._engine.hub.restart(await store.revision())
+            await asyncio.sleep(REST / 2)
+            assert not authorizer.concern.known.is_set()
+            assert await authorizer.allows(N1, question)
+            await asyncio.sleep(REST)
+            assert authorizer.concern.known.is_set()
+            before = store.operations["list", "ok"]
+            assert await authorizer.allows(N1, question)
+            assert store.operations["list", "ok"] == before
+
+    sim.run(run(), seed=0)
 
 
 def test_a_node_makes_only_its_own_node() -> None:
