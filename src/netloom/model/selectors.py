@@ -27,15 +27,14 @@ class Requirement(Struct, frozen=True):
 
     def matches(self, have: Mapping[str, str]) -> bool:
         """Whether `have` satisfies this.  As in Kubernetes, `notin` holds where the key is absent."""
-        match self.operator:
-            case Operator.IN:
-                return have.get(self.key) in self.values if self.key in have else False
-            case Operator.NOT_IN:
-                return self.key not in have or have[self.key] not in self.values
-            case Operator.EXISTS:
-                return self.key in have
-            case Operator.ABSENT:
-                return self.key not in have
+        # Asked for every watcher of every change: no more is done than must be.
+        value = have.get(self.key)
+        operator = self.operator
+        if operator is Operator.IN:
+            return value is not None and value in self.values
+        if operator is Operator.NOT_IN:
+            return value is None or value not in self.values
+        return (value is not None) is (operator is Operator.EXISTS)
 
     def __str__(self) -> str:
         match self.operator:
@@ -60,7 +59,13 @@ class Selector(Struct, frozen=True):
 
     def matches(self, labels: Mapping[str, str], fields: Mapping[str, str]) -> bool:
         """Whether an object with these labels and selectable fields is selected."""
-        return all(r.matches(labels) for r in self.labels) and all(r.matches(fields) for r in self.fields)
+        for requirement in self.labels:
+            if not requirement.matches(labels):
+                return False
+        for requirement in self.fields:  # noqa: SIM110  # a loop takes half the time
+            if not requirement.matches(fields):
+                return False
+        return True
 
     def anchor(self) -> tuple[str, str] | None:
         """Return a (field, value) every selected object must have, if there is one: what a watch is indexed by."""
