@@ -7,9 +7,13 @@ from typing import Any
 
 import pytest
 
-from netloom.model.registry import NETWORK, NETWORK_ATTACHMENT, SECURITY_PROFILE, SUBNET
+from netloom.control.host_fabric import DOUBT
+from netloom.model.paths import Shaping
+from netloom.model.policy import SecurityProfile
+from netloom.model.registry import NETWORK, NETWORK_ATTACHMENT, SECURITY_PROFILE, SHAPING, SUBNET
 from netloom.openflow.flows import Flow, Key, Mod
 from netloom.plan.vxlan import LocalPort, Remote, VxlanPlan
+from netloom.plan.vxlan_table import Delta
 from netloom.sim import loop as sim
 from tests.control.helpers import document, memory, run
 from tests.control.host_world import Flows, World
@@ -79,6 +83,14 @@ async def model(world: World) -> Mapping[Key, Flow]:
             plan.put_local(LocalPort(**about, ofport=interfaces[status["ifcName"]]["ofport"]), 0)
         elif spec["node"] != "n1" and spec["network"] in relevant and "hostIP" in status:
             plan.put_remote(Remote(**about, host_ip=status["hostIP"]), 0)
+    for stored in (await world.store.list(SECURITY_PROFILE)).items if relevant else ():
+        profile = stored.value()
+        assert isinstance(profile, SecurityProfile)
+        plan.put_profile(profile)
+    for stored in (await world.store.list(SHAPING)).items if relevant else ():
+        shaping = stored.value()
+        assert isinstance(shaping, Shaping)
+        plan.put_shaping(shaping)
     plan.flush()
     return plan.table.flows
 
@@ -193,6 +205,74 @@ def test_while_the_switch_cannot_be_spoken_to_what_was_ready_stays_so() -> None:
 async def told(world: World, name: str, reason: str) -> bool:
     conditions = (await world.attachments())[name]["status"].get("conditions", ())
     return any(one.get("reason") == reason for one in conditions)
+
+
+def test_profiles_and_shapings_come_and_go_with_their_flows_and_meters() -> None:
+    async def main(world: World, group: asyncio.TaskGroup) -> None:
+        await elsewhere(world, "far", 9)
+        await plug(world, "a", 2)
+        await eventually(lambda: in_step(world), "the fabric")
+        bare = dict(world.flows.table)
+        closed = document(SECURITY_PROFILE, "closed", {"selector": {}, "ingress": []})
+        slow = document(SHAPING, "slow", {"from": {"attachment": "a"}, "rate": "10mbit"})
+        await world.store.create(SECURITY_PROFILE, closed)
+        await world.store.create(SHAPING, slow)
+        await eventually(lambda: in_step(world), "the fabric with both")
+        assert len(world.flows.table) > len(bare)
+        assert world.flows.metered
+        await world.store.delete(SECURITY_PROFILE, "ns1", "closed")
+        await world.store.delete(SHAPING, "ns1", "slow")
+        await eventually(lambda: in_step(world), "the fabric without")
+        assert (world.flows.table, world.flows.metered) == (bare, {})
+
+    with_agent(main)
+
+
+def test_what_was_not_answered_is_made_good() -> None:
+    async def main(world: World, group: asyncio.TaskGroup) -> None:
+        await plug(world, "a", 2)
+        await eventually(lambda: in_step(world), "the fabric")
+        world.flows.lossy = True
+        await elsewhere(world, "far", 9)
+        await eventually(lambda: not world.flows.connected.is_set(), "the connection to go")
+        world.flows.lossy = False
+        await world.store.delete(NETWORK_ATTACHMENT, "ns1", "far")
+        world.flows.come_back()
+        await eventually(lambda: in_step(world), "the fabric")
+
+    with_agent(main)
+
+
+def test_flows_that_somebody_removed_are_put_back_in_time() -> None:
+    async def main(world: World, group: asyncio.TaskGroup) -> None:
+        await plug(world, "a", 2)
+        await eventually(lambda: in_step(world), "the fabric")
+        world.flows.table.clear()
+        await asyncio.sleep(DOUBT * 1.5)
+        assert await in_step(world)
+
+    with_agent(main)
+
+
+def test_a_bug_in_a_plan_does_not_end_the_agent() -> None:
+    async def main(world: World, group: asyncio.TaskGroup) -> None:
+        await plug(world, "a", 2)
+        await eventually(lambda: in_step(world), "the fabric")
+        assert world.agent is not None
+        assert world.agent.fabric is not None
+        plan = world.agent.fabric.plan
+        flush, turns = plan.flush, iter((True, True, False))
+
+        def stumbling() -> Delta:
+            if next(turns, False):
+                raise ZeroDivisionError
+            return flush()
+
+        plan.flush = stumbling  # type: ignore[method-assign]  # as a bug would
+        await elsewhere(world, "far", 9)
+        await eventually(lambda: in_step(world), "the fabric, all the same")
+
+    with_agent(main)
 
 
 class Choosy(Flows):

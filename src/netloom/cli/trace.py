@@ -9,6 +9,7 @@ import asyncio
 import json
 import subprocess
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 import click
@@ -120,7 +121,9 @@ class _Tracer:
         """Return what becomes of a packet in a Network that VXLAN carries."""
         end = trace_vxlan.target(start, end, self.resources)
         sent = trace_vxlan.packet(start, end, protocol=protocol, number=number, v6=v6)
-        hops, delivered, verdict = trace_vxlan.traced(self._access, start, sent, self.resources)
+        hops, delivered, verdict = trace_vxlan.traced(
+            partial(trace_vxlan.on_switch, self._access), start, sent, self.resources
+        )
         return Result(packet=sent, hops=tuple(hops), delivered=delivered, verdict=verdict)
 
     def ask(self, start: Place, sent: Packet) -> tuple[str, str]:

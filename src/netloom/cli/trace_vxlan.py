@@ -5,7 +5,7 @@
 Nothing is sent. The first packet of a connection is traced, as for OVN.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
 from netloom.cli import everything, node_fabric
@@ -62,13 +62,15 @@ def packet(start: Place, end: Place, *, protocol: str, number: int, v6: bool) ->
     )
 
 
-def traced(access: Access, start: Place, sent: Packet, resources: Sequence[Resource]) -> tuple[list[Hop], bool, str]:
-    """Return the packet's way, whether it arrives, and that in words."""
+def traced(
+    look: Callable[[str], Seen], start: Place, sent: Packet, resources: Sequence[Resource]
+) -> tuple[list[Hop], bool, str]:
+    """Return the packet's way, whether it arrives, and that in words; `look` says what a node's switch has.  Pure."""
     assert start.attachment is not None
     here = start.attachment.spec.node
     if not sent.eth_dst:
         return [], False, f"dropped: nobody in Network {sent.datapath} has {sent.dst}, so nobody answers who it is"
-    seen = _look(access, here)
+    seen = look(here)
     own = f"{start.attachment.metadata.namespace}/{start.attachment.metadata.name}"
     port = next((one for one, name in seen.ports.items() if name == own), 0)
     if not port:
@@ -82,7 +84,7 @@ def traced(access: Access, start: Place, sent: Packet, resources: Sequence[Resou
     tunnelled = found[0].packet
     remote = _told(tunnelled, resources)
     hops.append(Hop(f"node {here}", f"by the tunnel to {remote}, VNI {tunnelled['tun_id']}"))
-    seen, acted = _look(access, remote), []
+    seen, acted = look(remote), []
     arriving = _frame(sent).having(tun_id=tunnelled["tun_id"])
     return _arrived(hops, remote, seen, run(seen.flows, arriving, seen.tunnel, seen=acted), acted)
 
@@ -136,7 +138,9 @@ def _told(tunnelled: packets.Packet, resources: Iterable[Resource]) -> str:
     raise Invalid(f"the packet goes to {layout.ip_text(4 if v4 else 6, v4 or v6)}, and no Node has that address")
 
 
-def _look(access: Access, node: str) -> Seen:
+def on_switch(access: Access, node: str) -> Seen:
+    """Return what a node's switch has."""
+
     async def work(look: NodeLook) -> Seen | None:
         if look.name != node:
             return None

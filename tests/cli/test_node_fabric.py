@@ -1,0 +1,145 @@
+"""The vxlan fabric from outside: what doctor finds of flows, and how a packet is followed through them."""
+
+import pytest
+
+from netloom.cli import trace_vxlan
+from netloom.cli.node_fabric import compared
+from netloom.cli.trace_packet import Place, place
+from netloom.cli.trace_vxlan import Seen
+from netloom.errors import Invalid
+from netloom.model.attachments import NetworkAttachment
+from netloom.model.document import Resource
+from netloom.model.networks import Network
+from netloom.model.policy import SecurityProfile
+from netloom.plan.nodes import Host, PortPlan, plan_port
+from netloom.plan.vxlan import VxlanPlan
+from netloom.plan.vxlan_faces import local_port, remote_port
+from tests.plan.planning import resources
+
+VTEP = 1
+WORLD = """
+{kind: Network, metadata: {name: red}, spec: {fabric: vxlan}, status: {vni: 10}}
+---
+{kind: Network, metadata: {name: green}, spec: {fabric: vxlan}, status: {vni: 11}}
+---
+{kind: Network, metadata: {name: blue}, spec: {}, status: {vni: 12}}
+---
+{kind: Node, metadata: {name: n1}, spec: {underlayIP: 172.31.0.1}}
+---
+{kind: Node, metadata: {name: n2}, spec: {underlayIP: 172.31.0.2}}
+---
+kind: NetworkAttachment
+metadata: {name: a, uid: u-a}
+spec: {node: n1, network: red}
+status: {ips: [10.1.0.2/24, "fd01::2/64"], mac: "06:01:00:02:00:0a", vni: 10, hostIP: 172.31.0.1, conditions: [{type: Addressed, status: "True"}]}
+---
+kind: NetworkAttachment
+metadata: {name: b, uid: u-b}
+spec: {node: n2, network: red}
+status: {ips: [10.1.0.3/24, "fd01::3/64"], mac: "06:01:00:03:00:0a", vni: 10, hostIP: 172.31.0.2, conditions: [{type: Addressed, status: "True"}]}
+---
+kind: NetworkAttachment
+metadata: {name: shut, uid: u-shut, labels: {app: shut}}
+spec: {node: n1, network: red}
+status: {ips: [10.1.0.4/24], mac: "06:01:00:04:00:0a", vni: 10, hostIP: 172.31.0.1, conditions: [{type: Addressed, status: "True"}]}
+---
+kind: NetworkAttachment
+metadata: {name: twin, uid: u-twin}
+spec: {node: n2, network: green}
+status: {ips: [10.1.0.2/24], mac: "06:01:00:02:00:0b", vni: 11, hostIP: 172.31.0.2, conditions: [{type: Addressed, status: "True"}]}
+---
+{kind: NetworkAttachment, metadata: {name: ovn}, spec: {node: n1, network: blue}, status: {ips: [10.1.0.9/24], mac: "06:01:00:09:00:0c", vni: 12}}
+---
+{kind: SecurityProfile, metadata: {name: shut}, spec: {selector: {matchLabels: {app: shut}}, ingress: [], egress: []}}
+"""  # noqa: E501 - One line for each attachment's status.
+
+
+def node(name: str, every: list[Resource]) -> tuple[VxlanPlan, dict[int, str], list[PortPlan]]:
+    """Return a node's fabric, its ports by number, and what was planned for it."""
+    plan, ports, plans = VxlanPlan(), {}, []
+    plan.vtep = VTEP
+    networks = {one.metadata.name: one for one in every if isinstance(one, Network)}
+    for number, one in enumerate((one for one in every if isinstance(one, NetworkAttachment)), 2):
+        planned = plan_port(one, networks[one.spec.network], (), Host())
+        if one.spec.node == name and isinstance(planned, PortPlan) and planned.vni:
+            plan.put_local(local_port(one, planned, number), 1)
+            ports[number] = f"default/{one.metadata.name}"
+            plans.append(planned)
+        elif one.spec.node != name and (there := remote_port(one)) is not None:
+            plan.put_remote(there, 1)
+    for profile in every:
+        if isinstance(profile, SecurityProfile):
+            plan.put_profile(profile)
+    plan.flush()
+    return plan, ports, plans
+
+
+def trace(start: str, end: str, *, protocol: str = "icmp", v6: bool = False) -> tuple[list[str], bool, str]:
+    every = resources(WORLD)
+
+    def look(name: str) -> Seen:
+        plan, ports, _ = node(name, every)
+        return Seen(list(plan.table.flows.values()), ports, VTEP)
+
+    one = place(start, "default", every)
+    sent = trace_vxlan.packet(
+        one, trace_vxlan.target(one, place(end, "default", every), every), protocol=protocol, number=80, v6=v6
+    )
+    hops, delivered, verdict = trace_vxlan.traced(look, one, sent, every)
+    return [f"{hop.place}: {hop.what}" for hop in hops], delivered, verdict
+
+
+@pytest.mark.parametrize("protocol", ["icmp", "tcp", "udp"])
+@pytest.mark.parametrize("v6", [False, True])
+def test_a_packet_is_followed_through_the_tunnel_to_its_port(protocol: str, v6: bool) -> None:
+    hops, delivered, verdict = trace("a", "b", protocol=protocol, v6=v6)
+    assert (delivered, verdict) == (True, "delivered to default/b")
+    assert hops == [
+        "node n1: from a, in Network red",
+        "node n1: by the tunnel to n2, VNI 10",
+        "node n2: to the port of default/b",
+    ]
+
+
+def test_an_address_is_looked_for_in_the_senders_own_network() -> None:
+    assert trace("b", "10.1.0.2")[2] == "delivered to default/a"
+    assert trace("twin", "10.1.0.3")[1:] == (
+        False,
+        "dropped: nobody in Network green has 10.1.0.3, so nobody answers who it is",
+    )
+
+
+def test_who_stops_a_packet_is_said() -> None:
+    assert trace("a", "shut")[2] == "dropped on n1: a SecurityProfile of the receiver does not let it in"
+    assert trace("b", "shut")[2] == "dropped on n1: a SecurityProfile of the receiver does not let it in"
+    assert trace("shut", "b")[2] == "dropped on n1: a SecurityProfile of the sender does not let it out"
+
+
+def test_ends_without_a_common_family_are_told_so() -> None:
+    with pytest.raises(Invalid, match="same family"):
+        trace("shut", "fd01::3")
+
+
+def test_only_networks_of_fabric_vxlan_are_carried() -> None:
+    every = resources(WORLD)
+    assert trace_vxlan.is_carried(place("a", "default", every), every)
+    assert not trace_vxlan.is_carried(place("ovn", "default", every), every)
+    assert not trace_vxlan.is_carried(Place("10.9.9.9", None, "10.9.9.9"), every)
+
+
+def test_flows_that_are_missing_wrong_or_too_many_are_found() -> None:
+    plan, _, plans = node("n1", resources(WORLD))
+    seen = dict(plan.table.flows)
+    assert compared("n1", plan, plans, seen) == []
+    own = plan.table.claimed(f"local/{plans[0].uid}")[0]
+    far = next(flow for flow in plan.table.flows.values() if "tun_dst" in str(flow))
+    stray = plan.table.claimed("base")[0]
+    del seen[own.key], seen[far.key]
+    more = type(stray)(99, 1, (), (), stray.cookie)
+    seen[more.key] = more
+    found = compared("n1", plan, plans, seen)
+    assert [(one.check.value, one.kind, one.name) for one in found] == [
+        ("leftover-flows", "Node", "n1"),
+        ("missing-flows", "NetworkAttachment", "a"),
+        ("missing-flows", "Node", "n1"),
+    ]
