@@ -74,21 +74,21 @@ def python(kubeconfig: Path) -> Iterator[Any]:
 def test_the_python_client_handles_custom_objects(python: Any) -> None:
     api = library.client.CustomObjectsApi(python)
     # Of a kind to which no controller writes.
-    where = ("netloom.dev", "v1alpha1", f"test-{next(_numbers)}", "loadbalancers")
+    where = ("netloom.dev", "v1alpha1", f"test-{next(_numbers)}", "portpools")
     body: dict[str, Any] = {
         "apiVersion": "netloom.dev/v1alpha1",
-        "kind": "LoadBalancer",
+        "kind": "PortPool",
         "metadata": {"name": "shop"},
-        "spec": {"networks": ["blue"], "vips": [{"ip": "10.10.0.100", "port": 80}], "endpoints": []},
+        "spec": {"node": "n1", "network": "blue", "size": 12},
     }
     made = api.create_namespaced_custom_object(*where, body)
     assert api.get_namespaced_custom_object(*where, "shop") == made
-    patched = api.patch_namespaced_custom_object(*where, "shop", {"spec": {"affinitySeconds": 14}})
-    assert patched["spec"]["affinitySeconds"] == 14
-    patched["spec"]["affinitySeconds"] = 13
-    assert api.replace_namespaced_custom_object(*where, "shop", patched)["spec"]["affinitySeconds"] == 13
-    status = api.patch_namespaced_custom_object_status(*where, "shop", {"status": {"endpointsUp": 5}})
-    assert status["status"] == {"endpointsUp": 5}
+    patched = api.patch_namespaced_custom_object(*where, "shop", {"spec": {"size": 14}})
+    assert patched["spec"]["size"] == 14
+    patched["spec"]["size"] = 13
+    assert api.replace_namespaced_custom_object(*where, "shop", patched)["spec"]["size"] == 13
+    status = api.patch_namespaced_custom_object_status(*where, "shop", {"status": {"free": 5}})
+    assert status["status"] == {"free": 5}
     assert len(api.list_namespaced_custom_object(*where)["items"]) == 1
     with pytest.raises(library.client.exceptions.ApiException) as caught:
         api.create_namespaced_custom_object(*where, body)
@@ -99,12 +99,13 @@ def test_the_python_client_handles_custom_objects(python: Any) -> None:
 
 def test_the_python_client_watches(python: Any) -> None:
     api = library.client.CustomObjectsApi(python)
-    where = ("netloom.dev", "v1alpha1", f"test-{next(_numbers)}", "routers")  # No controller writes to them.
+    where = ("netloom.dev", "v1alpha1", f"test-{next(_numbers)}", "portpools")  # No controller writes to them.
     revision = api.list_namespaced_custom_object(*where)["metadata"]["resourceVersion"]
 
     def make() -> None:
         for name in ("a", "b"):
-            body = {"apiVersion": "netloom.dev/v1alpha1", "kind": "Router", "metadata": {"name": name}, "spec": {}}
+            spec = {"node": "n1", "network": "blue", "size": 1}
+            body = {"apiVersion": "netloom.dev/v1alpha1", "kind": "PortPool", "metadata": {"name": name}, "spec": spec}
             api.create_namespaced_custom_object(*where, body)
         api.delete_namespaced_custom_object(*where, "a")
 
