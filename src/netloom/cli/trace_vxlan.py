@@ -71,7 +71,8 @@ def traced(
     if not sent.eth_dst:
         return [], False, f"dropped: nobody in Network {sent.datapath} has {sent.dst}, so nobody answers who it is"
     seen = look(here)
-    own = f"{start.attachment.metadata.namespace}/{start.attachment.metadata.name}"
+    space = start.attachment.metadata.namespace
+    own = f"{space}/{start.attachment.metadata.name}"
     port = next((one for one, name in seen.ports.items() if name == own), 0)
     if not port:
         return [], False, f"not sent: {start.text} has no port on the switch of {here}"
@@ -80,19 +81,19 @@ def traced(
     out = run(seen.flows, _frame(sent), port, seen=acted)
     found = [one for one in out if one.port == seen.tunnel]
     if not found:
-        return _arrived(hops, here, seen, out, acted)
+        return _arrived(hops, here, seen, out, acted, space)
     tunnelled = found[0].packet
     remote = _told(tunnelled, resources)
-    hops.append(Hop(f"node {here}", f"by the tunnel to {remote}, VNI {tunnelled['tun_id']}"))
+    hops.append(Hop(f"node {here}", f"through the tunnel to {remote}, VNI {tunnelled['tun_id']}"))
     seen, acted = look(remote), []
     arriving = _frame(sent).having(tun_id=tunnelled["tun_id"])
-    return _arrived(hops, remote, seen, run(seen.flows, arriving, seen.tunnel, seen=acted), acted)
+    return _arrived(hops, remote, seen, run(seen.flows, arriving, seen.tunnel, seen=acted), acted, space)
 
 
 def _arrived(
-    hops: list[Hop], node: str, seen: Seen, out: Sequence[Sent], acted: Sequence[Flow]
+    hops: list[Hop], node: str, seen: Seen, out: Sequence[Sent], acted: Sequence[Flow], namespace: str
 ) -> tuple[list[Hop], bool, str]:
-    names = [seen.ports.get(one.port, f"port {one.port}") for one in out]
+    names = [seen.ports.get(one.port, f"port {one.port}").removeprefix(f"{namespace}/") for one in out]
     if names:
         hops.append(Hop(f"node {node}", f"to the port of {', '.join(names)}"))
         return hops, True, f"delivered to {', '.join(names)}"
