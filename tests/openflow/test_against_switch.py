@@ -74,6 +74,7 @@ def test_a_bundle_with_one_bad_flow_changes_nothing_and_names_it(switch: Real) -
             assert (refused.value.index, refused.value.mod) == (2, Put(flow)), flow
             assert await made.flows() == [there]
         assert made.counters.connects == 1
+        assert made.counters.refusals == len(building.BAD) + len(building.ODD)
 
     within(switch.socket, story)
 

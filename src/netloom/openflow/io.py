@@ -22,7 +22,7 @@ from typing import NoReturn
 from netloom.openflow.flows import Flow, MeterSpec, Mod
 from netloom.openflow.messages import Fault, MeterCommand
 from netloom.openflow.session import LIMIT, Answered, Event, Ready, Session
-from netloom.openflow.switch import Counters, Unreachable
+from netloom.openflow.switch import Counters, Refused, Unreachable
 from netloom.openflow.wire import RemoteError
 from netloom.openflow.words import METER_MOD, METER_UNKNOWN
 from netloom.reconnect import CONNECT_TIMEOUT, Action, Reconnect
@@ -112,6 +112,9 @@ class Connection:
                     await link.breathe()
             except asyncio.CancelledError:
                 link.session.give_up(number)
+                raise
+            except Refused:
+                self.counters.refusals += 1
                 raise
             finally:
                 link.flush()
