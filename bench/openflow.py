@@ -42,6 +42,7 @@ async def _measure(switch: Real) -> list[Row]:
     start = time.perf_counter()
     plan.flush()
     planned = time.perf_counter() - start
+    flows = len(plan.table.flows)
     ours, theirs = [], []
     async with connection(switch.socket) as made:
         fabric = Fabric(made, cookie=COOKIE, cookie_mask=COOKIE_MASK)
@@ -53,7 +54,6 @@ async def _measure(switch: Real) -> list[Row]:
         await fabric.compare(plan.table.flows, plan.table.meters)
         single = await _changes(switch, made, fabric, plan)
     best, beside = min(ours), min(theirs)
-    flows = len(plan.table.flows)
     return [
         Row(f"{REMOTES:,} remotes ({flows:,} flows) after a restart", best, "s", wanted=3.0, more_is_better=False),
         Row("and beside ovs-ofctl --bundle add-flows", best, "s", beside, best / beside),
