@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from netloom.errors import Expired, Forbidden, Unreachable
+from netloom.errors import Expired, Forbidden, TooManyRequests, Unreachable
+from netloom.front.api.limits import Limits
 from netloom.model.kind import Kind
 from netloom.model.registry import NETWORK, SUBNET
 from netloom.store.kube import KubeStore
@@ -33,12 +34,17 @@ async def opened(server: Serving, who: str = "admin") -> AsyncIterator[KubeStore
         await store.close()
 
 
-def run(credentials: Path, work: Callable[[Serving, KubeStore], Awaitable[None]], who: str = "admin") -> None:
+def run(
+    credentials: Path,
+    work: Callable[[Serving, KubeStore], Awaitable[None]],
+    who: str = "admin",
+    limits: Limits | None = None,
+) -> None:
     async def main(server: Serving) -> None:
         async with opened(server, who) as store:
             await work(server, store)
 
-    with serving(credentials) as server:
+    with serving(credentials, limits=limits) as server:
         asyncio.run(main(server))
 
 
@@ -74,6 +80,18 @@ def test_a_watch_that_may_not_be_is_refused_as_it_would_be_alone(credentials: Pa
             await store.watch(NETWORK, "a", since=10_000)
 
     run(credentials, work, who="viewer-a")
+
+
+def test_a_refusal_with_details_is_read_like_any_other(credentials: Path) -> None:
+    async def work(server: Serving, store: KubeStore) -> None:
+        await store.list(NETWORK, "default")
+        since = (await store.create(NETWORK, network("first"))).revision
+        await store.watch(NETWORK, "default", since=since)
+        with pytest.raises(TooManyRequests) as caught:
+            await store.watch(NETWORK, "default", since=since)
+        assert caught.value.retry_after == 1
+
+    run(credentials, work, limits=Limits(watches_per_identity=1))
 
 
 def test_when_the_connection_is_lost_each_watch_goes_on_from_where_it_was(credentials: Path) -> None:

@@ -314,6 +314,7 @@ class Client:
             connection.abort()
         else:
             self._idle.append(connection)
+        self._prune()
         return Response(head.status_code, {k.decode().lower(): v.decode("latin-1") for k, v in head.headers}, data)
 
     def _reusable(self) -> _Connection | None:
@@ -323,6 +324,11 @@ class Client:
                 return connection
             connection.abort()
         return None
+
+    def _prune(self) -> None:
+        """End what has been idle for too long: a burst's connections would otherwise be kept as long as we live."""
+        while self._idle and self._idle[0].stale:
+            self._idle.popleft().abort()
 
     async def _connect(self) -> _Connection:
         if self._closed:

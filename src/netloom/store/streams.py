@@ -30,23 +30,16 @@ MOST_LINE = 32 << 20
 _BEGUN = b'{"type":"BEGUN"'
 
 
+class _Refusal(Struct):
+    object: Raw
+
+
 class _Status(Struct):
     code: int = 500
-    kind: str = "Status"
-    message: str = ""
-    reason: str = ""
-    details: Raw | None = None
-
-
-class _Refusal(Struct):
-    object: _Status
-
-    @property
-    def code(self) -> int:
-        return self.object.code
 
 
 _refusal = msgspec.json.Decoder(_Refusal).decode
+_status = msgspec.json.Decoder(_Status).decode
 
 
 class Lines(Protocol):
@@ -151,6 +144,8 @@ class _Shared:
             error = None
         except NetloomError as lost:
             error = lost
+        except msgspec.DecodeError as wrong:
+            error = Unreachable(f"the server sent a line that cannot be read: {wrong}")
         finally:
             self.ended = True
             self._duplex.close()
@@ -201,9 +196,9 @@ class _Lines:
         self.begun.set_result(None)
         if line.startswith(_BEGUN):
             return
-        refusal = _refusal(line)
-        self.status = refusal.code
-        self._waiting.append(msgspec.json.encode(refusal.object))
+        why = _refusal(line).object
+        self.status = _status(why).code
+        self._waiting.append(bytes(why))
 
     def lose(self, error: NetloomError | None) -> None:
         self._error, self._over = error, True

@@ -22,7 +22,8 @@ class Limits(Struct, frozen=True, kw_only=True):
     connections: int = 20_000
     connections_per_client: int = 10_000
     """From one address; all clients of a proxy, and all programs of one machine, share one."""
-    watches_per_identity: int = 10_000
+    watches_per_identity: int = 100_000
+    """Of some 6 kB each, where they share connections; those that do not are bounded by the connections."""
     watches_per_stream: int = 4_096
     """That share one connection."""
     handshake_seconds: float = 10.0
