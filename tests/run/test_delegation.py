@@ -40,9 +40,10 @@ class Kubernetes:
         if "watch=true" in request.target:
             writer.write(STREAM)
             self.watchers.append(writer)
-        elif request.target.endswith(f"/{CONFIG_MAP}"):
-            metadata = {"name": CONFIG_MAP, "resourceVersion": str(self.revision)}
-            writer.write(reply(200, msgspec.json.encode({"metadata": metadata, "data": self.data})))
+        elif request.target.endswith(f"%3D{CONFIG_MAP}"):
+            found = {"metadata": {"name": CONFIG_MAP}, "data": self.data}
+            metadata = {"resourceVersion": str(self.revision)}
+            writer.write(reply(200, msgspec.json.encode({"metadata": metadata, "items": [found]})))
         else:
             status = {"kind": "Status", "code": 404, "reason": "NotFound", "message": "not found"}
             writer.write(reply(404, msgspec.json.encode(status)))

@@ -89,8 +89,13 @@ def prepare(directory: Directory, settings: ApiserverSettings, own: str) -> None
 
 def _delegation(settings: ApiserverSettings) -> Delegation:
     cluster = kubeconfig.load(settings.kubeconfig or None, context=settings.context or None)
-    ca = settings.requestheader_client_ca
-    return Delegation(cluster, proxy_ca=Path(ca) if ca else None, proxy_names=settings.requestheader_allowed_names)
+    proxies, clients = settings.requestheader_client_ca, settings.client_ca
+    return Delegation(
+        cluster,
+        proxy_ca=Path(proxies) if proxies else None,
+        proxy_names=settings.requestheader_allowed_names,
+        client_ca=Path(clients) if clients else None,
+    )
 
 
 def _tls(identity: doors.Identity, delegation: Delegation | None) -> ssl.SSLContext:
@@ -119,7 +124,8 @@ def _check(settings: ApiserverSettings) -> None:
     if settings.aggregated:
         _check_aggregated(settings)
     if settings.data:
-        given = [name for name in ("tls_cert", "tls_key", "client_ca", "tokens") if getattr(settings, name)]
+        own = ("tls_cert", "tls_key") if settings.aggregated else ("tls_cert", "tls_key", "client_ca", "tokens")
+        given = [name for name in own if getattr(settings, name)]
         if given:
             raise _wrong("data", f"either --data or {_flag(given[0])}, not both")
         return
@@ -130,9 +136,10 @@ def _check(settings: ApiserverSettings) -> None:
 
 def _check_aggregated(settings: ApiserverSettings) -> None:
     account(settings.agent_account)
-    for name in ("client_ca", "tokens"):
-        if getattr(settings, name):
-            raise _wrong("aggregated", f"not with {_flag(name)}: the cluster says who is known")
+    if settings.tokens:
+        raise _wrong("aggregated", "not with --tokens: the cluster says who is known")
+    if settings.client_ca and not settings.requestheader_client_ca:
+        raise _wrong("clientCa", "only with --requestheader-client-ca: the cluster says it otherwise")
 
 
 def _flag(name: str) -> str:

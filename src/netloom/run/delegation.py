@@ -18,7 +18,7 @@ from urllib.parse import quote
 
 import msgspec
 
-from netloom.errors import Cause, Invalid, NetloomError, Unreachable
+from netloom.errors import Cause, Invalid, NetloomError, NotFound, Unreachable
 from netloom.front.api import delegated
 from netloom.front.api.delegated import Trust
 from netloom.front.api.identity import AnyOf, Authenticator
@@ -32,7 +32,9 @@ log = logging.getLogger(__name__)
 
 CONFIG_MAP = "extension-apiserver-authentication"
 CONFIG_MAPS = "/api/v1/namespaces/kube-system/configmaps"
-RETRY_SECONDS = 2.0
+SELECTED = f"fieldSelector=metadata.name%3D{CONFIG_MAP}"
+RETRY_SECONDS = 1.0
+LOOK_SECONDS = 30.0
 WATCH_SECONDS = 600
 ASK_SECONDS = 10.0
 MOST_BYTES = 4 << 20
@@ -51,15 +53,21 @@ class Delegation:
     """Whom the cluster knows and what it allows."""
 
     def __init__(
-        self, cluster: kubeconfig.Cluster, *, proxy_ca: Path | None = None, proxy_names: tuple[str, ...] = ()
+        self,
+        cluster: kubeconfig.Cluster,
+        *,
+        proxy_ca: Path | None = None,
+        proxy_names: tuple[str, ...] = (),
+        client_ca: Path | None = None,
     ) -> None:
-        """Ask `cluster`.  With `proxy_ca`, a file says whose proxies to believe, instead of the cluster's ConfigMap."""
+        """Ask `cluster`.  With `proxy_ca`, files say whom to believe, instead of the cluster's ConfigMap."""
         self.server = cluster.server
         self.trust = Trust()
         self.known = asyncio.Event()
         """Set once it is known whom to believe."""
         self._proxy_ca = proxy_ca
         self._proxy_names = proxy_names
+        self._client_ca = client_ca
         self._contexts: list[ssl.SSLContext] = []
         tls = cluster.tls() if cluster.server.startswith("https:") else None
         self._client = Client(
@@ -105,26 +113,40 @@ class Delegation:
         """Read whom to believe, and again whenever that changes."""
         while True:
             try:
-                revision = await self._read()
-                await self._until_changed(revision)
+                if self._proxy_ca is not None:
+                    self._believe(self._from_files(self._proxy_ca))
+                    await asyncio.sleep(LOOK_SECONDS)
+                else:
+                    revision = await self._read()
+                    await self._until_changed(revision)
             except NetloomError as error:
-                log.warning("cannot follow %s/%s: %s", CONFIG_MAPS, CONFIG_MAP, error)
-                await asyncio.sleep(RETRY_SECONDS)
+                log.warning("cannot follow whom to believe: %s", error)
+            await asyncio.sleep(RETRY_SECONDS)
 
     async def close(self) -> None:
         """End all connections."""
         await self._client.close()
 
+    def _from_files(self, proxy_ca: Path) -> Trust:
+        clients = _contents(self._client_ca) if self._client_ca is not None else b""
+        return Trust(proxy_ca=_contents(proxy_ca), proxy_names=self._proxy_names, client_ca=clients)
+
     async def _read(self) -> str:
-        found = await self._request("GET", f"{CONFIG_MAPS}/{CONFIG_MAP}")
-        believed = delegated.trust(found.get("data") or {})
-        if self._proxy_ca is not None:
-            believed = msgspec.structs.replace(
-                believed, proxy_ca=_contents(self._proxy_ca), proxy_names=self._proxy_names
-            )
+        """Read the ConfigMap, and return the revision of the list it is the only one in.
+
+        Its own revision may be of years ago, from where nobody can watch any more.
+        """
+        found = await self._request("GET", f"{CONFIG_MAPS}?{SELECTED}")
+        items = found.get("items") or []
+        if not items:
+            raise NotFound(f"the cluster has no ConfigMap kube-system/{CONFIG_MAP}")
+        self._believe(delegated.trust(items[0].get("data") or {}))
+        return str((found.get("metadata") or {}).get("resourceVersion", ""))
+
+    def _believe(self, believed: Trust) -> None:
         if not believed.proxy_ca:
             log.warning(
-                "the cluster names no request-header CA: nothing that comes through kube-apiserver is believed until it "
+                "the cluster names no request-header CA: nothing that comes by kube-apiserver is believed until it "
                 "is started with --requestheader-client-ca-file"
             )
         if believed != self.trust:
@@ -132,12 +154,11 @@ class Delegation:
             self._load()
             log.info("whom to believe is read", extra={"names": believed.proxy_names})
         self.known.set()
-        return str((found.get("metadata") or {}).get("resourceVersion", ""))
 
     async def _until_changed(self, revision: str) -> None:
         """Return when the ConfigMap has changed, or after a while."""
-        query = f"watch=true&fieldSelector=metadata.name%3D{CONFIG_MAP}&resourceVersion={revision}"
-        stream = await self._client.stream("GET", f"{CONFIG_MAPS}?{query}&timeoutSeconds={WATCH_SECONDS}")
+        query = f"{SELECTED}&watch=true&resourceVersion={revision}&timeoutSeconds={WATCH_SECONDS}"
+        stream = await self._client.stream("GET", f"{CONFIG_MAPS}?{query}")
         async with stream:
             if stream.status != 200:
                 raise Unreachable(f"the watch was answered with {stream.status}")
