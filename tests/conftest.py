@@ -1,7 +1,12 @@
-"""Fixtures every test may ask for: real programs, one of each per test process, started when first asked for."""
+"""Fixtures every test may ask for: real programs, one of each per test process, started when first asked for.
+
+A lab and a Kubernetes cost seconds to start, and something for as long as they run. Test processes begin with a part
+each of all the tests, so those that share a lab come first, in the first one's, and those with a Kubernetes last: then
+one process starts the one and another the other. Within these, and in between, the order is chance's.
+"""
 
 import os
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from pathlib import Path
 
 import hypothesis
@@ -19,6 +24,19 @@ from tests.support.kubectl import Kubectl
 hypothesis.settings.register_profile("here", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow])
 hypothesis.settings.register_profile("ci", hypothesis.settings.get_profile("here"), derandomize=True, database=None)
 hypothesis.settings.load_profile("ci" if os.environ.get("CI") else "here")
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> Generator[None, None, None]:
+    """Put the tests into an order by what they share."""
+    yield  # Chance has its turn.
+    items.sort(key=_place)
+
+
+def _place(item: pytest.Item) -> int:
+    if not {"lab", "plain"}.isdisjoint(getattr(item, "fixturenames", ())):
+        return 0
+    return 2 if item.get_closest_marker("kube") else 1
 
 
 @pytest.fixture(scope="session")

@@ -6,7 +6,7 @@ connection breaks does not know whether it was heard, and goes on. A watcher fol
 at no revision do two of them show one address. In the end everything is read and examined: every address, every lock,
 every attachment.
 
-Fifteen kills for each store; NETLOOM_TEST_KILLS=100 for more.
+Eight kills for each store; NETLOOM_TEST_KILLS=100 for more.
 """
 
 import contextlib
@@ -39,7 +39,7 @@ from tests.sim.ipam_oracle import State, complaints
 from tests.support.etcd import Etcd
 from tests.support.process import Program, free_port, wait_until
 
-KILLS = int(os.environ.get("NETLOOM_TEST_KILLS", "15"))
+KILLS = int(os.environ.get("NETLOOM_TEST_KILLS", "8"))
 WRITERS = 8
 EACH = 10
 """How many names a writer has; not all of them fit at once."""

@@ -24,8 +24,6 @@ from tests.lab.labs import NETLOOM, running
 from tests.lab.worlds import World, document
 from tests.support.process import Program, wait_until
 
-pytestmark = [pytest.mark.lab, pytest.mark.ovn, pytest.mark.root, pytest.mark.timeout(180)]
-
 NODE = "n1"
 KILLS = int(os.environ.get("NETLOOM_TEST_KILLS", "3"))
 NOTE = """#!/bin/sh
@@ -33,6 +31,8 @@ echo "$1 $2" >> {folder}/book
 for turn in $(seq 150); do [ -e {folder}/shut ] || exit 0; sleep 0.1; done
 """
 SECONDS = 3
+
+pytestmark = [pytest.mark.lab, pytest.mark.ovn, pytest.mark.root, pytest.mark.timeout(180 + 20 * KILLS)]
 
 
 @dataclass

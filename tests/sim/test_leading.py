@@ -27,7 +27,7 @@ from netloom.sim import loop as sim
 from netloom.sim.links import Weather
 from netloom.sim.world import Process, World, eventually
 from tests.control.helpers import memory, network
-from tests.sim.scenarios import BLOCKS, fails, run_block
+from tests.sim.scenarios import BLOCKS, is_found_again, run_block
 
 ROUGH = Weather(latency=0.05, lose_request=0.02, lose_answer=0.02, break_watch=0.1, expire_watch=0.05)
 TAKEOVER = 5.0
@@ -204,10 +204,7 @@ def test_a_leader_that_stops_decently_is_replaced_at_once(block: int) -> None:
 
 
 def test_a_seed_finds_work_without_fences_and_finds_it_again() -> None:
-    verdicts = [fails(careless_life, seed) for seed in range(100)]
-    assert any(verdicts)
-    assert not all(verdicts)
-    assert verdicts == [fails(careless_life, seed) for seed in range(100)]
+    assert is_found_again(careless_life, 100)
 
 
 def test_a_seed_replays_a_whole_life() -> None:
