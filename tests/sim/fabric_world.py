@@ -6,7 +6,7 @@ the network to the store. OpenFlow is not spoken: a switch is asked in its own p
 """
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from random import Random
 from typing import TYPE_CHECKING, Any, NoReturn, cast
 
@@ -42,6 +42,14 @@ class Speaking:
     @property
     def connected(self) -> asyncio.Event:
         return self._switch.connected
+
+    @property
+    def came(self) -> Callable[[], None]:
+        return self._switch.came
+
+    @came.setter
+    def came(self, told: Callable[[], None]) -> None:
+        self._switch.came = told
 
     @property
     def generation(self) -> int:

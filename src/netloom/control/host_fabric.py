@@ -261,8 +261,7 @@ class FabricKeeper:
                     group.create_task(self._later())
                 except Exception:  # The edge: ports are plugged, and their agent lives, also where a plan has a bug.
                     log.exception("the fabric's flows cannot be worked out, or not be written")
-                    self.fabric.doubt()
-                    group.create_task(self._later())
+                    group.create_task(self._later(doubt=True))
         raise AssertionError  # The group ends only by being cancelled.
 
     async def _begin(self) -> None:
@@ -281,24 +280,24 @@ class FabricKeeper:
         self._news.set()
 
     async def _speak(self) -> NoReturn:
-        """Be connected to the switch as soon as there is the bridge, and have everything written by each connection."""
+        """Be connected to the switch as soon as there is the bridge."""
         await self._bridged.wait()
+        self.fabric.unknown = self._news.set
         async with asyncio.TaskGroup() as group:
             group.create_task(self._connect())
             group.create_task(self._doubt())
-            while True:
-                await self.fabric.unknown()
-                self._news.set()
-                await asyncio.sleep(REST)
         raise AssertionError  # As above.
 
     async def _doubt(self) -> NoReturn:
+        """Have everything read back now and then: somebody else may have changed it."""
         while True:
             await asyncio.sleep(DOUBT * self._random.uniform(0.75, 1.25))
             self.fabric.doubt()
 
-    async def _later(self) -> None:
+    async def _later(self, *, doubt: bool = False) -> None:
         await asyncio.sleep(AGAIN)
+        if doubt:
+            self.fabric.doubt()
         self._news.set()
 
     async def _write(self) -> None:

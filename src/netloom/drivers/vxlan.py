@@ -11,7 +11,6 @@ A bundle is done whole or not at all. Where the switch refuses one, the flow at 
 reason, and the rest is written. Of a bundle that was not answered nothing is known: everything is read back.
 """
 
-import asyncio
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -21,9 +20,6 @@ from netloom.openflow.flows import Flow, Key, MeterSpec
 from netloom.openflow.switch import Drop, Mod, Put, Refused, Switch
 
 log = logging.getLogger(__name__)
-
-NOTICE = 0.1
-"""Within how many seconds a connection that was made again is noticed."""
 
 
 @dataclass(slots=True)
@@ -59,7 +55,10 @@ class Fabric:
         self.counters = FabricCounters()
         self.refused: dict[Key, str] = {}
         """Flows that the switch does not take, and why."""
+        self.unknown: Callable[[], None] = lambda: None
+        """Told that it is not known any more what the switch has: it is time to compare."""
         self._switch = switch
+        switch.came = lambda: self.unknown()
         self._cookie, self._mask = cookie, cookie_mask
         self._may = may
         self._seen: dict[Key, Flow] = {}
@@ -82,17 +81,10 @@ class Fabric:
         """Whether what is seen is what is there."""
         return self.connected and self._generation == self._switch.generation
 
-    async def unknown(self) -> None:
-        """Return when the switch can be spoken to and it is not known what it has."""
-        while True:
-            await self._switch.connected.wait()
-            if not self.current:
-                return
-            await asyncio.sleep(NOTICE)
-
     def doubt(self) -> None:
         """Have everything read back: somebody may have changed it."""
         self._generation = None
+        self.unknown()
 
     async def compare(
         self, wanted: Mapping[Key, Flow], meters: Mapping[int, MeterSpec], *, remove: bool = True
@@ -121,7 +113,7 @@ class Fabric:
 
     def _check(self) -> None:
         if not self._may():
-            self.doubt()  # What was to be written is not, and somebody else may write meanwhile.
+            self._generation = None  # What was to be written is not, and somebody else may write meanwhile.
             raise Unreachable("another agent works on this switch, or nobody can say")
 
     async def _write(
@@ -150,7 +142,7 @@ class Fabric:
                     del self._meters[number]
                     self.counters.meters += 1
         except NetloomError:
-            self.doubt()
+            self._generation = None
             raise
 
     async def _set_meter(self, number: int, spec: MeterSpec) -> None:

@@ -46,6 +46,7 @@ class Connection:
     ) -> None:
         """Speak to the switch at a unix socket: `BRIDGE.mgmt`, where Open vSwitch has its other sockets."""
         self.connected = asyncio.Event()
+        self.came: Callable[[], None] = lambda: None
         self.generation = 0
         self.counters = Counters()
         self._reconnect = Reconnect([path], random, probe=probe, longest=LONGEST)
@@ -89,6 +90,7 @@ class Connection:
         self.generation += 1
         self._reconnect.useful()
         self.connected.set()
+        self.came()
 
     async def flows(self, cookie: int = 0, cookie_mask: int = 0) -> list[Flow]:
         """Return the flows whose cookies are `cookie` in the bits of the mask."""

@@ -1,7 +1,7 @@
 """What a switch is to those who write to it: a Protocol, with two that keep it, `io.Connection` and `memory.Memory`."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from msgspec import Struct
@@ -51,6 +51,9 @@ def _words(flow: Flow) -> str:
 
 class Switch(Protocol):
     """A switch whose flows can be read and changed."""
+
+    came: Callable[[], None]
+    """Called when a connection was made."""
 
     @property
     def connected(self) -> asyncio.Event:
