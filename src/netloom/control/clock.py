@@ -22,7 +22,7 @@ def stamp(time: datetime) -> str:
 
 def micro(time: datetime) -> str:
     """Return `time` as metav1.MicroTime is written: six digits of the second."""
-    return time.replace(tzinfo=None).isoformat(timespec="microseconds") + "Z"  # Much faster than strftime.
+    return time.strftime("%Y-%m-%dT%H:%M:%S.%fZ")
 
 
 def parse(text: str | None) -> datetime | None:
