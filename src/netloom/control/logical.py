@@ -36,6 +36,7 @@ from netloom.model.events import ObjectReference
 from netloom.plan.faces import ATTACHMENT, Port
 from netloom.plan.planner import Planner
 from netloom.plan.rows import Problem, Unit
+from netloom.plan.vxlan_limits import counted
 from netloom.plan.wanted import Delta
 
 TOGETHER = 0.02
@@ -91,6 +92,8 @@ class Logical:
         self._since: float | None = None
         self._heard: dict[Unit, int] = {}
         """Generations that the planner was given and the database has not got yet."""
+        self._moved: set[str] = set()
+        """Namespaces in which attachments came, went or changed."""
         self._underway: dict[Unit, int] = {}
         """Those of them that are being written."""
         north.amiss = self.look_at_everything
@@ -128,6 +131,7 @@ class Logical:
         unit = Unit(ATTACHMENT, *change.key)
         if self._is_unread(unit):
             return
+        self._moved.add(unit.namespace)
         try:
             if change.new is None:
                 self.planner.remove(unit)
@@ -200,7 +204,8 @@ class Logical:
             self._heard = heard | self._heard
             raise
         self.programmed |= heard
-        self.told(set(heard) if self.in_step else None)
+        moved, self._moved = self._moved, set()
+        self.told(heard.keys() | counted(self.planner.world, moved) if self.in_step else None)
         if not self.in_step:
             self.in_step = self._ever = True
             logger.info("the northbound database is in step", extra={"rows": len(self.planner.wanted.rows)})

@@ -19,6 +19,7 @@ from netloom.model.document import Resource
 from netloom.plan.faces import ATTACHMENT
 from netloom.plan.planner import Planner
 from netloom.plan.rows import Problem, Unit
+from netloom.plan.vxlan_limits import counted
 
 logger = logging.getLogger(__name__)
 
@@ -85,8 +86,6 @@ class Planning:
             moved, self._moved = self._moved, set()
             concerned = set(self.planner.flush().problems) | heard.keys()
             self.programmed |= heard
-            concerned |= {
-                unit for unit in self.programmed if unit.kind == "SecurityProfile" and unit.namespace in moved
-            }
+            concerned |= counted(self.planner.world, moved)
             self.told(concerned if self.in_step else None)
             self.in_step = True

@@ -34,6 +34,7 @@ each restart, and does not depend on who came first.
 """
 
 import hashlib
+from functools import lru_cache
 from ipaddress import IPv4Address, IPv6Address
 
 from netloom.model import addresses
@@ -86,6 +87,7 @@ CLOSED = 1
 """The bit of a mark that closes a connection."""
 
 
+@lru_cache(maxsize=1 << 14)
 def ip_number(ip: str) -> tuple[int, int]:
     """Return an address's family and number."""
     one = addresses.address(ip)

@@ -3,10 +3,11 @@
 A SecurityProfile holds on every fabric, but for two things: see `plan/vxlan_policy.py`.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from netloom.model.networks import Fabric, Network
 from netloom.model.policy import Action, EgressRule, IngressRule, SecurityProfile
+from netloom.plan.rows import Unit
 from netloom.plan.world import World
 
 
@@ -18,6 +19,16 @@ def limits(world: World, profile: SecurityProfile) -> str:
         return ""
     said = [*_said("ingress", profile.spec.ingress or ()), *_said("egress", profile.spec.egress or ())]
     return f"in Networks of fabric vxlan ({', '.join(names)}): {'; '.join(said)}" if said else ""
+
+
+def counted(world: World, namespaces: Iterable[str]) -> set[Unit]:
+    """Return the SecurityProfiles that may cover more or fewer ports of the vxlan fabric, where attachments changed."""
+    return {
+        Unit("SecurityProfile", namespace, profile.metadata.name)
+        for namespace in namespaces
+        if any(one.spec.fabric is Fabric.VXLAN for one in world.all(Network, namespace))
+        for profile in world.profiles(namespace)
+    }
 
 
 def _said(field: str, rules: tuple[IngressRule | EgressRule, ...]) -> Iterator[str]:

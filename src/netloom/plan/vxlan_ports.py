@@ -10,6 +10,7 @@ address that others are allowed to use besides may be answered for by any of the
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import lru_cache
 
 from msgspec import Struct
 
@@ -197,6 +198,7 @@ def remote(one: Remote, vtep: int) -> tuple[Flow, ...]:
     )
 
 
+@lru_cache(maxsize=1 << 12)
 def towards(host_ip: str, vtep: int) -> tuple[Action, ...]:
     """Return what sends a packet to another node."""
     version, value = ip_number(host_ip)
