@@ -10,7 +10,7 @@ import pytest
 from netloom.control.host_fabric import DOUBT
 from netloom.model.paths import Shaping
 from netloom.model.policy import SecurityProfile
-from netloom.model.registry import NETWORK, NETWORK_ATTACHMENT, SECURITY_PROFILE, SHAPING, SUBNET
+from netloom.model.registry import NETWORK, NETWORK_ATTACHMENT, NODE, SECURITY_PROFILE, SHAPING, SUBNET
 from netloom.openflow.flows import Flow, Key, Mod
 from netloom.plan.vxlan import LocalPort, Remote, VxlanPlan
 from netloom.plan.vxlan_table import Delta
@@ -339,6 +339,8 @@ def test_a_node_without_ovn_is_ready_by_its_own_fabric() -> None:
         await eventually(lambda: ready(world, "a"), "a to be Ready")
         await eventually(lambda: told(world, "b", "SwitchNotPrepared"), "b to be told")
         assert {row["name"] for row in world.select("Bridge")} == {"br-vxlan"}
+        status = (await world.store.get(NODE, "", "n1")).document()["status"]
+        assert [(one["type"], one["status"]) for one in status["conditions"]] == [("Ready", "True")]
 
     async def there() -> None:
         world = await begin()
