@@ -116,8 +116,9 @@ def _bar(one: Moment, before: float, total: float) -> str:
     end = min(WIDTH, max(0, round(one.offset / total * WIDTH)))
     if one.step == EVENT:
         return (" " * max(0, end - 1) + "·").ljust(WIDTH)
-    begin = min(WIDTH - 1, max(0, round(before / total * WIDTH)))
-    return (" " * begin + "█" * (end - begin) if end > begin else " " * begin + "▏").ljust(WIDTH)
+    begin = min(WIDTH, max(0, round(before / total * WIDTH)))
+    drawn = " " * begin + "█" * (end - begin) if end > begin else " " * min(begin, WIDTH - 1) + "▏"
+    return drawn.ljust(WIDTH)
 
 
 def _when(one: Moment) -> str:
