@@ -115,6 +115,7 @@ def _driven(lab: Lab, fabric: Fabric, seconds: float) -> Outcome:
         alive=200,
         rate=2.0 * PER_SECOND,  # As many go as come.
         cruise=seconds,
+        cool_down=False,
     )
     options = Options(namespace="default", lab=lab.layout.folder)
     cluster = kubeconfig.load(str(lab.kubeconfig))
@@ -255,6 +256,7 @@ def _many(here: ipam.Site, controller: Program) -> list[Row]:
         rate=40.0,
         edge_rate=100.0,
         cruise=30.0,
+        cool_down=False,
     )
     found: dict[str, float] = {}
 

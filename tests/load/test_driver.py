@@ -7,6 +7,7 @@ from random import Random
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from netloom.control.conditions import TRUE
 from netloom.errors import Conflict, TimedOut
@@ -123,11 +124,12 @@ def test_a_run_measures_every_attachment_and_leaves_nothing(seed: int) -> None:
     run(main(), seed)
 
 
+@pytest.mark.parametrize("cool_down", [True, False])
 @pytest.mark.parametrize("seed", range(3))
-def test_all_agents_know_what_concerns_them_before_each_phase(seed: int) -> None:
+def test_all_agents_know_what_concerns_them_before_each_phase(seed: int, cool_down: bool) -> None:
     async def main() -> None:
         world = World()
-        made = driver(world.store)
+        made = driver(world.store, replace(LOAD, cool_down=cool_down))
         phases: list[Phase] = []
 
         async def look(phase: Phase) -> None:
@@ -144,8 +146,19 @@ def test_all_agents_know_what_concerns_them_before_each_phase(seed: int) -> None
         assert outcome.summaries()["informed"].count > 5
         assert world.heard.times >= outcome.summaries()["informed"].count
         assert informing.differences({}, world.reports()) == []
+        assert await left(world.store) == []
 
     run(main(), seed)
+
+
+def test_without_a_cool_down_the_last_are_measured_too() -> None:
+    async def main() -> None:
+        world = World()
+        outcome = await world.during(driver(world.store, replace(LOAD, cool_down=False, test_share=0.0)).run())
+        assert not any(math.isnan(life.ready) for life in outcome.lives)
+        assert await left(world.store) == []
+
+    run(main())
 
 
 def test_what_is_not_known_is_said_by_agent_and_network() -> None:

@@ -129,6 +129,7 @@ def _load(given: dict[str, Any], lab: Path | None) -> Load:
         edge_rate=given["edge_rate"] or 0.0,
         arrivals=Arrivals(given["arrivals"]),
         cruise=given["cruise"],
+        cool_down=not given["no_cool_down"],
         placement=Placement(given["placement"]),
         test_share=default if share is None else share,
         seed=given["seed"],

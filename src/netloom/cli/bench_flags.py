@@ -76,6 +76,7 @@ COURSE = _options(
         help="How they come.",
     ),
     click.option("--cruise", default="30s", show_default=True, type=DURATION, help="How long they come and go."),
+    click.option("--no-cool-down", is_flag=True, help="Remove what is left at once, unmeasured."),
     click.option("--node", default="", metavar="NAME", help="The one node to use."),
     click.option("--node-selector", "labels", default="", metavar="LABELS", help="The Ready nodes with these labels."),
     click.option(

@@ -142,22 +142,31 @@ class Driver:
                     if step.doing is Doing.CREATE:
                         self._expect(step)
                     self._group.create_task(self._carry_out(step))
+                if self.now.phase != Phase.COOL_DOWN:
+                    await asyncio.gather(*(self._settled(opened) for opened in self._open.values()))
+                    await self._rest(Phase.COOL_DOWN)
             self.outcome.seconds = self.clock() - self._began
             following.cancel()
 
     async def _is_due(self, step: Step) -> bool:
         """Wait until a step is due; False when the run is to stop before that."""
         if step.phase != self.now.phase:
-            if self.between is not None and step.phase is not Phase.WARM_UP:
-                began = self.clock()
-                await asyncio.gather(*(opened.settled.wait() for opened in self._open.values()))
-                await self.between(step.phase)
-                self._began += self.clock() - began
+            if step.phase is not Phase.WARM_UP:
+                await self._rest(step.phase)
             self.now.phase = step.phase
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(max(0.0, self._began + step.at - self.clock())):
                 await self._halt.wait()
         return not self._halt.is_set()
+
+    async def _rest(self, phase: Phase) -> None:
+        """Wait for whoever wants to look before a phase begins; that time does not count."""
+        if self.between is None:
+            return
+        began = self.clock()
+        await asyncio.gather(*(opened.settled.wait() for opened in self._open.values()))
+        await self.between(phase)
+        self._began += self.clock() - began
 
     def _name(self, step: Step) -> str:
         return f"{self._load.run}-{step.slot:05}-{step.turn}"

@@ -68,6 +68,8 @@ class Load(Struct, frozen=True, kw_only=True):
     arrivals: Arrivals = Arrivals.STEADY
     cruise: float = 30.0
     """How many seconds it lasts."""
+    cool_down: bool = True
+    """Whether there is one; otherwise all that is left is removed at once."""
     placement: Placement = Placement.RANDOM
     test_share: float = 0.0
     seed: int = 0
@@ -182,5 +184,5 @@ def steps(load: Load, count: int) -> Iterator[Step]:
             break
         yield step(Phase.CRUISE, doing, at)
         doing = Doing.CREATE if doing is Doing.DELETE else Doing.DELETE
-    for moment in islice(due(edge, at), len(living)):
+    for moment in islice(due(edge, at), len(living) if load.cool_down else 0):
         yield step(Phase.COOL_DOWN, Doing.DELETE, moment)

@@ -27,7 +27,7 @@ log = logging.getLogger(__name__)
 
 Application = Callable[[Scope, Receive, Send], Awaitable[None]]
 
-TLS_BUFFER = 32 * 1024
+TLS_BUFFER = 16 * 1024
 _SWEEP_SECONDS = 1.0
 _ACCEPT_PAUSE = 0.5
 _SHUTDOWN_SECONDS = 5.0
@@ -69,7 +69,7 @@ def shrink_tls_buffers(size: int = TLS_BUFFER) -> None:
     """Let every TLS connection of this process read through a buffer of `size` bytes.
 
     asyncio gives each one 256 KiB, zeroed and so resident, and allocates as much again for each read: 128 MB for 500
-    watchers that send nothing. A TLS record holds at most 16 KiB, so nothing is lost with two of them. asyncio has no
+    watchers that send nothing. A TLS record holds at most 16 KiB, so little is lost with that. asyncio has no
     parameter for it; the class attribute is the same in every version from 3.11 on.
     """
     sslproto.SSLProtocol.max_size = size
