@@ -60,7 +60,7 @@ class History:
 
     async def _fault(self, node: Node) -> None:
         lasts = self.random.choice((0, 0.1, 1.0, 5.0))
-        match self.random.randrange(6):
+        match self.random.randrange(7):
             case 0:
                 node.kill()
                 await asyncio.sleep(lasts)
@@ -77,6 +77,10 @@ class History:
                 node.switch.lossy = True
                 await asyncio.sleep(lasts)
                 await node.cut_switch(away=0)
+            case 5:
+                node.process.freeze()
+                await asyncio.sleep(lasts)
+                node.process.thaw()
             case _:
                 node.cut_database()
 
