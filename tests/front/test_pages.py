@@ -92,10 +92,14 @@ def test_readiness_is_what_the_process_says(credentials: Path) -> None:
         assert server.post("/readyz", {}, who="").code == 405
 
 
+async def measured(accept: str) -> tuple[str, bytes]:
+    return "text/plain", b"up 1\n"
+
+
 def test_metrics_and_version_come_from_outside(credentials: Path) -> None:
     seen: list[Observation] = []
     version = {"major": "1", "minor": "2"}
-    with serving(credentials, metrics=lambda accept: ("text/plain", b"up 1\n"), observe=seen.append, version=version) as server:
+    with serving(credentials, metrics=measured, observe=seen.append, version=version) as server:
         assert server.get("/metrics").body == b"up 1\n"
         assert server.get("/metrics", who="n1").code == 403
         assert server.get("/version").json == version

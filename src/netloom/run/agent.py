@@ -107,7 +107,7 @@ async def _healthy(listen: str, agent: "Agent", store: MeteredStore) -> None:
     measured.add(metrics.store(store))
     measured.add(metrics_agent.agent(agent))
     host, port = config.address(listen)
-    await health.serve(host, port, ready=lambda: agent.ready, metrics=measured.render)
+    await health.serve(host, port, ready=lambda: agent.ready, metrics=measured.scrape)
 
 
 def mappings(settings: AgentSettings) -> dict[str, str]:

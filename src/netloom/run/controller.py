@@ -62,7 +62,7 @@ async def control(settings: ControllerSettings, cluster: kubeconfig.Cluster) -> 
             group.create_task(manager.run())
             if settings.health_listen:
                 host, port = config.address(settings.health_listen)
-                group.create_task(health.serve(host, port, ready=lambda: manager.ready, metrics=measured.render))
+                group.create_task(health.serve(host, port, ready=lambda: manager.ready, metrics=measured.scrape))
             log.info("started", extra={"url": cluster.server, "identity": identity, "version": __version__})
             for informer in manager.informers:
                 await informer.synced.wait()

@@ -106,7 +106,7 @@ def behind(store: Store, delegation: Delegation, metrics: Metrics, *, agent: str
         kinds=Registry(kind for kind in KINDS if kind.group == GROUP),
         admissions=(NamespaceLifecycle(delegation.namespace),),
         ready={"store": answers, "cluster": delegation.ready},
-        metrics=metrics.render,
+        metrics=metrics.scrape,
         observe=requests.observe,
         beside=nodes.run,
     )
@@ -133,7 +133,7 @@ def api(store: Store, identity: Identity, metrics: Metrics, *, ready: Mapping[st
         authenticator=AnyOf(*known),
         authorizer=authorizer,
         ready={"store": answers, **ready},
-        metrics=metrics.render,
+        metrics=metrics.scrape,
         observe=requests.observe,
         beside=authorizer.run,
     )

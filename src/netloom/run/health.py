@@ -6,7 +6,7 @@ No TLS and no credentials, because nobody but this machine can ask; a setting th
 import asyncio
 import contextlib
 import ipaddress
-from collections.abc import Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable
 
 from netloom.errors import Cause, Invalid
 from netloom.run import doors
@@ -28,18 +28,18 @@ def loopback(host: str, port: int) -> None:
 
 
 async def serve(
-    host: str, port: int, *, ready: Callable[[], bool], metrics: Callable[[str], tuple[str, bytes]]
+    host: str, port: int, *, ready: Callable[[], bool], metrics: Callable[[str], Awaitable[tuple[str, bytes]]]
 ) -> None:
     """Answer /healthz, /livez, /readyz and /metrics until cancelled."""
 
-    def page(path: str, accept: str) -> tuple[int, str, bytes]:
+    async def page(path: str, accept: str) -> tuple[int, str, bytes]:
         match path:
             case "/healthz" | "/livez":
                 return 200, _TEXT, b"ok"
             case "/readyz":
                 return (200, _TEXT, b"ok") if ready() else (500, _TEXT, b"not ready")
             case "/metrics":
-                return (200, *metrics(accept))
+                return (200, *await metrics(accept))
         return 404, _TEXT, b"not found"
 
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -50,7 +50,7 @@ async def serve(
                 first, *rest = request.decode("latin-1").split("\r\n")
                 words = first.split()
                 status, media, body = (
-                    page(words[1].partition("?")[0], _accepted(rest))
+                    await page(words[1].partition("?")[0], _accepted(rest))
                     if words[:1] == ["GET"] and len(words) > 1
                     else (405, _TEXT, b"")
                 )

@@ -67,7 +67,7 @@ def _unseen(observation: Observation) -> None:
     pass
 
 
-def _unmeasured(accept: str) -> tuple[str, bytes]:
+async def _unmeasured(accept: str) -> tuple[str, bytes]:
     return "text/plain", b""
 
 
@@ -89,7 +89,7 @@ class Api:
         limits: Limits | None = None,
         ready: Mapping[str, Check] | None = None,
         live: Mapping[str, Check] | None = None,
-        metrics: Callable[[str], tuple[str, bytes]] = _unmeasured,
+        metrics: Callable[[str], Awaitable[tuple[str, bytes]]] = _unmeasured,
         observe: Callable[[Observation], None] = _unseen,
         version: Document = VERSION,
         clock: Callable[[], float] = time.time,
@@ -208,7 +208,7 @@ class Api:
         elif path == "/version":
             await exchange.reply(200, self._version)
         elif path == METRICS:
-            media, text = self._metrics(exchange.header(b"accept"))
+            media, text = await self._metrics(exchange.header(b"accept"))
             await exchange.reply(200, text, media.encode())
         else:
             raise NotFound("the server could not find the requested resource")
