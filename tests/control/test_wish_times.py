@@ -1,0 +1,106 @@
+"""How long wishes take, as the controllers count it: from what the uid says, or from what they saw."""
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from datetime import UTC, datetime, timedelta
+from random import Random
+from typing import Any
+from uuid import UUID
+
+import pytest
+
+from netloom.control.counters import Histograms
+from netloom.control.manager import Manager
+from netloom.model.registry import NETWORK, NETWORK_ATTACHMENT, SUBNET
+from netloom.run import controllers
+from netloom.sim import loop as sim
+from netloom.store.engine import Minter
+from netloom.store.memory import MemoryStore
+from tests.control.helpers import document, memory, run
+
+
+class OfChance(Minter):
+    """Makes uids as a Kubernetes does."""
+
+    def uid(self, now: float) -> str:
+        return str(UUID(int=self.random.getrandbits(128), version=4))
+
+
+def counts(many: Histograms) -> dict[tuple[str, ...], int]:
+    return {words: one.count for words, one in many.found.items()}
+
+
+def controlled(scenario: Callable[[MemoryStore, Manager], Coroutine[Any, Any, None]], *, exact: bool = True) -> None:
+    async def main() -> None:
+        store = memory()
+        if not exact:
+            store._minter = OfChance(store._minter.clock, store._minter.random)
+        manager = controllers.assemble(
+            store,
+            random=Random(1),
+            clock=lambda: datetime(2030, 1, 1, tzinfo=UTC) + timedelta(seconds=sim.current().time()),
+        )
+        async with asyncio.TaskGroup() as group:
+            running = group.create_task(manager.run())
+            await scenario(store, manager)
+            running.cancel()
+
+    run(main())
+
+
+async def attach(store: MemoryStore, name: str) -> None:
+    await store.create(NETWORK_ATTACHMENT, document(NETWORK_ATTACHMENT, name, {"node": "n1", "network": "blue"}))
+
+
+async def make(store: MemoryStore, cidr: str = "10.0.0.0/30") -> None:
+    await store.create(NETWORK, document(NETWORK, "blue", {"vni": 7}))
+    await store.create(SUBNET, document(SUBNET, "blue", {"network": "blue", "cidr": cidr}))
+    await asyncio.sleep(5)
+
+
+@pytest.mark.parametrize(("exact", "since"), [(True, "wish"), (False, "seen")])
+def test_a_wish_counts_from_its_uid_or_from_when_it_was_seen(exact: bool, since: str) -> None:
+    async def scenario(store: MemoryStore, manager: Manager) -> None:
+        await make(store)
+        await attach(store, "a")
+        await asyncio.sleep(5)
+        assert manager.ipam is not None
+        assert manager.subnets is not None
+        counters = manager.ipam.counters
+        assert counts(counters.wish_to_lock) == counts(counters.wish_to_address) == {(since, "nothing"): 1}
+        assert counters.wish_to_address.found[since, "nothing"].total < 5
+        assert counts(manager.subnets.counters.wish_to_validated) == {(since,): 1}
+
+    controlled(scenario, exact=exact)
+
+
+def test_what_held_a_wish_up_is_told_apart() -> None:
+    async def scenario(store: MemoryStore, manager: Manager) -> None:
+        await attach(store, "early")  # Before its Network.
+        await asyncio.sleep(5)
+        await make(store)
+        for name in ("b", "c", "d", "late"):
+            await attach(store, name)
+            await asyncio.sleep(1)
+        assert manager.ipam is not None
+        counters = manager.ipam.counters
+        assert counts(counters.wish_to_address)[("wish", "other")] == 1
+        given = counts(counters.wish_to_address)[("wish", "nothing")]
+        await store.delete(NETWORK_ATTACHMENT, "ns1", "b")
+        await asyncio.sleep(30)
+        assert counts(counters.wish_to_address)[("wish", "full")] >= 1
+        assert counts(counters.wish_to_address)[("wish", "nothing")] == given
+        assert counters.wish_to_address.found["wish", "other"].total >= 5
+
+    controlled(scenario)
+
+
+def test_a_subnet_in_conflict_is_counted() -> None:
+    async def scenario(store: MemoryStore, manager: Manager) -> None:
+        await make(store)
+        await store.create(SUBNET, document(SUBNET, "rival", {"network": "blue", "cidr": "10.0.0.0/24"}))
+        await asyncio.sleep(5)
+        assert manager.subnets is not None
+        assert manager.subnets.counters.refused == 1
+
+    controlled(scenario)
