@@ -105,6 +105,14 @@ def an_agent_writes_what_is_its_own(joined: Joined) -> None:
             refused(joined.kubectl.run("-n", namespace, *others.split(), kubeconfig=kubeconfig, check=False))
 
 
+def an_agent_that_is_a_user_is_held_to_its_node_by_rbac_alone(joined: Joined) -> None:
+    """The cluster itself says so, before anybody else is asked."""
+    for name, answer in (("n1", "yes"), ("n2", "no")):
+        words = ("auth", "can-i", "update", f"nodes.netloom.dev/{name}")
+        asked = joined.kubectl.run(*words, kubeconfig=joined.node_user("n1"), check=False)
+        assert asked.out.strip() == answer, asked.err
+
+
 def an_agent_of_no_node_writes_nothing(joined: Joined) -> None:
     """The account alone is not enough: its token must be bound to a Node."""
     namespace = wished(joined)
@@ -142,6 +150,7 @@ RIGHTS = [
     a_viewer_reads_and_does_not_write,
     an_editor_writes_wishes_and_no_status,
     an_agent_writes_what_is_its_own,
+    an_agent_that_is_a_user_is_held_to_its_node_by_rbac_alone,
     an_agent_of_no_node_writes_nothing,
     an_agent_selects_what_concerns_it,
 ]
