@@ -102,6 +102,8 @@ def assemble(
 
     Those in `parts` work, by name; "" is all.
     """
+    wanted = set(parts)
+    planted.setdefault("told", controllers.Options(planning=not wanted.isdisjoint(("", "logical"))))
     manager = controllers.assemble(
         store,
         random=random,
@@ -111,6 +113,5 @@ def assemble(
         registry=Registry(only) if only else KINDS,
         **planted,
     )
-    wanted = set(parts)
     manager.controllers = tuple(one for one in manager.controllers if "" in wanted or one.name in wanted)
     return manager

@@ -59,6 +59,8 @@ class Options(Struct, frozen=True, kw_only=True):
     vni_rest: float = 30.0
     """For how long the VNI of a Network that is gone is given to no other namespace, in seconds."""
     ovn: Ovn | None = None
+    planning: bool = True
+    """Whether, without OVN, it is told what becomes of wishes that would need it."""
 
 
 def options(*, quarantine: float, vni_range: str, vni_rest: float = 30.0, ovn: Ovn | None = None) -> Options:
@@ -110,7 +112,7 @@ def assemble(
     wiring.wire_nodes()
     if wiring.told.ovn is not None:
         wiring.wire_ovn(wiring.told.ovn)
-    else:
+    elif wiring.told.planning:
         wiring.wire_planning()
     chores: list[Chore] = [*wiring.chores]
     if housekeeping:
