@@ -6,8 +6,9 @@ from random import Random
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
-from netloom.control.host_fabric import DOUBT
+from netloom.control.host_fabric import COUNT, DOUBT
 from netloom.model.paths import Shaping
 from netloom.model.policy import SecurityProfile
 from netloom.model.registry import NETWORK, NETWORK_ATTACHMENT, NODE, SECURITY_PROFILE, SHAPING, SUBNET
@@ -247,7 +248,21 @@ def test_flows_that_somebody_removed_are_put_back_in_time() -> None:
     async def main(world: World, group: asyncio.TaskGroup) -> None:
         await plug(world, "a", 2)
         await eventually(lambda: in_step(world), "the fabric")
+        compared = world.flows.counters.bundles
+        await asyncio.sleep(COUNT * 3)
+        assert world.flows.counters.bundles == compared
         world.flows.table.clear()
+        await asyncio.sleep(COUNT * 1.5)
+        assert await in_step(world)
+
+    with_agent(main)
+
+
+def test_flows_that_somebody_changed_are_put_right_in_time() -> None:
+    async def main(world: World, group: asyncio.TaskGroup) -> None:
+        await plug(world, "a", 2)
+        await eventually(lambda: in_step(world), "the fabric")
+        world.flows.table = {key: replace(flow, actions=()) for key, flow in world.flows.table.items()}
         await asyncio.sleep(DOUBT * 1.5)
         assert await in_step(world)
 
@@ -328,6 +343,18 @@ def test_a_tunnel_that_somebody_took_away_is_made_again() -> None:
         world.remove_port("nl-vtep")
         await eventually(lambda: bool(world.select("Interface", ["name", "==", "nl-vtep"])), "the tunnel")
         await eventually(lambda: in_step(world), "the fabric to be whole again")
+
+    with_agent(main)
+
+
+def test_where_ovn_tunnels_by_vxlan_itself_the_fabric_is_refused() -> None:
+    async def main(world: World, group: asyncio.TaskGroup) -> None:
+        await eventually(lambda: world.agent is not None and world.agent.ready, "the agent")
+        changed = [["external_ids", "delete", ["set", ["ovn-encap-type"]]],
+                   ["external_ids", "insert", ["map", [["ovn-encap-type", "geneve,vxlan"]]]]]  # fmt: skip
+        world.database.transact([{"op": "mutate", "table": "Open_vSwitch", "where": [], "mutations": changed}])
+        await plug(world, "a", 2)
+        await eventually(lambda: told(world, "a", "TunnelTaken"), "a to be told")
 
     with_agent(main)
 

@@ -99,7 +99,9 @@ class NodeSwitch:
     def amiss(self, plan: PortPlan) -> Problem | None:
         """Return what keeps a port, and every other of its fabric, from being plugged; None: nothing."""
         problem = self._unusable()
-        return problem if problem is not None or plan.fabric is Fabric.VXLAN else self._no_ovn()
+        if problem is None:
+            problem = self._taken() if plan.fabric is Fabric.VXLAN else self._no_ovn()
+        return problem
 
     def _has_ovn(self) -> bool:
         return bool(self._settings.ovn_remote or self._switch.root().external_ids.get("ovn-remote"))
@@ -112,6 +114,13 @@ class NodeSwitch:
         except Trouble as trouble:
             return Problem(trouble.word, trouble.message)
         return None
+
+    def _taken(self) -> Problem | None:
+        """Return what keeps ports of vxlan Networks from being plugged."""
+        if "vxlan" not in self._switch.root().external_ids.get("ovn-encap-type", "").split(","):
+            return None
+        # Theirs name the other node, and ours leaves that to the flows: what arrives is taken to be theirs.
+        return Problem("TunnelTaken", "OVN's own tunnels are of VXLAN on this node (ovn-encap-type): give it geneve")
 
     def _no_ovn(self) -> Problem | None:
         """Return what keeps OVN's ports from being plugged."""
