@@ -26,6 +26,7 @@ class Stream:
 
     def close(self) -> None:
         self._answer.close()
+        self._connection.close()
 
     def send(self, line: bytes) -> None:
         self._connection.sendall(b"%x\r\n%b\r\n" % (len(line) + 1, line + b"\n"))
@@ -174,6 +175,17 @@ def test_a_stream_ends_in_order_when_its_time_is_over(credentials: Path) -> None
         one.begin(1, watching(server, "networks"))
         lines = b"".join(iter(one.chunk, b""))
     assert b'"BEGUN"' in lines
+
+
+def test_a_stream_is_counted_as_what_it_carries(credentials: Path) -> None:
+    seen: list[Any] = []
+    with serving(credentials, observe=seen.append) as server, stream(server) as one:
+        one.begin(1, watching(server, "networks"))
+        one.take(1)
+        one.close()
+        wait_until(lambda: len(server.api.watches) == 0, what="the watch to end")
+    assert ("watch", "networks", 200) in [(it.verb, it.resource, it.code) for it in seen]
+    assert ("watch", "", 200) in [(it.verb, it.resource, it.code) for it in seen]
 
 
 def test_only_who_comes_directly_is_offered_it(server: Serving) -> None:

@@ -106,6 +106,8 @@ class _Shared:
         self._task = asyncio.get_running_loop().create_task(self._read())
 
     async def begin(self, path: str) -> "_Lines":
+        if self.ended:
+            raise Unreachable("the connection was lost")
         self._last += 1
         number = self._last
         lines = self._watches[number] = _Lines(self, number)

@@ -225,7 +225,10 @@ class _Task:
 
     @property
     def verb(self) -> str:
-        return str(self.request.verb) if self.request is not None else self.exchange.method.lower()
+        if self.request is not None:
+            return str(self.request.verb)
+        # What carries watches lasts as they do: it is no slow request.
+        return str(Verb.WATCH) if self.exchange.path == STREAM else self.exchange.method.lower()
 
     @property
     def resource(self) -> str:
