@@ -12,7 +12,7 @@ from cryptography.hazmat.primitives.serialization import Encoding
 from hypothesis import given
 from hypothesis import strategies as st
 
-from netloom.errors import Forbidden, NotFound, Unreachable
+from netloom.errors import Forbidden, NotFound, TooManyRequests, Unreachable
 from netloom.front.api.admission import Operation, Write
 from netloom.front.api.delegated import (
     NODE_NAME,
@@ -25,10 +25,13 @@ from netloom.front.api.delegated import (
     trust,
 )
 from netloom.front.api.identity import Attributes, Certificate, Credentials, Identity
+from netloom.front.api.limits import Limits
 from netloom.front.api.namespaces import NamespaceLifecycle
+from netloom.front.api.paths import Routes
 from netloom.front.api.roles import RoleAuthorizer
+from netloom.front.api.watches import Watches
 from netloom.model.document import Document
-from netloom.model.registry import NETWORK, NETWORK_ATTACHMENT, NODE
+from netloom.model.registry import KINDS, NETWORK, NETWORK_ATTACHMENT, NODE
 from netloom.model.selectors import selector
 from netloom.run import certificates
 from netloom.store.memory import MemoryStore
@@ -286,6 +289,22 @@ def test_an_agent_may_what_the_cluster_and_the_rules_for_nodes_both_allow() -> N
         assert await decides.allows(agent, Attributes("watch", NETWORK_ATTACHMENT, selector=own))
         assert not await decides.allows(agent, Attributes("watch", NETWORK_ATTACHMENT))
         assert not await decides.allows(nobody, Attributes("watch", NETWORK_ATTACHMENT, selector=own))
+
+    asyncio.run(main())
+
+
+def test_the_watches_of_one_node_leave_room_for_those_of_another_though_they_share_an_account() -> None:
+    async def main() -> None:
+        store = MemoryStore()
+        watches = Watches(store, Limits(watches_per_identity=1))
+        people = People((AGENT,))
+        first, second = (people.identity(AGENT, (), extra={NODE_NAME: [node]}) for node in ("n1", "n2"))
+        request = Routes(KINDS).parse("GET", NETWORK.path("a"), "watch=true&resourceVersion=1")
+        await store.create(NETWORK, {"metadata": {"name": "blue", "namespace": "a"}, "spec": {}})
+        async with watches.following(request, first), watches.following(request, second):
+            with pytest.raises(TooManyRequests):
+                async with watches.following(request, first):
+                    pass
 
     asyncio.run(main())
 

@@ -16,6 +16,7 @@ from pathlib import Path
 from netloom import __version__
 from netloom.errors import Cause, Invalid
 from netloom.front.api.app import Api
+from netloom.front.api.limits import Limits
 from netloom.front.api.server import Server
 from netloom.run import config, doors, logs, metrics, process
 from netloom.run.config import ApiserverSettings
@@ -28,6 +29,9 @@ from netloom.store import kubeconfig
 from netloom.store.opening import open_store
 
 log = logging.getLogger(__name__)
+
+BEHIND = Limits(connections_per_client=Limits().connections)
+"""Behind kube-apiserver nearly all connections come from one address, with one watch on each."""
 
 
 def main(settings: ApiserverSettings) -> int:
@@ -55,7 +59,7 @@ async def serve(settings: ApiserverSettings) -> None:
             measured = metrics.Metrics()
             measured.add(metrics.store(store))
             api = _api(settings, store, identity, delegation, measured)
-            server = Server(api, listener, context)
+            server = Server(api, listener, context, limits=BEHIND if settings.aggregated else None)
             measured.add(metrics.connections(server))
             async with asyncio.TaskGroup() as group:
                 group.create_task(server.serve())

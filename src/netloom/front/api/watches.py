@@ -40,7 +40,7 @@ class Watches:
         self._store = store
         self._limits = limits
         self._frames = Frames()
-        self._open: Counter[str] = Counter()
+        self._open: Counter[tuple[str, str]] = Counter()
         self.open: Counter[tuple[str, str]] = Counter()
         """How many are open, by resource and by node; all who are no nodes are counted together, as ""."""
 
@@ -54,14 +54,14 @@ class Watches:
             raise NotAcceptable("only the following media types are accepted: application/json")
         self._check_room(who)
         view = View(request.kind, output, request.options.include)
-        with _counted(self._open, who.name), _counted(self.open, (request.kind.plural, node_of(who))):
+        with _counted(self._open, _holder(who)), _counted(self.open, (request.kind.plural, node_of(who))):
             await self._answer(exchange, request, view)
 
     @asynccontextmanager
     async def following(self, request: Request, who: Identity) -> AsyncIterator[tuple[Watch, FrameOf]]:
         """Give a watch that is counted like any other, and what makes frames of its events, for who sends them."""
         self._check_room(who)
-        with _counted(self._open, who.name), _counted(self.open, (request.kind.plural, node_of(who))):
+        with _counted(self._open, _holder(who)), _counted(self.open, (request.kind.plural, node_of(who))):
             since = request.options.revision or 0
             selector = request.options.selector
             watch = await self._store.watch(request.kind, request.namespace, selector=selector, since=since)
@@ -75,7 +75,7 @@ class Watches:
         return self._frames.of(event, view.event, (view.output, view.include))
 
     def _check_room(self, who: Identity) -> None:
-        if self._open[who.name] >= self._limits.watches_per_identity:
+        if self._open[_holder(who)] >= self._limits.watches_per_identity:
             raise TooManyRequests(f"too many watches by {who.name!r}", retry_after=1)
 
     async def _answer(self, exchange: Exchange, request: Request, view: View) -> None:
@@ -201,6 +201,11 @@ class _Alarm:
         self.rung = True
         if self.timeout is not None and not self.timeout.expired():
             self.timeout.reschedule(-inf)
+
+
+def _holder(who: Identity) -> tuple[str, str]:
+    """Return whose watches are counted together; on a cluster the agents of all nodes may be one account."""
+    return who.name, node_of(who)
 
 
 @contextmanager
