@@ -2,6 +2,7 @@
 
 import json
 import re
+import signal
 import socket
 import subprocess
 from collections.abc import Iterator
@@ -195,9 +196,13 @@ def test_doctor_explain_and_trace_know_the_fabric(plain: Lab, fabric: World) -> 
     assert "through the tunnel to n2, VNI 7001" in way
     assert way.endswith("delivered to b\n")
     assert fabric.cli("trace", "other", "b", *where, check=False).rc == 1
-    # Somebody meddles, and nobody has the agent look.
-    plain.exec("n2", ["ovs-ofctl", "-O", "OpenFlow14", "del-flows", "br-vxlan", "table=0"])
-    mended = netloom("doctor", "--chapter", "nodes", "--repair", *where, check=False)
+    # Somebody meddles, and the agent, which would see it, stands still.
+    plain.kill("agent-n2", signal.SIGSTOP)
+    try:
+        plain.exec("n2", ["ovs-ofctl", "-O", "OpenFlow14", "del-flows", "br-vxlan", "table=0"])
+        mended = netloom("doctor", "--chapter", "nodes", "--repair", *where, check=False)
+    finally:
+        plain.kill("agent-n2", signal.SIGCONT)
     assert (mended.rc, "Mended: written" in mended.out) == (0, True), mended.out
     assert fabric.ping("a", B)
 
