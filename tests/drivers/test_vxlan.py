@@ -56,6 +56,22 @@ def test_all_that_differs_is_one_bundle_and_flows_of_others_stay() -> None:
     working(main, flow(1), flow(2), flow(4), foreign)
 
 
+def test_flows_that_somebody_removed_or_added_are_noticed_by_their_number() -> None:
+    async def main(switch: Memory, fabric: Fabric) -> None:
+        await fabric.compare(keyed(flow(1), flow(2)), {})
+        switch.table |= keyed(flow(9, cookie=7))
+        await fabric.recount()
+        assert fabric.current
+        for others in (keyed(flow(1)), keyed(flow(1), flow(2), flow(3))):
+            switch.table = others
+            await fabric.recount()
+            assert not fabric.current
+            await fabric.compare(keyed(flow(1), flow(2)), {})
+            assert switch.table == keyed(flow(1), flow(2))
+
+    working(main, flow(1), flow(2))
+
+
 def test_what_may_still_be_wanted_is_left() -> None:
     async def main(switch: Memory, fabric: Fabric) -> None:
         await fabric.compare(keyed(flow(1)), {}, remove=False)

@@ -170,6 +170,7 @@ def test_flows_of_others_are_shown_as_far_as_they_can_be_and_do_not_disturb(swit
         )
         shown = {flow.cookie: flow for flow in await made.flows()}
         assert sorted(shown) == [1, 3, 4, 5, 6]
+        assert (await made.count(), await made.count(3, 0xFF)) == (6, 1)
         assert all(any(isinstance(one, Unknown) for one in flow.actions) for flow in shown.values())
         await made.change([Put(Flow(0, 1, (), (Output(2),), 1)), Drop(shown[3])])
         assert Flow(0, 1, (), (Output(2),), 1) in await made.flows()

@@ -56,7 +56,7 @@ def asking() -> tuple[Session, list[bytes]]:
     session = Session(limit=1 << 20)
     session.start()
     session.receive(messages.hello(9))
-    flows, meters = session.ask_flows(0, 0), session.ask_meters()
+    flows, meters, count = session.ask_flows(0, 0), session.ask_meters(), session.ask_count(0, 0)
     order = session.change_meter(messages.MeterCommand.ADD, 1)
     change = session.open_bundle()
     session.add(change, [Put(flow) for flow in FLOWS])
@@ -66,6 +66,7 @@ def asking() -> tuple[Session, list[bytes]]:
         frame(Type.MULTIPART_REPLY, flows, struct.pack("!HH4x", 1, 1) + b"".join(map(shown, FLOWS))),
         frame(Type.MULTIPART_REPLY, flows, struct.pack("!HH4x", 1, 0) + b"".join(map(shown, FLOWS))),
         frame(Type.MULTIPART_REPLY, meters, struct.pack("!HH4x", 10, 0) + band),
+        frame(Type.MULTIPART_REPLY, count, struct.pack("!HH4xQQI4x", 2, 0, 8, 800, 3)),
         frame(Type.ERROR, order, struct.pack("!HH", 12, 3)),
         frame(Type.ERROR, change + 2, struct.pack("!HHI", 0xFFFF, 15, 0x2320)),
         frame(Type.BARRIER_REPLY, order + 1),
@@ -135,12 +136,14 @@ def test_random_bytes_are_no_hello() -> None:
 
 def test_what_is_not_bent_is_understood() -> None:
     session, said = asking()
-    events = session.receive(b"".join(said[:8]))
-    flows, meters, order, change = events
+    events = session.receive(b"".join(said[:9]))
+    flows, meters, count, order, change = events
     assert isinstance(flows, Answered)
     assert flows.flows == [*FLOWS, *FLOWS]
     assert isinstance(meters, Answered)
     assert meters.meters[1].rate_kbps == 1000
+    assert isinstance(count, Answered)
+    assert count.count == 3
     assert isinstance(order, Answered)
     assert order.fault == (12, 3)
     assert isinstance(change, Answered)

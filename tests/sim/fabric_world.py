@@ -62,6 +62,9 @@ class Speaking:
     async def flows(self, cookie: int = 0, cookie_mask: int = 0) -> list[Flow]:
         return await self._switch.flows(cookie, cookie_mask)
 
+    async def count(self, cookie: int = 0, cookie_mask: int = 0) -> int:
+        return await self._switch.count(cookie, cookie_mask)
+
     async def change(self, mods: Sequence[Mod]) -> None:
         await self._switch.change(mods)
 

@@ -11,7 +11,8 @@ Nothing is written before all that concerns this node is known once: what an age
 carries packets until then, and is compared as a whole; if nothing changed meanwhile, nothing is written. A port is
 planned for when the others of its Network and the profiles of its namespace are known, not earlier: it would be closed,
 or open, by mistake. After that each change is written by itself; a switch that was started again is given everything
-at once, and now and then everything is read back, in case that somebody else was at it.
+at once. Somebody else may be at it, too: every few seconds the flows are counted, which costs next to nothing, and now
+and then everything is read back.
 
 An attachment is told from one of the same name by its uid: one that was deleted and made again, here or elsewhere, is
 another, in whatever order that is heard of. Two that claim the same address have it by the newer one's right.
@@ -46,6 +47,8 @@ PATIENCE = 10.0
 """After how many seconds of that people are told."""
 AGAIN = 1.0
 """How long what went wrong is left alone."""
+COUNT = 5.0
+"""How often the switch is asked how many flows of ours it has."""
 DOUBT = 600.0
 """After how long everything is read back."""
 
@@ -90,6 +93,8 @@ class FabricKeeper:
         self._bridged = asyncio.Event()
         self._making = asyncio.Lock()
         self._began = False
+        self._recount = False
+        """Whether it is time to count."""
 
     # What others ask.
 
@@ -289,9 +294,12 @@ class FabricKeeper:
         raise AssertionError  # As above.
 
     async def _doubt(self) -> NoReturn:
-        """Have everything read back now and then: somebody else may have changed it."""
+        """Have the flows counted, and now and then read back: somebody else may have changed them."""
         while True:
-            await asyncio.sleep(DOUBT * self._random.uniform(0.75, 1.25))
+            for _ in range(round(DOUBT / COUNT * self._random.uniform(0.75, 1.25))):
+                await asyncio.sleep(COUNT)
+                self._recount = True
+                self._news.set()
             self.fabric.doubt()
 
     async def _later(self, *, doubt: bool = False) -> None:
@@ -305,6 +313,9 @@ class FabricKeeper:
             await self.prepare()  # Somebody may have taken the tunnel away.
         if not self.fabric.connected:
             return  # When it is, everything is written.
+        if self._recount:
+            self._recount = False
+            await self.fabric.recount()
         written = {key: self._locals[key] for key in self._unwritten}
         arrived = dict(self._arrived)
         delta = self.plan.flush()

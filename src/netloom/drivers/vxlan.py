@@ -2,6 +2,7 @@
 
     new connection ──► read back what is there ──► compare with all that is wanted ──► one bundle, or none
     a change of what is wanted ──► one bundle of what differs
+    every few seconds ──► as many as there should be? ──► else read back
 
 `seen` is what the switch has: read back by each new connection, because a switch that was started again has nothing,
 and kept by what it has acknowledged since. So what is there already costs no write, and a restart of the agent writes
@@ -65,6 +66,8 @@ class Fabric:
         self._meters: dict[int, MeterSpec] = {}
         self._generation: int | None = None
         """Of which connection what is seen is."""
+        self._unread = 0
+        """How many flows with our cookie are there that we cannot read: they match what no flow of ours can."""
 
     @property
     def seen(self) -> Mapping[Key, Flow]:
@@ -101,6 +104,13 @@ class Fabric:
         gone = [flow for key, flow in self._seen.items() if key not in wanted] if remove else []
         gone_meters = [one for one in self._meters if one not in meters] if remove else []
         await self._write(wanted.values(), gone, meters, gone_meters)
+        self._unread = await self._switch.count(self._cookie, self._mask) - len(self._seen)
+
+    async def recount(self) -> None:
+        """Have everything read back if the switch has more or fewer flows of ours than it was seen to have."""
+        if self.current and await self._switch.count(self._cookie, self._mask) != len(self._seen) + self._unread:
+            log.warning("somebody changed our flows on the switch")
+            self._generation = None
 
     async def apply(
         self, puts: Iterable[Flow], drops: Iterable[Flow], meters: Mapping[int, MeterSpec | None] | None = None

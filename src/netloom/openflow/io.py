@@ -97,6 +97,11 @@ class Connection:
         link = self._there()
         return self._outcome(await link.ask(link.session.ask_flows(cookie, cookie_mask))).flows
 
+    async def count(self, cookie: int = 0, cookie_mask: int = 0) -> int:
+        """Return how many flows there are whose cookies are so."""
+        link = self._there()
+        return self._outcome(await link.ask(link.session.ask_count(cookie, cookie_mask))).count
+
     async def change(self, mods: Sequence[Mod]) -> None:
         """Do all of this, or nothing, in this order: one bundle.
 

@@ -54,6 +54,10 @@ class Memory:
         await self._carry()
         return [flow for flow in self.table.values() if not (flow.cookie ^ cookie) & cookie_mask]
 
+    async def count(self, cookie: int = 0, cookie_mask: int = 0) -> int:
+        """Return how many flows there are whose cookies are so."""
+        return len(await self.flows(cookie, cookie_mask))
+
     async def change(self, mods: Sequence[Mod]) -> None:
         """Do all of this, or nothing, in this order."""
         self.counters.bundles += 1

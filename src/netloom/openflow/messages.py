@@ -4,6 +4,7 @@ flow mod      cookie(8) cookie mask(8) table(1) command(1) idle(2) hard(2) prior
               out group(4) flags(2) importance(2) match instructions
 flow stats    length(2) table(1) zero(1) seconds(4) nanoseconds(4) priority(2) idle(2) hard(2) flags(2)
               importance(2) zeros(2) cookie(8) packets(8) bytes(8) match instructions
+aggregate     packets(8) bytes(8) flows(4) zeros(4)
 bundle        control: id(4) type(2) flags(2);  add: id(4) zeros(2) flags(2), then the message with the same xid
 meter mod     command(2) flags(2) meter(4) bands;  a band that drops: 1(2) 16(2) rate(4) burst(4) zeros(4)
 """
@@ -22,6 +23,7 @@ _FLOW_MOD = struct.Struct("!QQBBHHHIIIHH")
 _FLOW_STATS = struct.Struct("!HBxIIHHHHHxxQQQ")
 _MULTIPART = struct.Struct("!HH4x")
 _FLOW_REQUEST = struct.Struct("!B3xII4xQQ")
+_AGGREGATE = struct.Struct("!QQI4x")
 _BUNDLE = struct.Struct("!IHH")
 _BUNDLE_ADD = struct.Struct("!BBHII2xH")
 _METER_MOD = struct.Struct("!HHI")
@@ -43,6 +45,7 @@ class Multipart(IntEnum):
     """Kinds of multipart messages."""
 
     FLOW = 1
+    AGGREGATE = 2
     METER_CONFIG = 10
 
 
@@ -104,10 +107,10 @@ def bundle_add(xid: int, bundle: int, mod: Mod) -> bytes:
     ))  # fmt: skip
 
 
-def flows_request(xid: int, cookie: int, cookie_mask: int) -> bytes:
-    """Return a message that asks for flows."""
+def flows_request(xid: int, kind: Multipart, cookie: int, cookie_mask: int) -> bytes:
+    """Return a message that asks for flows, or how many there are."""
     asked = _FLOW_REQUEST.pack(_ALL_TABLES, _ANY, _ANY, cookie, cookie_mask)
-    return frame(Type.MULTIPART_REQUEST, xid, _MULTIPART.pack(Multipart.FLOW, 0) + asked + encode_match(()))
+    return frame(Type.MULTIPART_REQUEST, xid, _MULTIPART.pack(kind, 0) + asked + encode_match(()))
 
 
 def meters_request(xid: int) -> bytes:
@@ -165,6 +168,13 @@ def read_flows(body: bytes) -> Listed:
                 foreign += 1
             at += length
     return Listed(flows, foreign)
+
+
+def read_count(body: bytes) -> int:
+    """Return how many flows there are."""
+    with reading("a number of flows"):
+        _, _, count = _AGGREGATE.unpack_from(body)
+    return int(count)
 
 
 def read_meters(body: bytes) -> dict[int, MeterSpec]:

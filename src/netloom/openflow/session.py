@@ -1,8 +1,8 @@
 """One connection to a switch as a machine: bytes go in, bytes and events come out.  Pure.
 
     bytes received   -> receive(data)                          ┐
-    a wish           -> ask_flows, ask_meters, change_meter,   ├-> events it returns: Ready, Answered
-                        open_bundle, add, close_bundle, probe  ┘-> to_send() what the socket must carry
+    a wish           -> ask_flows, ask_count, ask_meters,      ├-> events it returns: Ready, Answered
+                        change_meter, open_bundle, add, …      ┘-> to_send() what the socket must carry
 
     HELLO ──hello──► READY        Nothing may be asked before Ready.
 
@@ -38,6 +38,7 @@ class Answered(Struct, frozen=True):
     number: int
     flows: list[Flow] = []
     meters: dict[int, MeterSpec] = {}
+    count: int = 0
     error: Refused | None = None
     fault: Fault | None = None
 
@@ -51,6 +52,7 @@ class _Listing(Struct):
     kind: Multipart
     flows: list[Flow] = []
     meters: dict[int, MeterSpec] = {}
+    count: int = 0
     size: int = 0
 
 
@@ -105,9 +107,16 @@ class Session:
 
     def ask_flows(self, cookie: int, cookie_mask: int) -> int:
         """Ask for flows; return the number their answer will have."""
+        return self._ask_of_flows(Multipart.FLOW, cookie, cookie_mask)
+
+    def ask_count(self, cookie: int, cookie_mask: int) -> int:
+        """Ask how many flows there are."""
+        return self._ask_of_flows(Multipart.AGGREGATE, cookie, cookie_mask)
+
+    def _ask_of_flows(self, kind: Multipart, cookie: int, cookie_mask: int) -> int:
         xid = self._next()
-        self._listings[xid] = _Listing(Multipart.FLOW)
-        self._out.append(messages.flows_request(xid, cookie, cookie_mask))
+        self._listings[xid] = _Listing(kind)
+        self._out.append(messages.flows_request(xid, kind, cookie, cookie_mask))
         return xid
 
     def ask_meters(self) -> int:
@@ -200,12 +209,14 @@ class Session:
             listed = messages.read_flows(part.body)
             listing.flows += listed.flows
             self.foreign += listed.foreign
+        elif listing.kind is Multipart.AGGREGATE:
+            listing.count += messages.read_count(part.body)
         else:
             listing.meters |= messages.read_meters(part.body)
         if part.more:
             return
         del self._listings[message.xid]
-        events.append(Answered(message.xid, listing.flows, listing.meters))
+        events.append(Answered(message.xid, listing.flows, listing.meters, listing.count))
 
     def _barrier(self, message: Message, events: list[Event]) -> None:
         waiting = self._barriers.pop(message.xid, None)

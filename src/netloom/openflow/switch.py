@@ -74,6 +74,10 @@ class Switch(Protocol):
         """Return the flows whose cookies are `cookie` in the bits of the mask."""
         ...
 
+    async def count(self, cookie: int = 0, cookie_mask: int = 0) -> int:
+        """Return how many flows there are whose cookies are so."""
+        ...
+
     async def change(self, mods: Sequence[Mod]) -> None:
         """Do all of this, or nothing, in this order.
 
