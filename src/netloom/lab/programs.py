@@ -58,7 +58,6 @@ def _control_plane(layout: Layout) -> Program:
     name = "controller" if layout.state.cluster else "serve"
     if layout.state.cluster:
         argv = [*NETLOOM, name, "--kubeconfig", str(layout.controller_kubeconfig)]
-        argv += ["--lease-namespace", "netloom-system"]
     else:
         argv = [*NETLOOM, name, "--data", str(layout.folder), "--listen", f"127.0.0.1:{layout.state.port}"]
     if layout.state.ovn:
