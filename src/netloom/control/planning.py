@@ -4,11 +4,14 @@
 
 In a cluster where VXLAN carries all Networks nobody runs OVN. SecurityProfiles and Shapings are then done by the nodes
 themselves; Routers, LoadBalancers and Mirrors by nobody, and are told so. This stands where `Logical` stands otherwise.
+
+Attachments are planned only where that tells somebody something: where they name a profile, or where something in their
+namespace speaks of attachments. Most clusters have tens of thousands that nobody speaks of.
 """
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
 from typing import NoReturn
 
@@ -24,6 +27,7 @@ from netloom.plan.vxlan_limits import counted
 logger = logging.getLogger(__name__)
 
 NEED_OVN = frozenset(("Router", "LoadBalancer", "Mirror"))
+SPEAK_OF_ATTACHMENTS = frozenset(("LoadBalancer", "Mirror", "SecurityProfile", "Shaping"))
 MISSING = "this cluster runs without OVN, and a {} needs it: give the controllers --ovn-nb and --ovn-sb, or take it out"
 
 
@@ -32,7 +36,8 @@ class Planning:
 
     where = "the nodes it concerns do it by themselves"
 
-    def __init__(self) -> None:
+    def __init__(self, attachments: Callable[[], Iterable[Attachment]]) -> None:
+        """`attachments` gives all there are."""
         self.planner = Planner()
         self.told: Callable[[set[Unit] | None], None] = lambda _units: None
         """Told of whom there is something to say; None: everybody."""
@@ -44,6 +49,9 @@ class Planning:
         self._moved: set[str] = set()
         """Namespaces in which attachments came, went or changed."""
         self._wake = asyncio.Event()
+        self._attachments = attachments
+        self._spoken_of: set[str] = set()
+        """Namespaces in which something speaks of attachments, or did."""
 
     def changed(self, kind: str, change: Change[Resource]) -> None:
         """Take in what became of a resource."""
@@ -53,6 +61,8 @@ class Planning:
             for known in (self._heard, self.programmed, self.refusals):
                 known.pop(unit, None)
             return
+        if kind in SPEAK_OF_ATTACHMENTS:
+            self._speak(unit.namespace)
         if kind in NEED_OVN:
             self.refusals[unit] = Problem("OvnMissing", MISSING.format(kind))
         self._take(partial(self.planner.put, change.new))
@@ -60,9 +70,26 @@ class Planning:
 
     def attachment_changed(self, change: Change[Attachment]) -> None:
         """Take in what became of an attachment."""
+        if not any(map(self._matters, (change.old, change.new))):
+            return
         unit = Unit(ATTACHMENT, *change.key)
         self._moved.add(unit.namespace)
-        self._take(partial(self.planner.remove, unit) if change.new is None else partial(self._put, change.new))
+        if change.new is not None and self._matters(change.new):
+            self._take(partial(self._put, change.new))
+        else:
+            self._take(partial(self.planner.remove, unit))
+
+    def _matters(self, view: Attachment | None) -> bool:
+        return view is not None and (view.metadata.namespace in self._spoken_of or bool(view.profiles))
+
+    def _speak(self, namespace: str) -> None:
+        if namespace in self._spoken_of:
+            return
+        self._spoken_of.add(namespace)
+        self._moved.add(namespace)
+        for view in self._attachments():
+            if view.metadata.namespace == namespace:
+                self._take(partial(self._put, view))
 
     def _put(self, view: Attachment) -> None:
         self.planner.put(face(view))

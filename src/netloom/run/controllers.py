@@ -266,7 +266,7 @@ class _Wiring:
 
     def wire_planning(self) -> None:
         """Add what says of wishes, in a cluster without OVN, whether they can be."""
-        self.wire_statuses(Planning(), self.planned_kinds(), None)
+        self.wire_statuses(Planning(lambda: self.attachments.cache), self.planned_kinds(), None)
 
     def planned_kinds(self) -> dict[str, Informer[Any]]:
         """Return the informers of all that is planned, attachments aside."""
