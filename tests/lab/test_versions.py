@@ -39,7 +39,8 @@ NODES = ("n1", "n2", "n3")
 
 WHOLE = sorted(
     path.name for path in HERE.glob("test_*.py")
-    if path.name not in ("test_versions.py", "test_ending.py", "test_input.py", "test_churn.py")
+    if path.name not in ("test_versions.py", "test_ending.py", "test_input.py", "test_churn.py",
+                         "test_vxlan.py", "test_hooks.py", "test_kubernetes.py")
 )  # fmt: skip
 """All tests that use the shared lab."""
 WAYS = ["test_reach.py", "test_routers.py", "test_profiles.py", "test_balancers.py", "test_dhcp.py", "test_kills.py"]
@@ -63,6 +64,23 @@ def everywhere(version: str) -> dict[str, str]:
 @pytest.mark.parametrize("generation", [NEWER, NEWEST])
 def test_another_generation_passes_the_tests_of_the_lab(generation: str) -> None:
     _try(everywhere(generation), WHOLE)
+
+
+@pytest.mark.parametrize(
+    "generations",
+    [
+        pytest.param(dict.fromkeys(NODES, NEWER), id=NEWER),
+        pytest.param({"n1": OLDEST, "n2": NEWER, "n3": NEWEST}, id="one-of-each"),
+    ],
+)
+def test_the_fabric_without_ovn_passes_its_tests_on_other_generations_of_open_vswitch(
+    generations: dict[str, str],
+) -> None:
+    with labs.running(nodes=len(NODES), ovn=0, roots=_roots(generations)) as lab:
+        assert {node: version(lab.layout, node)[:4] for node in NODES} == {
+            node: OPEN_VSWITCH[generation] for node, generation in generations.items()
+        }
+        _run(["test_vxlan.py"], NETLOOM_TEST_PLAIN_LAB=str(lab.layout.folder))
 
 
 @pytest.mark.parametrize(
@@ -99,11 +117,15 @@ def _try(generations: Mapping[str, str], files: list[str]) -> None:
     """Bring up a lab of these generations and run tests in it."""
     with labs.running(nodes=len(NODES), outside=True, roots=_roots(generations)) as lab:
         assert _versions(lab) == dict(generations)
-        paths = [str(HERE / file) for file in files]
-        argv = [sys.executable, "-m", "pytest", "-q", "-n0", "-p", "no:cacheprovider", "-p", "no:randomly", *paths]
-        env = environment(NETLOOM_TEST_LAB=str(lab.layout.folder), HOME=os.environ.get("HOME", "/root"))
-        ended = subprocess.run(argv, capture_output=True, text=True, env=env, cwd=ROOT, timeout=800, check=False)
-        assert ended.returncode == 0, ended.stdout[-20000:] + ended.stderr[-2000:]
+        _run(files, NETLOOM_TEST_LAB=str(lab.layout.folder))
+
+
+def _run(files: list[str], **variables: str) -> None:
+    paths = [str(HERE / file) for file in files]
+    argv = [sys.executable, "-m", "pytest", "-q", "-n0", "-p", "no:cacheprovider", "-p", "no:randomly", *paths]
+    env = environment(HOME=os.environ.get("HOME", "/root"), **variables)
+    ended = subprocess.run(argv, capture_output=True, text=True, env=env, cwd=ROOT, timeout=800, check=False)
+    assert ended.returncode == 0, ended.stdout[-20000:] + ended.stderr[-2000:]
 
 
 def _roots(generations: Mapping[str, str]) -> dict[str, str]:
