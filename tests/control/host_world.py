@@ -68,6 +68,8 @@ class Machine:
     def __init__(self) -> None:
         self.spaces: dict[str, dict[str, Device]] = {"": {}}
         self.changed = asyncio.Event()
+        self.uplinked = True
+        """Whether some device has the underlay's address."""
         self._indexes = itertools.count(10)
 
     @property
@@ -114,7 +116,7 @@ class FakeLinks:
         return {"netem": False}
 
     async def holder(self, ip: str) -> Link | None:
-        return Link(2, "uplink", "", 1500, True)
+        return Link(2, "uplink", "", 1500, True) if self._machine.uplinked else None
 
     async def device(self, name: str) -> Link | None:
         await self._rest()

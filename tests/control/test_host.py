@@ -248,6 +248,26 @@ def test_the_node_beats_and_says_when_the_switch_is_gone_and_back() -> None:
     with_agent(main)
 
 
+def test_a_node_without_its_own_underlay_address_says_so() -> None:
+    async def main(world: World, group: asyncio.TaskGroup) -> None:
+        async def said() -> str:
+            conditions = (await world.store.get(NODE, "", "n1")).document()["status"]["conditions"]
+            return str(conditions[0].get("message", ""))
+
+        assert world.agent is not None
+        agent = world.agent
+        await eventually(lambda: agent.ready, "the agent")
+        assert await said() == ""
+        world.machine.uplinked = False
+        await asyncio.sleep(60)
+        assert "no device here has the underlay's address 172.31.0.1" in await said()
+        world.machine.uplinked = True
+        await asyncio.sleep(60)
+        assert await said() == ""
+
+    with_agent(main)
+
+
 def test_the_node_is_put_right_when_somebody_changes_its_address() -> None:
     async def main(world: World, group: asyncio.TaskGroup) -> None:
         assert world.agent is not None

@@ -37,6 +37,8 @@ class Facts(Struct, frozen=True, kw_only=True):
     capabilities: Mapping[str, bool] = {}
     problem: Problem | None = None
     """Why attachments cannot be plugged here; None: they can."""
+    remark: str = ""
+    """What people are told even though they can."""
 
 
 class NodeKeeper:
@@ -113,7 +115,7 @@ class NodeKeeper:
             status=TRUE if problem is None else FALSE,
             observed_generation=node.metadata.generation,
             reason=READY if problem is None else problem.reason,
-            message="" if problem is None else problem.message,
+            message=facts.remark if problem is None else problem.message,
         )
         status = msgspec.structs.replace(
             node.status,

@@ -356,6 +356,8 @@ class Agent:
         ports.underlay = device.name if device else ""
         if device is None:
             log.warning("no device here has the underlay's address", extra={"address": self._underlay})
+        where = f"no device here has the underlay's address {self._underlay}: other nodes may not reach this one"
+        self._whole.remark = "" if device else where
         return Host(
             underlay_mtu=device.mtu if device else 1500,
             underlay_v6=":" in self._underlay,

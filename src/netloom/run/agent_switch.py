@@ -26,6 +26,8 @@ class NodeSwitch:
 
     def __init__(self, settings: AgentSettings, switch: Vswitch, mappings: Mapping[str, str]) -> None:
         self.capabilities: Mapping[str, bool] = {}
+        self.remark = ""
+        """What is strange about this node, and keeps no port from being plugged."""
         self._settings = settings
         self._switch = switch
         self._mappings = mappings
@@ -94,6 +96,7 @@ class NodeSwitch:
             datapath=Datapath.USERSPACE if userspace else Datapath.KERNEL,
             capabilities={**self.capabilities, "geneve": geneve},
             problem=problem,
+            remark=self.remark,
         )
 
     def amiss(self, plan: PortPlan) -> Problem | None:
