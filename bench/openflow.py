@@ -17,7 +17,7 @@ from bench.northbound import Row
 from netloom.drivers.vxlan import Fabric
 from netloom.openflow.flows import Flow
 from netloom.openflow.io import Connection
-from netloom.plan.vxlan import COOKIE, COOKIE_MASK, LocalPort, Remote, VxlanPlan
+from netloom.plan.vxlan import COOKIE, COOKIE_MASK, METERS, LocalPort, Remote, VxlanPlan
 from tests.openflow.real import Real, connection, real_switch, until
 
 REMOTES, NETWORKS, NODES = 5_000, 20, 100
@@ -45,7 +45,7 @@ async def _measure(switch: Real) -> list[Row]:
     flows = len(plan.table.flows)
     ours, theirs = [], []
     async with connection(switch.socket) as made:
-        fabric = Fabric(made, cookie=COOKIE, cookie_mask=COOKIE_MASK)
+        fabric = Fabric(made, cookie=COOKIE, cookie_mask=COOKIE_MASK, meters=METERS)
         for _ in range(TURNS):  # In turns, and the best of each: what else this machine does hits both.
             ours.append(await _restart(switch, made, fabric, plan))
             before = made.generation

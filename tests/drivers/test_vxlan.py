@@ -9,6 +9,7 @@ from netloom.drivers.vxlan import Fabric
 from netloom.errors import Unreachable
 from netloom.openflow.flows import Flow, Key, Meter, MeterSpec, Output, match
 from netloom.openflow.memory import Memory
+from netloom.openflow.switch import Put
 from netloom.plan.vxlan import COOKIE, COOKIE_MASK
 
 
@@ -16,6 +17,8 @@ def flow(vni: int, port: int = 1, *, cookie: int = COOKIE, meter: int = 0) -> Fl
     actions = (*((Meter(meter),) if meter else ()), Output(port))
     return Flow(1, 10, match(tun_id=vni), actions, cookie)
 
+
+OURS = range(1, 100)
 
 BAD = Flow(1, 10, match(nw_src=1), (Output(1),), COOKIE)
 """It lacks what it presupposes."""
@@ -28,7 +31,7 @@ def keyed(*flows: Flow) -> dict[Key, Flow]:
 def working(main: Callable[[Memory, Fabric], Awaitable[None]], *flows: Flow) -> None:
     async def there() -> None:
         switch = Memory(flows)
-        await main(switch, Fabric(switch, cookie=COOKIE, cookie_mask=COOKIE_MASK))
+        await main(switch, Fabric(switch, cookie=COOKIE, cookie_mask=COOKIE_MASK, meters=OURS))
 
     asyncio.run(there())
 
@@ -153,10 +156,24 @@ def test_meters_are_there_before_their_flows_and_go_after_them() -> None:
     working(main)
 
 
+def test_meters_of_others_stay_and_so_do_their_flows() -> None:
+    foreign = flow(9, cookie=7, meter=200)
+
+    async def main(switch: Memory, fabric: Fabric) -> None:
+        await switch.set_meter(3, 1, 1)
+        await switch.set_meter(200, 10, 10)
+        await switch.change([Put(foreign)])
+        await fabric.compare(keyed(flow(1)), {})
+        assert switch.metered == {200: MeterSpec(10, 10)}
+        assert switch.table == keyed(flow(1), foreign)
+
+    working(main)
+
+
 def test_who_does_not_hold_the_switch_writes_nothing() -> None:
     async def main(switch: Memory, fabric: Fabric) -> None:
         mine = True
-        one = Fabric(switch, cookie=COOKIE, cookie_mask=COOKIE_MASK, may=lambda: mine)
+        one = Fabric(switch, cookie=COOKIE, cookie_mask=COOKIE_MASK, meters=OURS, may=lambda: mine)
         await one.compare(keyed(flow(1)), {})
         mine = False
         with pytest.raises(Unreachable):

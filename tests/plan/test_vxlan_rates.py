@@ -132,6 +132,6 @@ def test_meters_have_numbers_of_their_own_whoever_came_first(wanted: list[Wanted
 
 
 def test_meters_whose_places_are_taken_get_others(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(vxlan_rates, "METERS", 16)
+    monkeypatch.setattr(vxlan_rates, "METERS", range(1, 17))
     wanted = [Wanted(owner, shaping, True) for owner in "abcdefgh" for shaping in "st"]
     assert set(numbered(wanted).values()) == set(range(1, 17))

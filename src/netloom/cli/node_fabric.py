@@ -23,7 +23,7 @@ from netloom.openflow.flows import Flow, Key
 from netloom.openflow.io import Connection
 from netloom.plan.audit_ovn import ATTACHMENT, NODE, Check, Finding
 from netloom.plan.nodes import PortPlan
-from netloom.plan.vxlan import COOKIE, COOKIE_MASK, VxlanPlan
+from netloom.plan.vxlan import COOKIE, COOKIE_MASK, METERS, VxlanPlan
 from netloom.plan.vxlan_faces import local_port, remote_port
 
 SECONDS = 3.0
@@ -95,7 +95,7 @@ def compared(node: str, plan: VxlanPlan, mine: Iterable[PortPlan], seen: Mapping
 async def mend(folder: Path, plan: VxlanPlan) -> None:
     """Have a node's switch have what it should."""
     async with speaking(folder) as connection:
-        fabric = Fabric(connection, cookie=COOKIE, cookie_mask=COOKIE_MASK)
+        fabric = Fabric(connection, cookie=COOKIE, cookie_mask=COOKIE_MASK, meters=METERS)
         await fabric.compare(plan.table.flows, plan.table.meters)
 
 

@@ -6,7 +6,7 @@
 
 `seen` is what the switch has: read back by each new connection, because a switch that was started again has nothing,
 and kept by what it has acknowledged since. So what is there already costs no write, and a restart of the agent writes
-nothing. Ours are the flows with our cookie; others on the bridge are left alone.
+nothing. Ours are the flows with our cookie, and the meters with our numbers; others on the bridge are left alone.
 
 A bundle is done whole or not at all. Where the switch refuses one, the flow at fault is left out, remembered with the
 reason, and the rest is written. Of a bundle that was not answered nothing is known: everything is read back.
@@ -50,9 +50,15 @@ class Fabric:
     """Our flows on the switch."""
 
     def __init__(
-        self, switch: Switch, *, cookie: int, cookie_mask: int, may: Callable[[], bool] = lambda: True
+        self,
+        switch: Switch,
+        *,
+        cookie: int,
+        cookie_mask: int,
+        meters: range,
+        may: Callable[[], bool] = lambda: True,
     ) -> None:
-        """`may` says whether we are the one who works on this switch."""
+        """`meters` are the numbers of ours; `may` says whether we are the one who works on this switch."""
         self.counters = FabricCounters()
         self.refused: dict[Key, str] = {}
         """Flows that the switch does not take, and why."""
@@ -60,7 +66,7 @@ class Fabric:
         """Told that it is not known any more what the switch has: it is time to compare."""
         self._switch = switch
         switch.came = lambda: self.unknown()
-        self._cookie, self._mask = cookie, cookie_mask
+        self._cookie, self._mask, self._own_meters = cookie, cookie_mask, meters
         self._may = may
         self._seen: dict[Key, Flow] = {}
         self._meters: dict[int, MeterSpec] = {}
@@ -96,7 +102,8 @@ class Fabric:
         self._check()
         generation = self._switch.generation
         found = await self._switch.flows(self._cookie, self._mask)
-        self._meters = await self._switch.meters()
+        found_meters = await self._switch.meters()
+        self._meters = {one: spec for one, spec in found_meters.items() if one in self._own_meters}
         self._seen = {flow.key: flow for flow in found}
         self._generation = generation
         self.counters.compared += 1

@@ -15,13 +15,13 @@ from netloom.model.paths import Shaping
 from netloom.model.policy import SecurityProfile
 from netloom.plan.vxlan_classes import Address, Classes
 from netloom.plan.vxlan_judging import Judging
-from netloom.plan.vxlan_layout import COOKIE, COOKIE_MASK
+from netloom.plan.vxlan_layout import COOKIE, COOKIE_MASK, METERS
 from netloom.plan.vxlan_policy import port_flows
 from netloom.plan.vxlan_ports import LocalPort, Remote, base, local, numbers, remote, shared
 from netloom.plan.vxlan_rates import Metering
 from netloom.plan.vxlan_table import Delta, Table
 
-__all__ = ["COOKIE", "COOKIE_MASK", "LocalPort", "Remote", "VxlanPlan", "base", "local", "remote"]
+__all__ = ["COOKIE", "COOKIE_MASK", "METERS", "LocalPort", "Remote", "VxlanPlan", "base", "local", "remote"]
 
 SHARED = 2**64
 """The rank of flows for an address that several may use: above all of those who have it."""

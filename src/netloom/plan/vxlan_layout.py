@@ -54,6 +54,8 @@ TO_PORT, CLASS, PROFILE, VERDICT = "reg0", ("reg2", "reg3"), ("reg4", "reg5"), "
 COOKIE = 0x6E6C << 48
 """The upper 16 bits of our flows' cookies; flows with others are left alone."""
 COOKIE_MASK = 0xFFFF << 48
+METERS = range(5_001, 60_001)
+"""The numbers of our meters, which carry no mark; others are left alone. No datapath has fewer."""
 
 IPV4, ARP, IPV6 = 0x0800, 0x0806, 0x86DD
 ICMP, TCP, UDP, ICMP6, SCTP = 1, 6, 17, 58, 132

@@ -19,13 +19,10 @@ from netloom.openflow.flows import Flow, Goto, Key, Meter, MeterSpec
 from netloom.plan.filing import Filed, filed
 from netloom.plan.quality import bandwidth, priority
 from netloom.plan.selections import Selection, selection
-from netloom.plan.vxlan_layout import CLASS, IPV4, IPV6, flow
+from netloom.plan.vxlan_layout import CLASS, IPV4, IPV6, METERS, flow
 from netloom.plan.vxlan_policy import EGRESS, INGRESS, Class, Fields, Set, class_number
 from netloom.plan.vxlan_ports import LocalPort, Remote
 from netloom.plan.vxlan_table import Table
-
-METERS = 60_000
-"""Less than any datapath has."""
 
 T = TypeVar("T")
 Name = tuple[str, str]
@@ -120,11 +117,11 @@ def numbered(wanted: Iterable[Wanted]) -> dict[Wanted, int]:
     found: dict[Wanted, int] = {}
     for one in sorted(wanted):
         digest = hashlib.blake2b("\0".join(map(str, one)).encode(), digest_size=8).digest()
-        place = int.from_bytes(digest, "big") % METERS
+        place = int.from_bytes(digest, "big") % len(METERS)
         while place in taken:
-            place = (place + 1) % METERS
+            place = (place + 1) % len(METERS)
         taken.add(place)
-        found[one] = place + 1
+        found[one] = METERS[place]
     return found
 
 

@@ -12,7 +12,7 @@ from netloom.drivers.vswitch import VXLAN_BRIDGE, Vswitch
 from netloom.drivers.vxlan import Fabric
 from netloom.openflow.io import Connection
 from netloom.openflow.switch import Switch
-from netloom.plan.vxlan import COOKIE, COOKIE_MASK
+from netloom.plan.vxlan import COOKIE, COOKIE_MASK, METERS
 from netloom.run.config import AgentSettings
 
 RUN = "/run/openvswitch"
@@ -59,7 +59,7 @@ def keeper(
         attachments=attachments,
         neighbours=neighbours,
         switch=switch,
-        fabric=Fabric(connection, cookie=COOKIE, cookie_mask=COOKIE_MASK, may=may),
+        fabric=Fabric(connection, cookie=COOKIE, cookie_mask=COOKIE_MASK, meters=METERS, may=may),
         connect=connection.run,
         planned=host.planned,
         random=random,
