@@ -9,6 +9,7 @@ import pytest
 from msgspec.structs import replace
 
 from netloom.control.host_fabric import COUNT, DOUBT
+from netloom.model.document import Resource
 from netloom.model.paths import Shaping
 from netloom.model.policy import SecurityProfile
 from netloom.model.registry import NETWORK, NETWORK_ATTACHMENT, NODE, SECURITY_PROFILE, SHAPING, SUBNET
@@ -16,6 +17,7 @@ from netloom.openflow.flows import Flow, Key, Mod
 from netloom.plan.vxlan import LocalPort, Remote, VxlanPlan
 from netloom.plan.vxlan_table import Delta
 from netloom.sim import loop as sim
+from netloom.store.base import Stored
 from tests.control.helpers import document, memory, run
 from tests.control.host_world import Flows, World
 from tests.control.test_host import eventually
@@ -332,6 +334,46 @@ def test_a_port_is_not_open_by_mistake_before_its_profiles_are_known() -> None:
         assert agent.numbers()["fabric_bundles"] == 0
         assert world.flows.table == written
 
+    with_agent(main)
+
+
+def test_a_profile_that_cannot_be_decoded_opens_no_port(monkeypatch: pytest.MonkeyPatch) -> None:
+    readable = Stored.value
+
+    def value(stored: Stored) -> Resource:
+        if b"unreadable" in stored.raw:
+            raise ValueError("what is this?")
+        return readable(stored)
+
+    async def write(world: World, name: str, **labels: str) -> None:
+        profile = (await world.store.get(SECURITY_PROFILE, "ns1", name)).document()
+        profile["metadata"]["labels"] = labels
+        await world.store.update(SECURITY_PROFILE, profile)
+
+    async def main(world: World, group: asyncio.TaskGroup) -> None:
+        spec: dict[str, Any] = {"selector": {}, "ingress": []}
+        await world.store.create(SECURITY_PROFILE, document(SECURITY_PROFILE, "closed", spec))
+        await plug(world, "a", 2)
+        await eventually(lambda: in_step(world), "the fabric")
+        closed = dict(world.flows.table)
+        await write(world, "closed", unreadable="yes")
+        await asyncio.sleep(COUNT * 3)
+        assert world.flows.table == closed
+        await world.kill()
+        world.start(group)
+        await asyncio.sleep(COUNT * 3)
+        assert world.flows.table == closed
+        await plug(world, "b", 3)
+        await asyncio.sleep(COUNT * 3)
+        assert world.flows.table == closed
+        await write(world, "closed")
+        await eventually(lambda: in_step(world), "the fabric to be as it should")
+        await write(world, "closed", unreadable="yes")
+        await asyncio.sleep(COUNT)
+        await world.store.delete(SECURITY_PROFILE, "ns1", "closed")
+        await eventually(lambda: in_step(world), "the ports to be open")
+
+    monkeypatch.setattr(Stored, "value", value)
     with_agent(main)
 
 

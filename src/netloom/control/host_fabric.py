@@ -10,7 +10,8 @@ its way, is one bundle. When the switch has taken a port's flows its attachment 
 Nothing is written before all that concerns this node is known once: what an agent that was ended left on the switch
 carries packets until then, and is compared as a whole; if nothing changed meanwhile, nothing is written. A port is
 planned for when the others of its Network and the profiles of its namespace are known, not earlier: it would be closed,
-or open, by mistake. After that each change is written by itself; a switch that was started again is given everything
+or open, by mistake; for the same reason not while a profile there cannot be decoded, and one that was known stays as it
+was. After that each change is written by itself; a switch that was started again is given everything
 at once. Somebody else may be at it, too: every few seconds the flows are counted, which costs next to nothing, and now
 and then everything is read back.
 
@@ -95,6 +96,10 @@ class FabricKeeper:
         self._began = False
         self._recount = False
         """Whether it is time to count."""
+        self._kept: set[Key] = set()
+        """Profiles that are as they were, because they cannot be decoded any more."""
+        self._held = False
+        """Whether ports wait because some profile cannot be decoded."""
 
     # What others ask.
 
@@ -200,8 +205,11 @@ class FabricKeeper:
 
     def _is_known(self, view: View) -> bool:
         """Whether all is known that decides what a port may do."""
-        policies = self._neighbours.profiles(view.stored.namespace)
-        return policies is not None and self._neighbours.others(view.network) is not None
+        namespace = view.stored.namespace
+        if self._neighbours.unread_profiles(namespace):
+            self._held = True
+            return False
+        return self._neighbours.profiles(namespace) is not None and self._neighbours.others(view.network) is not None
 
     def _other_changed(self, change: Change[View]) -> None:
         old, new = change.old, change.new
@@ -235,11 +243,27 @@ class FabricKeeper:
         self.look([Key(view.stored.namespace, view.stored.name) for view in views])
 
     def _profile_changed(self, change: Change[SecurityProfile]) -> None:
-        if change.new is None:
-            self.plan.drop_profile(*change.key)
-        else:
+        key = change.key
+        self._kept.discard(key)
+        if change.new is not None:
             self.plan.put_profile(change.new)
+        elif key in self._neighbours.unread_profiles(key.namespace):
+            log.warning("SecurityProfile %s cannot be decoded: it stays as it was", key)
+            self._kept.add(key)
+        else:
+            self.plan.drop_profile(*key)
         self._news.set()
+
+    def _look_at_unread(self) -> None:
+        """Look whether profiles that could not be decoded are gone, or can be now: of that nobody tells."""
+        for key in [one for one in self._kept if one not in self._neighbours.unread_profiles(one.namespace)]:
+            self._kept.discard(key)
+            self.plan.drop_profile(*key)
+        if self._held:
+            self._held = False
+            self.look([key for key, _ in self._attachments.items()])
+            if not self._held:
+                self.fabric.doubt()  # What was left where it was is compared again.
 
     def _shaping_changed(self, change: Change[Shaping]) -> None:
         if change.new is None:
@@ -298,6 +322,7 @@ class FabricKeeper:
         while True:
             for _ in range(round(DOUBT / COUNT * self._random.uniform(0.75, 1.25))):
                 await asyncio.sleep(COUNT)
+                self._look_at_unread()
                 self._recount = True
                 self._news.set()
             self.fabric.doubt()
@@ -325,7 +350,8 @@ class FabricKeeper:
         else:
             table = self.plan.table
             with self._lifetimes.timing("compare-flows"):
-                await self.fabric.compare(table.flows, table.meters, remove=not self._attachments.undecodable)
+                whole = not self._attachments.undecodable and not self._held
+                await self.fabric.compare(table.flows, table.meters, remove=whole)
         self._settle(written)
         for uid, view in arrived.items():
             if self._arrived.get(uid) is view:

@@ -20,7 +20,7 @@ anywhere is no business of this node's. They are kept without their bytes: nothi
 """
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field
 from random import Random
 from typing import Any, NoReturn, TypeVar, cast
@@ -195,6 +195,11 @@ class Neighbourhood:
     def profiles(self, namespace: str) -> list[SecurityProfile] | None:
         """Return the SecurityProfiles of a namespace, or None where they are not known (yet), or needed."""
         return _all(self._policies.get(namespace), 0)
+
+    def unread_profiles(self, namespace: str) -> Collection[Key]:
+        """Return the SecurityProfiles of a namespace that cannot be decoded: what they forbid is not known."""
+        followed = self._policies.get(namespace)
+        return () if followed is None else followed.informers[0].cache.undecodable.keys()
 
     def shapings(self, namespace: str) -> list[Shaping] | None:
         """Return the Shapings of a namespace, or None where they are not known (yet), or needed."""
