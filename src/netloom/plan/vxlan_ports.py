@@ -3,7 +3,7 @@
 What a port may send is what OVN's port security lets it: from its MAC; with IPv4 from its own addresses and those it is
 allowed; with IPv6 also from the link-local address of its MAC, and from none to ask whether an address is free; ARP and
 neighbour discovery that tell of these addresses and of this MAC. A port without addresses of a family speaks nothing of
-that family. What a port gets is for the same addresses. What is neither IPv4, IPv6 nor ARP goes by MAC alone.
+that family. What a port gets is for the same addresses. What is neither IPv4, IPv6 nor ARP goes nowhere.
 
 An ARP request, or a neighbour solicitation, goes to whoever has the address that is asked for, and to nobody else. An
 address that others are allowed to use besides may be answered for by any of them: it goes to each (`shared`).
@@ -167,9 +167,6 @@ def _sends(ofport: int, mac: int, usable: Sequence[tuple[int, int]]) -> Iterator
         yield flow(SOURCE, 100, (Goto(NEIGHBOUR),), **on, **_neighbour(SOLICIT), ipv6_src=0)
         for told in (mac, 0):
             yield flow(NEIGHBOUR, 100, out, **_neighbour(SOLICIT), in_port=ofport, nd_sll=told)
-    for kind in (IPV4, ARP, IPV6):
-        yield flow(SOURCE, 50, (), **on, dl_type=kind)
-    yield flow(SOURCE, 40, out, **on)
 
 
 def _gets(ofport: int, usable: Sequence[tuple[int, int]]) -> Iterator[Flow]:
