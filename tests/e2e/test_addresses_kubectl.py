@@ -212,7 +212,7 @@ def test_on_a_kubernetes_clusters_own_api(kube: Kube, kubectl: Kubectl, tmp_path
         wait_until(lambda: not user("get", "iplocks", "-o", "name").out, what="the lock to leave quarantine")
         user.apply(BLUE)
         user("wait", "--for=condition=Addressed", "na/web", "--timeout=60s")
-        assert netloom("doctor", kubeconfig=kube.kubeconfig).rc == 0
+        assert netloom("doctor", "--chapter", "addresses", kubeconfig=kube.kubeconfig).rc == 0
         vni = user.json("get", "network", "blue")["status"]["vni"]
         user("delete", "na/web", "subnet/blue-v4", "network/blue")
         wait_until(lambda: not user("get", "iplocks", "-o", "name").out, what="no address to be locked")

@@ -100,8 +100,12 @@ def test_an_agent_reads_nothing_that_does_not_concern_its_node(joined: Joined) -
 def test_a_deleted_namespace_takes_all_that_is_in_it(joined: Joined) -> None:
     namespace = wished(joined)
     joined.admin("delete", "namespace", namespace, "--timeout=60s")
-    missing = joined.admin("-n", namespace, "create", "-f", "-", stdin=ELSEWHERE, check=False)
-    assert f'namespaces "{namespace}" not found' in missing.err
+
+    def said() -> str:
+        return str(joined.admin("-n", namespace, "create", "-f", "-", stdin=ELSEWHERE, check=False).err)
+
+    # What the cluster says of a namespace is remembered for half a second: that it was going, too.
+    wait_until(lambda: f'namespaces "{namespace}" not found' in said(), what="the namespace to be known to be gone")
 
 
 def test_whoever_comes_directly_is_known_by_the_cluster_too(joined: Joined) -> None:
