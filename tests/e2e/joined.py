@@ -150,6 +150,8 @@ def aggregated(
     apiserver.start(cluster.account(NAMESPACE, "netloom-apiserver"))
     try:
         joined.admin("wait", "--for=condition=Available", "apiservice/v1alpha1.netloom.dev", "--timeout=60s")
+        # The schemas come by another way than the objects, and some seconds later.
+        wait_until(lambda: joined.admin("explain", "subnets", check=False).rc == 0, what="the schemas", timeout=90)
         with _controller(joined) if controlled else contextlib.nullcontext():
             yield joined
     finally:
