@@ -20,6 +20,7 @@ another, in whatever order that is heard of. Two that claim the same address hav
 """
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import Callable, Coroutine, Iterable, Mapping
 from random import Random
@@ -46,6 +47,8 @@ REST = 0.02
 """How often, in seconds, it is looked whether all is known, at the start."""
 PATIENCE = 10.0
 """After how many seconds of that people are told."""
+TOGETHER = 0.025
+"""For how many seconds after a write what is not urgent waits for more."""
 AGAIN = 1.0
 """How long what went wrong is left alone."""
 COUNT = 5.0
@@ -91,6 +94,9 @@ class FabricKeeper:
         """Those of the local ports whose flows are not known to be on the switch."""
         self._faults: dict[str, str] = {}
         self._news = asyncio.Event()
+        self._urgent = asyncio.Event()
+        """Set when a port of our own waits for its flows."""
+        self._wrote = 0.0
         self._bridged = asyncio.Event()
         self._making = asyncio.Lock()
         self._began = False
@@ -187,6 +193,7 @@ class FabricKeeper:
             self.plan.put_local(after, view.stored.revision)
             self._locals[key] = after
             self._unwritten.add(key)
+            self._urgent.set()
         self._news.set()
 
     def _port(self, view: View, before: LocalPort | None) -> LocalPort | None:
@@ -281,7 +288,7 @@ class FabricKeeper:
             await self._begin()
             while True:
                 await self._news.wait()
-                await asyncio.sleep(0)  # Who was woken by the same event is to come along.
+                await self._gather()
                 self._news.clear()
                 try:
                     await self._write()
@@ -292,6 +299,15 @@ class FabricKeeper:
                     log.exception("the fabric's flows cannot be worked out, or not be written")
                     group.create_task(self._later(doubt=True))
         raise AssertionError  # The group ends only by being cancelled.
+
+    async def _gather(self) -> None:
+        """Soon after a write, let what is only about ports elsewhere wait for more of it; our own ports do not wait."""
+        rest = self._wrote + TOGETHER - asyncio.get_running_loop().time()
+        if rest > 0 and not self._unwritten:
+            self._urgent.clear()
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._urgent.wait(), rest)
+        await asyncio.sleep(0)  # Who was woken by the same event is to come along.
 
     async def _begin(self) -> None:
         """Wait until all that concerns us is known, and look at everything."""
@@ -352,6 +368,7 @@ class FabricKeeper:
             with self._lifetimes.timing("compare-flows"):
                 whole = not self._attachments.undecodable and not self._held
                 await self.fabric.compare(table.flows, table.meters, remove=whole)
+        self._wrote = asyncio.get_running_loop().time()
         self._settle(written)
         for uid, view in arrived.items():
             if self._arrived.get(uid) is view:
