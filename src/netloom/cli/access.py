@@ -9,7 +9,7 @@ import asyncio
 import contextlib
 import functools
 import os
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
 from pathlib import Path
 from random import SystemRandom
 from typing import Any, TypeVar
@@ -95,20 +95,27 @@ def no_switch(node: str) -> str:
 
 
 @contextlib.asynccontextmanager
-async def following(client: Client) -> AsyncIterator[Client]:
-    """Have a database followed, from when all of it is known; `Unreachable` where it does not answer."""
-    task = asyncio.create_task(client.run())
+async def running(work: Coroutine[Any, Any, Any], ready: asyncio.Event, *, silent: str) -> AsyncIterator[None]:
+    """Have something run, from when it is ready to the end of the block; `Unreachable`, `silent`, where it is not."""
+    task = asyncio.create_task(work)
     try:
         try:
             async with asyncio.timeout(ANSWER_SECONDS):
-                await client.synced.wait()
+                await ready.wait()
         except TimeoutError:
-            raise Unreachable(f"{client.remote} does not answer") from None
-        yield client
+            raise Unreachable(silent) from None
+        yield
     finally:
         task.cancel()
         with contextlib.suppress(asyncio.CancelledError):
             await task
+
+
+@contextlib.asynccontextmanager
+async def following(client: Client) -> AsyncIterator[Client]:
+    """Have a database followed, from when all of it is known; `Unreachable` where it does not answer."""
+    async with running(client.run(), client.synced, silent=f"{client.remote} does not answer"):
+        yield client
 
 
 def accessing(command: F) -> F:

@@ -4,16 +4,16 @@ The flows are worked out anew from all resources and from the numbers the switch
 that the switch has. Nothing is written but to mend, and then what is missing, or too much, and nothing else.
 """
 
-import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Iterable, Mapping
 from pathlib import Path
 from random import SystemRandom
 
+from netloom.cli.access import running
 from netloom.drivers.vswitch import UID, VXLAN_BRIDGE, Vswitch
 from netloom.drivers.vxlan import Fabric
 from netloom.drivers.vxlan_bridge import tunnel_number
-from netloom.errors import NetloomError, Unreachable
+from netloom.errors import NetloomError
 from netloom.model import networks
 from netloom.model.attachments import NetworkAttachment
 from netloom.model.document import Resource
@@ -26,7 +26,6 @@ from netloom.plan.nodes import PortPlan
 from netloom.plan.vxlan import COOKIE, COOKIE_MASK, METERS, VxlanPlan
 from netloom.plan.vxlan_faces import local_port, remote_port
 
-SECONDS = 3.0
 Plans = Mapping[tuple[str, str], PortPlan]
 
 
@@ -104,18 +103,8 @@ async def speaking(folder: Path) -> AsyncIterator[Connection]:
     """Be connected to the switch's bridge; `Unreachable` where nobody answers."""
     path = f"{folder}/{VXLAN_BRIDGE}.mgmt"
     connection = Connection(path, random=SystemRandom())
-    task = asyncio.create_task(connection.run())
-    try:
-        try:
-            async with asyncio.timeout(SECONDS):
-                await connection.connected.wait()
-        except TimeoutError:
-            raise Unreachable(f"nobody answers at {path}") from None
+    async with running(connection.run(), connection.connected, silent=f"nobody answers at {path}"):
         yield connection
-    finally:
-        task.cancel()
-        with contextlib.suppress(asyncio.CancelledError):
-            await task
 
 
 def _rank(one: NetworkAttachment) -> int:
