@@ -79,7 +79,11 @@ async def check(world: World) -> None:
         assert world.machine.node[name].master is world.machine.node["lin0"]
 
 
-def with_agent(main: Callable[[World, asyncio.TaskGroup], Awaitable[None]], seed: int = 0) -> None:
+def with_agent(
+    main: Callable[[World, asyncio.TaskGroup], Awaitable[None]],
+    seed: int = 0,
+    begin: Callable[[], Awaitable[World]] = begin,
+) -> None:
     async def there() -> None:
         world = await begin()
         async with asyncio.TaskGroup() as group:

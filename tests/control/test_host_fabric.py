@@ -1,7 +1,8 @@
 """A node's vxlan fabric, in memory: what its switch has is what the resources say, whatever happened, and no more."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Mapping
+from functools import partial
 from random import Random
 from typing import Any
 
@@ -18,6 +19,7 @@ from netloom.plan.vxlan import LocalPort, Remote, VxlanPlan
 from netloom.plan.vxlan_table import Delta
 from netloom.sim import loop as sim
 from netloom.store.base import Stored
+from tests.control import test_host
 from tests.control.helpers import document, memory, run
 from tests.control.host_world import Flows, World
 from tests.control.test_host import eventually
@@ -37,17 +39,7 @@ async def begin() -> World:
     return World(store, Random(sim.current().random.random()))
 
 
-def with_agent(main: Callable[[World, asyncio.TaskGroup], Awaitable[None]], seed: int = 0) -> None:
-    async def there() -> None:
-        world = await begin()
-        async with asyncio.TaskGroup() as group:
-            daemons = group.create_task(world.daemons.run())
-            world.start(group)
-            await main(world, group)
-            await world.kill()
-            daemons.cancel()
-
-    run(there(), seed)
+with_agent = partial(test_host.with_agent, begin=begin)
 
 
 async def plug(world: World, name: str, number: int, network: str = "red") -> None:
