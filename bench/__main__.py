@@ -3,6 +3,8 @@
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
+from typing import Any
 
 from bench import api
 
@@ -37,38 +39,30 @@ def _api() -> bool:
 def _ipam() -> bool:
     from bench import ipam  # as above
 
-    rows = ipam.rows()
-    print(f"\n{'':46} {'netloom':>13} {'the store':>13} {'ratio':>7}   promised")
-    for row in rows:
-        print(row)
-    return all(row.kept for row in rows)
+    return _table(46, 13, "the store", ipam.rows())
 
 
 def _northbound() -> bool:
     from bench import northbound  # as above
 
-    rows = northbound.rows()
-    print(f"\n{'':46} {'netloom':>14} {'other':>14} {'ratio':>7}   promised")
-    for row in rows:
-        print(row)
-    return all(row.kept for row in rows)
+    return _table(46, 14, "other", northbound.rows())
 
 
 def _lab() -> bool:
     from bench import lab  # as above
 
-    rows = lab.rows()
-    print(f"\n{'':46} {'netloom':>14} {'plain OVSDB':>14} {'ratio':>7}   promised")
-    for row in rows:
-        print(row)
-    return all(row.kept for row in rows)
+    return _table(46, 14, "plain OVSDB", lab.rows())
 
 
 def _openflow() -> bool:
     from bench import openflow  # as above
 
-    rows = openflow.rows()
-    print(f"\n{'':46} {'netloom':>14} {'ovs-ofctl':>14} {'ratio':>7}   promised")
+    return _table(46, 14, "ovs-ofctl", openflow.rows())
+
+
+def _table(first: int, width: int, beside: str, rows: Sequence[Any], name: str = "") -> bool:
+    """Print a table; whether all that it promises is kept."""
+    print(f"\n{name:{first}} {'netloom':>{width}} {beside:>{width}} {'ratio':>7}   promised")
     for row in rows:
         print(row)
     return all(row.kept for row in rows)
@@ -77,13 +71,8 @@ def _openflow() -> bool:
 def _agents() -> bool:
     from bench import agents  # as above
 
-    kept = True
-    for name, beside, rows in agents.tables():
-        print(f"\n{name:52} {'netloom':>14} {beside:>14} {'ratio':>7}   promised")
-        for row in rows:
-            print(row)
-            kept = kept and row.kept
-    return kept
+    kept = [_table(52, 14, beside, rows, name) for name, beside, rows in agents.tables()]  # all of them, kept or not
+    return all(kept)
 
 
 def import_row() -> api.Row:
