@@ -2,15 +2,23 @@
 
 import json
 import signal
+from collections.abc import Iterator
 from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
 
-from tests.run.serving import NETLOOM, Answer, Serving, environment, netloom
+from tests.run.serving import NETLOOM, Answer, Serving, environment, netloom, serving
 from tests.support.process import Program
 
 SMALL = ("--simulated-agents", "3", "--networks", "2", "--top-size", "4", "--fabric", "vxlan", "--rate", "20")
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Serving]:
+    """A server of these tests alone: a run makes Nodes, and those are seen from every namespace."""
+    with serving(tmp_path_factory.mktemp("bench")) as running:
+        yield running
 
 
 def made(server: Serving, run: str) -> str:
