@@ -153,7 +153,7 @@ def test_meters_are_made_changed_read_and_removed(switch: Real) -> None:
 def test_flows_of_others_are_shown_as_far_as_they_can_be_and_do_not_disturb(switch: Real) -> None:
     lines = [
         "cookie=0x1,table=0,priority=1,actions=NORMAL",
-        "cookie=0x2,table=0,priority=2,dl_vlan=7,actions=drop",
+        "cookie=0x2,table=0,priority=2,pkt_mark=7,actions=drop",
         "cookie=0x3,table=0,priority=3,actions=load:5->NXM_NX_REG0[4..7],ct_clear,resubmit(5,2),move:NXM_NX_REG0[0..3]->NXM_NX_REG1[4..7]",
         "cookie=0x4,table=0,priority=4,ip,actions=ct(commit,zone=NXM_NX_REG0[4..19]),ct(force,commit),ct(nat),output:NXM_NX_REG1[]",
         "cookie=0x5,table=0,priority=5,actions=write_actions(output:3),goto_table:1",

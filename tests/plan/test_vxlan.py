@@ -177,6 +177,17 @@ def test_what_is_neither_ip_nor_arp_goes_nowhere() -> None:
     assert at.send("a", frame) == {}
 
 
+@pytest.mark.parametrize("tag", [0x1000, 0x1007, 0x1FFF])
+def test_what_has_a_vlans_tag_goes_nowhere_from_a_port_and_from_the_tunnel(tag: int) -> None:
+    at = world()
+    assert at.send("a", ping(at, "a", "b")).keys() == {"b"}
+    assert at.send("a", ping(at, "a", "b", vlan_vid=tag)) == {}
+    assert at.send("a", ping(at, "a", "c", 6, vlan_vid=tag)) == {}
+    through = ping(at, "c", "a", tun_id=42, tun_src=number("192.0.2.2"))
+    assert at.step(at.nodes["n1"], through, VTEP) != []
+    assert at.step(at.nodes["n1"], through.having(vlan_vid=tag), VTEP) == []
+
+
 def test_equal_addresses_of_two_networks_never_meet() -> None:
     at = world()
     request = packets.arp_request(mac=mac(at.ports["a2"].mac), sender=number("10.0.0.1"), target=number("10.0.0.3"))

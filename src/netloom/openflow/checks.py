@@ -63,7 +63,7 @@ PRESUPPOSED: Mapping[str, _Needs] = {
 }
 """Of which values of other fields a field depends; None: of no value."""
 
-READ_ONLY = frozenset({"conj_id", "ct_state", "ct_zone", "in_port", "dl_type", "nw_proto"})
+READ_ONLY = frozenset({"conj_id", "ct_state", "ct_zone", "in_port", "vlan_vid", "dl_type", "nw_proto"})
 TRACKED = frozenset({"ct_mark"})
 """Fields that are set inside `Ct.exec` and nowhere else."""
 

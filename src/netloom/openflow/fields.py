@@ -13,6 +13,9 @@ from msgspec import Struct
 
 NXM, OXM = 0x0001, 0x8000
 
+TAGGED = 0x1000
+"""The bit of `vlan_vid` that says that a packet has a VLAN's tag; the lower ones are the VLAN's number."""
+
 CT_STATES = ("new", "est", "rel", "rpl", "inv", "trk", "snat", "dnat")
 """The bits of `ct_state`, the lowest first."""
 
@@ -118,6 +121,7 @@ _TABLE: tuple[tuple[str, int, int, int, str, str, Callable[[int, int | None], st
     ("tun_ipv6_dst", 128, NXM, 110, "tun_ipv6_dst", "NXM_NX_TUN_IPV6_DST", _v6),
     ("metadata", 64, OXM, 2, "metadata", "OXM_OF_METADATA", _hex),
     ("in_port", 32, OXM, 0, "in_port_oxm", "OXM_OF_IN_PORT", _decimal),
+    ("vlan_vid", 13, OXM, 6, "vlan_vid", "OXM_OF_VLAN_VID", _four),
     ("dl_src", 48, OXM, 4, "eth_src", "NXM_OF_ETH_SRC", _mac),
     ("dl_dst", 48, OXM, 3, "eth_dst", "NXM_OF_ETH_DST", _mac),
     ("dl_type", 16, OXM, 5, "eth_type", "NXM_OF_ETH_TYPE", _four),
@@ -155,7 +159,7 @@ def _short(name: str) -> str:
 
 
 def _size(name: str, bits: int) -> int:
-    return 4 if name == "ct_state" else bits // 8  # Of its 32 bits on the wire, 8 mean something.
+    return 4 if name == "ct_state" else -(-bits // 8)  # Of its 32 bits on the wire, 8 mean something.
 
 
 FIELDS: dict[str, Field] = {

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from msgspec import Struct
 
-from netloom.openflow.fields import FIELDS, hex_text
+from netloom.openflow.fields import FIELDS, TAGGED, hex_text
 
 
 class Cond(NamedTuple):
@@ -229,5 +229,12 @@ def match_words(asked: Match) -> list[str]:
             words.append(said)
         if field.name in by_name and field.name not in hidden:
             one = by_name[field.name]
-            words.append(f"{field.short}={field.write(one.value, one.mask)}")
+            words.append(_vlan_word(one) if field.name == "vlan_vid" else f"{field.short}={field.write(*one[1:])}")
     return words
+
+
+def _vlan_word(one: Cond) -> str:
+    """Return what is asked of a VLAN's tag: its number, or some of its bits."""
+    if one.mask is None and one.value & TAGGED:
+        return f"dl_vlan={one.value & ~TAGGED}"
+    return f"vlan_tci=0x{one.value:04x}/0x{one.mask or FIELDS[one.field].ones:04x}"

@@ -3,7 +3,8 @@
 What a port may send is what OVN's port security lets it: from its MAC; with IPv4 from its own addresses and those it is
 allowed; with IPv6 also from the link-local address of its MAC, and from none to ask whether an address is free; ARP and
 neighbour discovery that tell of these addresses and of this MAC. A port without addresses of a family speaks nothing of
-that family. What a port gets is for the same addresses. What is neither IPv4, IPv6 nor ARP goes nowhere.
+that family. What a port gets is for the same addresses. What is neither IPv4, IPv6 nor ARP, or has a VLAN's tag, goes
+nowhere.
 
 An ARP request, or a neighbour solicitation, goes to whoever has the address that is asked for, and to nobody else. An
 address that others are allowed to use besides may be answered for by any of them: it goes to each (`shared`).
@@ -14,6 +15,7 @@ from functools import lru_cache
 
 from msgspec import Struct
 
+from netloom.openflow.fields import TAGGED
 from netloom.openflow.flows import Action, Flow, Goto, Output, Resubmit, SetField
 from netloom.plan.vxlan_layout import (
     ADVERTISE,
@@ -99,6 +101,7 @@ def numbers(ips: Iterable[str]) -> list[tuple[int, int]]:
 def base(vtep: int) -> tuple[Flow, ...]:
     """Return what is always there; `vtep` is the tunnel's number on the switch."""
     return (
+        flow(ENTRY, 200, vlan_vid=(TAGGED, TAGGED)),
         flow(ENTRY, 100, (Goto(HERE),), in_port=vtep),
         flow(ENTRY, 0),
         flow(SOURCE, 0),
