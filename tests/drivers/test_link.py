@@ -1,10 +1,9 @@
 """Devices in real namespaces: what is planned is there, twice is once, and what is others' stays."""
 
 import asyncio
-import errno
 import os
 import subprocess
-from collections.abc import Coroutine, Iterator, Sequence
+from collections.abc import Coroutine, Iterator
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -195,23 +194,46 @@ def test_what_is_no_namespace_is_looked_at_but_never_opened(monkeypatch: pytest.
     assert all(how & os.O_PATH for how in flags)
 
 
-def test_a_pair_is_ours_also_where_the_kernel_has_no_ipv6(work: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    really_change = link.Kernel.change
-
-    def change(kernel: link.Kernel, steps: Sequence[link.Step]) -> None:
-        really_change(kernel, [step for step in steps if "hushing" not in step.what])
-        if any("hushing" in step.what for step in steps):
-            raise link.Refused(errno.EAFNOSUPPORT, "hushing", "")
-
+def test_a_pair_is_ours_also_where_there_is_no_ipv6_to_hush(work: str) -> None:
     async def main() -> dict[str, str]:
         links = Links(owner="x")
-        await links.pair(PLAN, ())
+        await links.pair(replace(PLAN, mtu=1000, addresses=("10.0.0.9/24",)), ())  # Less than IPv6 can live with.
         found = await links.pairs()
         links.close()
         return found
 
-    monkeypatch.setattr(link.Kernel, "change", change)
     assert on_node(main()) == {PLAN.device: PLAN.uid}
+    assert "inet 10.0.0.9/24" in shown(work, "addr", "show", "eth0")
+
+
+@pytest.mark.parametrize(
+    ("addresses", "says"),
+    [(("10.0.0.9/24",), False), (("10.0.0.9/24", "fd00::9/64"), True), (("fd00::9/64",), True), ((), True)],
+)
+def test_a_device_of_ipv4_alone_says_nothing_over_ipv6(work: str, addresses: tuple[str, ...], says: bool) -> None:
+    async def main() -> None:
+        links = Links(owner="x")
+        await links.pair(replace(PLAN, addresses=addresses, routes=()), ())
+        links.close()
+
+    on_node(main())
+    assert ("inet6 fe80::" in shown(work, "addr", "show", "eth0")) is says
+
+
+def test_a_device_that_is_given_an_ipv6_address_later_may_speak_it(work: str) -> None:
+    async def main(addresses: tuple[str, ...], given: tuple[str, ...]) -> int:
+        links = Links(owner="x")
+        await links.pair(replace(PLAN, addresses=addresses, routes=()), given)
+        links.close()
+        return links.counters.writes
+
+    on_node(main(("10.0.0.9/24",), ()))
+    on_node(main(PLAN.addresses, ("10.0.0.9/24",)))
+    assert "inet6 fd00::9/64" in shown(work, "addr", "show", "eth0")
+    assert on_node(main(PLAN.addresses, PLAN.addresses)) == 0
+    shown(work, "link", "set", "eth0", "down")
+    shown(work, "link", "set", "eth0", "up")
+    assert "inet6 fe80::ff:fe00:9/64" in shown(work, "addr", "show", "eth0")
 
 
 def test_what_the_node_does_with_its_devices_is_known(work: str) -> None:

@@ -60,6 +60,14 @@ def test_pyroute2_reads_the_change_we_ask_for(index: int, up: bool, mtu: int, ma
     assert (asked.get_attr("IFLA_MTU"), asked.get_attr("IFLA_ADDRESS"), asked.get_attr("IFLA_MASTER")) == (mtu, mac, 0)
 
 
+@given(indexes, st.booleans())
+def test_pyroute2_reads_whether_a_device_is_to_have_a_link_local_address(index: int, on: bool) -> None:
+    asked = read(ifinfmsg, codec.link_local(index, on=on))
+    (six,) = asked.get_attr("IFLA_AF_SPEC")["attrs"]
+    assert (asked["index"], asked["change"], six[0]) == (index, 0, "AF_INET6")
+    assert six[1].get_attr("IFLA_INET6_ADDR_GEN_MODE") == int(not on)
+
+
 @given(addresses, indexes)
 def test_addresses_are_what_pyroute2_reads_and_what_we_read_back(text: str, index: int) -> None:
     asked = read(ifaddrmsg, codec.address(text, index))

@@ -37,6 +37,8 @@ class Step(NamedTuple):
 
     message: bytes
     what: str
+    spared: int = 0
+    """The errno of a refusal that does not matter."""
 
 
 class Refused(Trouble):
@@ -113,9 +115,10 @@ class Kernel:
         refused: dict[int, int] = {}
         while waiting:
             for message in codec.messages(self._netlink.recv(_RECEIVE)):
-                if message.type != codec.ERROR or waiting.pop(message.sequence, None) is None:
+                if message.type != codec.ERROR or (step := waiting.pop(message.sequence, None)) is None:
                     continue
-                if number := codec.error(message.body):
+                number = codec.error(message.body)
+                if number not in (0, step.spared):
                     refused[message.sequence] = number
         if refused:
             at = min(refused)

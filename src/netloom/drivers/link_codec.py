@@ -33,7 +33,7 @@ _ADDRESS, _NAME, _MTU, _LINK, _MASTER, _LINKINFO, _ALIAS, _NS_FD, _EXT_MASK = 1,
 _PROMISCUITY = 30
 _INFO_KIND, _INFO_DATA, _PEER = 1, 2, 1
 _SKIP_STATISTICS = 8
-_AF_SPEC, _ADDR_GEN_MODE, _ADDR_GEN_NONE = 26, 8, 1
+_AF_SPEC, _ADDR_GEN_MODE, _FROM_MAC, _NONE = 26, 8, 0, 1
 _INET_CONF, _RP_FILTER, _STRICT, _ARP_IGNORE, _ALWAYS = 1, 8, 1, 19, 8
 _IFA_ADDRESS, _IFA_LOCAL, _IFA_FLAGS, _NO_DAD = 1, 2, 8, 0x02
 _RTA_DST, _RTA_OIF, _RTA_GATEWAY, _RTA_TABLE = 1, 4, 5, 15
@@ -121,12 +121,23 @@ def veth(name: str, inner: str, *, namespace: int, mac: str, mtu: int, alias: st
     # switch reads there, the node's kernel gets too: it must neither answer for the node's own addresses nor take what
     # is sent to them past the switch, which it does not where no route leads back by this device.
     silent = _attribute(INET, _attribute(_INET_CONF, _number(_ARP_IGNORE, _ALWAYS) + _number(_RP_FILTER, _STRICT)))
-    quiet = _attribute(INET6, _attribute(_ADDR_GEN_MODE, bytes([_ADDR_GEN_NONE])))
     which = _IFINFO.pack(0, 0, 0, 0, 0, 0) + _text(_NAME, name)
     named = which + _text(_ALIAS, alias) + _attribute(_AF_SPEC, silent)
-    hushed = which + _attribute(_AF_SPEC, quiet)
     made = _message(NEW_LINK, ACK | CREATE | EXCLUSIVE, body)
-    return made, _message(SET_LINK, ACK, named), _message(SET_LINK, ACK, hushed)
+    return made, _message(SET_LINK, ACK, named), _message(SET_LINK, ACK, which + _link_local(_NONE))
+
+
+def link_local(index: int, *, on: bool) -> bytes:
+    """Have a device, the next time it is up, make itself the link-local address of its MAC, or none.
+
+    A kernel without IPv6, or a device of an MTU that IPv6 forbids, refuses it with EAFNOSUPPORT.
+    """
+    which = _IFINFO.pack(0, 0, 0, index, 0, 0)
+    return _message(SET_LINK, ACK, which + _link_local(_FROM_MAC if on else _NONE))
+
+
+def _link_local(mode: int) -> bytes:
+    return _attribute(_AF_SPEC, _attribute(INET6, _attribute(_ADDR_GEN_MODE, bytes([mode]))))
 
 
 def set_link(

@@ -199,11 +199,7 @@ class Links:
             alias=self._alias(plan.uid),
         )
         steps = [Step(made, f"making {plan.device}"), Step(named, f"naming {plan.device}")]
-        try:
-            self._write(node, [*steps, Step(hushed, f"hushing {plan.device}")])
-        except Refused as error:
-            if error.errno != errno.EAFNOSUPPORT:
-                raise
+        self._write(node, [*steps, Step(hushed, f"hushing {plan.device}", errno.EAFNOSUPPORT)])
         self.counters.pairs += 1
         outer = node.link(plan.device)
         if outer is None:
@@ -301,6 +297,15 @@ def differences(
     index, name = seen.index, plan.inner
     wanted, there = {Route(*one) for one in plan.routes}, set(routes)
     steps = []
+    six = {text for text in plan.addresses if ":" in text}
+    if plan.addresses and not six and not seen.up:
+        # What it would say over IPv6 nobody gets; and each address and route of a device is one more at which a switch
+        # in the same namespace looks whenever any of them changes.
+        step = link_codec.link_local(index, on=False)
+        steps.append(Step(step, f"hushing {name}", errno.EAFNOSUPPORT))
+    elif six and seen.up and six.isdisjoint(have):
+        step = link_codec.link_local(index, on=True)
+        steps.append(Step(step, f"having {name} speak IPv6", errno.EAFNOSUPPORT))
     if seen.mac != plan.mac or seen.mtu != plan.mtu:
         mac = plan.mac if seen.mac != plan.mac else ""
         steps.append(Step(link_codec.set_link(index, mtu=plan.mtu, mac=mac), f"setting MAC and MTU of {name}"))
