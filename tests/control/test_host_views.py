@@ -7,13 +7,14 @@ from random import Random
 from typing import Any
 
 from netloom.control.cache import Change, Key
-from netloom.control.host_views import Neighbourhood, View, attachment_informer
+from netloom.control.host_views import LINGER, Neighbourhood, View, attachment_informer
 from netloom.model.kind import Kind
 from netloom.model.registry import (
     NETWORK,
     NETWORK_ATTACHMENT,
     SECURITY_PROFILE,
     SHAPING,
+    SUBNET,
 )
 from netloom.run.metering import MeteredStore
 from netloom.sim import loop as sim
@@ -197,11 +198,52 @@ def test_the_rest_is_neither_read_again_nor_interrupted_when_the_set_of_networks
         await asyncio.sleep(5)
         assert (agent.lists, agent.opened, agent.store.watches) == (10, 10, 10)
         await agent.detach("c")
-        await asyncio.sleep(5)
+        await asyncio.sleep(LINGER + 5)
         assert (agent.lists, agent.opened, agent.store.watches) == (10, 10, 7)
         await agent.detach("a")
-        await asyncio.sleep(5)
+        await asyncio.sleep(LINGER + 5)
         assert (agent.lists, agent.opened, agent.store.watches) == (10, 10, 1)
+
+    follow(scenario)
+
+
+def test_a_network_that_is_left_for_a_moment_is_known_when_the_next_attachment_comes() -> None:
+    async def scenario(agent: Agent) -> None:
+        neighbours = agent.neighbours
+        woken: list[Key] = []
+        neighbours.wake = woken.extend
+        await agent.attach("a", "n1")
+        await asyncio.sleep(5)
+        await agent.detach("a")
+        await asyncio.sleep(LINGER / 2)
+        # Of the others, and of all else, nothing is heard any more.
+        assert (neighbours.relevant(), neighbours.others_followed(), neighbours.network(BLUE)) == ([], [], None)
+        assert (agent.lists, agent.opened, agent.store.watches) == (7, 7, 3)
+        await agent.make(SUBNET, "v4", {"network": "blue", "cidr": "10.0.0.0/24"})
+        woken.clear()
+        await agent.attach("b", "n1")
+        await asyncio.sleep(LINGER)
+        found = neighbours.network(BLUE)
+        assert found is not None
+        assert [one.metadata.name for one in found[1]] == ["v4"]
+        assert set(woken) == {Key("ns1", "b")}
+        assert (agent.lists, agent.opened, agent.store.watches) == (11, 11, 7)
+
+    follow(scenario)
+
+
+def test_what_was_not_heard_of_a_network_that_was_left_is_read_anew() -> None:
+    async def scenario(agent: Agent) -> None:
+        await agent.attach("a", "n1")
+        await asyncio.sleep(5)
+        await agent.detach("a")
+        await asyncio.sleep(1)
+        for one in agent.neighbours.informers():
+            one.following = False  # As when the server ends the watches.
+        await agent.attach("b", "n1")
+        await asyncio.sleep(LINGER)
+        assert agent.neighbours.network(BLUE) is not None
+        assert (agent.lists, agent.opened, agent.store.watches) == (13, 13, 7)
 
     follow(scenario)
 
@@ -263,7 +305,7 @@ def test_whatever_comes_and_goes_in_whatever_order_what_is_followed_is_what_conc
                 there[f"a{step}"] = node, network
                 await agent.attach(f"a{step}", node, network, host="192.0.2.9")
             await asyncio.sleep(chance.choice((0, 0, 0.01, 5)))
-        await asyncio.sleep(5)
+        await asyncio.sleep(LINGER + 5)
         concern = {network for node, network in there.values() if node == "n1"}
         vxlan = concern - {"green"}
         assert {key.name for key in agent.neighbours.relevant()} == concern

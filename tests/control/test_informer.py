@@ -103,6 +103,29 @@ def test_an_informer_has_what_was_there_and_follows_what_comes() -> None:
     run(main())
 
 
+def test_one_that_nobody_wants_goes_on_while_its_stream_does_and_asks_for_no_other() -> None:
+    async def main() -> None:
+        store = Moody(memory())
+        following = follow(store)
+        async with asyncio.TaskGroup() as group:
+            task = group.create_task(following.run())
+            await eventually(lambda: following.following)
+            following.wanted.clear()
+            await store.inner.create(NETWORK, network("a"))
+            await eventually(lambda: names(following) == ["a"])
+            store.batches.append(Unreachable("cut"))
+            await store.inner.create(NETWORK, network("b"))
+            await eventually(lambda: not following.following)
+            await asyncio.sleep(60)
+            assert (names(following), len(store.since), following.lists) == (["a"], 1, 1)
+            following.wanted.set()
+            await eventually(lambda: names(following) == ["a", "b"])
+            assert (following.following, len(store.since), following.lists) == (True, 2, 1)
+            task.cancel()
+
+    run(main())
+
+
 def test_a_broken_stream_is_resumed_from_the_last_revision_without_a_list() -> None:
     async def main() -> None:
         store = Moody(memory())

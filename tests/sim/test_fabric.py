@@ -13,8 +13,8 @@ from collections.abc import Mapping
 
 import pytest
 
+from netloom.control.following import Followed
 from netloom.control.host_fabric import FabricKeeper
-from netloom.control.host_views import _Followed
 from netloom.drivers.vxlan import Fabric
 from netloom.openflow.flows import Flow, Key, MeterSpec
 from netloom.sim import loop as sim
@@ -51,12 +51,12 @@ def _leaves_what_is_there(monkeypatch: pytest.MonkeyPatch) -> None:
 def _forgets_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
     """When the last attachment of a Network leaves a node, those elsewhere stay known."""
 
-    def end(self: _Followed) -> None:
+    def end(self: Followed) -> None:
         self.ended = True
         for task in self.tasks:
             task.cancel()
 
-    monkeypatch.setattr(_Followed, "end", end)
+    monkeypatch.setattr(Followed, "end", end)
 
 
 def _keeps_the_first_number(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,7 +9,8 @@ So a node holds 1+R watches of attachments, where R is how many Networks of fabr
 knows who is where. Watches come and go with the attachments, each by itself: when one Network begins or ceases to
 concern us, what is followed of the rest is neither read again nor interrupted. A node is never told what it does not
 need, and its credential may read no more. A watch that has lost its reason may be refused before it is ended here; that
-costs a line in the log.
+costs a line in the log. The Network and its Subnets, which seldom change, are followed for some seconds more: where
+attachments come and go, the next one in it finds them known.
 
 Whether a Network is one of vxlan is known only when it is read, and only then the others in it are asked for. To ask at
 once would save that one answer's time for the first attachment of a Network, and cost every node of an OVN Network a
@@ -21,13 +22,13 @@ anywhere is no business of this node's. They are kept without their bytes: nothi
 
 import asyncio
 from collections.abc import Callable, Collection, Iterable
-from dataclasses import dataclass, field
 from random import Random
-from typing import Any, NoReturn, TypeVar, cast
+from typing import Any, NoReturn, cast
 
 from msgspec import Struct, structs
 
 from netloom.control.cache import Cache, Change, Key
+from netloom.control.following import Followed, follow, pass_on
 from netloom.control.informer import Informer, informer, lean
 from netloom.control.lifetimes import Lifetimes
 from netloom.model.attachments import NetworkAttachment
@@ -38,8 +39,8 @@ from netloom.model.registry import NETWORK_ATTACHMENT
 from netloom.model.selectors import Operator, Requirement, Selector
 from netloom.store.base import Store, Stored
 
-K = TypeVar("K", Key, str)
-V = TypeVar("V")
+LINGER = 10.0
+"""For how many seconds a Network is followed after the last attachment in it is gone from here."""
 
 
 class View(Struct, frozen=True, eq=False):
@@ -97,34 +98,6 @@ def _requires(name: str, operator: Operator, value: str) -> Requirement:
     return Requirement(name, operator, frozenset((value,)))
 
 
-@dataclass(slots=True)
-class _Followed:
-    """One thing that is followed, while somebody needs it."""
-
-    informers: tuple[Informer[Any], ...]
-    known: Callable[[], None]
-    """Called when all of it is known: a list that is empty is no change, and still news."""
-    gone: Callable[[], None] = lambda: None
-    """Called when it is followed no longer."""
-    tasks: list["asyncio.Task[Any]"] = field(default_factory=list)
-    ended: bool = False
-
-    @property
-    def synced(self) -> bool:
-        return all(one.synced.is_set() for one in self.informers)
-
-    async def announce(self) -> None:
-        for one in self.informers:
-            await one.synced.wait()
-        self.known()
-
-    def end(self) -> None:
-        self.ended = True
-        for task in self.tasks:
-            task.cancel()
-        self.gone()
-
-
 class Neighbourhood:
     """All that concerns this node, but for its attachments.
 
@@ -157,10 +130,12 @@ class Neighbourhood:
         self._node = node
         self._random = random
         self._attachments = attachments
-        self._networks: dict[Key, _Followed] = {}
-        self._others: dict[Key, _Followed] = {}
-        self._mirrors: dict[str, _Followed] = {}
-        self._policies: dict[str, _Followed] = {}
+        self._networks: dict[Key, Followed] = {}
+        self._others: dict[Key, Followed] = {}
+        self._mirrors: dict[str, Followed] = {}
+        self._policies: dict[str, Followed] = {}
+        self._leaving: dict[Key, float] = {}
+        """The Networks that concern us no longer, and are followed for a while: until when."""
         self._counts: dict[Key, int] = {}
         """How many attachments each Network has here."""
         self._changed = asyncio.Event()
@@ -169,7 +144,7 @@ class Neighbourhood:
     def network(self, key: Key) -> tuple[Network, list[Subnet]] | None:
         """Return a Network and its Subnets, or None where it is not known (yet)."""
         followed = self._networks.get(key)
-        if followed is None or not followed.synced:
+        if followed is None or not followed.synced or key in self._leaving:
             return None
         networks, subnets = followed.informers
         found = networks.cache.get(*key)
@@ -177,7 +152,7 @@ class Neighbourhood:
 
     def relevant(self) -> list[Key]:
         """Return the Networks that concern us."""
-        return list(self._networks)
+        return [key for key in self._networks if key not in self._leaving]
 
     def others(self, key: Key) -> Cache[View] | None:
         """Return the attachments a Network has on other nodes, or None where they are not known (yet), or needed."""
@@ -212,7 +187,8 @@ class Neighbourhood:
     @property
     def synced(self) -> bool:
         """Whether all of it is known."""
-        return not self._changed.is_set() and all(one.synced for one in self._everything())
+        leaving = [self._networks[key] for key in self._leaving]
+        return not self._changed.is_set() and all(one.synced for one in self._everything() if one not in leaving)
 
     async def run(self) -> NoReturn:
         """Follow what concerns us until cancelled."""
@@ -227,7 +203,7 @@ class Neighbourhood:
                         followed.tasks.append(group.create_task(followed.announce()))
         raise AssertionError  # The group ends only by being cancelled.
 
-    def _everything(self) -> list[_Followed]:
+    def _everything(self) -> list[Followed]:
         parts = (self._networks, self._others, self._mirrors, self._policies)
         return [followed for part in parts for followed in part.values()]
 
@@ -256,17 +232,37 @@ class Neighbourhood:
     def _choose(self) -> None:
         """Begin to follow what concerns us now, and end what does no longer."""
         networks = set(self._counts)
-        _follow(self._networks, networks, self._network)
+        self._linger(networks)
+        follow(self._networks, networks | self._leaving.keys(), self._network)
         vxlan = {key for key in networks if self._is_vxlan(key)}
-        _follow(self._others, vxlan, self._others_in)
-        _follow(self._mirrors, {key.namespace for key in networks}, self._mirrors_in)
-        _follow(self._policies, {key.namespace for key in vxlan}, self._policies_in)
+        follow(self._others, vxlan, self._others_in)
+        follow(self._mirrors, {key.namespace for key in networks}, self._mirrors_in)
+        follow(self._policies, {key.namespace for key in vxlan}, self._policies_in)
+
+    def _linger(self, networks: set[Key]) -> None:
+        """Let what concerns us no longer be followed for a while, and have it back where it concerns us again."""
+        loop = asyncio.get_running_loop()
+        for key in sorted(self._leaving.keys() & networks):
+            del self._leaving[key]
+            if self._networks[key].following:
+                self._networks[key].want(True)
+                loop.call_soon(self._networks[key].known)
+            else:
+                self._networks.pop(key).end()  # What it knows may be old.
+        over = {key for key, until in self._leaving.items() if until <= loop.time()}
+        for key in sorted(self._networks.keys() - networks - self._leaving.keys()):
+            if self._networks[key].following:
+                self._leaving[key] = loop.time() + LINGER
+                self._networks[key].want(False)
+                loop.call_later(LINGER + 0.01, self._changed.set)
+        for key in over:
+            del self._leaving[key]
 
     def _is_vxlan(self, key: Key) -> bool:
         found = self._networks[key].informers[0].cache.get(*key)
         return isinstance(found, Network) and found.spec.fabric is Fabric.VXLAN
 
-    def _network(self, key: Key) -> _Followed:
+    def _network(self, key: Key) -> Followed:
         selector = where("metadata.name", key.name)
         networks = informer(self._store, Network, random=self._random, namespace=key.namespace, selector=selector)
         selector = where("spec.network", key.name)
@@ -291,30 +287,30 @@ class Neighbourhood:
             changed()
             self._measure(key)
 
-        return _Followed((networks, subnets), known)
+        return Followed((networks, subnets), known)
 
-    def _others_in(self, key: Key) -> _Followed:
+    def _others_in(self, key: Key) -> Followed:
         others = others_informer(self._store, self._node, key, random=self._random)
 
         def known() -> None:
             self.others_known(key)
             self._measure(key)
 
-        followed = _Followed((others,), known)
-        _pass_on(followed, others, lambda change: self.other_changed(change))
+        followed = Followed((others,), known)
+        pass_on(followed, others, lambda change: self.other_changed(change))
         return followed
 
-    def _mirrors_in(self, namespace: str) -> _Followed:
+    def _mirrors_in(self, namespace: str) -> Followed:
         mirrors = informer(self._store, Mirror, random=self._random, namespace=namespace)
         mirrors.on_change(lambda _: self.mirrored(namespace))
-        return _Followed((mirrors,), lambda: self.mirrored(namespace))
+        return Followed((mirrors,), lambda: self.mirrored(namespace))
 
-    def _policies_in(self, namespace: str) -> _Followed:
+    def _policies_in(self, namespace: str) -> Followed:
         profiles = informer(self._store, SecurityProfile, random=self._random, namespace=namespace)
         shapings = informer(self._store, Shaping, random=self._random, namespace=namespace)
-        followed = _Followed((profiles, shapings), lambda: self.policies_known(namespace))
-        _pass_on(followed, profiles, lambda change: self.profile_changed(change))
-        _pass_on(followed, shapings, lambda change: self.shaping_changed(change))
+        followed = Followed((profiles, shapings), lambda: self.policies_known(namespace))
+        pass_on(followed, profiles, lambda change: self.profile_changed(change))
+        pass_on(followed, shapings, lambda change: self.shaping_changed(change))
         return followed
 
     def informers(self) -> list[Informer[Any]]:
@@ -330,31 +326,7 @@ class Neighbourhood:
         return self._attachments.cache.indexed("network", str(key))
 
 
-def _follow(parts: dict[K, _Followed], wanted: set[K], begin: Callable[[K], _Followed]) -> None:
-    """Have exactly these followed; those that are stay as they are."""
-    for key in sorted(parts.keys() - wanted):
-        parts.pop(key).end()
-    for key in sorted(wanted - parts.keys()):
-        parts[key] = begin(key)
-
-
-def _pass_on(followed: _Followed, source: Informer[V], tell: Callable[[Change[V]], None]) -> None:
-    """Tell of changes while this is followed, and in the end that all of it is gone."""
-
-    def changed(change: Change[V]) -> None:
-        if not followed.ended:
-            tell(change)
-
-    def gone() -> None:
-        before()
-        for key, value in source.cache.items():
-            tell(Change(key, value, None))
-
-    before, followed.gone = followed.gone, gone
-    source.on_change(changed)
-
-
-def _all(followed: _Followed | None, which: int) -> list[Any] | None:
+def _all(followed: Followed | None, which: int) -> list[Any] | None:
     return None if followed is None or not followed.synced else list(followed.informers[which].cache)
 
 

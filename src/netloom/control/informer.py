@@ -8,6 +8,8 @@
 
 Handlers are told of each change as a hint, to queue a key; they read nothing into the order or the number of hints.
 `synced` is set once the first list is in. The memory is that of the values: what a handler does not keep is gone.
+
+While nobody needs it `wanted` can be cleared: it goes on as long as its watch does, and does not ask for another one.
 """
 
 import asyncio
@@ -54,6 +56,10 @@ class Informer(Generic[V]):
         self.kind = kind
         self.cache: Cache[V] = Cache(decode, indexes)
         self.synced = asyncio.Event()
+        self.wanted = asyncio.Event()
+        self.wanted.set()
+        self.following = False
+        """Whether it has a watch: what is in the cache is as new as can be."""
         self.lists = 0
         self.watches = 0
         self._store = store
@@ -75,6 +81,7 @@ class Informer(Generic[V]):
     async def run(self) -> NoReturn:
         """Follow the store until cancelled."""
         while True:
+            await self.wanted.wait()
             try:
                 if not self._listed:
                     await self._list()
@@ -115,6 +122,7 @@ class Informer(Generic[V]):
             self.kind, self._namespace, selector=self._selector, since=self.cache.revision
         )
         self.watches += 1
+        self.following = True
         began = asyncio.get_running_loop().time()
         try:
             while True:
@@ -122,6 +130,7 @@ class Informer(Generic[V]):
                 self._failures = 0
                 self._tell(self.cache.apply(events, watch.revision))
         finally:
+            self.following = False
             if asyncio.get_running_loop().time() - began > PACE.longest:
                 self._failures = 0  # Servers end watches now and then; where nothing happens that is no trouble.
             await watch.close()
