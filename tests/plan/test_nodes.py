@@ -100,6 +100,20 @@ def test_an_existing_device_is_given_nothing_but_its_place() -> None:
     assert (plan.device, plan.inner, plan.addresses, plan.routes) == ("eth3", "eth3", (), ())
 
 
+@pytest.mark.parametrize(
+    ("ips", "spec", "alone"),
+    [
+        (("10.0.0.9/24",), {}, True),
+        (("10.0.0.9/24",), {"allowedAddresses": ["10.0.0.1"]}, True),
+        (("10.0.0.9/24",), {"allowedAddresses": ["fd00::1"]}, False),
+        (("10.0.0.9/24", "fd00::9/64"), {}, False),
+        (("10.0.0.9/24",), {"port": {"type": "existing", "device": "tap0"}}, False),
+    ],
+)
+def test_a_port_is_of_ipv4_alone_if_it_may_say_nothing_over_ipv6(ips: Any, spec: dict[str, Any], alone: bool) -> None:
+    assert planned(attached(*ips, **spec)).four_only is alone
+
+
 def test_the_default_route_goes_to_the_gateways_of_the_subnets_the_addresses_are_from() -> None:
     subnets = block("10.0.0.0/24"), block("10.0.1.0/24"), block("fd00::/64", gateway="fd00::fe")
     plan = planned(attached("10.0.0.9/24", "fd00::9/64", defaultRoute=True), None, *subnets)

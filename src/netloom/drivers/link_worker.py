@@ -298,9 +298,9 @@ def differences(
     wanted, there = {Route(*one) for one in plan.routes}, set(routes)
     steps = []
     six = {text for text in plan.addresses if ":" in text}
-    if plan.addresses and not six and not seen.up:
-        # What it would say over IPv6 nobody gets; and each address and route of a device is one more at which a switch
-        # in the same namespace looks whenever any of them changes.
+    if plan.four_only and not seen.up:
+        # Each address and each route of a device is one more at which a switch in the same namespace looks whenever any
+        # of them changes; link-local ones of no use are the most of them.
         step = link_codec.link_local(index, on=False)
         steps.append(Step(step, f"hushing {name}", errno.EAFNOSUPPORT))
     elif six and seen.up and six.isdisjoint(have):

@@ -66,6 +66,8 @@ class PortPlan(Struct, frozen=True, kw_only=True):
     addresses: tuple[str, ...] = ()
     """As 10.0.0.9/24; none for an existing device, whose owner sees to that."""
     routes: tuple[PlannedRoute, ...] = ()
+    four_only: bool = False
+    """Whether it is given addresses, and nothing that it says over IPv6 is let through."""
     runs: Commands = Commands((), ())
     """What is run when it is made, and when it is gone."""
 
@@ -136,6 +138,7 @@ def plan_port(
         vni=(status.vni or 0) if fabric is Fabric.VXLAN else 0,
         addresses=tuple(sorted(map(_written, status.ips))) if ours else (),
         routes=_routes(attachment, _gateways(status.ips, subnets) if spec.default_route else ()) if ours else (),
+        four_only=ours and not any(":" in ip for ip in (*status.ips, *spec.allowed_addresses)),
         runs=commands(spec, device=device, ips=status.ips, mac=status.mac),
     )
 
