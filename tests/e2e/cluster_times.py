@@ -32,6 +32,7 @@ def times_are_kept(joined: Joined, old: Kubectl, *, exact: bool) -> None:
     kubeconfig = joined.cluster.kubeconfig
     joined.admin("-n", namespace, "apply", "-f", "-", stdin=WISHES)
     joined.admin("-n", namespace, "wait", "--for=condition=Addressed", "na/web", "--timeout=60s")
+    old.until_known(kubeconfig=kubeconfig)
     for kubectl in (joined.kubectl, old):
         found = json.loads(kubectl.run("-n", namespace, "get", "na", "web", "-o", "json", kubeconfig=kubeconfig).out)
         times = [one["lastTransitionTime"] for one in found["status"]["conditions"]]

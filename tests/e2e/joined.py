@@ -150,6 +150,7 @@ def aggregated(
     apiserver.start(cluster.account(NAMESPACE, "netloom-apiserver"))
     try:
         joined.admin("wait", "--for=condition=Available", "apiservice/v1alpha1.netloom.dev", "--timeout=60s")
+        kubectl.until_known(kubeconfig=cluster.kubeconfig)
         # The schemas come by another way than the objects, and some seconds later.
         wait_until(lambda: joined.admin("explain", "subnets", check=False).rc == 0, what="the schemas", timeout=90)
         with _controller(joined) if controlled else contextlib.nullcontext():
@@ -164,7 +165,7 @@ def with_crds(cluster: Kube, kubectl: Kubectl, folder: Path, *, controlled: bool
     joined = Joined(cluster, kubectl, folder)
     joined.tell(netloom("crds", "--with-roles", "--nodes", ",".join(NODES)).out)
     joined.admin("wait", "--for=condition=Established", "crd", "--all", "--timeout=60s")
-    wait_until(lambda: joined.admin("get", "networks", check=False).rc == 0, what="the CRDs")
+    kubectl.until_known(kubeconfig=cluster.kubeconfig)
     with _controller(joined) if controlled else contextlib.nullcontext():
         yield joined
 

@@ -197,6 +197,7 @@ def test_on_a_kubernetes_clusters_own_api(kube: Kube, kubectl: Kubectl, tmp_path
     for kind in KINDS:
         if kind.group == "netloom.dev":
             user("wait", "--for=condition=Established", f"crd/{kind.qualified}", "--timeout=60s")
+    kubectl.until_known(kubeconfig=kube.kubeconfig)
     argv = [*NETLOOM, "controller", "--kubeconfig", str(kube.kubeconfig), "--lease-namespace", user.namespace]
     argv += ["--vni-rest", "3"]
     with Program(argv, log=tmp_path / "controller.log", env=environment()) as controller:

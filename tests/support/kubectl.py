@@ -16,8 +16,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from netloom.model.registry import GROUP, KINDS
 from tests.support.kube import CURRENT, kube_program
-from tests.support.process import Program, fail_missing
+from tests.support.process import Program, fail_missing, wait_until
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +64,18 @@ class Kubectl:
             words = " ".join(str(arg) for arg in args)
             raise AssertionError(f"kubectl {words} ended with {answer.rc}\n{answer.out}\n{answer.err}")
         return answer
+
+    def until_known(self, *, kubeconfig: Path) -> None:
+        """Return when it knows all of our kinds.
+
+        It remembers what a server had, and looks again for a name that it does not find, but not for a short name. And
+        a server has a new kind some time before it says so.
+        """
+        ours = {kind.qualified for kind in KINDS if kind.group == GROUP}
+        words = ("api-resources", f"--api-group={GROUP}", "-o", "name")
+        wait_until(
+            lambda: ours <= set(self.run(*words, kubeconfig=kubeconfig, check=False).out.split()), what="all kinds"
+        )
 
     @contextlib.contextmanager
     def running(self, *args: str | Path, kubeconfig: Path) -> Iterator[Program]:
