@@ -12,7 +12,7 @@ K = TypeVar("K", Key, str)
 V = TypeVar("V")
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(slots=True)
 class Followed:
     """One thing that is followed, while somebody needs it."""
 
@@ -37,7 +37,10 @@ class Followed:
     def want(self, wanted: bool) -> None:
         """Say whether somebody needs it: nothing is asked for anew while nobody does."""
         for one in self.informers:
-            one.wanted.set() if wanted else one.wanted.clear()
+            if wanted:
+                one.wanted.set()
+            else:
+                one.wanted.clear()
 
     async def announce(self) -> None:
         """Tell when all of it is known."""

@@ -41,6 +41,8 @@ from netloom.store.base import Store, Stored
 
 LINGER = 10.0
 """For how many seconds a Network is followed after the last attachment in it is gone from here."""
+TICK = 0.01
+"""How much later than it is due it is looked whether that time is over: a timer may be early by a clock's tick."""
 
 
 class View(Struct, frozen=True, eq=False):
@@ -152,7 +154,7 @@ class Neighbourhood:
 
     def relevant(self) -> list[Key]:
         """Return the Networks that concern us."""
-        return [key for key in self._networks if key not in self._leaving]
+        return list(self._counts)
 
     def others(self, key: Key) -> Cache[View] | None:
         """Return the attachments a Network has on other nodes, or None where they are not known (yet), or needed."""
@@ -187,8 +189,7 @@ class Neighbourhood:
     @property
     def synced(self) -> bool:
         """Whether all of it is known."""
-        leaving = [self._networks[key] for key in self._leaving]
-        return not self._changed.is_set() and all(one.synced for one in self._everything() if one not in leaving)
+        return not self._changed.is_set() and all(one.synced for one in self._everything())
 
     async def run(self) -> NoReturn:
         """Follow what concerns us until cancelled."""
@@ -242,21 +243,19 @@ class Neighbourhood:
     def _linger(self, networks: set[Key]) -> None:
         """Let what concerns us no longer be followed for a while, and have it back where it concerns us again."""
         loop = asyncio.get_running_loop()
-        for key in sorted(self._leaving.keys() & networks):
-            del self._leaving[key]
-            if self._networks[key].following:
+        for key, until in list(self._leaving.items()):
+            if key in networks and self._networks[key].following:
+                del self._leaving[key]
                 self._networks[key].want(True)
                 loop.call_soon(self._networks[key].known)
-            else:
-                self._networks.pop(key).end()  # What it knows may be old.
-        over = {key for key, until in self._leaving.items() if until <= loop.time()}
+            elif key in networks or until <= loop.time():
+                del self._leaving[key]
+                self._networks.pop(key).end()  # Where it concerns us again, what it knows may be old.
         for key in sorted(self._networks.keys() - networks - self._leaving.keys()):
             if self._networks[key].following:
-                self._leaving[key] = loop.time() + LINGER
                 self._networks[key].want(False)
-                loop.call_later(LINGER + 0.01, self._changed.set)
-        for key in over:
-            del self._leaving[key]
+                self._leaving[key] = until = loop.time() + LINGER
+                loop.call_at(until + TICK, self._changed.set)
 
     def _is_vxlan(self, key: Key) -> bool:
         found = self._networks[key].informers[0].cache.get(*key)

@@ -299,8 +299,8 @@ def differences(
     steps = []
     six = {text for text in plan.addresses if ":" in text}
     if plan.four_only and not seen.up:
-        # Each address and each route of a device is one more at which a switch in the same namespace looks whenever any
-        # of them changes; link-local ones of no use are the most of them.
+        # A switch in the same namespace looks at each route there whenever any of them changes: it is spared those that
+        # lead nowhere.
         step = link_codec.link_local(index, on=False)
         steps.append(Step(step, f"hushing {name}", errno.EAFNOSUPPORT))
     elif six and seen.up and six.isdisjoint(have):

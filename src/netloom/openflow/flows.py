@@ -229,7 +229,8 @@ def match_words(asked: Match) -> list[str]:
             words.append(said)
         if field.name in by_name and field.name not in hidden:
             one = by_name[field.name]
-            words.append(_vlan_word(one) if field.name == "vlan_vid" else f"{field.short}={field.write(*one[1:])}")
+            plain = f"{field.short}={field.write(one.value, one.mask)}"
+            words.append(_vlan_word(one) if field.name == "vlan_vid" else plain)
     return words
 
 
