@@ -42,7 +42,8 @@ class Real:
 
     def wait(self) -> None:
         """Wait until it answers."""
-        wait_until(lambda: "OFPT_FEATURES_REPLY" in self.ofctl("show", check=False), what="the bridge")
+        assert self.node.vswitchd is not None
+        self.node.vswitchd.wait_ready(lambda: "OFPT_FEATURES_REPLY" in self.ofctl("show", check=False))
 
     def ofctl(self, command: str, *argv: str | Path, check: bool = True) -> str:
         """Run ovs-ofctl on the bridge."""
@@ -67,7 +68,7 @@ class Real:
 @contextlib.contextmanager
 def real_switch() -> Iterator[Real]:
     """Give a switch without flows."""
-    with scratch("openflow") as folder, ovn_node(folder, f"{own('nlt-openflow-')}", "n1") as node:
+    with scratch("openflow") as folder, ovn_node(folder, own("nlt-openflow"), "n1") as node:
         node.vsctl(
             "add-br", BRIDGE, "--", "set", "bridge", BRIDGE, "datapath_type=netdev", "fail-mode=secure",
             "other_config:disable-in-band=true",

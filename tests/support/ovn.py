@@ -11,6 +11,7 @@ those a test that was killed left behind.
 """
 
 import contextlib
+import itertools
 import os
 import subprocess
 from collections.abc import Iterator, Sequence
@@ -22,6 +23,7 @@ from tests.support.process import Program, find_program, wait_until
 OVS_SHARE = Path("/usr/share/openvswitch")
 OVN_SHARE = Path("/usr/share/ovn")
 _INSTALL = "apt-get install openvswitch-switch ovn-central ovn-host"
+_NUMBERS = itertools.count(1)  # Two switches of one test process may be up at once.
 
 
 def run(*argv: str | Path, timeout: float = 30.0, check: bool = True) -> str:
@@ -33,18 +35,17 @@ def run(*argv: str | Path, timeout: float = 30.0, check: bool = True) -> str:
 
 
 def own(prefix: str) -> str:
-    """Return a name for namespaces of this test process; those that dead ones left behind are removed."""
+    """Return a name for namespaces that nobody else has; those that dead test processes left behind are removed."""
     for name in Path("/run/netns").glob(f"{prefix}.*"):
         pid = name.name.removeprefix(f"{prefix}.").partition("-")[0]
         if not Path("/proc", pid).exists():
             remove_namespace(name.name)
-    return f"{prefix}.{os.getpid()}"
+    return f"{prefix}.{os.getpid()}-{next(_NUMBERS)}"
 
 
 @contextlib.contextmanager
 def namespace(name: str) -> Iterator[Path]:
-    """Give a network namespace with its loopback up, and remove it afterwards."""
-    remove_namespace(name)
+    """Give a new network namespace with its loopback up, and remove it afterwards."""
     run("ip", "netns", "add", name)
     try:
         run("ip", "-n", name, "link", "set", "lo", "up")
