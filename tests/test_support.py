@@ -1,6 +1,7 @@
 """The helpers themselves: programs start, answer, and are gone afterwards."""
 
 import os
+import secrets
 import signal
 import subprocess
 import sys
@@ -12,6 +13,7 @@ from tests.support.etcd import Etcd
 from tests.support.etcd import etcd as start_etcd
 from tests.support.kube import Kube
 from tests.support.kubectl import Kubectl
+from tests.support.ovn import namespace, own
 from tests.support.process import Program, find_program, wait_until
 
 
@@ -98,3 +100,19 @@ def test_kubernetes_collects_the_garbage_of_a_deleted_owner(kube: Kube, kubectl:
 @pytest.mark.versions
 def test_the_older_apiserver_starts_too(kube_old: Kube, kubectl: Kubectl) -> None:
     assert "v1.32.2" in kubectl.run("version", kubeconfig=kube_old.kubeconfig).out
+
+
+@pytest.mark.root
+def test_a_namespace_is_its_owners_alone_and_left_behind_only_by_the_dead() -> None:
+    prefix = f"nlt-support-{secrets.token_hex(3)}"
+    name, other = own(prefix), own(prefix)
+    assert name != other
+    with namespace(name) as path:
+        with namespace(other), pytest.raises(AssertionError, match="File exists"), namespace(name):
+            raise RuntimeError("a second namespace of one name")
+        assert path.exists()
+    with subprocess.Popen(["true"]) as dead:
+        pass
+    subprocess.run(["ip", "netns", "add", f"{prefix}.{dead.pid}-1"], check=True)
+    own(prefix)
+    assert not list(Path("/run/netns").glob(f"{prefix}*"))
