@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+from msgspec.structs import replace
 
 from netloom.plan.addressing import Address, AddressSet, Place, address, place
 
@@ -94,6 +95,20 @@ def test_a_subnet_gives_away_what_it_should_and_the_rest_it_refuses(
     left = sorted(numbers - used)
     wanted = next((n for n in left if n >= cursor), left[0] if left else None)
     assert where.choose(taken, cursor) == wanted
+
+
+@given(subnets(), st.data())
+def test_what_is_spoken_for_counts_as_used_and_is_not_chosen(made: tuple[Place, set[int]], data: st.DataObject) -> None:
+    plain, numbers = made
+    inside = st.sets(st.integers(plain.first, plain.last))
+    used, spoken = data.draw(inside), data.draw(inside)
+    where, taken = replace(plain, bespoken=AddressSet(spoken)), AddressSet(used)
+    assert where.capacity() == plain.capacity()
+    assert where.used(taken) == len(numbers & (used | spoken))
+    assert {n for n in range(where.first, where.last + 1) if where.gives(Address(4, n))} == numbers - spoken
+    cursor = data.draw(st.integers(where.first - 2, where.last + 2))
+    left = sorted(numbers - used - spoken)
+    assert where.choose(taken, cursor) == next((n for n in left if n >= cursor), left[0] if left else None)
 
 
 @given(subnets())

@@ -87,6 +87,12 @@ def test_what_is_written_somewhere_does_not_stand_for_something_else() -> None:
 def test_refusals_are_foreseen_in_the_words_of_the_controllers() -> None:
     overlap = "---\n{kind: Subnet, metadata: {name: z}, spec: {network: blue, cidr: 10.1.0.0/24}}\n"
     wishes = new("out", ", ips: [10.9.0.1]") + new("taken", ", ips: [10.1.0.2]") + new("lost").replace("blue", "red")
+    wishes += new("there", ", ips: [10.1.0.5]") + new("vip", ", ips: [10.1.0.6]")
+    wishes += "---\n{kind: Router, metadata: {name: r}, spec: {networks: [{network: blue, ips: [10.1.0.5/29]}]}}\n"
+    wishes += (
+        "---\n{kind: LoadBalancer, metadata: {name: l},"
+        " spec: {routers: [r], vips: [{ip: 10.1.0.6, port: 80}], endpoints: []}}\n"
+    )
     found = foresee(resources(SETTLED + "---" + OLD + overlap + wishes))
     said = {unit.name: words for unit, words in found.notes.items()}
     assert said == {
@@ -94,6 +100,8 @@ def test_refusals_are_foreseen_in_the_words_of_the_controllers() -> None:
         "out": ("10.9.0.1 is outside Subnet blue-v4 (10.1.0.0/29)",),
         "taken": ("10.1.0.2 is taken by default/old",),
         "lost": ("Network red does not exist",),
+        "there": ("10.1.0.5 is that of Router r",),
+        "vip": ("10.1.0.6 is a VIP of LoadBalancer l",),
     }
 
 

@@ -46,7 +46,8 @@ from netloom.control.ipam_telling import Teller, reference_to
 from netloom.control.ipam_views import ADDRESSED, BY_NETWORK, BY_SUBNET, Attachment, Lock, Seen
 from netloom.errors import NetloomError
 from netloom.model.events import ObjectReference
-from netloom.model.networks import Network, Subnet
+from netloom.model.networks import Network, Router, Subnet
+from netloom.model.policy import LoadBalancer
 from netloom.plan.addressing import Address, Place, address, lock_name
 from netloom.plan.wishes import Decision, Held, Refusal, Slot, Wish, decide
 
@@ -100,6 +101,7 @@ class Ipam:
     def attachment_changed(self, change: Change[Attachment]) -> Iterable[Key]:
         """Return whom a change of an attachment concerns: itself, and who waits for a MAC it gave up."""
         key, old, new = change.key, change.old, change.new
+        self.room.bespeak(self.room.bespoken.attachment_changed(change))
         yield from self._macs.changed(key, old, new)
         if old is not None and (new is None or old.metadata.uid != new.metadata.uid):
             self._forget(key)
@@ -142,6 +144,8 @@ class Ipam:
         old, new = change.old, change.new
         if old is not None and new is not None and old.status.vni == new.status.vni:
             return []
+        if new is None:
+            self.room.bespoken.forget(change.key)
         for name in self.places.on(*change.key):
             self.room.used(Key(change.key.namespace, name))
         return self._in_order(self._attachments.indexed(BY_NETWORK, str(change.key)))
@@ -157,6 +161,16 @@ class Ipam:
             found = self._attachments.indexed(BY_NETWORK, str(Key(change.key.namespace, network)))
             concerned |= {one.key: one for one in found}
         return self._in_order(concerned.values())
+
+    def router_changed(self, change: Change[Router]) -> Iterable[Key]:
+        """Know which addresses a Router has, and wake who waits for one it gave up."""
+        self.room.bespeak(self.room.bespoken.router_changed(change))
+        return ()
+
+    def balancer_changed(self, change: Change[LoadBalancer]) -> Iterable[Key]:
+        """Know which VIPs a LoadBalancer has, and wake who waits for one it gave up."""
+        self.room.bespeak(self.room.bespoken.balancer_changed(change))
+        return ()
 
     def everything(self) -> Iterable[Key]:
         """Return all keys: who has waited before first, and of these the oldest."""
@@ -248,7 +262,7 @@ class Ipam:
             name = lock_name(vni or 0, one)
             lock = self.books.lock(meta.namespace, name) or self.books.resting(meta.namespace, name)
             if lock is None or self._smith.may_have(view, lock):
-                return None
+                return self.room.bespoken.owner(Key(meta.namespace, view.network), one)
             return _had(lock)
 
         return decide(wish, vni, places, held, taken, network=there)
@@ -275,12 +289,13 @@ class Ipam:
             else:
                 found.refusals.append(_full(slot))
                 found.full += [Key(namespace, one.name) for one in slot.places]
-        asked = [Key(namespace, lock_name(vni, one)) for one in found.blocked]
+        asked = {Key(namespace, lock_name(vni, one)): one for one in found.blocked}
         self.room.wait(view.key, view.age, found.full, asked)
         # What was freed while we were at other parts of the wish was not waited for yet.
         for subnet in found.full:
             self.room.wake_line(subnet)
-        if any(self.books.lock(*key) is None and self.books.resting(*key) is None for key in asked):
+        on = Key(namespace, view.network)
+        if any(self.room.is_free(key, on, one) for key, one in asked.items()):
             self.room.wake([view.key])
         if found.locks:
             self._teller.locked(view)

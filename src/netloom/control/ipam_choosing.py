@@ -61,7 +61,7 @@ class Chooser:
         had = [lock.address for lock in self._books.former(view.key) if lock.vni == vni]
         had += [one for ip, _ in view.locks if view.vni == vni and (one := address(ip)) is not None]
         for one in dict.fromkeys((*self._attempts.get(view.key, ()), *had)):
-            if not any(where.holds(one) and where.refuses(one) is None for where in slot.places):
+            if not any(where.holds(one) and where.gives(one) for where in slot.places):
                 continue
             name = lock_name(vni, one)
             lock = self._books.lock(view.metadata.namespace, name) or self._books.resting(view.metadata.namespace, name)

@@ -2,7 +2,10 @@
 
 from collections.abc import Iterator, Mapping
 
+from msgspec.structs import replace
+
 from netloom.control.cache import Change, Key
+from netloom.control.ipam_bespoken import Bespoken
 from netloom.control.ipam_views import Attachment
 from netloom.model.networks import Subnet
 from netloom.plan.addressing import Address, Place, place
@@ -11,7 +14,8 @@ from netloom.plan.addressing import Address, Place, place
 class Places:
     """All Subnets, by key and by Network."""
 
-    def __init__(self) -> None:
+    def __init__(self, bespoken: Bespoken) -> None:
+        self._bespoken = bespoken
         self._places: dict[Key, Place] = {}
         self._on: dict[Key, dict[str, Place]] = {}
 
@@ -39,7 +43,7 @@ class Places:
 
     def changed(self, change: Change[Subnet]) -> set[str]:
         """Follow the informer; return the Networks whose addresses changed."""
-        before, now = self._places.get(change.key), _place(change.new)
+        before, now = self._places.get(change.key), self._place(change.new)
         if before == now:
             return set()
         if before is not None:
@@ -52,11 +56,16 @@ class Places:
             self._on.setdefault(Key(change.key.namespace, now.network), {})[now.name] = now
         return {one.network for one in (before, now) if one is not None}
 
+    def _place(self, subnet: Subnet | None) -> Place | None:
+        if subnet is None:
+            return None
+        found = _place(subnet)
+        network = Key(subnet.metadata.namespace, found.network)
+        return replace(found, bespoken=self._bespoken.numbers(network, found.version)) if found.version else found
 
-def _place(subnet: Subnet | None) -> Place | None:
+
+def _place(subnet: Subnet) -> Place:
     """Return a Subnet's addresses; one that is malformed has none, and will not be validated."""
-    if subnet is None:
-        return None
     spec = subnet.spec
     try:
         return place(

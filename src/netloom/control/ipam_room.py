@@ -8,11 +8,12 @@ those in line before it will take.
 from collections.abc import Callable, Iterable
 
 from netloom.control.cache import Cache, Key
+from netloom.control.ipam_bespoken import Bespoken, Claimed
 from netloom.control.ipam_books import Books, Lines
 from netloom.control.ipam_places import Places
 from netloom.control.ipam_views import Lock
 from netloom.model.networks import Network
-from netloom.plan.addressing import Address
+from netloom.plan.addressing import Address, lock_name
 
 
 class Room:
@@ -21,7 +22,8 @@ class Room:
     def __init__(self, *, locks: Cache[Lock], networks: Cache[Network], quarantine: float) -> None:
         self.books = Books(locks, self._freed, quarantine=quarantine)
         self.lines = Lines()
-        self.places = Places()
+        self.bespoken = Bespoken()
+        self.places = Places(self.bespoken)
         self.wake: Callable[[Iterable[Key]], None] = lambda _keys: None
         """Have attachments looked at: the controller's queue."""
         self.used: Callable[[Key], None] = lambda _subnet: None
@@ -46,6 +48,22 @@ class Room:
         if network is not None and network.status.vni:
             used = self.books.book(subnet.namespace, network.status.vni).of(one.version)
             self.wake(key for key in self.lines.first(subnet, one.free(used)) if key != but)
+
+    def bespeak(self, claimed: Iterable[Claimed]) -> None:
+        """Know that somebody speaks for addresses, or has ceased to; whoever waits for one may have it then."""
+        for on, one in claimed:
+            network = self._networks.get(*on)
+            if network is not None and network.status.vni and self.bespoken.owner(on, one) is None:
+                self._freed(Key(on.namespace, lock_name(network.status.vni, one)), on.name, one, None)
+            else:
+                for subnet in self.places.around(*on, one):
+                    self.used(subnet)
+
+    def is_free(self, lock: Key, network: Key, one: Address) -> bool:
+        """Whether nobody has an address, nor speaks for it."""
+        if self.books.lock(*lock) is not None or self.books.resting(*lock) is not None:
+            return False
+        return self.bespoken.owner(network, one) is None
 
     def _freed(self, lock: Key, network: str, one: Address, by: Key | None) -> None:
         """Wake who waits for an address that is free now; not who just gave up on it, which tries again in its time."""

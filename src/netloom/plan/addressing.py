@@ -161,6 +161,9 @@ class AddressSet:
         return first if first <= last else None
 
 
+NOBODYS = AddressSet()
+
+
 class Place(Struct, frozen=True):
     """A Subnet, as far as its addresses go."""
 
@@ -178,6 +181,8 @@ class Place(Struct, frozen=True):
     validated: bool = True
     errors: tuple[str, ...] = ()
     cidr: str = ""
+    bespoken: AddressSet = NOBODYS
+    """Those that somebody speaks for without having a lock: they count as used, and are not chosen."""
 
     def holds(self, one: Address) -> bool:
         """Whether an address is in the block."""
@@ -195,13 +200,21 @@ class Place(Struct, frozen=True):
             return "Excluded", f"{one} is excluded by Subnet {self.name}"
         return None
 
+    def gives(self, one: Address) -> bool:
+        """Whether an address of the block may be given to who did not ask for it."""
+        return self.refuses(one) is None and one.number not in self.bespoken
+
     def capacity(self) -> int:
         """Return how many addresses can be given away."""
         return sum(high - low + 1 for low, high in self.ranges)
 
     def used(self, taken: AddressSet) -> int:
         """Return how many of those that can be given away are taken."""
-        return sum(taken.count(low, high) for low, high in self.ranges)
+        found = sum(taken.count(low, high) for low, high in self.ranges)
+        if self.bespoken:
+            others = (number for number in self.bespoken if number not in taken)
+            found += sum(any(low <= number <= high for low, high in self.ranges) for number in others)
+        return found
 
     def free(self, taken: AddressSet) -> int:
         """Return how many addresses are left to be given."""
@@ -210,14 +223,22 @@ class Place(Struct, frozen=True):
     def choose(self, taken: AddressSet, cursor: int = 0) -> int | None:
         """Return the first free address at or after the cursor, then from the beginning; None: it is full."""
         for low, high in self.ranges:
-            if high >= cursor and (found := taken.gap(max(low, cursor), high)) is not None:
+            if high >= cursor and (found := self._gap(taken, max(low, cursor), high)) is not None:
                 return found
         for low, high in self.ranges:
             if low >= cursor:
                 break
-            if (found := taken.gap(low, min(high, cursor - 1))) is not None:
+            if (found := self._gap(taken, low, min(high, cursor - 1))) is not None:
                 return found
         return None
+
+    def _gap(self, taken: AddressSet, first: int, last: int) -> int | None:
+        """Return the first number of a span that nobody has and nobody speaks for, or None."""
+        found = taken.gap(first, last)
+        while found is not None and found in self.bespoken:
+            beyond = self.bespoken.gap(found, last)
+            found = taken.gap(beyond, last) if beyond is not None else None
+        return found
 
 
 def usable(base: int, last: int) -> Span:

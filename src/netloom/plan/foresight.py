@@ -15,9 +15,11 @@ from msgspec.structs import replace
 from netloom.model import addresses
 from netloom.model.attachments import NetworkAttachment
 from netloom.model.document import Condition, Resource
-from netloom.model.networks import Fabric, Network, Subnet
+from netloom.model.networks import Fabric, Network, Router, Subnet
+from netloom.model.policy import LoadBalancer
 from netloom.plan import macs, names
 from netloom.plan.addressing import Address, AddressSet, Place, place
+from netloom.plan.bespoken import Claim, of_balancer, of_router
 from netloom.plan.nodes import ADDRESSED
 from netloom.plan.rows import Unit
 from netloom.plan.wishes import Decision, Held, Slot, Wish, decide
@@ -62,6 +64,7 @@ class _Foresight:
         self._taken: dict[int, dict[int, AddressSet]] = {}
         """By VNI and family."""
         self._holders: dict[tuple[int, Address], str] = {}
+        self._bespoken = _bespoken(resources)
         self._count = 0
         self._kept = set(earlier.chosen.values())
         self._from: dict[tuple[int, str, int], int] = {}
@@ -139,7 +142,7 @@ class _Foresight:
             vni,
             self._around(one),
             [Held(_address(lock.ip), one.status.vni or 0, lock.uid) for lock in one.status.locks],
-            lambda asked: self._holder(vni or 0, asked, _name(one)),
+            lambda asked: self._holder(vni or 0, asked, _name(one)) or self._bespoken.get((*key, asked)),
             network=network is not None,
         )
         if decision.refusals:
@@ -232,6 +235,24 @@ class _Foresight:
 
     def _say(self, one: Resource, *words: str) -> None:
         self._found.notes[_unit(one)] = words
+
+
+def _bespoken(resources: Iterable[Resource]) -> dict[tuple[str, str, Address], str]:
+    """Return whose addresses are that nobody has a lock of, by namespace, Network and address."""
+    routers: dict[str, dict[str, Router]] = {}
+    for one in resources:
+        if isinstance(one, Router):
+            routers.setdefault(one.metadata.namespace, {})[one.metadata.name] = one
+    found: dict[tuple[str, str, Address], str] = {}
+    for one in resources:
+        namespace = one.metadata.namespace
+        claims: Iterable[Claim] = ()
+        if isinstance(one, Router):
+            claims = of_router(one)
+        elif isinstance(one, LoadBalancer):
+            claims = of_balancer(one, routers.get(namespace, {}).get)
+        found |= {(namespace, claim.network, claim.address): claim.by for claim in claims}
+    return found
 
 
 def _key(one: Resource) -> Key:

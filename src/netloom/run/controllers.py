@@ -153,6 +153,8 @@ class _Wiring:
         self.attachments = attachment_informer(store, random=random)
         self.locks = lock_informer(store, random=random)
         self.nodes = informer(store, Node, random=random)
+        self.routers = informer(store, Router, random=random)
+        self.balancers = informer(store, LoadBalancer, random=random)
         self.informers: list[Informer[Any]] = [
             self.networks,
             self.subnets,
@@ -160,6 +162,8 @@ class _Wiring:
             self.attachments,
             self.locks,
             self.nodes,
+            self.routers,
+            self.balancers,
         ]
         self.controllers: list[Controller[Any]] = []
         self.chores: list[Chore] = []
@@ -220,6 +224,8 @@ class _Wiring:
         giving.watch(self.locks, self.ipam.lock_changed)
         giving.watch(self.networks, self.ipam.network_changed)
         giving.watch(self.subnets, self.ipam.subnet_changed)
+        giving.watch(self.routers, self.ipam.router_changed)
+        giving.watch(self.balancers, self.ipam.balancer_changed)
         ending.watch(self.locks, keeper.lock_changed)
 
     def wire_networks(self) -> None:
@@ -270,10 +276,11 @@ class _Wiring:
 
     def planned_kinds(self) -> dict[str, Informer[Any]]:
         """Return the informers of all that is planned, attachments aside."""
-        kinds: tuple[type[Any], ...] = (Router, SecurityProfile, LoadBalancer, Shaping, Mirror)
+        kinds: tuple[type[Any], ...] = (SecurityProfile, Shaping, Mirror)
         watched: dict[str, Informer[Any]] = {of.__name__: informer(self.store, of, random=self.random) for of in kinds}
         self.informers += watched.values()
-        return watched | {"Network": self.networks, "Subnet": self.subnets, "Node": self.nodes}
+        shared: tuple[Informer[Any], ...] = (self.networks, self.subnets, self.nodes, self.routers, self.balancers)
+        return watched | {one.kind.name: one for one in shared}
 
     def wire_statuses(
         self, plans: Logical | Planning, watched: Mapping[str, Informer[Any]], south: Southbound | None
