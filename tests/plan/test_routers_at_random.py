@@ -25,10 +25,24 @@ FEET = st.lists(
     max_size=4,
     unique_by=lambda foot: str(foot["network"]),
 )
+POLICIES = st.lists(
+    st.fixed_dictionaries(
+        {"priority": st.sampled_from([100, 200])},
+        optional={
+            "from": st.lists(BLOCKS, max_size=2),
+            "to": st.lists(BLOCKS, max_size=2),
+            "ports": st.sampled_from([[{"protocol": "tcp", "port": 80}], [{"protocol": "icmp"}, {"protocol": "udp"}]]),
+            "action": st.sampled_from(["allow", "drop", "reroute", "reroute"]),
+            "via": st.lists(HOSTS, max_size=2),
+        },
+    ),
+    max_size=5,
+)
 ROUTERS = st.fixed_dictionaries(
     {"networks": FEET},
     optional={
         "routes": st.lists(st.fixed_dictionaries({"to": BLOCKS, "via": HOSTS}), max_size=4),
+        "policies": POLICIES,
         "gateway": st.fixed_dictionaries(
             {"network": NETWORKS, "ips": st.lists(IPS, min_size=1, max_size=3)},
             optional={
@@ -62,6 +76,7 @@ def test_whatever_is_wished_what_is_planned_holds_together(wished: dict[str, dic
     assert list(offences(made.wanted)) == []
     assert not [one for problems in made.wanted.problems.values() for one in problems if one.reason == "Internal"]
     _each_address_is_one_routers(made.wanted.rows)
+    _policies_can_be(made.wanted.rows)
     for name in wished:
         _no_block_is_on_two_feet(made.wanted.rows, f"ns/{name}:")
     again, random = planner(MORE), Random(seed)
@@ -75,6 +90,36 @@ def test_whatever_is_wished_what_is_planned_holds_together(wished: dict[str, dic
         again.put(routers[0])
     again.flush()
     assert rendered(again.wanted) == rendered(made.wanted)
+
+
+@given(FEET, POLICIES, st.integers())
+def test_the_order_of_policies_changes_no_row(feet: list[Any], policies: list[dict[str, Any]], seed: int) -> None:
+    shuffled = [*policies, *policies[:1]]
+    Random(seed).shuffle(shuffled)
+    found = []
+    for listed in (policies, shuffled):
+        made = planner(MORE)
+        made.put(resource("a", {"kind": "Router", "spec": {"networks": feet, "policies": listed}}))
+        made.flush()
+        found.append(rendered(made.wanted)["rows"])
+    assert found[0] == found[1]
+
+
+def _policies_can_be(planned: Any) -> None:
+    """No two of a router are of one priority and match, and a way is in a network of the router, of its family."""
+    known: set[tuple[str, int, str]] = set()
+    for ref, row in planned.items():
+        if ref.table != "Logical_Router_Policy":
+            continue
+        router, columns = ref.key.partition(":")[0], row.columns
+        key = (router, columns["priority"], columns["match"])
+        assert key not in known
+        known.add(key)
+        assert bool(columns["nexthops"]) == (columns["action"] == "reroute")
+        ports = [row for ref, row in planned.items() if ref.table == "Logical_Router_Port" and router in ref.key]
+        for hop in columns["nexthops"]:
+            assert any(addresses.within(hop, ip) for port in ports for ip in port.columns["networks"])
+            assert f"ip{addresses.family(hop)}" in columns["match"]
 
 
 def _each_address_is_one_routers(planned: Any) -> None:
