@@ -1,12 +1,15 @@
 """A router's policies become rows that say what is done with which packets; a bad one costs that one."""
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
 from netloom.plan.rows import Outcome, Ref
-from tests.plan.routers import ROUTER, members, reasons, routed, rows
+from tests.plan.northd import write
+from tests.plan.routers import ROUTER, members, planner, reasons, resource, routed, rows
+from tests.support.ovn import ovn_central
 
 TABLE = "Logical_Router_Policy"
 
@@ -131,6 +134,16 @@ def test_a_policy_that_cannot_be_costs_that_policy(policy: str, reason: str, fie
     assert "ns/r1:0.0.0.0/0:192.0.2.1" in rows(outcome, "Logical_Router_Static_Route")
 
 
+def test_what_no_route_leads_to_is_dropped_before_policies_are_asked_and_cannot_be_rerouted() -> None:
+    inner = "networks: [{network: blue}, {network: red}]\n"
+    away = "{priority: 9, to: [198.51.100.0/24], action: reroute, via: [10.20.0.7]}"
+    outcome = steered(away, "{priority: 9, to: [198.51.100.0/24], action: drop}", router=inner)
+    assert reasons(outcome) == [("RouteMissing", "spec.policies[0].to[0]")]
+    assert found(outcome) == {(9, "ip4.dst == 198.51.100.0/24"): ("drop", set())}
+    assert steered(away, router=inner + "routes: [{to: 198.51.100.128/25, via: 10.20.0.8}]\n").problems == []
+    assert steered(away.replace("198.51.100.0/24", "10.20.0.9/32"), router=inner).problems == []
+
+
 def test_a_link_local_next_hop_may_be_anywhere() -> None:
     router = "networks: [{network: blue, ips: [10.10.0.1/24, 'fe80::1/64']}]\n"
     outcome = steered("{priority: 9, action: reroute, via: ['fe80::7']}", router=router)
@@ -147,3 +160,34 @@ def test_a_foot_that_is_lost_costs_the_policies_through_it() -> None:
     outcome = routed(yaml.safe_dump(spec), "red: null")
     assert reasons(outcome)[-1] == ("NextHopFar", "spec.policies[0].via[0]")
     assert found(outcome) == {(8, "ip4"): ("reroute", {"10.10.0.7"})}
+
+
+@pytest.mark.ovn
+def test_northd_makes_flows_of_policies_for_one_next_hop_and_for_several(tmp_path: Path) -> None:
+    made = planner()
+    policies = [
+        {"priority": 7, "action": "drop"},
+        {"priority": 8, "ports": [{"port": 80}]},
+        {"priority": 9, "action": "reroute", "via": ["10.20.0.7"]},
+        {"priority": 9, "action": "reroute", "via": ["fd00:10::8", "fd00:10::7"]},
+    ]
+    networks = [{"network": "blue"}, {"network": "red"}]
+    made.put(resource("r1", {"kind": "Router", "spec": {"networks": networks, "policies": policies}}))
+    made.flush()
+    with ovn_central(tmp_path) as central:
+        write(central, made.wanted)
+        listed = central.nbctl("lr-policy-list", "ns/r1").split("\n")
+        flows = [one for one in central.sbctl("lflow-list", "ns/r1").split("\n") if "(lr_in_policy" in one]
+    assert len([line for line in listed if line.startswith("  ")]) == 4
+
+    def done(priority: int, match: str) -> str:
+        (one,) = [flow for flow in flows if f"priority={priority} " in flow and f"match=({match})" in flow]
+        return one.partition("action=")[2]
+
+    assert done(7, "ip") == "(drop;)"
+    assert done(8, "tcp.dst == 80").endswith("next;)")
+    assert "reg0 = 10.20.0.7;" in done(9, "ip4")
+    assert 'outport = "ns/r1:red";' in done(9, "ip4")
+    assert "select(1, 2);" in done(9, "ip6")
+    ways = [one.partition("xxreg0 = ")[2].partition(";")[0] for one in flows if "lr_in_policy_ecmp" in one]
+    assert sorted(filter(None, ways)) == ["fd00:10::7", "fd00:10::8"]

@@ -288,7 +288,7 @@ class RouterSpec(Value, frozen=True, kw_only=True):
     routes: Annotated[tuple[Route, ...], says("Its static routes.", maxItems=256)] = ()
     policies: Annotated[
         tuple[RouterPolicy, ...],
-        says("What comes before the routes, for some packets; their order means nothing.", maxItems=256),
+        says("What is done with some packets instead; the order of the list means nothing.", maxItems=256),
     ] = ()
     gateway: Annotated[Gateway | None, says("The way out.")] = None
     nat: Annotated[tuple[Nat, ...], says("Address translations.", maxItems=512)] = ()

@@ -67,7 +67,7 @@ def plan_router(world: World, router: Router) -> Outcome:
     routes = list(dict.fromkeys(_routes(router, every, outer, outcome)))
     for route in routes:
         _add_route(name, route, outcome)
-    steering.steered(router, every, outcome)
+    steering.steered(router, every, [addresses.interface(route.to).network for route in routes], outcome)
     if outer is not None:
         nat.translated(world, router, inner, outer, _routed(routes, inner), outcome)
     return outcome

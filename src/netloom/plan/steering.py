@@ -1,9 +1,10 @@
 """A router's policies: what it does with some packets instead of what its routes say.  Pure.
 
-A policy is one row of Logical_Router_Policy. OVN asks the policies after the routes, and what they say counts: the one
-of the highest priority that fits a packet drops it, gives it other next hops, or leaves it as it was routed. They judge
-each packet by itself, replies too, and see it as it is inside: after what comes in was translated or balanced, before
-what goes out is.
+A policy is one row of Logical_Router_Policy. OVN asks the policies once a packet is routed: the one of the highest
+priority that fits it drops it, gives it other next hops, or leaves it as it was routed. They judge each packet by
+itself, replies too, and see it as it is inside: translated already if it came in by the gateway, not yet if it goes out
+there. What no route leads to is dropped before they are asked; so a policy that is to reroute only such packets is
+refused, because it could never do anything.
 
 Two rows of one priority and one match would leave it to chance which counts. So a row is known by these two, and of two
 wishes for it the stricter stands: drop before reroute before allow, as forbidding always wins elsewhere. Like the rows
@@ -14,11 +15,12 @@ of both, in one row: OVN tells the two apart by itself. A next hop must be in a 
 which OVN finds the port; link-local ones are at every port, so there is no telling which is meant.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from hashlib import blake2s
 from typing import NamedTuple
 
 from netloom.model import addresses
+from netloom.model.addresses import Block
 from netloom.model.networks import Router
 from netloom.model.policy import PolicyAction, RouterPolicy
 from netloom.plan import feet, matches, names
@@ -43,11 +45,12 @@ class _Policy(NamedTuple):
         return _STRICTEST_FIRST[self.leniency]
 
 
-def steered(router: Router, every: Sequence[Foot], outcome: Outcome) -> None:
-    """Add a router's policies; it has these feet."""
+def steered(router: Router, every: Sequence[Foot], routed: Collection[Block], outcome: Outcome) -> None:
+    """Add a router's policies; it has these feet, and routes to these blocks."""
+    known = [*routed, *(one.network for foot in every for one in foot.addresses)]
     can_be: list[tuple[_Policy, int]] = []
     for position, wish in enumerate(router.spec.policies):
-        policy = _policy(wish, f"spec.policies[{position}]", every)
+        policy = _policy(wish, f"spec.policies[{position}]", every, known)
         if isinstance(policy, Problem):
             outcome.problems.append(policy)
         else:
@@ -66,25 +69,33 @@ def steered(router: Router, every: Sequence[Foot], outcome: Outcome) -> None:
         _add(name, policy, outcome)
 
 
-def _policy(wish: RouterPolicy, at: str, every: Sequence[Foot]) -> _Policy | Problem:
-    for problem in _wrong(wish, at, every):
+def _policy(wish: RouterPolicy, at: str, every: Sequence[Foot], known: Collection[Block]) -> _Policy | Problem:
+    problem = next(_malformed(wish, at), None) or next(_lost(wish, at, every, known), None)
+    if problem is not None:
         return problem
-    families = {addresses.family(one) for one in (*wish.from_, *wish.to, *wish.via)}
-    if len(families) > 1:
-        return Problem("FamiliesMixed", f"{at}: from, to and via are of two families: write a policy for each")
     hops = sorted({addresses.address(one) for one in wish.via}, key=int)
-    match = _match(wish, families.pop() if families else None)
+    match = _match(wish, next(iter(_families(wish)), None))
     return _Policy(wish.priority, match, _STRICTEST_FIRST.index(wish.action), tuple(map(str, hops)))
 
 
-def _wrong(wish: RouterPolicy, at: str, every: Sequence[Foot]) -> Iterator[Problem]:
-    """Give what is wrong with the parts of a policy."""
+def _families(wish: RouterPolicy) -> set[int]:
+    return {addresses.family(one) for one in (*wish.from_, *wish.to, *wish.via)}
+
+
+def _malformed(wish: RouterPolicy, at: str) -> Iterator[Problem]:
+    """Give what is wrong with a policy in itself: validation refuses it, but it may be older than its rules."""
     for name, blocks in (("from", wish.from_), ("to", wish.to)):
         for position, block in enumerate(blocks):
             if not addresses.is_cidr(block):
                 yield Problem("Malformed", f"{at}.{name}[{position}]: {block!r} is not an address block")
     if bool(wish.via) != (wish.action is PolicyAction.REROUTE):
         yield Problem("Malformed", f"{at}.via: next hops belong to action reroute: give both, or neither")
+    if len(_families(wish)) > 1:
+        yield Problem("FamiliesMixed", f"{at}: from, to and via are of two families: write a policy for each")
+
+
+def _lost(wish: RouterPolicy, at: str, every: Sequence[Foot], known: Collection[Block]) -> Iterator[Problem]:
+    """Give why a policy cannot reroute, if so."""
     for position, hop in enumerate(wish.via):
         foot = feet.toward(every, hop, f"{at}.via[{position}]")
         if isinstance(foot, Problem):
@@ -92,6 +103,13 @@ def _wrong(wish: RouterPolicy, at: str, every: Sequence[Foot]) -> Iterator[Probl
         elif addresses.address(hop).is_link_local:
             text = f"{at}.via[{position}]: {hop} may be in any network of the router: name an address that is in one"
             yield Problem("NextHopLinkLocal", text)
+    for position, to in enumerate(wish.to if wish.via else ()):
+        if not any(feet.overlap(addresses.interface(to).network, one) for one in known):
+            text = (
+                f"{at}.to[{position}]: the router has no route to {to}, and what has none is dropped before policies"
+                " are asked: add one to spec.routes"
+            )
+            yield Problem("RouteMissing", text)
 
 
 def _match(wish: RouterPolicy, version: int | None) -> str:
