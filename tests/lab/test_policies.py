@@ -36,10 +36,11 @@ def policies(lab: Lab) -> Iterator[World]:
 
 
 def wish(policies: World, *listed: dict[str, Any]) -> None:
-    """Have the router do what these policies say, and return when it is Ready."""
+    """Have the router do what these policies say, and return when it is Ready and every node knows."""
     networks = [{"network": "red"}, {"network": "blue"}]
     policies.wish("Router", "r1", {"networks": networks, "policies": list(listed)})
     policies.becomes("Router", "r1", "True", "Programmed")
+    policies.lab.exec("central", ["ovn-nbctl", "--timeout=20", "--wait=hv", "sync"])
 
 
 @pytest.fixture
