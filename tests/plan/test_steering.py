@@ -134,14 +134,13 @@ def test_a_policy_that_cannot_be_costs_that_policy(policy: str, reason: str, fie
     assert "ns/r1:0.0.0.0/0:192.0.2.1" in rows(outcome, "Logical_Router_Static_Route")
 
 
-def test_what_no_route_leads_to_is_dropped_before_policies_are_asked_and_cannot_be_rerouted() -> None:
+def test_what_no_route_leads_to_cannot_be_rerouted_and_that_is_said_of_each_block() -> None:
     inner = "networks: [{network: blue}, {network: red}]\n"
-    away = "{priority: 9, to: [198.51.100.0/24], action: reroute, via: [10.20.0.7]}"
-    outcome = steered(away, "{priority: 9, to: [198.51.100.0/24], action: drop}", router=inner)
-    assert reasons(outcome) == [("RouteMissing", "spec.policies[0].to[0]")]
-    assert found(outcome) == {(9, "ip4.dst == 198.51.100.0/24"): ("drop", set())}
+    away = "{priority: 9, to: [10.20.0.9/32, 198.51.100.0/24], action: reroute, via: [10.20.0.7]}"
+    outcome = steered(away, "{priority: 8, to: [198.51.100.0/24], action: drop}", router=inner)
+    assert reasons(outcome) == [("RouteMissing", "spec.policies[0].to[1]")]
+    assert sorted(action for action, _ in found(outcome).values()) == ["drop", "reroute"], "the rest is rerouted"
     assert steered(away, router=inner + "routes: [{to: 198.51.100.128/25, via: 10.20.0.8}]\n").problems == []
-    assert steered(away.replace("198.51.100.0/24", "10.20.0.9/32"), router=inner).problems == []
 
 
 def test_a_link_local_next_hop_may_be_anywhere() -> None:

@@ -3,8 +3,7 @@
 A policy is one row of Logical_Router_Policy. OVN asks the policies once a packet is routed: the one of the highest
 priority that fits it drops it, gives it other next hops, or leaves it as it was routed. They judge each packet by
 itself, replies too, and see it as it is inside: translated already if it came in by the gateway, not yet if it goes out
-there. What no route leads to is dropped before they are asked; so a policy that is to reroute only such packets is
-refused, because it could never do anything.
+there. What no route leads to is dropped before they are asked; who wants to reroute it is told so.
 
 Two rows of one priority and one match would leave it to chance which counts. So a row is known by these two, and of two
 wishes for it the stricter stands: drop before reroute before allow, as forbidding always wins elsewhere. Like the rows
@@ -50,11 +49,12 @@ def steered(router: Router, every: Sequence[Foot], routed: Collection[Block], ou
     known = [*routed, *(one.network for foot in every for one in foot.addresses)]
     can_be: list[tuple[_Policy, int]] = []
     for position, wish in enumerate(router.spec.policies):
-        policy = _policy(wish, f"spec.policies[{position}]", every, known)
+        policy = _policy(wish, f"spec.policies[{position}]", every)
         if isinstance(policy, Problem):
             outcome.problems.append(policy)
         else:
             can_be.append((policy, position))
+            outcome.problems += _unrouted(wish, f"spec.policies[{position}].to", known)
     standing: dict[tuple[int, str], tuple[_Policy, int]] = {}
     for policy, position in sorted(can_be):
         stands, where = standing.setdefault((policy.priority, policy.match), (policy, position))
@@ -69,8 +69,8 @@ def steered(router: Router, every: Sequence[Foot], routed: Collection[Block], ou
         _add(name, policy, outcome)
 
 
-def _policy(wish: RouterPolicy, at: str, every: Sequence[Foot], known: Collection[Block]) -> _Policy | Problem:
-    problem = next(_malformed(wish, at), None) or next(_lost(wish, at, every, known), None)
+def _policy(wish: RouterPolicy, at: str, every: Sequence[Foot]) -> _Policy | Problem:
+    problem = next(_malformed(wish, at), None) or next(_lost(wish, f"{at}.via", every), None)
     if problem is not None:
         return problem
     hops = sorted({addresses.address(one) for one in wish.via}, key=int)
@@ -94,20 +94,24 @@ def _malformed(wish: RouterPolicy, at: str) -> Iterator[Problem]:
         yield Problem("FamiliesMixed", f"{at}: from, to and via are of two families: write a policy for each")
 
 
-def _lost(wish: RouterPolicy, at: str, every: Sequence[Foot], known: Collection[Block]) -> Iterator[Problem]:
-    """Give why a policy cannot reroute, if so."""
+def _lost(wish: RouterPolicy, at: str, every: Sequence[Foot]) -> Iterator[Problem]:
+    """Give the next hops that cannot be reached."""
     for position, hop in enumerate(wish.via):
-        foot = feet.toward(every, hop, f"{at}.via[{position}]")
+        foot = feet.toward(every, hop, f"{at}[{position}]")
         if isinstance(foot, Problem):
             yield foot
         elif addresses.address(hop).is_link_local:
-            text = f"{at}.via[{position}]: {hop} may be in any network of the router: name an address that is in one"
+            text = f"{at}[{position}]: {hop} may be in any network of the router: name an address that is in one"
             yield Problem("NextHopLinkLocal", text)
-    for position, to in enumerate(wish.to if wish.via else ()):
+
+
+def _unrouted(wish: RouterPolicy, at: str, known: Collection[Block]) -> Iterator[Problem]:
+    """Give the blocks of which nothing can be rerouted, because nothing of them is routed."""
+    for position, to in enumerate(wish.to if wish.action is PolicyAction.REROUTE else ()):
         if not any(feet.overlap(addresses.interface(to).network, one) for one in known):
             text = (
-                f"{at}.to[{position}]: the router has no route to {to}, and what has none is dropped before policies"
-                " are asked: add one to spec.routes"
+                f"{at}[{position}]: the router has no route to {to}, and what has none is dropped before policies are"
+                " asked: add one to spec.routes"
             )
             yield Problem("RouteMissing", text)
 
