@@ -35,10 +35,12 @@ def policies(lab: Lab) -> Iterator[World]:
         yield made
 
 
-def wish(policies: World, *listed: dict[str, Any]) -> None:
+NETWORKS = [{"network": "red"}, {"network": "blue"}]
+
+
+def wish(policies: World, *listed: dict[str, Any], **more: Any) -> None:
     """Have the router do what these policies say, and return when it is Ready and every node knows."""
-    networks = [{"network": "red"}, {"network": "blue"}]
-    policies.wish("Router", "r1", {"networks": networks, "policies": list(listed)})
+    policies.wish("Router", "r1", {"networks": NETWORKS, "policies": list(listed), **more})
     policies.becomes("Router", "r1", "True", "Programmed")
     policies.lab.exec("central", ["ovn-nbctl", "--timeout=20", "--wait=hv", "sync"])
 
@@ -124,13 +126,28 @@ def test_several_next_hops_share_the_load(plain: World, family: int) -> None:
 
 def test_a_policy_whose_next_hop_is_nowhere_costs_itself_only(plain: World) -> None:
     drop = {"priority": 100, "ports": [{"port": 7200}], "action": "drop"}
-    networks = [{"network": "red"}, {"network": "blue"}]
     lost = {"priority": 100, "action": "reroute", "via": ["10.99.0.7"]}
-    plain.wish("Router", "r1", {"networks": networks, "policies": [lost, drop]})
+    plain.wish("Router", "r1", {"networks": NETWORKS, "policies": [lost, drop]})
     said = plain.becomes("Router", "r1", "False", "NextHopFar")
     assert said.startswith("spec.policies[0].via[0]: 10.99.0.7 is not in a network of the router")
     unreachable(plain, [("red-1", TARGET[4], 7200)])
     assert plain.answers("red-1", TARGET[4], 7100)
+
+
+def test_what_no_route_leads_to_is_not_rerouted_until_one_does(plain: World) -> None:
+    reroute = {"priority": 100, "to": ["203.0.113.0/24"], "action": "reroute", "via": [BOX[4]]}
+    with capturing(plain.netns("box"), "eth0") as wire:
+        plain.wish("Router", "r1", {"networks": NETWORKS, "policies": [reroute]})
+        said = plain.becomes("Router", "r1", "False", "RouteMissing")
+        assert said.startswith("spec.policies[0].to[0]: the router has no route to 203.0.113.0/24")
+        plain.lab.exec("central", ["ovn-nbctl", "--timeout=20", "--wait=hv", "sync"])
+        assert not plain.ping("red-1", "203.0.113.9")
+        assert passed(wire, SENDER[4], "203.0.113.9") == 0
+        wish(plain, reroute, routes=[{"to": "203.0.113.0/24", "via": BOX_2[4]}])
+        wait_until(
+            lambda: plain.ping("red-1", "203.0.113.9") or passed(wire, SENDER[4], "203.0.113.9") > 0,
+            what="a packet at the box, where the policy sends it, and not the route",
+        )
 
 
 def test_trace_and_explain_tell_of_policies(plain: World) -> None:
