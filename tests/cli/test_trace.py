@@ -250,6 +250,58 @@ def test_a_router_that_is_pinged_answers_itself() -> None:
     assert [hop.what for hop in found.hops] == ["answers the ping itself"]
 
 
+POLICY = Origin(Unit("Router", "default", "r"), "Logical_Router_Policy", "default/r:policy:90:00d1ce")
+POLICIES = (
+    'ingress(dp="default/r", inport="default/r:a")\n'
+    "----\n"
+    "13. lr_in_ip_routing (northd.c:1): ip6.dst == fd65::/64, priority 194, uuid 0000aaaa\n"
+    "    xxreg0 = ip6.dst;\n"
+    '    outport = "default/r:b";\n'
+    "    next;\n"
+)
+EVERYBODYS = "16. lr_in_policy_ecmp (northd.c:1): reg8[0..15] == 0, priority 150, uuid 0000cccc\n    next;\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "said", "stopped"),
+    [
+        (
+            "15. lr_in_policy (northd.c:1): tcp.dst == 7200, priority 90, uuid 0000bbbb\n    drop;\n",
+            ["policy of priority 90: drops it"],
+            "dropped by Router default/r because its policy of priority 90 says so",
+        ),
+        (
+            "15. lr_in_policy (northd.c:1): tcp.dst == 7200, priority 90, uuid 0000bbbb\n"
+            f"    reg8[0..15] = 0;\n    next;\n{EVERYBODYS}",
+            ["policy of priority 90: leaves it as it is routed"],
+            "",
+        ),
+        (
+            "15. lr_in_policy (northd.c:1): ip6, priority 90, uuid 0000bbbb\n"
+            f'    xxreg0 = fd65::8;\n    xxreg1 = fd65::1;\n    outport = "default/r:b";\n    next;\n{EVERYBODYS}',
+            ["policy of priority 90: sends it to fd65::8 out at r:b"],
+            "",
+        ),
+        (
+            "15. lr_in_policy (northd.c:1): ip4, priority 90, uuid 0000bbbb\n"
+            "    reg8[0..15] = 1;\n    reg8[16..31] = select(1=100, 2=100);\n"
+            "16. lr_in_policy_ecmp (northd.c:1): reg8[0..15] == 1 && reg8[16..31] == 2, priority 100, uuid 0000dddd\n"
+            '    reg0 = 10.65.0.8;\n    outport = "default/r:b";\n    next;\n',
+            ["policy of priority 90: sends it to 10.65.0.8 out at r:b"],
+            "",
+        ),
+        (f"15. lr_in_policy (northd.c:1): 1, priority 0, uuid 0000eeee\n    next;\n{EVERYBODYS}", [], ""),
+    ],
+)
+def test_what_a_routers_policy_does_is_told(text: str, said: list[str], stopped: str) -> None:
+    out = 'egress(dp="default/r")\n----\n 6. lr_out_delivery: 1, priority 1, uuid 0000ffff\n'
+    flows = list(parse(POLICIES + text + ("" if stopped else out + '    /* output to "default/x", type "" */\n')))
+    assert deciding(flows) <= {"0000bbbb", "0000dddd"}
+    found = way(flows, dict.fromkeys(deciding(flows), POLICY), name)
+    assert [hop.what for hop in found.hops] == ["routes fd65::/64 out at r:b", *said]
+    assert found.stopped == stopped
+
+
 def test_nothing_that_matches_is_a_drop_that_names_the_stage() -> None:
     text = 'ingress(dp="default/r", inport="default/r:a")\n-\n 13. lr_in_ip_routing (x.c:1): no match (implicit drop)\n'
     assert way(list(parse(text)), {}, name).stopped == "dropped by router r because it has no route there"
@@ -268,7 +320,8 @@ def test_nothing_that_matches_is_a_drop_that_names_the_stage() -> None:
         ("    controller(userdata=00,pause)\nDatapath actions: ct(commit),set(ipv4(ttl=63))\n",
          "handed to ovn-controller, which answers or asks in its place"),
         ("Datapath actions: ct(commit,zone=10),5\n", "the switch does: ct(commit,zone=10),5"),
-        ("Datapath actions: hash(l4(0)),recirc(0x9)\n", "an endpoint is chosen by a hash: not traced further here"),
+        ("Datapath actions: set(ipv6(hlimit=63)),hash(sym_l4(0)),recirc(0x9)\n",
+         "one of several ways is chosen by a hash: not traced further here"),
         ("Datapath actions: userspace(pid=0,controller(reason=1))\n",
          "handed to ovn-controller, which answers or asks in its place"),
     ],

@@ -12,11 +12,13 @@ import pytest
 
 from netloom.drivers.northbound import DATABASE, TABLES, Northbound
 from netloom.errors import Unreachable
+from netloom.model.document import Resource
 from netloom.ovsdb.io import Client
 from netloom.ovsdb.operations import Comment
 from netloom.plan.rows import Column, Member, Outcome, Ref, Row, Unit
 from netloom.plan.wanted import Wanted
 from tests.drivers.northbound_world import BLUE, PORT, SWITCH, WEB, attachment, port, switch, wanted
+from tests.plan.routers import planner, resource
 from tests.support.ovn import OVN_SHARE, Database, run
 
 pytestmark = pytest.mark.ovn
@@ -124,6 +126,45 @@ def test_a_changed_port_costs_one_transaction(server: Database) -> None:
             assert (await north.apply(wish, wish.take())).transactions == 1
             assert (await north.apply(wish)).written == 0
         assert "ns1/p3" not in nbctl(server, "lsp-list", "ns1/blue")
+
+    play(main)
+
+
+def test_a_policy_that_changes_is_the_same_row_and_those_of_others_in_the_router_stay(server: Database) -> None:
+    def router(*policies: dict[str, Any]) -> Resource:
+        networks = [{"network": "blue"}, {"network": "red"}]
+        return resource("r1", {"kind": "Router", "spec": {"networks": networks, "policies": list(policies)}})
+
+    def ours() -> list[str]:
+        wanted = ("--bare", "--columns=_uuid,priority,action,nexthops", "find", "Logical_Router_Policy")
+        found = nbctl(server, *wanted, "external_ids:netloom-owner=netloom").split("\n\n")
+        return sorted(" ".join(one.split()) for one in found if one.strip())
+
+    async def main() -> None:
+        made = planner()
+        made.put(router({"priority": 7, "action": "drop"}, {"priority": 9, "to": ["10.20.0.0/24"], "action": "drop"}))
+        async with driver(server) as north:
+            await north.apply(made.wanted, made.flush())
+            nbctl(server, "lr-policy-add", "ns/r1", "8", "ip4", "drop")
+            nbctl(server, "lr-policy-add", "ns/r1", "9", "ip4.dst == 10.9.0.0/16", "reroute", "10.20.0.7")
+            await caught_up(north)
+            (drop,) = [one for one in ours() if " 9 " in one]
+            via = ["10.20.0.8", "10.20.0.7"]
+            made.put(router({"priority": 9, "to": ["10.20.0.0/24"], "action": "reroute", "via": via}))
+            assert (await north.apply(made.wanted, made.flush())).transactions == 1
+            assert ours() == [f"{drop.split()[0]} 9 reroute 10.20.0.7 10.20.0.8"]
+            nbctl(server, "set", "Logical_Router_Policy", drop.split()[0], "action=drop", "nexthop=10.20.0.9")
+            await caught_up(north)
+            assert (await north.apply(made.wanted)).written == 1
+            assert ours() == [f"{drop.split()[0]} 9 reroute 10.20.0.7 10.20.0.8"]
+            assert nbctl(server, "get", "Logical_Router_Policy", drop.split()[0], "nexthop") == "[]\n"
+            made.put(router())
+            await north.apply(made.wanted, made.flush())
+            assert (await north.apply(made.wanted)).written == 0
+        assert ours() == []
+        left = nbctl(server, "lr-policy-list", "ns/r1")
+        assert "10.9.0.0/16" in left
+        assert len([line for line in left.splitlines() if line.startswith("  ")]) == 2
 
     play(main)
 

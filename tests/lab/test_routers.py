@@ -6,7 +6,7 @@ from collections.abc import Iterator
 import pytest
 
 from netloom.lab import Lab
-from tests.lab.worlds import World, world
+from tests.lab.worlds import Way, World, world
 from tests.support.process import wait_until
 
 pytestmark = [pytest.mark.lab, pytest.mark.ovn, pytest.mark.root, pytest.mark.timeout(180)]
@@ -71,6 +71,27 @@ def test_the_status_names_the_gateway_node(routers: World) -> None:
     wait_until(
         lambda: routers.get("router", "r1")["status"].get("gatewayNode") == "n3", what="the gateway node", interval=0.2
     )
+
+
+def test_policies_see_a_packet_as_it_is_inside(routers: World) -> None:
+    """What comes in is translated before they are asked, what goes out afterwards."""
+    spec = routers.get("router", "r1")["spec"]
+    floating: list[Way] = [("outside", "192.0.2.32", 7100), ("outside", "2001:db8::32", 7100)]
+    out: list[Way] = [("red-1", WORLD[4], "ping"), ("red-1", WORLD[6], "ping")]
+    stay: list[Way] = [("red-3", WORLD[4], "ping"), ("red-1", V4["blue-3"], "ping"), ("outside", "192.0.2.33", 7100)]
+    assert all(routers.reaches([*floating, *out, *stay]).values())
+    outside = ["192.0.2.32/32", "192.0.2.33/32"]
+    dropped = [["10.62.0.12/32"], ["fd62::12/128"], outside]
+    to = [{"priority": 100, "to": blocks, "ports": [{"port": 7100}], "action": "drop"} for blocks in dropped]
+    froms = [(["10.61.0.11/32"], ["198.51.100.0/24"]), (["fd61::11/128"], ["2001:db8:ffff::/64"])]
+    out_of = [{"priority": 100, "from": one, "to": other, "action": "drop"} for one, other in froms]
+    try:
+        routers.wish("Router", "r1", {**spec, "policies": [*to, *out_of]})
+        wait_until(lambda: not any(routers.tries([*floating, *out]).values()), what="the policies to hold")
+        assert all(routers.reaches(stay).values())
+    finally:
+        routers.wish("Router", "r1", spec)
+    assert all(routers.reaches([*floating, *out]).values())
 
 
 def test_a_network_leaves_the_router_and_comes_back(routers: World) -> None:

@@ -43,7 +43,8 @@ WHOLE = sorted(
                          "test_vxlan.py", "test_hooks.py", "test_kubernetes.py")
 )  # fmt: skip
 """All tests that use the shared lab."""
-WAYS = ["test_reach.py", "test_routers.py", "test_profiles.py", "test_balancers.py", "test_dhcp.py", "test_kills.py"]
+WAYS = ["test_reach.py", "test_routers.py", "test_policies.py", "test_profiles.py", "test_balancers.py", "test_dhcp.py",
+        "test_kills.py"]  # fmt: skip
 
 
 UPGRADED: list[Way] = [

@@ -100,7 +100,7 @@ class World:
             found = wait_until(so, what=f"{condition}={status} ({reason}) of {kind}/{name}", interval=0.2)
         except AssertionError as error:
             raise AssertionError(f"{error}: {self.get(kind, name).get('status')}") from None
-        return str(found["message"])
+        return str(found.get("message", ""))
 
     def delete(self, *names: str) -> None:
         """Delete objects, as "router/r1", and return when they are gone."""

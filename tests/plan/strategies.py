@@ -80,6 +80,17 @@ def attachments(draw: st.DrawFn) -> tuple[dict[str, Any], dict[str, Any]]:
     return spec, {"ips": ips, "mac": f"02:00:00:00:00:0{host}", "vni": 5000} if ips else {}
 
 
+POLICIES = st.builds(
+    _both,
+    _all(priority=st.sampled_from([100, 200])),
+    st.one_of(
+        _some(action=st.sampled_from(["allow", "drop"]), ports=st.just([{"protocol": "tcp", "port": 80}])),
+        _some(action=st.just("drop"), to=st.sampled_from([["10.2.0.0/24"], ["fd00:4::/64"], ["10.0.0.0/8"]])),
+        _all(action=st.just("reroute"), via=st.sampled_from([["10.2.0.7"], ["10.1.0.7", "10.2.0.7"], ["fd00:4::7"]])),
+    ),
+)
+
+
 @st.composite
 def routers(draw: st.DrawFn) -> dict[str, Any]:
     spec: dict[str, Any] = {"networks": [{"network": "blue"}, *draw(st.sampled_from([[], [{"network": "red"}]]))]}
@@ -93,6 +104,8 @@ def routers(draw: st.DrawFn) -> dict[str, Any]:
             spec["nat"] = [{"type": "dnat_and_snat", "external": "192.0.0.20", "logical": "10.1.0.5"}]
     if draw(MAYBE):
         spec["routes"] = [{"to": "10.99.0.0/16", "via": draw(st.sampled_from(["10.1.0.7", "10.77.0.7"]))}]
+    if draw(MAYBE):
+        spec["policies"] = draw(st.lists(POLICIES, max_size=3))
     return spec
 
 

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from netloom.model.policy import PortRange, RuleProtocol
-from netloom.plan.matches import addressed, carried, either, left, one_of
+from netloom.plan.matches import addressed, carried, either, left, merged, one_of
 
 
 def ports(*written: str) -> list[PortRange]:
@@ -52,6 +52,29 @@ def test_what_is_left_is_the_block_without_the_exceptions(data: st.DataObject) -
         ip = ip_address(f"10.0.0.{number}")
         wanted = ip in ip_network(whole) and not any(ip in ip_network(hole) for hole in holes)
         assert [ip in one for one in remaining].count(True) == wanted
+
+
+@pytest.mark.parametrize(
+    ("blocks", "fewest"),
+    [
+        ([], []),
+        (["10.0.1.0/24", "10.0.0.0/24"], ["10.0.0.0/23"]),
+        (["10.9.0.0/24", "10.2.0.0/24", "10.9.0.7/32"], ["10.2.0.0/24", "10.9.0.0/24"]),
+        (["fd00:0::/64", "fd00::/64"], ["fd00::/64"]),
+    ],
+)
+def test_blocks_are_written_as_few(blocks: list[str], fewest: list[str]) -> None:
+    assert merged(blocks) == fewest
+
+
+@given(st.lists(st.tuples(st.integers(0, 255), st.integers(26, 32)), max_size=8))
+def test_few_blocks_are_the_same_addresses(drawn: list[tuple[int, int]]) -> None:
+    blocks = [str(ip_network(f"10.0.0.{base}/{length}", strict=False)) for base, length in drawn]
+    fewest = [ip_network(one) for one in merged(blocks)]
+    assert len(fewest) <= len(set(blocks))
+    for number in range(256):
+        ip = ip_address(f"10.0.0.{number}")
+        assert sum(ip in one for one in fewest) == any(ip in ip_network(one) for one in blocks)
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,7 @@
 """Routers of all sorts, good and bad: planning never fails, what is planned holds together, and order means nothing."""
 
 from collections import Counter
+from collections.abc import Iterable
 from itertools import combinations
 from random import Random
 from typing import Any
@@ -11,6 +12,7 @@ from hypothesis import strategies as st
 from netloom.model import addresses
 from netloom.plan.feet import overlap
 from netloom.plan.rows import Unit
+from tests.plan.acls import Packet, Reader
 from tests.plan.planning import offences, rendered
 from tests.plan.routers import planner, resource
 
@@ -25,10 +27,24 @@ FEET = st.lists(
     max_size=4,
     unique_by=lambda foot: str(foot["network"]),
 )
+POLICIES = st.lists(
+    st.fixed_dictionaries(
+        {"priority": st.sampled_from([100, 200])},
+        optional={
+            "from": st.lists(BLOCKS, max_size=2),
+            "to": st.lists(BLOCKS, max_size=2),
+            "ports": st.sampled_from([[{"protocol": "tcp", "port": 80}], [{"protocol": "icmp"}, {"protocol": "udp"}]]),
+            "action": st.sampled_from(["allow", "drop", "reroute", "reroute"]),
+            "via": st.lists(HOSTS, max_size=2),
+        },
+    ),
+    max_size=5,
+)
 ROUTERS = st.fixed_dictionaries(
     {"networks": FEET},
     optional={
         "routes": st.lists(st.fixed_dictionaries({"to": BLOCKS, "via": HOSTS}), max_size=4),
+        "policies": POLICIES,
         "gateway": st.fixed_dictionaries(
             {"network": NETWORKS, "ips": st.lists(IPS, min_size=1, max_size=3)},
             optional={
@@ -62,6 +78,7 @@ def test_whatever_is_wished_what_is_planned_holds_together(wished: dict[str, dic
     assert list(offences(made.wanted)) == []
     assert not [one for problems in made.wanted.problems.values() for one in problems if one.reason == "Internal"]
     _each_address_is_one_routers(made.wanted.rows)
+    _policies_can_be(made.wanted.rows)
     for name in wished:
         _no_block_is_on_two_feet(made.wanted.rows, f"ns/{name}:")
     again, random = planner(MORE), Random(seed)
@@ -75,6 +92,117 @@ def test_whatever_is_wished_what_is_planned_holds_together(wished: dict[str, dic
         again.put(routers[0])
     again.flush()
     assert rendered(again.wanted) == rendered(made.wanted)
+
+
+@given(FEET, POLICIES, st.integers())
+def test_the_order_of_policies_changes_no_row(feet: list[Any], policies: list[dict[str, Any]], seed: int) -> None:
+    shuffled = [*policies, *policies[:1]]
+    Random(seed).shuffle(shuffled)
+    found = []
+    for listed in (policies, shuffled):
+        made = planner(MORE)
+        made.put(resource("a", {"kind": "Router", "spec": {"networks": feet, "policies": listed}}))
+        made.flush()
+        found.append(rendered(made.wanted)["rows"])
+    assert found[0] == found[1]
+
+
+ENDS = {
+    4: ["10.10.0.5", "10.10.0.200", "10.20.0.5", "198.51.100.1"],
+    6: ["fd00:10::5", "fd00:10::ff", "fd00:99::1"],
+}
+WHOLE = {4: ["10.10.0.0/24", "10.10.0.128/25", "10.20.0.5/32", "0.0.0.0/0"], 6: ["fd00:10::/64", "fd00:10::5/128"]}
+HOPS = {4: ["10.20.0.7", "10.20.0.8"], 6: ["fd00:10::7"]}
+PACKETS = st.sampled_from([4, 6]).flatmap(
+    lambda family: st.builds(
+        Packet,
+        src=st.sampled_from(ENDS[family]),
+        dst=st.sampled_from(ENDS[family]),
+        protocol=st.sampled_from(["tcp", "udp", "icmp", "gre"]),
+        dport=st.sampled_from([79, 80, 85, 90, 91]),
+    )
+)
+
+
+@st.composite
+def good_policies(draw: st.DrawFn) -> dict[str, Any]:
+    """A policy that can be."""
+    family = draw(st.sampled_from([4, 6]))
+    policy: dict[str, Any] = {"priority": draw(st.integers(1, 3)), "action": draw(st.sampled_from(["allow", "drop"]))}
+    for end in ("from", "to"):
+        policy[end] = draw(st.lists(st.sampled_from(WHOLE[family]), max_size=2))
+    udp_or_icmp = [{"protocol": "udp"}, {"protocol": "icmp"}]
+    policy["ports"] = draw(st.sampled_from([[], [{"port": 80, "endPort": 90}], udp_or_icmp, [{"port": 91}]]))
+    if draw(st.booleans()):
+        policy |= {"action": "reroute", "via": draw(st.lists(st.sampled_from(HOPS[family]), min_size=1, unique=True))}
+    return policy
+
+
+@given(st.lists(good_policies(), max_size=6), st.lists(PACKETS, min_size=1, max_size=6))
+def test_what_is_done_with_a_packet_is_what_the_highest_policy_that_fits_it_says(
+    policies: list[dict[str, Any]], packets: list[Packet]
+) -> None:
+    made = planner()
+    networks = [{"network": "blue"}, {"network": "red"}]
+    gateway = {"network": "outside", "ips": ["192.0.2.10/24"], "nextHop": "192.0.2.1"}
+    spec = {"networks": networks, "gateway": gateway, "policies": policies}
+    made.put(resource("a", {"kind": "Router", "spec": spec}))
+    made.flush()
+    reader = Reader(made.wanted)
+    rows = [row.columns for ref, row in made.wanted.rows.items() if ref.table == "Logical_Router_Policy"]
+    for packet in packets:
+        done = _highest(
+            (int(str(row["priority"])), str(row["action"]), _hops(row["nexthops"]))
+            for row in rows
+            if reader.matches(row["match"], packet)
+        )
+        wished = _highest(
+            (policy["priority"], policy["action"], _hops(policy.get("via", ())))
+            for policy in policies
+            if _fits(policy, packet)
+        )
+        assert done <= wished, packet
+        assert bool(done) == bool(wished), packet
+
+
+def _hops(listed: Any) -> frozenset[str]:
+    return frozenset(listed)
+
+
+def _highest(found: Iterable[tuple[int, str, frozenset[str]]]) -> set[tuple[int, str, frozenset[str]]]:
+    every = set(found)
+    return {one for one in every if one[0] == max(other[0] for other in every)}
+
+
+def _fits(policy: dict[str, Any], packet: Packet) -> bool:
+    """Whether a policy is for a packet, as the words say it."""
+    for blocks, ip in ((policy["from"], packet.src), (policy["to"], packet.dst)):
+        if blocks and not any(addresses.within(ip, block) for block in blocks):
+            return False
+    if any(addresses.family(hop) != addresses.family(packet.src) for hop in policy.get("via", ())):
+        return False
+    return not policy["ports"] or any(
+        packet.protocol == one.get("protocol", "tcp")
+        and ("port" not in one or one["port"] <= packet.dport <= one.get("endPort", one["port"]))
+        for one in policy["ports"]
+    )
+
+
+def _policies_can_be(planned: Any) -> None:
+    """No two of a router are of one priority and match, and a way is in a network of the router, of its family."""
+    known: set[tuple[str, int, str]] = set()
+    for ref, row in planned.items():
+        if ref.table != "Logical_Router_Policy":
+            continue
+        router, columns = ref.key.partition(":")[0], row.columns
+        key = (router, columns["priority"], columns["match"])
+        assert key not in known
+        known.add(key)
+        assert bool(columns["nexthops"]) == (columns["action"] == "reroute")
+        ports = [row for ref, row in planned.items() if ref.table == "Logical_Router_Port" and router in ref.key]
+        for hop in columns["nexthops"]:
+            assert any(addresses.within(hop, ip) for port in ports for ip in port.columns["networks"])
+            assert f"ip{addresses.family(hop)}" in columns["match"]
 
 
 def _each_address_is_one_routers(planned: Any) -> None:

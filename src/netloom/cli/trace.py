@@ -225,19 +225,19 @@ async def _origins(access: Access, uuids: set[str]) -> dict[str, Origin]:
         following(north.client) as client,
     ):
         flows: list[tuple[str, Any]] = list(south.cache.rows("Logical_Flow").items())
-        hints = {
-            row.external_ids["stage-hint"]: uuid[:8]
-            for uuid, row in flows
-            if uuid[:8] in uuids and row.external_ids.get("stage-hint")
-        }
-        found = {}
+        hints: dict[str, list[str]] = {}
+        for uuid, row in flows:
+            if uuid[:8] in uuids and (hint := row.external_ids.get("stage-hint")):
+                hints.setdefault(hint, []).append(uuid[:8])  # A row may decide in several steps.
+        found: dict[str, Origin] = {}
         for table in northbound.TABLES:
             for uuid, row in client.cache.rows(table).items():
                 ids = getattr(row, "external_ids", {})
                 if uuid[:8] in hints and ids.get(OWNER) == access.owner:
                     kind, _, rest = ids.get(OF, "").partition("/")
                     namespace, _, name = rest.rpartition("/")
-                    found[hints[uuid[:8]]] = Origin(Unit(kind, namespace, name), table, ids.get(KEY, ""))
+                    origin = Origin(Unit(kind, namespace, name), table, ids.get(KEY, ""))
+                    found |= dict.fromkeys(hints[uuid[:8]], origin)
         return found
 
 

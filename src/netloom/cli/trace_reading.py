@@ -22,6 +22,8 @@ _NAT = re.compile(r"ct_(dnat|snat)(?:_in_czone)?\(([^)=]*)\)")
 _BACKENDS = re.compile(r"ct_lb(?:_mark)?\(backends=([^);]*)")
 _ECHO_REPLY = ("icmp4.type = 0;", "icmp6.type = 129;")
 _OUTPORT = re.compile(r'outport = "([^"]*)"')
+_NEXT_HOP = re.compile(r"(?:xx)?reg0 = ([0-9a-f.:]+);")
+_POLICY = "Logical_Router_Policy"
 
 GATEWAY = "goes by the gateway node"
 
@@ -54,6 +56,12 @@ class Flow(Struct, frozen=True):
     def judges(self) -> bool:
         """Whether it may be an ACL's."""
         return "_acl" in self.stage and not any(word in self.stage for word in ("hint", "pre_acl"))
+
+    @property
+    def steers(self) -> bool:
+        """Whether it may be a router policy's: not one of those that every packet passes."""
+        everybodys = self.match in ("1", "reg8[0..15] == 0")
+        return self.stage in ("lr_in_policy", "lr_in_policy_ecmp") and not everybodys
 
 
 class Hop(Struct, frozen=True):
@@ -114,7 +122,11 @@ def _indent(line: str) -> int:
 
 def deciding(flows: list[Flow]) -> set[str]:
     """Return the uuids of the flows whose origin matters."""
-    return {one.uuid for one in flows if one.uuid and (one.judges or one.drops or _changes(one) or _rejects(one))}
+    return {one.uuid for one in flows if one.uuid and (one.judges or one.steers or _ends(one) or _changes(one))}
+
+
+def _ends(flow: Flow) -> bool:
+    return flow.drops or _rejects(flow)
 
 
 def _changes(flow: Flow) -> bool:
@@ -165,7 +177,7 @@ class _Telling:
         if flow.stage.startswith("lr_in_ip_input") and any(one in flow.actions for one in _ECHO_REPLY):
             self._say(here, "answers the ping itself")
             self._answered = here
-        if not self._stopped and (flow.drops or _rejects(flow)):
+        if not self._stopped and _ends(flow):
             self._stop(flow)
         for action in flow.actions:
             if (out := _OUTPUT.search(action)) and out[2] != "patch":
@@ -217,11 +229,27 @@ def _changed(flow: Flow, origin: Origin | None, name: Callable[[str], str]) -> I
             yield "does not know the neighbour's MAC yet, and asks for it"
         elif action.startswith("/* Replacing type"):
             yield GATEWAY
-    if flow.stage == "lr_in_ip_routing" and not flow.drops:
-        for action in flow.actions:
-            if found := _OUTPORT.match(action):
-                block = re.search(r"ip[46]\.dst == (\S+)", flow.match)
-                yield f"routes {block[1] if block else 'it'} out at {name(found[1])}"
+    out = next((name(found[1]) for action in flow.actions if (found := _OUTPORT.match(action))), "")
+    if flow.stage == "lr_in_ip_routing" and not flow.drops and out:
+        block = re.search(r"ip[46]\.dst == (\S+)", flow.match)
+        yield f"routes {block[1] if block else 'it'} out at {out}"
+    if flow.steers and origin is not None and origin.table == _POLICY:
+        yield from (f"{_policy_of(origin)}: {words}" for words in _steered(flow, out))
+
+
+def _policy_of(origin: Origin) -> str:
+    return f"policy of priority {origin.key.split(':')[-2]}"
+
+
+def _steered(flow: Flow, out: str) -> Iterator[str]:
+    """Give what a policy does to a packet; nothing where it has yet to choose among next hops."""
+    hop = next((found[1] for action in flow.actions if (found := _NEXT_HOP.match(action))), "")
+    if flow.drops:
+        yield "drops it"
+    elif out:
+        yield f"sends it to {hop} out at {out}"
+    elif not any("select(" in action for action in flow.actions):
+        yield "leaves it as it is routed"
 
 
 def _why(flow: Flow, origin: Origin | None, here: str) -> str:
@@ -240,6 +268,8 @@ def _why(flow: Flow, origin: Origin | None, here: str) -> str:
             f"LoadBalancer {origin.unit.namespace}/{origin.unit.name}" if origin is not None else "the load balancer"
         )
         return f"{how} by {whose} because none of its endpoints is up"
+    if flow.steers and origin is not None and origin.table == _POLICY:
+        return f"{how} by Router {origin.unit.namespace}/{origin.unit.name} because its {_policy_of(origin)} says so"
     if flow.stage.startswith("lr_in_ip_routing"):
         return f"{how} by {here} because it has no route there"
     if any(action.startswith("/* omitting output because inport == outport") for action in flow.actions):
@@ -269,8 +299,8 @@ def on_switch(text: str, devices: Mapping[int, str], nodes: Mapping[str, str]) -
     actions = last[-1].partition(": ")[2] if last else "drop"
     if "controller(" in actions or (not _sends(actions) and re.search(r"^\s*controller\(", text, re.MULTILINE)):
         return "handed to ovn-controller, which answers or asks in its place"
-    if actions.startswith("hash("):
-        return "an endpoint is chosen by a hash: not traced further here"
+    if re.search(r"\bhash\(", actions):
+        return "one of several ways is chosen by a hash: not traced further here"
     return f"the switch does: {actions}" if _sends(actions) else "dropped"
 
 

@@ -8,6 +8,7 @@ from msgspec import field
 
 from netloom.model import addresses
 from netloom.model.document import Document, Resource, Value
+from netloom.model.policy import RouterPolicy
 from netloom.model.rules import UNIQUE, Rule, immutable, once_set, only_when
 from netloom.model.scalars import (
     Cidr,
@@ -285,6 +286,10 @@ class RouterSpec(Value, frozen=True, kw_only=True):
         tuple[RouterPort, ...], says("The Networks it joins.", maxItems=128, list_map_keys=("network",))
     ] = ()
     routes: Annotated[tuple[Route, ...], says("Its static routes.", maxItems=256)] = ()
+    policies: Annotated[
+        tuple[RouterPolicy, ...],
+        says("What is done with some packets instead; the order of the list means nothing.", maxItems=256),
+    ] = ()
     gateway: Annotated[Gateway | None, says("The way out.")] = None
     nat: Annotated[tuple[Nat, ...], says("Address translations.", maxItems=512)] = ()
 

@@ -1,4 +1,4 @@
-"""SecurityProfile: who may talk to whom; LoadBalancer: one address for many."""
+"""SecurityProfile: who may talk to whom; LoadBalancer: one address for many; what a Router does beside routing."""
 
 from enum import StrEnum
 from typing import Annotated, ClassVar
@@ -7,7 +7,7 @@ from msgspec import field
 
 from netloom.model import addresses
 from netloom.model.document import Document, Resource, Value
-from netloom.model.rules import Rule, exactly_one, needs
+from netloom.model.rules import Rule, exactly_one, needs, only_when, required_when
 from netloom.model.scalars import Cidr, Count, Ip, ObjectName, Port, Seconds, says
 from netloom.model.selection import LabelSelector
 from netloom.model.status import Status
@@ -143,6 +143,53 @@ class SecurityProfile(Resource, frozen=True, kw_only=True):
 
     spec: SecurityProfileSpec
     status: SecurityProfileStatus = SecurityProfileStatus()
+
+
+class PolicyAction(StrEnum):
+    """What a router does with a packet."""
+
+    ALLOW = "allow"
+    DROP = "drop"
+    REROUTE = "reroute"
+
+
+_ANY = " || ".join(f"(has(self.{name}) && self.{name}.exists(a, %s))" for name in ("from", "to", "via"))
+"""In CEL: some address of a policy is such a one."""
+_V6, _V4 = _ANY.replace("%s", "a.contains(':')"), _ANY.replace("%s", "!a.contains(':')")
+
+
+def _one_family(policy: Document) -> bool:
+    return len({addresses.family(one) for name in ("from", "to", "via") for one in policy.get(name, ())}) <= 1
+
+
+class RouterPolicy(Value, frozen=True, kw_only=True):
+    """What a router does with some of the packets it routes."""
+
+    RULES: ClassVar[tuple[Rule, ...]] = (
+        required_when("via", "action", "reroute"),
+        only_when("via", "action", "reroute"),
+        Rule(
+            f"!({_V6}) || !({_V4})",
+            _one_family,
+            "from, to and via must be of one family: write one policy for IPv4 and another for IPv6",
+        ),
+    )
+
+    priority: Annotated[
+        int, says("Of policies that fit a packet, the highest is done.", format="int32", minimum=1, maximum=32767)
+    ]
+    from_: Annotated[tuple[Cidr, ...], says("The sources; absent or empty: any.", maxItems=32, list_type="set")] = (
+        field(default=(), name="from")
+    )
+    to: Annotated[tuple[Cidr, ...], says("The destinations; absent or empty: any.", maxItems=32, list_type="set")] = ()
+    ports: Annotated[tuple[PortRange, ...], says("To which ports; absent or empty: all traffic.", maxItems=32)] = ()
+    action: Annotated[PolicyAction, says("Routed as usual, dropped, or sent to other next hops.", default="allow")] = (
+        PolicyAction.ALLOW
+    )
+    via: Annotated[
+        tuple[Ip, ...],
+        says("The next hops of reroute; several share the load.", minItems=1, maxItems=16, list_type="set"),
+    ] = ()
 
 
 class Vip(Value, frozen=True, kw_only=True):

@@ -1,4 +1,4 @@
-"""Match expressions, as OVN's ACLs and QoS rules have them.  Pure.
+"""Match expressions, as OVN's ACLs, QoS rules and router policies have them.  Pure.
 
 OVN turns an expression into OpenFlow, and how it is written decides into how many flows. An "is not" on an address
 becomes a flow for each bit, and several of them multiply; so a block with exceptions is written as the blocks that are
@@ -7,7 +7,7 @@ combines with the other fields without multiplying (a conjunctive match).
 """
 
 from collections.abc import Iterable, Sequence
-from ipaddress import IPv4Network, IPv6Network
+from ipaddress import IPv4Network, IPv6Network, collapse_addresses
 from typing import TypeVar
 
 from netloom.model import addresses
@@ -40,6 +40,14 @@ def _cut_same(one: B, hole: B) -> Iterable[B]:
     if hole.subnet_of(one):
         return one.address_exclude(hole)
     return (one,)
+
+
+def merged(blocks: Iterable[str]) -> list[str]:
+    """Return the fewest blocks that are the same addresses as some blocks of one family, in order."""
+    found = [addresses.interface(one).network for one in blocks]
+    v4 = collapse_addresses(one for one in found if isinstance(one, IPv4Network))
+    v6 = collapse_addresses(one for one in found if isinstance(one, IPv6Network))
+    return [str(one) for one in (*v4, *v6)]
 
 
 def either(alternatives: Sequence[str]) -> str:

@@ -4,6 +4,7 @@
               Logical_Router_Port     one in each Network, and the plug of the Network's switch (feet.py)
               HA_Chassis_Group        the nodes of the gateway (gateways.py)
               Logical_Router_Static_Route
+              Logical_Router_Policy   (steering.py)
               NAT                     (nat.py)
 
 A part that cannot be is a problem of the Router and costs what hangs on it: a missing Network its foot, the foot the
@@ -21,7 +22,7 @@ from typing import NamedTuple
 from netloom.model import addresses
 from netloom.model.addresses import Block
 from netloom.model.networks import Fabric, Network, Route, Router
-from netloom.plan import feet, gateways, names, nat
+from netloom.plan import feet, gateways, names, nat, steering
 from netloom.plan.dhcp import TUNNELLED_MTU
 from netloom.plan.feet import Foot
 from netloom.plan.rows import Column, Member, Outcome, Problem, Ref, Row
@@ -66,6 +67,7 @@ def plan_router(world: World, router: Router) -> Outcome:
     routes = list(dict.fromkeys(_routes(router, every, outer, outcome)))
     for route in routes:
         _add_route(name, route, outcome)
+    steering.steered(router, every, [addresses.interface(route.to).network for route in routes], outcome)
     if outer is not None:
         nat.translated(world, router, inner, outer, _routed(routes, inner), outcome)
     return outcome
