@@ -3,6 +3,7 @@
     internal   the switch makes the device; when OVN knows it too, or VXLAN carries it, it is given its addresses
     veth       the pair is made and given its addresses, then its outer end is put on the switch
     existing   a device that is there is taken from its bridge, and goes back to it
+    child      nothing is made: its parent's device carries it, and when OVN has that installed, it is
 
 Each step is taken only where something is missing, so that a plan that is met costs no write. What a step needs of
 others (that the switch made the device) is seen in the database's copy; it is not waited for.
@@ -25,10 +26,12 @@ from netloom.drivers.link_codec import Link
 from netloom.drivers.link_trouble import Trouble
 from netloom.drivers.link_worker import Links
 from netloom.drivers.vswitch import FROM, INSTALLED, UID, Vswitch, given
+from netloom.drivers.vswitch_children import Children
 from netloom.drivers.vswitch_prepare import MAPPINGS, read_mappings
 from netloom.model.attachments import PortType
 from netloom.model.networks import Fabric
 from netloom.ovsdb.rows.vswitch import Interface
+from netloom.plan.children import NOT_PLUGGED
 from netloom.plan.nodes import PortPlan
 
 log = logging.getLogger(__name__)
@@ -43,11 +46,13 @@ class State(NamedTuple):
 
     installed: bool
     error: str = ""
-    """What the switch says is wrong with it."""
+    """What the switch says is wrong with it, or what else is."""
     down: bool = False
     """Whether the switch says that its device is down: it may not have heard, or have undone, that we set it up."""
     refused: str = ""
     """What the switch says is wrong with its flows; it will not change its mind."""
+    word: str = "SwitchRefused"
+    """The error in one word."""
 
 
 class Carrier(Protocol):
@@ -82,6 +87,7 @@ class Ports:
 
     def __init__(self, switch: Vswitch, links: Links) -> None:
         self._switch = switch
+        self._children = Children(switch)
         self.carrier: Carrier | None = None
         """Without one, ports of vxlan Networks are made, and never found to be installed."""
         self._links = links
@@ -92,8 +98,8 @@ class Ports:
         """Held while a device is taken or given back: the next to take it may be another attachment."""
 
     def places(self) -> set[tuple[str, str]]:
-        """Return the attachments that have ports."""
-        return self._switch.places() if self._switch.synced else set()
+        """Return the attachments that have ports, or of which something is kept."""
+        return self._switch.places() | self._children.places() if self._switch.synced else set()
 
     def has(self, key: Key) -> bool:
         """Whether an attachment has a port."""
@@ -113,6 +119,7 @@ class Ports:
         for row in rows:
             await self._remove(key, row)
         await self._drop(key)
+        await self._children.clear(key, keep=keep)
         await self._settle()
         return len(rows)
 
@@ -137,6 +144,9 @@ class Ports:
                 await self._remove(key, one)
         if row is None:
             await self._drop(key, plan)
+        await self._children.clear(key, keep=plan.uid if plan.parent else "")
+        if plan.parent:
+            return await self._child(plan)
         if plan.fabric is Fabric.VXLAN and self.carrier is not None:
             await self.carrier.prepare()
         match plan.type:
@@ -157,6 +167,18 @@ class Ports:
             row.admin_state == "down",
             self.carrier.fault(plan) if plan.fabric is Fabric.VXLAN and self.carrier is not None else "",
         )
+
+    async def _child(self, plan: PortPlan) -> State:
+        """See whether a child is carried, and have what is to be run for it known."""
+        row = self._children.carrier(plan)
+        if row is None or row.name != plan.device:
+            said = f"spec.port.parent: {plan.parent} is not on the switch: see its own conditions"
+            return State(installed=False, error=said, word=NOT_PLUGGED)
+        await self._children.keep(plan)
+        if row.error:
+            said = f"spec.port.parent: the switch cannot use the device of {plan.parent}: {row.error}"
+            return State(installed=False, error=said, word=NOT_PLUGGED)
+        return State(row.external_ids.get(INSTALLED) == "true")
 
     def _is_installed(self, plan: PortPlan, row: Interface) -> bool:
         if plan.fabric is Fabric.VXLAN:
