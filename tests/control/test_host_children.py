@@ -107,6 +107,40 @@ def test_a_parent_whose_device_is_gone_from_under_the_switch_carries_nobody() ->
     with_agent(main)
 
 
+@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("restarted", [False, True])
+def test_a_parent_for_which_ovn_takes_its_word_back_when_a_child_goes_is_asked_for_again(
+    seed: int, restarted: bool
+) -> None:
+    async def main(world: World, group: asyncio.TaskGroup) -> None:
+        await world.attach("vm", 9, INTERNAL)
+        await world.attach("b", 10, child(7))
+        await world.attach("c", 11, child(8))
+        await eventually(lambda: is_ready(world), "Ready")
+        before = {name: one["metadata"]["resourceVersion"] for name, one in (await world.attachments()).items()}
+        for _ in range(3):
+            if restarted:
+                await world.kill()
+            world.daemons.fall_silent((await status(world, "vm"))["ifcName"])
+            if restarted:
+                world.start(group)
+            await asyncio.sleep(20)
+            after = await world.attachments()
+            assert {name: one["metadata"]["resourceVersion"] for name, one in after.items()} == before
+
+    with_agent(main, seed)
+
+
+def test_who_never_carried_a_child_is_not_asked_for() -> None:
+    async def main(world: World, group: asyncio.TaskGroup) -> None:
+        await world.attach("a", 9, INTERNAL)
+        await eventually(lambda: is_ready(world), "Ready")
+        world.daemons.fall_silent((await status(world, "a"))["ifcName"])
+        await becomes(world, "a", "NotInstalled")
+
+    with_agent(main)
+
+
 def test_what_cannot_be_is_said_of_the_child_alone() -> None:
     async def main(world: World, group: asyncio.TaskGroup) -> None:
         await world.store.create(NETWORK, document(NETWORK, "far", {"fabric": "vxlan"}))

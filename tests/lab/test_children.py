@@ -157,6 +157,25 @@ def test_of_two_that_want_a_vlan_one_has_it_and_the_other_gets_it_when_it_is_fre
         said = children.becomes("networkattachment", "zoe-2", "False", "VlanTaken", condition=condition)
         assert said == "spec.port.vlan: VLAN 30 of vm1 is zoe-1's: choose another"
     children.delete("networkattachment/zoe-1")
-    children.cli("wait", "networkattachment/zoe-2", "--timeout", "40s")
+    children.cli("wait", "networkattachment/zoe-2", "networkattachment/vm1", "--timeout", "40s")
     wait_until(lambda: not children.condition("networkattachment", "zoe-2", "Programmed"), what="nothing in the way")
     children.delete("networkattachment/zoe-2")
+
+
+def test_a_container_that_goes_takes_nobody_with_it(children: World) -> None:
+    device = children.get("networkattachment", "vm1")["status"]["ifcName"]
+
+    def installed() -> bool:
+        found = children.lab.exec("n1", ["ovs-vsctl", "get", "Interface", device, "external_ids"])
+        return 'ovn-installed="true"' in found.stdout
+
+    wait_until(installed, what="OVN's word for the machine's port")
+    port = {"type": "child", "parent": "vm1", "vlan": 31}
+    children.wish("NetworkAttachment", "guest", {"node": "n1", "network": "green", "port": port})
+    children.cli("wait", "networkattachment/guest", "--timeout", "40s")
+    children.delete("networkattachment/guest")
+    assert children.answers("web", "10.83.0.20", "ping") == "pong"
+    assert children.answers("vm1", "10.82.0.12", "ping") == "pong"
+    wait_until(installed, what="OVN's word again")
+    for name in ("vm1", "web", "db"):
+        assert children.condition("networkattachment", name)["status"] == "True"

@@ -51,6 +51,8 @@ log = logging.getLogger(__name__)
 
 GRACE = 8.0
 """For how many seconds OVN's word is waited for before people are told that it has not come."""
+ASK = 2.0
+"""For how many seconds it is waited before OVN is asked to say again what it said before."""
 TROUBLE = Pace(0.5, 8.0)
 TIDY = 600.0
 WORKERS = 64
@@ -213,7 +215,12 @@ class HostKeeper:
             return UP_HEARD if state.down else None
         if state.refused:
             raise Trouble("FlowsRefused", f"the switch does not take the port's flows: {state.refused}")
-        if asyncio.get_running_loop().time() - self._since[key] < GRACE:
+        waited = asyncio.get_running_loop().time() - self._since[key]
+        if state.lost and waited < ASK:
+            return ASK - waited
+        if state.lost:
+            await self._ports.ask_again(plan)
+        if waited < GRACE:
             return UP_HEARD if state.down else None  # OVN's word, or the end of our patience, has us look again.
         if state.error:
             raise Trouble(state.word, state.error)
