@@ -244,12 +244,14 @@ class Daemons:
     back, whatever happened to them in between. Numbers of ports that are gone are given again.
     """
 
-    def __init__(self, machine: Machine, server: Server, random: Random) -> None:
+    def __init__(self, machine: Machine, server: Server, database: Database, random: Random) -> None:
         self._machine = machine
         self._random = random
+        self._database = database
         self._tables = {
             "Interface": ("name", "type", "mac", "mtu_request", "external_ids", "ofport", "ifindex", "error",
-                          "admin_state")
+                          "admin_state"),
+            "Open_vSwitch": ("external_ids",),
         }  # fmt: skip
         self._wake = machine.changed
         self._client = Client(
@@ -258,6 +260,19 @@ class Daemons:
         )  # fmt: skip
         self._numbers: dict[str, int] = {}
         self.held: dict[str, Device] = {}
+        self._silent: dict[str, object] = {}
+
+    def fall_silent(self, name: str) -> None:
+        """Take back that an interface is installed; nothing is said of it until the switch as a whole changes."""
+        self._silent[name] = self._whole()
+        for row in cast("list[Interface]", list(self._client.cache.rows("Interface").values())):
+            if row.name == name:
+                gone = ["external_ids", "delete", ["set", ["ovn-installed"]]]
+                where = [["_uuid", "==", ["uuid", row._uuid]]]
+                self._database.transact([{"op": "mutate", "table": "Interface", "where": where, "mutations": [gone]}])
+
+    def _whole(self) -> object:
+        return [dict(cast("Any", row).external_ids) for row in self._client.cache.rows("Open_vSwitch").values()]
 
     def crash(self, *, renumber: bool = False) -> None:
         """End vswitchd: its devices go with it; it is started again at once, and may number its ports anew."""
@@ -337,9 +352,13 @@ class Daemons:
             columns = dict(zip(("ofport", "ifindex", "error", "admin_state"), seen, strict=True))
             found.append(Update("Interface", is_uuid(row._uuid), columns))
         installed = row.external_ids.get("ovn-installed") == "true"
+        if self._silent.get(row.name) == self._whole():
+            return found
+        self._silent.pop(row.name, None)
         if row.ofport == number and "iface-id" in row.external_ids and not installed:
-            entry = {"ovn-installed": "true"}
-            found.append(Mutate("Interface", is_uuid(row._uuid), [("external_ids", "insert", entry)]))
+            entry = {"ovn-installed": "true", "ovn-installed-ts": str(sim.current().time())}
+            said = [("external_ids", "delete", frozenset(entry))]
+            found.append(Mutate("Interface", is_uuid(row._uuid), [*said, ("external_ids", "insert", entry)]))
         if seen[0] == -1 and installed:
             gone = frozenset({"ovn-installed"})
             found.append(Mutate("Interface", is_uuid(row._uuid), [("external_ids", "delete", gone)]))
@@ -370,7 +389,7 @@ class World:
         self.server = Server([self.database])
         self.reachable = {REMOTE: self.server}
         self.pipes: list[Pipe] = []
-        self.daemons = Daemons(self.machine, self.server, random)
+        self.daemons = Daemons(self.machine, self.server, self.database, random)
         self.flows = Flows()
         self.programs = FakePrograms(self.machine)
         self.ovn_remote = "tcp:192.0.2.1:6642"

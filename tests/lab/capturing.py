@@ -22,6 +22,8 @@ IPV4, ARP, VLAN, IPV6 = 0x0800, 0x0806, 0x8100, 0x86DD
 ICMP, ICMPV6 = 1, 58
 _SOL_PACKET, _PACKET_AUXDATA, _VLAN_VALID = 263, 8, 0x10
 _AUXDATA = struct.Struct("IIIHHHH")
+BESIDE = socket.CMSG_SPACE(_AUXDATA.size)
+"""How much room the kernel needs for that."""
 
 
 class Frame(NamedTuple):
@@ -64,15 +66,9 @@ class Wire:
 def capturing(netns: str, device: str) -> Iterator[Wire]:
     """Note all frames that pass a device until the end."""
 
-    def opened() -> socket.socket:
-        made = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(ALL))
-        made.setsockopt(_SOL_PACKET, _PACKET_AUXDATA, 1)
-        made.bind((device, ALL))
-        made.settimeout(0.2)
-        return made
-
     wire, ending = Wire(), threading.Event()
-    with inside(netns, opened) as tap:
+    with inside(netns, lambda: opened(device)) as tap:
+        tap.settimeout(0.2)
         noting = threading.Thread(target=_note, args=(tap, wire, ending), name="capture")
         noting.start()
         try:
@@ -80,6 +76,14 @@ def capturing(netns: str, device: str) -> Iterator[Wire]:
         finally:
             ending.set()
             noting.join()
+
+
+def opened(device: str) -> socket.socket:
+    """Return a socket that gets all frames of a device of this namespace, and what the kernel tells beside them."""
+    made = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(ALL))
+    made.setsockopt(_SOL_PACKET, _PACKET_AUXDATA, 1)
+    made.bind((device, ALL))
+    return made
 
 
 def send(netns: str, device: str, frame: bytes) -> None:
@@ -96,15 +100,16 @@ def send(netns: str, device: str, frame: bytes) -> None:
 def _note(tap: socket.socket, wire: Wire, ending: threading.Event) -> None:
     while not ending.is_set():
         try:
-            data, beside, _, _ = tap.recvmsg(65536, socket.CMSG_SPACE(_AUXDATA.size))
+            data, beside, _, _ = tap.recvmsg(65536, BESIDE)
         except TimeoutError:
             continue
         except OSError:  # The device may go.
             return
-        wire.frames.append(_frame(data, beside))
+        wire.frames.append(frame(data, beside))
 
 
-def _frame(data: bytes, beside: list[tuple[int, int, bytes]]) -> Frame:
+def frame(data: bytes, beside: list[tuple[int, int, bytes]]) -> Frame:
+    """Return a frame of what a socket got, and of what the kernel told beside it."""
     vlan = 0
     for level, kind, value in beside:
         if (level, kind) == (_SOL_PACKET, _PACKET_AUXDATA):

@@ -64,7 +64,7 @@ def subnets(draw: st.DrawFn) -> dict[str, Any]:
 @st.composite
 def attachments(draw: st.DrawFn) -> tuple[dict[str, Any], dict[str, Any]]:
     network, host = draw(NETWORKS), draw(st.integers(5, 8))
-    spec = {"node": draw(NODES), "network": network}
+    spec: dict[str, Any] = {"node": draw(NODES), "network": network}
     spec |= draw(
         _some(securityProfiles=st.lists(NAMES, max_size=2, unique=True), allowedAddresses=st.just(["10.9.0.9"]))
     )
@@ -77,6 +77,8 @@ def attachments(draw: st.DrawFn) -> tuple[dict[str, Any], dict[str, Any]]:
             ]
         )
     )
+    if draw(st.integers(0, 2)) == 0:
+        spec["port"] = {"type": "child", "parent": draw(NAMES), "vlan": draw(st.sampled_from([7, 8]))}
     return spec, {"ips": ips, "mac": f"02:00:00:00:00:0{host}", "vni": 5000} if ips else {}
 
 

@@ -112,6 +112,13 @@ def test_what_is_amiss_with_the_devices_is_one_finding() -> None:
     assert switch(SEEN, faults=("eth0 is down", "no route")) == [(Check.WRONG_DEVICE, "nl1")]
 
 
+def test_a_vlan_of_anothers_port_needs_no_interface_and_should_have_none() -> None:
+    child = Wanted(replace(PLAN, type=PortType.CHILD, parent="vm", parent_uid="u0", vlan=7), {})
+    assert audit_switch([child], [], ()) == []
+    [found] = audit_switch([child], [SEEN], ())
+    assert (found.check, found.what) == (Check.LEFTOVER_INTERFACE, "nl1")
+
+
 def test_an_attachment_without_an_interface_is_found() -> None:
     assert switch() == [(Check.MISSING_INTERFACE, "nl1")]
 

@@ -57,6 +57,8 @@ def test_an_attachment_is_a_port_of_its_switch_on_its_node() -> None:
         "dhcpv4_options": None,
         "dhcpv6_options": None,
         "options": {"requested-chassis": "n1"},
+        "parent_name": None,
+        "tag": None,
     }
 
 

@@ -12,6 +12,20 @@ TAP = msgspec.structs.replace(A, name="tap", ips=("10.10.0.10/24",))
 UNIT = Unit("Mirror", "default", "m")
 
 
+def test_a_port_without_a_device_has_nothing_to_copy() -> None:
+    planner = planned("{kind: Network, metadata: {name: blue}, spec: {}}", MIRROR, A)
+    planner.put(msgspec.structs.replace(TAP, parent="a", vlan=7))
+    planner.flush()
+    [problem] = planner.wanted.problems[UNIT]
+    assert (problem.reason, problem.message) == (
+        "NoDevice",
+        "spec.destination.attachment: tap is a VLAN of a's port and has no device of its own: mirror a",
+    )
+    planner.put(TAP)
+    planner.flush()
+    assert UNIT not in planner.wanted.problems
+
+
 def test_a_mirror_heals_when_its_ends_are_there_and_together() -> None:
     planner = planned(MIRROR)
 

@@ -89,7 +89,7 @@ class Node:
         self.database.transact([{"op": "insert", "table": "Open_vSwitch", "row": {}}])
         self.server = Server([self.database])
         self.switch = Memory()
-        self.daemons = Daemons(self.machine, self.server, self.random)
+        self.daemons = Daemons(self.machine, self.server, self.database, self.random)
         self.process = world.process(self.name, self._live)
         self.agent: Agent | None = None
         self._pipes: list[Pipe] = []

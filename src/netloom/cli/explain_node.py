@@ -31,13 +31,15 @@ def read_port(switch: Switch, owner: str, unit: Unit, resources: list[Resource])
         plan = plans.get((unit.namespace, unit.name))
         if plan is None:
             return Port(node=look.name, missing=("nothing is planned here yet",)) if unit in waiting else None
-        row = next(iter(look.switch.interfaces((unit.namespace, unit.name))), None)
+        row = next(iter(look.switch.interfaces((unit.namespace, plan.parent or unit.name))), None)
         if row is None:
             return Port(node=look.name, missing=(f"interface {plan.device} is not on the switch",))
         port = look.switch.port_of(row)
         bridge = look.switch.bridge_of(port) if port is not None else None
         kind = row.type or "system"
         line = f"Interface {row.name} ({kind}) on {bridge.name if bridge else 'no bridge'}: ofport {row.ofport},"
+        if plan.parent:
+            line = f"VLAN {plan.vlan} of {plan.namespace}/{plan.parent}: {line}"
         if plan.fabric is Fabric.VXLAN:
             more, absent = await _carried(look, resources, plans, plan)
             lines = [f"{line} VNI {plan.vni}", *more]
@@ -45,10 +47,10 @@ def read_port(switch: Switch, owner: str, unit: Unit, resources: list[Resource])
             ids = row.external_ids
             lines = [f"{line} iface-id {ids.get(IFACE_ID, 'absent')}, ovn-installed {ids.get(INSTALLED, 'absent')}"]
             absent = [] if ids.get(INSTALLED) == "true" else ["ovn-controller has not installed its flows"]
-        amiss = faults(plan, given(row))
+        amiss = [] if plan.parent else faults(plan, given(row))
         where = f" in {plan.netns}" if plan.netns else ""
         has = ", ".join([*plan.addresses, *(f"{one.to} via {one.via}" for one in plan.routes), f"MTU {plan.mtu}"])
-        if not amiss:
+        if not amiss and not plan.parent:
             lines.append(f"Device {plan.inner}{where}: {plan.mac}, {has}")
         missing = [*amiss, *([f"the switch says: {row.error}"] if row.error else []), *absent]
         return Port(node=look.name, lines=tuple(lines), missing=tuple(missing))

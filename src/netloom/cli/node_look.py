@@ -23,12 +23,11 @@ from netloom.drivers.vxlan_bridge import underlay_of
 from netloom.errors import Unreachable
 from netloom.model.attachments import NetworkAttachment
 from netloom.model.document import Resource
-from netloom.model.networks import Network, Subnet
 from netloom.model.paths import Mirror, MirrorDirection
 from netloom.ovsdb.rows import vswitch as rows
 from netloom.plan import audit_ovn
 from netloom.plan.audit_ovn import Finding, Interface
-from netloom.plan.nodes import Host, PortPlan, plan_port
+from netloom.plan.nodes import Host, PortPlan, plan_ports
 from netloom.plan.rows import Unit
 
 T = TypeVar("T")
@@ -183,19 +182,14 @@ def unit_of(written: str) -> Unit | None:
 
 def plans_of(resources: Iterable[Resource], node: str, host: Host) -> tuple[dict[tuple[str, str], PortPlan], set[Unit]]:
     """Return what is planned for a node, and those of its attachments for which nothing is planned now."""
-    resources = list(resources)
-    networks = {(r.metadata.namespace, r.metadata.name): r for r in resources if isinstance(r, Network)}
-    subnets: dict[tuple[str, str], list[Subnet]] = {}
-    for one in resources:
-        if isinstance(one, Subnet):
-            subnets.setdefault((one.metadata.namespace, one.spec.network), []).append(one)
+    resources = [one for one in resources if not isinstance(one, NetworkAttachment) or one.spec.node == node]
+    planned = plan_ports(resources, host)
     plans: dict[tuple[str, str], PortPlan] = {}
     waiting: set[Unit] = set()
     for one in resources:
-        if not isinstance(one, NetworkAttachment) or one.spec.node != node:
+        if not isinstance(one, NetworkAttachment):
             continue
-        key = one.metadata.namespace, one.spec.network
-        plan = plan_port(one, networks.get(key), subnets.get(key, ()), host)
+        plan = planned[one.metadata.namespace, one.metadata.name]
         if isinstance(plan, PortPlan) and not one.metadata.deletion_timestamp:
             plans[one.metadata.namespace, one.metadata.name] = plan
         else:
@@ -213,7 +207,8 @@ def mirrors_of(
             continue
         namespace, spec = one.metadata.namespace, one.spec
         ends = [plans.get((namespace, end.attachment)) for end in (spec.source, spec.destination)]
-        devices = [plan.device for plan in ends if plan is not None and switch.interface(plan.device) is not None]
+        own = [plan for plan in ends if plan is not None and not plan.parent]
+        devices = [plan.device for plan in own if switch.interface(plan.device) is not None]
         if len(devices) == 2:
             sent = spec.direction is not MirrorDirection.INGRESS
             received = spec.direction is not MirrorDirection.EGRESS

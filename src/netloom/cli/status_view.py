@@ -256,9 +256,9 @@ def _subnet(one: Subnet) -> Item:
 
 def _attachment(one: NetworkAttachment) -> Item:
     ips = " ".join(ip.partition("/")[0] for ip in one.status.ips) or "no address yet"
-    return Item(
-        kind="NetworkAttachment", name=one.metadata.name, state=state(one), about=_words(ips, one.status.ifc_name)
-    )
+    port = one.spec.port
+    where = f"VLAN {port.vlan} of {port.parent}" if port.parent else one.status.ifc_name
+    return Item(kind="NetworkAttachment", name=one.metadata.name, state=state(one), about=_words(ips, where))
 
 
 def _router(one: Router) -> Item:

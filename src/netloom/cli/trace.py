@@ -246,8 +246,8 @@ def _ports(start: Place) -> Callable[[NodeLook], Any]:
 
     async def work(look: NodeLook) -> tuple[str, dict[int, str]]:
         assert start.attachment is not None
-        metadata = start.attachment.metadata
-        mine = look.switch.interfaces((metadata.namespace, metadata.name))
+        metadata, parent = start.attachment.metadata, start.attachment.spec.port.parent
+        mine = look.switch.interfaces((metadata.namespace, parent or metadata.name))
         return (mine[0].name if mine else ""), look.numbers()
 
     return work

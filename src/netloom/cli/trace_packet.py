@@ -55,6 +55,8 @@ class Packet(Struct, frozen=True, kw_only=True):
     """The destination port."""
     remark: str = ""
     """What the sender would stumble over before any of this."""
+    vlan: int | None = None
+    """With which VLAN it leaves the sender's device; None: untagged."""
 
     @property
     def microflow(self) -> str:
@@ -80,6 +82,7 @@ class Packet(Struct, frozen=True, kw_only=True):
         kind = {"icmp": "icmp6" if v6 else "icmp"}.get(self.protocol, self.protocol + ("6" if v6 else ""))
         ends = ("ipv6_src", "ipv6_dst") if v6 else ("nw_src", "nw_dst")
         terms = [f"in_port={device}", kind, f"dl_src={self.eth_src}", f"dl_dst={self.eth_dst}"]
+        terms += [] if self.vlan is None else [f"dl_vlan={self.vlan}"]
         terms += [f"{ends[0]}={self.src}", f"{ends[1]}={self.dst}", "nw_ttl=64"]
         if self.protocol == "icmp":
             terms.append("icmpv6_type=128" if v6 else "icmp_type=8")
@@ -132,6 +135,7 @@ def packet(
         protocol=protocol,
         number=number,
         remark=remark,
+        vlan=sender.spec.port.vlan,
     )
 
 

@@ -31,6 +31,7 @@ from netloom.control.clock import Clock
 from netloom.control.conditions import TRUE
 from netloom.control.counters import Histogram
 from netloom.control.events import Recorder
+from netloom.control.host_children import Kin, children_of, concerned, family, rivals
 from netloom.control.host_hooks import HostHooks
 from netloom.control.host_ports import UP_HEARD, Ports, State
 from netloom.control.host_status import PLUGGED, Found, document, settled
@@ -50,6 +51,8 @@ log = logging.getLogger(__name__)
 
 GRACE = 8.0
 """For how many seconds OVN's word is waited for before people are told that it has not come."""
+ASK = 2.0
+"""For how many seconds it is waited before OVN is asked to say again what it said before."""
 TROUBLE = Pace(0.5, 8.0)
 TIDY = 600.0
 WORKERS = 64
@@ -121,7 +124,15 @@ class HostKeeper:
         return {key for key, _ in self._attachments.items()} | {Key(*place) for place in self._ports.places()} | left
 
     def attachment_changed(self, change: Change[View]) -> Iterable[Key]:
-        """Look at it, unless only what we wrote ourselves has changed."""
+        """Look at it, unless only what we wrote ourselves has changed; and at whom it is a parent or a rival to."""
+        return (*self._itself(change), *concerned(self._attachments, change))
+
+    def with_children(self, keys: Iterable[Key]) -> list[Key]:
+        """Return attachments, and those that are a VLAN of their ports."""
+        keys = list(keys)
+        return keys + [child for key in keys for child in children_of(self._attachments, key)]
+
+    def _itself(self, change: Change[View]) -> Iterable[Key]:
         key = change.key
         if change.new is not None:
             self.lifetimes.heard(change.new.value)
@@ -191,7 +202,7 @@ class HostKeeper:
             if plan is None:
                 return None
             raise Trouble(plan.reason, plan.message)
-        if not self._ports.has(key) and (problem := self.amiss(plan)) is not None:
+        if not self._ports.has(_port(plan)) and (problem := self.amiss(plan)) is not None:
             raise Trouble(problem.reason, problem.message)
         if key not in self._since:
             self._since[key] = asyncio.get_running_loop().time()
@@ -204,16 +215,21 @@ class HostKeeper:
             return UP_HEARD if state.down else None
         if state.refused:
             raise Trouble("FlowsRefused", f"the switch does not take the port's flows: {state.refused}")
-        if asyncio.get_running_loop().time() - self._since[key] < GRACE:
+        waited = asyncio.get_running_loop().time() - self._since[key]
+        if state.lost and waited < ASK:
+            return ASK - waited
+        if state.lost:
+            await self._ports.ask_again(plan)
+        if waited < GRACE:
             return UP_HEARD if state.down else None  # OVN's word, or the end of our patience, has us look again.
         if state.error:
-            raise Trouble("SwitchRefused", state.error)
+            raise Trouble(state.word, state.error)
         if self.reachable(plan) or not _was_plugged(view):
             await self._tell(key, view, Found(device=plan.device, fabric=plan.fabric))
         return UP_HEARD if state.down else None
 
     async def _plug(self, key: Key, plan: PortPlan) -> State:
-        if self._ports.has(key):
+        if self._ports.has(_port(plan)):
             return await self._ports.ensure(plan)
         with self.lifetimes.timing("plug"):
             return await self._ports.ensure(plan)
@@ -289,10 +305,27 @@ class HostKeeper:
         key = Key(view.stored.namespace, view.stored.name)
         planned = self._planned.get(key)
         # The very same values are what makes planning again needless; comparing them costs more than planning.
-        made_of = (view, network, self.host, *subnets)
+        kin = self._kin(view) if view.parent else ()
+        made_of = (view, network, self.host, *kin, *subnets)
         if planned is None or len(planned[0]) != len(made_of) or any(map(is_not, planned[0], made_of)):
-            planned = self._planned[key] = made_of, plan_port(view.value, network, subnets, self.host)
+            plan = plan_port(view.value, network, subnets, self.host, family(kin) if kin else None)
+            planned = self._planned[key] = made_of, plan
         return planned[1]
+
+    def _kin(self, view: View) -> Kin:
+        """Return what a child is planned from besides: its parent, what that comes to, and its rivals."""
+        parent = None if view.parent is None else self._attachments.get(*view.parent)
+        if parent is None or parent.going:
+            return (None, None, None)
+        around = self._neighbours.network(parent.network)
+        # One that is itself a child comes to nothing here; two could be each other's.
+        plan = None if parent.parent else self.planned(parent)
+        return (parent, plan, around and around[0], *rivals(self._attachments, view))
+
+
+def _port(plan: PortPlan) -> Key:
+    """Return the attachment whose interface carries a port."""
+    return Key(plan.namespace, plan.parent or plan.name)
 
 
 def _was_plugged(view: View) -> bool:

@@ -3,6 +3,7 @@
     internal   the switch makes the device; when OVN knows it too, or VXLAN carries it, it is given its addresses
     veth       the pair is made and given its addresses, then its outer end is put on the switch
     existing   a device that is there is taken from its bridge, and goes back to it
+    child      nothing is made: its parent's device carries it, and when OVN has that installed, it is
 
 Each step is taken only where something is missing, so that a plan that is met costs no write. What a step needs of
 others (that the switch made the device) is seen in the database's copy; it is not waited for.
@@ -12,7 +13,8 @@ of the same name, it passes no packets, although it reports it as if it did. So 
 is taken off the switch; and a device that the switch says is its port, and that nobody holds, is plugged again.
 
 A port is installed when OVN says so, in the database; that of a vxlan Network, when its `Carrier` has its flows on the
-switch.
+switch. When a child goes, ovn-controller (23.03) takes its word back for the parent, whose flows stay, and does not say
+it again until it looks at everything anew: it is asked to, once for each time (`ask_again`).
 """
 
 import asyncio
@@ -24,11 +26,13 @@ from netloom.control.cache import Key
 from netloom.drivers.link_codec import Link
 from netloom.drivers.link_trouble import Trouble
 from netloom.drivers.link_worker import Links
-from netloom.drivers.vswitch import FROM, INSTALLED, UID, Vswitch, given
+from netloom.drivers.vswitch import FROM, INSTALLED, INSTALLED_AT, UID, Vswitch, given
+from netloom.drivers.vswitch_children import Children
 from netloom.drivers.vswitch_prepare import MAPPINGS, read_mappings
 from netloom.model.attachments import PortType
 from netloom.model.networks import Fabric
 from netloom.ovsdb.rows.vswitch import Interface
+from netloom.plan.children import NOT_PLUGGED
 from netloom.plan.nodes import PortPlan
 
 log = logging.getLogger(__name__)
@@ -43,11 +47,15 @@ class State(NamedTuple):
 
     installed: bool
     error: str = ""
-    """What the switch says is wrong with it."""
+    """What the switch says is wrong with it, or what else is."""
     down: bool = False
     """Whether the switch says that its device is down: it may not have heard, or have undone, that we set it up."""
     refused: str = ""
     """What the switch says is wrong with its flows; it will not change its mind."""
+    word: str = "SwitchRefused"
+    """The error in one word."""
+    lost: bool = False
+    """Whether OVN said once that it is installed, and may have taken that back by mistake."""
 
 
 class Carrier(Protocol):
@@ -82,18 +90,25 @@ class Ports:
 
     def __init__(self, switch: Vswitch, links: Links) -> None:
         self._switch = switch
+        self._children = Children(switch)
         self.carrier: Carrier | None = None
         """Without one, ports of vxlan Networks are made, and never found to be installed."""
         self._links = links
         self._good: dict[Key, _Good] = {}
+        self._carrying: set[str] = set()
+        """The interfaces that carry children, or did."""
+        self._heard: set[str] = set()
+        """The interfaces of which OVN said that they are installed."""
+        self._asked: dict[str, str] = {}
+        """Those of which it was asked to say so again, and when it had said so before."""
         self.underlay = ""
         """The device with the node's own address: it, and what is on it, is not to be taken."""
         self._moving = asyncio.Lock()
         """Held while a device is taken or given back: the next to take it may be another attachment."""
 
     def places(self) -> set[tuple[str, str]]:
-        """Return the attachments that have ports."""
-        return self._switch.places() if self._switch.synced else set()
+        """Return the attachments that have ports, or of which something is kept."""
+        return self._switch.places() | self._children.places() if self._switch.synced else set()
 
     def has(self, key: Key) -> bool:
         """Whether an attachment has a port."""
@@ -113,6 +128,7 @@ class Ports:
         for row in rows:
             await self._remove(key, row)
         await self._drop(key)
+        await self._children.clear(key, keep=keep)
         await self._settle()
         return len(rows)
 
@@ -137,6 +153,9 @@ class Ports:
                 await self._remove(key, one)
         if row is None:
             await self._drop(key, plan)
+        await self._children.clear(key, keep=plan.uid if plan.parent else "")
+        if plan.parent:
+            return await self._child(plan)
         if plan.fabric is Fabric.VXLAN and self.carrier is not None:
             await self.carrier.prepare()
         match plan.type:
@@ -149,6 +168,8 @@ class Ports:
         row = self._switch.interface(plan.device)
         if row is None:
             return State(installed=False)
+        if row.external_ids.get(INSTALLED) == "true":
+            self._heard.add(row._uuid)
         good = self._good.get(key)
         fine = good is not None and good.held and not row.error and _is_up(good, row)
         return State(
@@ -156,7 +177,36 @@ class Ports:
             row.error or "",
             row.admin_state == "down",
             self.carrier.fault(plan) if plan.fabric is Fabric.VXLAN and self.carrier is not None else "",
+            lost=self._is_lost(row),
         )
+
+    def _is_lost(self, row: Interface) -> bool:
+        """Whether OVN took its word back, for all we know because a child went, and has not been asked yet."""
+        said = row.external_ids.get(INSTALLED_AT)
+        if said is None or row.external_ids.get(INSTALLED) == "true" or self._asked.get(row._uuid) == said:
+            return False
+        return row._uuid in self._carrying or row._uuid not in self._heard
+
+    async def ask_again(self, plan: PortPlan) -> None:
+        """Have OVN asked once whether a port that it took its word back for is installed."""
+        row = self._switch.interface(plan.device)
+        if row is not None and self._is_lost(row):
+            said = self._asked[row._uuid] = row.external_ids[INSTALLED_AT]
+            log.info("asking OVN again whether %s is installed", row.name)
+            await self._switch.ask_again(f"{row.name} {said}")
+
+    async def _child(self, plan: PortPlan) -> State:
+        """See whether a child is carried, and have what is to be run for it known."""
+        row = self._children.carrier(plan)
+        if row is None or row.name != plan.device:
+            said = f"spec.port.parent: {plan.parent} is not on the switch: see its own conditions"
+            return State(installed=False, error=said, word=NOT_PLUGGED)
+        self._carrying.add(row._uuid)
+        await self._children.keep(plan)
+        if row.error:
+            said = f"spec.port.parent: the switch cannot use the device of {plan.parent}: {row.error}"
+            return State(installed=False, error=said, word=NOT_PLUGGED)
+        return State(row.external_ids.get(INSTALLED) == "true")
 
     def _is_installed(self, plan: PortPlan, row: Interface) -> bool:
         if plan.fabric is Fabric.VXLAN:
@@ -256,6 +306,9 @@ class Ports:
     async def _remove(self, key: Key, row: Interface) -> None:
         await self._switch.unplug(row, gone=True)
         self._good.pop(key, None)
+        self._asked.pop(row._uuid, None)
+        self._carrying.discard(row._uuid)
+        self._heard.discard(row._uuid)
         if FROM not in row.external_ids and row.type != "internal":
             await self._links.remove_pair(row.name)
 

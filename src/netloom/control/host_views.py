@@ -58,6 +58,17 @@ class View(Struct, frozen=True, eq=False):
         return Key(self.stored.namespace, self.value.spec.network)
 
     @property
+    def parent(self) -> Key | None:
+        """The attachment of whose port it is a VLAN, if it is one."""
+        name = self.value.spec.port.parent
+        return Key(self.stored.namespace, name) if name else None
+
+    @property
+    def way(self) -> str:
+        """Of which port it is which VLAN: at most one can be."""
+        return f"{self.parent}/{self.value.spec.port.vlan}"
+
+    @property
     def going(self) -> bool:
         """Whether it is being deleted."""
         return bool(self.value.metadata.deletion_timestamp)
@@ -71,7 +82,12 @@ def attachment_informer(store: Store, node: str, *, random: Random) -> Informer[
         lambda stored: View(cast("NetworkAttachment", stored.value()), stored),
         random=random,
         selector=where("spec.node", node),
-        indexes={"network": lambda view: (str(view.network),), "namespace": lambda view: (view.stored.namespace,)},
+        indexes={
+            "network": lambda view: (str(view.network),),
+            "namespace": lambda view: (view.stored.namespace,),
+            "parent": lambda view: (str(view.parent),) if view.parent else (),
+            "way": lambda view: (view.way,) if view.parent else (),
+        },
     )
 
 

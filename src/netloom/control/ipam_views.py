@@ -114,6 +114,9 @@ class Attachment(Struct, frozen=True, gc=False):
     allowed: tuple[str, ...] = ()
     unprogrammed: bool = False
     """Its status says that OVN does not have it."""
+    parent: str = ""
+    """The attachment of whose port it is a VLAN."""
+    vlan: int | None = None
 
     @property
     def key(self) -> Key:
@@ -145,6 +148,11 @@ class _WireLock(Struct, frozen=True):
     spec: _LockSpec
 
 
+class _Port(Struct, frozen=True):
+    parent: str = ""
+    vlan: int | None = None
+
+
 class _Spec(Struct, frozen=True, rename="camel"):
     network: str
     node: str = ""
@@ -153,6 +161,7 @@ class _Spec(Struct, frozen=True, rename="camel"):
     mac: str = ""
     security_profiles: tuple[str, ...] = ()
     allowed_addresses: tuple[str, ...] = ()
+    port: _Port = _Port()
 
 
 class _Named(Struct, frozen=True):
@@ -281,6 +290,8 @@ def attachment_view(stored: Stored) -> Attachment:
         tuple(map(_same, spec.security_profiles)) if spec.security_profiles else (),
         spec.allowed_addresses,
         any(one.type == PROGRAMMED for one in status.conditions),
+        _same(spec.port.parent),
+        spec.port.vlan,
     )
 
 

@@ -285,4 +285,6 @@ def face(view: Attachment) -> Port:
         view.labels,
         view.profiles,
         view.allowed,
+        view.parent,
+        view.vlan,
     )

@@ -80,7 +80,10 @@ class Planning:
             self._take(partial(self.planner.remove, unit))
 
     def _matters(self, view: Attachment | None) -> bool:
-        return view is not None and (view.metadata.namespace in self._spoken_of or bool(view.profiles))
+        if view is None:
+            return False
+        # Of a child more would have to be known, and that it needs OVN its node's agent says.
+        return view.metadata.namespace in self._spoken_of or bool(view.profiles and not view.parent)
 
     def _speak(self, namespace: str) -> None:
         if namespace in self._spoken_of:

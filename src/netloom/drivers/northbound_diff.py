@@ -154,19 +154,15 @@ class Comparison:
         unit = self._wanted.of[ref]
         table = self._shape[ref.table]
         planned = self._wanted.rows[ref].columns
-        columns: dict[str, Any] = {**planned}
+        # What is to be empty a new row has so anyway.
+        columns: dict[str, Any] = {column: value for column, value in planned.items() if value is not None}
         if not planned.keys() <= table.columns:
             for column in planned.keys() - table.columns:
                 self.unknown.add((ref.table, column))
-                del columns[column]
+                columns.pop(column, None)
         for column, link in table.links.items():
-            if column not in columns:
-                continue
-            value = columns[column]
-            if value is None:
-                del columns[column]  # As a new row has it anyway.
-            else:
-                columns[column] = self._linked(unit, link, value, ref)
+            if column in columns:
+                columns[column] = self._linked(unit, link, columns[column], ref)
         columns["external_ids"] = self._ids(unit, ref, planned.get("external_ids"))
         self._bundle(unit).inserts.append(New(ref, self._targets.new[ref], columns))
         if self._wanted.has_members(ref):

@@ -42,7 +42,7 @@ VTEP = "nl-vtep"
 LOCK = "netloom_agent"
 """The database's lock that every write depends on: one agent works on a switch."""
 OWNER, OF, UID, GIVEN, FROM = "netloom-owner", "netloom-of", "netloom-uid", "netloom-given", "netloom-from"
-OWED = "netloom-owed-"
+OWED, ASKED = "netloom-owed-", "netloom-asked"
 IFACE_ID, MAC, STATUS = "iface-id", "attached-mac", "iface-status"
 INSTALLED, INSTALLED_AT = "ovn-installed", "ovn-installed-ts"
 OURS = (OWNER, OF, UID, GIVEN, FROM, EXEC, AFTER, IFACE_ID, MAC, STATUS, INSTALLED, INSTALLED_AT)
@@ -252,6 +252,16 @@ class Vswitch:
                 if OWED + device in bridge.external_ids
             ]
         )
+
+    async def ask_again(self, about: str) -> None:
+        """Have ovn-controller look at everything anew: it does when something of the switch as a whole changes."""
+        root = self.root()
+        if root.external_ids.get(ASKED) != about:
+            mutations = [("external_ids", "delete", frozenset({ASKED}))]
+            asked = Mutate(
+                "Open_vSwitch", is_uuid(root._uuid), [*mutations, ("external_ids", "insert", {ASKED: about})]
+            )
+            await self.writer.commit([asked])
 
     def _owing_bridges(self) -> list[Bridge]:
         return [bridge for name in (self.bridge_name, VXLAN_BRIDGE) if (bridge := self.bridge(name)) is not None]

@@ -9,14 +9,17 @@ import logging
 from collections.abc import Callable
 from typing import cast
 
+from msgspec import structs
+
 from netloom.drivers.vswitch import UID, Place, Vswitch
+from netloom.drivers.vswitch_children import key_of, put, without
 from netloom.errors import NetloomError
 from netloom.model.attachments import ExecReport
 from netloom.ovsdb.notation import Uuid
 from netloom.ovsdb.operations import Mutate, Operation, is_uuid
 from netloom.ovsdb.rows.vswitch import Bridge, Interface
 from netloom.plan import hooks
-from netloom.plan.hooks import AFTER, EXEC, After
+from netloom.plan.hooks import AFTER, CHILD, EXEC, After, Mark
 
 log = logging.getLogger(__name__)
 
@@ -30,13 +33,16 @@ class ExecBook:
     def __init__(self, switch: Vswitch) -> None:
         self._switch = switch
         self._prefix = f"{AFTER}/{switch.owner}/"
+        self._child = f"{CHILD}/{switch.owner}/"
 
     def made(self, place: Place, uid: str) -> tuple[str, ExecReport] | None:
         """Return an attachment's port, as it is known to this book, and its report; None: nothing runs at it."""
         for row in self._switch.interfaces(place):
             if row.external_ids.get(UID) == uid and (report := _report(row)) is not None:
                 return str(row._uuid), report
-        return None
+        child = key_of(self._switch.owner, place, uid)
+        mark = self._mark(child)
+        return None if mark is None or mark.report is None else (child, mark.report)
 
     def gone(self) -> dict[str, After]:
         """Return what is to be run for interfaces that are gone, by what they are known as to this book."""
@@ -53,13 +59,15 @@ class ExecBook:
 
     async def mark(self, port: str, report: ExecReport) -> bool:
         """Write a port's report; False: it is gone."""
+        if port.startswith(self._child):
+            return await self._until_written(lambda: self._unmarked(port, report))
         value = hooks.written(report)
 
         def missing() -> list[Operation] | None:
             row = self._row(port)
             if row is None:
                 return None
-            return [] if row.external_ids.get(EXEC) == value else [_put("Interface", port, EXEC, value)]
+            return [] if row.external_ids.get(EXEC) == value else [_put(port, EXEC, value)]
 
         return await self._until_written(missing)
 
@@ -71,7 +79,7 @@ class ExecBook:
             bridge = self._with(key)
             if bridge is None:
                 return None
-            return [] if bridge.external_ids[key] == value else [_put("Bridge", str(bridge._uuid), key, value)]
+            return [] if bridge.external_ids[key] == value else [put(bridge, key, value)]
 
         return await self._until_written(missing)
 
@@ -80,8 +88,7 @@ class ExecBook:
 
         def missing() -> list[Operation] | None:
             bridge = self._with(key)
-            gone = [("external_ids", "delete", frozenset({key}))]
-            return None if bridge is None else [Mutate("Bridge", is_uuid(bridge._uuid), gone)]
+            return None if bridge is None else [without(bridge, key)]
 
         await self._until_written(missing)
 
@@ -98,6 +105,17 @@ class ExecBook:
                 log.info("what runs at an interface is not written yet: %s", error)
                 await asyncio.sleep(AGAIN)
 
+    def _mark(self, child: str) -> Mark | None:
+        bridge = self._with(child)
+        return None if bridge is None else hooks.read_mark(bridge.external_ids[child])
+
+    def _unmarked(self, child: str, report: ExecReport) -> list[Operation] | None:
+        """Return what is missing until a child's report is written; None: it is gone."""
+        bridge, mark = self._with(child), self._mark(child)
+        if bridge is None or mark is None:
+            return None
+        return [] if mark.report == report else [put(bridge, child, hooks.marked(structs.replace(mark, report=report)))]
+
     def _row(self, port: str) -> Interface | None:
         return cast("Interface | None", self._switch.client.cache.rows("Interface").get(Uuid(port)))
 
@@ -112,6 +130,6 @@ def _report(row: Interface) -> ExecReport | None:
     return hooks.read_report(row.external_ids.get(EXEC))
 
 
-def _put(table: str, uuid: str, key: str, value: str) -> Operation:
+def _put(uuid: str, key: str, value: str) -> Operation:
     replaced = ("external_ids", "delete", frozenset({key}))
-    return Mutate(table, is_uuid(uuid), [replaced, ("external_ids", "insert", {key: value})])
+    return Mutate("Interface", is_uuid(uuid), [replaced, ("external_ids", "insert", {key: value})])

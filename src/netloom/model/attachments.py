@@ -7,7 +7,7 @@ from msgspec import field
 
 from netloom.model.document import Resource, Value
 from netloom.model.networks import Route
-from netloom.model.rules import UNIQUE, Rule, immutable, only_when, required_when
+from netloom.model.rules import UNIQUE, Rule, immutable, never_when, only_when, required_when
 from netloom.model.scalars import (
     AbsolutePath,
     Argument,
@@ -22,6 +22,7 @@ from netloom.model.scalars import (
     Text,
     Timestamp,
     Uid,
+    Vlan,
     Vni,
     says,
 )
@@ -34,6 +35,7 @@ class PortType(StrEnum):
     INTERNAL = "internal"
     VETH = "veth"
     EXISTING = "existing"
+    CHILD = "child"
 
 
 class AttachmentPort(Value, frozen=True, kw_only=True):
@@ -44,18 +46,26 @@ class AttachmentPort(Value, frozen=True, kw_only=True):
         only_when("netns", "type", "veth"),
         required_when("device", "type", "existing"),
         only_when("device", "type", "existing"),
+        required_when("parent", "type", "child"),
+        only_when("parent", "type", "child"),
+        required_when("vlan", "type", "child"),
+        only_when("vlan", "type", "child"),
+        never_when("name", "type", "child"),
     )
 
     type: Annotated[
         PortType,
         says(
-            "internal: a device on the switch; veth: a pair, inner end in a namespace; existing: a NIC taken over.",
+            "internal: a device on the switch; veth: a pair, inner end in a namespace; existing: a NIC taken over; "
+            "child: a VLAN of another attachment's device.",
             default="internal",
         ),
     ] = PortType.INTERNAL
     netns: Annotated[AbsolutePath, says("The network namespace of the inner end; for veth.")] = ""
     name: Annotated[DeviceName, says("The device's name as the workload sees it; absent: generated.")] = ""
     device: Annotated[DeviceName, says("The device taken over, and given back on deletion; for existing.")] = ""
+    parent: Annotated[ObjectName, says("The NetworkAttachment, on the same node, whose VLAN it is; for child.")] = ""
+    vlan: Annotated[Vlan | None, says("The VLAN its frames have on the parent's device; for child.")] = None
 
 
 Exec = Annotated[

@@ -5,7 +5,7 @@ looks again at an object because another changed, all read it here; to add a fie
 line. A name means an object of the same namespace, or of none where the kind named has none.
 
 Left out, because nothing is lost when the object they name goes: the attachments that a Shaping or a Mirror is about.
-An attachment has state outside, on its node, so deleting it waits until that is gone, and is never refused.
+So only the attachments that are VLANs of its device keep an attachment from being deleted.
 """
 
 from collections.abc import Iterable, Iterator
@@ -92,6 +92,9 @@ _TABLE: dict[Kind, dict[Kind, tuple[str, ...]]] = {
     },
     SUBNET: {
         NETWORK_ATTACHMENT: ("spec.subnets[*]",),
+    },
+    NETWORK_ATTACHMENT: {
+        NETWORK_ATTACHMENT: ("spec.port.parent",),
     },
     ROUTER: {
         LOAD_BALANCER: ("spec.routers[*]",),

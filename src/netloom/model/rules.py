@@ -122,6 +122,17 @@ def only_when(name: str, other: str, value: str) -> Rule:
     )
 
 
+def never_when(name: str, other: str, value: str) -> Rule:
+    """Return the rule that a field may not be there when another, which always is, has this value."""
+    return Rule(
+        f"!has(self.{name}) || self.{other} != '{value}'",
+        lambda self: name not in self or self.get(other) != value,
+        f"may not be given when {other} is {value}",
+        path=f".{name}",
+        reason="FieldValueForbidden",
+    )
+
+
 def _distinct(values: list[Any]) -> bool:
     return len(set(values)) == len(values)
 

@@ -184,9 +184,11 @@ def audit_switch(wanted: Iterable[Wanted], seen: Iterable[Interface], waiting: C
 def _interfaces(unit: Unit, one: Wanted, seen: list[Interface]) -> Iterator[Finding]:
     plan = one.plan
     for interface in seen:
-        if interface.uid != plan.uid or interface.name != plan.device:
+        if interface.uid != plan.uid or interface.name != plan.device or plan.parent:
             text = f"interface {interface.name} is of an earlier one of its name"
             yield Finding(Check.LEFTOVER_INTERFACE, *unit, text, interface.name)
+    if plan.parent:
+        return  # What its parent's interface lacks is said of its parent.
     mine = next((found for found in seen if found.uid == plan.uid and found.name == plan.device), None)
     if mine is None:
         yield Finding(Check.MISSING_INTERFACE, *unit, f"its interface {plan.device} is not on the switch", plan.device)

@@ -12,8 +12,8 @@ from msgspec import Struct, structs
 
 from netloom.model.attachments import NetworkAttachment
 from netloom.model.document import Resource
-from netloom.model.networks import Network, Subnet
-from netloom.plan.nodes import Host, PortPlan, plan_port
+from netloom.model.networks import Network
+from netloom.plan.nodes import Host, PortPlan, plan_ports
 from netloom.plan.rows import Problem, Ref, Unit
 from netloom.plan.wanted import Wanted
 
@@ -146,29 +146,19 @@ def _face(plan: PortPlan | Problem | None) -> dict[str, Any]:
     found["type"] = plan.type.value
     found["routes"] = tuple(f"{route.to} via {route.via}" for route in plan.routes)
     # What is the same for all, what the object itself says, and what only the node knows.
-    return {key: value for key, value in found.items() if key not in ("uid", "namespace", "name", "mtu")}
+    return {key: value for key, value in found.items() if key not in ("uid", "namespace", "name", "mtu", "parent_uid")}
 
 
 def _ports(resources: Iterable[Resource]) -> dict[tuple[str, Unit], PortPlan | Problem]:
-    networks: dict[tuple[str, str], Network] = {}
-    subnets: dict[tuple[str, str], list[Subnet]] = {}
-    attachments: list[NetworkAttachment] = []
-    for one in resources:
-        match one:
-            case Network():
-                networks[one.metadata.namespace, one.metadata.name] = one
-            case Subnet():
-                subnets.setdefault((one.metadata.namespace, one.spec.network), []).append(one)
-            case NetworkAttachment():
-                attachments.append(one)
-    physical = {one.spec.provider.physical_network for one in networks.values() if one.spec.provider}
+    resources = list(resources)
+    networks = [one for one in resources if isinstance(one, Network)]
+    physical = {one.spec.provider.physical_network for one in networks if one.spec.provider}
     host = Host(physical_networks=frozenset(physical))  # Which a node has only the node knows.
+    plans = plan_ports(resources, host)
     found = {}
-    for attachment in attachments:
-        key = attachment.metadata.namespace, attachment.spec.network
-        plan = plan_port(attachment, networks.get(key), subnets.get(key, ()), host)
-        if plan is not None:
-            found[attachment.spec.node, Unit(attachment.kind, *_key(attachment))] = plan
+    for one in resources:
+        if isinstance(one, NetworkAttachment) and (plan := plans[_key(one)]) is not None:
+            found[one.spec.node, Unit(one.kind, *_key(one))] = plan
     return found
 
 

@@ -35,6 +35,9 @@ class Port(Struct, frozen=True, gc=False):
     profiles: tuple[str, ...] = ()
     """The SecurityProfiles it names."""
     allowed_addresses: tuple[str, ...] = ()
+    parent: str = ""
+    """The attachment of whose port it is a VLAN; "": it is a port of its own."""
+    vlan: int | None = None
 
 
 class Pool:
@@ -64,6 +67,8 @@ class Pool:
             self._labels.setdefault(tuple(sorted(labels.items())), labels) if labels else _NO_LABELS,
             self._lists.setdefault(spec.security_profiles, spec.security_profiles),
             spec.allowed_addresses,
+            spec.port.parent,
+            spec.port.vlan,
         )
 
 

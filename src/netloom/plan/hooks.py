@@ -7,6 +7,10 @@
 A port's `EXEC` is a report, always of what would be true if the agent died now: without a `startTime` it is due; from
 before its start on it says "interrupted"; when it ended, how. So whoever comes after a crash reads what is to be said,
 and only what never started is run. What was written before this agent knew of programs has no `EXEC`: nothing is due.
+
+A VLAN of another attachment's port has no interface of its own: what is written of its programs stands with the bridge
+(`CHILD`), from when its parent's interface was first found to carry it until it is gone; where it has no programs,
+nothing is written.
 """
 
 import re
@@ -21,7 +25,7 @@ from netloom.model.attachments import ExecReport, NetworkAttachmentSpec
 T = TypeVar("T")
 
 CREATE, DELETE = "postCreateExec", "postDeleteExec"
-EXEC, AFTER = "netloom-exec", "netloom-after"
+EXEC, AFTER, CHILD = "netloom-exec", "netloom-after", "netloom-child"
 LONGEST = 4096
 """How long a command may be, in bytes, before its variables are filled in: it is kept in the switch's database."""
 REFUSED, NOT_STARTED, OVERDUE, INTERRUPTED, CROWDED = -1, -2, -3, -4, -5
@@ -40,6 +44,23 @@ class After(Struct, frozen=True, omit_defaults=True):
     command: tuple[str, ...]
     started: str = ""
     """When it was started; "": not yet."""
+
+
+class Mark(Struct, frozen=True, omit_defaults=True):
+    """What a bridge carries of a child that has programs."""
+
+    namespace: str
+    name: str
+    uid: str
+    report: ExecReport | None = None
+    """As an interface's `EXEC`; None: nothing is to be run for its coming."""
+    then: tuple[str, ...] = ()
+    """What is to be run when it is gone."""
+
+    @property
+    def after(self) -> After:
+        """What is to be run when it is gone: the device stays."""
+        return After(self.namespace, self.name, self.uid, "", self.then)
 
 
 class Commands(NamedTuple):
@@ -88,6 +109,16 @@ def kept(carried: Mapping[str, str]) -> dict[str, str]:
 def after(one: After) -> dict[str, str]:
     """Return what a port carries of what is to be run when it is gone."""
     return {AFTER: msgspec.json.encode(one).decode()} if one.command else {}
+
+
+def marked(mark: Mark) -> str:
+    """Return a mark as a bridge carries it."""
+    return msgspec.json.encode(mark).decode()
+
+
+def read_mark(text: str | None) -> Mark | None:
+    """Return what a bridge carries of a child, or None."""
+    return _read(text, Mark)
 
 
 def written(report: ExecReport) -> str:

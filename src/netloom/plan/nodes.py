@@ -4,6 +4,8 @@ Of one attachment, its Network and the Network's Subnets comes one `PortPlan`: w
 workload sees and where, and what it is given; or the `Problem` that stands in the way; or nothing yet, while it has no
 addresses. What OVN does with the port is planned elsewhere: the two meet in the port's name (`names.port`). So are the
 flows of a Network that VXLAN carries (`plan/vxlan.py`): they meet in the port's number on the switch.
+
+An attachment that is a VLAN of another's port is planned from its `Family` besides: its device is its parent's.
 """
 
 import re
@@ -14,8 +16,9 @@ from msgspec import Struct
 
 from netloom.model import addresses
 from netloom.model.attachments import AttachmentPort, NetworkAttachment, PortType
+from netloom.model.document import Resource
 from netloom.model.networks import Fabric, Network, Subnet
-from netloom.plan import addressing, names
+from netloom.plan import addressing, children, names
 from netloom.plan.hooks import Commands, commands
 from netloom.plan.rows import Problem
 
@@ -70,6 +73,10 @@ class PortPlan(Struct, frozen=True, kw_only=True):
     """Whether it is given addresses, and nothing that it says over IPv6 is let through."""
     runs: Commands = Commands((), ())
     """What is run when it is made, and when it is gone."""
+    parent: str = ""
+    """The attachment of whose device it is a VLAN: it has none of its own, and nothing is made for it."""
+    parent_uid: str = ""
+    vlan: int | None = None
 
     @property
     def generated(self) -> bool:
@@ -80,6 +87,18 @@ class PortPlan(Struct, frozen=True, kw_only=True):
     def iface_id(self) -> str:
         """The logical port it is."""
         return names.port(self.namespace, self.name)
+
+
+class Family(Struct, frozen=True):
+    """What the plan of a child must know of others on its node."""
+
+    parent: NetworkAttachment | None = None
+    plan: "PortPlan | Problem | None" = None
+    """What the parent comes to."""
+    network: Network | None = None
+    """The parent's."""
+    rivals: tuple[str, ...] = ()
+    """Who says to be the same VLAN of the same port, by name."""
 
 
 class Host(Struct, frozen=True, kw_only=True):
@@ -99,7 +118,11 @@ class Host(Struct, frozen=True, kw_only=True):
 
 
 def plan_port(
-    attachment: NetworkAttachment, network: Network | None, subnets: Iterable[Subnet], host: Host
+    attachment: NetworkAttachment,
+    network: Network | None,
+    subnets: Iterable[Subnet],
+    host: Host,
+    family: Family | None = None,
 ) -> PortPlan | Problem | None:
     """Return what an attachment means here; None: nothing yet, for it has no addresses or its Network is not known."""
     if network is None:
@@ -115,6 +138,8 @@ def plan_port(
         return None
     spec, port = attachment.spec, attachment.spec.port
     kind = port.type
+    if kind is PortType.CHILD:
+        return _child(attachment, network, family or Family())
     generated = names.interface(status.mac)
     problem = _unreachable(network, host.physical_networks) or _reserved(port, generated)
     problem = problem or _forbidden(port, host.netns_folders)
@@ -140,6 +165,75 @@ def plan_port(
         routes=_routes(attachment, _gateways(status.ips, subnets) if spec.default_route else ()) if ours else (),
         four_only=ours and not any(":" in ip for ip in (*status.ips, *spec.allowed_addresses)),
         runs=commands(spec, device=device, ips=status.ips, mac=status.mac),
+    )
+
+
+def plan_ports(resources: Iterable[Resource], host: Host) -> dict[tuple[str, str], PortPlan | Problem | None]:
+    """Return what all attachments among some resources mean on their nodes, of which `host` is what is known."""
+    networks: dict[tuple[str, str], Network] = {}
+    subnets: dict[tuple[str, str], list[Subnet]] = {}
+    attachments: dict[tuple[str, str], NetworkAttachment] = {}
+    for one in resources:
+        match one:
+            case Network():
+                networks[one.metadata.namespace, one.metadata.name] = one
+            case Subnet():
+                subnets.setdefault((one.metadata.namespace, one.spec.network), []).append(one)
+            case NetworkAttachment():
+                attachments[one.metadata.namespace, one.metadata.name] = one
+    found: dict[tuple[str, str], PortPlan | Problem | None] = {}
+    ways: dict[tuple[str, ...], list[str]] = {}
+    for one in attachments.values():
+        ways.setdefault(_way(one), []).append(one.metadata.name)
+    # Parents come first.
+    for key, one in sorted(attachments.items(), key=lambda item: item[1].spec.port.type is PortType.CHILD):
+        namespace, port = one.metadata.namespace, one.spec.port
+        family = Family()
+        parent = attachments.get((namespace, port.parent)) if port.parent else None
+        if parent is not None and parent.spec.node == one.spec.node and not parent.metadata.deletion_timestamp:
+            network = networks.get((namespace, parent.spec.network))
+            family = Family(parent, found.get((namespace, port.parent)), network, tuple(ways[_way(one)]))
+        at = namespace, one.spec.network
+        found[key] = plan_port(one, networks.get(at), subnets.get(at, ()), host, family)
+    return found
+
+
+def _way(one: NetworkAttachment) -> tuple[str, ...]:
+    port = one.spec.port
+    return one.metadata.namespace, one.spec.node, port.parent, str(port.vlan)
+
+
+def _child(attachment: NetworkAttachment, network: Network, family: Family) -> PortPlan | Problem | None:
+    """Return what a VLAN of another attachment's port means here: nothing to make, but something to wait for."""
+    spec, port, parent = attachment.spec, attachment.spec.port, family.parent
+    if parent is None:
+        return children.missing(port.parent, spec.node)
+    problem = (
+        children.childless(port.parent, parent.spec.port.parent)
+        or children.carried("spec.network", network)
+        or children.carried("spec.port.parent", family.network)
+        or children.taken(port.parent, port.vlan, attachment.metadata.name, family.rivals)
+    )
+    if problem is not None or family.plan is None:
+        return problem
+    if isinstance(family.plan, Problem):
+        said = f"spec.port.parent: {port.parent} cannot be plugged itself: {family.plan.message}"
+        return Problem(children.NOT_PLUGGED, said)
+    device = family.plan.device
+    return PortPlan(
+        uid=attachment.metadata.uid,
+        namespace=attachment.metadata.namespace,
+        name=attachment.metadata.name,
+        type=port.type,
+        device=device,
+        inner=device,
+        netns="",
+        mac=attachment.status.mac,
+        mtu=family.plan.mtu,
+        runs=commands(spec, device=device, ips=attachment.status.ips, mac=attachment.status.mac),
+        parent=port.parent,
+        parent_uid=parent.metadata.uid,
+        vlan=port.vlan,
     )
 
 

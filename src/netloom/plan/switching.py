@@ -5,7 +5,8 @@ All attachments of a Network need the same of it: its switch, its zone, which Su
 
 A Network's VNI is asked for as the tunnel key: what people see in a capture on the wire is the number they see in the
 API. A provider Network has a port of type localnet besides; its VLAN goes to `tag`, not to `tag_request`, which
-ovn-northd copies but does not take back.
+ovn-northd copies but does not take back. So does that of an attachment which is a VLAN of another's port
+(`children.py`): ovn-northd passes on a `tag` that nobody requested as it is, and that one can be taken back.
 """
 
 from collections.abc import Mapping
@@ -16,7 +17,7 @@ from msgspec import Struct
 from netloom.model.cluster import Node
 from netloom.model.networks import Fabric, Network, Provider
 from netloom.model.selection import LabelSelector
-from netloom.plan import dhcp, names
+from netloom.plan import children, dhcp, names
 from netloom.plan.addressing import Place, address, place
 from netloom.plan.dns import record, records, zone
 from netloom.plan.policy import memberships, unknown
@@ -126,6 +127,8 @@ def plan_attachment(world: World, one: Port) -> Outcome:
     """Plan a port; one without addresses is not planned yet."""
     if not one.ips or not one.mac:
         return Outcome()
+    if one.parent and (problem := children.obstacle(world, one)) is not None:
+        return Outcome(problems=[problem])
     on = world.shared(segment, one.namespace, one.network)
     if on is None:
         return Outcome(problems=_closed(world, one) if one.profiles else [])
@@ -140,6 +143,9 @@ def plan_attachment(world: World, one: Port) -> Outcome:
         "dhcpv4_options": v4.dhcp,
         "dhcpv6_options": v6.dhcp,
         "options": _options(one.node),
+        # Said of all: who is one of its own may have been another's before.
+        "parent_name": names.port(one.namespace, one.parent) if one.parent else None,
+        "tag": one.vlan,
     }
     members = [Member(on.switch, "ports", Ref(PORT, name)), *memberships(world, one)]
     if domain := v4.domain or v6.domain:

@@ -24,6 +24,12 @@ def plan_mirror(world: World, mirror: Mirror) -> Outcome:
             outcome.problems.append(Problem("AttachmentMissing", said))
             continue
         outcome.problems += _fabric(world, port, f"spec.{at}.attachment")
+        if port.parent:
+            said = (
+                f"spec.{at}.attachment: {name} is a VLAN of {port.parent}'s port and has no device of its own: "
+                f"mirror {port.parent}"
+            )
+            outcome.problems.append(Problem("NoDevice", said))
         ends.append(port)
     if len(ends) == 2 and ends[0].node != ends[1].node:
         said = (

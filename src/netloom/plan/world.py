@@ -92,10 +92,23 @@ class World:
             topic = ("ports", new.namespace, new.network)
             _enter(self._groups, topic, unit, new)
             touch(topic)
+        if (old is not None and old.parent) or (new is not None and new.parent):
+            self._adopt(unit, old, new)
         if self._followed:
             self._follow(unit, old, new)
         for chosen in self._selections.change(old, new):
             touch(("selected", chosen))
+
+    def _adopt(self, unit: Unit, old: Port | None, new: Port | None) -> None:
+        """Keep who is a VLAN of whose port."""
+        before = None if old is None or not old.parent else ("children", old.namespace, old.parent, old.vlan)
+        after = None if new is None or not new.parent else ("children", new.namespace, new.parent, new.vlan)
+        if before is not None and before != after:
+            _leave(self._groups, before, unit)
+            self._touch(before)
+        if after is not None:
+            _enter(self._groups, after, unit, new)
+            self._touch(after)
 
     def _follow(self, unit: Unit, old: Port | None, new: Port | None) -> None:
         """Keep what somebody asked once: who has an address in a Network, and who is on a node."""
@@ -162,6 +175,10 @@ class World:
     def ports(self, namespace: str, network: str) -> tuple[Port, ...]:
         """Return the attachments in a Network."""
         return self._many(("ports", namespace, network))
+
+    def children(self, namespace: str, parent: str, vlan: int | None) -> tuple[Port, ...]:
+        """Return the attachments that say they are this VLAN of an attachment's port: one, or none."""
+        return self._many(("children", namespace, parent, vlan))
 
     def holders(self, namespace: str, network: str, ip: str) -> tuple[Port, ...]:
         """Return the attachments that have an address in a Network: one, or none; the address as they write it."""

@@ -301,7 +301,7 @@ class Agent:
         host.reachable = lambda plan: plan.fabric is not Fabric.VXLAN or fabric.fabric.connected
 
         def both(keys: Iterable[Key]) -> None:
-            keys = list(keys)
+            keys = host.with_children(keys)
             fabric.look(keys)
             plugging.queue.update(keys)
 
@@ -321,7 +321,7 @@ class Agent:
 
         def switched(places: set[Place]) -> None:
             fabric.look(Key(*place) for place in places)
-            plugging.queue.update(Key(*place) for place in places)
+            plugging.queue.update(keeper.with_children(Key(*place) for place in places))
             copying.queue.update(one for one in {place[0] for place in places} if mirrors.concerned(one))
 
         def different() -> None:
