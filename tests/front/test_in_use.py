@@ -111,24 +111,6 @@ def test_deleting_a_collection_keeps_what_is_used(server: Serving) -> None:
     assert [item["metadata"]["name"] for item in left] == ["blue"]
 
 
-def test_deleting_a_collection_takes_what_is_used_by_others_of_it_only(server: Serving) -> None:
-    child = attachment("aa")
-    child["spec"]["port"] = {"type": "child", "parent": "vm", "vlan": 7}
-    make(server, network(), attachment("vm"), child, attachment("other"))
-    assert server.delete(f"{path('networkattachments')}?fieldSelector=metadata.name%3Dvm").code == 409
-    assert server.delete(path("networkattachments")).code == 200
-    assert server.get(path("networkattachments")).json["items"] == []
-
-
-def test_a_parent_goes_after_its_children(server: Serving) -> None:
-    child = attachment("inside")
-    child["spec"]["port"] = {"type": "child", "parent": "vm", "vlan": 7}
-    make(server, network(), attachment("vm"), child)
-    assert users(server.delete(path("networkattachments", name="vm"))) == ["NetworkAttachment default/inside"]
-    assert server.delete(path("networkattachments", name="inside")).code == 200
-    assert server.delete(path("networkattachments", name="vm")).code == 200
-
-
 def test_requests_in_a_batch_are_refused_one_by_one(server: Serving) -> None:
     make(server, network(), network("red"), attachment("web"))
     requests = [{"method": "DELETE", "path": path("networks", name=name)} for name in ("blue", "red")]
@@ -227,7 +209,6 @@ def test_what_is_being_deleted_already_may_be_deleted_again(server: Serving) -> 
             "securityprofiles/web",
             ["NetworkAttachment default/web-1", "PortPool default/ready-on-n1", "SecurityProfile default/db"],
         ),
-        ("networkattachments/web-2", ["NetworkAttachment default/web-2-inside"]),
         ("bgpspeakers/main", ["BGPPeer default/elsewhere", "EVPNNetwork default/blue-everywhere"]),
         ("subnets/blue-v4", ["NetworkAttachment default/web-1"]),
     ],

@@ -13,11 +13,12 @@ NO_REFERENCES = {
     ("Subnet", "spec.dhcp.domainName"),  # A name of the DNS.
     ("IPLock", "spec.network"),  # The lock's attachment names the Network too, and goes first.
     ("VNILock", "spec.network.name"),  # The lock goes with its Network.
-    # Nothing is lost when the attachment they are about goes.
+    # An attachment has state outside: its deletion waits, and is not refused.
     ("Mirror", "spec.source.attachment"),
     ("Mirror", "spec.destination.attachment"),
     ("Shaping", "spec.from.attachment"),
     ("Shaping", "spec.to.attachment"),
+    ("NetworkAttachment", "spec.port.parent"),
 }
 
 

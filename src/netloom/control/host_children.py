@@ -40,14 +40,12 @@ def family(kin: Kin) -> Family:
 
 def concerned(attachments: Cache[View], change: Change[View]) -> Iterator[Key]:
     """Give whom a change concerns besides the one that changed: its children, and its rivals of before and after."""
-    old, new = change.old, change.new
-    if _matters(old) == _matters(new):
-        return
-    yield from children_of(attachments, change.key)
-    for view in (old, new):
+    found = children_of(attachments, change.key)
+    for view in (change.old, change.new):
         if view is not None and view.parent:
-            others = (Key(one.stored.namespace, one.stored.name) for one in rivals(attachments, view))
-            yield from (other for other in others if other != change.key)
+            found += (Key(one.stored.namespace, one.stored.name) for one in rivals(attachments, view))
+    if found and _matters(change.old) != _matters(change.new):  # Most have none.
+        yield from (other for other in found if other != change.key)
 
 
 def _matters(view: View | None) -> object:

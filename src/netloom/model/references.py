@@ -4,8 +4,9 @@ An object that others name is *in use*. Who refuses to delete what is in use, wh
 looks again at an object because another changed, all read it here; to add a field that names an object is to add its
 line. A name means an object of the same namespace, or of none where the kind named has none.
 
-Left out, because nothing is lost when the object they name goes: the attachments that a Shaping or a Mirror is about.
-So only the attachments that are VLANs of its device keep an attachment from being deleted.
+Left out, because nothing is lost when the object they name goes: the attachments that a Shaping or a Mirror is about,
+and the one whose port another is a VLAN of, which waits for it.
+An attachment has state outside, on its node, so deleting it waits until that is gone, and is never refused.
 """
 
 from collections.abc import Iterable, Iterator
@@ -92,9 +93,6 @@ _TABLE: dict[Kind, dict[Kind, tuple[str, ...]]] = {
     },
     SUBNET: {
         NETWORK_ATTACHMENT: ("spec.subnets[*]",),
-    },
-    NETWORK_ATTACHMENT: {
-        NETWORK_ATTACHMENT: ("spec.port.parent",),
     },
     ROUTER: {
         LOAD_BALANCER: ("spec.routers[*]",),

@@ -60,39 +60,24 @@ class Deletes:
         how = _deletion(call)
         page = await lists.read(request, self._store, exchange.limits)
         gone: list[Stored] = []
-        left, refused = await self._delete_some(request, who, page.items, how, gone)
-        while refused and len(left) < len(page.items) and not how.dry_run:
-            # Who used them may be among those that are gone now.
-            before = len(left)
-            left, refused = await self._delete_some(request, who, left, how, gone)
-            if len(left) == before:
-                break
-        if refused:
-            raise refused[0]
-        await lists.reply_page(exchange, view, Page(gone, page.revision, page.token, page.remaining))
-
-    async def _delete_some(
-        self, request: Request, who: Identity, items: Sequence[Stored], how: Deletion, gone: list[Stored]
-    ) -> tuple[list[Stored], list[Conflict]]:
-        """Delete objects, and add them to those that are `gone`; return those that were refused, and why."""
-        left: list[Stored] = []
         refused: list[Conflict] = []
-        for start in range(0, len(items), _TOGETHER):
-            batch = items[start : start + _TOGETHER]
+        for start in range(0, len(page.items), _TOGETHER):
+            batch = page.items[start : start + _TOGETHER]
             # Together, because a store makes many writes at once durable as fast as one.
             done = await asyncio.gather(
                 *(self._delete(request, who, found.namespace, found.name, how) for found in batch),
                 return_exceptions=True,
             )
-            for found, result in zip(batch, done, strict=True):
+            for result in done:
                 if isinstance(result, Stored):
                     gone.append(result)
                 elif isinstance(result, Conflict):
-                    left.append(found)
                     refused.append(result)
                 elif not isinstance(result, NotFound):
                     raise result
-        return left, refused
+        if refused:
+            raise refused[0]
+        await lists.reply_page(exchange, view, Page(gone, page.revision, page.token, page.remaining))
 
     async def _delete(self, request: Request, who: Identity, namespace: str, name: str, how: Deletion) -> Stored:
         for attempt in range(_ATTEMPTS):

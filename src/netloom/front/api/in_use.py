@@ -20,7 +20,6 @@ On a Kubernetes cluster's own API none of this runs, and nothing is refused.
 
 import asyncio
 from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
-from functools import cache
 
 from msgspec import Struct
 
@@ -197,15 +196,7 @@ async def _in_turns(items: Sequence[Stored]) -> AsyncIterator[Stored]:
 def _names(reference: Reference, stored: Stored) -> set[str]:
     if reference.selectable:
         return {stored.facets().fields[reference.path]}  # Known already where anybody selects by it.
-    if _leaf(reference.path) not in stored.raw:
-        return set()  # Most attachments name no parent: to read them all would make each deletion cost as many.
     return set(reference.names(stored.document()))
-
-
-@cache
-def _leaf(path: str) -> bytes:
-    """Return what an object's bytes have in them where a field is there."""
-    return f'"{path.rpartition(".")[2].removesuffix("[*]")}"'.encode()
 
 
 def _is(one: Stored, other: Stored) -> bool:
