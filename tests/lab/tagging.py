@@ -29,13 +29,16 @@ _OUTGOING = 4
 def tagged(netns: str, device: str, vlan: int, *, within: str, name: str, mac: str, mtu: int) -> Iterator[None]:
     """Have the device until the end."""
     tap = inside(within, lambda: _tap(name))
+    for argv in (
+        ["address", mac, "mtu", str(mtu)],
+        ["up"],
+    ):  # Before anything comes: it takes nothing while it is down.
+        subprocess.run(["ip", "-n", within, "link", "set", name, *argv], check=True)
     stop, stopped = socket.socketpair()
     with inside(netns, lambda: capturing.opened(device)) as wire, stop, stopped:
         carrying = threading.Thread(target=_carry, args=(tap, wire, stopped, vlan), name=f"vlan-{vlan}")
         carrying.start()
         try:
-            for argv in (["address", mac, "mtu", str(mtu)], ["up"]):
-                subprocess.run(["ip", "-n", within, "link", "set", name, *argv], check=True)
             yield
         finally:
             stop.close()

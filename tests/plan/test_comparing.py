@@ -42,6 +42,18 @@ def test_a_changed_column_shows_both() -> None:
     assert change.columns == (Column("options", less=("requested-chassis=n1",), more=("requested-chassis=n2",)),)
 
 
+def test_a_vlan_of_anothers_port_is_told_with_whose_and_which() -> None:
+    child = new("in", ", ips: [10.1.0.6], port: {type: child, parent: web, vlan: 7}")
+    before = foresee(resources(WORLD + new("web", ", ips: [10.1.0.5]"))).resources
+    after = foresee(resources(WORLD + new("web", ", ips: [10.1.0.5]") + child)).resources
+    [found] = ports(before, after)
+    columns = {column.name: column.new for column in found.columns}
+    assert (found.kind, found.unit.name) == (Kind.CREATE, "in")
+    assert (columns["type"], columns["parent"], columns["vlan"]) == ("child", "web", "7")
+    assert columns["device"] == "nl06010005000a"
+    assert "addresses" not in columns
+
+
 def test_ports_are_told_by_node() -> None:
     here = foresee(resources(WORLD + new("web", ", ips: [10.1.0.5]"))).resources
     there = foresee(resources(WORLD + new("web", ", ips: [10.1.0.5]").replace("n1", "n2"))).resources

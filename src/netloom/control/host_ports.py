@@ -13,8 +13,8 @@ of the same name, it passes no packets, although it reports it as if it did. So 
 is taken off the switch; and a device that the switch says is its port, and that nobody holds, is plugged again.
 
 A port is installed when OVN says so, in the database; that of a vxlan Network, when its `Carrier` has its flows on the
-switch. When a child goes, ovn-controller (23.03) takes its word back for the parent, whose flows stay, and does not say
-it again until it looks at everything anew: it is asked to, once for each time (`ask_again`).
+switch. When a child goes, ovn-controller (23.03 to 26.03) takes its word back for the parent, whose flows stay, and
+does not say it again until it looks at everything anew: it is asked to, once for each time (`ask_again`).
 """
 
 import asyncio
