@@ -9,6 +9,7 @@ from contextlib import ExitStack
 import pytest
 
 from netloom.lab import Lab, probes
+from netloom.plan.hooks import REFUSED
 from tests.lab import labs
 from tests.lab.capturing import IPV4, VLAN, capturing, send
 from tests.lab.tagging import tagged
@@ -197,3 +198,23 @@ def test_a_container_that_goes_takes_nobody_with_it(children: World) -> None:
     wait_until(installed, what="OVN's word again")
     for name in ("vm1", "web", "db"):
         assert children.condition("networkattachment", name)["status"] == "True"
+
+
+def test_what_is_kept_of_a_containers_programs_stands_with_the_bridge_until_it_is_gone(children: World) -> None:
+    def kept() -> bool:
+        return (
+            "netloom-child" in children.lab.exec("n1", ["ovs-vsctl", "get", "Bridge", "br-int", "external_ids"]).stdout
+        )
+
+    port = {"type": "child", "parent": "vm1", "vlan": 32}
+    program = ["/bin/true", "${ifname}"]  # Which no agent of a lab allows: what is told of it comes the same way.
+    spec = {"node": "n1", "network": "green", "port": port, "postCreateExec": program, "postDeleteExec": program}
+    children.wish("NetworkAttachment", "busy", spec)
+    report = wait_until(
+        lambda: children.get("networkattachment", "busy").get("status", {}).get("postCreateExecReport"), what="a report"
+    )
+    device = children.get("networkattachment", "vm1")["status"]["ifcName"]
+    assert (report["command"], report["exitStatus"]) == (["/bin/true", device], REFUSED)
+    assert kept()
+    children.delete("networkattachment/busy")
+    wait_until(lambda: not kept(), what="nothing to be kept")

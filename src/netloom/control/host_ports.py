@@ -118,6 +118,10 @@ class Ports:
         """Have the kernel looked at the next time: something may have happened to the device, or to all."""
         if key is None:
             self._good.clear()
+            there = self._switch.client.cache.rows("Interface").keys()
+            self._carrying &= there
+            self._heard &= there
+            self._asked = {row: said for row, said in self._asked.items() if row in there}
         else:
             self._good.pop(key, None)
 
@@ -306,9 +310,6 @@ class Ports:
     async def _remove(self, key: Key, row: Interface) -> None:
         await self._switch.unplug(row, gone=True)
         self._good.pop(key, None)
-        self._asked.pop(row._uuid, None)
-        self._carrying.discard(row._uuid)
-        self._heard.discard(row._uuid)
         if FROM not in row.external_ids and row.type != "internal":
             await self._links.remove_pair(row.name)
 
