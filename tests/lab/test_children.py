@@ -161,11 +161,23 @@ def test_an_agent_that_starts_again_writes_nothing_about_them(children: World) -
     assert versions() == before
 
 
-def test_a_machine_in_use_stays(children: World) -> None:
-    refused = children.cli("delete", "networkattachment", "vm1", check=False)
-    assert refused.rc != 0
-    assert "NetworkAttachment children/web" in refused.err
+def test_a_container_whose_machine_goes_waits_for_it_with_its_address(children: World) -> None:
+    def machine() -> None:
+        children.wish("NetworkAttachment", "vm3", {"node": "n1", "network": "office"})
+
+    machine()
+    port = {"type": "child", "parent": "vm3", "vlan": 7}
+    children.wish("NetworkAttachment", "lone", {"node": "n1", "network": "green", "port": port})
+    children.cli("wait", "networkattachment/vm3", "networkattachment/lone", "--timeout", "40s")
+    ips = children.get("networkattachment", "lone")["status"]["ips"]
+    children.delete("networkattachment/vm3")
+    for condition in ("Programmed", "Plugged"):
+        children.becomes("networkattachment", "lone", "False", "ParentMissing", condition=condition)
+    assert children.get("networkattachment", "lone")["status"]["ips"] == ips
     assert children.answers("web", "10.83.0.20", "ping") == "pong"
+    machine()
+    children.cli("wait", "networkattachment/vm3", "networkattachment/lone", "--timeout", "40s")
+    children.delete("networkattachment/lone", "networkattachment/vm3")
 
 
 def test_of_two_that_want_a_vlan_one_has_it_and_the_other_gets_it_when_it_is_free(children: World) -> None:
