@@ -136,6 +136,24 @@ def test_a_vip_is_spoken_for_wherever_its_routers_are() -> None:
     run(main())
 
 
+def test_a_network_that_is_made_anew_under_its_subnet_is_spoken_for_as_before() -> None:
+    async def main() -> None:
+        store = memory()
+        await blue(store, "10.0.0.0/29")
+        async with giving(store):
+            await asyncio.sleep(1)
+            await store.delete(NETWORK, "ns1", "blue")  # As a Kubernetes cluster's own API would let one.
+            await asyncio.sleep(1)
+            await store.create(NETWORK, network("blue", 7))
+            await store.create(LOAD_BALANCER, balancer("web", "10.0.0.2"))
+            await asyncio.sleep(1)
+            await attach(store, "a")
+            await asyncio.sleep(3)
+            assert await ips(store, "a") == ["10.0.0.3"]
+
+    run(main())
+
+
 # The claims themselves: whatever changes in whatever order, what is known is what the last state says.
 
 ROUTERS = [

@@ -144,8 +144,6 @@ class Ipam:
         old, new = change.old, change.new
         if old is not None and new is not None and old.status.vni == new.status.vni:
             return []
-        if new is None:
-            self.room.bespoken.forget(change.key)
         for name in self.places.on(*change.key):
             self.room.used(Key(change.key.namespace, name))
         return self._in_order(self._attachments.indexed(BY_NETWORK, str(change.key)))

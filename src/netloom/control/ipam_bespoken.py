@@ -32,14 +32,8 @@ class Bespoken:
         """The LoadBalancers that name a Router."""
 
     def numbers(self, network: Key, version: int) -> AddressSet:
-        """Return the addresses of a Network that are spoken for: a set that goes on changing."""
+        """Return the addresses of a Network that are spoken for: always the same set, which goes on changing."""
         return self._numbers.setdefault((network, version), AddressSet())
-
-    def forget(self, network: Key) -> None:
-        """Know that a Network is gone."""
-        for version in (4, 6):
-            if not self._numbers.get((network, version)):
-                self._numbers.pop((network, version), None)
 
     def owner(self, network: Key, one: Address) -> str | None:
         """Return whose an address is, for people; None where it may be asked for."""
