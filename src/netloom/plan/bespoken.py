@@ -38,14 +38,18 @@ def of_router(router: Router) -> Iterator[Claim]:
 
 def of_balancer(balancer: LoadBalancer, router: Callable[[str], Router | None]) -> Iterator[Claim]:
     """Give what a LoadBalancer claims: its VIPs, in all Networks where they are answered for."""
-    spec = balancer.spec
-    found = dict.fromkeys(spec.networks)
-    for one in filter(None, map(router, spec.routers)):
-        found |= dict.fromkeys(port.network for port in one.spec.networks)
-        if one.spec.gateway is not None:
-            found[one.spec.gateway.network] = None
-    for network in found:
-        yield from _claims(network, (vip.ip for vip in spec.vips), f"a VIP of LoadBalancer {balancer.metadata.name}")
+    by = f"a VIP of LoadBalancer {balancer.metadata.name}"
+    for network in networks(balancer, router):
+        yield from _claims(network, (vip.ip for vip in balancer.spec.vips), by)
+
+
+def networks(balancer: LoadBalancer, router: Callable[[str], Router | None]) -> list[str]:
+    """Return the Networks a balancer has to do with: those it serves, and those its Routers' gateways are in."""
+    routers = [one for one in map(router, balancer.spec.routers) if one is not None]
+    found = dict.fromkeys(balancer.spec.networks)
+    found |= dict.fromkeys(port.network for one in routers for port in one.spec.networks)
+    found |= dict.fromkeys(one.spec.gateway.network for one in routers if one.spec.gateway is not None)
+    return list(found)
 
 
 def of_attachment(network: str, allowed: Iterable[str]) -> Iterator[Claim]:

@@ -20,7 +20,7 @@ from netloom.model import addresses
 from netloom.model.addresses import Address, Block
 from netloom.model.networks import Network, Router
 from netloom.model.policy import LoadBalancer, Vip
-from netloom.plan import feet, names
+from netloom.plan import bespoken, feet, names
 from netloom.plan.addressing import Address as Number
 from netloom.plan.addressing import place, text
 from netloom.plan.rows import Column, Member, Outcome, Ref, Row
@@ -50,13 +50,8 @@ def spots(world: World, balancer: LoadBalancer) -> Iterator[Spot]:
 
 
 def networks(world: World, balancer: LoadBalancer) -> list[str]:
-    """Return the Networks a balancer has to do with: those it serves, and those its Routers' gateways are in."""
-    found = dict.fromkeys(served(world, balancer))
-    for name in balancer.spec.routers:
-        router = world.get(Router, balancer.metadata.namespace, name)
-        if router is not None and router.spec.gateway is not None:
-            found[router.spec.gateway.network] = None
-    return list(found)
+    """Return the Networks a balancer has to do with, in this world."""
+    return bespoken.networks(balancer, lambda name: world.get(Router, balancer.metadata.namespace, name))
 
 
 def refusal(world: World, balancer: LoadBalancer, vip: Vip) -> tuple[str, str] | None:
