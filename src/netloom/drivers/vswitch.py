@@ -257,11 +257,7 @@ class Vswitch:
         """Have ovn-controller look at everything anew: it does when something of the switch as a whole changes."""
         root = self.root()
         if root.external_ids.get(ASKED) != about:
-            mutations = [("external_ids", "delete", frozenset({ASKED}))]
-            asked = Mutate(
-                "Open_vSwitch", is_uuid(root._uuid), [*mutations, ("external_ids", "insert", {ASKED: about})]
-            )
-            await self.writer.commit([asked])
+            await self.writer.commit([entry("Open_vSwitch", root._uuid, ASKED, about)])
 
     def _owing_bridges(self) -> list[Bridge]:
         return [bridge for name in (self.bridge_name, VXLAN_BRIDGE) if (bridge := self.bridge(name)) is not None]
@@ -347,6 +343,12 @@ class Vswitch:
         kind, _, rest = row.external_ids.get(OF, "").partition("/")
         namespace, _, name = rest.partition("/")
         return (namespace, name) if kind == KIND and name else None
+
+
+def entry(table: str, uuid: str, key: str, value: str) -> Operation:
+    """Return what writes one entry of a row's external_ids, whatever stood there."""
+    replaced = ("external_ids", "delete", frozenset({key}))
+    return Mutate(table, is_uuid(uuid), [replaced, ("external_ids", "insert", {key: value})])
 
 
 def given(row: Interface) -> tuple[str, ...]:

@@ -10,7 +10,7 @@ from typing import cast
 
 from msgspec import structs
 
-from netloom.drivers.vswitch import UID, Place, Vswitch
+from netloom.drivers.vswitch import UID, Place, Vswitch, entry
 from netloom.model.attachments import ExecReport
 from netloom.ovsdb.operations import Mutate, Operation, is_uuid
 from netloom.ovsdb.rows.vswitch import Bridge, Interface
@@ -77,8 +77,7 @@ def key_of(owner: str, place: Place, uid: str) -> str:
 
 def put(bridge: Bridge, key: str, value: str) -> Operation:
     """Return what writes an entry of a bridge anew."""
-    replaced = ("external_ids", "delete", frozenset({key}))
-    return Mutate("Bridge", is_uuid(bridge._uuid), [replaced, ("external_ids", "insert", {key: value})])
+    return entry("Bridge", bridge._uuid, key, value)
 
 
 def without(bridge: Bridge, key: str) -> Operation:

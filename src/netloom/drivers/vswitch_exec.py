@@ -11,12 +11,12 @@ from typing import cast
 
 from msgspec import structs
 
-from netloom.drivers.vswitch import UID, Place, Vswitch
+from netloom.drivers.vswitch import UID, Place, Vswitch, entry
 from netloom.drivers.vswitch_children import key_of, put, without
 from netloom.errors import NetloomError
 from netloom.model.attachments import ExecReport
 from netloom.ovsdb.notation import Uuid
-from netloom.ovsdb.operations import Mutate, Operation, is_uuid
+from netloom.ovsdb.operations import Operation
 from netloom.ovsdb.rows.vswitch import Bridge, Interface
 from netloom.plan import hooks
 from netloom.plan.hooks import AFTER, CHILD, EXEC, After, Mark
@@ -67,7 +67,7 @@ class ExecBook:
             row = self._row(port)
             if row is None:
                 return None
-            return [] if row.external_ids.get(EXEC) == value else [_put(port, EXEC, value)]
+            return [] if row.external_ids.get(EXEC) == value else [entry("Interface", port, EXEC, value)]
 
         return await self._until_written(missing)
 
@@ -128,8 +128,3 @@ class ExecBook:
 
 def _report(row: Interface) -> ExecReport | None:
     return hooks.read_report(row.external_ids.get(EXEC))
-
-
-def _put(uuid: str, key: str, value: str) -> Operation:
-    replaced = ("external_ids", "delete", frozenset({key}))
-    return Mutate("Interface", is_uuid(uuid), [replaced, ("external_ids", "insert", {key: value})])
