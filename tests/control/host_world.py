@@ -70,6 +70,8 @@ class Machine:
         self.changed = asyncio.Event()
         self.uplinked = True
         """Whether some device has the underlay's address."""
+        self.resolved: list[str] = []
+        """The addresses towards which the next hop was asked for, in order."""
         self._indexes = itertools.count(10)
 
     @property
@@ -114,6 +116,11 @@ class FakeLinks:
 
     async def probe(self) -> dict[str, bool]:
         return {"netem": False}
+
+    async def resolve(self, ips: Collection[str]) -> int:
+        await self._rest()
+        self._machine.resolved.extend(sorted(ips))
+        return len(ips)
 
     async def holder(self, ip: str) -> Link | None:
         return Link(2, "uplink", "", 1500, True) if self._machine.uplinked else None
@@ -484,12 +491,12 @@ class World:
         rows: list[dict[str, Any]] = cast("Any", answer).results[0]["rows"]
         return rows
 
-    def add_port(self, bridge: str, name: str) -> None:
-        """Do what `ovs-vsctl add-port` does."""
+    def add_port(self, bridge: str, name: str, **columns: Any) -> None:
+        """Do what `ovs-vsctl add-port` does; `columns` are of the interface."""
         ports = ["ports", "insert", ["set", [["named-uuid", "p"]]]]
         self.database.transact(
             [
-                {"op": "insert", "table": "Interface", "row": {"name": name}, "uuid-name": "i"},
+                {"op": "insert", "table": "Interface", "row": {"name": name, **columns}, "uuid-name": "i"},
                 {"op": "insert", "table": "Port", "row": {"name": name, "interfaces": ["named-uuid", "i"]},
                  "uuid-name": "p"},
                 {"op": "mutate", "table": "Bridge", "where": [["name", "==", bridge]], "mutations": [ports]},

@@ -17,6 +17,7 @@ from netloom.model.attachments import PortType
 from netloom.plan.nodes import PlannedRoute, PortPlan
 from tests.run.agents import in_thread
 from tests.support.ovn import namespace, own, run, within
+from tests.support.process import wait_until
 
 pytestmark = [pytest.mark.lab, pytest.mark.root]
 T = TypeVar("T")
@@ -317,3 +318,31 @@ def test_the_kernel_is_probed_without_a_trace(work: str) -> None:
     assert found["bridge"] is True
     assert {"netem", "geneve", "vrf", "tbf"} <= found.keys()
     assert shown(NODE, "-br", "link") == before
+
+
+def test_next_hops_are_resolved_and_static_neighbours_stay_as_they_are(work: str) -> None:
+    run("ip", "link", "add", "up0", "netns", NODE, "type", "veth", "peer", "name", "up0", "netns", WORK)
+    for name, last in ((NODE, 1), (WORK, 2)):
+        run(*within(name, "ip", "link", "set", "up0", "up"))
+        run(*within(name, "ip", "address", "add", f"10.7.0.{last}/24", "dev", "up0"))
+        run(*within(name, "ip", "address", "add", f"fd07::{last}/64", "dev", "up0", "nodad"))
+    run(*within(NODE, "ip", "route", "add", "10.99.0.0/16", "via", "10.7.0.2"))
+    run(*within(NODE, "ip", "neighbour", "add", "10.7.0.77", "lladdr", "02:00:00:00:00:77", "dev", "up0"))
+
+    async def resolved(*ips: str) -> int:
+        links = Links(owner="x")
+        try:
+            return await links.resolve(ips)
+        finally:
+            links.close()
+
+    def known(ip: str) -> bool:
+        return "lladdr" in shown(NODE, "neighbour", "show", ip, "dev", "up0")
+
+    assert on_node(resolved("10.99.1.2", "fd07::2")) == 2
+    wait_until(lambda: known("10.7.0.2") and known("fd07::2"), what="the next hops to be known")
+    # Again, now that they are; nothing leads to the last two but the node itself and nowhere.
+    assert on_node(resolved("10.7.0.2", "fd07::2", "10.7.0.77", "10.7.0.1", "192.0.2.1")) == 2
+    assert "PERMANENT" in shown(NODE, "neighbour", "show", "10.7.0.77", "dev", "up0")
+    assert known("10.7.0.2")
+    assert known("fd07::2")

@@ -9,10 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pyroute2.netlink.rtnl.ifaddrmsg import ifaddrmsg  # type: ignore[import-untyped]
 from pyroute2.netlink.rtnl.ifinfmsg import ifinfmsg  # type: ignore[import-untyped]
+from pyroute2.netlink.rtnl.ndmsg import ndmsg  # type: ignore[import-untyped]
 from pyroute2.netlink.rtnl.rtmsg import rtmsg  # type: ignore[import-untyped]
 
 from netloom.drivers import link_codec as codec
-from netloom.drivers.link_codec import Link, Route
+from netloom.drivers.link_codec import Link, NextHop, Route
 
 names = st.text("abcdefghij0123456789", min_size=1, max_size=15)
 macs = st.binary(min_size=6, max_size=6).map(lambda packed: packed.hex(":"))
@@ -123,3 +124,37 @@ def test_a_message_that_is_cut_short_is_left_out() -> None:
 @pytest.mark.parametrize("number", [0, 17])
 def test_an_answer_carries_its_error(number: int) -> None:
     assert codec.error((-number).to_bytes(4, "little", signed=True)) == number
+
+
+@given(st.ip_addresses(), indexes)
+def test_pyroute2_reads_how_a_neighbour_is_resolved_and_probed(ip: Any, index: int) -> None:
+    hop = NextHop(str(ip), index)
+    for message, state, flags in (
+        (codec.resolve(hop), 0, 1),
+        (codec.probe(hop), 0x10, 0),
+        (codec.get_neighbour(hop), 0, 0),
+    ):
+        asked = read(ndmsg, message)
+        assert (asked["ifindex"], asked["state"], asked["flags"]) == (index, state, flags)
+        assert ip_address(asked.get_attr("NDA_DST")) == ip
+        assert codec.read_neighbour(body(message)) == state
+
+
+@given(st.ip_addresses(), st.ip_addresses(), indexes)
+def test_the_next_hop_is_the_gateway_or_else_the_destination(ip: Any, gateway: Any, index: int) -> None:
+    asked = read(rtmsg, codec.get_next_hop(str(ip)))
+    assert (asked["dst_len"], ip_address(asked.get_attr("RTA_DST"))) == (ip.max_prefixlen, ip)
+    families = {4: socket.AF_INET, 6: socket.AF_INET6}
+    via = ("RTA_VIA", {"family": families[gateway.version], "addr": str(gateway)})
+    by = ("RTA_GATEWAY", str(gateway)) if gateway.version == ip.version else via
+
+    def read_back(kind: int, *attributes: tuple[str, Any]) -> NextHop | None:
+        answer = rtmsg()
+        answer["family"], answer["type"] = families[ip.version], kind
+        answer["attrs"] = [("RTA_DST", str(ip)), ("RTA_OIF", index), *attributes]
+        return codec.read_next_hop(body(written(answer)))
+
+    unicast, local = 1, 2
+    assert read_back(unicast) == NextHop(str(ip), index)
+    assert read_back(unicast, by) == NextHop(str(gateway), index)
+    assert read_back(local) is None

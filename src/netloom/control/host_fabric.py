@@ -78,6 +78,8 @@ class FabricKeeper:
         self.fabric = fabric
         self.wake: Callable[[Iterable[Key]], None] = lambda keys: None
         """Told whose flows the switch has taken, or refused."""
+        self.on_host: Callable[[], None] = lambda: None
+        """Called when the first port of another node is heard of."""
         self._underlay, self._datapath = underlay, datapath
         self._attachments = attachments
         self._neighbours = neighbours
@@ -87,6 +89,7 @@ class FabricKeeper:
         self._random = random
         self._locals: dict[Key, LocalPort] = {}
         self._remotes: dict[str, Remote] = {}
+        self._hosts: set[str] = set()
         self._arrived: dict[str, View] = {}
         """Those of the others whose flows are on their way for the first time."""
         self._lifetimes = neighbours.lifetimes
@@ -133,6 +136,11 @@ class FabricKeeper:
     def fault(self, plan: PortPlan) -> str:
         """Return what the switch says is wrong with a port's flows; "": nothing."""
         return self._faults.get(plan.uid, "")
+
+    def remote_hosts(self) -> set[str]:
+        """Return the addresses of the nodes that ports elsewhere are on."""
+        self._hosts = {remote.host_ip for remote in self._remotes.values()}
+        return set(self._hosts)
 
     def numbers(self) -> Mapping[str, float]:
         """Return plain numbers for who exports metrics."""
@@ -229,6 +237,9 @@ class FabricKeeper:
             if after.uid not in self._remotes or after.uid in self._arrived:
                 self._arrived[after.uid] = new
             self._remotes[after.uid] = after
+            if after.host_ip not in self._hosts:
+                self._hosts.add(after.host_ip)
+                self.on_host()
             self.plan.put_remote(after, new.stored.revision)
             self._news.set()
 

@@ -73,13 +73,8 @@ class Kernel:
 
     def link(self, name: str) -> Link | None:
         """Return the device of this name."""
-        try:
-            found = self._ask(codec.get_link(name))
-        except OSError as error:
-            if error.errno == errno.ENODEV:
-                return None
-            raise
-        return codec.link(found[0]) if found else None
+        found = self._find(codec.get_link(name), errno.ENODEV)
+        return codec.link(found) if found is not None else None
 
     def links(self) -> list[Link]:
         """Return all devices."""
@@ -98,6 +93,34 @@ class Kernel:
         bodies = [body for family in (codec.INET, codec.INET6) for body in self._ask(codec.get_routes(family))]
         found = [one for body in bodies if (one := codec.read_route(body))]
         return {route for of, route in found if of == index}
+
+    def resolve(self, ip: str) -> bool:
+        """Have the next hop towards an address resolved again; whether it was asked for.
+
+        A neighbour that is resolved is probed, which leaves its entry usable; a static one is left alone.
+        """
+        found = self._find(codec.get_next_hop(ip), errno.ENETUNREACH, errno.EHOSTUNREACH)
+        hop = codec.read_next_hop(found) if found is not None else None
+        if hop is None:
+            return False
+        entry = self._find(codec.get_neighbour(hop), errno.ENOENT)
+        state = codec.read_neighbour(entry) if entry is not None else 0
+        if state & codec.FIXED:
+            return False
+        message = codec.probe(hop) if state & codec.RESOLVED else codec.resolve(hop)
+        # The entry may have expired since.
+        self.change([Step(message, f"resolving {hop.ip}", errno.EINVAL)])
+        return True
+
+    def _find(self, message: bytes, *missing: int) -> bytes | None:
+        """Return the one answer; None where the kernel refuses with one of the `missing` numbers."""
+        try:
+            found = self._ask(message)
+        except OSError as error:
+            if error.errno in missing:
+                return None
+            raise
+        return found[0] if found else None
 
     def change(self, steps: Sequence[Step]) -> None:
         """Have all of these done, in order, and by one call; raises `Refused` for the first that was not.

@@ -6,6 +6,7 @@ Netlink (RFC 3549, linux/netlink.h) is a header, a fixed part, and attributes:
     ifinfomsg  family(1) pad(1) type(2) index(4) flags(4) change(4)
     ifaddrmsg  family(1) prefix(1) flags(1) scope(1) index(4)
     rtmsg      family(1) dst(1) src(1) tos(1) table(1) protocol(1) scope(1) type(1) flags(4)
+    ndmsg      family(1) pad(3) index(4) state(2) flags(1) type(1)
     rtattr     length(2) type(2) payload, padded to 4
 
 in the machine's byte order. Written out because every attachment needs four of them: pyroute2 takes 0.4 ms to write
@@ -26,6 +27,7 @@ ERROR, DONE = 2, 3
 NEW_LINK, DEL_LINK, GET_LINK, SET_LINK = 16, 17, 18, 19
 NEW_ADDRESS, DEL_ADDRESS, GET_ADDRESS = 20, 21, 22
 NEW_ROUTE, DEL_ROUTE, GET_ROUTE = 24, 25, 26
+NEW_NEIGHBOUR, GET_NEIGHBOUR = 28, 30
 UP, RUNNING = 0x1, 0x40
 INET, INET6 = 2, 10
 
@@ -36,8 +38,11 @@ _SKIP_STATISTICS = 8
 _AF_SPEC, _ADDR_GEN_MODE, _FROM_MAC, _NONE = 26, 8, 0, 1
 _INET_CONF, _RP_FILTER, _STRICT, _ARP_IGNORE, _ALWAYS = 1, 8, 1, 19, 8
 _IFA_ADDRESS, _IFA_LOCAL, _IFA_FLAGS, _NO_DAD = 1, 2, 8, 0x02
-_RTA_DST, _RTA_OIF, _RTA_GATEWAY, _RTA_TABLE = 1, 4, 5, 15
+_RTA_DST, _RTA_OIF, _RTA_GATEWAY, _RTA_TABLE, _RTA_VIA = 1, 4, 5, 15, 18
 _MAIN, _UNICAST, _ONLINK = 254, 1, 4
+_NDA_DST, _USE, _PROBE = 1, 0x01, 0x10
+RESOLVED, FIXED = 0x02 | 0x04 | 0x08 | 0x10, 0x40 | 0x80
+"""States of a neighbour: REACHABLE, STALE, DELAY or PROBE; NOARP or PERMANENT, as an operator or a driver set it."""
 PROTOCOL = 173
 """The `protocol` of our routes: by it they are known as ours.  Nobody else in iproute2's list has it."""
 
@@ -45,6 +50,7 @@ _HEADER = struct.Struct("=IHHII")
 _IFINFO = struct.Struct("=BBHiII")
 _IFADDR = struct.Struct("=BBBBI")
 _RTMSG = struct.Struct("=BBBBBBBBI")
+_NDMSG = struct.Struct("=BBHiHBB")
 _ATTRIBUTE = struct.Struct("=HH")
 _INT = struct.Struct("=I")
 _SIGNED = struct.Struct("=i")
@@ -75,6 +81,14 @@ class Route(NamedTuple):
     via: str
     onlink: bool = False
     """Whether `via` is taken to be on the link although no address says so."""
+
+
+class NextHop(NamedTuple):
+    """The neighbour that packets to an address are handed to."""
+
+    ip: str
+    device: int
+    """The index of the device it is reached by."""
 
 
 class Message(NamedTuple):
@@ -191,7 +205,7 @@ def address(text: str, index: int, *, remove: bool = False) -> bytes:
     """Give a device an address (`10.0.0.9/24`), usable at once, or take it away."""
     ip, _, length = text.partition("/")
     packed = ip_address(ip).packed
-    family = INET6 if len(packed) == 16 else INET
+    family = _family(packed)
     body = _IFADDR.pack(family, int(length), 0, 0, index) + _attribute(_IFA_LOCAL, packed)
     body += _attribute(_IFA_ADDRESS, packed)
     if remove:
@@ -219,7 +233,7 @@ def route(one: Route, index: int, *, remove: bool = False) -> bytes:
     """Add a route over a device, or remove it."""
     to, _, length = one.to.partition("/")
     packed, via = ip_address(to).packed, ip_address(one.via).packed
-    family = INET6 if len(packed) == 16 else INET
+    family = _family(packed)
     flags = _ONLINK if one.onlink else 0
     body = _RTMSG.pack(family, int(length), 0, 0, _MAIN, PROTOCOL, 0, _UNICAST, flags)
     if int(length):
@@ -247,6 +261,54 @@ def read_route(body: bytes) -> tuple[int, Route] | None:
     packed = have.get(_RTA_DST, bytes(16 if family == INET6 else 4))
     via = str(ip_address(have[_RTA_GATEWAY]))
     return _read_number(have, _RTA_OIF), Route(f"{ip_address(packed)}/{length}", via, bool(flags & _ONLINK))
+
+
+def get_next_hop(ip: str) -> bytes:
+    """Ask which way packets to an address leave."""
+    packed = ip_address(ip).packed
+    header = _RTMSG.pack(_family(packed), len(packed) * 8, 0, 0, 0, 0, 0, 0, 0)
+    return _message(GET_ROUTE, 0, header + _attribute(_RTA_DST, packed))
+
+
+def read_next_hop(body: bytes) -> NextHop | None:
+    """Read the answer; None: by no neighbour, as for an address of the node itself."""
+    kind = _RTMSG.unpack_from(body)[7]
+    have = _attributes(body, _RTMSG.size)
+    index = _read_number(have, _RTA_OIF)
+    # An IPv4 route may lead by an IPv6 neighbour: RTA_VIA is its family and then its address.
+    packed = have.get(_RTA_GATEWAY) or have.get(_RTA_VIA, b"")[2:] or have.get(_RTA_DST, b"")
+    if kind != _UNICAST or not index or not packed:
+        return None
+    return NextHop(str(ip_address(packed)), index)
+
+
+def get_neighbour(hop: NextHop) -> bytes:
+    """Ask what the kernel knows of a neighbour; it answers ENOENT where it knows nothing."""
+    return _message(GET_NEIGHBOUR, 0, _neighbour(hop, 0, 0))
+
+
+def read_neighbour(body: bytes) -> int:
+    """Return the state of a neighbour."""
+    return int(_NDMSG.unpack_from(body)[4])
+
+
+def resolve(hop: NextHop) -> bytes:
+    """Have the kernel resolve a neighbour as if a packet were to be sent to it."""
+    return _message(NEW_NEIGHBOUR, ACK | CREATE | REPLACE, _neighbour(hop, 0, _USE))
+
+
+def probe(hop: NextHop) -> bytes:
+    """Have the kernel ask a neighbour that it has resolved for its address again; otherwise it answers EINVAL."""
+    return _message(NEW_NEIGHBOUR, ACK | REPLACE, _neighbour(hop, _PROBE, 0))
+
+
+def _neighbour(hop: NextHop, state: int, flags: int) -> bytes:
+    packed = ip_address(hop.ip).packed
+    return _NDMSG.pack(_family(packed), 0, 0, hop.device, state, flags, 0) + _attribute(_NDA_DST, packed)
+
+
+def _family(packed: bytes) -> int:
+    return INET6 if len(packed) == 16 else INET
 
 
 def _message(kind: int, flags: int, body: bytes) -> bytes:

@@ -7,6 +7,7 @@ protocol number; whatever else a workload has on its device is left alone.
 
 import asyncio
 import errno
+import logging
 from collections.abc import Callable, Collection
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -18,6 +19,8 @@ from netloom.drivers.link import Kernel, Refused, Step
 from netloom.drivers.link_codec import Link, Route
 from netloom.drivers.link_trouble import Trouble
 from netloom.plan.nodes import PortPlan
+
+log = logging.getLogger(__name__)
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -109,6 +112,10 @@ class Links:
         prefix = self._alias("")
         return {one.name: one.alias[len(prefix) :] for one in await self.devices() if one.alias.startswith(prefix)}
 
+    async def resolve(self, ips: Collection[str]) -> int:
+        """Have the next hops towards these addresses resolved again; return how many were asked for."""
+        return await self._run(self._resolve, ips)
+
     async def probe(self) -> dict[str, bool]:
         """Try what the kernel can do."""
         return await self._run(link.probe)
@@ -137,6 +144,15 @@ class Links:
         node = self._kernel()
         indexes = {index for index, text in node.all_addresses() if text.partition("/")[0] == ip}
         return next((one for one in node.links() if one.index in indexes), None)
+
+    def _resolve(self, ips: Collection[str]) -> int:
+        asked = 0
+        for ip in sorted(ips):
+            try:
+                asked += self._kernel().resolve(ip)
+            except (OSError, Refused) as error:  # One address costs itself.
+                log.debug("the next hop towards %s cannot be resolved: %s", ip, error)
+        return asked
 
     def _pair(self, plan: PortPlan, given: Collection[str]) -> Link:
         node = self._kernel()

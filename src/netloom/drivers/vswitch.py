@@ -23,6 +23,7 @@ from typing import Any, cast
 
 from netloom.drivers.link_trouble import Trouble
 from netloom.drivers.vswitch_writer import Writer
+from netloom.model.addresses import is_ip
 from netloom.model.attachments import PortType
 from netloom.model.networks import Fabric
 from netloom.ovsdb.io import Client, Dial
@@ -39,6 +40,7 @@ INTEGRATION = "br-int"
 VXLAN_BRIDGE = "br-vxlan"
 """Where the ports of vxlan Networks are, and `VTEP`, which `vxlan_bridge.py` makes."""
 VTEP = "nl-vtep"
+REMOTE_IP = "remote_ip"
 LOCK = "netloom_agent"
 """The database's lock that every write depends on: one agent works on a switch."""
 OWNER, OF, UID, GIVEN, FROM = "netloom-owner", "netloom-of", "netloom-uid", "netloom-given", "netloom-from"
@@ -89,6 +91,8 @@ class Vswitch:
         """Told whose interfaces changed."""
         self.anything: Callable[[], None] = lambda: None
         """Told that there are other bridges, or that the switch as a whole, or its tunnel port, changed."""
+        self.on_tunnels: Callable[[], None] = lambda: None
+        """Called when the tunnel ports changed."""
         self.client = Client(
             remotes, DATABASE, tables=TABLES, leader_only=False, random=random, changed=self._changed, dial=dial
         )
@@ -125,6 +129,12 @@ class Vswitch:
     def interface(self, name: str) -> Interface | None:
         """Return the interface of this name, whoever it belongs to."""
         return cast("Interface | None", self._interfaces.one(name))
+
+    def tunnel_remotes(self) -> set[str]:
+        """Return the addresses at the other ends of the tunnel ports, such as OVN makes one for each other node."""
+        rows = self.client.cache.rows("Interface").values()
+        remotes = {cast("Interface", row).options.get(REMOTE_IP, "") for row in rows}
+        return {remote for remote in remotes if is_ip(remote)}
 
     def interfaces(self, place: Place) -> list[Interface]:
         """Return our interfaces for an attachment."""
@@ -321,12 +331,13 @@ class Vswitch:
 
     def _changed(self, changes: Sequence[Any]) -> None:
         places: set[Place] = set()
-        other = False
+        other = tunnels = False
         for change in changes:
             if change.table != "Interface":
                 born_or_gone = change.old is None or change.new is None
                 other = other or change.table == "Open_vSwitch" or (change.table == "Bridge" and born_or_gone)
                 continue
+            tunnels = tunnels or any(row is not None and REMOTE_IP in row.options for row in (change.old, change.new))
             if change.old is None and change.new.ofport is None:
                 continue  # We put it there a moment ago; what the switch makes of it is still to come.
             if _matters(change.old) != _matters(change.new):
@@ -336,6 +347,8 @@ class Vswitch:
             self.listener(places)
         if other:
             self.anything()
+        if tunnels:
+            self.on_tunnels()
 
     def _place(self, row: Any) -> Place | None:  # noqa: ANN401  # an Interface
         if not self.is_ours(row):

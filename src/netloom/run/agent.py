@@ -29,6 +29,7 @@ from netloom.control.host_hooks import HostHooks, Runs
 from netloom.control.host_mirrors import MirrorKeeper
 from netloom.control.host_node import NodeKeeper
 from netloom.control.host_ports import Ports
+from netloom.control.host_tunnels import TunnelNeighbours
 from netloom.control.host_views import Neighbourhood, View, attachment_informer
 from netloom.control.informer import Informer
 from netloom.control.lifetimes import Lifetimes
@@ -236,6 +237,7 @@ class Agent:
         hooks.look = plugging.queue.add
         plugging.watch(attachments, keeper.attachment_changed)
         fabric = self._carrying(attachments, neighbours, ports, plugging)
+        tunnels = self._tunnels(fabric)
         mirrors = MirrorKeeper(attachments.cache, neighbours, self.switch)
         copying = Controller("mirrors", mirrors.reconcile, random=self.random, everything=mirrors.everything, workers=1)
         neighbours.mirrored = copying.queue.add
@@ -248,6 +250,7 @@ class Agent:
             chores=[
                 neighbours.run,
                 fabric.run,
+                tunnels.run,
                 hooks.run,
                 keeper.tidy,
                 remind,
@@ -309,6 +312,15 @@ class Agent:
         neighbours.wake = both
         fabric.wake = plugging.queue.update
         return fabric
+
+    def _tunnels(self, fabric: FabricKeeper) -> TunnelNeighbours:
+        tunnels = TunnelNeighbours(
+            remotes=lambda: self.switch.tunnel_remotes() | fabric.remote_hosts(),
+            resolve=self.links.resolve,
+            is_needed=lambda: self.switch.synced and self._whole.userspace,
+        )
+        self.switch.on_tunnels = fabric.on_host = tunnels.enqueue
+        return tunnels
 
     def _listen(
         self, node: NodeKeeper, plugging: Controller[Key], copying: Controller[str], mirrors: MirrorKeeper

@@ -1,0 +1,118 @@
+"""The next hops of tunnels are resolved when a tunnel appears, and again before the switch forgets them."""
+
+import asyncio
+from collections.abc import Collection
+from random import Random
+
+import pytest
+
+from netloom.control.host_tunnels import REFRESH, TunnelNeighbours
+from netloom.errors import Unreachable
+from netloom.sim import loop as sim
+from tests.control.helpers import memory, run
+from tests.control.host_world import World
+from tests.control.test_host import eventually
+
+
+class Switch:
+    """The tunnels of a switch, and which next hops were asked for."""
+
+    def __init__(self) -> None:
+        self.remotes = {"172.31.0.2"}
+        self.asked: list[set[str]] = []
+        self.userspace, self.failures = True, 0
+        self.tunnels = TunnelNeighbours(
+            remotes=lambda: self.remotes, resolve=self.resolve, is_needed=lambda: self.userspace
+        )
+
+    async def resolve(self, ips: Collection[str]) -> int:
+        if self.failures:
+            self.failures -= 1
+            raise Unreachable("the kernel: no buffer space available")
+        self.asked.append(set(ips))
+        return len(ips)
+
+    async def __aenter__(self) -> "Switch":
+        self._task = asyncio.create_task(self.tunnels.run())
+        await asyncio.sleep(0.001)
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self._task.cancel()
+        await asyncio.wait([self._task])
+
+
+def test_a_new_tunnel_is_resolved_at_once_and_alone() -> None:
+    async def main() -> None:
+        async with Switch() as switch:
+            assert switch.asked == [{"172.31.0.2"}]
+            switch.remotes |= {"172.31.0.3", "fd31::4"}
+            switch.tunnels.enqueue()
+            switch.tunnels.enqueue()
+            await asyncio.sleep(0.001)
+            assert switch.asked[1:] == [{"172.31.0.3", "fd31::4"}]
+
+    run(main())
+
+
+def test_all_are_resolved_again_before_the_switch_forgets_them() -> None:
+    async def main() -> None:
+        async with Switch() as switch:
+            await asyncio.sleep(REFRESH + 1)
+            assert switch.asked == [{"172.31.0.2"}, {"172.31.0.2"}]
+            switch.remotes.clear()
+            await asyncio.sleep(REFRESH)
+            assert len(switch.asked) == 2
+
+    run(main())
+
+
+def test_a_tunnel_that_goes_and_comes_back_is_resolved_again() -> None:
+    async def main() -> None:
+        async with Switch() as switch:
+            for remotes in (set[str](), {"172.31.0.2"}):
+                switch.remotes = remotes
+                switch.tunnels.enqueue()
+                await asyncio.sleep(0.001)
+            assert switch.asked == [{"172.31.0.2"}, {"172.31.0.2"}]
+
+    run(main())
+
+
+def test_what_could_not_be_resolved_is_tried_at_the_next_change() -> None:
+    async def main() -> None:
+        async with Switch() as switch:
+            switch.failures = 1
+            switch.remotes.add("172.31.0.3")
+            for _ in range(2):
+                switch.tunnels.enqueue()
+                await asyncio.sleep(0.001)
+            assert switch.asked[1:] == [{"172.31.0.3"}]
+
+    run(main())
+
+
+def test_the_kernels_datapath_is_left_alone() -> None:
+    async def main() -> None:
+        switch = Switch()
+        switch.userspace = False
+        async with switch:
+            await asyncio.sleep(REFRESH)
+            assert switch.asked == []
+
+    run(main())
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_an_agent_resolves_the_tunnels_that_ovn_makes(seed: int) -> None:
+    async def main() -> None:
+        world = World(memory(), Random(sim.current().random.random()))
+        async with asyncio.TaskGroup() as group:
+            world.start(group)
+            await eventually(lambda: bool(world.select("Bridge", ["name", "==", "br-int"])), "the switch is prepared")
+            for name, remote in (("ovn-n2-0", "172.31.0.2"), ("by-flow", "flow")):
+                world.add_port("br-int", name, type="vxlan", options=["map", [["remote_ip", remote], ["key", "flow"]]])
+            await eventually(lambda: world.machine.resolved == ["172.31.0.2"], "the next hop is resolved")
+            await world.kill()
+
+    run(main(), seed)
