@@ -67,6 +67,10 @@ kube: setup  ## build the real Kubernetes programs the tests need, once, into th
 docs: setup  ## check the documents: links, commands, examples
 	@$(PYTEST) tests/test_docs.py $(wildcard tests/docs) -q $(ARGS)
 
+.PHONY: image-files
+image-files: setup  ## what deploy/container/Containerfile copies: Netloom and its locked dependencies, in build/image
+	@tools/image-files build/image
+
 .PHONY: clean
 clean:  ## remove what make made in this folder; the cache of Kubernetes programs stays
 	@rm -rf .venv build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

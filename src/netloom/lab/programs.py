@@ -12,6 +12,8 @@ from msgspec import Struct
 from netloom.lab.layout import PHYSICAL_NETWORK, UNDERLAY_BITS, Layout, suffix
 
 NETLOOM = (sys.executable, "-m", "netloom.cli.main")
+AGENTS_PRIVILEGES = ("setpriv", "--bounding-set=-all,+net_admin,+sys_admin", "--no-new-privs", "--")
+"""A lab's agents run with the capabilities that deploy/ gives them, so that labs show whether these are enough."""
 QUIET = ("-vconsole:info", "-vsyslog:off", "-vfile:off")
 RAFT_PORTS = {"nb": 6643, "sb": 6644}
 SECONDS_TO_CONFIGURE = "--timeout=30"
@@ -151,7 +153,7 @@ def _node(layout: Layout, node: str) -> list[Program]:
 
 
 def _agent(layout: Layout, node: str, *, needs: tuple[str, ...]) -> Program:
-    argv = [*NETLOOM, "agent", "--kubeconfig", str(layout.agent_kubeconfig(node)), "--node", node]
+    argv = [*AGENTS_PRIVILEGES, *NETLOOM, "agent", "--kubeconfig", str(layout.agent_kubeconfig(node)), "--node", node]
     argv += ["--ovs", f"unix:{layout.switch_socket(node)}", "--underlay-ip", layout.underlay_ip(node)]
     argv += ["--datapath", "netdev", "--prepare"]
     if layout.state.ovn:

@@ -36,6 +36,8 @@ READS = ["get", "list", "watch"]
 WRITES = ["create", "update", "patch", "delete", "deletecollection"]
 READ_BY_NODES = ["mirrors", "networkattachments", "networks", "securityprofiles", "shapings", "subnets"]
 TLS_FOLDER = "/etc/netloom/tls"
+USER = 65532
+"""The user and group of the image (deploy/container/Containerfile)."""
 
 # Who an agent is and of which node, as front/api/delegated.py has it, in the words of a policy.
 _WHO = "request.userInfo"
@@ -195,13 +197,26 @@ def _deployment(place: Place) -> list[Document]:
         "ports": [{"name": "https", "containerPort": place.port}],
         "readinessProbe": {"httpGet": {"path": "/readyz", "port": "https", "scheme": "HTTPS"}},
         "livenessProbe": {"httpGet": {"path": "/livez", "port": "https", "scheme": "HTTPS"}},
-        "securityContext": {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}},
+        "resources": {"requests": {"cpu": "100m", "memory": "128Mi"}, "limits": {"memory": "2Gi"}},
+        "securityContext": {
+            "allowPrivilegeEscalation": False,
+            "capabilities": {"drop": ["ALL"]},
+            "readOnlyRootFilesystem": True,
+        },
         "volumeMounts": [{"name": "tls", "mountPath": TLS_FOLDER, "readOnly": True}],
     }
     pod = {
         "serviceAccountName": APISERVER,
+        # The profile `restricted` of Kubernetes' pod security standards; the group reads the key.
+        "securityContext": {
+            "runAsNonRoot": True,
+            "runAsUser": USER,
+            "runAsGroup": USER,
+            "fsGroup": USER,
+            "seccompProfile": {"type": "RuntimeDefault"},
+        },
         "containers": [container],
-        "volumes": [{"name": "tls", "secret": {"secretName": TLS_SECRET}}],
+        "volumes": [{"name": "tls", "secret": {"secretName": TLS_SECRET, "defaultMode": 0o440}}],
     }
     labels = {"app": APISERVER}
     made = _object("apps/v1", "Deployment", APISERVER, NAMESPACE)

@@ -70,7 +70,8 @@ async def _supervised(main: Coroutine[None, None, None]) -> int:
             raise
         log.info("stopped")
     except Exception as error:
-        if not isinstance(error, NetloomError):
+        # A file that cannot be read or written is the operator's to mend: the message names it.
+        if not isinstance(error, NetloomError) and not (isinstance(error, OSError) and error.filename):
             log.critical("a part of the process failed", exc_info=error)
         raise
     return 0
