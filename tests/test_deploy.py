@@ -32,7 +32,7 @@ def test_a_unit_is_right_and_gives_away_little(unit: Path, tmp_path: Path) -> No
     installed.write_text(unit.read_text().replace("/usr/local/bin/netloom", str(program)))
     verified = subprocess.run([analyze, "verify", installed], capture_output=True, text=True, check=False)
     assert (verified.returncode, verified.stderr) == (0, "")
-    argv = [analyze, "security", "--offline=true", "--no-pager", installed]
+    argv: list[str | Path] = [analyze, "security", "--offline=true", "--no-pager", installed]
     told = subprocess.run(argv, capture_output=True, text=True, check=True).stdout
     found = re.search(r"exposure level for \S+: ([\d.]+)", told)
     assert found is not None
