@@ -13,6 +13,8 @@ OVN_NEWEST := 26.03
 WORKERS ?= 2# test processes at once; each may start an etcd and a kube-apiserver of its own
 ARGS ?=# more arguments for pytest, as in: make test ARGS='tests/store -k watch'
 
+DAEMONS := etcd or kube or ovn or lab or root
+
 BIN := .venv/bin
 PYTEST := $(BIN)/python -m pytest
 
@@ -35,6 +37,10 @@ test: test-setup kube kubectl-old  ## the tests, against the real programs, and 
 	@rm -rf build/coverage && mkdir -p build/coverage
 	@$(BIN)/coverage run -m pytest -n $(WORKERS) --dist worksteal --durations=10 --durations-min=5 $(ARGS) 2>&1 | tee build/pytest.log
 	@$(if $(ARGS),echo 'make: no coverage gate when ARGS chooses tests',tools/coverage-gate)
+
+.PHONY: test-quick
+test-quick: setup  ## the tests that need neither root nor other programs, in minutes
+	@$(PYTEST) -n $(WORKERS) --dist worksteal -m 'not ($(DAEMONS) or versions or slow)' -q $(ARGS)
 
 .PHONY: test-versions
 test-versions: test-setup kubectl-old  ## the tests against other versions of Kubernetes, OVN and Open vSwitch

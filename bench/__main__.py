@@ -1,12 +1,10 @@
-"""Run every bench, or those named: ours, theirs (or the limit), the ratio, and whether the promise is kept."""
+"""Run every bench, or those named: ours, what stands beside it, the ratio, and whether the promise is kept."""
 
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
-from typing import Any
 
-from bench import api
+from bench.table import Row, show
 
 
 def main() -> None:
@@ -23,63 +21,52 @@ def main() -> None:
     sys.exit(0 if all(kept) else 1)
 
 
+# Each is imported when it is asked for: some need programs that others do not.
+
+
 def _api() -> bool:
-    rows = [*api.rows(), import_row()]
-    print(f"{'':38} {'netloom':>12} {'other':>12} {'ratio':>7}   promised")
-    for row in rows:
-        sign = ">=" if row.more_is_better else "<="
-        verdict = "kept" if row.kept else "NOT KEPT"
-        print(
-            f"{row.what:38} {row.netloom:>9,.1f} {row.unit:2} {row.other:>9,.1f} {row.unit:2} {row.ratio:>7.2f}"
-            f"   {sign} {row.wanted:g}  {verdict}"
-        )
-    return all(row.kept for row in rows)
+    from bench import api
+
+    return show("the API", "kube-apiserver", [*api.rows(), import_row()])
 
 
 def _ipam() -> bool:
-    from bench import ipam  # as above
+    from bench import ipam
 
-    return _table(46, 13, "the store", ipam.rows())
+    return show("addresses", "the store", ipam.rows())
 
 
 def _northbound() -> bool:
-    from bench import northbound  # as above
+    from bench import northbound
 
-    return _table(46, 14, "other", northbound.rows())
+    return show("OVN's northbound", "other", northbound.rows())
 
 
 def _lab() -> bool:
-    from bench import lab  # as above
+    from bench import lab
 
-    return _table(46, 14, "plain OVSDB", lab.rows())
+    return show("attachments in a lab", "plain OVSDB", lab.rows())
 
 
 def _openflow() -> bool:
-    from bench import openflow  # as above
+    from bench import openflow
 
-    return _table(46, 14, "ovs-ofctl", openflow.rows())
-
-
-def _table(first: int, width: int, beside: str, rows: Sequence[Any], name: str = "") -> bool:
-    """Print a table; whether all that it promises is kept."""
-    print(f"\n{name:{first}} {'netloom':>{width}} {beside:>{width}} {'ratio':>7}   promised")
-    for row in rows:
-        print(row)
-    return all(row.kept for row in rows)
+    return show("flows", "ovs-ofctl", openflow.rows())
 
 
 def _agents() -> bool:
-    from bench import agents  # as above
+    from bench import agents
 
-    kept = [_table(52, 14, beside, rows, name) for name, beside, rows in agents.tables()]  # all of them, kept or not
+    kept = [show(name, beside, rows) for name, beside, rows in agents.tables()]  # all of them, kept or not
     return all(kept)
 
 
-def import_row() -> api.Row:
+def import_row() -> Row:
     """Return the start-up cost of the CLI beside its budget, which was set where an empty interpreter took 11 ms."""
     empty = min(_milliseconds("pass") for _ in range(9))
     cli = min(_milliseconds("import netloom.cli.main") for _ in range(9))
-    return api.Row("import of netloom.cli, above nothing", "ms", cli - empty, 55 * empty / 11, False, 1.0)
+    budget = 55 * empty / 11
+    return Row("import of netloom.cli, above nothing", cli - empty, "ms", budget, 1.0, more_is_better=False)
 
 
 def _milliseconds(code: str) -> float:

@@ -16,6 +16,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
+from bench.table import Row
 from netloom.model.codec import documents
 from netloom.model.crds import crds
 from tests.support.kube import CURRENT, kube
@@ -36,26 +37,6 @@ class Target(NamedTuple):
     ca: Path
     token: str
     pid: int
-
-
-class Row(NamedTuple):
-    """One line of the table."""
-
-    what: str
-    unit: str
-    netloom: float
-    other: float
-    more_is_better: bool
-    wanted: float
-    """The ratio, netloom to kube-apiserver, that was promised."""
-
-    @property
-    def ratio(self) -> float:
-        return self.netloom / self.other
-
-    @property
-    def kept(self) -> bool:
-        return self.ratio >= self.wanted if self.more_is_better else self.ratio <= self.wanted
 
 
 class Client:
@@ -185,8 +166,8 @@ def rows() -> list[Row]:
         found = measure(Client(folder), [ours, other])
     a, b = found[ours.name], found[other.name]
     return [
-        Row(f"creates, {CLIENTS} clients over TLS", "/s", a["creates"], b["creates"], True, 1.0),
-        Row(f"last of {WATCHERS} watchers told", "ms", a["watch"], b["watch"], False, 1.0),
-        Row(f"list of {CREATED:,} objects", "ms", a["list"], b["list"], False, 1.0),
-        Row(f"resident with {HELD:,} objects", "MB", a["memory"], b["memory"], False, 0.5),
+        Row(f"creates, {CLIENTS} clients over TLS", a["creates"], "/s", b["creates"], 1.0),
+        Row(f"last of {WATCHERS} watchers told", a["watch"], "ms", b["watch"], 1.0, more_is_better=False),
+        Row(f"list of {CREATED:,} objects", a["list"], "ms", b["list"], 1.0, more_is_better=False),
+        Row(f"resident with {HELD:,} objects", a["memory"], "MB", b["memory"], 0.5, more_is_better=False),
     ]

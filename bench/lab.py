@@ -17,7 +17,7 @@ from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from bench.northbound import Row
+from bench.table import Row
 from netloom.errors import NotFound
 from netloom.lab import Lab
 from netloom.model.document import Document
@@ -67,8 +67,8 @@ async def _singles(ours: "Ours", plain: "Plain") -> list[Row]:
     a, b = statistics.median(mine[WARM:]), statistics.median(theirs[WARM:])
     worst = [statistics.quantiles(some[WARM:], n=20)[-1] for some in (mine, theirs)]
     return [
-        Row("attachment created to Ready, p50", a, "ms", b, a / b, 2.0, more_is_better=False),
-        Row("attachment created to Ready, p95", worst[0], "ms", worst[1], worst[0] / worst[1]),
+        Row("attachment created to Ready, p50", a, "ms", b, 2.0, more_is_better=False),
+        Row("attachment created to Ready, p95", worst[0], "ms", worst[1]),
     ]
 
 
@@ -83,8 +83,7 @@ async def _bursts(ours: "Ours", plain: "Plain") -> list[Row]:
         plain.unplug()
         plain.rest()
     return [
-        Row(f"{BURST} attachments at once, to the last Ready", mine, "/s", wanted=150),
-        Row("and beside plain OVSDB calls", mine, "/s", theirs, mine / theirs),
+        Row(f"{BURST} attachments at once, to the last Ready", mine, "/s", theirs, 0.35),
     ]
 
 
