@@ -11,6 +11,7 @@ from netloom.model.attachments import NetworkAttachment
 from netloom.model.document import Resource
 from netloom.model.networks import Network
 from netloom.model.policy import SecurityProfile
+from netloom.plan.grants import EVERYTHING
 from netloom.plan.nodes import Host, PortPlan, plan_port
 from netloom.plan.vxlan import VxlanPlan
 from netloom.plan.vxlan_faces import local_port, remote_port
@@ -60,7 +61,7 @@ def node(name: str, every: list[Resource]) -> tuple[VxlanPlan, dict[int, str], l
     plan.vtep = VTEP
     networks = {one.metadata.name: one for one in every if isinstance(one, Network)}
     for number, one in enumerate((one for one in every if isinstance(one, NetworkAttachment)), 2):
-        planned = plan_port(one, networks[one.spec.network], (), Host())
+        planned = plan_port(one, networks[one.spec.network], (), Host(grants=EVERYTHING))
         if one.spec.node == name and isinstance(planned, PortPlan) and planned.vni:
             plan.put_local(local_port(one, planned, number), 1)
             ports[number] = f"default/{one.metadata.name}"

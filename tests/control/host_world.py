@@ -38,6 +38,12 @@ SCHEMA: dict[str, Any] = json.loads(Path("/usr/share/openvswitch/vswitch.ovssche
 REMOTE = "unix:/db"
 TUN = "tun"
 BRIDGES = ("br-int", "br-vxlan")
+GRANTS: Mapping[str, Any] = {
+    "netns_folders": ("*=/ns",),
+    "internal_routes": ("*=0.0.0.0/0", "*=::/0"),
+    "internal_names": ("*=*",),
+    "existing_devices": ("*=*:used",),
+}
 
 
 @dataclass(eq=False)
@@ -400,6 +406,8 @@ class World:
         self.flows = Flows()
         self.programs = FakePrograms(self.machine)
         self.ovn_remote = "tcp:192.0.2.1:6642"
+        self.grants: dict[str, Any] = dict(GRANTS)
+        """What the node's operator grants; a test may take it back before the agent starts again."""
         self.agent: Agent | None = None
         self._task: asyncio.Task[None] | None = None
         self.database.transact([{"op": "insert", "table": "Open_vSwitch", "row": {}}])
@@ -408,8 +416,7 @@ class World:
         """Start the agent."""
         settings = AgentSettings(
             node="n1", ovs=REMOTE, underlay_ip="172.31.0.1", prepare=True, ovn_remote=self.ovn_remote,
-            datapath="netdev", netns_folders=("/ns",),
-            allowed_programs=FakePrograms.ALLOWED,
+            datapath="netdev", allowed_programs=FakePrograms.ALLOWED, **self.grants,
         )  # fmt: skip
         # Random(…) below: one for each life, as a process has.
         switch = Vswitch(

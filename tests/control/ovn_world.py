@@ -15,6 +15,7 @@ from netloom.model.kind import Kind
 from netloom.model.registry import KINDS, NETWORK, NETWORK_ATTACHMENT, SUBNET
 from netloom.ovsdb.memory import Database, Server
 from netloom.ovsdb.serving import Pipe, dial
+from netloom.plan.grants import ALL_PROVIDERS
 from netloom.plan.planner import Planner
 from netloom.plan.rows import Ref
 from netloom.run.controllers import Options
@@ -47,7 +48,7 @@ class Site:
     def assemble(self, election: Election | None = None, **told: Any) -> Manager:
         connect = dial(self.servers, self.pipes)
         ovn = Ovn(nb=(NB,), sb=(SB,), dial=connect)
-        options = Options(quarantine=0.0, ovn=ovn, **told)
+        options = Options(quarantine=0.0, ovn=ovn, **{"providers": ALL_PROVIDERS, **told})
         self.manager = assemble(self.store, random=self.random, parts=[""], told=options, election=election)
         return self.manager
 

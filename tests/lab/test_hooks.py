@@ -18,6 +18,7 @@ from typing import Any
 import pytest
 
 from netloom.lab import Lab
+from netloom.lab.programs import GRANTS
 from netloom.plan.hooks import INTERRUPTED, OVERDUE, REFUSED
 from tests.drivers.test_programs import FORKING, alive, is_whole
 from tests.lab.labs import NETLOOM, running
@@ -55,6 +56,7 @@ class Host:
         argv = [*NETLOOM, "agent", "--kubeconfig", str(own.agent_kubeconfig(NODE)), "--node", NODE]
         argv += ["--ovs", f"unix:{own.switch_socket(NODE)}", "--underlay-ip", own.underlay_ip(NODE)]
         argv += ["--datapath", "netdev", "--exec-timeout", str(SECONDS), "--log-format", "text"]
+        argv += GRANTS
         argv += ["--allowed-programs", f"{self.note},{sys.executable},/bin/false,/bin/sh"]
         log = self.folder / "agent.log"
         before = len(log.read_text()) if log.exists() else 0

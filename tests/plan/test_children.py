@@ -10,6 +10,7 @@ from msgspec.structs import replace
 
 from netloom.model.attachments import NetworkAttachment, PortType
 from netloom.model.networks import Network
+from netloom.plan.grants import EVERYTHING
 from netloom.plan.nodes import Host, PortPlan, plan_ports
 from netloom.plan.planner import Planner
 from netloom.plan.rows import Problem, Unit
@@ -149,7 +150,7 @@ status: {ips: [10.1.0.9/24], mac: "02:00:00:00:01:09", vni: 11, conditions: [{ty
 
 
 def on_node(text: str) -> Any:
-    return plan_ports(resources(text), Host())["default", "c"]
+    return plan_ports(resources(text), Host(grants=EVERYTHING))["default", "c"]
 
 
 def test_on_the_node_nothing_is_made_and_the_parents_device_is_its_own() -> None:
@@ -211,7 +212,7 @@ spec: {{node: {node}, network: {network}, {kind}}}
 status: {{ips: [10.0.0.{number}/24], mac: "02:00:00:00:00:{number}", vni: 9, conditions: [{ADDRESSED}]}}
 """)
     planner = planned(*world)
-    there = plan_ports(world, Host())
+    there = plan_ports(world, Host(grants=EVERYTHING))
     for one in world:
         if isinstance(one, Network):
             continue

@@ -8,10 +8,11 @@ from msgspec.structs import replace
 
 from netloom.model.attachments import NetworkAttachment, PortType
 from netloom.model.networks import Fabric, Network, Subnet
+from netloom.plan.grants import EVERYTHING, NOT_GRANTED, node_grants
 from netloom.plan.nodes import Host, PlannedRoute, PortPlan, gateway, plan_port
 from netloom.plan.rows import Problem
 
-HOST = Host(underlay_mtu=1500)
+HOST = Host(underlay_mtu=1500, grants=EVERYTHING)
 
 
 def thing(kind: type[Any], name: str, spec: dict[str, Any], status: dict[str, Any] | None = None) -> Any:
@@ -88,10 +89,10 @@ def test_a_veths_outer_end_has_the_generated_name_and_its_inner_end_the_asked_on
     ],
 )
 def test_only_namespaces_in_the_folders_of_the_agents_settings_may_be_named(netns: str, fine: bool) -> None:
-    host = Host(netns_folders=("/run/netns", "/var/netns/"))
+    host = Host(grants=node_grants(netns_folders=("*=/run/netns", "*=/var/netns/")))
     plan = plan_port(attached("10.0.0.9/24", port={"type": "veth", "netns": netns}), blue(), (), host)
     assert isinstance(plan, PortPlan) is fine
-    assert fine or (isinstance(plan, Problem) and plan.reason == "NetnsNotAllowed" and netns in plan.message)
+    assert fine or (isinstance(plan, Problem) and plan.reason == NOT_GRANTED and netns in plan.message)
 
 
 def test_an_existing_device_is_given_nothing_but_its_place() -> None:
@@ -139,12 +140,16 @@ def test_a_route_through_a_stranger_is_on_link_and_a_given_default_wins() -> Non
     ("spec", "host", "mtu"),
     [
         ({"mtu": 1300}, HOST, 1300),
-        ({}, Host(underlay_mtu=9000), 8942),
-        ({}, Host(underlay_mtu=1500, underlay_v6=True), 1422),
-        ({}, Host(underlay_mtu=1280), 1280),
-        ({"fabric": "vxlan"}, Host(underlay_mtu=1500), 1450),
-        ({"fabric": "vxlan"}, Host(underlay_mtu=1500, underlay_v6=True), 1430),
-        ({"provider": {"physicalNetwork": "p"}}, Host(underlay_mtu=1500, physical_networks=frozenset("p")), 1500),
+        ({}, Host(underlay_mtu=9000, grants=EVERYTHING), 8942),
+        ({}, Host(underlay_mtu=1500, underlay_v6=True, grants=EVERYTHING), 1422),
+        ({}, Host(underlay_mtu=1280, grants=EVERYTHING), 1280),
+        ({"fabric": "vxlan"}, Host(underlay_mtu=1500, grants=EVERYTHING), 1450),
+        ({"fabric": "vxlan"}, Host(underlay_mtu=1500, underlay_v6=True, grants=EVERYTHING), 1430),
+        (
+            {"provider": {"physicalNetwork": "p"}},
+            Host(underlay_mtu=1500, physical_networks=frozenset("p"), grants=EVERYTHING),
+            1500,
+        ),
     ],
 )
 def test_the_mtu_is_the_networks_or_what_the_underlay_leaves(spec: dict[str, Any], host: Host, mtu: int) -> None:

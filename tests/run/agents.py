@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from netloom.drivers.link import entered
+from netloom.lab.programs import GRANTS
 from netloom.model.registry import KINDS
 from netloom.store import kubeconfig as kubeconfigs
 from tests.run.serving import NETLOOM, environment
@@ -67,7 +68,7 @@ class Site:
         argv: list[str | Path] = [
             *NETLOOM, "agent", "--kubeconfig", self.credential, "--node", self.node.name,
             "--ovs", self.node.database.remote, "--underlay-ip", self.node.underlay, "--log-format", "text",
-            "--log-level", "debug", "--health-listen", f"127.0.0.1:{self.port + 1}", *args,
+            "--log-level", "debug", "--health-listen", f"127.0.0.1:{self.port + 1}", *GRANTS, *args,
         ]  # fmt: skip
         log = self.folder / "agent.log"
         before = len(log.read_text()) if log.exists() else 0

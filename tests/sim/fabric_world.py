@@ -21,7 +21,7 @@ from netloom.run.agent import Agent
 from netloom.run.config import AgentSettings
 from netloom.sim import loop as sim
 from netloom.sim.world import Process, World
-from tests.control.host_world import REMOTE, SCHEMA, Daemons, FakeLinks, Machine
+from tests.control.host_world import GRANTS, REMOTE, SCHEMA, Daemons, FakeLinks, Machine
 from tests.sim.fabric_oracle import Switchboard
 
 if TYPE_CHECKING:
@@ -105,7 +105,9 @@ class Node:
                 await asyncio.sleep(1)
 
     def _agent(self, process: Process) -> Agent:
-        settings = AgentSettings(node=self.name, ovs=REMOTE, underlay_ip=self.host, prepare=True, datapath="netdev")
+        settings = AgentSettings(
+            node=self.name, ovs=REMOTE, underlay_ip=self.host, prepare=True, datapath="netdev", **GRANTS
+        )
         # Random(…) below: one for each life, as a process has.
         random = Random(self.random.random())
         switch = Vswitch([REMOTE], owner="netloom", random=random, dial=dial({REMOTE: self.server}, self._pipes))

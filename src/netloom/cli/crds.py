@@ -4,6 +4,12 @@ import json
 
 import click
 
+AGGREGATE_EDIT = click.option(
+    "--aggregate-edit",
+    is_flag=True,
+    help="With them: have the cluster's edit and admin include netloom:edit and netloom:admin.",
+)
+
 
 @click.command()
 @click.option(
@@ -11,17 +17,18 @@ import click
 )
 @click.option("--with-roles", is_flag=True, help="Also accounts, roles, and what agents may write.")
 @click.option("--nodes", default="", metavar="A,B", help="With them: nodes whose agents are users of their own.")
-def crds(output: str, with_roles: bool, nodes: str) -> None:
+@AGGREGATE_EDIT
+def crds(output: str, with_roles: bool, nodes: str, aggregate_edit: bool) -> None:
     """Print the CustomResourceDefinitions for a Kubernetes cluster."""
     from netloom.model import codec  # builds every schema: only when asked
     from netloom.model import crds as definitions
 
     found = definitions.crds()
-    if with_roles or nodes:
+    if with_roles or nodes or aggregate_edit:
         from netloom.run import manifests  # as above
 
         named = tuple(part.strip() for part in nodes.split(",") if part.strip())
-        found = [*found, *manifests.common(named), *manifests.node_policy()]
+        found = [*found, *manifests.common(named, aggregate_edit=aggregate_edit), *manifests.node_policy()]
     if output == "json":
         click.echo(json.dumps({"apiVersion": "v1", "kind": "List", "items": found}, indent=2))
         return

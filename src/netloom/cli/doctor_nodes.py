@@ -17,7 +17,7 @@ from netloom.cli.access import Access, Switch, no_switch
 from netloom.cli.doctor import Complaint, Report
 from netloom.cli.doctor_believing import Settle, believed
 from netloom.cli.doctor_southbound import complaint
-from netloom.cli.node_look import NodeLook, mirrors_of, on_node, plans_of
+from netloom.cli.node_look import NodeLook, mirrors_of, on_node, plans_of, unjudged
 from netloom.cli.session import Session
 from netloom.drivers.vswitch import FROM, LOCK
 from netloom.drivers.vswitch_mirrors import Mirrors
@@ -158,12 +158,15 @@ async def _looked(look: NodeLook, resources: Iterable[Resource]) -> tuple[str, i
 async def _mended(look: NodeLook, resources: list[Resource], found: Sequence[Finding]) -> dict[Finding, str]:
     """Mend what was found on one node; return what could not be."""
     plans, _ = plans_of(resources, look.name, await look.host())
+    waiting = unjudged(resources)
     failures: dict[Finding, str] = {}
     for finding in found:
         key = finding.namespace, finding.name
         try:
             async with _writing(look, _guards(look, finding)):
-                if finding.check in _PLUGGED and key in plans:
+                if finding.check in _PLUGGED and key in waiting:
+                    failures[finding] = "the node's agent has not said whether it may be plugged: start the agent"
+                elif finding.check in _PLUGGED and key in plans:
                     await (await look.ports()).ensure(plans[key])
                 elif finding.check is Check.LEFTOVER_INTERFACE:
                     await _unplug(look, finding)

@@ -9,6 +9,7 @@ from netloom.cli import reading
 from netloom.cli.client import Client
 from netloom.cli.reading import Scope
 from netloom.cli.resources import Target, of_kind
+from netloom.control.conditions import READY
 from netloom.errors import Invalid
 from netloom.model.attachments import NetworkAttachment
 from netloom.model.cluster import Node
@@ -17,6 +18,7 @@ from netloom.model.networks import Network, Router, Subnet
 from netloom.model.paths import Mirror, Shaping
 from netloom.model.policy import LoadBalancer, SecurityProfile
 from netloom.model.registry import KINDS
+from netloom.plan.grants import NOT_GRANTED, ProviderRefusal
 from netloom.plan.planner import Planner
 from netloom.plan.rows import Unit
 
@@ -65,9 +67,34 @@ def key(resource: Resource) -> str:
     return f"{resource.metadata.namespace}/{resource.metadata.name}"
 
 
-def planned(resources: Iterable[Resource]) -> Planner:
-    """Return a planner that has planned these."""
-    planner = Planner()
+UNJUDGED = "the controllers have not said yet whether its namespace may join its physical network"
+
+
+def judged(network: Network) -> str | None:
+    """Return why the controllers do not let a Network join its physical network; "": they do; None: not said yet."""
+    ready = network.status.condition(READY)
+    if network.spec.provider is None:
+        return ""
+    if ready is None or ready.observed_generation != network.metadata.generation:
+        return None
+    return ready.message if ready.reason == NOT_GRANTED else ""
+
+
+def planned(resources: Iterable[Resource], refusal: ProviderRefusal | None = None) -> Planner:
+    """Return a planner that has planned these.
+
+    `refusal` says which Networks may not join their physical networks. Unless given, it is what the controllers wrote
+    into the statuses, and what they have not looked at yet is refused.
+    """
+    resources = list(resources)
+    if refusal is None:
+        said = {key(one): judged(one) for one in of_type(resources, Network)}
+
+        def refusal(network: Network) -> str:
+            found = said.get(key(network))
+            return UNJUDGED if found is None else found
+
+    planner = Planner(refusal)
     for resource in resources:
         planner.put(resource)
     planner.flush()

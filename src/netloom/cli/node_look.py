@@ -13,6 +13,7 @@ from typing import Any, TypeVar, cast
 from netloom.cli import node_fabric
 from netloom.cli.access import Switch, following
 from netloom.control.host_ports import Ports
+from netloom.control.host_status import PLUGGED
 from netloom.drivers.link_audit import faults
 from netloom.drivers.link_trouble import Trouble
 from netloom.drivers.link_worker import Links
@@ -27,6 +28,7 @@ from netloom.model.paths import Mirror, MirrorDirection
 from netloom.ovsdb.rows import vswitch as rows
 from netloom.plan import audit_ovn
 from netloom.plan.audit_ovn import Finding, Interface
+from netloom.plan.grants import EVERYTHING, NOT_GRANTED
 from netloom.plan.nodes import Host, PortPlan, plan_ports
 from netloom.plan.rows import Unit
 
@@ -83,6 +85,7 @@ class NodeLook:
             underlay_mtu=device.mtu if device else 1500,
             underlay_v6=":" in underlay,
             physical_networks=frozenset(dict(read_mappings(ids.get(MAPPINGS, "")))),
+            grants=EVERYTHING,  # What it does not grant, its agent says: see `plans_of`.
         )
 
     async def ports(self) -> Ports:
@@ -190,11 +193,27 @@ def plans_of(resources: Iterable[Resource], node: str, host: Host) -> tuple[dict
         if not isinstance(one, NetworkAttachment):
             continue
         plan = planned[one.metadata.namespace, one.metadata.name]
-        if isinstance(plan, PortPlan) and not one.metadata.deletion_timestamp:
+        plugged = one.status.condition(PLUGGED)
+        refused = plugged is not None and plugged.reason == NOT_GRANTED
+        if isinstance(plan, PortPlan) and not one.metadata.deletion_timestamp and not refused:
             plans[one.metadata.namespace, one.metadata.name] = plan
         else:
             waiting.add(Unit(one.kind, one.metadata.namespace, one.metadata.name))
     return plans, waiting
+
+
+def unjudged(resources: Iterable[Resource]) -> set[tuple[str, str]]:
+    """Return the attachments, as they are now, of which their agent has not said whether it plugs them.
+
+    What a node grants its agent knows, and nobody else.
+    """
+    found = set()
+    for one in resources:
+        if isinstance(one, NetworkAttachment):
+            plugged = one.status.condition(PLUGGED)
+            if plugged is None or plugged.observed_generation != one.metadata.generation:
+                found.add((one.metadata.namespace, one.metadata.name))
+    return found
 
 
 def mirrors_of(

@@ -27,14 +27,16 @@ from netloom.errors import Conflict, NetloomError, NotFound, Unreachable
 from netloom.model import addresses
 from netloom.model.attachments import NetworkAttachment
 from netloom.model.document import Resource
-from netloom.model.networks import Subnet
+from netloom.model.networks import Network, Subnet
 from netloom.model.references import REFERENCES
 from netloom.model.registry import KINDS
-from netloom.plan import comparing
+from netloom.plan import comparing, grants
 from netloom.plan.comparing import PortChange, RowChange
 from netloom.plan.foresight import Foreseen, foresee
+from netloom.plan.grants import ProviderGrants, ProviderRefusal
 from netloom.plan.rows import Problem, Unit
 from netloom.plan.wanted import Wanted
+from netloom.run.config import listed
 
 
 class Outcome(Struct, frozen=True, kw_only=True):
@@ -52,17 +54,31 @@ class Outcome(Struct, frozen=True, kw_only=True):
 @applying.from_files
 @click.option("--delete", "deleting", is_flag=True, help="Plan for deleting these objects, not for applying them.")
 @click.option("--force-conflicts", is_flag=True, help="Take over fields that others manage.")
+@click.option(
+    "--provider-grants",
+    envvar="NETLOOM_PROVIDER_GRANTS",
+    metavar="NS=PHYSNET[:VLANS],...",
+    help="What the controllers grant; unless given, what they said of each Network.",
+)
 @click.option("-o", "--output", type=click.Choice(["text", "json"]), default="text", help="How to say it.")
 @connected
-def plan(session: Session, files: tuple[str, ...], deleting: bool, force_conflicts: bool, output: str) -> int:
+def plan(
+    session: Session,
+    files: tuple[str, ...],
+    deleting: bool,
+    force_conflicts: bool,
+    provider_grants: str | None,
+    output: str,
+) -> int:
     """Show what applying files would change in OVN and on each node; change nothing."""
+    granted = None if provider_grants is None else grants.provider_grants(listed(provider_grants))
     found = manifests.read(files)
     if not found:
         raise click.UsageError(f"No objects in {', '.join(files)}.")
     before = {everything.unit(one): one for one in everything.load(session.client)}
     overlay = _Overlay(session, before, force=force_conflicts)
     after = overlay.without(found) if deleting else overlay.with_(found)
-    outcome = compare(before.values(), after.values(), overlay.objects)
+    outcome = compare(before.values(), after.values(), overlay.objects, granted)
     if output == "json":
         click.echo(json.dumps(_document(outcome), indent=4, ensure_ascii=False))
     else:
@@ -184,11 +200,24 @@ def _addressed(unit: Unit, before: Mapping[Unit, Resource], staying: Iterable[Re
     )
 
 
-def compare(before: Iterable[Resource], after: Iterable[Resource], objects: dict[str, str]) -> Outcome:
-    """Return what differs between two worlds."""
+def compare(
+    before: Iterable[Resource],
+    after: Iterable[Resource],
+    objects: dict[str, str],
+    granted: ProviderGrants | None = None,
+) -> Outcome:
+    """Return what differs between two worlds.
+
+    Which physical networks are `granted` only the controllers know; None: what they said is in the statuses, and a
+    Network that they have not looked at is planned as if it were granted, with a note.
+    """
     old = foresee(before)
     new = foresee(after, old)
-    past, future = everything.planned(old.resources).wanted, everything.planned(new.resources).wanted
+    past = everything.planned(old.resources, _refusal(old)).wanted
+    future = everything.planned(new.resources, _refusal(new) if granted is None else granted.refusal).wanted
+    if granted is None:
+        _note_unjudged(old)
+        _note_unjudged(new)
     say = _sayer({**old.stand_ins, **new.stand_ins})
     rows = [msgspec.structs.replace(one, columns=_said(one.columns, say)) for one in comparing.rows(past, future)]
     ports = comparing.ports(old.resources, new.resources)
@@ -198,6 +227,21 @@ def compare(before: Iterable[Resource], after: Iterable[Resource], objects: dict
         ports=tuple(msgspec.structs.replace(one, columns=_said(one.columns, say)) for one in ports),
         problems=_problems(old, new, past, future),
     )
+
+
+def _refusal(world: Foreseen) -> ProviderRefusal:
+    said = {everything.key(one): everything.judged(one) for one in everything.of_type(world.resources, Network)}
+    return lambda network: said.get(everything.key(network)) or ""
+
+
+def _note_unjudged(world: Foreseen) -> None:
+    """Say of which Networks it is not known whether they may join their physical networks."""
+    for one in everything.of_type(world.resources, Network):
+        if one.spec.provider is not None and everything.judged(one) is None:
+            unit = everything.unit(one)
+            needed = grants.NO_PROVIDERS.refusal(one).rpartition(": ")[2]
+            said = f"spec.provider: this holds if the controllers' setting {grants.PROVIDER_GRANTS} grants {needed}"
+            world.notes[unit] = (*world.notes.get(unit, ()), said)
 
 
 def _problems(old: Foreseen, new: Foreseen, past: Wanted, future: Wanted) -> dict[str, tuple[str, ...]]:

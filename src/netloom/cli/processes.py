@@ -2,6 +2,7 @@
 
 import click
 
+from netloom.cli.crds import AGGREGATE_EDIT
 from netloom.cli.settings import effective, flags
 from netloom.run.config import AgentSettings, ApiserverSettings, ControllerSettings, ServeSettings
 
@@ -25,7 +26,16 @@ def serve(**given: object) -> int:
 @click.option("--image", default="", help="With it: run the server in the cluster, from this image.")
 @click.option("--ca-bundle", default="", metavar="FILE", help="With it: the CA that signed the certificate given.")
 @click.option("--nodes", default="", metavar="A,B", help="With it: nodes whose agents are users of their own.")
-def apiserver(print_manifests: bool, address: str, image: str, ca_bundle: str, nodes: str, **given: object) -> int:
+@AGGREGATE_EDIT
+def apiserver(
+    print_manifests: bool,
+    address: str,
+    image: str,
+    ca_bundle: str,
+    nodes: str,
+    aggregate_edit: bool,
+    **given: object,
+) -> int:
     """Run the API alone, over sqlite or etcd; with --aggregated, as a part of a Kubernetes cluster's own.
 
     `netloom apiserver --aggregated --print-manifests | kubectl apply -f -` tells the cluster.
@@ -38,7 +48,9 @@ def apiserver(print_manifests: bool, address: str, image: str, ca_bundle: str, n
         from netloom.model import codec
         from netloom.run.joining import Wanted, manifests  # as above
 
-        wanted = Wanted(address=address, image=image, ca_bundle=ca_bundle, nodes=_listed(nodes))
+        wanted = Wanted(
+            address=address, image=image, ca_bundle=ca_bundle, nodes=_listed(nodes), aggregate_edit=aggregate_edit
+        )
         click.echo("---\n".join(codec.encode_yaml(document) for document in manifests(settings, wanted)), nl=False)
         return 0
     from netloom.run import apiserver as process  # as above

@@ -13,8 +13,9 @@ any restart; those whose attachment is gone are removed. `_good` says what was f
 word from OVN does not cost a visit to the namespace; a device that is made anew has another index, and is looked at.
 
 Trouble (a namespace that is not there, a name that is taken) is the attachment's condition and is looked at again after
-a wait that grows; nothing else is disturbed. While the switch or its database is away, what was Ready stays Ready:
-packets flow.
+a wait that grows; nothing else is disturbed. What the node's operator does not grant (`plan/grants.py`) is unplugged
+where it was plugged: it was granted once, or has changed since. While the switch or its database is away, what was
+Ready stays Ready: packets flow.
 """
 
 import asyncio
@@ -44,6 +45,7 @@ from netloom.model.attachments import NetworkAttachment, PortType
 from netloom.model.registry import NETWORK_ATTACHMENT
 from netloom.ovsdb.errors import Refused
 from netloom.plan import names
+from netloom.plan.grants import NOT_GRANTED
 from netloom.plan.nodes import Host, PortPlan, plan_port
 from netloom.plan.rows import Problem
 
@@ -180,6 +182,8 @@ class HostKeeper:
         try:
             again = await self._look(key, view)
         except Trouble as trouble:
+            if trouble.word == NOT_GRANTED:
+                await self._unplug(key)  # What was plugged while it was granted goes.
             return await self._in_trouble(key, view, trouble)
         except Refused as error:
             return await self._in_trouble(key, view, Trouble("SwitchRefused", f"the switch's database: {error}"))

@@ -32,6 +32,7 @@ from netloom.drivers.vswitch_prepare import MAPPINGS, read_mappings
 from netloom.model.attachments import PortType
 from netloom.model.networks import Fabric
 from netloom.ovsdb.rows.vswitch import Interface
+from netloom.plan import grants
 from netloom.plan.children import NOT_PLUGGED
 from netloom.plan.nodes import PortPlan
 
@@ -267,6 +268,7 @@ class Ports:
             raise Trouble("DeviceInUse", f"device {plan.device} is the node's own way to other nodes")
         if row is None:
             await self._check_unused(device)
+            self._check_granted(plan, device)
         was = None
         if row is not None and _let_go(row, device):
             await self._switch.unplug(row)
@@ -294,6 +296,21 @@ class Ports:
             raise Trouble("DeviceInUse", f"device {device.name} is the node's way to physical network {networks[0]}")
         if use := await self._links.in_use(device, switched=self._switch.interface(device.name) is not None):
             raise Trouble("DeviceInUse", f"device {device.name} {use}")
+
+    def _check_granted(self, plan: PortPlan, device: Link) -> None:
+        """Refuse a device of another program that is not granted by its name."""
+        if plan.takes_used:
+            return
+        use = ""
+        if place := self._switch.place_of(device.name):
+            use = f"is a port of bridge {place}"
+        elif device.master:
+            use = "is a port of a bridge"
+        elif device.kind == "veth":
+            use = "is one end of a veth pair"
+        if use:
+            problem = grants.in_use(plan.namespace, device.name, use)
+            raise Trouble(problem.reason, problem.message)
 
     async def _drop(self, key: Key, plan: PortPlan | None = None) -> None:
         """Remove the pair that was made for an attachment, if nothing says any more that it is there but we.

@@ -34,6 +34,7 @@ from netloom.errors import NetloomError
 from netloom.model.document import Resource
 from netloom.model.events import ObjectReference
 from netloom.plan.faces import ATTACHMENT, Port
+from netloom.plan.grants import NO_PROVIDERS, ProviderRefusal
 from netloom.plan.planner import Planner
 from netloom.plan.rows import Problem, Unit
 from netloom.plan.vxlan_limits import counted
@@ -66,9 +67,13 @@ class Logical:
         about: Callable[[Unit], Resource | ObjectReference | None] = lambda _unit: None,
         caches: Mapping[str, Cache[Any]] | None = None,
         sweep: float = SWEEP,
+        refusal: ProviderRefusal = NO_PROVIDERS.refusal,
     ) -> None:
-        """`about` finds the resource of a unit, for Events; `caches` know which objects of a kind cannot be read."""
-        self.planner = Planner()
+        """`about` finds the resource of a unit, for Events; `caches` know which objects of a kind cannot be read.
+
+        `refusal` says which Networks may not join their physical networks.
+        """
+        self.planner = Planner(refusal)
         self.north = north
         self.told: Callable[[set[Unit] | None], None] = lambda _units: None
         """Told whose rows are in the database now, or whose problems are others; None: everybody."""

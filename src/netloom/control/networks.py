@@ -14,6 +14,8 @@ process saw the deletion, and begins anew when an address turns up meanwhile. Th
 back without a rest, because there a late lock is in everybody's way by its name.
 
 A lock made by hand, which lacks the controllers' label, keeps a VNI from being given for good.
+
+A Network that may not join its physical network (`plan/grants.py`) keeps its VNI and is not Ready.
 """
 
 import asyncio
@@ -35,6 +37,7 @@ from netloom.model.registry import IP_LOCK, VNI_LOCK
 from netloom.model.selectors import selector
 from netloom.plan.addressing import vni_lock_name
 from netloom.plan.audit import MANAGED_BY, MANAGER
+from netloom.plan.grants import NO_PROVIDERS, NOT_GRANTED, ProviderRefusal
 
 LEAST, MOST = 4096, 2**24 - 1
 BY_HOLDER = "holder"
@@ -64,8 +67,11 @@ class NetworkKeeper:
         last: int = MOST,
         rest: float = 30.0,
         in_use: Callable[[str, int], bool] = lambda _namespace, _vni: False,
+        refusal: ProviderRefusal = NO_PROVIDERS.refusal,
     ) -> None:
         """`locks` has the index `BY_HOLDER`; `in_use` says whether addresses of a VNI are known to be locked.
+
+        `refusal` says why a Network may not join its physical network.
 
         `rest` is for how many seconds a VNI that is free goes to no other namespace.
         """
@@ -82,6 +88,7 @@ class NetworkKeeper:
         self._taking: dict[int, str] = {}
         """VNIs that are taken over, and by which Network: between the old lock and the new one nobody else's."""
         self._in_use = in_use
+        self._refusal = refusal
         self._waiting: dict[int, dict[Key, None]] = {}
         self._written: dict[Key, int] = {}
 
@@ -280,12 +287,14 @@ class NetworkKeeper:
     async def _write(self, key: Key, network: Network, vni: int | None, *, taken: str = "") -> None:
         before = network.status
         generation = network.metadata.generation
+        refused = taken or self._refusal(network)
+        reason = "VNITaken" if taken else NOT_GRANTED if refused else "VNIAssigned"
         ready = Condition(
             type=READY,
-            status=FALSE if taken else TRUE,
+            status=FALSE if refused else TRUE,
             observed_generation=generation,
-            reason="VNITaken" if taken else "VNIAssigned",
-            message=taken,
+            reason=reason,
+            message=refused,
         )
         status: NetworkStatus = msgspec.structs.replace(
             before,
@@ -301,8 +310,8 @@ class NetworkKeeper:
         if vni and vni != before.vni:
             self._recorder.normal(network, "VNIAssigned", f"VNI {vni}")
         was = before.condition(READY)
-        if taken and (was is None or was.message != taken):
-            self._recorder.warning(network, "VNITaken", taken)
+        if refused and (was is None or was.message != refused):
+            self._recorder.warning(network, reason, refused)
 
 
 def _idle(network: Network | None, lock: VNILock) -> bool:

@@ -20,6 +20,7 @@ from netloom.control.ipam_views import Attachment
 from netloom.control.logical import TOGETHER, face
 from netloom.model.document import Resource
 from netloom.plan.faces import ATTACHMENT
+from netloom.plan.grants import NO_PROVIDERS, ProviderRefusal
 from netloom.plan.planner import Planner
 from netloom.plan.rows import Problem, Unit
 from netloom.plan.vxlan_limits import counted
@@ -36,9 +37,11 @@ class Planning:
 
     where = "the nodes it concerns do it by themselves"
 
-    def __init__(self, attachments: Callable[[], Iterable[Attachment]]) -> None:
-        """`attachments` gives all there are."""
-        self.planner = Planner()
+    def __init__(
+        self, attachments: Callable[[], Iterable[Attachment]], refusal: ProviderRefusal = NO_PROVIDERS.refusal
+    ) -> None:
+        """`attachments` gives all there are; `refusal`: which Networks may not join their physical networks."""
+        self.planner = Planner(refusal)
         self.told: Callable[[set[Unit] | None], None] = lambda _units: None
         """Told of whom there is something to say; None: everybody."""
         self.programmed: dict[Unit, int] = {}

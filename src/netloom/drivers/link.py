@@ -14,6 +14,7 @@ import fcntl
 import logging
 import os
 import socket
+import stat
 import struct
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -23,6 +24,7 @@ from typing import NamedTuple
 from netloom.drivers import link_codec as codec
 from netloom.drivers.link_codec import Link, Route
 from netloom.drivers.link_trouble import Trouble
+from netloom.plan import grants
 
 OWN = "/proc/thread-self/ns/net"
 _NEW_NET = 0x40000000
@@ -186,12 +188,13 @@ class Kernel:
 
 
 @contextmanager
-def entered(path: str) -> Iterator[int]:
+def entered(path: str, *, root: str = "", own: str = "") -> Iterator[int]:
     """Move this thread into the namespace at `path`, and back; gives a file descriptor of it.
 
     For a thread that does nothing else. One that cannot be moved back must not go on: that is raised as SystemError.
+    `root` and `own` as `opened` has them.
     """
-    target = opened(path)
+    target = opened(path, root=root, own=own)
     home = os.open(OWN, os.O_RDONLY | os.O_CLOEXEC)
     try:
         _setns(target, path)
@@ -206,9 +209,12 @@ def entered(path: str) -> Iterator[int]:
 
 
 @contextmanager
-def visit(path: str) -> Iterator[tuple[Kernel, int]]:
-    """Give the kernel of the namespace at `path`, and a file descriptor of it, while this thread is at home."""
-    with entered(path) as target:
+def visit(path: str, *, root: str, own: str = "") -> Iterator[tuple[Kernel, int]]:
+    """Give the kernel of the namespace at `path`, and a file descriptor of it, while this thread is at home.
+
+    `root` and `own` as `opened` has them.
+    """
+    with entered(path, root=root, own=own) as target:
         kernel = Kernel(path)
         held = os.dup(target)
     try:
@@ -218,19 +224,26 @@ def visit(path: str) -> Iterator[tuple[Kernel, int]]:
         kernel.close()
 
 
-def opened(path: str) -> int:
+def opened(path: str, *, root: str = "", own: str = "") -> int:
     """Return a file descriptor of a namespace, or raise `Trouble` saying why there is none.
 
-    The path is in somebody's wish: nothing but a namespace is opened. Merely to open a device may act on it, as it
-    starts a watchdog; a pipe would have us wait.
+    The path is a tenant's, and so may be the folder it leads to. Nothing but a namespace is opened: merely to open a
+    device may act on it, as it starts a watchdog, and a pipe would have us wait. Where `root` is given, no symbolic
+    link is followed below it: each folder is opened from the one before, so nobody can exchange one in between, and
+    what is opened in the end is in the granted folder. `own` says why it may not be the node's own namespace; "": it
+    may.
     """
     try:
-        place = os.open(path, os.O_PATH | os.O_CLOEXEC)
+        place = _reached(path, root)
         try:
+            mine, found = os.stat(OWN), os.fstat(place)
             # All namespaces are on one file system of the kernel's own.
-            if os.fstat(place).st_dev != os.stat(OWN).st_dev:
+            if found.st_dev != mine.st_dev:
                 # `ip netns` leaves the plain file behind when the mount on it is gone.
                 raise Trouble("NamespaceMissing", f"{path} is not a network namespace")
+            if own and found.st_ino == mine.st_ino:
+                problem = grants.own_namespace(path, own)
+                raise Trouble(problem.reason, problem.message)
             return os.open(f"/proc/self/fd/{place}", os.O_RDONLY | os.O_CLOEXEC)
         finally:
             os.close(place)
@@ -238,6 +251,26 @@ def opened(path: str) -> int:
         if error.errno in (errno.ENOENT, errno.ENOTDIR):
             raise Trouble("NamespaceMissing", f"there is no network namespace at {path}") from None
         raise Trouble("NamespaceMissing", f"the namespace at {path} cannot be opened: {error.strerror}") from None
+
+
+def _reached(path: str, root: str) -> int:
+    """Return a descriptor that stands for a file and cannot be read from, reached by no symbolic link below `root`."""
+    if root in ("", "/"):  # A link leads to nothing that could not be named as well.
+        return os.open(path, os.O_PATH | os.O_CLOEXEC)
+    here = os.open(root, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+    for part in path.removeprefix(root).strip("/").split("/"):
+        try:
+            if part in ("", ".", ".."):  # No plan has such a path.
+                raise OSError(errno.EINVAL, os.strerror(errno.EINVAL))
+            there = os.open(part, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=here)
+        finally:
+            os.close(here)
+        here = there
+        if stat.S_ISLNK(os.fstat(here).st_mode):
+            os.close(here)
+            problem = grants.symbolic_link(path, part)
+            raise Trouble(problem.reason, problem.message)
+    return here
 
 
 def _setns(target: int, path: str) -> None:

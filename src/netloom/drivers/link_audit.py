@@ -28,7 +28,7 @@ def faults(plan: PortPlan, given: Collection[str]) -> list[str]:
 
 
 def _pair(plan: PortPlan, given: Collection[str], node: Kernel) -> list[str]:
-    with link.visit(plan.netns) as (there, _):
+    with link.visit(plan.netns, root=plan.netns_root, own=plan.own_netns) as (there, _):
         outer, inner = node.link(plan.device), there.link(plan.inner)
         if outer is None:
             return [f"there is no device {plan.device} on the node"]

@@ -156,7 +156,7 @@ class Links:
 
     def _pair(self, plan: PortPlan, given: Collection[str]) -> Link:
         node = self._kernel()
-        with link.visit(plan.netns) as (there, namespace):
+        with link.visit(plan.netns, root=plan.netns_root, own=plan.own_netns) as (there, namespace):
             outer, inner = self._ends(plan, node, there)
             if outer is not None and inner is not None and _joined(outer, inner):
                 return self._complete(plan, (node, there), (outer, inner), given, fresh=False)
@@ -173,7 +173,7 @@ class Links:
 
     def _same_pair(self, plan: PortPlan, given: Collection[str]) -> Link | None:
         node = self._kernel()
-        with link.visit(plan.netns) as (there, _):
+        with link.visit(plan.netns, root=plan.netns_root, own=plan.own_netns) as (there, _):
             outer, inner = self._ends(plan, node, there)
             if outer is None or inner is None or not _joined(outer, inner):
                 return None

@@ -41,6 +41,15 @@ class Program(Struct, frozen=True, kw_only=True):
     """It is Netloom's own, and ends well when asked to."""
 
 
+GRANTS = (
+    *("--netns-folders", "*=/run/netns"),
+    *("--internal-routes", "*=0.0.0.0/0,*=::/0"),
+    *("--internal-names", "*=*"),
+    *("--existing-devices", "*=*:used"),
+)
+"""What a lab's nodes grant: everything to every namespace. They are nobody's but the lab's."""
+
+
 def programs(layout: Layout) -> list[Program]:
     """Return all processes of the lab but the supervisor, who starts them."""
     nodes = [program for node in layout.nodes for program in _node(layout, node)]
@@ -64,6 +73,7 @@ def _control_plane(layout: Layout) -> Program:
         argv = [*NETLOOM, name, "--data", str(layout.folder), "--listen", f"127.0.0.1:{layout.state.port}"]
     if layout.state.ovn:
         argv += ["--ovn-nb", layout.remotes("nb"), "--ovn-sb", layout.remotes("sb")]
+    argv += ["--provider-grants", "*=*"]
     return Program(name=name, argv=tuple(argv), ours=True)
 
 
@@ -160,6 +170,7 @@ def _agent(layout: Layout, node: str, *, needs: tuple[str, ...]) -> Program:
         argv += ["--ovn-remote", _remotes(layout, "sb")]
     if layout.state.outside:
         argv += ["--bridge-mappings", f"{PHYSICAL_NETWORK}:br-ex"]
+    argv += GRANTS
     return Program(name=f"agent-{node}", argv=tuple(argv), place=node, needs=needs, ours=True)
 
 

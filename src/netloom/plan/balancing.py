@@ -81,6 +81,9 @@ def _switches(world: World, wish: LoadBalancer, outcome: Outcome) -> Iterator[Re
             said = f"{at}: Network {name} is carried by {network.spec.fabric}: only one of fabric ovn can balance"
             outcome.problems.append(Problem("WrongFabric", said))
             continue
+        if (problem := world.ungranted(network)) is not None:
+            outcome.problems.append(Problem(problem.reason, f"{at}: Network {name}: {problem.message}"))
+            continue
         stand = world.shared(vips.stand, namespace, name)
         if stand is not None and network.spec.provider is not None:
             outcome.problems += _on_wire(world, wish, network, at)

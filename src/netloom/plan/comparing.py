@@ -13,6 +13,7 @@ from msgspec import Struct, structs
 from netloom.model.attachments import NetworkAttachment
 from netloom.model.document import Resource
 from netloom.model.networks import Network
+from netloom.plan.grants import EVERYTHING
 from netloom.plan.nodes import Host, PortPlan, plan_ports
 from netloom.plan.rows import Problem, Ref, Unit
 from netloom.plan.wanted import Wanted
@@ -146,14 +147,18 @@ def _face(plan: PortPlan | Problem | None) -> dict[str, Any]:
     found["type"] = plan.type.value
     found["routes"] = tuple(f"{route.to} via {route.via}" for route in plan.routes)
     # What is the same for all, what the object itself says, and what only the node knows.
-    return {key: value for key, value in found.items() if key not in ("uid", "namespace", "name", "mtu", "parent_uid")}
+    return {key: value for key, value in found.items() if key not in _UNTOLD}
+
+
+_UNTOLD = ("uid", "namespace", "name", "mtu", "parent_uid", "netns_root", "own_netns", "takes_used")
 
 
 def _ports(resources: Iterable[Resource]) -> dict[tuple[str, Unit], PortPlan | Problem]:
     resources = list(resources)
     networks = [one for one in resources if isinstance(one, Network)]
     physical = {one.spec.provider.physical_network for one in networks if one.spec.provider}
-    host = Host(physical_networks=frozenset(physical))  # Which a node has only the node knows.
+    # Which a node has, and what it grants, only the node knows.
+    host = Host(physical_networks=frozenset(physical), grants=EVERYTHING)
     plans = plan_ports(resources, host)
     found = {}
     for one in resources:

@@ -38,6 +38,8 @@ def plan_subnet(world: World, subnet: Subnet) -> Outcome:
     network = world.get(Network, subnet.metadata.namespace, subnet.spec.network)
     if network is None or network.spec.fabric is not Fabric.OVN:
         return Outcome(problems=_unserved(network))
+    if world.ungranted(network) is not None:
+        return Outcome()  # Of which its Network tells.
     block = place(subnet.metadata.name, subnet.spec.network, subnet.spec.cidr, gateway=subnet.spec.gateway)
     v4 = block.version == 4
     options = _options_v4(network, subnet, dhcp, block) if v4 else _options_v6(subnet, dhcp)

@@ -82,6 +82,9 @@ def found(world: World, router: Router, name: str, at: str, outcome: Outcome) ->
         text = f"{at}: Network {name} is of fabric {network.spec.fabric}: a Router joins Networks of fabric ovn only"
         outcome.problems.append(Problem("WrongFabric", text))
         return None
+    elif (problem := world.ungranted(network)) is not None:
+        outcome.problems.append(Problem(problem.reason, f"{at}: Network {name}: {problem.message}"))
+        return None
     return network
 
 

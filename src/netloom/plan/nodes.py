@@ -19,6 +19,7 @@ from netloom.model.attachments import AttachmentPort, NetworkAttachment, PortTyp
 from netloom.model.document import Resource
 from netloom.model.networks import Fabric, Network, Subnet
 from netloom.plan import addressing, children, names
+from netloom.plan.grants import NodeGrants
 from netloom.plan.hooks import Commands, commands
 from netloom.plan.rows import Problem
 
@@ -60,6 +61,12 @@ class PortPlan(Struct, frozen=True, kw_only=True):
     """The device as the workload sees it: of a veth the other end, otherwise the same."""
     netns: str
     """Where `inner` is; "" is the node."""
+    netns_root: str = ""
+    """The part of that path that the node's operator wrote: below it no symbolic link is followed."""
+    own_netns: str = ""
+    """Of a veth: why `inner` may not be in the node's own network namespace, by whatever path; "": it may."""
+    takes_used: bool = False
+    """Of an existing device: whether it may be taken although another program uses it."""
     mac: str
     mtu: int
     fabric: Fabric = Fabric.OVN
@@ -108,8 +115,8 @@ class Host(Struct, frozen=True, kw_only=True):
     underlay_v6: bool = False
     physical_networks: frozenset[str] = frozenset()
     """Those the node's bridge mappings name."""
-    netns_folders: tuple[str, ...] = ("/",)
-    """Where the network namespaces are that attachments may name."""
+    grants: NodeGrants = NodeGrants()
+    """What namespaces may use here."""
 
     def mtu(self, fabric: Fabric) -> int:
         """Return the largest packet that fits into a tunnel."""
@@ -127,28 +134,29 @@ def plan_port(
     """Return what an attachment means here; None: nothing yet, for it has no addresses or its Network is not known."""
     if network is None:
         return None
-    fabric = network.spec.fabric
+    spec, port, status = attachment.spec, attachment.spec.port, attachment.status
+    kind, fabric = port.type, network.spec.fabric
+    ours = kind is not PortType.EXISTING
+    routes = _routes(attachment, _gateways(status.ips, subnets) if spec.default_route else ()) if ours else ()
+    granted = _granted(attachment, routes, host.grants)
+    if isinstance(granted, Problem):
+        return granted  # Before all else: what was plugged while it was granted goes, whatever else is the matter.
     if fabric is Fabric.LINUX:
         return Problem("FabricNotSupported", f"Network {network.metadata.name} has fabric {fabric.value}")
-    status = attachment.status
     addressed = status.condition(ADDRESSED)
     if not status.mac or not status.ips or addressed is None or addressed.status != "True":
         return None
     if fabric is Fabric.VXLAN and status.vni is None:
         return None
-    spec, port = attachment.spec, attachment.spec.port
-    kind = port.type
     if kind is PortType.CHILD:
         return _child(attachment, network, family or Family())
     generated = names.interface(status.mac)
     problem = _unreachable(network, host.physical_networks) or _reserved(port, generated)
-    problem = problem or _forbidden(port, host.netns_folders)
     if problem is not None:
         return problem
     device = {PortType.INTERNAL: port.name or generated, PortType.VETH: generated, PortType.EXISTING: port.device}[kind]
     # A generated name differs from the other end's: the namespace may be the node's own.
     inner = (port.name or "ni" + generated[2:]) if kind is PortType.VETH else device
-    ours = kind is not PortType.EXISTING
     return PortPlan(
         uid=attachment.metadata.uid,
         namespace=attachment.metadata.namespace,
@@ -157,12 +165,15 @@ def plan_port(
         device=device,
         inner=inner,
         netns=port.netns if kind is PortType.VETH else "",
+        netns_root=granted.netns_root,
+        own_netns=granted.own_netns,
+        takes_used=granted.takes_used,
         mac=status.mac,
         mtu=network.spec.mtu or (host.underlay_mtu if network.spec.provider else host.mtu(fabric)),
         fabric=fabric,
         vni=(status.vni or 0) if fabric is Fabric.VXLAN else 0,
         addresses=tuple(sorted(map(_written, status.ips))) if ours else (),
-        routes=_routes(attachment, _gateways(status.ips, subnets) if spec.default_route else ()) if ours else (),
+        routes=routes,
         four_only=ours and not any(":" in ip for ip in (*status.ips, *spec.allowed_addresses)),
         runs=commands(spec, device=device, ips=status.ips, mac=status.mac),
     )
@@ -271,17 +282,29 @@ def _reserved(port: AttachmentPort, own: str) -> Problem | None:
     )
 
 
-def _forbidden(port: AttachmentPort, folders: Iterable[str]) -> Problem | None:
-    """Refuse a namespace that is not the workloads': by its path anybody's could be named, the node's own too."""
-    if port.type is not PortType.VETH:
-        return None
-    inside = any(port.netns.startswith(f"{folder.rstrip('/')}/") for folder in folders)
-    if inside and ".." not in port.netns.split("/"):
-        return None
-    return Problem(
-        "NetnsNotAllowed",
-        f"spec.port.netns: {port.netns} is not in a folder of this agent's --netns-folders ({', '.join(folders)})",
-    )
+class _Granted(NamedTuple):
+    """By what a port may be, as the plan of it has that."""
+
+    netns_root: str = ""
+    own_netns: str = ""
+    takes_used: bool = False
+
+
+def _granted(attachment: NetworkAttachment, routes: Iterable[PlannedRoute], grants: NodeGrants) -> _Granted | Problem:
+    """Return what this node's operator grants of a port, or why it is refused."""
+    namespace, port, status = attachment.metadata.namespace, attachment.spec.port, attachment.status
+    if port.type is PortType.CHILD:
+        return _Granted()  # It has no device of its own.
+    if port.type is PortType.EXISTING:
+        found = grants.device(namespace, port.device)
+        return found if isinstance(found, Problem) else _Granted(takes_used=found.used)
+    generated = not port.name or (bool(status.mac) and port.name == names.interface(status.mac))
+    to = (route.to for route in routes)
+    here = grants.internal(namespace, port.name, status.ips, to, generated=generated)
+    if port.type is PortType.INTERNAL:
+        return here or _Granted()
+    root = grants.folder(namespace, port.netns)
+    return root if isinstance(root, Problem) else _Granted(root, here.message if here else "")
 
 
 def _gateways(ips: Iterable[str], subnets: Iterable[Subnet]) -> list[str]:

@@ -17,6 +17,7 @@ from netloom.model.document import Resource
 from netloom.plan.balancing import plan_balancer
 from netloom.plan.dhcp import plan_subnet
 from netloom.plan.faces import ATTACHMENT
+from netloom.plan.grants import ALL_PROVIDERS, ProviderRefusal
 from netloom.plan.policy import plan_profile
 from netloom.plan.quality import plan_shaping
 from netloom.plan.routing import plan_router
@@ -44,8 +45,9 @@ BULK = 500
 class Planner:
     """Keeps the wanted rows in step with the resources."""
 
-    def __init__(self) -> None:
-        self.world = World()
+    def __init__(self, refusal: ProviderRefusal = ALL_PROVIDERS.refusal) -> None:
+        """`refusal` says which Networks may not join their physical networks; nothing is planned of these."""
+        self.world = World(refusal)
         self.wanted = Wanted()
 
     def put(self, resource: Resource | Port) -> None:

@@ -128,7 +128,7 @@ def bandwidth(spec: ShapingSpec) -> tuple[int, int]:
 
 def _carried(world: World, namespace: str, name: str) -> bool:
     network = world.get(Network, namespace, name)
-    return network is not None and network.spec.fabric is Fabric.OVN
+    return network is not None and network.spec.fabric is Fabric.OVN and world.ungranted(network) is None
 
 
 # Whom it is about.

@@ -45,6 +45,8 @@ def plan_network(world: World, network: Network) -> Outcome:
     spec, namespace, name = network.spec, network.metadata.namespace, network.metadata.name
     if spec.fabric is not Fabric.OVN:
         return Outcome()
+    if (problem := world.ungranted(network)) is not None:
+        return Outcome(problems=[problem])
     ref = switch(namespace, name)
     config = {"mcast_snoop": "false"}
     if network.status.vni is not None:
@@ -103,9 +105,9 @@ class Segment(Struct, frozen=True):
 
 
 def segment(world: World, namespace: str, network: str) -> Segment | None:
-    """Return a Network's segment; None: it is not OVN's."""
+    """Return a Network's segment; None: it is not OVN's, or not granted."""
     found = world.get(Network, namespace, network)
-    if found is None or found.spec.fabric is not Fabric.OVN:
+    if found is None or found.spec.fabric is not Fabric.OVN or world.ungranted(found) is not None:
         return None
     blocks = []
     for subnet in world.subnets(namespace, network):
@@ -131,7 +133,7 @@ def plan_attachment(world: World, one: Port) -> Outcome:
         return Outcome(problems=[problem])
     on = world.shared(segment, one.namespace, one.network)
     if on is None:
-        return Outcome(problems=_closed(world, one) if one.profiles else [])
+        return Outcome(problems=_closed(world, one))
     ips, secure, v4, v6 = _addresses(on, one)
     name = f"{one.namespace}/{one.name}"
     missing = unknown(world, one) if one.profiles else []
@@ -160,9 +162,13 @@ def plan_attachment(world: World, one: Port) -> Outcome:
 
 
 def _closed(world: World, one: Port) -> list[Problem]:
-    """Say what closes a port of the vxlan fabric: the flows are its node's, the words are everybody's."""
+    """Say what closes a port that is not in OVN: of vxlan the flows are its node's, the words everybody's."""
     network = world.get(Network, one.namespace, one.network)
-    return unknown(world, one) if network is not None and network.spec.fabric is Fabric.VXLAN else []
+    if network is None:
+        return []
+    if (problem := world.ungranted(network)) is not None:
+        return [Problem(problem.reason, f"spec.network: Network {one.network}: {problem.message}")]
+    return unknown(world, one) if one.profiles and network.spec.fabric is Fabric.VXLAN else []
 
 
 def _addresses(on: Segment, one: Port) -> tuple[str, str, Block, Block]:

@@ -16,11 +16,12 @@ from typing import Any, Concatenate, ParamSpec, TypeVar, cast
 from netloom.model.attachments import NetworkAttachment
 from netloom.model.cluster import Node
 from netloom.model.document import Resource
-from netloom.model.networks import Router, Subnet
+from netloom.model.networks import Network, Router, Subnet
 from netloom.model.policy import LoadBalancer, SecurityProfile
 from netloom.model.selection import LabelSelector
 from netloom.plan.faces import ATTACHMENT, Pool, Port, face
-from netloom.plan.rows import Unit
+from netloom.plan.grants import ALL_PROVIDERS, NOT_GRANTED, ProviderRefusal
+from netloom.plan.rows import Problem, Unit
 from netloom.plan.selections import Selection, Selections, selection
 from netloom.plan.tracking import NOTHING, Answer, Topic, Tracker
 
@@ -37,7 +38,9 @@ P = ParamSpec("P")
 class World:
     """All resources.  `put` and `remove` change it, the rest asks."""
 
-    def __init__(self) -> None:
+    def __init__(self, refusal: ProviderRefusal = ALL_PROVIDERS.refusal) -> None:
+        """`refusal` says which Networks may not join their physical networks: by the spec alone."""
+        self._refusal = refusal
         self._tracker = Tracker()
         self._pool = Pool()
         self._ports: dict[Unit, Port] = {}
@@ -235,6 +238,11 @@ class World:
     def nodes(self) -> tuple[Node, ...]:
         """Return all Nodes."""
         return self.all(Node)
+
+    def ungranted(self, network: Network) -> Problem | None:
+        """Return why nothing is planned of a Network that joins a physical network its namespace is not granted."""
+        said = self._refusal(network) if network.spec.provider is not None else ""
+        return Problem(NOT_GRANTED, said) if said else None
 
     def shared(self, function: Callable[Concatenate["World", P], T], *arguments: P.args, **none: P.kwargs) -> T:
         """Return `function(world, *arguments)`, worked out once for all who ask."""

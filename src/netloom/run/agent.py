@@ -44,6 +44,7 @@ from netloom.errors import Cause, Conflict, Invalid, NetloomError, Unreachable
 from netloom.model import addresses
 from netloom.model.networks import Fabric
 from netloom.ovsdb.reconnect import is_remote
+from netloom.plan.grants import NodeGrants, node_grants
 from netloom.plan.nodes import Host
 from netloom.run import agent_fabric, config, logs, process
 from netloom.run.agent_fabric import Talk
@@ -69,6 +70,7 @@ def main(settings: AgentSettings) -> int:
     """Run until stopped; return the exit status."""
     config.require(settings, "node")
     mappings(settings)
+    granted(settings)
     if settings.underlay_ip and not addresses.is_ip(settings.underlay_ip):
         raise _wrong("underlayIp", f"{settings.underlay_ip!r} is not an address")
     if not is_remote(settings.ovs, ("unix", "tcp")):
@@ -119,6 +121,16 @@ def mappings(settings: AgentSettings) -> dict[str, str]:
     return dict(pairs)
 
 
+def granted(settings: AgentSettings) -> NodeGrants:
+    """Return what namespaces may use on this node."""
+    return node_grants(
+        netns_folders=settings.netns_folders,
+        internal_routes=settings.internal_routes,
+        internal_names=settings.internal_names,
+        existing_devices=settings.existing_devices,
+    )
+
+
 class Agent:
     """All of a node's agent, over any store."""
 
@@ -151,6 +163,7 @@ class Agent:
         self._programs = programs or Programs(timeout=settings.exec_timeout)
         self._whole = NodeSwitch(settings, self.switch, mappings(settings))
         self._underlay = _written(settings.underlay_ip)
+        self._grants = granted(settings)
 
     @property
     def ready(self) -> bool:
@@ -374,7 +387,7 @@ class Agent:
             underlay_mtu=device.mtu if device else 1500,
             underlay_v6=":" in self._underlay,
             physical_networks=self._whole.physical_networks,
-            netns_folders=self.settings.netns_folders,
+            grants=self._grants,
         )
 
     def numbers(self) -> Mapping[str, float]:

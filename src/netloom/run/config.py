@@ -44,6 +44,10 @@ OvnSb = Annotated[
 OvnKey = Annotated[str, Meta(description="Our private key (PEM) for ssl: servers of OVN.")]
 OvnCert = Annotated[str, Meta(description="Our certificate (PEM) for them.")]
 OvnCa = Annotated[str, Meta(description="The CA (PEM) that signed theirs.")]
+ProviderGrants = Annotated[
+    tuple[str, ...],
+    Meta(description="Physical networks and VLANs that Networks may join, as prod=physnet1:100-199; none: none."),
+]
 OWNER_PATTERN = "^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$"
 """What is ours is told by how a name begins, too: so an owner's has no slash, after which another's could go on."""
 OvnOwner = Annotated[
@@ -77,6 +81,7 @@ class ServeSettings(Settings, frozen=True, kw_only=True):
     ovn_cert: OvnCert = ""
     ovn_ca: OvnCa = ""
     ovn_owner: OvnOwner = "netloom"
+    provider_grants: ProviderGrants = ()
 
 
 class ApiserverSettings(Settings, frozen=True, kw_only=True):
@@ -129,6 +134,7 @@ class ControllerSettings(Settings, frozen=True, kw_only=True):
     ovn_cert: OvnCert = ""
     ovn_ca: OvnCa = ""
     ovn_owner: OvnOwner = "netloom"
+    provider_grants: ProviderGrants = ()
     health_listen: Annotated[str, Meta(description="A loopback address and port for /healthz, /readyz, /metrics.")] = ""
 
 
@@ -149,8 +155,24 @@ class AgentSettings(Settings, frozen=True, kw_only=True):
         tuple[str, ...], Meta(description="The physical networks here and their bridges, as physnet1:br-ex.")
     ] = ()
     netns_folders: Annotated[
-        tuple[str, ...], Meta(description="The folders whose network namespaces attachments may name.")
-    ] = ("/run/netns", "/var/run/netns")
+        tuple[str, ...],
+        Meta(
+            description="Folders of network namespaces and whose they are, as /run/netns/{namespace} or prod=/srv/ns."
+        ),
+    ] = ("/run/netns/{namespace}", "/var/run/netns/{namespace}")
+    internal_routes: Annotated[
+        tuple[str, ...],
+        Meta(
+            description="Blocks for addresses and routes of internal ports, as prod=10.10.0.0/16; none: no such port."
+        ),
+    ] = ()
+    internal_names: Annotated[
+        tuple[str, ...], Meta(description="Names that internal ports may choose, as prod=web*; none: generated names.")
+    ] = ()
+    existing_devices: Annotated[
+        tuple[str, ...],
+        Meta(description="Devices that existing ports may take, as prod=eth1 or prod=tap*; none: none."),
+    ] = ()
     datapath: Annotated[
         Literal["auto", "netdev", "system"],
         Meta(description="Where new bridges forward: system, the kernel; netdev, userspace; auto: as the kernel can."),
@@ -300,9 +322,14 @@ def _pick(
     return "default", None
 
 
+def listed(text: str) -> list[str]:
+    """Return the parts of a list as flags and variables have it, parted by commas."""
+    return [part.strip() for part in text.split(",") if part.strip()]
+
+
 def _convert(value: object, field: FieldInfo) -> Any:  # noqa: ANN401  # whatever type the field has
     if isinstance(value, str) and isinstance(field.default, tuple):
-        value = [part.strip() for part in value.split(",") if part.strip()]
+        value = listed(value)
     if isinstance(value, str) and isinstance(field.default, bool):
         value = _SWITCH.get(value.lower(), value)
     return msgspec.convert(value, field.type, strict=False)

@@ -39,6 +39,7 @@ from netloom.model.networks import Network, Router, Subnet, VNILock
 from netloom.model.paths import Mirror, Shaping
 from netloom.model.policy import LoadBalancer, SecurityProfile
 from netloom.model.registry import KINDS
+from netloom.plan.grants import NO_PROVIDERS, ProviderGrants, provider_grants
 from netloom.run import ovn as northern
 from netloom.run.config import ControllerSettings, ServeSettings
 from netloom.run.ovn import Ovn
@@ -59,11 +60,20 @@ class Options(Struct, frozen=True, kw_only=True):
     vni_rest: float = 30.0
     """For how long the VNI of a Network that is gone is given to no other namespace, in seconds."""
     ovn: Ovn | None = None
+    providers: ProviderGrants = NO_PROVIDERS
+    """Which physical networks the Networks of which namespaces may join."""
     planning: bool = True
     """Whether, without OVN, it is told what becomes of wishes that would need it."""
 
 
-def options(*, quarantine: float, vni_range: str, vni_rest: float = 30.0, ovn: Ovn | None = None) -> Options:
+def options(
+    *,
+    quarantine: float,
+    vni_range: str,
+    vni_rest: float = 30.0,
+    ovn: Ovn | None = None,
+    providers: ProviderGrants = NO_PROVIDERS,
+) -> Options:
     """Return the options these settings mean, or raise `Invalid` saying what is wrong with them."""
     first, dash, last = vni_range.partition("-")
     numbers = [int(text) if text.strip().isdecimal() else 0 for text in (first, last)]
@@ -75,7 +85,9 @@ def options(*, quarantine: float, vni_range: str, vni_rest: float = 30.0, ovn: O
             causes.append(Cause(name, f"{seconds:g} is not a number of seconds from 0 to 86400"))
     if causes:
         raise Invalid("the configuration is not right", causes=causes)
-    return Options(quarantine=quarantine, vnis=(numbers[0], numbers[1]), vni_rest=vni_rest, ovn=ovn)
+    return Options(
+        quarantine=quarantine, vnis=(numbers[0], numbers[1]), vni_rest=vni_rest, ovn=ovn, providers=providers
+    )
 
 
 def options_of(settings: ServeSettings | ControllerSettings) -> Options:
@@ -85,6 +97,7 @@ def options_of(settings: ServeSettings | ControllerSettings) -> Options:
         vni_range=settings.vni_range,
         vni_rest=settings.vni_rest,
         ovn=northern.from_settings(settings),
+        providers=provider_grants(settings.provider_grants),
     )
 
 
@@ -241,6 +254,7 @@ class _Wiring:
             last=last,
             rest=self.told.vni_rest,
             in_use=self.ipam.books.known,
+            refusal=self.told.providers.refusal,
         )
         controller = self.controller("networks", keeper)
         controller.watch(self.networks, keeper.network_changed)
@@ -263,6 +277,7 @@ class _Wiring:
             fence=self.fence,
             about=lambda unit: keeper.about(unit),
             caches={kind: one.cache for kind, one in watched.items()} | {"NetworkAttachment": self.attachments.cache},
+            refusal=self.told.providers.refusal,
         )
         keeper, telling = self.wire_statuses(logical, watched, south)
         self.connections.append(north.client.run)
@@ -272,7 +287,8 @@ class _Wiring:
 
     def wire_planning(self) -> None:
         """Add what says of wishes, in a cluster without OVN, whether they can be."""
-        self.wire_statuses(Planning(lambda: self.attachments.cache), self.planned_kinds(), None)
+        planning = Planning(lambda: self.attachments.cache, self.told.providers.refusal)
+        self.wire_statuses(planning, self.planned_kinds(), None)
 
     def planned_kinds(self) -> dict[str, Informer[Any]]:
         """Return the informers of all that is planned, attachments aside."""

@@ -27,6 +27,8 @@ class Wanted(Struct, frozen=True, kw_only=True):
     ca_bundle: str = ""
     """The file of the CA that signed a certificate that was given."""
     nodes: tuple[str, ...] = ()
+    aggregate_edit: bool = False
+    """Whether netloom:edit and netloom:admin are parts of the cluster's edit and admin."""
 
 
 def manifests(settings: ApiserverSettings, wanted: Wanted) -> list[Document]:
@@ -48,7 +50,7 @@ def manifests(settings: ApiserverSettings, wanted: Wanted) -> list[Document]:
         key=_contents(identity.key),
         args=_inside(settings, port),
     )
-    return [*common(wanted.nodes), *aggregated(place)]
+    return [*common(wanted.nodes, aggregate_edit=wanted.aggregate_edit), *aggregated(place)]
 
 
 def _check(settings: ApiserverSettings, wanted: Wanted) -> None:

@@ -3,8 +3,10 @@
     netloom crds --with-roles            CRDs, and `common`: namespace, accounts, roles, what agents may write
     netloom apiserver --print-manifests  `common`, and `aggregated`: where our API server is and what it may ask
 
-Roles are the cluster's own. `netloom:view`, `netloom:edit` and `netloom:admin` become parts of the cluster's view, edit
-and admin, so whoever may read Pods in a namespace may read Networks there. `netloom:controller` is for the controllers.
+Roles are the cluster's own. `netloom:view` becomes a part of the cluster's view, edit and admin: with the right to read
+Pods in a namespace comes the right to read Networks there. `netloom:edit` and `netloom:admin` become parts of edit and
+admin only with `--aggregate-edit`: to run Pods in a namespace is not yet to connect what is in it. Otherwise they are
+bound by name. `netloom:controller` is for the controllers.
 `netloom:node` is for agents, and is as far as RBAC goes: it knows kinds and names, neither field selectors nor what is
 in an object. An agent that is a user of its own, `netloom:node:NAME`, can be held to its Node by name (`--nodes`).
 
@@ -70,10 +72,13 @@ def service_names() -> tuple[str, ...]:
     return (f"{service}.svc", f"{service}.svc.cluster.local", service)
 
 
-def common(nodes: Sequence[str] = ()) -> list[Document]:
-    """Return what both ways need: the namespace, accounts, and roles; `nodes` are users of their own."""
+def common(nodes: Sequence[str] = (), *, aggregate_edit: bool = False) -> list[Document]:
+    """Return what both ways need: the namespace, accounts, and roles; `nodes` are users of their own.
+
+    `aggregate_edit`: whoever has the cluster's edit or admin in a namespace has netloom:edit or netloom:admin there.
+    """
     accounts = [_account(name) for name in (CONTROLLER, AGENT)]
-    people = [_people(), _editors(), _administrators()]
+    people = [_people(), _editors(aggregate=aggregate_edit), _administrators(aggregate=aggregate_edit)]
     return [
         _object("v1", "Namespace", NAMESPACE),
         *accounts,
@@ -232,15 +237,21 @@ def _people() -> Document:
     return _role("netloom:view", [_rule(_kinds(), READS)], into="view")
 
 
-def _editors() -> Document:
-    return _role("netloom:edit", [_rule(_namespaced(), WRITES)], into="edit")
+def _editors(*, aggregate: bool) -> Document:
+    return _role("netloom:edit", [_edited()], into="edit" if aggregate else "")
 
 
-def _administrators() -> Document:
+def _edited() -> Document:
+    """Return the rule of who writes: that includes reading, for a role that is bound alone."""
+    return _rule(_namespaced(), [*READS, *WRITES])
+
+
+def _administrators(*, aggregate: bool) -> Document:
     statuses = [
         f"{kind.plural}/status" for kind in KINDS if kind.group == GROUP and kind.namespaced and kind.has_status
     ]
-    return _role("netloom:admin", [_rule(sorted(statuses), ["get", "update", "patch"])], into="admin")
+    rules = [_edited(), _rule(sorted(statuses), ["get", "update", "patch"])]
+    return _role("netloom:admin", rules, into="admin" if aggregate else "")
 
 
 def _controller_rules() -> list[Document]:
