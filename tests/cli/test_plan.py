@@ -79,6 +79,30 @@ def test_what_would_not_work_is_told(server: Serving, ns: str) -> None:
     assert f"NetworkAttachment/{ns}/lost: Network red does not exist" in answer.out
 
 
+def test_whether_a_network_may_join_its_physical_network_is_told(server: Serving, ns: str) -> None:
+    outside = {**network("out"), "spec": {"provider": {"physicalNetwork": "p", "vlan": 7}}}
+    answer = plan(server, ns, outside)
+    assert f"    + Logical_Switch {ns}/out" in answer.out
+    assert f"this holds if the controllers' setting providerGrants grants {ns}=p:7" in answer.out
+    answer = plan(server, ns, outside, flags=("--provider-grants", f"{ns}=p:1-9"))
+    assert f"    + Logical_Switch {ns}/out" in answer.out
+    assert "What would not work" not in answer.out
+    words = (
+        "may not join VLAN 7 of physical network p; an administrator grants it to the controllers by the setting"
+        f" providerGrants: {ns}=p:7"
+    )
+    answer = plan(server, ns, outside, flags=("--provider-grants", "other=p"))
+    assert words in answer.out
+    assert "Nothing would change in OVN or on the nodes." in answer.out
+    # The server of this test grants nothing, and says so of what is there.
+    apply(server, ns, outside, {**subnet("v4", ""), "spec": {"network": "out", "cidr": "10.25.0.0/24"}})
+    server.cli("wait", "-n", ns, "network/out", "--for", "jsonpath={.status.conditions[0].reason}=NotGranted")
+    server.cli("wait", "-n", ns, "subnet/v4")
+    answer = plan(server, ns, attachment("a", network="out"))
+    assert f"NetworkAttachment/{ns}/a: spec.network: Network out: spec.provider: namespace {ns} {words}" in answer.out
+    assert "Logical_Switch_Port" not in answer.out
+
+
 def test_a_wrong_document_is_refused_as_by_apply_and_the_rest_planned(server: Serving, ns: str) -> None:
     bad = {**subnet("v4", "10.0.0.1/24")}
     answer = plan(server, ns, bad, network("blue"), flags=(), check=False)

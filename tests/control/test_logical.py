@@ -13,6 +13,7 @@ from netloom.errors import AlreadyExists, Conflict, NotFound
 from netloom.model.document import ObjectMeta
 from netloom.model.policy import SecurityProfile, SecurityProfileSpec
 from netloom.model.registry import NETWORK_ATTACHMENT
+from netloom.plan.grants import provider_grants
 from netloom.plan.rows import Ref, Unit
 from tests.control.helpers import run
 from tests.control.ovn_world import NB, Site
@@ -41,6 +42,30 @@ def test_networks_and_attachments_become_switches_and_ports_and_go_again() -> No
             await site.delete("network", "blue")
             await site.settle()
             assert site.ours() == set()
+
+    run(main())
+
+
+def test_a_provider_network_is_in_ovn_only_while_its_namespace_is_granted_it() -> None:
+    async def main() -> None:
+        site = Site()
+        await site.put("network", "blue", {"provider": {"physicalNetwork": "physnet1", "vlan": 100}})
+        await site.put("subnet", "blue-v4", {"network": "blue", "cidr": "192.0.2.0/24", "dhcp": {"enabled": True}})
+        await site.attach("a0")
+        for grants, granted in (((), False), (("ns1=physnet1:100-199",), True), (("ns2=physnet1",), False)):
+            async with site.running(providers=provider_grants(grants)):
+                status = await site.status("network", "blue")
+                ready = next(one for one in status["conditions"] if one["type"] == "Ready")
+                told = await site.condition("networkattachment", "a0", "Programmed")
+                if granted:
+                    assert names(site, "Logical_Switch") == {"ns1/blue"}
+                    assert "ns1/a0" in names(site, PORT)
+                    assert (ready["status"], told) == ("True", ("", ""))
+                    continue
+                assert site.ours() == set()
+                assert (ready["status"], ready["reason"]) == ("False", "NotGranted")
+                assert "setting providerGrants: ns1=physnet1:100" in ready["message"]
+                assert told == ("False", "NotGranted")
 
     run(main())
 

@@ -195,6 +195,59 @@ def test_what_is_no_namespace_is_looked_at_but_never_opened(monkeypatch: pytest.
     assert all(how & os.O_PATH for how in flags)
 
 
+@pytest.fixture
+def granted(work: str, tmp_path: Path) -> Iterator[Path]:
+    """Give a folder of network namespaces in which a tenant put things of its own beside what was given to it."""
+    folder = tmp_path / "netns"
+    (folder / "a").mkdir(parents=True)
+    (folder / "a" / "w").touch()
+    (folder / "a" / "link").symlink_to(f"/run/netns/{work}")
+    (folder / "a" / "own").symlink_to("/proc/self/ns/net")
+    (folder / "a" / "other").symlink_to("../b")
+    (folder / "b").symlink_to("a")
+    (tmp_path / "var").symlink_to("netns")
+    run("mount", "--bind", f"/run/netns/{work}", folder / "a" / "w")
+    try:
+        yield folder
+    finally:
+        run("umount", folder / "a" / "w")
+
+
+def test_below_the_operators_folder_no_link_is_followed(granted: Path, work: str) -> None:
+    for root in (granted, granted.parent / "var"):  # What the operator wrote may be a link.
+        found = link.opened(f"{root}/a/w", root=str(root))
+        assert os.fstat(found).st_ino == os.stat(f"/run/netns/{work}").st_ino
+        os.close(found)
+        for path in ("a/link", "a/own", "b/w", "a/other/w"):
+            with pytest.raises(Trouble, match=r"is a symbolic link.*netnsFolders") as caught:
+                link.opened(f"{root}/{path}", root=str(root))
+            assert caught.value.word == "NotGranted"
+    for path in ("a/nobody", "a/w/deeper", "nobody/w"):
+        with pytest.raises(Trouble, match="there is no network namespace"):
+            link.opened(f"{granted}/{path}", root=str(granted))
+    open_now = os.listdir("/proc/self/fd")
+    with pytest.raises(Trouble, match="cannot be opened"):
+        link.opened(f"{granted}/a/../a/w", root=str(granted))
+    assert os.listdir("/proc/self/fd") == open_now
+
+
+def test_the_nodes_own_namespace_by_another_name_is_known_as_such(work: str) -> None:
+    async def main(own: str) -> str:
+        links = Links(owner="x")
+        try:
+            await links.pair(replace(PLAN, netns=f"/run/netns/{NODE}", inner="in0", routes=(), own_netns=own), ())
+        except Trouble as trouble:
+            return trouble.word
+        finally:
+            links.close()
+        return ""
+
+    assert on_node(main("no internal ports here")) == "NotGranted"
+    assert "in0" not in shown(NODE, "link")
+    assert on_node(main("")) == ""
+    assert "in0" in shown(NODE, "link")
+
+
 def test_a_pair_is_ours_also_where_there_is_no_ipv6_to_hush(work: str) -> None:
     async def main() -> dict[str, str]:
         links = Links(owner="x")

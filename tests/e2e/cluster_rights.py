@@ -78,15 +78,22 @@ def a_viewer_reads_and_does_not_write(joined: Joined) -> None:
 
 
 def an_editor_writes_wishes_and_no_status(joined: Joined) -> None:
-    """By the cluster's own role `edit`."""
+    """By `netloom:edit`; the cluster's own `edit`, of which ours is no part unless asked for, is not enough."""
     namespace = wished(joined)
     editor = joined.cluster.credential("eddie")
     joined.grant("eddie", "edit", namespace)
+    words = ("-n", namespace, "label", "network", "blue", "a=b", "--overwrite")
 
     def writes() -> bool:
-        words = ("-n", namespace, "label", "network", "blue", "a=b", "--overwrite")
         return joined.kubectl.run(*words, kubeconfig=editor, check=False).rc == 0
 
+    def reads() -> bool:
+        found = joined.kubectl.run("-n", namespace, "get", "networks", kubeconfig=editor, check=False)
+        return found.rc == 0
+
+    wait_until(reads, what="the cluster's edit to have our view in it", interval=0.3)
+    refused(joined.kubectl.run(*words, kubeconfig=editor, check=False))
+    joined.grant("eddie", "netloom:edit", namespace)
     wait_until(writes, what="the editor to write", interval=0.3)
     refused(status(joined, namespace, editor, "mine"))
 

@@ -81,13 +81,11 @@ class Joined:
         return self._credentials[node]
 
     def grant(self, user: str, role: str, namespace: str) -> None:
-        """Give a user one of the cluster's own roles in a namespace: view or edit."""
-        roles = [role]
-        if not self.cluster.adds_up_roles:  # Then nobody makes ours a part of the cluster's.
-            roles = ["netloom:view", "netloom:edit"][: 1 + (role == "edit")]
-        for number, name in enumerate(roles):
-            words = ("create", "rolebinding", f"{user}-{number}", f"--clusterrole={name}", f"--user={user}")
-            self.admin("-n", namespace, *words)
+        """Give a user a role in a namespace: one of ours, or the cluster's view or edit."""
+        if not self.cluster.adds_up_roles and role in ("view", "edit"):
+            role = "netloom:view"  # Nobody makes ours a part of the cluster's: this much is in both.
+        words = ("create", "rolebinding", f"{user}-{role.replace(':', '-')}", f"--clusterrole={role}", f"--user={user}")
+        self.admin("-n", namespace, *words)
 
     def node_user(self, node: str) -> Path:
         """Return the kubeconfig of a node's agent that is a user of its own."""

@@ -5,6 +5,8 @@ from typing import Any
 
 import pytest
 
+from netloom.plan.grants import provider_grants
+from netloom.plan.planner import Planner
 from netloom.plan.rows import Ref, Unit
 from netloom.plan.switching import port, switch
 from netloom.plan.world import Port
@@ -172,3 +174,48 @@ def test_a_port_that_vxlan_carries_is_told_which_profile_is_missing_and_has_no_r
     (problem,) = planner.wanted.problems[Unit("NetworkAttachment", "default", "a")]
     assert (problem.reason, "gone" in problem.message) == ("ProfileMissing", True)
     assert not planner.wanted.rows
+
+
+OUTSIDE = """
+{kind: Network, metadata: {name: outside}, spec: {provider: {physicalNetwork: p, vlan: 7}}, status: {vni: 9}}
+---
+{kind: Subnet, metadata: {name: out4}, spec: {network: outside, cidr: 192.0.2.0/24, dhcp: {enabled: true}},
+ status: {validated: true}}
+---
+{kind: NetworkAttachment, metadata: {name: web, labels: {a: b}},
+ spec: {node: n1, network: outside, securityProfiles: [fw]},
+ status: {ips: [192.0.2.9/24], mac: "02:00:00:00:00:09"}}
+---
+{kind: LoadBalancer, metadata: {name: lb},
+ spec: {networks: [outside], vips: [{ip: 198.51.100.1, port: 80}], endpoints: [{ip: 192.0.2.9, port: 80}]}}
+---
+{kind: Shaping, metadata: {name: slow}, spec: {from: {network: outside}, rate: 1mbit}}
+---
+{kind: Router, metadata: {name: r},
+ spec: {networks: [{network: blue}], gateway: {network: outside, ips: [192.0.2.2/24]}}}
+---
+{kind: SecurityProfile, metadata: {name: fw}, spec: {ingress: []}}
+---
+{kind: Network, metadata: {name: blue}, spec: {}, status: {vni: 8}}
+---
+{kind: Subnet, metadata: {name: blue4}, spec: {network: blue, cidr: 10.0.0.0/24}, status: {validated: true}}
+---
+{apiVersion: netloom.dev/v1alpha1, kind: Node, metadata: {name: n1}, spec: {underlayIP: 172.31.0.1}}
+"""
+
+
+def test_nothing_is_planned_of_a_network_whose_namespace_is_not_granted_its_physical_network() -> None:
+    granted = Planner(provider_grants(["default=p:7"]).refusal)
+    refused = Planner(provider_grants(["other=p", "default=p:8"]).refusal)
+    for planner in (granted, refused):
+        for resource in resources(OUTSIDE):
+            planner.put(resource)
+        planner.flush()
+    of_it = {ref for ref in granted.wanted.rows if "outside" in ref.key or "web" in ref.key or "out4" in ref.key}
+    assert len(of_it) >= 8, of_it  # Switch, localnet, port, DHCP, QoS, the router's port and its gateway.
+    assert not of_it & refused.wanted.rows.keys()
+    assert "Logical_Router default/r" in {" ".join(ref) for ref in refused.wanted.rows}
+    problems = {unit.name: [one.reason for one in some] for unit, some in refused.wanted.problems.items()}
+    assert problems == {name: ["NotGranted"] for name in ("outside", "web", "lb", "r")}
+    (said,) = refused.wanted.problems[Unit("Network", "default", "outside")]
+    assert "setting providerGrants: default=p:7" in said.message

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from netloom.errors import Invalid
+from netloom.model import codec
 from netloom.model.document import Document
 from netloom.model.registry import GROUP, KINDS
 from netloom.run import manifests
@@ -37,6 +38,25 @@ def test_roles_name_only_what_there_is() -> None:
     for role in by_kind(manifests.common(), "ClusterRole"):
         for rule in role["rules"]:
             assert rule["apiGroups"] != [GROUP] or set(rule["resources"]) <= known
+
+
+@pytest.mark.parametrize("asked", [False, True])
+def test_the_clusters_editors_are_ours_only_if_asked_for(asked: bool) -> None:
+    flag = ("--aggregate-edit",) if asked else ()
+    documents = list(codec.documents(netloom("crds", "--with-roles", *flag).out))
+    roles = {role["metadata"]["name"]: role for role in by_kind(documents, "ClusterRole")}
+    into = {
+        name: {
+            label.rpartition("-")[2]
+            for label in roles[f"netloom:{name}"]["metadata"]["labels"]
+            if "/aggregate" in label
+        }
+        for name in ("view", "edit", "admin")
+    }
+    wider = {"edit": {"edit", "admin"}, "admin": {"admin"}}
+    assert into == {"view": {"view", "edit", "admin"}, **(wider if asked else {"edit": set(), "admin": set()})}
+    for name in ("edit", "admin"):  # Bound by name, each is enough by itself.
+        assert {"get", "list", "watch", "create", "delete"} <= set(roles[f"netloom:{name}"]["rules"][0]["verbs"])
 
 
 def test_a_node_that_is_a_user_is_held_to_its_name() -> None:
