@@ -44,3 +44,10 @@ def test_every_netloom_command_that_is_shown_exists() -> None:
     )
     known = set(re.findall(r"^  ([a-z]+)\b", helped.stdout, re.MULTILINE))
     assert shown <= known | {"agent", "speaker"}, f"no such command: {sorted(shown - known)}"
+
+
+def test_every_test_that_the_trust_table_names_exists() -> None:
+    named = set(re.findall(r"`(tests/[\w/]+\.py)::(\w+)`", (ROOT / "SECURITY.md").read_text()))
+    assert len(named) > 10
+    for file, name in sorted(named):
+        assert re.search(rf"^(async )?def {name}\(", (ROOT / file).read_text(), re.MULTILINE), f"{file}::{name}"

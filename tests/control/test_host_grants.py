@@ -148,7 +148,7 @@ def test_what_was_plugged_goes_when_its_grant_is_gone_and_comes_back_with_it() -
                 wanted = "True" if grants else "False"
 
                 async def told(name: str = f"a{number}", wanted: str = wanted) -> bool:
-                    return (await plugged(world, name))["status"] == wanted
+                    return bool((await plugged(world, name))["status"] == wanted)
 
                 await eventually(told, f"a{number} plugged: {wanted}")
             assert len(world.interfaces()) == (2 if grants else 0)

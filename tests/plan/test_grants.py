@@ -103,7 +103,7 @@ BLOCKS = st.one_of(
 
 
 def inside(inner: Any, outer: Any) -> bool:
-    return inner.version == outer.version and inner.subnet_of(outer)
+    return bool(inner.version == outer.version and inner.subnet_of(outer))
 
 
 @given(st.lists(BLOCKS, min_size=1, max_size=3), st.lists(BLOCKS, max_size=3), st.lists(BLOCKS, max_size=3))
