@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -77,7 +78,7 @@ def test_a_namespace_without_grants_gets_nothing_of_a_node(host: Host) -> None:
     world, lab = host.world, host.lab
     others = lab.workload("other")
     everything = [{"to": "0.0.0.0/1", "via": "10.78.0.1"}, {"to": "128.0.0.0/1", "via": "10.78.0.1"}]
-    wishes = {
+    wishes: dict[str, dict[str, Any]] = {
         "hijack": {"port": {"type": "internal", "name": "docker0"}, "routes": everything},
         "spy": {"port": {"type": "veth", "netns": str(others), "name": "eth0"}},
         "pod": {"port": {"type": "existing", "device": "pod0"}},
