@@ -39,15 +39,13 @@ from netloom.drivers.link_worker import Links
 from netloom.drivers.programs import Programs
 from netloom.drivers.vswitch import Place, Vswitch
 from netloom.drivers.vswitch_exec import ExecBook
-from netloom.drivers.vswitch_prepare import read_mappings
-from netloom.errors import Cause, Conflict, Invalid, NetloomError, Unreachable
+from netloom.errors import Conflict, NetloomError, Unreachable
 from netloom.model import addresses
 from netloom.model.networks import Fabric
-from netloom.ovsdb.reconnect import is_remote
-from netloom.plan.grants import NodeGrants, node_grants
 from netloom.plan.nodes import Host
-from netloom.run import agent_fabric, config, logs, process
+from netloom.run import agent_fabric, agent_settings, config, logs, process
 from netloom.run.agent_fabric import Talk
+from netloom.run.agent_settings import granted, mappings, wrong
 from netloom.run.agent_switch import NodeSwitch
 from netloom.run.config import AgentSettings
 from netloom.run.metering import MeteredStore
@@ -69,17 +67,7 @@ BACKOFF = Backoff(unreachable=Pace(0.2, 5.0))
 def main(settings: AgentSettings) -> int:
     """Run until stopped; return the exit status."""
     config.require(settings, "node")
-    mappings(settings)
-    granted(settings)
-    if settings.underlay_ip and not addresses.is_ip(settings.underlay_ip):
-        raise _wrong("underlayIp", f"{settings.underlay_ip!r} is not an address")
-    if not is_remote(settings.ovs, ("unix", "tcp")):
-        raise _wrong("ovs", f"{settings.ovs!r} is not unix:PATH or tcp:HOST:PORT")
-    if settings.openflow and not is_remote(settings.openflow, ("unix",)):
-        raise _wrong("openflow", f"{settings.openflow!r} is not unix:PATH")
-    for program in settings.allowed_programs:
-        if not program.startswith("/"):
-            raise _wrong("allowedPrograms", f"{program!r} is not an absolute path")
+    agent_settings.check(settings)
     if settings.health_listen:
         from netloom.run import health  # with it comes a whole server: only where it is wanted
 
@@ -111,24 +99,6 @@ async def _healthy(listen: str, agent: "Agent", store: MeteredStore) -> None:
     measured.add(metrics_agent.agent(agent))
     host, port = config.address(listen)
     await health.serve(host, port, ready=lambda: agent.ready, metrics=measured.scrape)
-
-
-def mappings(settings: AgentSettings) -> dict[str, str]:
-    """Return the physical networks and their bridges."""
-    pairs = [pair for text in settings.bridge_mappings for pair in read_mappings(text)]
-    if len(pairs) != len(settings.bridge_mappings) or len(dict(pairs)) != len(pairs):
-        raise _wrong("bridgeMappings", f"{','.join(settings.bridge_mappings)!r} is not NETWORK:BRIDGE,…")
-    return dict(pairs)
-
-
-def granted(settings: AgentSettings) -> NodeGrants:
-    """Return what namespaces may use on this node."""
-    return node_grants(
-        netns_folders=settings.netns_folders,
-        internal_routes=settings.internal_routes,
-        internal_names=settings.internal_names,
-        existing_devices=settings.existing_devices,
-    )
 
 
 class Agent:
@@ -185,7 +155,7 @@ class Agent:
             await self.switch.client.synced.wait()
             self._underlay = _written(self._whole.underlay)
             if not self._underlay:
-                raise _wrong("underlayIp", "required: the switch has no ovn-encap-ip either")
+                raise wrong("underlayIp", "required: the switch has no ovn-encap-ip either")
         node = NodeKeeper(
             self._client,
             self.settings.node,
@@ -413,7 +383,3 @@ class Agent:
 def _written(ip: str) -> str:
     """Return an address as the kernel writes it, by which the device is found that has it; "" where it is none."""
     return str(addresses.address(ip)) if addresses.is_ip(ip) else ""
-
-
-def _wrong(key: str, message: str) -> Invalid:
-    return Invalid("the configuration is not right", causes=[Cause(key, message)])

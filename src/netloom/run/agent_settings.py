@@ -1,0 +1,46 @@
+"""The settings of `netloom agent`, read: what is wrong with them, and what they mean."""
+
+from netloom.drivers.vswitch_prepare import read_mappings
+from netloom.errors import Cause, Invalid
+from netloom.model import addresses
+from netloom.ovsdb.reconnect import is_remote
+from netloom.plan.grants import NodeGrants, node_grants
+from netloom.run.config import AgentSettings
+
+
+def check(settings: AgentSettings) -> None:
+    """Raise `Invalid` naming the setting that is wrong."""
+    mappings(settings)
+    granted(settings)
+    if settings.underlay_ip and not addresses.is_ip(settings.underlay_ip):
+        raise wrong("underlayIp", f"{settings.underlay_ip!r} is not an address")
+    if not is_remote(settings.ovs, ("unix", "tcp")):
+        raise wrong("ovs", f"{settings.ovs!r} is not unix:PATH or tcp:HOST:PORT")
+    if settings.openflow and not is_remote(settings.openflow, ("unix",)):
+        raise wrong("openflow", f"{settings.openflow!r} is not unix:PATH")
+    for program in settings.allowed_programs:
+        if not program.startswith("/"):
+            raise wrong("allowedPrograms", f"{program!r} is not an absolute path")
+
+
+def mappings(settings: AgentSettings) -> dict[str, str]:
+    """Return the physical networks and their bridges."""
+    pairs = [pair for text in settings.bridge_mappings for pair in read_mappings(text)]
+    if len(pairs) != len(settings.bridge_mappings) or len(dict(pairs)) != len(pairs):
+        raise wrong("bridgeMappings", f"{','.join(settings.bridge_mappings)!r} is not NETWORK:BRIDGE,…")
+    return dict(pairs)
+
+
+def granted(settings: AgentSettings) -> NodeGrants:
+    """Return what namespaces may use on this node."""
+    return node_grants(
+        netns_folders=settings.netns_folders,
+        internal_routes=settings.internal_routes,
+        internal_names=settings.internal_names,
+        existing_devices=settings.existing_devices,
+    )
+
+
+def wrong(key: str, message: str) -> Invalid:
+    """Return the refusal of a setting."""
+    return Invalid("the configuration is not right", causes=[Cause(key, message)])
