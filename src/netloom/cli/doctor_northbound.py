@@ -20,6 +20,7 @@ from netloom.drivers.northbound import Applied
 from netloom.drivers.northbound_audit import Check, RowFinding
 from netloom.errors import NetloomError, NotFound
 from netloom.model.registry import KINDS
+from netloom.plan.planner import Planner
 from netloom.plan.rows import Unit
 
 CHAPTER = "northbound"
@@ -65,7 +66,7 @@ class NorthboundChapter:
     async def _audit(self, session: Session) -> list[RowFinding]:
         north = self._access.north()
         async with following(north.client):
-            planner = everything.planned(everything.load(session.client))
+            planner = _planned(session)
             await asyncio.sleep(0)
             self._rows = len(north.seen())
             return north.audit(planner.wanted)
@@ -73,8 +74,14 @@ class NorthboundChapter:
     async def _mend(self, session: Session, units: Collection[Unit]) -> Applied:
         north = self._access.north()
         async with following(north.client):
-            planner = everything.planned(everything.load(session.client))
+            planner = _planned(session)
             return await north.mend(planner.wanted, units, lambda unit: is_gone(session, unit))
+
+
+def _planned(session: Session) -> Planner:
+    """Return the plan of all there is: what the controllers have not judged yet is not for the doctor to write."""
+    resources = everything.load(session.client)
+    return everything.planned(resources, everything.refusals(resources, unjudged=everything.UNJUDGED))
 
 
 def is_gone(session: Session, unit: Unit) -> bool:

@@ -80,21 +80,21 @@ def judged(network: Network) -> str | None:
     return ready.message if ready.reason == NOT_GRANTED else ""
 
 
+def refusals(resources: Iterable[Resource], *, unjudged: str = "") -> ProviderRefusal:
+    """Return what the controllers said of which Network; `unjudged` of those of which they said nothing yet."""
+    said = {key(one): judged(one) for one in of_type(resources, Network)}
+
+    def refusal(network: Network) -> str:
+        found = said.get(key(network))
+        return unjudged if found is None else found
+
+    return refusal
+
+
 def planned(resources: Iterable[Resource], refusal: ProviderRefusal | None = None) -> Planner:
-    """Return a planner that has planned these.
-
-    `refusal` says which Networks may not join their physical networks. Unless given, it is what the controllers wrote
-    into the statuses, and what they have not looked at yet is refused.
-    """
+    """Return a planner that has planned these; unless a `refusal` is given, as far as the controllers grant it."""
     resources = list(resources)
-    if refusal is None:
-        said = {key(one): judged(one) for one in of_type(resources, Network)}
-
-        def refusal(network: Network) -> str:
-            found = said.get(key(network))
-            return UNJUDGED if found is None else found
-
-    planner = Planner(refusal)
+    planner = Planner(refusal or refusals(resources))
     for resource in resources:
         planner.put(resource)
     planner.flush()

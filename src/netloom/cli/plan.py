@@ -33,7 +33,7 @@ from netloom.model.registry import KINDS
 from netloom.plan import comparing, grants
 from netloom.plan.comparing import PortChange, RowChange
 from netloom.plan.foresight import Foreseen, foresee
-from netloom.plan.grants import ProviderGrants, ProviderRefusal
+from netloom.plan.grants import ProviderGrants
 from netloom.plan.rows import Problem, Unit
 from netloom.plan.wanted import Wanted
 from netloom.run.config import listed
@@ -213,8 +213,8 @@ def compare(
     """
     old = foresee(before)
     new = foresee(after, old)
-    past = everything.planned(old.resources, _refusal(old)).wanted
-    future = everything.planned(new.resources, _refusal(new) if granted is None else granted.refusal).wanted
+    past = everything.planned(old.resources).wanted
+    future = everything.planned(new.resources, None if granted is None else granted.refusal).wanted
     if granted is None:
         _note_unjudged(old)
         _note_unjudged(new)
@@ -227,11 +227,6 @@ def compare(
         ports=tuple(msgspec.structs.replace(one, columns=_said(one.columns, say)) for one in ports),
         problems=_problems(old, new, past, future),
     )
-
-
-def _refusal(world: Foreseen) -> ProviderRefusal:
-    said = {everything.key(one): everything.judged(one) for one in everything.of_type(world.resources, Network)}
-    return lambda network: said.get(everything.key(network)) or ""
 
 
 def _note_unjudged(world: Foreseen) -> None:
