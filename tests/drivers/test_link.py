@@ -222,6 +222,8 @@ def test_below_the_operators_folder_no_link_is_followed(granted: Path, work: str
             with pytest.raises(Trouble, match=r"is a symbolic link.*netnsFolders") as caught:
                 link.opened(f"{root}/{path}", root=str(root))
             assert caught.value.word == "NotGranted"
+    with pytest.raises(Trouble, match="is a symbolic link"):
+        link.opened(f"{granted.resolve()}/a/link", root="/")
     for path in ("a/nobody", "a/w/deeper", "nobody/w"):
         with pytest.raises(Trouble, match="there is no network namespace"):
             link.opened(f"{granted}/{path}", root=str(granted))

@@ -36,6 +36,8 @@ PLANNED: tuple[type[Resource], ...] = (
     Mirror,
 )
 
+UNJUDGED = "the controllers have not said yet whether its namespace may join its physical network"
+
 
 def load(client: Client, of: Sequence[type[Resource]] = PLANNED, *, namespace: str = "") -> list[Resource]:
     """Return all objects of some kinds; of those that have namespaces, of one namespace or ("") of all."""
@@ -65,9 +67,6 @@ def unit(resource: Resource) -> Unit:
 def key(resource: Resource) -> str:
     """Return an object's name, with its namespace."""
     return f"{resource.metadata.namespace}/{resource.metadata.name}"
-
-
-UNJUDGED = "the controllers have not said yet whether its namespace may join its physical network"
 
 
 def judged(network: Network) -> str | None:

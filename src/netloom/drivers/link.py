@@ -255,7 +255,7 @@ def opened(path: str, *, root: str = "", own: str = "") -> int:
 
 def _reached(path: str, root: str) -> int:
     """Return a descriptor that stands for a file and cannot be read from, reached by no symbolic link below `root`."""
-    if root in ("", "/"):  # A link leads to nothing that could not be named as well.
+    if not root:
         return os.open(path, os.O_PATH | os.O_CLOEXEC)
     here = os.open(root, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
     for part in path.removeprefix(root).strip("/").split("/"):

@@ -63,12 +63,14 @@ class Folder(NamedTuple):
         """Return the part of a path that the operator wrote, if this grants a namespace the path; None: it does not.
 
         What follows may belong to the tenant: no symbolic link is to be followed there. That is the case from the
-        placeholder on.
+        placeholder on. It is "" where everything is granted: there a link leads to nothing that could not be named.
         """
         if self.namespace not in (EVERY, namespace) or len(path) <= len(self.parts):
             return None
         if self._of(namespace) != tuple(path[: len(self.parts)]):
             return None
+        if not self.parts:
+            return ""
         literal = self.parts.index(PLACEHOLDER) if PLACEHOLDER in self.parts else len(self.parts)
         return "/" + "/".join(self.parts[:literal])
 
