@@ -234,7 +234,7 @@ def _note_unjudged(world: Foreseen) -> None:
     for one in everything.of_type(world.resources, Network):
         if one.spec.provider is not None and everything.judged(one) is None:
             unit = everything.unit(one)
-            needed = grants.NO_PROVIDERS.refusal(one).rpartition(": ")[2]
+            needed = grants.needed(one.metadata.namespace, one.spec.provider)
             said = f"spec.provider: this holds if the controllers' setting {grants.PROVIDER_GRANTS} grants {needed}"
             world.notes[unit] = (*world.notes.get(unit, ()), said)
 

@@ -205,9 +205,9 @@ class HostKeeper:
             await self._ports.clear(key, keep=view.value.metadata.uid)
             if plan is None:
                 return None
-            raise Trouble(plan.reason, plan.message)
+            raise Trouble.of(plan)
         if not self._ports.has(_port(plan)) and (problem := self.amiss(plan)) is not None:
-            raise Trouble(problem.reason, problem.message)
+            raise Trouble.of(problem)
         if key not in self._since:
             self._since[key] = asyncio.get_running_loop().time()
             self._told_late.discard(key)

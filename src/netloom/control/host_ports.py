@@ -32,8 +32,8 @@ from netloom.drivers.vswitch_prepare import MAPPINGS, read_mappings
 from netloom.model.attachments import PortType
 from netloom.model.networks import Fabric
 from netloom.ovsdb.rows.vswitch import Interface
-from netloom.plan import grants
 from netloom.plan.children import NOT_PLUGGED
+from netloom.plan.grants import in_use
 from netloom.plan.nodes import PortPlan
 
 log = logging.getLogger(__name__)
@@ -257,6 +257,8 @@ class Ports:
             await self._take(key, plan, row)
 
     async def _take(self, key: Key, plan: PortPlan, row: Interface | None) -> None:
+        if row is not None and not plan.takes_used and row.external_ids.get(FROM, "none:") != "none:":
+            raise Trouble.of(in_use(plan.namespace, plan.device, "was a port of a bridge"))
         if row is not None and await self._is_held(key, plan, row):
             return
         device = await self._links.device(plan.device)
@@ -299,18 +301,11 @@ class Ports:
 
     def _check_granted(self, plan: PortPlan, device: Link) -> None:
         """Refuse a device of another program that is not granted by its name."""
-        if plan.takes_used:
-            return
-        use = ""
-        if place := self._switch.place_of(device.name):
-            use = f"is a port of bridge {place}"
-        elif device.master:
-            use = "is a port of a bridge"
-        elif device.kind == "veth":
-            use = "is one end of a veth pair"
-        if use:
-            problem = grants.in_use(plan.namespace, device.name, use)
-            raise Trouble(problem.reason, problem.message)
+        place = self._switch.place_of(device.name)
+        use = f"is a port of bridge {place}" if place else "is a port of a bridge" if device.master else ""
+        use = use or ("is one end of a veth pair" if device.kind == "veth" else "")
+        if use and not plan.takes_used:
+            raise Trouble.of(in_use(plan.namespace, plan.device, use))
 
     async def _drop(self, key: Key, plan: PortPlan | None = None) -> None:
         """Remove the pair that was made for an attachment, if nothing says any more that it is there but we.

@@ -242,8 +242,7 @@ def opened(path: str, *, root: str = "", own: str = "") -> int:
                 # `ip netns` leaves the plain file behind when the mount on it is gone.
                 raise Trouble("NamespaceMissing", f"{path} is not a network namespace")
             if own and found.st_ino == mine.st_ino:
-                problem = grants.own_namespace(path, own)
-                raise Trouble(problem.reason, problem.message)
+                raise Trouble.of(grants.own_namespace(path, own))
             return os.open(f"/proc/self/fd/{place}", os.O_RDONLY | os.O_CLOEXEC)
         finally:
             os.close(place)
@@ -268,8 +267,7 @@ def _reached(path: str, root: str) -> int:
         here = there
         if stat.S_ISLNK(os.fstat(here).st_mode):
             os.close(here)
-            problem = grants.symbolic_link(path, part)
-            raise Trouble(problem.reason, problem.message)
+            raise Trouble.of(grants.symbolic_link(path, part))
     return here
 
 

@@ -1,6 +1,7 @@
 """What can stand in the way on a node: something about the machine that a person, or time, must mend."""
 
 from netloom.errors import NetloomError
+from netloom.plan.rows import Problem
 
 
 class Trouble(NetloomError):
@@ -16,3 +17,8 @@ class Trouble(NetloomError):
     def __init__(self, word: str, message: str) -> None:
         super().__init__(message)
         self.word = word
+
+    @classmethod
+    def of(cls, problem: Problem) -> "Trouble":
+        """Return what a plan says is in the way."""
+        return Trouble(problem.reason, problem.message)

@@ -198,6 +198,11 @@ class ProviderGrant(NamedTuple):
         )
 
 
+def needed(namespace: str, provider: Provider) -> str:
+    """Return the least grant by which a namespace may join a physical network."""
+    return f"{namespace}={provider.physical_network}:{provider.vlan or UNTAGGED}"
+
+
 class ProviderGrants(Struct, frozen=True):
     """Which physical networks an administrator grants to which namespaces."""
 
@@ -208,12 +213,12 @@ class ProviderGrants(Struct, frozen=True):
         provider, namespace = network.spec.provider, network.metadata.namespace
         if provider is None or any(one.allows(namespace, provider) for one in self.grants):
             return ""
-        physical, vlan = provider.physical_network, provider.vlan or UNTAGGED
+        physical = provider.physical_network
         where = f"VLAN {provider.vlan} of physical network {physical}" if provider.vlan else f"{physical} untagged"
         return _refused(
             f"spec.provider: namespace {namespace} may not join {where}",
             PROVIDER_GRANTS,
-            f"{namespace}={physical}:{vlan}",
+            needed(namespace, provider),
             by="an administrator grants it to the controllers",
         ).message
 
