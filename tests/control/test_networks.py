@@ -14,7 +14,9 @@ from netloom.model.kind import Kind
 from netloom.model.networks import Network
 from netloom.model.registry import EVENT, IP_LOCK, NETWORK, VNI_LOCK
 from netloom.plan.audit import MANAGED_BY, MANAGER
-from netloom.run.controllers import Options, options
+from netloom.plan.grants import ProviderGrants, provider_grants
+from netloom.run.config import ControllerSettings, ServeSettings
+from netloom.run.controllers import Options, options, options_of
 from netloom.store.base import Stored
 from netloom.store.memory import MemoryStore
 from tests.control.helpers import assemble, document, memory, network, network_of, run
@@ -421,6 +423,17 @@ def test_a_range_that_is_none_is_refused(text: str) -> None:
     with pytest.raises(Invalid) as caught:
         options(quarantine=5.0, vni_range=text)
     assert [cause.field for cause in caught.value.causes] == ["vniRange"]
+
+
+@pytest.mark.parametrize("settings", [ServeSettings, ControllerSettings])
+def test_grants_of_physical_networks_are_read_and_wrong_ones_refused(
+    settings: type[ServeSettings] | type[ControllerSettings],
+) -> None:
+    assert options_of(settings()).providers == ProviderGrants()
+    assert options_of(settings(provider_grants=("a=p",))).providers == provider_grants(["a=p"])
+    with pytest.raises(Invalid) as caught:
+        options_of(settings(provider_grants=("p", "a=p:5000")))
+    assert [cause.field for cause in caught.value.causes] == ["providerGrants"] * 2
 
 
 def test_a_range_and_a_quarantine_are_read() -> None:

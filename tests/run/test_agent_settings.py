@@ -18,6 +18,10 @@ from tests.control.helpers import memory, run
         (AgentSettings(node="n1", openflow="tcp:192.0.2.1:6653"), "openflow"),
         (AgentSettings(node="n1", underlay_ip="192.0.2"), "underlayIp"),
         (AgentSettings(node="n1", bridge_mappings=("physnet1",)), "bridgeMappings"),
+        (AgentSettings(node="n1", netns_folders=("/run/netns",)), "netnsFolders"),
+        (AgentSettings(node="n1", internal_routes=("prod=10.0.0.1/8",)), "internalRoutes"),
+        (AgentSettings(node="n1", internal_names=("web*",)), "internalNames"),
+        (AgentSettings(node="n1", existing_devices=("eth1",)), "existingDevices"),
         (AgentSettings(), "node"),
     ],
 )
