@@ -59,6 +59,7 @@ check: setup  ## format, lint, types, layers, the lock file and the tree
 	@$(BIN)/lint-imports --no-cache
 	@tools/uv lock --check --quiet
 	@$(BIN)/python tools/check_tree.py
+	@find src -name '*.py' -not -path '*/ovsdb/rows/*' -exec wc -l {} + | awk '$$1 > 400 && $$2 != "total" { print "make: long, is it still one idea? " $$2 ": " $$1 " lines" }'
 
 .PHONY: bench
 bench: setup lab-setup kube  ## side by side with the real kube-apiserver, as ratios
