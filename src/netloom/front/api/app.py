@@ -182,7 +182,7 @@ class Api:
 
     async def _one(self, exchange: Exchange, request: Request, who: Identity) -> None:
         """Answer what is about one object."""
-        view = View(request.kind, exchange.output(), request.options.include)
+        view = View(request.kind, exchange.output(request.kind), request.options.include)
         call = await _call(exchange, request, who)
         try:
             result = await self._operations.carry_out(call)
@@ -191,7 +191,7 @@ class Api:
         if result.stored is not None:
             await exchange.reply(result.code, view.one(result.stored), view.media)
         else:
-            await exchange.reply_document(result.code, result.status or {})
+            await exchange.reply(result.code, view.status(result.status or {}), view.media)
 
     async def _other(self, exchange: Exchange, path: str, who: Identity) -> None:
         """Answer what is no resource: discovery, schemas, /version, /metrics."""
@@ -283,4 +283,4 @@ async def _fail(task: _Task, error: NetloomError) -> None:
         # The rest of the body would be taken for the next request.
         headers.append((b"connection", b"close"))
     with suppress(Gone):
-        await exchange.reply_document(error.http_status, status, headers)
+        await exchange.reply_status(error.http_status, status, headers)

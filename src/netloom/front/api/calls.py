@@ -8,8 +8,11 @@ from dataclasses import dataclass, field
 
 from msgspec import Struct
 
+from netloom.errors import UnsupportedMediaType
+from netloom.front.api import protobuf_kinds
 from netloom.front.api.identity import Identity
 from netloom.front.api.paths import MANAGER_LIMIT, Request
+from netloom.model import codec
 from netloom.model.document import Document
 from netloom.store.base import Stored
 
@@ -30,12 +33,29 @@ class Call:
     warnings: list[str] = field(default_factory=list)
     """What the person behind the client is told beside the answer, whether it is good or bad."""
 
+    def document(self) -> Document:
+        """Return the object in the body: JSON, YAML, or Protobuf where the kind has a message."""
+        kind = self.request.kind
+        if not is_protobuf(self.media):
+            return codec.decode(self.body, self.media)
+        if protobuf_kinds.message_of(kind) is None:
+            raise UnsupportedMediaType(
+                "the body of the request was in an unknown format - accepted media types include: "
+                f"application/json, application/yaml: {kind.qualified} have no Protobuf"
+            )
+        return protobuf_kinds.decode(self.body, kind.api_version, kind.name)
+
     def manager(self) -> str:
         """Return who the fields written will belong to: as said, or the program's name from its User-Agent."""
         if self.request.options.manager:
             return self.request.options.manager
         agent = self.agent.partition("/")[0][:MANAGER_LIMIT]
         return "".join(c for c in agent if c.isprintable()) or "unknown"
+
+
+def is_protobuf(media: str) -> bool:
+    """Whether a Content-Type is Protobuf."""
+    return media.partition(";")[0].strip().lower() == protobuf_kinds.MEDIA
 
 
 class Result(Struct, frozen=True):

@@ -10,9 +10,9 @@ from typing import Any
 from msgspec import Struct
 
 from netloom.errors import BadRequest, Cause, Conflict, Invalid, NotFound
-from netloom.front.api import lists, statuses
+from netloom.front.api import lists, protobuf_kinds, statuses
 from netloom.front.api.admission import Admission, Operation, Write
-from netloom.front.api.calls import Call, Result
+from netloom.front.api.calls import Call, Result, is_protobuf
 from netloom.front.api.exchange import Exchange
 from netloom.front.api.forms import View
 from netloom.front.api.identity import Identity
@@ -56,7 +56,7 @@ class Deletes:
     async def delete_collection(self, exchange: Exchange, call: Call) -> None:
         """Delete everything a list would show; answer with that list.  What is refused does not keep the rest."""
         request, who = call.request, call.who
-        view = View(request.kind, exchange.output(), request.options.include)
+        view = View(request.kind, exchange.output(request.kind), request.options.include)
         how = _deletion(call)
         page = await lists.read(request, self._store, exchange.limits)
         gone: list[Stored] = []
@@ -118,7 +118,7 @@ class Deletes:
 
 def _deletion(call: Call) -> Deletion:
     asked = call.request.options
-    given: Document = codec.decode(call.body, call.media) if call.body else {}
+    given = _options(call)
     propagation = _read(given, "propagationPolicy", str) or (asked.propagation and str(asked.propagation)) or ""
     orphan = _read(given, "orphanDependents", bool)
     orphan = asked.orphan if orphan is None else orphan
@@ -138,6 +138,12 @@ def _deletion(call: Call) -> Deletion:
         dry_run=asked.dry_run or bool(dry_run),
         cascades=orphan is False,
     )
+
+
+def _options(call: Call) -> Document:
+    if not call.body:
+        return {}
+    return protobuf_kinds.delete_options(call.body) if is_protobuf(call.media) else codec.decode(call.body, call.media)
 
 
 def _propagation(text: str) -> Propagation:

@@ -11,10 +11,20 @@ from typing import Any, Protocol
 import msgspec
 
 from netloom.errors import BadRequest, TooLarge
+from netloom.front.api import protobuf_kinds
 from netloom.front.api.identity import Certificate, Credentials
 from netloom.front.api.limits import Limits
-from netloom.front.api.negotiation import Output, negotiate
+from netloom.front.api.negotiation import (
+    JSON_ONLY,
+    OF_MESSAGES,
+    OF_METADATA,
+    Media,
+    Output,
+    negotiate,
+    negotiate_status,
+)
 from netloom.model.document import Document
+from netloom.model.kind import Kind
 
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
@@ -99,9 +109,12 @@ class Exchange:
         client = self.scope.get("client")
         return Credentials(self.headers, certificate, client[0] if client else "")
 
-    def output(self) -> Output:
-        """Return what the client wants to be answered in."""
-        return negotiate(self.header(b"accept"))
+    def output(self, kind: Kind | None) -> Output:
+        """Return what the client wants to be answered in about a kind; None: about what is never Protobuf."""
+        if kind is None:
+            return negotiate(self.header(b"accept"), JSON_ONLY)
+        has_message = protobuf_kinds.message_of(kind) is not None
+        return negotiate(self.header(b"accept"), OF_MESSAGES if has_message else OF_METADATA)
 
     async def body(self) -> bytes:
         """Return the whole body, which is bounded."""
@@ -153,6 +166,13 @@ class Exchange:
     async def reply_document(self, code: int, document: Document, headers: Iterable[tuple[bytes, bytes]] = ()) -> None:
         """Send a document as JSON."""
         await self.reply(code, msgspec.json.encode(document), JSON, headers)
+
+    async def reply_status(self, code: int, status: Document, headers: Iterable[tuple[bytes, bytes]] = ()) -> None:
+        """Send a `Status`, or the answer to a review, in JSON or Protobuf."""
+        if negotiate_status(self.header(b"accept")) is Media.PROTOBUF:
+            await self.reply(code, protobuf_kinds.encode(status), Media.PROTOBUF.encode(), headers)
+        else:
+            await self.reply_document(code, status, headers)
 
     async def start(self, code: int, media: bytes, headers: Iterable[tuple[bytes, bytes]] = ()) -> None:
         """Begin the answer."""

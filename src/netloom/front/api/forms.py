@@ -1,7 +1,8 @@
 """Objects as the client asked for them: as they are, as Table rows, as metadata alone; one, many, or as watch events.
 
 What is asked for as it is, is never decoded: stored bytes are put into the answer. The other forms cost a decode each,
-which only people (Table) and metadata-only controllers ask for.
+which only people (Table) and metadata-only controllers ask for. So does Protobuf, which client-go's typed clients ask
+for: of an event that many watch it is made once (frames.py), like every other frame.
 """
 
 import time
@@ -10,10 +11,12 @@ from collections.abc import Callable, Iterable, Sequence
 import msgspec
 from msgspec import Raw, Struct
 
-from netloom.front.api import tables
+from netloom.errors import NetloomError
+from netloom.front.api import protobuf_kinds, statuses, tables
 from netloom.front.api.frames import frame
 from netloom.front.api.negotiation import Form, Media, Output
 from netloom.front.api.paths import Include
+from netloom.front.api.protobuf import Message, bytes_field
 from netloom.model import codec
 from netloom.model.document import Document
 from netloom.model.kind import Kind
@@ -21,6 +24,7 @@ from netloom.store.base import Event, Page, Stored
 
 INITIAL_EVENTS_END = "k8s.io/initial-events-end"
 BOOKMARK = "BOOKMARK"
+ERROR = "ERROR"
 
 
 class _Metadata(Struct):
@@ -41,25 +45,41 @@ class View(Struct, frozen=True):
         return self.output.form is Form.AS_IS and self.output.media is Media.JSON
 
     @property
+    def binary(self) -> bool:
+        """Whether the answer is Protobuf."""
+        return self.output.media is Media.PROTOBUF
+
+    @property
     def media(self) -> bytes:
         """The answer's Content-Type."""
         return str(self.output.media).encode()
 
+    @property
+    def stream_media(self) -> bytes:
+        """The Content-Type of a watch."""
+        return self.media + b";stream=watch" if self.binary else self.media
+
     def one(self, stored: Stored) -> bytes:
         """Return one object."""
-        return self._written(self._one(stored))
+        return self._enveloped(self._message_of(stored)) if self.binary else self._written(self._one(stored))
 
     def part(self, stored: Stored) -> bytes:
         """Return one object as an element of `items`; not for Tables."""
+        if self.binary:
+            return bytes_field(2, self._message_of(stored))
         return stored.raw if self.output.form is Form.AS_IS else self._one(stored)
 
-    def head(self, page: Page) -> bytes:
-        """Return what comes before the elements of a list; "]}" comes after them."""
+    def around(self, page: Page, size: int) -> tuple[bytes, bytes, bytes]:
+        """Return what comes before, between and after the elements of a list, which have `size` bytes together."""
         kind, version = f"{self.kind.name}List", self.kind.api_version
         if self.output.form is not Form.AS_IS:
             kind, version = "PartialObjectMetadataList", f"meta.k8s.io/{self.output.version}"
-        head = msgspec.json.encode({"kind": kind, "apiVersion": version, "metadata": _metadata(page)})
-        return head[:-1] + b',"items":['
+        metadata = _metadata(page)
+        if self.binary:
+            first = bytes_field(1, protobuf_kinds.LIST_META.encode(metadata))
+            return protobuf_kinds.opening(version, kind, len(first) + size) + first, b"", protobuf_kinds.END
+        head = msgspec.json.encode({"kind": kind, "apiVersion": version, "metadata": metadata})
+        return head[:-1] + b',"items":[', b",", b"]}"
 
     def table(self, page: Page) -> bytes:
         """Return a list as a Table."""
@@ -67,6 +87,8 @@ class View(Struct, frozen=True):
 
     def event(self, event: Event) -> bytes:
         """Return one event of a watch."""
+        if self.binary:
+            return protobuf_kinds.event(event.type, self._enveloped(self._message_of(event.object)))
         return frame(event.type, event.object.raw if self.raw else self._one(event.object))
 
     def bookmark(self, revision: int, *, initial_end: bool = False) -> bytes:
@@ -79,11 +101,40 @@ class View(Struct, frozen=True):
             document = self._table((), metadata)
         elif self.output.form is not Form.AS_IS:
             document |= {"kind": "PartialObjectMetadata", "apiVersion": f"meta.k8s.io/{self.output.version}"}
+        if self.binary:
+            return protobuf_kinds.event(BOOKMARK, self._enveloped(self._message.encode(document)))
         return frame(BOOKMARK, msgspec.json.encode(document))
+
+    def error(self, error: NetloomError) -> bytes:
+        """Return the event that says why a watch ends."""
+        status = statuses.failure(error)
+        if self.binary:
+            return protobuf_kinds.event(ERROR, protobuf_kinds.encode(status))
+        return frame(ERROR, msgspec.json.encode(status))
+
+    def status(self, status: Document) -> bytes:
+        """Return a `Status` in the place of an object."""
+        return protobuf_kinds.encode(status) if self.binary else self._written(msgspec.json.encode(status))
 
     def whole(self, body: bytes) -> bytes:
         """Return a whole list in the format asked for."""
         return self._written(body)
+
+    @property
+    def _message(self) -> Message:
+        if self.output.form is not Form.AS_IS:
+            return protobuf_kinds.PARTIAL
+        message = protobuf_kinds.message_of(self.kind)
+        assert message is not None, "negotiated for kinds that have one"
+        return message
+
+    def _message_of(self, stored: Stored) -> bytes:
+        return self._message.encode(msgspec.json.decode(stored.raw))
+
+    def _enveloped(self, message: bytes) -> bytes:
+        if self.output.form is Form.AS_IS:
+            return protobuf_kinds.envelope(self.kind.api_version, self.kind.name, message)
+        return protobuf_kinds.envelope(f"meta.k8s.io/{self.output.version}", "PartialObjectMetadata", message)
 
     def _one(self, stored: Stored) -> bytes:
         match self.output.form:
@@ -106,7 +157,7 @@ class View(Struct, frozen=True):
         )
 
     def _written(self, body: bytes) -> bytes:
-        if self.output.media is Media.JSON:
+        if self.output.media is not Media.YAML:
             return body
         return codec.encode_yaml(msgspec.json.decode(body)).encode()
 

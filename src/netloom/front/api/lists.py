@@ -16,12 +16,13 @@ from netloom.front.api.paths import Match, Options, Request
 from netloom.store.base import Page, Store
 
 CHUNK = 128 * 1024
-_END = b"]}"
+_TOGETHER = 32
+"""How many elements are made without letting the others go on."""
 
 
 async def list_(exchange: Exchange, request: Request, store: Store) -> None:
     """Answer with a collection."""
-    view = View(request.kind, exchange.output(), request.options.include)
+    view = View(request.kind, exchange.output(request.kind), request.options.include)
     page = await read(request, store, exchange.limits)
     await reply_page(exchange, view, page)
 
@@ -66,32 +67,39 @@ async def reply_page(exchange: Exchange, view: View, page: Page, code: int = 200
     if view.output.form is Form.TABLE:
         await exchange.reply(code, view.table(page), view.media)
         return
-    head = view.head(page)
-    parts = [view.part(stored) for stored in page.items]
-    size = len(head) + sum(map(len, parts)) + max(0, len(parts) - 1) + len(_END)
-    if size <= CHUNK or view.output.media is not Media.JSON:
-        await exchange.reply(code, view.whole(b"".join((head, b",".join(parts), _END))), view.media)
+    parts = await _parts(view, page)
+    total = sum(map(len, parts))
+    head, joint, end = view.around(page, total)
+    size = len(head) + total + len(joint) * max(0, len(parts) - 1) + len(end)
+    if size <= CHUNK or view.output.media is Media.YAML:
+        await exchange.reply(code, view.whole(b"".join((head, joint.join(parts), end))), view.media)
         return
+    packer = None
     if size > exchange.limits.gzip_over and exchange.accepts_gzip():
-        await _stream_gzip(exchange, view, code, head, parts)
-        return
-    await exchange.start(code, view.media, [(b"content-length", b"%d" % size)])
+        packer = zlib.compressobj(1, zlib.DEFLATED, 31)
+        await exchange.start(code, view.media, COMPRESSED)
+    else:
+        await exchange.start(code, view.media, [(b"content-length", b"%d" % size)])
     opening = head
     for group in batches(parts, CHUNK):
-        await exchange.write(opening + b",".join(group))
-        opening = b","
-    await exchange.finish(_END)
-
-
-async def _stream_gzip(exchange: Exchange, view: View, code: int, head: bytes, parts: list[bytes]) -> None:
-    packer = zlib.compressobj(1, zlib.DEFLATED, 31)
-    await exchange.start(code, view.media, COMPRESSED)
-    opening = head
-    for group in batches(parts, CHUNK):
-        packed = packer.compress(opening + b",".join(group))
-        opening = b","
-        if packed:
+        chunk = opening + joint.join(group)
+        opening = joint
+        if packer is None:
+            await exchange.write(chunk)
+            continue
+        if packed := packer.compress(chunk):
             await exchange.write(packed)
         # A chunk takes a millisecond or two: let the others go on.
         await asyncio.sleep(0)
-    await exchange.finish(packer.compress(_END) + packer.flush())
+    await exchange.finish(end if packer is None else packer.compress(end) + packer.flush())
+
+
+async def _parts(view: View, page: Page) -> list[bytes]:
+    """Return the elements of a list, letting the others go on where each of them costs something."""
+    if view.raw:
+        return [view.part(stored) for stored in page.items]
+    parts = []
+    for start in range(0, len(page.items), _TOGETHER):
+        parts += [view.part(stored) for stored in page.items[start : start + _TOGETHER]]
+        await asyncio.sleep(0)
+    return parts

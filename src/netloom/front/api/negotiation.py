@@ -1,5 +1,10 @@
-"""What a client wants to be answered in: read from its Accept header, once per distinct header."""
+"""What a client wants to be answered in: read from its Accept header, once per distinct header.
 
+As kube-apiserver: the first clause that can be served is taken, in the order of their qualities. Protobuf is served for
+the kinds that have a message, and for the metadata of all kinds; Tables are JSON or YAML.
+"""
+
+from collections.abc import Set as AbstractSet
 from enum import StrEnum
 from functools import lru_cache
 
@@ -13,6 +18,7 @@ class Media(StrEnum):
 
     JSON = "application/json"
     YAML = "application/yaml"
+    PROTOBUF = "application/vnd.kubernetes.protobuf"
 
 
 class Form(StrEnum):
@@ -45,9 +51,16 @@ class Clause(Struct, frozen=True):
 
 
 META_VERSIONS = ("v1", "v1beta1")
+JSON_ONLY: frozenset[Form] = frozenset()
+"""The forms that are written in Protobuf, where none is."""
+OF_METADATA = frozenset((Form.METADATA, Form.METADATA_LIST))
+"""The forms that are written in Protobuf, of a kind that has no message."""
+OF_MESSAGES = OF_METADATA | {Form.AS_IS}
+"""The forms that are written in Protobuf, of a kind that has one."""
 _MEDIA = {
     "application/json": Media.JSON,
     "application/yaml": Media.YAML,
+    "application/vnd.kubernetes.protobuf": Media.PROTOBUF,
     "*/*": Media.JSON,
     "application/*": Media.JSON,
     "text/plain": Media.JSON,
@@ -75,8 +88,8 @@ def clauses(accept: str) -> tuple[Clause, ...]:
 
 
 @lru_cache(maxsize=256)
-def negotiate(accept: str) -> Output:
-    """Return the first answer asked for that we can give."""
+def negotiate(accept: str, protobuf: AbstractSet[Form] = JSON_ONLY) -> Output:
+    """Return the first answer asked for that we can give; `protobuf` are the forms that can be Protobuf."""
     wanted = clauses(accept)
     if not wanted:
         return Output()
@@ -85,8 +98,17 @@ def negotiate(accept: str) -> Output:
         form, version = clause.get("as"), clause.get("v") or "v1"
         if media is None:
             continue
-        if not form:
-            return Output(media)
-        if form in Form._value2member_map_ and clause.get("g") == "meta.k8s.io" and version in META_VERSIONS:
-            return Output(media, Form(form), version)
-    raise NotAcceptable("only the following media types are accepted: application/json, application/yaml")
+        if form and (clause.get("g") != "meta.k8s.io" or version not in META_VERSIONS):
+            continue
+        if form not in Form._value2member_map_ or (media is Media.PROTOBUF and Form(form) not in protobuf):
+            continue
+        return Output(media, Form(form), version) if form else Output(media)
+    media_types = [Media.JSON, Media.YAML, *([Media.PROTOBUF] if Form.AS_IS in protobuf else [])]
+    raise NotAcceptable(f"only the following media types are accepted: {', '.join(media_types)}")
+
+
+@lru_cache(maxsize=256)
+def negotiate_status(accept: str) -> Media:
+    """Return what an error is written in: a `Status` is never transformed, and never refused."""
+    found = (_MEDIA.get(clause.media) for clause in clauses(accept) if not clause.get("as"))
+    return Media.PROTOBUF if next((media for media in found if media), None) is Media.PROTOBUF else Media.JSON

@@ -7,12 +7,12 @@ left out, so that nothing gets lost on the way. Values of any type are JSON, whi
     field    tag = number << 3 | wire type, then: 0 varint, 1 eight bytes, 2 length and bytes
 """
 
-import struct
 from collections.abc import Callable
 
 import msgspec
 
 from netloom.front.api.patch import Json
+from netloom.front.api.protobuf import bytes_field, double_field, whole_field
 from netloom.model.document import Document
 
 ASKED = "application/com.github.proto-openapi.spec.v2@v1.0+protobuf"
@@ -43,38 +43,16 @@ def _message(table: Table, node: Document) -> bytes:
     return b"".join(out)
 
 
-def _varint(value: int) -> bytes:
-    value &= (1 << 64) - 1  # A negative number is written as what it is in 64 bits.
-    out = bytearray()
-    while value > 0x7F:
-        out.append(value & 0x7F | 0x80)
-        value >>= 7
-    out.append(value)
-    return bytes(out)
-
-
-def _bytes(number: int, value: bytes) -> bytes:
-    return _varint(number << 3 | 2) + _varint(len(value)) + value
-
-
 def _text(number: int, value: Json) -> bytes:
-    return _bytes(number, value.encode())
+    return bytes_field(number, value.encode())
 
 
 def _texts(number: int, value: Json) -> bytes:
     return b"".join(_text(number, item) for item in value)
 
 
-def _whole(number: int, value: Json) -> bytes:
-    return _varint(number << 3) + _varint(int(value))
-
-
-def _double(number: int, value: Json) -> bytes:
-    return _varint(number << 3 | 1) + struct.pack("<d", value)
-
-
 def _any(number: int, value: Json) -> bytes:
-    return _bytes(number, _text(2, msgspec.json.encode(value).decode() + "\n"))
+    return bytes_field(number, _text(2, msgspec.json.encode(value).decode() + "\n"))
 
 
 def _anys(number: int, value: Json) -> bytes:
@@ -82,11 +60,11 @@ def _anys(number: int, value: Json) -> bytes:
 
 
 def _named_anys(number: int, value: Json) -> bytes:
-    return b"".join(_bytes(number, _text(1, name) + _any(2, inner)) for name, inner in value.items())
+    return b"".join(bytes_field(number, _text(1, name) + _any(2, inner)) for name, inner in value.items())
 
 
 def _one(table: Table) -> Writer:
-    return lambda number, value: _bytes(number, _message(table, value))
+    return lambda number, value: bytes_field(number, _message(table, value))
 
 
 def _many(write: Writer) -> Writer:
@@ -96,40 +74,40 @@ def _many(write: Writer) -> Writer:
 def _named(write: Writer) -> Writer:
     """Return the writer of a map: repeated pairs of a name and a value."""
     return lambda number, value: b"".join(
-        _bytes(number, _text(1, name) + write(2, inner)) for name, inner in value.items()
+        bytes_field(number, _text(1, name) + write(2, inner)) for name, inner in value.items()
     )
 
 
 def _within(inner: int, write: Writer) -> Writer:
     """Return the writer of a message that has nothing but this field."""
-    return lambda number, value: _bytes(number, write(inner, value))
+    return lambda number, value: bytes_field(number, write(inner, value))
 
 
 def _schema(number: int, value: Json) -> bytes:
-    return _bytes(number, _message(SCHEMA, value))
+    return bytes_field(number, _message(SCHEMA, value))
 
 
 def _type(number: int, value: Json) -> bytes:
-    return _bytes(number, _texts(1, [value] if isinstance(value, str) else value))
+    return bytes_field(number, _texts(1, [value] if isinstance(value, str) else value))
 
 
 def _others(number: int, value: Json) -> bytes:
     """additionalProperties: a schema, or whether there may be any."""
-    return _bytes(number, _whole(2, value) if isinstance(value, bool) else _schema(1, value))
+    return bytes_field(number, whole_field(2, value) if isinstance(value, bool) else _schema(1, value))
 
 
 def _parameter(number: int, value: Json) -> bytes:
     if "$ref" in value:
-        return _bytes(number, _bytes(2, _message(REFERENCE, value)))
+        return bytes_field(number, bytes_field(2, _message(REFERENCE, value)))
     if value["in"] == "body":
-        return _bytes(number, _bytes(1, _bytes(1, _message(BODY, value))))
+        return bytes_field(number, bytes_field(1, bytes_field(1, _message(BODY, value))))
     choice, table = {"query": (3, QUERY), "path": (4, PATH)}[value["in"]]
-    return _bytes(number, _bytes(1, _bytes(2, _bytes(choice, _message(table, value)))))
+    return bytes_field(number, bytes_field(1, bytes_field(2, bytes_field(choice, _message(table, value)))))
 
 
 def _response(number: int, value: Json) -> bytes:
     table, choice = (REFERENCE, 2) if "$ref" in value else (RESPONSE, 1)
-    return _bytes(number, _bytes(choice, _message(table, value)))
+    return bytes_field(number, bytes_field(choice, _message(table, value)))
 
 
 REFERENCE: Table = {"$ref": (1, _text), "description": (2, _text)}
@@ -139,19 +117,19 @@ SCHEMA: Table = {
     "title": (3, _text),
     "description": (4, _text),
     "default": (5, _any),
-    "multipleOf": (6, _double),
-    "maximum": (7, _double),
-    "exclusiveMaximum": (8, _whole),
-    "minimum": (9, _double),
-    "exclusiveMinimum": (10, _whole),
-    "maxLength": (11, _whole),
-    "minLength": (12, _whole),
+    "multipleOf": (6, double_field),
+    "maximum": (7, double_field),
+    "exclusiveMaximum": (8, whole_field),
+    "minimum": (9, double_field),
+    "exclusiveMinimum": (10, whole_field),
+    "maxLength": (11, whole_field),
+    "minLength": (12, whole_field),
     "pattern": (13, _text),
-    "maxItems": (14, _whole),
-    "minItems": (15, _whole),
-    "uniqueItems": (16, _whole),
-    "maxProperties": (17, _whole),
-    "minProperties": (18, _whole),
+    "maxItems": (14, whole_field),
+    "minItems": (15, whole_field),
+    "uniqueItems": (16, whole_field),
+    "maxProperties": (17, whole_field),
+    "minProperties": (18, whole_field),
     "required": (19, _texts),
     "enum": (20, _anys),
     "additionalProperties": (21, _others),
@@ -159,7 +137,7 @@ SCHEMA: Table = {
     "items": (23, _within(1, _schema)),
     "allOf": (24, _many(_schema)),
     "properties": (25, _within(1, _named(_schema))),
-    "readOnly": (27, _whole),
+    "readOnly": (27, whole_field),
     "example": (30, _any),
     EXTENSION: (31, _named_anys),
 }
@@ -167,24 +145,24 @@ BODY: Table = {
     "description": (1, _text),
     "name": (2, _text),
     "in": (3, _text),
-    "required": (4, _whole),
+    "required": (4, whole_field),
     "schema": (5, _schema),
     EXTENSION: (6, _named_anys),
 }
 PATH: Table = {
-    "required": (1, _whole),
+    "required": (1, whole_field),
     "in": (2, _text),
     "description": (3, _text),
     "name": (4, _text),
     "type": (5, _text),
     "format": (6, _text),
     "default": (9, _any),
-    "maximum": (10, _double),
-    "minimum": (12, _double),
-    "maxLength": (14, _whole),
-    "minLength": (15, _whole),
+    "maximum": (10, double_field),
+    "minimum": (12, double_field),
+    "maxLength": (14, whole_field),
+    "minLength": (15, whole_field),
     "pattern": (16, _text),
-    "uniqueItems": (19, _whole),
+    "uniqueItems": (19, whole_field),
     "enum": (20, _anys),
     EXTENSION: (22, _named_anys),
 }
@@ -193,7 +171,7 @@ QUERY: Table = {
     # The same with one field more, allowEmptyValue, in the fifth place.
     key: (number if key in _MOVED else number + 1, write)
     for key, (number, write) in PATH.items()
-} | {"allowEmptyValue": (5, _whole)}
+} | {"allowEmptyValue": (5, whole_field)}
 RESPONSE: Table = {"description": (1, _text), "schema": (2, _within(1, _schema)), EXTENSION: (5, _named_anys)}
 OPERATION: Table = {
     "tags": (1, _texts),
@@ -205,7 +183,7 @@ OPERATION: Table = {
     "parameters": (8, _many(_parameter)),
     "responses": (9, _within(1, _named(_response))),
     "schemes": (10, _texts),
-    "deprecated": (11, _whole),
+    "deprecated": (11, whole_field),
     EXTENSION: (13, _named_anys),
 }
 ITEM: Table = {

@@ -1,106 +1,443 @@
-"""The little Kubernetes protobuf that cannot be avoided: the questions kubectl's typed clients ask about oneself.
+"""Protobuf as Kubernetes writes it: documents become bytes and bytes become documents, by tables of fields.
 
-Since 1.35 or so `kubectl auth can-i` and `whoami` send protobuf and do not fall back to JSON. The envelope is the four
-bytes `k8s\\0` and a runtime.Unknown; only the fields of the two reviews are known here, everything else is skipped.
+Kubernetes generates its messages with gogo/protobuf from Go types, and what is written follows from the Go type of a
+field. A plain value is always written, its zero value too; a pointer is written where it is set; lists and maps are
+written where they have something in them, maps in the order of their keys; fields come in the order of their numbers.
+A table (see `tables`) says all of that, so what is written here is, byte for byte, what Go writes:
 
-    Unknown                 1 typeMeta {1 apiVersion, 2 kind}   2 raw
-    SelfSubjectAccessReview 1 metadata   2 spec   3 status
-    spec                    1 resourceAttributes   2 nonResourceAttributes {1 path, 2 verb}
-    resourceAttributes      1 namespace 2 verb 3 group 4 version 5 resource 6 subresource 7 name
-                            8 fieldSelector {1 rawSelector} 9 labelSelector {1 rawSelector}
+    LeaseSpec       1 holderIdentity string?   2 leaseDurationSeconds int32?   3 acquireTime MicroTime?
+    ObjectMeta      1 name string   11 labels map   13 ownerReferences OwnerReference*
+    OwnerReference  1 kind string!
+
+    TYPE            a plain value; where it is zero, the document does not have it
+    TYPE!           a plain value that the document always has
+    TYPE?           a pointer
+    TYPE*           a list
+
+    on the wire     tag = number << 3 | wire type, then: 0 varint, 1 eight bytes, 2 length and bytes, 5 four bytes
+
+Reading follows Go as well: unknown fields are skipped, of a value that is there twice the last one counts, a message
+that is there twice is merged. The time this takes is linear in the size of the body, and the number of fields in one
+body is limited: a table cannot nest without end, but two bytes can become an object.
 """
 
-from collections.abc import Iterator, Mapping
-from typing import Union
+import struct
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime, timedelta
+from functools import cache
+from typing import Any
+
+import msgspec
 
 from netloom.errors import BadRequest
-from netloom.model.document import Document
+from netloom.model import codec
+from netloom.model.document import Document, Json
 
-MEDIA = "application/vnd.kubernetes.protobuf"
-_MAGIC = b"k8s\x00"
+FIELD_LIMIT = 50_000
+"""How many fields one body may have, those that are skipped included."""
+_VARINT, _FIXED64, _BYTES = 0, 1, 2
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_ZERO = "0001-01-01T00:00:00"
 
-Shape = Mapping[int, tuple[str, Union["Shape", None]]]
-"""By field number: its name, and what is inside (None: text)."""
-
-_SELECTOR: Shape = {1: ("rawSelector", None)}
-_RESOURCE: Shape = {
-    1: ("namespace", None),
-    2: ("verb", None),
-    3: ("group", None),
-    4: ("version", None),
-    5: ("resource", None),
-    6: ("subresource", None),
-    7: ("name", None),
-    8: ("fieldSelector", _SELECTOR),
-    9: ("labelSelector", _SELECTOR),
-}
-_REVIEW: Shape = {
-    2: (
-        "spec",
-        {1: ("resourceAttributes", _RESOURCE), 2: ("nonResourceAttributes", {1: ("path", None), 2: ("verb", None)})},
-    )
-}
+Writer = Callable[[list[bytes], Json], None]
+"""Appends one field with this value to the parts of a message."""
+Reader = Callable[["Body", int, int, Document], int]
+"""Reads one field's value, from a position on, into a document; returns the position after it."""
 
 
-def review(data: bytes) -> Document:
-    """Return a review as the document it stands for."""
-    if not data.startswith(_MAGIC):
-        raise BadRequest("not Kubernetes' protobuf: it begins with k8s and a zero byte")
-    envelope = dict(_fields(data[len(_MAGIC) :]))
-    known = _message(envelope.get(1, b""), {1: ("apiVersion", None), 2: ("kind", None)})
-    return known | _message(envelope.get(2, b""), _REVIEW)
+def varint(value: int) -> bytes:
+    """Return a whole number; a negative one is written as what it is in 64 bits."""
+    if 0 <= value < 128:
+        return _SMALL[value]
+    value &= (1 << 64) - 1
+    out = bytearray()
+    while value > 127:
+        out.append(value & 127 | 128)
+        value >>= 7
+    out.append(value)
+    return bytes(out)
 
 
-def _message(data: bytes, shape: Shape) -> Document:
-    found: Document = {}
-    for number, value in _fields(data):
-        if number not in shape:
-            continue
-        name, inside = shape[number]
-        if inside is not None:
-            found[name] = _message(value, inside)
-            continue
+_SMALL = [bytes((value,)) for value in range(128)]
+
+
+def bytes_field(number: int, value: bytes) -> bytes:
+    """Return a field that holds bytes, a text or a message."""
+    return varint(number << 3 | _BYTES) + varint(len(value)) + value
+
+
+def whole_field(number: int, value: int) -> bytes:
+    """Return a field that holds a whole number or a boolean."""
+    return varint(number << 3) + varint(value)
+
+
+def double_field(number: int, value: float) -> bytes:
+    """Return a field that holds a floating point number."""
+    return varint(number << 3 | _FIXED64) + struct.pack("<d", value)
+
+
+class Body:
+    """Bytes being read, and how many more fields they may have."""
+
+    __slots__ = ("data", "left")
+
+    def __init__(self, data: bytes) -> None:
+        self.data = data
+        self.left = FIELD_LIMIT
+
+    def varint(self, at: int, end: int) -> tuple[int, int]:
+        """Return a number, and the position after it."""
+        data = self.data
+        if at < end and data[at] < 128:
+            return data[at], at + 1
+        value = 0
+        for shift in range(0, 70, 7):
+            if at >= end:
+                raise broken()
+            byte = data[at]
+            at += 1
+            value |= (byte & 127) << shift
+            if byte < 128:
+                return value & 0xFFFFFFFFFFFFFFFF, at
+        raise broken()
+
+    def extent(self, at: int, end: int) -> tuple[int, int]:
+        """Return where bytes of a known length begin and end."""
+        size, at = self.varint(at, end)
+        if size > end - at:
+            raise broken()
+        return at, at + size
+
+    def tag(self, at: int, end: int) -> tuple[int, int, int]:
+        """Return the number and wire type of the next field, and the position after them."""
+        self.left -= 1
+        if self.left < 0:
+            raise BadRequest(f"the body has more than {FIELD_LIMIT} fields")
+        tag, at = self.varint(at, end)
+        if not 0 < tag >> 3 < 1 << 29:
+            raise broken()
+        return tag >> 3, tag & 7, at
+
+    def skip(self, wire: int, at: int, end: int) -> int:
+        """Return the position after the value of an unknown field."""
+        depth = 0  # Groups nest; they are skipped without recursion.
+        while True:
+            match wire:
+                case 0:
+                    _, at = self.varint(at, end)
+                case 1:
+                    at += 8
+                case 2:
+                    _, at = self.extent(at, end)
+                case 3:  # A group begins.
+                    depth += 1
+                case 4:  # It ends.
+                    depth -= 1
+                case 5:
+                    at += 4
+                case _:
+                    raise broken()
+            if at > end or depth < 0:
+                raise broken()
+            if depth == 0:
+                return at
+            _, wire, at = self.tag(at, end)
+
+    def text(self, at: int, end: int) -> str:
+        """Return what stands between two positions as text."""
         try:
-            found[name] = value.decode()
+            return self.data[at:end].decode()
         except UnicodeDecodeError:
-            raise _broken() from None
+            raise BadRequest("the body has a text that is not UTF-8") from None
+
+
+def broken() -> BadRequest:
+    """Return the error about bytes that are no message."""
+    return BadRequest("the body is not the Protobuf message that its Content-Type says it is")
+
+
+class Message:
+    """One message type."""
+
+    def __init__(self) -> None:
+        """Make a type without fields; `tables` adds them."""
+        self._writers: list[tuple[str, Writer]] = []
+        self._readers: dict[int, tuple[int, Reader]] = {}
+        self._always: list[tuple[str, Callable[[], Json]]] = []
+
+    def add(self, number: int, name: str, wire: int, write: Writer, read: Reader) -> None:
+        """Add a field; fields are added in the order of their numbers."""
+        self._writers.append((name, write))
+        self._readers[number] = wire, read
+
+    def always(self, name: str, zero: Callable[[], Json]) -> None:
+        """Have a field in every document, with its zero value where the message does not have it."""
+        self._always.append((name, zero))
+
+    def encode(self, document: Document) -> bytes:
+        """Return a document as this message.  What the message has no field for is left out."""
+        parts: list[bytes] = []
+        get = document.get
+        for name, write in self._writers:
+            write(parts, get(name))
+        return b"".join(parts)
+
+    def decode(self, data: bytes) -> Document:
+        """Return the document that a message stands for; `BadRequest` where it is none."""
+        found: Document = {}
+        self.read(Body(data), 0, len(data), found)
+        return found
+
+    def read(self, body: Body, at: int, end: int, into: Document) -> None:
+        """Read the message between two positions into a document."""
+        readers = self._readers
+        while at < end:
+            number, wire, at = body.tag(at, end)
+            known = readers.get(number)
+            if known is None:
+                at = body.skip(wire, at, end)
+                continue
+            if wire != known[0]:
+                raise broken()
+            at = known[1](body, at, end, into)
+        for name, zero in self._always:
+            if name not in into:
+                into[name] = zero()
+
+
+def tables(text: str) -> dict[str, Message]:
+    """Return the messages that a table describes: a name on each line, then number, name and type of its fields."""
+    lines = [line.split() for line in _joined(text)]
+    made = {words[0]: Message() for words in lines}
+    for name, *words in lines:
+        fields = sorted(zip(map(int, words[::3]), words[1::3], words[2::3], strict=True))
+        for number, field, kind in fields:
+            _add(made[name], number, field, kind, made)
+    return made
+
+
+def _joined(text: str) -> list[str]:
+    """Return the lines of a table; what is indented goes on with the line before."""
+    found: list[str] = []
+    for line in text.splitlines():
+        if line.startswith(" "):
+            found[-1] += line
+        elif line:
+            found.append(line)
     return found
 
 
-def _fields(data: bytes) -> Iterator[tuple[int, bytes]]:
-    """Yield number and contents of the fields that have contents; numbers are skipped."""
-    at = 0
-    while at < len(data):
-        tag, at = _varint(data, at)
-        match tag & 7:
-            case 0:  # A number.
-                _, at = _varint(data, at)
-            case 1:
-                at += 8
-            case 5:
-                at += 4
-            case 2:  # Bytes, text or a message.
-                size, at = _varint(data, at)
-                if at + size > len(data):
-                    raise _broken()
-                yield tag >> 3, data[at : at + size]
-                at += size
-            case _:
-                raise _broken()
+def _add(message: Message, number: int, name: str, kind: str, made: Mapping[str, Message]) -> None:
+    mode = kind[-1] if kind[-1] in "?*!" else ""
+    kind = kind.removesuffix(mode)
+    if kind == "map":
+        message.add(number, name, _BYTES, _write_map(number), _read_map(name))
+    elif kind in made:
+        inner = made[kind]
+        write = _write_all(number, inner.encode) if mode == "*" else _write_bytes(number, mode, inner.encode, {})
+        message.add(number, name, _BYTES, write, _read_message(name, inner, mode))
+        if mode == "":
+            message.always(name, dict)
+    elif kind in ("string", "Time", "MicroTime", "FieldsV1"):
+        encode, decode = _BY_BYTES[kind]
+        write = _write_all(number, encode) if mode == "*" else _write_bytes(number, mode, encode, "")
+        message.add(number, name, _BYTES, write, _read_bytes(name, mode, decode))
+        if mode == "!":
+            message.always(name, str)
+    else:
+        message.add(number, name, _VARINT, _write_whole(number, mode), _read_whole(name, mode, _BY_VARINT[kind]))
+        if mode == "!":
+            message.always(name, _BY_VARINT[kind])
 
 
-def _varint(data: bytes, at: int) -> tuple[int, int]:
-    value = 0
-    for shift in range(0, 64, 7):
-        if at >= len(data):
-            raise _broken()
-        byte = data[at]
-        at += 1
-        value |= (byte & 127) << shift
-        if byte < 128:
-            return value, at
-    raise _broken()
+# Writing.
 
 
-def _broken() -> BadRequest:
-    return BadRequest("the body is not the protobuf it says it is")
+def _write_bytes(number: int, mode: str, encode: Callable[[Any], bytes], zero: Json) -> Writer:
+    tag = varint(number << 3 | _BYTES)
+    # Not before it is needed: the message inside may have no fields yet.
+    unset = cache(lambda: bytes_field(number, encode(zero)))
+
+    def write(parts: list[bytes], value: Json) -> None:
+        if value is not None:
+            data = encode(value)
+            parts += (tag, varint(len(data)), data)
+        elif mode != "?":
+            parts.append(unset())
+
+    return write
+
+
+def _write_all(number: int, encode: Callable[[Any], bytes]) -> Writer:
+    tag = varint(number << 3 | _BYTES)
+
+    def write(parts: list[bytes], value: Json) -> None:
+        for item in value or ():
+            data = encode(item)
+            parts += (tag, varint(len(data)), data)
+
+    return write
+
+
+def _write_map(number: int) -> Writer:
+    def write(parts: list[bytes], value: Json) -> None:
+        parts += (
+            bytes_field(number, bytes_field(1, key.encode()) + bytes_field(2, value[key].encode()))
+            for key in sorted(value or ())
+        )
+
+    return write
+
+
+def _write_whole(number: int, mode: str) -> Writer:
+    tag = varint(number << 3)
+
+    def write(parts: list[bytes], value: Json) -> None:
+        if value is None and mode == "?":
+            return
+        parts += (tag, varint(int(value or 0)))
+
+    return write
+
+
+# Reading.
+
+
+def _read_bytes(name: str, mode: str, decode: Callable[[Body, int, int], Json]) -> Reader:
+    def read(body: Body, at: int, end: int, into: Document) -> int:
+        at, end = body.extent(at, end)
+        value = decode(body, at, end)
+        if mode == "*":
+            into.setdefault(name, []).append(value)
+        elif value is None or (value == "" and mode == ""):
+            into.pop(name, None)
+        else:
+            into[name] = value
+        return end
+
+    return read
+
+
+def _read_message(name: str, message: Message, mode: str) -> Reader:
+    def read(body: Body, at: int, end: int, into: Document) -> int:
+        at, end = body.extent(at, end)
+        if mode == "*":
+            place: Document = {}
+            into.setdefault(name, []).append(place)
+        else:
+            place = into.setdefault(name, {})
+        message.read(body, at, end, place)
+        return end
+
+    return read
+
+
+def _read_map(name: str) -> Reader:
+    def read(body: Body, at: int, end: int, into: Document) -> int:
+        at, end = body.extent(at, end)
+        entry: Document = {}
+        _ENTRY.read(body, at, end, entry)
+        into.setdefault(name, {})[entry["key"]] = entry["value"]
+        return end
+
+    return read
+
+
+def _read_whole(name: str, mode: str, convert: Callable[[int], Json]) -> Reader:
+    def read(body: Body, at: int, end: int, into: Document) -> int:
+        whole, at = body.varint(at, end)
+        value = convert(whole)
+        if not value and mode == "":
+            into.pop(name, None)
+        else:
+            into[name] = value
+        return at
+
+    return read
+
+
+def _int64(value: int = 0) -> int:
+    return value - (1 << 64) if value >> 63 else value
+
+
+def _int32(value: int = 0) -> int:
+    value &= 0xFFFFFFFF
+    return value - (1 << 32) if value >> 31 else value
+
+
+# Times are messages of seconds and nanoseconds; a time that is not set is an empty message.
+
+
+def _encode_time(value: str) -> bytes:
+    return _timestamp(value, micro=False)
+
+
+def _encode_micro_time(value: str) -> bytes:
+    return _timestamp(value, micro=True)
+
+
+def _timestamp(value: str, *, micro: bool) -> bytes:
+    if not value or value.startswith(_ZERO):
+        return b""
+    try:
+        since = datetime.fromisoformat(value.upper()) - _EPOCH
+    except ValueError:  # RFC 3339 has a year 0, Python's calendar has none.
+        return b""
+    seconds = since.days * 86400 + since.seconds
+    return whole_field(1, seconds) + whole_field(2, since.microseconds * 1000 if micro else 0)
+
+
+def _decode_time(body: Body, at: int, end: int) -> str | None:
+    found = _moment(body, at, end)
+    return None if found is None else f"{found:%Y-%m-%dT%H:%M:%SZ}".rjust(20, "0")
+
+
+def _decode_micro_time(body: Body, at: int, end: int) -> str | None:
+    found = _moment(body, at, end)
+    return None if found is None else f"{found:%Y-%m-%dT%H:%M:%S.%fZ}".rjust(27, "0")
+
+
+def _moment(body: Body, at: int, end: int) -> datetime | None:
+    if at == end:
+        return None
+    parts: Document = {}
+    _TIMESTAMP.read(body, at, end, parts)
+    try:
+        return _EPOCH + timedelta(seconds=parts["seconds"], microseconds=parts["nanos"] // 1000)
+    except OverflowError:
+        raise BadRequest("the body has a time outside of the years 1 to 9999") from None
+
+
+# Which fields a manager owns is JSON inside of a message.
+
+
+def _encode_fields(value: Json) -> bytes:
+    return bytes_field(1, msgspec.json.encode(value))
+
+
+def _decode_fields(body: Body, at: int, end: int) -> Json:
+    raw = b""
+    while at < end:
+        number, wire, at = body.tag(at, end)
+        if number != 1:
+            at = body.skip(wire, at, end)
+            continue
+        if wire != _BYTES:
+            raise broken()
+        at, after = body.extent(at, end)
+        raw, at = body.data[at:after], after
+    return codec.decode(raw) if raw else None
+
+
+_BY_BYTES: dict[str, tuple[Callable[[Any], bytes], Callable[[Body, int, int], Json]]] = {
+    "string": (str.encode, Body.text),
+    "Time": (_encode_time, _decode_time),
+    "MicroTime": (_encode_micro_time, _decode_micro_time),
+    "FieldsV1": (_encode_fields, _decode_fields),
+}
+_BY_VARINT: dict[str, Callable[..., Json]] = {"int32": _int32, "int64": _int64, "bool": bool}
+_INTERNAL = tables("""
+Entry       1 key string!  2 value string!
+Timestamp   1 seconds int64!  2 nanos int32!
+""")
+_ENTRY, _TIMESTAMP = _INTERNAL["Entry"], _INTERNAL["Timestamp"]

@@ -3,7 +3,8 @@
 from typing import Any
 
 from netloom.errors import BadRequest, MethodNotAllowed
-from netloom.front.api import protobuf
+from netloom.front.api import protobuf_kinds
+from netloom.front.api.calls import is_protobuf
 from netloom.front.api.discovery import REVIEWS, Review
 from netloom.front.api.exchange import Exchange
 from netloom.front.api.identity import Attributes, Authorizer, Identity
@@ -33,11 +34,18 @@ class Reviews:
         review = _PATHS[path]
         body = await exchange.body()
         media = exchange.header(b"content-type") or "application/json"
-        question = protobuf.review(body) if media == protobuf.MEDIA else codec.decode(body, media)
+        if is_protobuf(media):
+            question = protobuf_kinds.decode(body, f"{review.group}/{review.version}", review.name)
+        else:
+            question = codec.decode(body, media)
         if question.get("kind", review.name) != review.name:
             raise BadRequest(f"the kind in the data does not match the expected kind ({review.name})")
         status = await (self._can(question, who) if review.name == "SelfSubjectAccessReview" else _whoami(who))
-        await exchange.reply_document(201, _answer(review, question, status))
+        answer = _answer(review, question, status)
+        try:
+            await exchange.reply_status(201, answer)
+        except (AttributeError, TypeError) as error:  # Only what the question says is not of our making.
+            raise BadRequest(f"spec is not that of a {review.name}: {error}") from None
 
     async def _can(self, question: Document, who: Identity) -> Document:
         spec = question.get("spec") or {}

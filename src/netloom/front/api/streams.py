@@ -168,7 +168,7 @@ class _Stream:
             self._parent.observe(request, "GET", code, time.perf_counter() - began)
 
     async def _events(self, number: int, request: Request) -> None:
-        view = View(request.kind, self._exchange.output(), request.options.include)
+        view = View(request.kind, self._exchange.output(None), request.options.include)
         async with self._parent.watches.following(request, self._who) as (watch, frame_of):
             self._watches[number] = watch
             try:

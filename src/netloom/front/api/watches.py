@@ -14,13 +14,10 @@ from dataclasses import dataclass, field
 from math import inf
 from typing import TypeVar
 
-import msgspec
-
 from netloom.errors import Expired, NetloomError, NotAcceptable, TooManyRequests
-from netloom.front.api import statuses
 from netloom.front.api.exchange import Exchange
 from netloom.front.api.forms import View, batches
-from netloom.front.api.frames import Frames, frame
+from netloom.front.api.frames import Frames
 from netloom.front.api.identity import Identity
 from netloom.front.api.limits import Limits
 from netloom.front.api.lists import CHUNK, check_revision
@@ -49,9 +46,9 @@ class Watches:
 
     async def watch(self, exchange: Exchange, request: Request, who: Identity) -> None:
         """Answer with events until time is over, the client goes, or the store says to list again."""
-        output = exchange.output()
-        if output.media is not Media.JSON:
-            raise NotAcceptable("only the following media types are accepted: application/json")
+        output = exchange.output(request.kind)
+        if output.media is Media.YAML:
+            raise NotAcceptable("only the following media types are accepted: application/json;stream=watch")
         self._check_room(who)
         view = View(request.kind, output, request.options.include)
         with _counted(self._open, _holder(who)), _counted(self.open, (request.kind.plural, node_of(who))):
@@ -94,11 +91,11 @@ class Watches:
             watch = await self._store.watch(request.kind, request.namespace, selector=asked.selector, since=since)
         except Expired as error:
             # As kube-apiserver: the stream begins, and its only event says why it ends.
-            await exchange.start(200, view.media)
-            await exchange.finish(_error(error))
+            await exchange.start(200, view.stream_media)
+            await exchange.finish(view.error(error))
             return
         try:
-            await exchange.start(200, view.media)
+            await exchange.start(200, view.stream_media)
             if initial is not None:
                 await self._state(exchange, view, initial, marked=asked.initial is True and asked.bookmarks)
             else:
@@ -112,6 +109,8 @@ class Watches:
         parts = (view.event(Event(EventType.ADDED, stored)) for stored in initial.items)
         for group in batches(parts, CHUNK):
             await exchange.write(b"".join(group))
+            if not view.raw:  # Each of them had to be made: let the others go on.
+                await asyncio.sleep(0)
         await exchange.write(view.bookmark(initial.revision, initial_end=True) if marked else b"")
 
     async def _events(self, exchange: Exchange, request: Request, view: View, watch: Watch) -> None:
@@ -151,7 +150,7 @@ class Watches:
                 alarm.mark += every
                 outbox.frames.append(view.bookmark(watch.revision))
         except NetloomError as error:
-            outbox.frames.append(_error(error))
+            outbox.frames.append(view.error(error))
         else:
             if every != inf:
                 outbox.frames.append(view.bookmark(watch.revision))
@@ -218,7 +217,3 @@ def _counted(counts: Counter[K], key: K) -> Iterator[None]:
         counts[key] -= 1
         if counts[key] <= 0:
             del counts[key]
-
-
-def _error(error: NetloomError) -> bytes:
-    return frame("ERROR", msgspec.json.encode(statuses.failure(error)))

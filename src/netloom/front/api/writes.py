@@ -40,14 +40,14 @@ class Writes:
 
     async def create(self, call: Call) -> Result:
         """Make a new object."""
-        document = codec.decode(call.body, call.media)
+        document = call.document()
         agree(document, call.request)
         return Result(201, await self._create(call, document))
 
     async def replace(self, call: Call) -> Result:
         """Replace an object, or its status."""
         request = call.request
-        document = codec.decode(call.body, call.media)
+        document = call.document()
         agree(document, request)
         given = document["metadata"].get("resourceVersion")
         # Kubernetes lets Events, alone of what we have, be replaced whatever their revision.
