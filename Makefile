@@ -33,7 +33,7 @@ demo: setup lab-setup  ## a small company on three hosts of this machine, proved
 	@tools/demo
 
 .PHONY: test
-test: test-setup kube kubectl-old  ## the tests, against the real programs, and the coverage they must reach
+test: test-setup kube kubectl-old clientgo  ## the tests, against the real programs, and the coverage they must reach
 	@rm -rf build/coverage && mkdir -p build/coverage
 	@$(BIN)/coverage run -m pytest -n $(WORKERS) --dist worksteal --durations=10 --durations-min=5 $(ARGS) 2>&1 | tee build/pytest.log
 	@$(if $(ARGS),echo 'make: no coverage gate when ARGS chooses tests',tools/coverage-gate)
@@ -69,6 +69,10 @@ bench: setup lab-setup kube  ## side by side with the real kube-apiserver, as ra
 .PHONY: kube
 kube: setup  ## build the real Kubernetes programs the tests need, once, into the cache
 	@tools/kube/build $(KUBE) kube-apiserver kubectl kube-controller-manager
+
+.PHONY: clientgo
+clientgo: setup kube  ## build the client-go program of the tests, once for each state of its sources, into the cache
+	@tools/clientgo >/dev/null
 
 .PHONY: docs
 docs: setup  ## check the documents: links, commands, examples

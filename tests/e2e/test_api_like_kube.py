@@ -1,7 +1,8 @@
 """The same requests to a real kube-apiserver that has our CRDs and to our own server: the same answers.
 
 A table of requests, sent in order to both; of each answer the status code, the kind and the Status' reason are
-compared. Where we answer differently on purpose, the table says what we say instead, and why.
+compared, and whether it is Protobuf. Where we answer differently on purpose, the table says what we say instead, and
+why.
 """
 
 import contextlib
@@ -14,6 +15,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
+from netloom.front.api import protobuf_kinds
 from netloom.model.crds import crds
 from tests.front.serving import make_credentials, serving
 from tests.support.kube import Kube
@@ -30,6 +32,10 @@ APPLY, STRATEGIC, YAML = "application/apply-patch+yaml", "application/strategic-
 TABLE = "application/json;as=Table;v=v1;g=meta.k8s.io"
 PARTIAL = "application/json;as=PartialObjectMetadata;v=v1;g=meta.k8s.io"
 PARTIALS = "application/json;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io"
+PROTOBUF = protobuf_kinds.MEDIA
+LEASES = f"/apis/coordination.k8s.io/v1/namespaces/{NAMESPACE}/leases"
+EVENTS = f"/api/v1/namespaces/{NAMESPACE}/events"
+REVIEWS = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
 
 Send = Callable[..., "Seen"]
 Seen = tuple[int, str, str]
@@ -52,6 +58,19 @@ def net(name: str = "blue", metadata: dict[str, Any] | None = None, **spec: Any)
 def attachment(name: str, node: str = "n1") -> dict[str, Any]:
     spec = {"node": node, "network": "blue"}
     return {"apiVersion": "netloom.dev/v1alpha1", "kind": "NetworkAttachment", "metadata": {"name": name}, "spec": spec}
+
+
+def protobuf(form: str) -> str:
+    return f"{PROTOBUF};as={form};v=v1;g=meta.k8s.io"
+
+
+def lease(name: str, *, kind: str = "Lease", version: str = "coordination.k8s.io/v1") -> bytes:
+    message = protobuf_kinds.MESSAGES["Lease"].encode({"metadata": {"name": name}, "spec": {"holderIdentity": "me"}})
+    return protobuf_kinds.envelope(version, kind, message)
+
+
+def deletion(version: str, **options: Any) -> bytes:
+    return protobuf_kinds.envelope(version, "DeleteOptions", protobuf_kinds.DELETE_OPTIONS.encode(options))
 
 
 REQUESTS: list[Request | Differs] = [
@@ -119,6 +138,51 @@ REQUESTS: list[Request | Differs] = [
     ("GET", "/apis/netloom.dev/v1alpha1"),
     ("GET", "/apis/netloom.dev"),
     ("GET", "/api"),
+    # Protobuf: built-in kinds have it; ours, like those of any CRD, have it for their metadata alone.
+    ("GET", BLUE, None, JSON, PROTOBUF),
+    ("GET", f"{NETS}/missing", None, JSON, PROTOBUF),
+    ("GET", NETS, None, JSON, PROTOBUF),
+    ("GET", f"{NETS}?watch=1&timeoutSeconds=1", None, JSON, PROTOBUF),
+    ("GET", f"{NETS}?watch=1&timeoutSeconds=1", None, JSON, YAML),
+    ("GET", BLUE, None, JSON, f"{PROTOBUF},{JSON}"),
+    ("GET", f"{NETS}/missing", None, JSON, f"{PROTOBUF},{JSON}"),
+    ("GET", BLUE, None, JSON, f"{PROTOBUF};q=0.5,{JSON}"),
+    ("GET", BLUE, None, JSON, f"{PROTOBUF}, */*"),
+    ("GET", BLUE, None, JSON, protobuf("PartialObjectMetadata")),
+    ("GET", f"{NETS}/missing", None, JSON, protobuf("PartialObjectMetadata")),
+    ("GET", NETS, None, JSON, protobuf("PartialObjectMetadataList")),
+    ("GET", f"{NETS}?watch=1&timeoutSeconds=1&resourceVersion=0", None, JSON, protobuf("PartialObjectMetadata")),
+    ("GET", BLUE, None, JSON, protobuf("Table")),
+    ("GET", BLUE, None, JSON, f"{protobuf('Table')},{JSON}"),
+    ("POST", LEASES, lease("one"), PROTOBUF),
+    ("POST", LEASES, lease("one"), PROTOBUF, PROTOBUF),
+    ("POST", LEASES, lease("two"), f"{PROTOBUF};charset=x", f"{PROTOBUF}, */*"),
+    ("POST", LEASES, lease("three", kind="", version=""), PROTOBUF, PROTOBUF),
+    ("POST", LEASES, lease("four", kind="Pod", version="v1"), PROTOBUF),
+    ("POST", LEASES, lease("four")[:-9], PROTOBUF),
+    ("POST", LEASES, b"{}", PROTOBUF),
+    ("POST", LEASES, b"", PROTOBUF),
+    ("POST", LEASES, lease("Bad_Name"), PROTOBUF, PROTOBUF),
+    ("PUT", f"{LEASES}/one", lease("one"), PROTOBUF, PROTOBUF),
+    ("GET", f"{LEASES}/one", None, JSON, PROTOBUF),
+    ("GET", LEASES, None, JSON, PROTOBUF),
+    ("GET", f"{LEASES}?limit=1", None, JSON, f"{PROTOBUF},{JSON}"),
+    ("GET", LEASES, None, JSON, protobuf("PartialObjectMetadataList")),
+    ("GET", f"{LEASES}?watch=1&timeoutSeconds=1&resourceVersion=0", None, JSON, PROTOBUF),
+    ("PATCH", f"{LEASES}/one", {"spec": {"leaseDurationSeconds": 5}}, STRATEGIC, PROTOBUF),
+    Differs(
+        400,
+        "kube-apiserver calls this an internal error.",
+        ("PATCH", f"{LEASES}/one", {"$patch": "sideways"}, STRATEGIC),
+    ),
+    ("PATCH", f"{LEASES}/one", lease("one"), PROTOBUF),
+    ("DELETE", f"{LEASES}/one", deletion("v1", preconditions={"uid": "not-this"}), PROTOBUF, PROTOBUF),
+    ("DELETE", f"{LEASES}/one", deletion("coordination.k8s.io/v1", dryRun=["Some"]), PROTOBUF, PROTOBUF),
+    ("DELETE", f"{LEASES}/one", deletion("coordination.k8s.io/v1"), PROTOBUF, PROTOBUF),
+    ("DELETE", LEASES, deletion("v1"), PROTOBUF, PROTOBUF),
+    ("DELETE", BLUE, deletion("netloom.dev/v1alpha1", dryRun=["All"]), PROTOBUF),
+    ("GET", EVENTS, None, JSON, PROTOBUF),
+    ("POST", REVIEWS, {"spec": {"nonResourceAttributes": {"path": "/x", "verb": "get"}}}, JSON, PROTOBUF),
     # Replacing.
     ("PUT", BLUE, net(vni=4242)),
     ("PUT", BLUE, net(metadata={"resourceVersion": "1"}, vni=4242)),
@@ -241,13 +305,15 @@ def sender(port: str, ca_file: Path, token: str) -> Send:
         with contextlib.closing(connection):
             connection.request(method, path, data, headers)
             answer = connection.getresponse()
-            return seen(answer.status, answer.read())
+            return seen(answer.status, answer.headers.get_content_type(), answer.read())
 
     return send
 
 
-def seen(code: int, text: bytes) -> Seen:
+def seen(code: int, media: str, text: bytes) -> Seen:
     """Return what is compared of an answer."""
+    if media == PROTOBUF:
+        return code, "Protobuf", in_protobuf(text)
     try:
         found = json.loads(text)
     except ValueError:
@@ -255,6 +321,15 @@ def seen(code: int, text: bytes) -> Seen:
     if not isinstance(found, dict):
         return code, type(found).__name__, ""
     return code, str(found.get("kind", "")), str(found.get("reason", ""))
+
+
+def in_protobuf(text: bytes) -> str:
+    """Return what is compared of an answer in Protobuf: its apiVersion and kind, and the reason of a Status."""
+    text = text.removeprefix(text[: text.find(protobuf_kinds.MAGIC)])  # What stands before the object, in a watch.
+    status = protobuf_kinds.opening("v1", "Status", 0)[:-1]
+    if text.startswith(status):
+        return str(protobuf_kinds.decode(text, "v1", "Status").get("reason"))
+    return text[: text.find(b"\x12", 16)].decode("latin-1") if text else ""
 
 
 def test_both_answer_alike(theirs: Send, ours: Send) -> None:

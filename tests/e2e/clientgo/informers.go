@@ -66,11 +66,15 @@ func network(name string, spec map[string]any) *unstructured.Unstructured {
 	}}
 }
 
-// watchList sees that the informers of a resource began by a watch with initial events, and never listed.
+// watchList sees that the informers of a resource began by a watch with initial events, and never listed. Kubernetes on
+// an etcd older than 3.4.31 refuses such watches of what it caches; client-go falls back to a list there.
 func watchList(s *session, resource, media string) {
 	watched := false
 	for _, one := range s.wire.about("GET", "/"+resource) {
-		expect(strings.Contains(one.query, "watch=true"), "%s were listed: %s", resource, one.query)
+		if !strings.Contains(one.query, "watch=true") {
+			expect(s.lists, "%s were listed: %s", resource, one.query)
+			continue
+		}
 		expect(one.code == 200 && one.answered == media, "a watch was answered with %d in %q", one.code, one.answered)
 		watched = watched || strings.Contains(one.query, "sendInitialEvents=true")
 	}

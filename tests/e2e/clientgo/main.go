@@ -11,7 +11,6 @@ import (
 	"context"
 	"flag"
 	"fmt"
-	"io"
 	"net/http"
 	"os"
 	"strings"
@@ -24,7 +23,6 @@ import (
 	"k8s.io/client-go/metadata"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
-	"k8s.io/klog/v2"
 )
 
 const (
@@ -53,6 +51,7 @@ type session struct {
 	namespace string
 	config    *rest.Config
 	limited   string // The kubeconfig of a user without rights.
+	lists     bool   // Whether informers may have to list.
 	wire      *wire
 }
 
@@ -160,10 +159,9 @@ func run(name string, s *session) (err error) {
 func main() {
 	kubeconfig := flag.String("kubeconfig", "", "the kubeconfig of an administrator")
 	limited := flag.String("limited", "", "the kubeconfig of a user without rights")
+	lists := flag.Bool("lists", false, "the server cannot begin a watch by what is there: informers list instead")
 	namespace := flag.String("namespace", "default", "the namespace to work in")
 	flag.Parse()
-	klog.SetOutput(io.Discard)
-	klog.LogToStderr(false)
 	name := flag.Arg(0)
 	if name == "vectors" {
 		vectors()
@@ -185,10 +183,11 @@ func main() {
 		seen.next = next
 		return seen
 	})
-	s := &session{namespace: *namespace, config: config, limited: *limited, wire: seen}
+	s := &session{namespace: *namespace, config: config, limited: *limited, lists: *lists, wire: seen}
 	if err := run(name, s); err != nil {
 		fmt.Println(err)
-		for _, one := range seen.seen {
+		seen.mu.Lock()
+		for _, one := range seen.seen[max(0, len(seen.seen)-20):] {
 			fmt.Printf("    %s %s?%s (%s) -> %d %s\n", one.method, one.path, one.query, one.sent, one.code, one.answered)
 		}
 		os.Exit(1)

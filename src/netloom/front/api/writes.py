@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Sequence
 
 from netloom.errors import BadRequest, Cause, Conflict, Invalid, NotFound, UnsupportedMediaType
-from netloom.front.api import apply, patch
+from netloom.front.api import apply, patch, shapes, strategic
 from netloom.front.api.admission import Admission, Operation, Write
 from netloom.front.api.calls import Call, Result
 from netloom.front.api.paths import Request
@@ -24,6 +24,7 @@ from netloom.store.semantics import timestamp
 JSON_PATCH = "application/json-patch+json"
 MERGE_PATCH = "application/merge-patch+json"
 APPLY_PATCH = "application/apply-patch+yaml"
+STRATEGIC_PATCH = "application/strategic-merge-patch+json"
 _ATTEMPTS = 5
 _EMPTY = frozenset(("labels", "annotations", "finalizers", "ownerReferences", "generateName", "name"))
 
@@ -65,13 +66,16 @@ class Writes:
         raise AssertionError("the last attempt returned or raised")
 
     async def patch(self, call: Call) -> Result:
-        """Change an object by one of the three kinds of patch."""
+        """Change an object by one of the kinds of patch."""
         request = call.request
         media = call.media.partition(";")[0].strip().lower()
-        if media not in (JSON_PATCH, MERGE_PATCH, APPLY_PATCH):
+        accepted = [JSON_PATCH, MERGE_PATCH, APPLY_PATCH]
+        if request.kind.group != GROUP:  # As kube-apiserver: for its own kinds, not for those of a CRD.
+            accepted.append(STRATEGIC_PATCH)
+        if media not in accepted:
             raise UnsupportedMediaType(
                 "the body of the request was in an unknown format - accepted media types include: "
-                f"{JSON_PATCH}, {MERGE_PATCH}, {APPLY_PATCH}"
+                + ", ".join(accepted)
             )
         _check_options(request, media)
         change = _Patch(media, call.body, request, call.manager())
@@ -206,6 +210,8 @@ class _Patch:
         assert old is not None
         if self.media == JSON_PATCH:
             return patch.json_patch(old, self._content)
+        if self.media == STRATEGIC_PATCH:
+            return strategic.strategic_merge_patch(shapes.shape(self._request.kind), old, self._content)
         return patch.merge_patch(old, self._content)
 
 
