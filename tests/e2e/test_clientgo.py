@@ -78,9 +78,9 @@ def theirs(kube: Kube) -> Server:
 
 
 def check(program: Path, server: Server, name: str) -> None:
-    users = (*server.flags, "-kubeconfig", server.admin, "-limited", server.limited)
+    users: list[str | Path] = ["-kubeconfig", server.admin, "-limited", server.limited]
     ended = subprocess.run(
-        [program, *users, "-namespace", f"clientgo-{name}", name],
+        [program, *server.flags, *users, "-namespace", f"clientgo-{name}", name],
         capture_output=True,
         text=True,
         timeout=120,

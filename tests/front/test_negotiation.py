@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from netloom.errors import NotAcceptable
-from netloom.front.api.negotiation import Form, Media, Output, negotiate
+from netloom.front.api.negotiation import OF_MESSAGES, OF_METADATA, Form, Media, Output, negotiate, negotiate_status
 
 TABLE = "application/json;as=Table;v=v1;g=meta.k8s.io"
 
@@ -49,6 +49,37 @@ def test_what_we_cannot_give_is_said(accept: str) -> None:
         return
     with pytest.raises(NotAcceptable):
         negotiate(accept)
+
+
+PROTOBUF = "application/vnd.kubernetes.protobuf"
+OF_CLIENT_GO = f"{PROTOBUF},application/json"
+METADATA = f"{PROTOBUF};as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
+
+
+@pytest.mark.parametrize(
+    ("accept", "built_in", "ours", "error"),
+    [
+        (PROTOBUF, Output(Media.PROTOBUF), None, Media.PROTOBUF),
+        (OF_CLIENT_GO, Output(Media.PROTOBUF), Output(), Media.PROTOBUF),
+        (f"{PROTOBUF};stream=watch,application/json;stream=watch", Output(Media.PROTOBUF), Output(), Media.PROTOBUF),
+        (f"{PROTOBUF};q=0.5,application/json", Output(), Output(), Media.JSON),
+        ("*/*", Output(), Output(), Media.JSON),
+        ("application/*", Output(), Output(), Media.JSON),
+        (f"{METADATA},application/json", *[Output(Media.PROTOBUF, Form.METADATA)] * 2, Media.JSON),
+        (METADATA, *[Output(Media.PROTOBUF, Form.METADATA)] * 2, Media.JSON),
+        (f"{PROTOBUF};as=Table;g=meta.k8s.io;v=v1,{TABLE}", *[Output(form=Form.TABLE)] * 2, Media.JSON),
+        (f"{PROTOBUF};as=Table;g=meta.k8s.io;v=v1", None, None, Media.JSON),
+    ],
+)
+def test_protobuf_is_for_built_in_kinds_and_for_metadata(
+    accept: str, built_in: Output | None, ours: Output | None, error: Media
+) -> None:
+    for forms, wanted in ((OF_MESSAGES, built_in), (OF_METADATA, ours)):
+        try:
+            assert negotiate(accept, forms) == wanted
+        except NotAcceptable:
+            assert wanted is None
+    assert negotiate_status(accept) is error
 
 
 @given(st.text())
