@@ -5,7 +5,9 @@ import (
 
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
+	eventsv1 "k8s.io/api/events/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/kubernetes/scheme"
 	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
@@ -48,18 +50,45 @@ func recorder(ctx context.Context, s *session) {
 	expect(found.InvolvedObject.UID == subject.UID && !found.LastTimestamp.IsZero(), "the event is %v", found)
 }
 
-// newEvents: the recorder of tools/events, which uses events.k8s.io/v1 where there is one.
+// newEvents: the recorder of tools/events, which uses events.k8s.io/v1; both versions show the same Events.
 func newEvents(ctx context.Context, s *session) {
 	client := s.typed()
 	subject := about(ctx, s, client)
-	broadcaster := events.NewEventBroadcasterAdapterWithContext(ctx, client)
+	broadcaster := events.NewBroadcaster(&events.EventSinkImpl{Interface: client.EventsV1()})
 	defer broadcaster.Shutdown()
-	broadcaster.StartRecordingToSink(ctx.Done())
-	broadcaster.NewRecorder("clientgo").Eventf(subject, nil, corev1.EventTypeNormal, "Tried", "Trying", "it was %s", "tried")
-	until(ctx, "an event", func() bool {
-		listed, err := client.CoreV1().Events(s.namespace).List(ctx, metav1.ListOptions{FieldSelector: "reason=Tried"})
+	must(broadcaster.StartRecordingToSinkWithContext(ctx), "recording")
+	recording := broadcaster.NewRecorder(scheme.Scheme, "example.com/clientgo")
+	for range 2 { // The second one makes a series of it.
+		recording.Eventf(subject, nil, corev1.EventTypeNormal, "Tried", "Trying", "it was %s", "tried")
+	}
+	var found eventsv1.Event
+	until(ctx, "a series of events", func() bool {
+		listed, err := client.EventsV1().Events(s.namespace).List(ctx, metav1.ListOptions{FieldSelector: "reason=Tried"})
 		must(err, "listing events")
-		return len(listed.Items) == 1 && listed.Items[0].Message == "it was tried" &&
-			listed.Items[0].InvolvedObject.Name == "subject" && listed.Items[0].ReportingController == "clientgo"
+		expect(len(listed.Items) < 2, "there are %d events", len(listed.Items))
+		if len(listed.Items) == 1 {
+			found = listed.Items[0]
+		}
+		return found.Series != nil && found.Series.Count == 2
 	})
+	expect(found.Note == "it was tried" && found.Action == "Trying" && !found.EventTime.IsZero(), "the event is %v", found)
+	expect(found.Regarding.UID == subject.UID && found.ReportingController == "example.com/clientgo", "the event is %v", found)
+	same, err := client.CoreV1().Events(s.namespace).Get(ctx, found.Name, metav1.GetOptions{})
+	must(err, "reading the event as v1")
+	expect(same.Message == found.Note && same.InvolvedObject == found.Regarding && same.UID == found.UID, "the event is %v", same)
+	for _, one := range s.wire.about("POST", "/events") {
+		expect(one.sent == protobufMedia && one.answered == protobufMedia, "sent in %q, answered in %q", one.sent, one.answered)
+	}
+
+	watching, err := client.EventsV1().Events(s.namespace).Watch(ctx, metav1.ListOptions{ResourceVersion: found.ResourceVersion})
+	must(err, "watching events")
+	defer watching.Stop()
+	must(client.CoreV1().Events(s.namespace).Delete(ctx, found.Name, metav1.DeleteOptions{}), "deleting the event as v1")
+	select {
+	case event := <-watching.ResultChan():
+		gone, ok := event.Object.(*eventsv1.Event)
+		expect(ok && event.Type == watch.Deleted && gone.Note == found.Note, "%s %v", event.Type, event.Object)
+	case <-ctx.Done():
+		fail("no event says that it is gone")
+	}
 }

@@ -11,6 +11,7 @@ import (
 	authorizationv1 "k8s.io/api/authorization/v1"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
+	eventsv1 "k8s.io/api/events/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/serializer/protobuf"
@@ -53,6 +54,9 @@ func vectors() {
 			FirstTimestamp: seconds, LastTimestamp: seconds, Count: 3, Type: "Normal", EventTime: micro,
 			Series: &corev1.EventSeries{Count: 2, LastObservedTime: micro}, Action: "A", Related: &reference,
 			ReportingController: "c", ReportingInstance: "i"},
+		&eventsv1.Event{ObjectMeta: meta, EventTime: micro, Series: &eventsv1.EventSeries{Count: 2, LastObservedTime: micro}, ReportingController: "c",
+			ReportingInstance: "i", Action: "A", Reason: "R", Regarding: reference, Related: &reference, Note: "n", Type: "Normal",
+			DeprecatedSource: corev1.EventSource{Component: "c", Host: "h"}, DeprecatedFirstTimestamp: seconds, DeprecatedLastTimestamp: seconds, DeprecatedCount: 3},
 		&corev1.Namespace{ObjectMeta: meta, Spec: corev1.NamespaceSpec{Finalizers: []corev1.FinalizerName{"kubernetes"}},
 			Status: corev1.NamespaceStatus{Phase: "Terminating", Conditions: []corev1.NamespaceCondition{
 				{Type: "NamespaceContentRemaining", Status: "True", LastTransitionTime: seconds, Reason: "R", Message: "m"}}}},

@@ -16,9 +16,10 @@ from contextlib import suppress
 
 import msgspec
 from msgspec import Struct
+from msgspec.structs import replace
 
 from netloom.errors import Internal, MethodNotAllowed, NetloomError, NotFound, TimedOut, TooLarge, Unauthorized
-from netloom.front.api import lists, statuses
+from netloom.front.api import lists, served, statuses
 from netloom.front.api.admission import Admission
 from netloom.front.api.batches import PATH as BATCH
 from netloom.front.api.batches import Batches
@@ -163,7 +164,12 @@ class Api:
             clock.reschedule(None)
             return await self._streams.reply(exchange, who)
         if path.startswith(("/apis/", "/api/")) and not self._discovery.serves(path) and not _is_namespace(path):
-            task.request = request = self._routes.parse(exchange.method, path, exchange.query)
+            stored, version = served.at(path)
+            task.request = request = self._routes.parse(exchange.method, stored, exchange.query)
+            if version is not None:
+                if request.kind is not version.kind:
+                    raise NotFound("the server could not find the requested resource")
+                task.request = request = replace(request, served=version)
             return await self._resource(exchange, request, who, clock)
         await self._other(exchange, path, who)
 
@@ -182,7 +188,7 @@ class Api:
 
     async def _one(self, exchange: Exchange, request: Request, who: Identity) -> None:
         """Answer what is about one object."""
-        view = View(request.kind, exchange.output(request.kind), request.options.include)
+        view = View(request.kind, exchange.output(request.kind, request.served), request.options.include)
         call = await _call(exchange, request, who)
         try:
             result = await self._operations.carry_out(call)

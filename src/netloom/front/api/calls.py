@@ -35,7 +35,11 @@ class Call:
 
     def document(self) -> Document:
         """Return the object in the body: JSON, YAML, or Protobuf where the kind has a message."""
-        kind = self.request.kind
+        kind, served = self.request.kind, self.request.served
+        if served is not None:
+            if not is_protobuf(self.media):
+                return served.stored(codec.decode(self.body, self.media))
+            return served.stored(protobuf_kinds.decode(self.body, served.api_version, kind.name))
         if not is_protobuf(self.media):
             return codec.decode(self.body, self.media)
         if protobuf_kinds.message_of(kind) is None:

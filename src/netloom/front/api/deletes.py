@@ -56,7 +56,7 @@ class Deletes:
     async def delete_collection(self, exchange: Exchange, call: Call) -> None:
         """Delete everything a list would show; answer with that list.  What is refused does not keep the rest."""
         request, who = call.request, call.who
-        view = View(request.kind, exchange.output(request.kind), request.options.include)
+        view = View(request.kind, exchange.output(request.kind, request.served), request.options.include)
         how = _deletion(call)
         page = await lists.read(request, self._store, exchange.limits)
         gone: list[Stored] = []

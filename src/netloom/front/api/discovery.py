@@ -10,10 +10,12 @@ from typing import Any
 
 import msgspec
 from msgspec import Struct
+from msgspec.structs import replace
 
 from netloom.errors import NotFound
 from netloom.front.api.exchange import Exchange, Headers
 from netloom.front.api.negotiation import clauses
+from netloom.front.api.served import VERSIONS, Served
 from netloom.model.document import Document
 from netloom.model.kind import Kind
 
@@ -62,7 +64,9 @@ class Discovery:
 
     def __init__(self, kinds: Iterable[Kind], *, address: str = "") -> None:
         """`address` is what /api tells clients inside the cluster; nobody needs it."""
-        resources = [*map(_of_kind, kinds), *map(_of_review, REVIEWS)]
+        kinds = tuple(kinds)
+        others = [_of_served(served) for served in VERSIONS if served.kind in kinds]
+        resources = [*map(_of_kind, kinds), *others, *map(_of_review, REVIEWS)]
         groups: dict[tuple[str, str], list[Resource]] = {}
         for resource in resources:
             groups.setdefault((resource.group, resource.version), []).append(resource)
@@ -132,6 +136,10 @@ def _of_kind(kind: Kind) -> Resource:
         kind.categories,
         kind.has_status,
     )
+
+
+def _of_served(served: Served) -> Resource:
+    return replace(_of_kind(served.kind), group=served.group, version=served.version)
 
 
 def _of_review(review: Review) -> Resource:

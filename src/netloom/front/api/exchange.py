@@ -9,6 +9,7 @@ from collections.abc import Awaitable, Callable, Iterable, MutableMapping
 from typing import Any, Protocol
 
 import msgspec
+from msgspec.structs import replace
 
 from netloom.errors import BadRequest, TooLarge
 from netloom.front.api import protobuf_kinds
@@ -23,6 +24,7 @@ from netloom.front.api.negotiation import (
     negotiate,
     negotiate_status,
 )
+from netloom.front.api.served import Served
 from netloom.model.document import Document
 from netloom.model.kind import Kind
 
@@ -109,12 +111,13 @@ class Exchange:
         client = self.scope.get("client")
         return Credentials(self.headers, certificate, client[0] if client else "")
 
-    def output(self, kind: Kind | None) -> Output:
+    def output(self, kind: Kind | None, served: Served | None = None) -> Output:
         """Return what the client wants to be answered in about a kind; None: about what is never Protobuf."""
         if kind is None:
             return negotiate(self.header(b"accept"), JSON_ONLY)
         has_message = protobuf_kinds.message_of(kind) is not None
-        return negotiate(self.header(b"accept"), OF_MESSAGES if has_message else OF_METADATA)
+        output = negotiate(self.header(b"accept"), OF_MESSAGES if has_message else OF_METADATA)
+        return output if served is None else replace(output, served=served)
 
     async def body(self) -> bytes:
         """Return the whole body, which is bounded."""

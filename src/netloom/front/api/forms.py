@@ -42,7 +42,13 @@ class View(Struct, frozen=True):
     @property
     def raw(self) -> bool:
         """Whether stored bytes are sent as they are."""
-        return self.output.form is Form.AS_IS and self.output.media is Media.JSON
+        plain = self.output.form is Form.AS_IS and self.output.media is Media.JSON
+        return plain and self.output.served is None
+
+    @property
+    def api_version(self) -> str:
+        """The apiVersion of objects that are asked for as they are."""
+        return self.kind.api_version if self.output.served is None else self.output.served.api_version
 
     @property
     def binary(self) -> bool:
@@ -67,11 +73,11 @@ class View(Struct, frozen=True):
         """Return one object as an element of `items`; not for Tables."""
         if self.binary:
             return bytes_field(2, self._message_of(stored))
-        return stored.raw if self.output.form is Form.AS_IS else self._one(stored)
+        return self._one(stored)
 
     def around(self, page: Page, size: int) -> tuple[bytes, bytes, bytes]:
         """Return what comes before, between and after the elements of a list, which have `size` bytes together."""
-        kind, version = f"{self.kind.name}List", self.kind.api_version
+        kind, version = f"{self.kind.name}List", self.api_version
         if self.output.form is not Form.AS_IS:
             kind, version = "PartialObjectMetadataList", f"meta.k8s.io/{self.output.version}"
         metadata = _metadata(page)
@@ -96,7 +102,7 @@ class View(Struct, frozen=True):
         metadata: Document = {"resourceVersion": str(revision), "creationTimestamp": None}
         if initial_end:
             metadata["annotations"] = {INITIAL_EVENTS_END: "true"}
-        document: Document = {"kind": self.kind.name, "apiVersion": self.kind.api_version, "metadata": metadata}
+        document: Document = {"kind": self.kind.name, "apiVersion": self.api_version, "metadata": metadata}
         if self.output.form is Form.TABLE:
             document = self._table((), metadata)
         elif self.output.form is not Form.AS_IS:
@@ -124,22 +130,25 @@ class View(Struct, frozen=True):
     def _message(self) -> Message:
         if self.output.form is not Form.AS_IS:
             return protobuf_kinds.PARTIAL
-        message = protobuf_kinds.message_of(self.kind)
+        message = protobuf_kinds.message_of(self.kind, self.api_version)
         assert message is not None, "negotiated for kinds that have one"
         return message
 
     def _message_of(self, stored: Stored) -> bytes:
-        return self._message.encode(msgspec.json.decode(stored.raw))
+        document = msgspec.json.decode(stored.raw)
+        served = self.output.served
+        return self._message.encode(document if served is None else served.shown(document))
 
     def _enveloped(self, message: bytes) -> bytes:
         if self.output.form is Form.AS_IS:
-            return protobuf_kinds.envelope(self.kind.api_version, self.kind.name, message)
+            return protobuf_kinds.envelope(self.api_version, self.kind.name, message)
         return protobuf_kinds.envelope(f"meta.k8s.io/{self.output.version}", "PartialObjectMetadata", message)
 
     def _one(self, stored: Stored) -> bytes:
         match self.output.form:
             case Form.AS_IS:
-                return stored.raw
+                served = self.output.served
+                return stored.raw if served is None else msgspec.json.encode(served.shown(stored.document()))
             case Form.TABLE:
                 return msgspec.json.encode(self._table((stored,), {"resourceVersion": str(stored.revision)}))
             case Form.METADATA | Form.METADATA_LIST:

@@ -22,7 +22,7 @@ _TOGETHER = 32
 
 async def list_(exchange: Exchange, request: Request, store: Store) -> None:
     """Answer with a collection."""
-    view = View(request.kind, exchange.output(request.kind), request.options.include)
+    view = View(request.kind, exchange.output(request.kind, request.served), request.options.include)
     page = await read(request, store, exchange.limits)
     await reply_page(exchange, view, page)
 

@@ -11,6 +11,7 @@ from functools import lru_cache
 from msgspec import Struct
 
 from netloom.errors import NotAcceptable
+from netloom.front.api.served import Served
 
 
 class Media(StrEnum):
@@ -36,6 +37,8 @@ class Output(Struct, frozen=True):
     media: Media = Media.JSON
     form: Form = Form.AS_IS
     version: str = "v1"
+    served: Served | None = None
+    """The version of the kind, where that is not the stored one."""
 
 
 class Clause(Struct, frozen=True):

@@ -16,6 +16,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from netloom.errors import BadRequest, MethodNotAllowed, NotFound
+from netloom.front.api.served import Served
 from netloom.model.kind import Kind
 from netloom.model.selectors import EVERYTHING, Selector, selector
 from netloom.model.validation import Unknown
@@ -86,6 +87,8 @@ class Request(Struct, frozen=True):
     name: str = ""
     subresource: str = ""
     options: Options = Options()
+    served: Served | None = None
+    """The version in which the kind is asked for, where that is not the stored one."""
 
 
 Reader = Callable[[str, str], object]

@@ -48,6 +48,11 @@ Event                    1 metadata ObjectMeta  2 involvedObject ObjectReference
                          5 source EventSource  6 firstTimestamp Time  7 lastTimestamp Time  8 count int32
                          9 type string  10 eventTime MicroTime  11 series EventSeries?  12 action string
                          13 related ObjectReference?  14 reportingComponent string  15 reportingInstance string
+EventsEvent              1 metadata ObjectMeta  2 eventTime MicroTime  3 series EventSeries?
+                         4 reportingController string  5 reportingInstance string  6 action string  7 reason string
+                         8 regarding ObjectReference  9 related ObjectReference?  10 note string  11 type string
+                         12 deprecatedSource EventSource  13 deprecatedFirstTimestamp Time
+                         14 deprecatedLastTimestamp Time  15 deprecatedCount int32
 EventSource              1 component string  2 host string
 EventSeries              1 count int32  2 lastObservedTime MicroTime
 ObjectReference          1 kind string  2 namespace string  3 name string  4 uid string  5 apiVersion string
@@ -87,12 +92,13 @@ _KINDS = {
     "authentication.k8s.io/v1": ("SelfSubjectReview",),
 }
 _BY_KIND = {(version, name): MESSAGES[name] for version, names in _KINDS.items() for name in names}
+_BY_KIND["events.k8s.io/v1", "Event"] = MESSAGES["EventsEvent"]
 
 
 @cache
-def message_of(kind: Kind) -> Message | None:
-    """Return the message of a kind; None where it has none."""
-    return _BY_KIND.get((kind.api_version, kind.name))
+def message_of(kind: Kind, api_version: str = "") -> Message | None:
+    """Return the message of a kind, or of another version of it; None where it has none."""
+    return _BY_KIND.get((api_version or kind.api_version, kind.name))
 
 
 def encode(document: Document) -> bytes:

@@ -8,6 +8,7 @@ from netloom.front.api.calls import is_protobuf
 from netloom.front.api.discovery import REVIEWS, Review
 from netloom.front.api.exchange import Exchange
 from netloom.front.api.identity import Attributes, Authorizer, Identity
+from netloom.front.api.served import VERSIONS
 from netloom.model import codec
 from netloom.model.document import Document
 from netloom.model.kind import Kind, Registry
@@ -78,6 +79,7 @@ class Reviews:
     def _kind(self, resource: Document) -> Kind | None:
         group, plural = _text(resource, "group"), _text(resource, "resource")
         found = [kind for kind in self._kinds if (kind.group, kind.plural) == (group, plural)]
+        found += [served.kind for served in VERSIONS if (served.group, served.kind.plural) == (group, plural)]
         return found[0] if found else None
 
 

@@ -46,7 +46,7 @@ class Watches:
 
     async def watch(self, exchange: Exchange, request: Request, who: Identity) -> None:
         """Answer with events until time is over, the client goes, or the store says to list again."""
-        output = exchange.output(request.kind)
+        output = exchange.output(request.kind, request.served)
         if output.media is Media.YAML:
             raise NotAcceptable("only the following media types are accepted: application/json;stream=watch")
         self._check_room(who)

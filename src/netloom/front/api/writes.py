@@ -70,6 +70,8 @@ class Writes:
         request = call.request
         media = call.media.partition(";")[0].strip().lower()
         accepted = [JSON_PATCH, MERGE_PATCH, APPLY_PATCH]
+        if request.served is not None:  # Who owns a field is kept by the names of the stored version alone.
+            accepted.remove(APPLY_PATCH)
         if request.kind.group != GROUP:  # As kube-apiserver: for its own kinds, not for those of a CRD.
             accepted.append(STRATEGIC_PATCH)
         if media not in accepted:
@@ -208,6 +210,12 @@ class _Patch:
                 validation.admit(self._request.kind, patch.merge_patch(old or {}, self._content), old=old)
                 raise
         assert old is not None
+        served = self._request.served
+        if served is not None:
+            return served.stored(self._changed(served.shown(old)))
+        return self._changed(old)
+
+    def _changed(self, old: Document) -> Document:
         if self.media == JSON_PATCH:
             return patch.json_patch(old, self._content)
         if self.media == STRATEGIC_PATCH:
