@@ -17,6 +17,7 @@ from tests.support.kube import Kube
 from tests.support.process import wait_until
 
 TOOL = Path(__file__).parents[2] / "tools" / "clientgo"
+VECTORS = Path(__file__).parents[1] / "front" / "protobuf.jsonl"
 
 pytestmark = [pytest.mark.kube, pytest.mark.slow]
 
@@ -87,6 +88,11 @@ def check(program: Path, server: Server, name: str) -> None:
         check=False,
     )
     assert ended.returncode == 0, f"{name}: {ended.stdout}\n{ended.stderr}"
+
+
+def test_the_codec_is_tested_with_what_this_client_go_writes(program: Path) -> None:
+    made = subprocess.run([program, "vectors"], capture_output=True, timeout=60, check=True)
+    assert made.stdout == VECTORS.read_bytes()
 
 
 @pytest.mark.parametrize("name", CHECKS)

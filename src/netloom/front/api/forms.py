@@ -31,6 +31,10 @@ class _Metadata(Struct):
     metadata: Raw
 
 
+class _Partial(Struct):
+    metadata: Document
+
+
 class View(Struct, frozen=True):
     """One kind, as one client wants to see it."""
 
@@ -135,7 +139,9 @@ class View(Struct, frozen=True):
         return message
 
     def _message_of(self, stored: Stored) -> bytes:
-        document = msgspec.json.decode(stored.raw)
+        if self.output.form is not Form.AS_IS:
+            return self._message.encode({"metadata": msgspec.json.decode(stored.raw, type=_Partial).metadata})
+        document = stored.document()
         served = self.output.served
         return self._message.encode(document if served is None else served.shown(document))
 

@@ -97,7 +97,7 @@ async def reply_page(exchange: Exchange, view: View, page: Page, code: int = 200
 async def _parts(view: View, page: Page) -> list[bytes]:
     """Return the elements of a list, letting the others go on where each of them costs something."""
     if view.raw:
-        return [view.part(stored) for stored in page.items]
+        return [stored.raw for stored in page.items]
     parts = []
     for start in range(0, len(page.items), _TOGETHER):
         parts += [view.part(stored) for stored in page.items[start : start + _TOGETHER]]
