@@ -81,7 +81,13 @@ class Access(Struct, frozen=True):
     def south(self, tables: Mapping[str, Sequence[str] | None]) -> Client:
         """Return a connection to the southbound that follows these tables."""
         return Client(
-            self.ovn.sb, "OVN_Southbound", tables=tables, random=SystemRandom(), leader_only=False, tls=self.ovn.tls
+            self.ovn.sb,
+            "OVN_Southbound",
+            tables=tables,
+            random=SystemRandom(),
+            leader_only=False,
+            tls=self.ovn.tls,
+            names=self.ovn.names,
         )
 
 
@@ -127,6 +133,7 @@ def accessing(command: F) -> F:
         click.option("--ovn-key", default="", metavar="FILE", help="The key for ssl: databases."),
         click.option("--ovn-cert", default="", metavar="FILE", help="The certificate for ssl: databases."),
         click.option("--ovn-ca", default="", metavar="FILE", help="Who signed the databases' certificates."),
+        click.option("--ovn-server-names", default="", metavar="NAME,...", help="Names they may be for."),
         click.option("--ovn-owner", default=OWNER, show_default=True, metavar="NAME", help="Whose rows are ours."),
         click.option("--ovs", "switches", multiple=True, metavar="REMOTE", help="This machine's Open vSwitch."),
     )
@@ -146,7 +153,7 @@ def accessing(command: F) -> F:
     return connectable(wrapped)  # type: ignore[return-value]  # click takes it as the callable it is
 
 
-_FLAGS = ("lab", "ovn_nb", "ovn_sb", "ovn_key", "ovn_cert", "ovn_ca", "ovn_owner", "switches")
+_FLAGS = ("lab", "ovn_nb", "ovn_sb", "ovn_key", "ovn_cert", "ovn_ca", "ovn_server_names", "ovn_owner", "switches")
 
 
 def _told() -> bool:
@@ -170,6 +177,7 @@ def _access(
     ovn_key: str,
     ovn_cert: str,
     ovn_ca: str,
+    ovn_server_names: str,
     ovn_owner: str,
     switches: tuple[str, ...],
 ) -> tuple[Access, str]:
@@ -186,7 +194,13 @@ def _access(
         kubeconfig, root = str(layout.kubeconfig), layout.root("central")
     # Both are checked, and have their keys, in the one place that knows how; it begins with the northbound.
     settings = ControllerSettings(
-        ovn_nb=nb or sb, ovn_sb=sb, ovn_key=ovn_key, ovn_cert=ovn_cert, ovn_ca=ovn_ca, ovn_owner=ovn_owner
+        ovn_nb=nb or sb,
+        ovn_sb=sb,
+        ovn_key=ovn_key,
+        ovn_cert=ovn_cert,
+        ovn_ca=ovn_ca,
+        ovn_server_names=_remotes(ovn_server_names, ""),
+        ovn_owner=ovn_owner,
     )
     ovn = from_settings(settings) or Ovn(nb=(), owner=ovn_owner)
     secure = ("--private-key", ovn_key, "--certificate", ovn_cert, "--ca-cert", ovn_ca) if ovn.tls else ()

@@ -29,6 +29,7 @@ def lab() -> None:
 @click.option("--nodes", default=3, show_default=True, metavar="N", type=click.IntRange(1, 250), help="How many hosts.")
 @DATA
 @click.option("--ovn", default="1", show_default=True, type=click.Choice(list(OVN)), help="How many OVN servers.")
+@click.option("--plain-ovn", is_flag=True, help="Reach OVN's databases by unix sockets, without TLS and roles.")
 @click.option("--no-restart", is_flag=True, help="Leave dead what dies.")
 @click.option("--outside", is_flag=True, help="Add an outside router, 192.0.2.1, on the physical network physnet1.")
 @click.option(
@@ -49,6 +50,7 @@ def up(
     nodes: int,
     data: Path,
     ovn: str,
+    plain_ovn: bool,
     no_restart: bool,
     outside: bool,
     roots: tuple[str, ...],
@@ -70,6 +72,7 @@ def up(
             data,
             nodes=nodes,
             ovn=servers,
+            plain_ovn=plain_ovn,
             restart=not no_restart,
             outside=outside,
             roots=_roots(roots),

@@ -26,6 +26,8 @@ from netloom.plan.rows import Problem
 
 log = logging.getLogger(__name__)
 
+SECURE = "OVNConnectionSecure"
+"""Whether ovn-controller's connection to the southbound is safe; said when it is not, and when it is again."""
 EVERY = 10.0
 RETRY = 1.0
 
@@ -39,6 +41,8 @@ class Facts(Struct, frozen=True, kw_only=True):
     """Why attachments cannot be plugged here; None: they can."""
     remark: str = ""
     """What people are told even though they can."""
+    exposed: str = ""
+    """Why the connection to OVN's southbound is not safe; "": it is, or there is none."""
 
 
 class NodeKeeper:
@@ -58,8 +62,11 @@ class NodeKeeper:
         self._news = asyncio.Event()
 
     def look(self) -> None:
-        """Look whether Ready still is what was said; called when something happened to the switch."""
-        if self._node is not None and _ready(self._node.status) != (self._facts().problem is None):
+        """Look whether the conditions still are what was said; called when something happened to the switch."""
+        if self._node is None:
+            return
+        facts, status = self._facts(), self._node.status
+        if _ready(status) != (facts.problem is None) or _exposed(status) != bool(facts.exposed):
             self._news.set()
 
     async def register(self) -> None:
@@ -117,6 +124,9 @@ class NodeKeeper:
             reason=READY if problem is None else problem.reason,
             message=facts.remark if problem is None else problem.message,
         )
+        conditions = with_condition(node.status.conditions, ready, now)
+        if facts.exposed or _exposed(node.status):
+            conditions = with_condition(conditions, _secure(facts.exposed, node.metadata.generation), now)
         status = msgspec.structs.replace(
             node.status,
             agent_version=__version__,
@@ -124,7 +134,7 @@ class NodeKeeper:
             capabilities=dict(facts.capabilities) or node.status.capabilities,
             last_heartbeat=stamp(now),
             observed_generation=node.metadata.generation,
-            conditions=with_condition(node.status.conditions, ready, now),
+            conditions=conditions,
         )
         self._node = await self._client.update_status(node, status)
         self.heartbeats += 1
@@ -133,3 +143,13 @@ class NodeKeeper:
 def _ready(status: NodeStatus) -> bool:
     found = status.condition(READY)
     return found is not None and found.status == TRUE
+
+
+def _exposed(status: NodeStatus) -> bool:
+    found = status.condition(SECURE)
+    return found is not None and found.status == FALSE
+
+
+def _secure(exposed: str, generation: int) -> Condition:
+    status, reason = (FALSE, "PlainTCP") if exposed else (TRUE, "Secured")
+    return Condition(type=SECURE, status=status, observed_generation=generation, reason=reason, message=exposed)

@@ -32,7 +32,7 @@ from netloom.control.events import Recorder
 from netloom.control.ipam_views import QUARANTINE
 from netloom.errors import AlreadyExists, Conflict, NotFound
 from netloom.model.document import Condition, ObjectMeta
-from netloom.model.networks import Network, NetworkStatus, VNIHolder, VNILock, VNILockSpec
+from netloom.model.networks import Fabric, Network, NetworkStatus, VNIHolder, VNILock, VNILockSpec
 from netloom.model.registry import IP_LOCK, VNI_LOCK
 from netloom.model.selectors import selector
 from netloom.plan.addressing import vni_lock_name
@@ -68,12 +68,14 @@ class NetworkKeeper:
         rest: float = 30.0,
         in_use: Callable[[str, int], bool] = lambda _namespace, _vni: False,
         refusal: ProviderRefusal = NO_PROVIDERS.refusal,
+        remark: str = "",
     ) -> None:
         """`locks` has the index `BY_HOLDER`; `in_use` says whether addresses of a VNI are known to be locked.
 
         `refusal` says why a Network may not join its physical network.
 
-        `rest` is for how many seconds a VNI that is free goes to no other namespace.
+        `rest` is for how many seconds a VNI that is free goes to no other namespace. `remark` is a warning that every
+        Network of fabric `ovn` carries in the message of its Ready.
         """
         self._client = client
         self._networks = networks
@@ -89,6 +91,7 @@ class NetworkKeeper:
         """VNIs that are taken over, and by which Network: between the old lock and the new one nobody else's."""
         self._in_use = in_use
         self._refusal = refusal
+        self._remark = remark
         self._waiting: dict[int, dict[Key, None]] = {}
         self._written: dict[Key, int] = {}
 
@@ -294,7 +297,7 @@ class NetworkKeeper:
             status=FALSE if refused else TRUE,
             observed_generation=generation,
             reason=reason,
-            message=refused,
+            message=refused or (self._remark if network.spec.fabric is Fabric.OVN else ""),
         )
         status: NetworkStatus = msgspec.structs.replace(
             before,

@@ -3,7 +3,7 @@
 import os
 import shutil
 import socket
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from netloom.errors import Conflict, Forbidden, Invalid, NotFound
@@ -48,19 +48,25 @@ def places(layout: Layout) -> None:
             raise Invalid(f"--root-of {place}=...: there is no {place!r}; there are: {known}")
 
 
-def choose_port(kept: int, seed: str) -> int:
-    """Return a port of the loopback for the API: the one the lab had, or one of its own."""
+def choose_ports(kept: Sequence[int], seed: str, count: int) -> list[int]:
+    """Return ports of the loopback, for the API and for OVN's servers: those the lab had, or some of its own."""
     start = int(seed, 16)
-    for step in range(200):
-        port = kept if kept and not step else PORTS[(start + 97 * step) % len(PORTS)]
+    found: list[int] = []
+    for port in (*kept, *(PORTS[(start + 97 * step) % len(PORTS)] for step in range(200))):
+        if len(found) == count:
+            break
+        if port in found:
+            continue
         with socket.socket() as probe:
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             try:
                 probe.bind(("127.0.0.1", port))
             except OSError:
                 continue
-        return port
-    raise Conflict("no free port on 127.0.0.1 for the API")
+        found.append(port)
+    if len(found) < count:
+        raise Conflict("no free port on 127.0.0.1 for the API")
+    return found
 
 
 def _in_root(folder: Path, name: str) -> bool:

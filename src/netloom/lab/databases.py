@@ -1,15 +1,19 @@
 """The databases of OVS and OVN, made where they are missing and converted where their programs have become newer."""
 
+import json
 import subprocess
 from pathlib import Path
 
+from netloom.errors import Conflict
 from netloom.lab.entering import entered
-from netloom.lab.layout import Layout, suffix
+from netloom.lab.layout import NODES_PORT, Layout, suffix
 from netloom.lab.programs import RAFT_PORTS
 from netloom.lab.wiring import run
 
 SWITCH_SCHEMA = "/usr/share/openvswitch/vswitch.ovsschema"
 OVN_SCHEMAS = {"nb": "/usr/share/ovn/ovn-nb.ovsschema", "sb": "/usr/share/ovn/ovn-sb.ovsschema"}
+INACTIVITY_PROBE = 60000
+"""Milliseconds: a node that is busy for longer than the five seconds of the default is not cut off."""
 OVN_NAMES = {"nb": "OVN_Northbound", "sb": "OVN_Southbound"}
 
 
@@ -22,14 +26,20 @@ def make(layout: Layout) -> None:
         layout.ovn.mkdir(mode=0o700, parents=True, exist_ok=True)
     for database, schema in OVN_SCHEMAS.items():
         if layout.state.ovn == 1:
-            _alone(layout, "central", layout.ovn / f"{database}.db", schema)
+            file = layout.ovn / f"{database}.db"
+            _alone(layout, "central", file, schema)
+            if database == "sb" and layout.secure:
+                _listen_for_nodes(layout, file)
         elif layout.state.ovn:
             _cluster(layout, database, schema)
 
 
-def raft_address(database: str, number: int) -> str:
+def raft_address(layout: Layout, database: str, number: int) -> str:
     """Return where a server of a cluster talks to its fellows."""
-    return f"tcp:127.0.0.1:{RAFT_PORTS[database] + 10 * (number - 1)}"
+    port = RAFT_PORTS[database]
+    if layout.secure:
+        return f"ssl:{layout.central_ip(layout.central(number))}:{port}"
+    return f"tcp:127.0.0.1:{port + 10 * (number - 1)}"
 
 
 def _alone(layout: Layout, place: str, file: Path, schema: str) -> None:
@@ -42,13 +52,55 @@ def _alone(layout: Layout, place: str, file: Path, schema: str) -> None:
 def _cluster(layout: Layout, database: str, schema: str) -> None:
     for number in range(1, layout.state.ovn + 1):
         file = layout.ovn / f"{database}{suffix(number)}.db"
+        own = raft_address(layout, database, number)
         if file.exists():
-            continue
-        own = raft_address(database, number)
-        if number == 1:
-            _tool(layout, "central", "create-cluster", str(file), schema, own)
+            _same_wire(layout, file, own)
+        elif number == 1:
+            _found(layout, database, schema, file, own)
         else:
-            _tool(layout, "central", "join-cluster", str(file), OVN_NAMES[database], own, raft_address(database, 1))
+            first = raft_address(layout, database, 1)
+            _tool(layout, "central", "join-cluster", str(file), OVN_NAMES[database], own, first)
+
+
+def _found(layout: Layout, database: str, schema: str, file: Path, own: str) -> None:
+    """Make the first server's database of a cluster."""
+    contents = layout.ovn / f"{database}-first.db"
+    contents.unlink(missing_ok=True)
+    _tool(layout, "central", "create", str(contents), schema)
+    if database == "sb" and layout.secure:
+        _listen_for_nodes(layout, contents)
+    _tool(layout, "central", "create-cluster", str(file), str(contents), own)
+    contents.unlink()
+
+
+def _same_wire(layout: Layout, file: Path, own: str) -> None:
+    """Refuse a database whose servers talk to each other otherwise than this lab's would."""
+    kept = _tool(layout, "central", "db-local-address", str(file))
+    if kept != own:
+        made = "without" if kept.startswith("ssl:") else "with"
+        raise Conflict(
+            f"the cluster in {layout.ovn} was made {made} --plain-ovn: say so again, or "
+            f"`netloom lab down --delete --data {layout.folder}` first"
+        )
+
+
+def _listen_for_nodes(layout: Layout, file: Path) -> None:
+    """Write into a southbound that no server has open where nodes connect to, and as what."""
+    name, target = OVN_NAMES["sb"], f"pssl:{NODES_PORT}"
+    where = [["target", "==", target]]
+    row = {"target": target, "role": "ovn-controller", "inactivity_probe": INACTIVITY_PROBE}
+    asked = [{"op": "select", "table": "SB_Global", "where": [], "columns": ["_uuid"]},
+             {"op": "select", "table": "Connection", "where": where, "columns": ["_uuid"]}]  # fmt: skip
+    there, listening = json.loads(_tool(layout, "central", "query", str(file), json.dumps([name, *asked])))
+    reference = ["named-uuid", "nodes"]
+    added: dict[str, object] = {"op": "insert", "table": "SB_Global", "row": {"connections": reference}}
+    if there["rows"]:
+        mutations = [["connections", "insert", ["set", [reference]]]]
+        added = {"op": "mutate", "table": "SB_Global", "where": [], "mutations": mutations}
+    change = [{"op": "insert", "table": "Connection", "row": row, "uuid-name": "nodes"}, added]
+    if listening["rows"]:
+        change = [{"op": "update", "table": "Connection", "where": where, "row": row}]
+    _tool(layout, "central", "transact", str(file), json.dumps([name, *change]))
 
 
 def _tool(layout: Layout, place: str, *args: str) -> str:
@@ -58,7 +110,7 @@ def _tool(layout: Layout, place: str, *args: str) -> str:
 
 def version(layout: Layout, place: str) -> str:
     """Return which OVS, or for the central which OVN, a place runs."""
-    program = "ovn-northd" if place == "central" else "ovs-vswitchd"
+    program = "ovn-northd" if place in layout.centrals else "ovs-vswitchd"
     argv = entered([program, "--version"], root=layout.root(place), folder=layout.folder)
     ended = subprocess.run(argv, capture_output=True, text=True, timeout=20, check=False)
     words = ended.stdout.partition("\n")[0].split()

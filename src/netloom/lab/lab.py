@@ -25,7 +25,7 @@ from typing import Literal
 import msgspec
 
 from netloom.errors import Conflict, Invalid, NetloomError, NotFound, TimedOut
-from netloom.lab import checks, cleaning, clusters, databases, keeper, processes, state, waiting, wiring
+from netloom.lab import checks, cleaning, clusters, databases, keeper, pki, processes, state, waiting, wiring
 from netloom.lab.entering import NETNS, mountpoints
 from netloom.lab.layout import MARK, MARK_NAME, Layout
 from netloom.lab.programs import environment, programs
@@ -52,6 +52,7 @@ class Lab:
         *,
         nodes: int = 3,
         ovn: Literal[0, 1, 3] = 1,
+        plain_ovn: bool = False,
         restart: bool = True,
         outside: bool = False,
         roots: Mapping[str, str] | None = None,
@@ -63,13 +64,22 @@ class Lab:
         """Bring up a lab and return it when every node is Ready.
 
         With `kubeconfig` its API is that of a Kubernetes cluster; `agents` is a folder with NODE.kubeconfig for each.
+        OVN's databases are reached by TLS, by nodes with the role that OVN has for them; with `plain_ovn` by unix
+        sockets, without any role.
         """
         folder = folder.absolute()
         checks.root(os.geteuid())
         checks.programs(ovn, roots or {})
         cluster = clusters.endpoint(kubeconfig) if kubeconfig is not None else ""
         wanted = State(
-            nodes=nodes, ovn=ovn, port=0, restart=restart, outside=outside, cluster=cluster, roots=dict(roots or {})
+            nodes=nodes,
+            ovn=ovn,
+            plain_ovn=plain_ovn,
+            port=0,
+            restart=restart,
+            outside=outside,
+            cluster=cluster,
+            roots=dict(roots or {}),
         )
         checks.places(Layout(folder, wanted))
         with _alone(folder) as earlier:
@@ -77,9 +87,10 @@ class Lab:
             for gone in cleaning.sweep_machine():
                 say(f"ended what was left of a lab in {gone}, which is gone")
             cleaning.clean(state.identity(folder))
-            port = checks.choose_port(earlier.port if earlier else 0, state.identity(folder))
             made = mountpoints(folder, wanted.roots.values()) or (earlier.mountpoints if earlier else ())
-            layout = Layout(folder, msgspec.structs.replace(wanted, port=port, mountpoints=tuple(made)))
+            layout = Layout(
+                folder, msgspec.structs.replace(_with_ports(folder, earlier, wanted), mountpoints=tuple(made))
+            )
             with _undone_on_failure(layout):
                 began = datetime.now(UTC)
                 _start(layout, kubeconfig, agents, say)
@@ -270,6 +281,14 @@ def _may_be_up(folder: Path, earlier: State | None, wanted: State) -> None:
         )
 
 
+def _with_ports(folder: Path, earlier: State | None, wanted: State) -> State:
+    """Return the state with ports for the API and for OVN's servers: those it had before, where they are free."""
+    kept = (earlier.port, *earlier.ovn_ports) if earlier else ()
+    count = 1 + 2 * wanted.ovn if Layout(folder, wanted).secure else 1
+    port, *ovn = checks.choose_ports(kept, state.identity(folder), count)
+    return msgspec.structs.replace(wanted, port=port, ovn_ports=tuple(ovn))
+
+
 @contextmanager
 def _undone_on_failure(layout: Layout) -> Iterator[None]:
     fresh = not (layout.folder / state.FILE).exists()
@@ -298,6 +317,8 @@ def _start(layout: Layout, kubeconfig: Path | None, agents: Path | None, say: Sa
     say(f"{layout.state.nodes} host{'s' * (layout.state.nodes > 1)}: namespaces and cables")
     wiring.build(layout)
     databases.make(layout)
+    if layout.secure:
+        pki.prepare(layout, now=datetime.now(UTC))
     if kubeconfig is not None:
         clusters.write_credentials(layout, kubeconfig, agents)
     else:

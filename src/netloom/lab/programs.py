@@ -9,7 +9,15 @@ import sys
 import msgspec
 from msgspec import Struct
 
-from netloom.lab.layout import PHYSICAL_NETWORK, UNDERLAY_BITS, Layout, suffix
+from netloom.lab.layout import (
+    NORTHBOUND_PORT,
+    PHYSICAL_NETWORK,
+    SOUTHBOUND_PORT,
+    UNDERLAY_BITS,
+    Layout,
+    suffix,
+)
+from netloom.lab.pki import Files
 
 NETLOOM = (sys.executable, "-m", "netloom.cli.main")
 AGENTS_PRIVILEGES = ("setpriv", "--bounding-set=-all,+net_admin,+sys_admin", "--no-new-privs", "--")
@@ -72,7 +80,10 @@ def _control_plane(layout: Layout) -> Program:
     else:
         argv = [*NETLOOM, name, "--data", str(layout.folder), "--listen", f"127.0.0.1:{layout.state.port}"]
     if layout.state.ovn:
-        argv += ["--ovn-nb", layout.remotes("nb"), "--ovn-sb", layout.remotes("sb")]
+        argv += ["--ovn-nb", layout.controller_remotes("nb"), "--ovn-sb", layout.controller_remotes("sb")]
+    if layout.secure:
+        own = Files.of_central(layout, "netloom")
+        argv += ["--ovn-key", str(own.key), "--ovn-cert", str(own.certificate), "--ovn-ca", str(own.ca)]
     argv += ["--provider-grants", "*=*"]
     return Program(name=name, argv=tuple(argv), ours=True)
 
@@ -95,12 +106,13 @@ def _database(layout: Layout, database: str, number: int) -> Program:
     files = layout.ovn
     return Program(
         name=f"ovn-{name}",
-        place="central",
+        place=layout.central(number),
         root=layout.root("central"),
         argv=(
             "ovsdb-server",
             *QUIET,
             f"--remote=punix:{files / f'{name}.sock'}",
+            *_listening(layout, database, number),
             f"--unixctl={files / f'{name}.ctl'}",
             f"--pidfile={files / f'{name}.pid'}",
             str(files / f"{name}.db"),
@@ -110,17 +122,34 @@ def _database(layout: Layout, database: str, number: int) -> Program:
     )
 
 
+def _listening(layout: Layout, database: str, number: int) -> list[str]:
+    """Return what has a server listen for TLS.
+
+    An ovsdb-server has one CA for all that connect to it. So a certificate of a node is good for the southbound's
+    server wherever that listens, and the only place that nodes can reach is the one with their role.
+    """
+    if not layout.secure:
+        return []
+    address = layout.central_ip(layout.central(number))
+    options = Files.of_server(layout, database, number).options()
+    if database == "nb":
+        return [*options, f"--remote=pssl:{NORTHBOUND_PORT}:{address}"]
+    options.append("--remote=db:OVN_Southbound,SB_Global,connections")
+    return options if layout.state.ovn == 1 else [*options, f"--remote=pssl:{SOUTHBOUND_PORT}:{address}"]
+
+
 def _northd(layout: Layout, number: int) -> Program:
     name = f"ovn-northd{suffix(number)}"
     return Program(
         name=name,
-        place="central",
+        place=layout.central(number),
         root=layout.root("central"),
         argv=(
             "ovn-northd",
             *QUIET,
-            f"--ovnnb-db={_remotes(layout, 'nb')}",
-            f"--ovnsb-db={_remotes(layout, 'sb')}",
+            *(Files.of_central(layout, "northd").options() if layout.secure else ()),
+            f"--ovnnb-db={layout.central_remotes('nb')}",
+            f"--ovnsb-db={layout.central_remotes('sb')}",
             f"--unixctl={layout.ovn / f'{name}.ctl'}",
             f"--pidfile={layout.ovn / f'{name}.pid'}",
         ),
@@ -152,7 +181,8 @@ def _node(layout: Layout, node: str) -> list[Program]:
     )
     found = [database, switch]
     if layout.state.ovn:
-        argv = ("ovn-controller", *QUIET, "--pidfile", f"unix:{own / 'db.sock'}")
+        tls = Files.of_node(layout, node).options() if layout.secure else ()
+        argv = ("ovn-controller", *QUIET, *tls, "--pidfile", f"unix:{own / 'db.sock'}")
         needs = (switch.name, "ovn-sb")
         found.append(Program(name=f"ovn-controller-{node}", argv=argv, needs=needs))
     daemons = [
@@ -167,7 +197,7 @@ def _agent(layout: Layout, node: str, *, needs: tuple[str, ...]) -> Program:
     argv += ["--ovs", f"unix:{layout.switch_socket(node)}", "--underlay-ip", layout.underlay_ip(node)]
     argv += ["--datapath", "netdev", "--prepare"]
     if layout.state.ovn:
-        argv += ["--ovn-remote", _remotes(layout, "sb")]
+        argv += ["--ovn-remote", layout.node_remotes()]
     if layout.state.outside:
         argv += ["--bridge-mappings", f"{PHYSICAL_NETWORK}:br-ex"]
     argv += GRANTS
@@ -211,9 +241,3 @@ def _addresses(layout: Layout, node: str) -> tuple[tuple[str, ...], ...]:
     # as after a reboot. Where the switch died alone, nobody else would tell it to begin.
     commands.append((*database, "--no-wait", "set", "Open_vSwitch", ".", "other_config:flow-restore-wait=false"))
     return tuple(commands)
-
-
-def _remotes(layout: Layout, database: str) -> str:
-    """Return where a database is reached by OVN's own programs, which take a long path, and may run in a chroot."""
-    sockets = (layout.ovn / f"{database}{suffix(number)}.sock" for number in range(1, layout.state.ovn + 1))
-    return ",".join(f"unix:{socket}" for socket in sockets)

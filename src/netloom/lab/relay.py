@@ -1,6 +1,7 @@
 """The API on every node's loopback: bytes go through, TLS stays between the agent and the server.
 
-A cluster's API, which is somewhere else, is also brought to this machine's own loopback.
+A cluster's API, which is somewhere else, is also brought to this machine's own loopback; so are OVN's databases, which
+listen in namespaces of their own, for the control plane.
 
 The listening socket is made inside the node's namespace, the connection to the server outside of it: a socket belongs
 to the namespace in which it was made. So one kubeconfig works everywhere, and the nodes need no way to the machine's
@@ -17,6 +18,7 @@ log = logging.getLogger(__name__)
 
 CHUNK = 65536
 BACKLOG = 64
+CONNECT_SECONDS = 5.0
 
 
 def listen(netns: str, port: int) -> socket.socket:
@@ -30,20 +32,20 @@ def listen(netns: str, port: int) -> socket.socket:
     return inside(netns, bound) if netns else bound()
 
 
-async def serve(listener: socket.socket, host: str, port: int) -> None:
-    """Carry every connection that comes in to the API, until cancelled."""
+async def serve(listener: socket.socket, host: str, port: int, *, netns: str = "") -> None:
+    """Carry every connection that comes in to a server, which may be in a namespace, until cancelled."""
 
     async def carry(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        await _carry(reader, writer, host, port)
+        await _carry(reader, writer, host, port, netns)
 
     server = await asyncio.start_server(carry, sock=listener)
     async with server:
         await server.serve_forever()
 
 
-async def _carry(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, host: str, port: int) -> None:
+async def _carry(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, host: str, port: int, netns: str) -> None:
     try:
-        there_reader, there_writer = await asyncio.open_connection(host, port)
+        there_reader, there_writer = await _connect(host, port, netns)
     except OSError:
         # The server is away; the caller sees a connection that ends, as it would without us, and comes again.
         writer.transport.abort()
@@ -55,6 +57,16 @@ async def _carry(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, hos
     finally:
         writer.close()
         there_writer.close()
+
+
+async def _connect(host: str, port: int, netns: str) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    if not netns:
+        return await asyncio.open_connection(host, port)
+
+    def connected() -> socket.socket:
+        return socket.create_connection((host, port), timeout=CONNECT_SECONDS)
+
+    return await asyncio.open_connection(sock=await asyncio.to_thread(inside, netns, connected))
 
 
 async def _pipe(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

@@ -37,6 +37,11 @@ class State(Struct, frozen=True, kw_only=True):
     """How many servers each OVN database has; 0: no OVN."""
     port: int
     """Where the API listens, on the loopback of this machine and of every node."""
+    plain_ovn: bool = False
+    """OVN's databases are reached by unix sockets alone, without TLS and without roles."""
+    ovn_ports: tuple[int, ...] = ()
+    """Where the control plane reaches the servers of OVN's databases by TLS, on the loopback of this machine: the
+    northbound's, then the southbound's."""
     restart: bool = True
     outside: bool = False
     cluster: str = ""

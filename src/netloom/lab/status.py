@@ -98,7 +98,7 @@ def look(folder: Path) -> Status:
                 off=layout.is_off(place),
                 ready=place in ready and not layout.is_off(place) if place in layout.nodes else None,
                 attachments=attachments[place],
-                processes=_with_leaders(layout, own) if place == "central" and running else own,
+                processes=_with_leaders(layout, own) if place in layout.centrals and running else own,
             )
         )
     return Status(
@@ -187,15 +187,15 @@ def _about(layout: Layout, place: str) -> str:
         return layout.underlay_ip(place)
     if place == "outside":
         return f"{' and '.join(OUTSIDE_ADDRESSES)} on {PHYSICAL_NETWORK}"
-    if place == "central" and layout.state.ovn == 3:
-        return "a cluster of three"
+    if place in layout.centrals and layout.state.ovn == 3:
+        return "a cluster of three" if place == "central" else "of the cluster"
     return ""
 
 
 def _version(layout: Layout, place: str) -> str:
     if place in ("underlay", "outside"):
         return ""
-    return f"{'OVN' if place == 'central' else 'OVS'} {databases.version(layout, place)}"
+    return f"{'OVN' if place in layout.centrals else 'OVS'} {databases.version(layout, place)}"
 
 
 def _with_leaders(layout: Layout, found: tuple[Process, ...]) -> tuple[Process, ...]:

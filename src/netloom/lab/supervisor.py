@@ -22,7 +22,7 @@ from pathlib import Path
 from netloom.errors import Conflict
 from netloom.lab import clusters, relay, state
 from netloom.lab.entering import entered
-from netloom.lab.layout import MARK, MARK_NAME, Layout
+from netloom.lab.layout import MARK, MARK_NAME, NODES_PORT, NORTHBOUND_PORT, Layout
 from netloom.lab.processes import is_of, read_pid
 from netloom.lab.programs import Program, programs
 from netloom.run import files
@@ -54,8 +54,20 @@ class Supervisor:
         async with asyncio.TaskGroup() as group:
             for listener in listeners:
                 group.create_task(relay.serve(listener, *where))
+            for listener, place, address, port in self._databases():
+                group.create_task(relay.serve(listener, address, port, netns=self._layout.netns(place)))
             for program in self._programs:
                 group.create_task(self._keep(program))
+
+    def _databases(self) -> list[tuple[socket.socket, str, str, int]]:
+        """Return where the control plane connects to OVN's servers, and for each where the server is."""
+        layout = self._layout
+        if not layout.secure:
+            return []
+        targets = [(place, layout.central_ip(place), NORTHBOUND_PORT) for place in layout.centrals]
+        targets += [(place, layout.management_ip(place), NODES_PORT) for place in layout.centrals]
+        ports = layout.state.ovn_ports
+        return [(relay.listen("", port), *target) for port, target in zip(ports, targets, strict=True)]
 
     async def _keep(self, program: Program) -> None:
         pause = 0.0

@@ -9,7 +9,15 @@ from collections.abc import Iterable, Sequence
 
 from netloom.errors import Internal
 from netloom.lab.entering import NETNS
-from netloom.lab.layout import OUTSIDE_ADDRESSES, PHYSICAL_NETWORK, WORLD_ADDRESSES, Layout, prefix
+from netloom.lab.layout import (
+    CENTRAL_BITS,
+    MANAGEMENT_BITS,
+    OUTSIDE_ADDRESSES,
+    PHYSICAL_NETWORK,
+    WORLD_ADDRESSES,
+    Layout,
+    prefix,
+)
 
 
 def build(layout: Layout) -> None:
@@ -33,7 +41,7 @@ def bare(netns: str) -> None:
 def plug(layout: Layout, node: str, *, connected: bool) -> None:
     """Plug a host's cables in, or pull them, at the far end."""
     word = "up" if connected else "down"
-    far = [node, *([f"{node}-ex"] if layout.state.outside else [])]
+    far = [node, *([f"{node}-ex"] if layout.state.outside else []), *([f"{node}-mg"] if layout.secure else [])]
     _batch(layout, "underlay", (f"link set dev {device} {word}" for device in far))
 
 
@@ -73,6 +81,10 @@ def _underlay(layout: Layout) -> Iterable[str]:
     if layout.state.outside:
         cables += [(PHYSICAL_NETWORK, f"{node}-ex", "ex0", node) for node in layout.nodes]
         cables += [(PHYSICAL_NETWORK, "outside", "eth0", "outside")]
+    if layout.secure:
+        cables += [("management", f"{place}-mg", "mgmt0", place) for place in (*layout.nodes, *layout.centrals)]
+    if layout.secure and layout.state.ovn > 1:
+        cables += [("central", f"{place}-in", "central0", place) for place in layout.centrals]
     for bridge in dict.fromkeys(bridge for bridge, *_ in cables):
         # The underlay has no address and no opinion: not even IPv6's own chatter comes from it.
         yield f"link add name {bridge} type bridge forward_delay 0 mcast_snooping 0"
@@ -80,6 +92,8 @@ def _underlay(layout: Layout) -> Iterable[str]:
     for bridge, near, far, place in cables:
         yield f"link add name {near} type veth peer name {far} netns {layout.netns(place)}"
         yield f"link set dev {near} master {bridge} addrgenmode none up"
+        if bridge == "management" and place in layout.nodes:
+            yield f"link set dev {near} type bridge_slave isolated on"  # Nodes reach the central here, nobody else.
 
 
 def _inside(layout: Layout, place: str) -> Iterable[str]:
@@ -88,12 +102,31 @@ def _inside(layout: Layout, place: str) -> Iterable[str]:
         for device in _cables(layout, place):
             # The switch answers for the node's addresses, which are on its bridges; the kernel would do so here too.
             yield f"link set dev {device} addrgenmode none arp off up"
+    if layout.secure and place in (*layout.nodes, *layout.centrals):
+        yield "link set dev mgmt0 addrgenmode none up"
+        yield f"address add {layout.management_ip(place)}/{MANAGEMENT_BITS} dev mgmt0"
+    if layout.secure and layout.state.ovn > 1 and place in layout.centrals:
+        yield from _apart(layout, place)
     if place == "outside":
         yield "link set dev eth0 up"
         for address in OUTSIDE_ADDRESSES:
             yield f"address add {address} dev eth0 {'nodad' if ':' in address else ''}"
         for address in WORLD_ADDRESSES:
             yield f"address add {address} dev lo"
+
+
+def _apart(layout: Layout, place: str) -> Iterable[str]:
+    """Yield what joins the servers of a cluster by a network of their own.
+
+    Linux takes a packet for any of its addresses on any device. So that no node reaches these by way of the management
+    network, packets that come from there are dropped before the table of local addresses is asked.
+    """
+    address = layout.central_ip(place)
+    yield "link set dev central0 addrgenmode none up"
+    yield f"address add {address}/{CENTRAL_BITS} dev central0"
+    yield "rule add pref 10 table local"
+    yield "rule delete pref 0 table local"
+    yield f"rule add pref 5 iif mgmt0 to {address} blackhole"
 
 
 def _cables(layout: Layout, place: str) -> list[str]:

@@ -9,6 +9,9 @@
 
 Transactions are written as they come, without waiting for earlier answers; the server does them in order. One that is
 not answered when the connection goes ends in `Unreachable`: it is not known whether it acted.
+
+A server reached by ssl: must show a certificate for the host that is connected to, or, where the caller gives `names`,
+for one of these; nothing is sent to another one.
 """
 
 import asyncio
@@ -17,7 +20,7 @@ import logging
 import ssl
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from random import Random
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from msgspec import Struct
 
@@ -71,13 +74,20 @@ class Client:
         conditions: Mapping[str, Sequence[Condition | bool]] | None = None,
         leader_only: bool = True,
         tls: ssl.SSLContext | None = None,
+        names: Sequence[str] = (),
         probe: float = 5.0,
         changed: Callable[[Sequence[Change]], None] | None = None,
         limit: int = LIMIT,
         dial: "Dial | None" = None,
         rows: Mapping[str, type[Struct]] | None = None,
     ) -> None:
-        """Follow `tables` of `database`; `rows` are the types of its rows where they are not among `ovsdb.rows`."""
+        """Follow `tables` of `database`; `rows` are the types of its rows where they are not among `ovsdb.rows`.
+
+        `names` are those a server's certificate may be for, instead of the host in its remote: one of them must be in
+        it. Then `tls` does not check host names itself, and otherwise it does.
+        """
+        if tls is not None and tls.check_hostname is bool(names):
+            raise ValueError("either the TLS context checks host names or the names are given")
         self.cache = Cache()
         self.synced = asyncio.Event()
         self.counters = Counters()
@@ -86,7 +96,7 @@ class Client:
         self._following = Following(database, dict(tables), dict(conditions or {}), rows)
         self._reconnect = Reconnect(remotes, random, probe=probe)
         self._position = Position()
-        self._leader_only, self._tls, self._limit = leader_only, tls, limit
+        self._leader_only, self._tls, self._names, self._limit = leader_only, tls, tuple(names), limit
         self._changed = changed
         self._dial = dial or open_remote
         self._link: _Link | None = None
@@ -123,6 +133,8 @@ class Client:
                 await self._dial(remote, link, self._tls)
         except (OSError, TimeoutError, ssl.CertificateError) as problem:
             self.counters.failures += 1
+            if isinstance(problem, ssl.SSLCertVerificationError):
+                self._warn(f"{remote}: its certificate is refused: {problem.verify_message or problem}")
             log.debug("%s: cannot connect: %s", remote, problem)
             self._reconnect.disconnected(clock())
             return
@@ -223,6 +235,12 @@ class Client:
             case Closed():
                 link.end(event)
 
+    def _warn(self, text: str) -> None:
+        """Log a warning once, however often the same is tried again."""
+        if text not in self._told:
+            self._told.add(text)
+            log.warning("%s", text)
+
     def _tell(self, changes: Sequence[Change]) -> None:
         self.counters.changes += len(changes)
         if self._changed is not None and changes:
@@ -271,6 +289,13 @@ class _Link(asyncio.Protocol):
         assert isinstance(transport, asyncio.Transport)
         self._transport = transport
         self._client._reconnect.connected(self._clock())
+        if (names := self._client._names) and (peer := transport.get_extra_info("peercert")) is not None:
+            shown = certificate_names(peer)
+            if not {name.lower() for name in names} & {name.lower() for name in shown}:
+                said = f"its certificate is refused: it is for {', '.join(shown) or 'nobody'}, not {', '.join(names)}"
+                self._client._warn(f"{self._client.remote}: {said}")
+                self.end(Closed(said))
+                return
         self.session.start()
         for name in self._client._locks:
             self.session.lock(name)
@@ -381,6 +406,18 @@ def _without_collecting(receive: Callable[[bytes], list[Event]], data: bytes) ->
     finally:
         if collecting:
             gc.enable()
+
+
+def certificate_names(peer: Mapping[str, Any]) -> list[str]:
+    """Return whom a certificate is for, as `SSLSocket.getpeercert` has it.
+
+    Those are the names and addresses of its subjectAltName; without any the common name, as `ovs-pki` wrote it for
+    long.
+    """
+    shown = [value for kind, value in peer.get("subjectAltName", ()) if kind in ("DNS", "IP Address")]
+    if shown:
+        return shown
+    return [value for part in peer.get("subject", ()) for key, value in part if key == "commonName"]
 
 
 async def open_remote(remote: str, link: asyncio.Protocol, tls: ssl.SSLContext | None) -> asyncio.Transport:

@@ -1,10 +1,21 @@
 """How OVSDB writes where a server is, and the life of a connection to it (`netloom.reconnect`).  Pure."""
 
 from collections.abc import Collection
+from ipaddress import ip_address
 
 from netloom.reconnect import CONNECT_TIMEOUT, LONGEST, SHORTEST, Action, Reconnect, State
 
-__all__ = ["CONNECT_TIMEOUT", "LONGEST", "SHORTEST", "Action", "Reconnect", "State", "is_remote", "split_host"]
+__all__ = [
+    "CONNECT_TIMEOUT",
+    "LONGEST",
+    "SHORTEST",
+    "Action",
+    "Reconnect",
+    "State",
+    "is_exposed",
+    "is_remote",
+    "split_host",
+]
 
 
 def split_host(text: str) -> tuple[str, int]:
@@ -27,3 +38,18 @@ def is_remote(text: str, methods: Collection[str] = ("unix", "tcp", "ssl")) -> b
     except ValueError:
         return False
     return bool(host) and 0 < port < 1 << 16
+
+
+def is_exposed(remote: str) -> bool:
+    """Whether a remote is tcp: to a host that is not this one: anybody on the way can read it and write to it."""
+    method, _, rest = remote.partition(":")
+    if method != "tcp":
+        return False
+    try:
+        host = split_host(rest)[0]
+    except ValueError:
+        return True
+    try:
+        return not ip_address(host).is_loopback
+    except ValueError:
+        return host != "localhost"

@@ -5,6 +5,7 @@ fabric (`br-vxlan`), or both. One of them makes the node Ready; what a port need
 and no OVN anywhere, neither told nor known to the switch, the node is made ready for vxlan alone.
 """
 
+import logging
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -15,10 +16,13 @@ from netloom.drivers.vswitch_prepare import MAPPINGS, Preparation, identify, kee
 from netloom.drivers.vxlan_bridge import keep_bridge, underlay_of
 from netloom.model.cluster import Datapath
 from netloom.model.networks import Fabric
+from netloom.ovsdb.reconnect import is_exposed
 from netloom.ovsdb.rows.vswitch import OpenVSwitch
 from netloom.plan.nodes import PortPlan
 from netloom.plan.rows import Problem
 from netloom.run.config import AgentSettings
+
+log = logging.getLogger(__name__)
 
 
 class NodeSwitch:
@@ -28,6 +32,7 @@ class NodeSwitch:
         self.capabilities: Mapping[str, bool] = {}
         self.remark = ""
         """What is strange about this node, and keeps no port from being plugged."""
+        self._warned = ""
         self._settings = settings
         self._switch = switch
         self._mappings = mappings
@@ -97,6 +102,7 @@ class NodeSwitch:
             capabilities={**self.capabilities, "geneve": geneve},
             problem=problem,
             remark=self.remark,
+            exposed=self._exposed(),
         )
 
     def amiss(self, plan: PortPlan) -> Problem | None:
@@ -108,6 +114,18 @@ class NodeSwitch:
 
     def _has_ovn(self) -> bool:
         return bool(self._settings.ovn_remote or self._switch.root().external_ids.get("ovn-remote"))
+
+    def _exposed(self) -> str:
+        """Say that ovn-controller reaches the southbound in the clear; once in the log too."""
+        told = self._switch.root().external_ids.get("ovn-remote", "")
+        found = [remote for remote in map(str.strip, told.split(",")) if is_exposed(remote)]
+        if not found:
+            return ""
+        text = f"ovn-remote is {', '.join(found)}, neither encrypted nor authenticated: use ssl: and OVN's RBAC"
+        if text != self._warned:
+            self._warned = text
+            log.warning("%s", text)
+        return text
 
     def _unusable(self) -> Problem | None:
         if not self._switch.synced:

@@ -62,12 +62,18 @@ def make_ca(key: bytes, *, name: str, now: datetime) -> bytes:
 def make_server(ca: Pair, key: bytes, *, hosts: Iterable[str], now: datetime) -> bytes:
     """Return a certificate for a server that is reached under all of `hosts` (names and addresses)."""
     names = sorted(set(hosts))
-    return _leaf(ca, key, _subject("netloom"), ExtendedKeyUsageOID.SERVER_AUTH, names=names, now=now)
+    return _leaf(ca, key, _subject("netloom"), [ExtendedKeyUsageOID.SERVER_AUTH], names=names, now=now)
+
+
+def make_peer(ca: Pair, key: bytes, *, name: str, hosts: Iterable[str], now: datetime) -> bytes:
+    """Return a certificate for a server that also connects to others of its kind, as a member of a cluster does."""
+    usages = [ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH]
+    return _leaf(ca, key, _subject(name), usages, names=sorted(set(hosts)), now=now)
 
 
 def make_client(ca: Pair, key: bytes, *, name: str, groups: Sequence[str], now: datetime) -> bytes:
     """Return a certificate that says who a client is: `name` is its common name, `groups` its organizations."""
-    return _leaf(ca, key, _subject(name, groups), ExtendedKeyUsageOID.CLIENT_AUTH, names=[], now=now)
+    return _leaf(ca, key, _subject(name, groups), [ExtendedKeyUsageOID.CLIENT_AUTH], names=[], now=now)
 
 
 def still_good(
@@ -125,12 +131,18 @@ def is_key(data: bytes) -> bool:
 
 
 def _leaf(
-    ca: Pair, key: bytes, subject: x509.Name, usage: x509.ObjectIdentifier, *, names: Sequence[str], now: datetime
+    ca: Pair,
+    key: bytes,
+    subject: x509.Name,
+    usages: Sequence[x509.ObjectIdentifier],
+    *,
+    names: Sequence[str],
+    now: datetime,
 ) -> bytes:
     authority, signer, public = _certificate(ca.certificate), _private(ca.key), _private(key).public_key()
     builder = _builder(subject, public, now=now, days=LEAF_DAYS).issuer_name(authority.subject)
     builder = builder.add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
-    builder = builder.add_extension(x509.ExtendedKeyUsage([usage]), critical=False)
+    builder = builder.add_extension(x509.ExtendedKeyUsage(usages), critical=False)
     builder = builder.add_extension(
         x509.AuthorityKeyIdentifier.from_issuer_public_key(signer.public_key()), critical=False
     )

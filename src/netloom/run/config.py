@@ -44,6 +44,10 @@ OvnSb = Annotated[
 OvnKey = Annotated[str, Meta(description="Our private key (PEM) for ssl: servers of OVN.")]
 OvnCert = Annotated[str, Meta(description="Our certificate (PEM) for them.")]
 OvnCa = Annotated[str, Meta(description="The CA (PEM) that signed theirs.")]
+OvnServerNames = Annotated[
+    tuple[str, ...],
+    Meta(description="The names their certificates may be for; none: the host in each ssl:HOST:PORT."),
+]
 ProviderGrants = Annotated[
     tuple[str, ...],
     Meta(description="Physical networks and VLANs that Networks may join, as prod=physnet1:100-199; none: none."),
@@ -80,6 +84,7 @@ class ServeSettings(Settings, frozen=True, kw_only=True):
     ovn_key: OvnKey = ""
     ovn_cert: OvnCert = ""
     ovn_ca: OvnCa = ""
+    ovn_server_names: OvnServerNames = ()
     ovn_owner: OvnOwner = "netloom"
     provider_grants: ProviderGrants = ()
 
@@ -133,6 +138,7 @@ class ControllerSettings(Settings, frozen=True, kw_only=True):
     ovn_key: OvnKey = ""
     ovn_cert: OvnCert = ""
     ovn_ca: OvnCa = ""
+    ovn_server_names: OvnServerNames = ()
     ovn_owner: OvnOwner = "netloom"
     provider_grants: ProviderGrants = ()
     health_listen: Annotated[str, Meta(description="A loopback address and port for /healthz, /readyz, /metrics.")] = ""
@@ -181,7 +187,7 @@ class AgentSettings(Settings, frozen=True, kw_only=True):
         str, Meta(description="Where flows of vxlan Networks are written; absent: br-vxlan.mgmt beside the database.")
     ] = ""
     encap: Annotated[str, Meta(description="With --prepare: the protocol of OVN's tunnels.")] = "geneve"
-    ovn_remote: Annotated[str, Meta(description="With --prepare: the southbound database, as tcp:192.0.2.1:6642.")] = ""
+    ovn_remote: Annotated[str, Meta(description="With --prepare: the southbound database, as ssl:192.0.2.1:6642.")] = ""
     prepare: Annotated[
         bool, Meta(description="Set up Open vSwitch for OVN: identity, tunnels, br-int; without any OVN: br-vxlan.")
     ] = False

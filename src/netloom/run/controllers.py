@@ -4,6 +4,7 @@ In `serve` they work on the sqlite store itself, in `netloom controller` on an A
 simulator use this very wiring, with a clock and chance of their own.
 """
 
+import logging
 import socket
 from collections.abc import Callable, Coroutine, Mapping
 from functools import partial
@@ -44,6 +45,8 @@ from netloom.run import ovn as northern
 from netloom.run.config import ControllerSettings, ServeSettings
 from netloom.run.ovn import Ovn
 from netloom.store.base import Store
+
+log = logging.getLogger(__name__)
 
 COMPONENT = "netloom-controller"
 
@@ -255,6 +258,7 @@ class _Wiring:
             rest=self.told.vni_rest,
             in_use=self.ipam.books.known,
             refusal=self.told.providers.refusal,
+            remark=self.told.ovn.exposed if self.told.ovn is not None else "",
         )
         controller = self.controller("networks", keeper)
         controller.watch(self.networks, keeper.network_changed)
@@ -268,6 +272,8 @@ class _Wiring:
 
     def wire_ovn(self, ovn: Ovn) -> None:
         """Add what makes OVN's logical network of the resources, and says what became of them."""
+        if ovn.exposed:
+            log.warning("%s", ovn.exposed)
         north, south = ovn.connect_north(self.random, self.fence), ovn.connect_south(self.random)
         watched = self.planned_kinds()
         logical = self.logical = Logical(

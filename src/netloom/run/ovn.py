@@ -14,7 +14,7 @@ from netloom.drivers.northbound import Northbound
 from netloom.errors import Cause, Invalid
 from netloom.ovsdb.io import Client, Dial
 from netloom.ovsdb.monitor import Change
-from netloom.ovsdb.reconnect import is_remote
+from netloom.ovsdb.reconnect import is_exposed, is_remote
 from netloom.run.config import ControllerSettings, ServeSettings
 
 
@@ -24,9 +24,19 @@ class Ovn(Struct, frozen=True, kw_only=True):
     nb: tuple[str, ...]
     sb: tuple[str, ...] = ()
     tls: ssl.SSLContext | None = None
+    names: tuple[str, ...] = ()
+    """The names that certificates of the servers may be for; none: the host in each remote."""
     owner: str = northbound.OWNER
     dial: Dial | None = None
     """How to connect, where it is not by sockets."""
+
+    @property
+    def exposed(self) -> str:
+        """Say that a database is reached in the clear over a network; "": none is."""
+        found = [remote for remote in (*self.nb, *self.sb) if is_exposed(remote)]
+        if not found:
+            return ""
+        return f"OVN is reached by {', '.join(found)}, neither encrypted nor authenticated: use ssl: in ovnNb and ovnSb"
 
     def connect_north(self, random: Random, fence: Callable[[], bool]) -> Northbound:
         """Return the hands on the northbound."""
@@ -38,6 +48,7 @@ class Ovn(Struct, frozen=True, kw_only=True):
                 tables=northbound.TABLES,
                 random=random,
                 tls=self.tls,
+                names=self.names,
                 changed=changed,
                 dial=self.dial,
             )
@@ -58,6 +69,7 @@ class Ovn(Struct, frozen=True, kw_only=True):
                 random=random,
                 leader_only=False,
                 tls=self.tls,
+                names=self.names,
                 changed=changed,
                 dial=self.dial,
             )
@@ -85,14 +97,17 @@ def from_settings(settings: ServeSettings | ControllerSettings) -> Ovn | None:
     if not settings.ovn_nb:
         return None
     tls = _tls(settings) if secure else None
-    return Ovn(nb=settings.ovn_nb, sb=settings.ovn_sb, tls=tls, owner=settings.ovn_owner)
+    names = settings.ovn_server_names if secure else ()
+    return Ovn(nb=settings.ovn_nb, sb=settings.ovn_sb, tls=tls, names=names, owner=settings.ovn_owner)
 
 
 def _tls(settings: ServeSettings | ControllerSettings) -> ssl.SSLContext:
     try:
         context = ssl.create_default_context(ssl.Purpose.SERVER_AUTH, cafile=settings.ovn_ca)
-        # OVN's servers are known by who signed their certificates; those carry no host names.
-        context.check_hostname = False
+        # What Python adds here differs by its version: since 3.13 the CAs that `ovs-pki` makes, which do not say what
+        # their key is for, would be refused. Signature, validity, purpose and name are checked in every version.
+        context.verify_flags = ssl.VerifyFlags.VERIFY_X509_TRUSTED_FIRST
+        context.check_hostname = not settings.ovn_server_names  # Otherwise the client compares with these.
         context.load_cert_chain(settings.ovn_cert, settings.ovn_key)
     except (OSError, ssl.SSLError) as error:
         raise Invalid(
