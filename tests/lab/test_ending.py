@@ -12,7 +12,9 @@ import pytest
 
 from netloom.errors import Conflict, NotFound
 from netloom.lab import Lab, down
+from netloom.lab.layout import NODES_PORT, NORTHBOUND_PORT, SOUTHBOUND_PORT
 from netloom.lab.processes import of_lab, read_pid
+from netloom.lab.programs import RAFT_PORTS
 from tests.lab import labs
 from tests.run.serving import environment
 from tests.support.process import Program, wait_until
@@ -57,6 +59,7 @@ def test_a_cluster_of_three_elects_a_leader_again_when_it_is_killed() -> None:
         pids = {path.name for path in lab.layout.pids.iterdir()}
         assert {f"ovn-{kind}{suffix}" for kind in ("nb", "sb", "northd") for suffix in ("", "-2", "-3")} <= pids
         wait_until(lambda: _leaders(lab), what="a leader")
+        _of_their_own(lab)
         leader = _leaders(lab)[0]
         lab.kill(leader)
         write = ["ovn-nbctl", "--timeout=10", "--may-exist", "ls-add", "written-meanwhile"]
@@ -169,3 +172,15 @@ def _leaders(lab: Lab) -> list[str]:
 
 def _namespace(pid: int) -> int:
     return Path(f"/proc/{pid}/ns/net").stat().st_ino
+
+
+def _of_their_own(lab: Lab) -> None:
+    """See that the servers talk to each other by TLS on a network that no node gets into, whatever its routes are."""
+    asked = ["ovs-appctl", "-t", str(lab.layout.ovn / "sb-2.ctl"), "cluster/status", "OVN_Southbound"]
+    assert "Address: ssl:172.29.0.2:6644" in lab.exec("central", asked).stdout
+    lab.exec("n1", ["ip", "route", "add", "172.29.0.0/24", "via", lab.layout.management_ip("central")])
+    lab.exec("central-2", ["nc", "-z", "-w", "2", "172.29.0.1", str(SOUTHBOUND_PORT)])
+    lab.exec("n1", ["nc", "-z", "-w", "2", lab.layout.management_ip("central"), str(NODES_PORT)])
+    for address in ("172.29.0.1", lab.layout.management_ip("central")):
+        for port in (NORTHBOUND_PORT, SOUTHBOUND_PORT, *RAFT_PORTS.values()):
+            assert lab.exec("n1", ["nc", "-z", "-w", "1", address, str(port)], check=False).returncode, (address, port)

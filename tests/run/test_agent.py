@@ -218,6 +218,22 @@ def test_the_node_is_made_and_says_what_it_can_do(here: Site) -> None:
     assert node["status"]["lastHeartbeat"]
 
 
+def test_a_southbound_reached_in_the_clear_is_warned_of_until_it_is_not(here: Site) -> None:
+    before = here.node.vsctl("get", "Open_vSwitch", ".", "external_ids:ovn-remote").strip().strip('"')
+
+    def reached_by(remote: str) -> None:
+        here.node.vsctl("set", "Open_vSwitch", ".", f'external_ids:ovn-remote="{remote}"')
+
+    reached_by(f"{before},tcp:192.0.2.5:6642")
+    found = here.wait_condition("n1", "False", "PlainTCP", kind="OVNConnectionSecure", of="Node")
+    said = "ovn-remote is tcp:192.0.2.5:6642, neither encrypted nor authenticated: use ssl: and OVN's RBAC"
+    assert found["message"] == said
+    here.wait_condition("n1", "True", kind="Ready", of="Node")
+    assert (here.folder / "agent.log").read_text().count(said) == 1
+    reached_by(before)
+    here.wait_condition("n1", "True", "Secured", kind="OVNConnectionSecure", of="Node")
+
+
 def test_a_second_agent_says_so_and_goes(here: Site) -> None:
     second = here.start_agent("--health-listen", "", wait=False)
     try:
