@@ -41,8 +41,8 @@ class Facts(Struct, frozen=True, kw_only=True):
     """Why attachments cannot be plugged here; None: they can."""
     remark: str = ""
     """What people are told even though they can."""
-    exposed: str = ""
-    """Why the connection to OVN's southbound is not safe; "": it is, or there is none."""
+    exposed: str | None = None
+    """Why the connection to OVN's southbound is not safe; "": it is, or there is none; None: that is not known."""
 
 
 class NodeKeeper:
@@ -66,7 +66,9 @@ class NodeKeeper:
         if self._node is None:
             return
         facts, status = self._facts(), self._node.status
-        if _ready(status) != (facts.problem is None) or _exposed(status) != bool(facts.exposed):
+        if _ready(status) != (facts.problem is None):
+            self._news.set()
+        if facts.exposed is not None and _exposed(status) != bool(facts.exposed):
             self._news.set()
 
     async def register(self) -> None:
@@ -125,7 +127,7 @@ class NodeKeeper:
             message=facts.remark if problem is None else problem.message,
         )
         conditions = with_condition(node.status.conditions, ready, now)
-        if facts.exposed or _exposed(node.status):
+        if facts.exposed or (facts.exposed is not None and _exposed(node.status)):
             conditions = with_condition(conditions, _secure(facts.exposed, node.metadata.generation), now)
         status = msgspec.structs.replace(
             node.status,
