@@ -42,10 +42,11 @@ def programs(ovn: int, roots: Mapping[str, str]) -> None:
 
 def places(layout: Layout) -> None:
     """Refuse a folder given for a node that is not there."""
+    # All servers of a cluster are of one version.
+    known = [name for name in layout.places if name not in ("underlay", "outside", *layout.centrals[1:])]
     for place in layout.state.roots:
-        if place not in layout.places or place in ("underlay", "outside"):
-            known = ", ".join(name for name in layout.places if name not in ("underlay", "outside"))
-            raise Invalid(f"--root-of {place}=...: there is no {place!r}; there are: {known}")
+        if place not in known:
+            raise Invalid(f"--root-of {place}=...: there is no {place!r}; there are: {', '.join(known)}")
 
 
 def choose_ports(kept: Sequence[int], seed: str, count: int) -> list[int]:
