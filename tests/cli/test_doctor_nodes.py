@@ -1,17 +1,27 @@
 """What the doctor mends on a node it mends as the agent would: what the agent would not take, it does not either."""
 
 import asyncio
+import contextlib
 from typing import Any
 
 import pytest
+from msgspec import structs
 
+from netloom.cli.doctor_nodes import _is_unwanted
 from netloom.cli.node_look import NodeLook
+from netloom.cli.session import connect
 from netloom.drivers.link_trouble import Trouble
 from netloom.model.attachments import PortType
+from netloom.plan.audit_ovn import ATTACHMENT, Interface, Wanted, audit_switch
 from netloom.plan.nodes import PortPlan
+from netloom.plan.rows import Unit
+from tests.cli.test_commands import apply, network
 from tests.control.host_world import FakeLinks, World
 from tests.control.test_host import eventually, with_agent
+from tests.run.serving import Serving
 
+THERE = "earlier"
+"""The name of an attachment that is the word by which a repair was once decided."""
 PLAN = PortPlan(
     uid="u",
     namespace="ns1",
@@ -39,3 +49,22 @@ def test_the_nodes_own_way_to_others_is_not_taken_by_a_repair() -> None:
         assert "uplink" not in world.interfaces()
 
     with_agent(main)
+
+
+def test_an_interface_that_the_api_still_wants_stays_whatever_its_attachment_is_called(
+    server: Serving, ns: str
+) -> None:
+    """The attachment came back between the look and the repair; only one that was created again may lose its device."""
+    web = {"apiVersion": "netloom.dev/v1alpha1", "kind": "NetworkAttachment", "metadata": {"name": THERE}}
+    apply(server, ns, network("blue"), web | {"spec": {"node": "n1", "network": "blue"}})
+    session = connect(str(server.kubeconfig))
+    with contextlib.closing(session.client):
+        seen = Interface(
+            name="nl1", of=Unit(ATTACHMENT, ns, THERE), uid="u1", internal=False, installed=True, works=True, ids={}
+        )
+        [leftover] = audit_switch([], [seen], ())
+        assert not _is_unwanted(session, "n1", leftover)
+        assert _is_unwanted(session, "n2", leftover)
+        plan = structs.replace(PLAN, namespace=ns, name=THERE, uid="u2", device="nl2")
+        replaced = next(one for one in audit_switch([Wanted(plan, {})], [seen], ()) if one.what == "nl1")
+        assert _is_unwanted(session, "n1", replaced)

@@ -174,3 +174,9 @@ def test_the_command_speaks_text_and_json_and_fails_where_something_is_amiss(ser
     assert found["healthy"] is False
     assert found["namespaces"][ns][0]["items"][0]["name"] == "blue"
     assert ns in server.cli("status", "-A", check=False).out
+
+
+def test_an_agent_is_silent_when_the_controllers_say_so_and_not_before() -> None:
+    assert problems(NODE.replace("11:59:55", "11:59:22")) == []
+    [said] = problems(NODE.replace("11:59:55", "11:59:19"))
+    assert "n1" in said

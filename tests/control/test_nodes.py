@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from random import Random
 
-from netloom.control.nodes import SILENCE
+from netloom.model.cluster import AGENT_SILENT_SECONDS
 from netloom.model.document import Document
 from netloom.model.registry import EVENT, NODE
 from netloom.store.memory import MemoryStore
@@ -60,10 +60,10 @@ def test_a_node_whose_agent_is_silent_is_not_known_to_be_ready() -> None:
             events = [item.document() for item in (await store.list(EVENT)).items]
             assert [(one["involvedObject"]["name"], one["reason"]) for one in events] == [("n2", "AgentSilent")]
             await beat(store, "n2", 30)
-            await asyncio.sleep(SILENCE / 2)
+            await asyncio.sleep(AGENT_SILENT_SECONDS / 2)
             assert await said(store, "n2") == ("True", "Ready")
             revision = (await store.get(NODE, "", "n1")).revision
-            await asyncio.sleep(3 * SILENCE)
+            await asyncio.sleep(3 * AGENT_SILENT_SECONDS)
             assert await said(store, "n1") == ("Unknown", "AgentSilent")
             assert (await store.get(NODE, "", "n1")).revision > revision
 
@@ -77,9 +77,9 @@ def test_a_node_that_goes_and_one_that_never_said_anything_are_left_alone() -> N
         await store.create(NODE, node("n2"))
         async with watching(store):
             await beat(store, "n2", 1)
-            await asyncio.sleep(SILENCE / 2)
+            await asyncio.sleep(AGENT_SILENT_SECONDS / 2)
             await store.delete(NODE, "", "n2")
-            await asyncio.sleep(3 * SILENCE)
+            await asyncio.sleep(3 * AGENT_SILENT_SECONDS)
             found = (await store.get(NODE, "", "n1")).document()
             assert not found.get("status", {}).get("conditions")
             assert [item.name for item in (await store.list(NODE)).items] == ["n1"]
@@ -93,7 +93,7 @@ def test_a_controller_that_starts_gives_everybody_time_to_be_heard() -> None:
         await store.create(NODE, node("n1"))
         await beat(store, "n1", 1)
         async with watching(store):
-            await asyncio.sleep(SILENCE - 5)
+            await asyncio.sleep(AGENT_SILENT_SECONDS - 5)
             assert await said(store, "n1") == ("True", "Ready")
             await asyncio.sleep(10)
             assert await said(store, "n1") == ("Unknown", "AgentSilent")

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from netloom.errors import BadRequest, Conflict, Invalid
+from netloom.errors import BadRequest, Conflict
 from netloom.front.api import apply, managers, merging, shapes
 from netloom.front.api.patch import clone
 from netloom.model.document import Document, Resource
@@ -372,17 +372,6 @@ def test_a_note_that_means_nothing_forgives_nothing(note: str) -> None:
     made = updated(None, network({"mtu": 1}, metadata={"annotations": {apply.LAST_APPLIED: note}}))
     with pytest.raises(Conflict):
         applied(made, network({"mtu": 2}), "kubectl")
-
-
-def test_managers_name_themselves_or_are_called_after_their_program() -> None:
-    assert managers.manager_name("me", "kubectl/1.36") == "me"
-    assert managers.manager_name("", "kubectl/1.36 (linux)") == "kubectl"
-    assert managers.manager_name("", "") == "unknown"
-    assert managers.manager_name("", "a\nb") == "ab"
-    assert managers.manager_name("", "\N{SNOWMAN}" * 100) == "\N{SNOWMAN}" * 42
-    for wrong in ("x" * 129, "a\nb"):
-        with pytest.raises(Invalid, match="fieldManager"):
-            managers.manager_name(wrong)
 
 
 def test_values_of_the_wrong_form_are_one_field() -> None:

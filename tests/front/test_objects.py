@@ -200,6 +200,17 @@ def test_the_manager_is_the_programs_name_unless_it_says_another(server: Serving
     assert {entry["manager"] for entry in named["metadata"]["managedFields"]} == {"kubectl", "me"}
 
 
+def test_the_length_of_a_managers_name_is_counted_in_bytes(server: Serving) -> None:
+    target = path("networks", name="blue")
+    made = server.post(path("networks"), network(mtu=1400), User_Agent="\u00e9" * 100 + "/1").json
+    assert made["metadata"]["managedFields"][0]["manager"] == "\u00e9" * 64
+    longest = server.patch(f"{target}?fieldManager={'%C3%A9' * 64}", {"spec": {"mtu": 1300}})
+    assert longest.json["metadata"]["managedFields"][-1]["manager"] == "\u00e9" * 64
+    longer = server.patch(f"{target}?fieldManager={'%C3%A9' * 65}", {"spec": {"mtu": 1200}})
+    assert longer.code == 400
+    assert longer.json["message"] == "fieldManager: Too long: may not be more than 128 bytes"
+
+
 def test_a_dry_run_says_what_would_be_and_does_nothing(server: Serving) -> None:
     tried = server.post(path("networks") + "?dryRun=All", network())
     assert tried.code == 201

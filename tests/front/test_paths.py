@@ -161,6 +161,7 @@ def test_limit_0_is_no_limit_and_the_first_of_two_values_counts() -> None:
         "fieldValidation=Lenient",
         "propagationPolicy=Sideways",
         "fieldManager=" + "x" * 129,
+        "fieldManager=" + "%C3%A9" * 65,
         "fieldManager=a%00b",
         "timeoutSeconds=soon",
         "labelSelector=%FF",

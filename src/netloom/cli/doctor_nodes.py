@@ -147,8 +147,8 @@ def _is_unwanted(session: Session, node: str, finding: Finding) -> bool:
         there = session.client.get(NETWORK_ATTACHMENT.path(finding.namespace, finding.name))
     except NotFound:
         return True
-    # One that is here again, or still: then it is an earlier one's interface, and `clear` keeps the present one's.
-    return bool(there["spec"]["node"] != node or "earlier" in finding.message)
+    # An attachment that was created again has an interface of its own: `_unplug` takes only the one of the finding.
+    return bool(there["spec"]["node"] != node or finding.replaced)
 
 
 async def _looked(look: NodeLook, resources: Iterable[Resource]) -> tuple[str, int, list[Finding]]:

@@ -12,15 +12,13 @@ from msgspec import Struct
 
 from netloom.model.ages import age
 from netloom.model.attachments import NetworkAttachment
-from netloom.model.cluster import Node
+from netloom.model.cluster import AGENT_SILENT_SECONDS, Node
 from netloom.model.document import Condition, Resource
 from netloom.model.networks import Network, Router, Subnet
 from netloom.model.paths import Mirror, Place, Shaping
 from netloom.model.policy import LoadBalancer, SecurityProfile
 
 READY, PENDING, AMISS = "ready", "pending", "amiss"
-SILENT_SECONDS = 35.0
-"""An agent says every ten seconds that it is alive."""
 FEW = 5
 """So many with the same problem are told one by one."""
 PATIENCE_SECONDS = 10.0
@@ -168,7 +166,7 @@ def _silent(one: Node, now: datetime) -> str | None:
     if not one.status.last_heartbeat:
         return None
     seconds = _seconds(one.status.last_heartbeat, now)
-    return age(seconds) if seconds > SILENT_SECONDS else None
+    return age(seconds) if seconds > AGENT_SILENT_SECONDS else None
 
 
 def _seconds(stamp: str, now: datetime) -> float:

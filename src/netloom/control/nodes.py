@@ -16,11 +16,9 @@ from netloom.control.clock import Clock
 from netloom.control.conditions import READY, UNKNOWN, with_condition
 from netloom.control.events import Recorder
 from netloom.errors import NotFound
-from netloom.model.cluster import Node
+from netloom.model.cluster import AGENT_SILENT_SECONDS, Node
 from netloom.model.document import Condition
 
-SILENCE = 40.0
-"""Seconds without a heartbeat, of which four were due."""
 REASON = "AgentSilent"
 
 
@@ -54,8 +52,8 @@ class NodeWatcher:
         if key not in self._heard or beat != node.status.last_heartbeat:
             since = now
             self._heard[key] = (node.status.last_heartbeat, now)
-        if now - since < SILENCE:
-            return SILENCE - (now - since)
+        if now - since < AGENT_SILENT_SECONDS:
+            return AGENT_SILENT_SECONDS - (now - since)
         await self._tell(node)
         return None  # The next heartbeat is a change.
 
@@ -63,7 +61,9 @@ class NodeWatcher:
         ready = node.status.condition(READY)
         if ready is None or ready.status == UNKNOWN:
             return
-        said = f"the agent has said nothing for {SILENCE:g} seconds; see whether `netloom agent` runs there"
+        said = (
+            f"the agent has said nothing for {AGENT_SILENT_SECONDS:g} seconds; see whether `netloom agent` runs there"
+        )
         unknown = Condition(
             type=READY,
             status=UNKNOWN,

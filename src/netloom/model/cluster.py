@@ -9,6 +9,9 @@ from netloom.model.document import Resource, Value
 from netloom.model.scalars import Ip, LabelKey, Line, Seconds, Timestamp, says
 from netloom.model.status import Status
 
+AGENT_SILENT_SECONDS = 40.0
+"""How long an agent may send no heartbeat, of which four are due by then, before its Node counts as silent."""
+
 
 class Datapath(StrEnum):
     """Where a node's switch forwards."""

@@ -11,14 +11,12 @@ from enum import StrEnum
 from msgspec import Struct
 
 from netloom.model.attachments import PortType
-from netloom.model.cluster import Node
+from netloom.model.cluster import AGENT_SILENT_SECONDS, Node
 from netloom.plan.nodes import PortPlan
 from netloom.plan.rows import Unit
 
 ATTACHMENT = "NetworkAttachment"
 NODE = "Node"
-SILENT_SECONDS = 35.0
-"""An agent says every ten seconds that it is alive."""
 
 
 class Check(StrEnum):
@@ -54,6 +52,8 @@ class Finding(Struct, frozen=True, order=True):
     message: str
     what: str = ""
     """The device, interface or chassis it is about."""
+    replaced: bool = False
+    """Whether the interface belongs to an attachment that was deleted and created again under the same name."""
 
     @property
     def unit(self) -> Unit:
@@ -126,7 +126,7 @@ def _silent(one: Node, now: datetime) -> bool:
         last = datetime.fromisoformat(one.status.last_heartbeat)
     except ValueError:
         return True
-    return (now - last).total_seconds() > SILENT_SECONDS
+    return (now - last).total_seconds() > AGENT_SILENT_SECONDS
 
 
 # A node's switch.
@@ -186,7 +186,7 @@ def _interfaces(unit: Unit, one: Wanted, seen: list[Interface]) -> Iterator[Find
     for interface in seen:
         if interface.uid != plan.uid or interface.name != plan.device or plan.parent:
             text = f"interface {interface.name} is of an earlier one of its name"
-            yield Finding(Check.LEFTOVER_INTERFACE, *unit, text, interface.name)
+            yield Finding(Check.LEFTOVER_INTERFACE, *unit, text, interface.name, replaced=True)
     if plan.parent:
         return  # What its parent's interface lacks is said of its parent.
     mine = next((found for found in seen if found.uid == plan.uid and found.name == plan.device), None)

@@ -11,7 +11,7 @@ from msgspec import Struct
 from netloom.errors import UnsupportedMediaType
 from netloom.front.api import protobuf_kinds
 from netloom.front.api.identity import Identity
-from netloom.front.api.paths import MANAGER_LIMIT, Request
+from netloom.front.api.paths import Request, program_name
 from netloom.model import codec
 from netloom.model.document import Document
 from netloom.store.base import Stored
@@ -50,11 +50,8 @@ class Call:
         return protobuf_kinds.decode(self.body, kind.api_version, kind.name)
 
     def manager(self) -> str:
-        """Return who the fields written will belong to: as said, or the program's name from its User-Agent."""
-        if self.request.options.manager:
-            return self.request.options.manager
-        agent = self.agent.partition("/")[0][:MANAGER_LIMIT]
-        return "".join(c for c in agent if c.isprintable()) or "unknown"
+        """Return the field manager of what is written: as given, or the program's name from its User-Agent."""
+        return self.request.options.manager or program_name(self.agent)
 
 
 def is_protobuf(media: str) -> bool:

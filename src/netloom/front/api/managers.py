@@ -5,7 +5,6 @@ Entries are one per (manager, operation, apiVersion, sub-resource); an applier h
 
 from msgspec import Struct
 
-from netloom.errors import Cause, Invalid
 from netloom.front.api import fields
 from netloom.front.api.fields import Fields
 from netloom.front.api.patch import Json
@@ -13,7 +12,6 @@ from netloom.model.document import Document
 from netloom.model.kind import Kind
 
 MAX_UPDATE_MANAGERS = 10
-MAX_MANAGER_BYTES = 128
 
 
 class Owner(Struct, frozen=True):
@@ -39,17 +37,6 @@ class Share(Struct, frozen=True):
 
 
 Shares = dict[Owner, Share]
-
-
-def manager_name(field_manager: str, user_agent: str = "") -> str:
-    """Return who writes: as they say themselves, or else the program's name before the "/" of its User-Agent."""
-    if field_manager:
-        if len(field_manager.encode()) > MAX_MANAGER_BYTES or not field_manager.isprintable():
-            message = f"may not be longer than {MAX_MANAGER_BYTES} bytes, and printable characters only"
-            raise Invalid(f"fieldManager: {message}", causes=[Cause("fieldManager", message)])
-        return field_manager
-    printable = "".join(filter(str.isprintable, user_agent.partition("/")[0]))
-    return printable.encode()[:MAX_MANAGER_BYTES].decode(errors="ignore") or "unknown"
 
 
 def current(kind: Kind, live: Document, given: Json, subresource: str) -> Shares:

@@ -95,7 +95,8 @@ Reader = Callable[[str, str], object]
 """Reads one parameter: its key, for messages, and its text."""
 
 DEFAULTS = Options()
-MANAGER_LIMIT = 128
+MANAGER_BYTES = 128
+"""As kube-apiserver: the length of a field manager's name is counted in bytes of UTF-8."""
 _COLLECTION = {"GET": Verb.LIST, "POST": Verb.CREATE, "DELETE": Verb.DELETE_COLLECTION}
 _OBJECT = {"GET": Verb.GET, "PUT": Verb.UPDATE, "PATCH": Verb.PATCH, "DELETE": Verb.DELETE}
 _STATUS = {"GET": Verb.GET, "PUT": Verb.UPDATE, "PATCH": Verb.PATCH}
@@ -248,11 +249,17 @@ def _dry_run(key: str, text: str) -> bool:
 
 def manager(key: str, text: str) -> str:
     """Return a field manager's name, or raise `BadRequest`."""
-    if len(text) > MANAGER_LIMIT:
-        raise BadRequest(f"{key}: Too long: may not be more than {MANAGER_LIMIT} bytes")
+    if len(text.encode("utf-8", "replace")) > MANAGER_BYTES:
+        raise BadRequest(f"{key}: Too long: may not be more than {MANAGER_BYTES} bytes")
     if not text.isprintable():
         raise BadRequest(f"{key}: Invalid value: {text!r}: should only contain printable characters")
     return text
+
+
+def program_name(user_agent: str) -> str:
+    """Return the name of the program that a User-Agent begins with: the field manager of clients that name none."""
+    printable = "".join(filter(str.isprintable, user_agent.partition("/")[0]))
+    return printable.encode("utf-8", "replace")[:MANAGER_BYTES].decode(errors="ignore") or "unknown"
 
 
 def _one_of(kinds: type[StrEnum]) -> Reader:
