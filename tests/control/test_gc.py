@@ -105,6 +105,21 @@ def test_one_living_owner_suffices_and_the_dead_ones_are_taken_away() -> None:
     run(main())
 
 
+def test_an_object_of_another_namespace_does_not_hold_up_a_foreground_deletion() -> None:
+    async def main() -> None:
+        store = memory()
+        owner = await store.create(NETWORK, network("owner"))
+        await store.create(IP_LOCK, lock("far", [owner], "ns2", block=True, finalizers=["netloom.dev/test"]))
+        near = await store.create(NETWORK, network("near", ownerReferences=[owner_reference(owner, block=True)]))
+        await store.create(IP_LOCK, lock("far-too", [near], "ns2", block=True, finalizers=["netloom.dev/test"]))
+        async with collecting(store):
+            await store.delete(NETWORK, "ns1", "owner", propagation=Propagation.FOREGROUND)
+            await asyncio.sleep(5)
+            assert await there(store, NETWORK) == []
+
+    run(main())
+
+
 def test_foreground_deletion_waits_for_those_that_block_and_goes_depth_first() -> None:
     async def main() -> None:
         store = memory()

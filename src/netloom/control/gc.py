@@ -13,7 +13,8 @@ not answer, an owner that lives in another namespace) it leaves the object alone
 the uid and the revision of what was judged: an object that got another owner meanwhile is judged again.
 
 What blocks or must be orphaned is found by a live list, not in the caches, because a dependent that the cache does not
-know yet would be lost.
+know yet would be lost. An owner that is in a namespace has dependents there only: an object of another namespace that
+names it, which anybody with rights there can write, does not hold up its deletion.
 """
 
 from collections.abc import Iterable, Sequence
@@ -203,7 +204,7 @@ class Collector:
 
     def _propagation(self, meta: ItemMeta) -> Propagation:
         """Return how to delete what a waiting owner waits for: its own dependents first, unless that is a circle."""
-        dependents = [found for key in self._dependents(meta.uid) if (found := self._cached(key))]
+        dependents = [found for key in self._dependents(meta.uid, meta.namespace) if (found := self._cached(key))]
         if not dependents or any(_waits(found.metadata) for found in dependents):
             return Propagation.BACKGROUND
         return Propagation.FOREGROUND
@@ -249,7 +250,7 @@ class Collector:
 
     async def _finish_foreground(self, kind: Kind, document: Document, meta: ItemMeta) -> float | None:
         """Let an owner go when nobody is left that it waits for; the others are queued and go by `_judge`."""
-        known = [found for key in self._dependents(meta.uid) if (found := self._cached(key))]
+        known = [found for key in self._dependents(meta.uid, meta.namespace) if (found := self._cached(key))]
         if any(_blocks(found, meta.uid) for found in known):
             return None  # As far as the cache knows; when it learns better, it tells.
         if any(_blocks(item(stored), meta.uid) for _, stored in await self._live_dependents(kind, meta)):
@@ -290,10 +291,13 @@ class Collector:
         informer = self._informers.get((key.api_version, key.kind))
         return informer.cache.get(key.namespace, key.name) if informer else None
 
-    def _dependents(self, uid: str) -> Iterable[ItemKey]:
+    def _dependents(self, uid: str, namespace: str = "") -> Iterable[ItemKey]:
+        """Return who the caches say names this owner, in the owner's namespace if it has one, else anywhere."""
         for informer in self._informers.values():
             for dependent in informer.cache.indexed(BY_OWNER, uid):
                 meta = dependent.metadata
+                if namespace and meta.namespace != namespace:
+                    continue
                 yield ItemKey(informer.kind.api_version, informer.kind.name, meta.namespace, meta.name)
 
     def _waiting_owner(self, owner: OwnerReference) -> Iterable[ItemKey]:
