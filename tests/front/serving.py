@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from netloom.front.api.app import Api
-from netloom.front.api.identity import AnyOf
+from netloom.front.api.identity import AnyOf, Authorizer
 from netloom.front.api.limits import Limits
 from netloom.front.api.roles import RoleAuthorizer
 from netloom.front.api.server import Server, bind, tls_context
@@ -175,7 +175,12 @@ def _write(folder: Path, name: str, certificate: bytes, key: bytes) -> None:
 
 @contextlib.contextmanager
 def serving(
-    folder: Path, *, limits: Limits | None = None, store: Store | None = None, **options: Any
+    folder: Path,
+    *,
+    limits: Limits | None = None,
+    store: Store | None = None,
+    authorizer: Callable[[Store], Authorizer] = RoleAuthorizer,
+    **options: Any,
 ) -> Iterator[Serving]:
     """Serve until the block ends; `folder` was filled by `make_credentials`."""
     started: threading.Event = threading.Event()
@@ -187,7 +192,7 @@ def serving(
         api = Api(
             used,
             authenticator=AnyOf(ClientCertificates(), TokenFile(folder / "tokens")),
-            authorizer=RoleAuthorizer(used),
+            authorizer=authorizer(used),
             limits=limits,
             **options,
         )

@@ -33,7 +33,7 @@ class Operations:
     ) -> None:
         self._store = store
         self._authorizer = authorizer
-        self._writes = Writes(store, admissions, clock=clock)
+        self._writes = Writes(store, authorizer, admissions, clock=clock)
         self.deletes = Deletes(store, admissions)
 
     async def authorize(self, request: Request, who: Identity) -> None:

@@ -3,7 +3,8 @@
     decode -> agrees with the URL -> valid (model/validation) -> field managers (apply) -> admission -> store
 
 A patch is a read, a change and a conditional write, tried again when somebody was faster, unless the patch itself names
-the revision it is for. Nothing is decided here about what an object may look like.
+the revision it is for. Server-side apply of an object that is not there creates it, which needs the right to create.
+Nothing is decided here about what an object may look like.
 """
 
 import time
@@ -13,7 +14,8 @@ from netloom.errors import BadRequest, Cause, Conflict, Invalid, NotFound, Unsup
 from netloom.front.api import apply, patch, shapes, strategic
 from netloom.front.api.admission import Admission, Operation, Write
 from netloom.front.api.calls import Call, Result
-from netloom.front.api.paths import Request
+from netloom.front.api.identity import Attributes, Authorizer, forbidden
+from netloom.front.api.paths import Request, Verb
 from netloom.model import codec, validation
 from netloom.model.document import Document
 from netloom.model.kind import Kind
@@ -33,9 +35,15 @@ class Writes:
     """The verbs that bring a document."""
 
     def __init__(
-        self, store: Store, admissions: Sequence[Admission], *, clock: Callable[[], float] = time.time
+        self,
+        store: Store,
+        authorizer: Authorizer,
+        admissions: Sequence[Admission],
+        *,
+        clock: Callable[[], float] = time.time,
     ) -> None:
         self._store = store
+        self._authorizer = authorizer
         self._admissions = admissions
         self._clock = clock
 
@@ -101,6 +109,8 @@ class Writes:
 
     async def _patched(self, call: Call, live: Stored | None, change: "_Patch") -> Result:
         request = call.request
+        if live is None:
+            await self._authorize_creation(call)
         old = None if live is None else live.document()
         new = change.applied_to(old, self._now())
         _keeps_identity(request, old, new)
@@ -108,6 +118,13 @@ class Writes:
         if live is None:
             return Result(201, await self._create(call, new, managed=True))
         return Result(200, await self._update(call, live, new, managed=change.media == APPLY_PATCH))
+
+    async def _authorize_creation(self, call: Call) -> None:
+        """Raise `Forbidden` unless the client may create: the right to patch is about what is there already."""
+        request = call.request
+        what = Attributes(Verb.CREATE, request.kind, request.namespace, request.name)
+        if not await self._authorizer.allows(call.who, what):
+            raise forbidden(call.who, what)
 
     async def _create(self, call: Call, document: Document, *, managed: bool = False) -> Stored:
         """Store a new document; `managed` says that its field managers are known already."""
