@@ -3,6 +3,7 @@
 import json
 import os
 import signal
+import stat
 import subprocess
 from pathlib import Path
 
@@ -13,6 +14,7 @@ from tests.run.serving import NETLOOM, Answer, Serving, environment, netloom, se
 from tests.support.process import Program, free_port, wait_until
 
 VERSION = "netloom.dev/v1alpha1"
+GROUP = f"/apis/{VERSION}"
 
 
 def network(name: str, **spec: object) -> dict[str, object]:
@@ -369,6 +371,67 @@ def test_credentials_are_made_used_listed_and_revoked(server: Serving, ns: str, 
         lambda: netloom("get", "networks", "-n", ns, kubeconfig=tmp_path / "viewer0", check=False).rc == 1,
         what="the server to forget the viewer",
     )
+    assert "Unauthorized" in netloom("get", "networks", "-n", ns, kubeconfig=tmp_path / "viewer1", check=False).err
+
+
+def test_one_certificate_is_revoked_by_its_fingerprint(server: Serving, ns: str, tmp_path: Path) -> None:
+    for name in ("one", "two"):
+        made = ("--name", f"v{ns}", "--role", "viewer", "-n", ns, "--certificate", "--output", tmp_path / name)
+        assert netloom("credential", "--data", server.data, *made).out == f"{tmp_path / name} written\n"
+        assert server.request("GET", f"{GROUP}/namespaces/{ns}/networks", kubeconfig=tmp_path / name)[0] == 200
+    listed = netloom("credential", "--data", server.data, "--list").out.splitlines()
+    first = next(line.split() for line in listed if line.startswith(f"v{ns} "))
+    assert first[2] == "certificate"
+    revoked = netloom("credential", "--data", server.data, "--revoke", "--fingerprint", first[3])
+    assert revoked.out == f"v{ns}: 1 certificate revoked\n"
+    wait_until(
+        lambda: server.request("GET", f"{GROUP}/namespaces/{ns}/networks", kubeconfig=tmp_path / "one")[0] == 401,
+        what="the server to refuse the certificate",
+    )
+    assert server.request("GET", f"{GROUP}/namespaces/{ns}/networks", kubeconfig=tmp_path / "two")[0] == 200
+    listed = netloom("credential", "--data", server.data, "--list").out.splitlines()
+    assert f"v{ns}   netloom:viewer:{ns}   certificate (revoked)   {first[3]}" in listed
+
+
+def test_a_credential_is_written_to_a_private_file_that_is_not_overwritten(
+    server: Serving, ns: str, tmp_path: Path
+) -> None:
+    def made(*flags: str | Path, check: bool = True) -> Answer:
+        args = ("credential", "--data", server.data, "--name", f"o{ns}", "--role", "viewer", *flags)
+        return netloom(*args, check=check)
+
+    file, known = tmp_path / "it", server.data / "tokens"
+    before = known.read_bytes()
+    file.write_text("precious")
+    refused = made("--output", file, check=False)
+    assert (refused.rc, file.read_text(), known.read_bytes()) == (1, "precious", before)
+    assert "exists: choose another name, or overwrite it with --force" in refused.err
+    nowhere = made("--output", tmp_path / "none" / "it", check=False)
+    assert (nowhere.rc, known.read_bytes()) == (1, before)
+    file.chmod(0o644)
+    made("--output", file, "--force")
+    assert (stat.S_IMODE(file.stat().st_mode), os.listdir(tmp_path)) == (0o600, ["it"])
+    assert server.request("GET", f"{GROUP}/networks", kubeconfig=file)[0] == 200
+
+
+def test_a_credential_that_goes_to_a_file_others_can_read_gets_a_warning(
+    server: Serving, ns: str, tmp_path: Path
+) -> None:
+    for mode, warned in ((0o644, True), (0o600, False)):
+        file = tmp_path / str(mode)
+        file.touch(mode)
+        file.chmod(mode)
+        with file.open("wb") as output:
+            ended = subprocess.run(
+                [*NETLOOM, "credential", "--data", server.data, "--name", f"w{mode}{ns}", "--role", "viewer"],
+                stdout=output,
+                stderr=subprocess.PIPE,
+                env=environment(),
+                check=True,
+                timeout=60,
+            )
+        assert (b"use --output FILE" in ended.stderr) is warned
+        assert b"token:" in file.read_bytes()
 
 
 def test_completion_offers_kinds_and_names(server: Serving, ns: str) -> None:

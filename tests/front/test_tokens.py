@@ -110,3 +110,61 @@ def test_whoever_knows_them_first_says_who_they_are(tmp_path: Path) -> None:
     certified = Credentials([(b"authorization", b"Bearer one")], Certificate("bob"))
     found = [ask(both, offered) for offered in (certified, bearer("one"), bearer("two"))]
     assert [who.name if who else None for who in found] == ["bob", "alice", None]
+
+
+def test_a_broken_file_is_tried_again_until_it_is_good_and_named_once(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    file, clock = tmp_path / "tokens", Clock()
+    good, better = line("one", "alice", []), line("two", "carol", [])
+    file.write_text(good)
+    known = TokenFile(file, clock=clock)
+    assert ask(known, bearer("one")) is not None
+    file.write_text("x" * len(better))
+    broken = os.stat(file)
+    for _ in range(5):
+        clock.now += 2
+        assert ask(known, bearer("one")) is not None
+        assert ask(known, bearer("unknown")) is None
+    assert [record.levelname for record in caplog.records] == ["ERROR"]
+    # Completed in place within one tick of the file system's clock: nothing but the contents tells the two apart.
+    file.write_text(better)
+    os.utime(file, ns=(broken.st_atime_ns, broken.st_mtime_ns))
+    clock.now += 2
+    assert ask(known, bearer("two")) is not None
+    assert ask(known, bearer("one")) is None
+
+
+def test_a_broken_file_is_not_parsed_at_the_pace_of_who_has_no_token(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file, clock = tmp_path / "tokens", Clock()
+    file.write_text("x" * 100)
+    reads: list[Path] = []
+    read = Path.read_text
+
+    def counted(path: Path, *rest: str, **more: str) -> str:
+        reads.append(path)
+        return read(path, *rest, **more)
+
+    monkeypatch.setattr(Path, "read_text", counted)
+    known = TokenFile(file, clock=clock)
+    for _ in range(100):
+        assert ask(known, bearer("guess")) is None
+    assert len(reads) == 1
+
+
+def test_a_revoked_certificate_proves_nothing_nor_does_one_that_has_ended(tmp_path: Path) -> None:
+    file, clock = tmp_path / "revoked", Clock()
+    known = ClientCertificates(file, clock=clock, time_of_day=lambda: 1000.0)
+    one, two = (Credentials(certificate=Certificate(name, (), name.encode())) for name in ("one", "two"))
+    assert [ask(known, each) is None for each in (one, two)] == [False, False]
+    file.write_text(line("one", "one", []))
+    clock.now += 2
+    assert [ask(known, each) is None for each in (one, two)] == [True, False]
+    file.write_text("broken")
+    clock.now += 2
+    assert [ask(known, each) is None for each in (one, two)] == [True, False]
+    assert ask(ClientCertificates(file), two) is None  # What never could be read may name anybody.
+    ended = Credentials(certificate=Certificate("two", (), b"two", expires=999.0))
+    assert ask(known, ended) is None

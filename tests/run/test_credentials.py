@@ -1,3 +1,4 @@
+import base64
 import os
 import stat
 import threading
@@ -10,7 +11,7 @@ from netloom.errors import AlreadyExists, BadRequest, Invalid, NotFound
 from netloom.front.api import tokens
 from netloom.model import codec
 from netloom.run import certificates, credentials, files
-from netloom.run.credentials import Directory
+from netloom.run.credentials import Directory, Revoked
 
 NOW = datetime(2026, 5, 1, tzinfo=UTC)
 URL = "https://127.0.0.1:8480"
@@ -87,6 +88,15 @@ def test_a_ca_near_its_end_is_made_again_and_the_kubeconfig_follows(directory: D
     assert data == credentials.base64_text(directory.ca_certificate.read_bytes())
 
 
+def test_what_a_clock_that_was_ahead_made_is_made_again(directory: Directory) -> None:
+    server, ca = directory.server_certificate.read_bytes(), directory.ca_certificate.read_bytes()
+    earlier = NOW - timedelta(days=2)
+    assert prepare(directory, earlier) is True
+    assert directory.server_certificate.read_bytes() != server
+    assert directory.ca_certificate.read_bytes() != ca
+    assert prepare(directory, earlier) is False
+
+
 def test_a_new_name_asks_for_a_new_certificate(directory: Directory) -> None:
     assert prepare(directory, hosts=("127.0.0.1", "api.example")) is True
     assert prepare(directory, hosts=("127.0.0.1", "api.example")) is False
@@ -115,9 +125,62 @@ def test_a_token_is_issued_listed_and_revoked(directory: Directory) -> None:
     ]
     with pytest.raises(AlreadyExists):
         directory.issue_token("ci", ["netloom:viewer"], server=URL)
-    assert directory.revoke("ci") == 1
+    assert directory.revoke("ci") == Revoked("ci", tokens=1)
     with pytest.raises(NotFound):
         directory.revoke("ci")
+
+
+def revoked(directory: Directory) -> set[str]:
+    return {digest.hex() for digest in tokens.parse(directory.revoked.read_text())}
+
+
+def test_certificates_are_revoked_one_by_one_or_all_of_a_name(directory: Directory) -> None:
+    def made() -> bytes:
+        text = directory.issue_certificate("n1", ["netloom:node:n1"], server=URL, now=NOW)
+        user = codec.decode(text.encode(), "application/yaml")["users"][0]["user"]
+        return certificates.fingerprint(base64.b64decode(user["client-certificate-data"]))
+
+    one, two, three = made().hex(), made().hex(), made().hex()
+    directory.issue_token("n1", ["netloom:node:n1"], server=URL)
+    listed = [known for known in directory.known() if known.name == "n1"]
+    assert [(known.certificate, known.revoked) for known in listed] == [(False, False), *[(True, False)] * 3]
+    assert directory.revoke_one(one[:12]) == Revoked("n1", certificates=1)
+    assert revoked(directory) == {one}
+    with pytest.raises(NotFound):
+        directory.revoke_one(one)
+    spelled = "SHA256:" + ":".join(two.upper()[at : at + 2] for at in range(0, 64, 2))
+    assert directory.revoke_one(spelled) == Revoked("n1", certificates=1)
+    assert directory.revoke("n1") == Revoked("n1", tokens=1, certificates=1)
+    assert revoked(directory) == {one, two, three}
+    assert [known.revoked for known in directory.known() if known.name == "n1"] == [True, True, True]
+
+
+def test_a_certificate_without_a_record_is_revoked_by_its_whole_fingerprint(directory: Directory) -> None:
+    with pytest.raises(NotFound):
+        directory.revoke_one("ab" * 8)
+    directory.revoke_one("ab" * 32)
+    assert revoked(directory) == {"ab" * 32}
+    for wrong in ("", "abc", "x" * 64, "ab" * 33):
+        with pytest.raises(BadRequest):
+            directory.revoke_one(wrong)
+
+
+def test_a_file_that_is_reserved_is_private_and_goes_if_nothing_is_written(tmp_path: Path) -> None:
+    path = tmp_path / "new"
+    with files.reserved(path):
+        assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    path.unlink()
+    with pytest.raises(ValueError, match="no"), files.reserved(path):
+        raise ValueError("no")
+    assert not path.exists()
+    path.write_text("old")
+    with pytest.raises(AlreadyExists), files.reserved(path):
+        pass
+    with pytest.raises(ValueError, match="no"), files.reserved(path, overwrite=True):
+        raise ValueError("no")
+    assert path.read_text() == "old"
+    with pytest.raises(Invalid), files.reserved(tmp_path / "nowhere" / "x"):
+        pass
 
 
 def test_a_revoked_administrator_gets_a_new_token_at_the_next_start(directory: Directory) -> None:

@@ -128,7 +128,11 @@ def _check(settings: ApiserverSettings) -> None:
     if settings.aggregated:
         _check_aggregated(settings)
     if settings.data:
-        own = ("tls_cert", "tls_key") if settings.aggregated else ("tls_cert", "tls_key", "client_ca", "tokens")
+        own = (
+            ("tls_cert", "tls_key")
+            if settings.aggregated
+            else ("tls_cert", "tls_key", "client_ca", "tokens", "revoked")
+        )
         given = [name for name in own if getattr(settings, name)]
         if given:
             raise _wrong("data", f"either --data or {_flag(given[0])}, not both")
@@ -140,8 +144,9 @@ def _check(settings: ApiserverSettings) -> None:
 
 def _check_aggregated(settings: ApiserverSettings) -> None:
     account(settings.agent_account)
-    if settings.tokens:
-        raise _wrong("aggregated", "not with --tokens: the cluster says who is known")
+    for name in ("tokens", "revoked"):
+        if getattr(settings, name):
+            raise _wrong("aggregated", f"not with --{name}: the cluster says who is known")
     if settings.client_ca and not settings.requestheader_client_ca:
         raise _wrong("clientCa", "only with --requestheader-client-ca: the cluster says it otherwise")
 
@@ -163,4 +168,5 @@ def from_files(settings: ApiserverSettings) -> doors.Identity:
         key=Path(settings.tls_key),
         client_ca=Path(settings.client_ca) if settings.client_ca else None,
         tokens=Path(settings.tokens) if settings.tokens else None,
+        revoked=Path(settings.revoked) if settings.revoked else None,
     )

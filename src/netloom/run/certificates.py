@@ -81,16 +81,24 @@ def still_good(
 ) -> bool:
     """Whether a certificate need not be made again.
 
-    It is readable, belongs to `key`, is signed by `ca`, names all of `hosts`, and lasts longer than `margin`.
+    It is readable, belongs to `key`, is signed by `ca`, names all of `hosts`, is valid by now (a clock that was ahead
+    may have made it), and lasts longer than `margin`.
     """
     try:
         leaf, authority, private = _certificate(certificate), _certificate(ca), _private(key)
         leaf.verify_directly_issued_by(authority)
     except (ValueError, TypeError, InvalidSignature):
         return False
-    if leaf.public_key() != private.public_key() or leaf.not_valid_after_utc - now <= margin:
+    if leaf.public_key() != private.public_key():
+        return False
+    if leaf.not_valid_before_utc > now or leaf.not_valid_after_utc - now <= margin:
         return False
     return set(hosts) <= set(_names(leaf))
+
+
+def fingerprint(certificate: bytes) -> bytes:
+    """Return the SHA-256 of a certificate (PEM), as `openssl x509 -fingerprint -sha256` has it."""
+    return _certificate(certificate).fingerprint(hashes.SHA256())
 
 
 def common_name(certificate: bytes) -> str:

@@ -100,6 +100,7 @@ class ApiserverSettings(Settings, frozen=True, kw_only=True):
     tls_key: Annotated[str, Meta(description="Its private key (PEM).")] = ""
     client_ca: Annotated[str, Meta(description="The CA that client certificates are signed by (PEM).")] = ""
     tokens: Annotated[str, Meta(description="The file of bearer tokens.")] = ""
+    revoked: Annotated[str, Meta(description="The file of revoked client certificates; it need not exist.")] = ""
     aggregated: Annotated[
         bool, Meta(description="Be an aggregated API of a Kubernetes: it says who asks, and who may what.")
     ] = False

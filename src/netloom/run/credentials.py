@@ -3,6 +3,8 @@
     DIR/ca.key, ca.crt              signs everything below
     DIR/server.key, server.crt      the server's own; made again when it nears its end or lacks a name
     DIR/tokens                      SHA-256 of each bearer token, whose it is, their roles (front/api/tokens reads it)
+    DIR/certificates                the same of each client certificate that was made, to know what can be revoked
+    DIR/revoked                     the same of those that are revoked (front/api/tokens reads it)
     DIR/admin.token                 the first token, the only one kept readable
     DIR/admin.kubeconfig            how an administrator reaches the server
 
@@ -21,6 +23,7 @@ from msgspec import Struct
 
 from netloom.errors import AlreadyExists, BadRequest, Conflict, Invalid, NotFound
 from netloom.front.api import tokens
+from netloom.front.api.identity import Identity
 from netloom.model import codec
 from netloom.model.document import Document
 from netloom.run import certificates, files
@@ -31,18 +34,41 @@ ROLES = ("admin", "editor", "viewer", "node:NAME")
 LEAF_MARGIN = timedelta(days=30)
 CA_MARGIN = timedelta(days=400)
 """Longer than a leaf lives, so that no leaf outlives its CA."""
+SHOWN = 12
+"""How many digits of a fingerprint are shown."""
+SHORTEST = 8
+"""How many digits of a fingerprint must be given."""
+UNRECORDED = "unrecorded"
+"""Who is named for a certificate that this directory has no record of."""
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:@-]{0,62}")
+_HEX = re.compile(r"[0-9a-f]{1,64}")
+DIGEST_DIGITS = 64
 _NODE = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
 _NAMESPACE = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 
 
 class Known(Struct, frozen=True):
-    """One line of the tokens file."""
+    """A token or a client certificate."""
 
     name: str
     roles: tuple[str, ...]
-    fingerprint: str
-    """The beginning of the token's SHA-256: enough to tell two apart."""
+    digest: str
+    """The SHA-256 of the token or the certificate, in hexadecimal."""
+    certificate: bool = False
+    revoked: bool = False
+
+    @property
+    def fingerprint(self) -> str:
+        """The beginning of the SHA-256: enough to tell two apart."""
+        return self.digest[:SHOWN]
+
+
+class Revoked(Struct, frozen=True):
+    """What was taken away from somebody."""
+
+    name: str
+    tokens: int = 0
+    certificates: int = 0
 
 
 class Directory:
@@ -55,6 +81,8 @@ class Directory:
         self.server_certificate = path / "server.crt"
         self.server_key = path / "server.key"
         self.tokens = path / "tokens"
+        self.certificates = path / "certificates"
+        self.revoked = path / "revoked"
         self.kubeconfig = path / "admin.kubeconfig"
         self.database = path / "netloom.db"
         self.lock = path / "lock"
@@ -106,7 +134,7 @@ class Directory:
         """Make a token for `name` and return its kubeconfig; `AlreadyExists` if `name` has one."""
         self._require_ca()
         with files.locked(self.path):
-            if any(known.name == name for known in self._known()):
+            if any(known.name == name and not known.certificate for known in self._known()):
                 raise AlreadyExists(f"{name!r} has a token already; --revoke it first")
             token = tokens.mint()
             self._write_tokens(self._lines() + tokens.line(token, name, roles))
@@ -118,30 +146,55 @@ class Directory:
         ca = certificates.Pair(self.ca_certificate.read_bytes(), self._ca_key.read_bytes())
         key = certificates.new_key()
         certificate = certificates.make_client(ca, key, name=name, groups=roles, now=now)
+        with files.locked(self.path):
+            _append(self.certificates, [_line(certificates.fingerprint(certificate).hex(), name, roles)])
         user = {"client-certificate-data": base64_text(certificate), "client-key-data": base64_text(key)}
         return kubeconfig(server, ca.certificate, name, user)
 
     def known(self) -> list[Known]:
-        """Return whom the tokens file admits."""
+        """Return the tokens that are admitted, and the certificates that were made."""
         self._require_ca()
         return self._known()
 
-    def revoke(self, name: str) -> int:
-        """Take all tokens of `name` away and return how many there were.
+    def revoke(self, name: str) -> Revoked:
+        """Revoke all tokens and certificates of `name`.
 
         Without its token the administrator could not come back, so the next start makes a new one.
         """
         self._require_ca()
         with files.locked(self.path):
-            kept = [line for line in self._lines().splitlines(keepends=True) if _holder(line) != name]
-            count = len(self._lines().splitlines()) - len(kept)
-            if not count:
-                raise NotFound(f"{name!r} has no token in {self.path}")
-            if name == ADMIN:
+            return self._revoke(name, [known for known in self._known() if known.name == name and not known.revoked])
+
+    def revoke_one(self, fingerprint: str) -> Revoked:
+        """Revoke the token or certificate whose SHA-256 begins with `fingerprint`."""
+        self._require_ca()
+        wanted = fingerprint.lower().removeprefix("sha256:").replace(":", "")
+        if not _HEX.fullmatch(wanted) or len(wanted) < SHORTEST:
+            raise BadRequest(f"{fingerprint!r} is not a fingerprint: at least {SHORTEST} hexadecimal digits")
+        with files.locked(self.path):
+            found = [known for known in self._known() if known.digest.startswith(wanted)]
+            if not found and len(wanted) == DIGEST_DIGITS:
+                # Made by another tool, or before there was a record.
+                found = [Known(UNRECORDED, (), wanted, certificate=True)]
+            if len(found) > 1:
+                raise Conflict(f"{fingerprint!r} is the beginning of several fingerprints: give more digits")
+            name = found[0].name if found else fingerprint
+            return self._revoke(name, [known for known in found if not known.revoked])
+
+    def _revoke(self, name: str, found: Sequence[Known]) -> Revoked:
+        if not found:
+            raise NotFound(f"{name!r} has nothing in {self.path} that is not revoked already")
+        tokens_gone = {known.digest for known in found if not known.certificate}
+        gone = [known for known in found if known.certificate]
+        if gone:
+            _append(self.revoked, [_line(known.digest, known.name, known.roles) for known in gone])
+        if tokens_gone:
+            if any(known.name == ADMIN and not known.certificate for known in found):
                 self._admin_token.unlink(missing_ok=True)
                 self.kubeconfig.unlink(missing_ok=True)
-            self._write_tokens("".join(kept))
-        return count
+            lines = self._lines().splitlines(keepends=True)
+            self._write_tokens("".join(line for line in lines if _digest(line) not in tokens_gone))
+        return Revoked(name, len(tokens_gone), len(gone))
 
     def _authority(self, now: datetime) -> certificates.Pair:
         key = self._key(self._ca_key)
@@ -190,7 +243,13 @@ class Directory:
         files.write_whole(self.tokens, text.encode())
 
     def _known(self) -> list[Known]:
-        return [Known(who.name, who.roles, digest.hex()[:12]) for digest, who in tokens.parse(self._lines()).items()]
+        revoked = _parsed(self.revoked)
+        admitted = [Known(who.name, who.roles, digest.hex()) for digest, who in tokens.parse(self._lines()).items()]
+        made = [
+            Known(who.name, who.roles, digest.hex(), certificate=True, revoked=digest in revoked)
+            for digest, who in (_parsed(self.certificates) | revoked).items()
+        ]
+        return admitted + made
 
     def _require_ca(self) -> None:
         if not self.ca_certificate.exists():
@@ -241,6 +300,23 @@ def kubeconfig(server: str, ca: bytes, name: str, user: Document) -> str:
 def _holder(line: str) -> str:
     parts = line.split()
     return parts[1] if len(parts) > 1 and not line.lstrip().startswith("#") else ""
+
+
+def _digest(line: str) -> str:
+    return line.split()[0].removeprefix("sha256:") if _holder(line) else ""
+
+
+def _line(digest: str, name: str, roles: Iterable[str]) -> str:
+    return f"sha256:{digest} {name} {','.join(roles)}".rstrip() + "\n"
+
+
+def _append(path: Path, lines: Iterable[str]) -> None:
+    before = (_contents(path) or b"").decode()
+    files.write_whole(path, "".join((before, *lines)).encode())
+
+
+def _parsed(path: Path) -> dict[bytes, Identity]:
+    return tokens.parse((_contents(path) or b"").decode(), str(path))
 
 
 def _ca_name(old: bytes) -> str:

@@ -42,6 +42,8 @@ class Identity(Struct, frozen=True, kw_only=True):
     key: Path
     client_ca: Path | None = None
     tokens: Path | None = None
+    revoked: Path | None = None
+    """Client certificates that count no more."""
 
 
 def of_directory(directory: Directory) -> Identity:
@@ -51,6 +53,7 @@ def of_directory(directory: Directory) -> Identity:
         key=directory.server_key,
         client_ca=directory.ca_certificate,
         tokens=directory.tokens,
+        revoked=directory.revoked,
     )
 
 
@@ -118,7 +121,7 @@ def api(store: Store, identity: Identity, metrics: Metrics, *, ready: Mapping[st
     """Return the API over `store` as these files and metrics have it."""
     known: list[Authenticator] = []
     if identity.client_ca is not None:
-        known.append(tokens.ClientCertificates())
+        known.append(tokens.ClientCertificates(identity.revoked))
     if identity.tokens is not None:
         known.append(tokens.TokenFile(identity.tokens))
     requests = Requests()

@@ -8,7 +8,7 @@ import secrets
 from collections.abc import Iterator
 from pathlib import Path
 
-from netloom.errors import Conflict
+from netloom.errors import AlreadyExists, Conflict, Invalid
 
 PRIVATE = 0o600
 _TEMPORARY = ".tmp"
@@ -28,6 +28,31 @@ def write_whole(path: Path, data: bytes, *, mode: int = PRIVATE) -> None:
         temporary.unlink(missing_ok=True)
         raise
     sync_folder(path.parent)
+
+
+@contextlib.contextmanager
+def reserved(path: Path, *, overwrite: bool = False) -> Iterator[None]:
+    """Take the name `path` for a private file before there is anything to write; give it back if the block fails.
+
+    What is there already is `AlreadyExists`, unless it may be overwritten: then it stays as it is until it is.
+    """
+    try:
+        os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, PRIVATE))
+        taken = True
+    except FileExistsError:
+        if not overwrite:
+            raise AlreadyExists(f"{path} exists: choose another name, or overwrite it with --force") from None
+        if not path.is_file():
+            raise Invalid(f"{path} is not a file") from None
+        taken = False
+    except OSError as error:
+        raise Invalid(f"cannot write {path}: {error.strerror}") from None
+    try:
+        yield
+    except BaseException:
+        if taken:
+            path.unlink(missing_ok=True)
+        raise
 
 
 def sync_folder(folder: Path) -> None:

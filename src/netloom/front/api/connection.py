@@ -8,6 +8,7 @@ a second, so that a request costs no timer; and one write for a small answer, wh
 
 import asyncio
 import logging
+import ssl
 from collections.abc import Callable
 from contextlib import suppress
 from http import HTTPStatus
@@ -310,7 +311,9 @@ def certificate(peer: dict[str, Any] | None, encoded: bytes = b"") -> Certificat
     for part in peer.get("subject", ()):
         for key, value in part:
             names.setdefault(key, []).append(value)
-    return Certificate((names.get("commonName") or [""])[0], tuple(names.get("organizationName", ())), encoded)
+    expires = ssl.cert_time_to_seconds(peer["notAfter"]) if "notAfter" in peer else inf
+    name = (names.get("commonName") or [""])[0]
+    return Certificate(name, tuple(names.get("organizationName", ())), encoded, float(expires))
 
 
 def target(url: bytes) -> tuple[bytes, bytes]:

@@ -5,6 +5,7 @@ cluster that answers (delegated.py). Nothing else in the API knows how identity 
 """
 
 from collections.abc import Sequence
+from math import inf
 from typing import Protocol
 
 from msgspec import Struct
@@ -33,6 +34,8 @@ class Certificate(Struct, frozen=True):
     organizations: tuple[str, ...] = ()
     encoded: bytes = b""
     """The whole certificate (DER), for who trusts several CAs and must know which of them signed it."""
+    expires: float = inf
+    """When it ends, in seconds since the epoch: a connection may last longer."""
 
 
 class Credentials(Struct, frozen=True):
