@@ -180,19 +180,26 @@ def serving(
     limits: Limits | None = None,
     store: Store | None = None,
     authorizer: Callable[[Store], Authorizer] = RoleAuthorizer,
+    running: bool = False,
     **options: Any,
 ) -> Iterator[Serving]:
-    """Serve until the block ends; `folder` was filled by `make_credentials`."""
+    """Serve until the block ends; `folder` was filled by `make_credentials`.
+
+    With `running`, what a server does besides answering is done as well.
+    """
     started: threading.Event = threading.Event()
     found: list[Serving] = []
     failed: list[BaseException] = []
 
     async def main() -> None:
         used = store or MemoryStore()
+        decides = authorizer(used)
+        if running and isinstance(decides, RoleAuthorizer):
+            options.setdefault("beside", decides.run)
         api = Api(
             used,
-            authenticator=AnyOf(ClientCertificates(), TokenFile(folder / "tokens")),
-            authorizer=authorizer(used),
+            authenticator=AnyOf(ClientCertificates(folder / "revoked"), TokenFile(folder / "tokens")),
+            authorizer=decides,
             limits=limits,
             **options,
         )
@@ -200,10 +207,14 @@ def serving(
         server = Server(api, bind("127.0.0.1", 0), tls, limits=limits)
         found.append(Serving(server.port, folder, used, api, server, asyncio.get_running_loop()))
         task = asyncio.ensure_future(server.serve())
+        beside = [asyncio.ensure_future(api.run())] if running else []
         stop.append(task.cancel)
         started.set()
         with contextlib.suppress(asyncio.CancelledError):
             await task
+        for other in beside:
+            other.cancel()
+        await asyncio.gather(*beside, return_exceptions=True)
         await used.close()
 
     def run() -> None:

@@ -28,6 +28,7 @@ from netloom.front.api.identity import Attributes, Certificate, Credentials, Ide
 from netloom.front.api.limits import Limits
 from netloom.front.api.namespaces import NamespaceLifecycle
 from netloom.front.api.paths import Routes
+from netloom.front.api.rights import Rights
 from netloom.front.api.roles import RoleAuthorizer
 from netloom.front.api.watches import Watches
 from netloom.model.document import Document
@@ -296,9 +297,13 @@ def test_an_agent_may_what_the_cluster_and_the_rules_for_nodes_both_allow() -> N
 def test_the_watches_of_one_node_leave_room_for_those_of_another_though_they_share_an_account() -> None:
     async def main() -> None:
         store = MemoryStore()
-        watches = Watches(store, Limits(watches_per_identity=1))
         people = People((AGENT,))
-        first, second = (people.identity(AGENT, (), extra={NODE_NAME: [node]}) for node in ("n1", "n2"))
+        rights = Rights(Certificates(people, certificates.issued, lambda: TRUST), RoleAuthorizer(store))
+        watches = Watches(store, Limits(watches_per_identity=1), rights)
+        first, second = (
+            rights.session(Credentials(), people.identity(AGENT, (), extra={NODE_NAME: [node]}))
+            for node in ("n1", "n2")
+        )
         request = Routes(KINDS).parse("GET", NETWORK.path("a"), "watch=true&resourceVersion=1")
         await store.create(NETWORK, {"metadata": {"name": "blue", "namespace": "a"}, "spec": {}})
         async with watches.following(request, first), watches.following(request, second):

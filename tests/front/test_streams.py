@@ -54,6 +54,11 @@ class Stream:
         assert len(lines) == count
         return [json.loads(line) for line in lines]
 
+    def lines(self) -> list[Any]:
+        """Return all lines until the stream ends."""
+        whole = b"".join(iter(self.chunk, b""))
+        return [json.loads(line) for line in whole.splitlines()]
+
 
 @contextmanager
 def stream(server: Serving, who: str = "admin") -> Iterator[Stream]:

@@ -93,7 +93,9 @@ class Informer(Generic[V]):
                 await self._rest()
             except NetloomError as error:
                 if not error.retry:
-                    logger.warning("cannot follow %s: %s", self.kind.qualified, error)
+                    # The right to follow it may end before it is known here that nobody needs it.
+                    level = logging.WARNING if self.wanted.is_set() else logging.DEBUG
+                    logger.log(level, "cannot follow %s: %s", self.kind.qualified, error)
                     self._listed = False
                 await self._rest()
 

@@ -34,6 +34,7 @@ from netloom.front.api.limits import Limits
 from netloom.front.api.operations import Operations
 from netloom.front.api.paths import Request, Routes, Verb
 from netloom.front.api.reviews import Reviews
+from netloom.front.api.rights import Rights
 from netloom.front.api.roles import METRICS, NodeRestriction
 from netloom.front.api.schemas import Schemas
 from netloom.front.api.streams import PATH as STREAM
@@ -76,6 +77,10 @@ async def _idle() -> None:
     pass
 
 
+async def _awaited(work: Awaitable[None]) -> None:
+    await work
+
+
 class Api:
     """The application.  `await api(scope, receive, send)` answers one request."""
 
@@ -103,7 +108,8 @@ class Api:
         """
         rules: Sequence[Admission] = (NodeRestriction(), InUse(), *admissions)
         self.limits = limits or Limits()
-        self.watches = Watches(store, self.limits)
+        self.rights = Rights(authenticator, authorizer)
+        self.watches = Watches(store, self.limits, self.rights)
         self._store = store
         self._authenticator = authenticator
         self._authorizer = authorizer
@@ -121,8 +127,13 @@ class Api:
         self._beside = beside
 
     async def run(self) -> None:
-        """Do what there is to do besides answering, until cancelled: the answers are right without it, and slower."""
-        await self._beside()
+        """Do what there is to do besides answering, until cancelled: end watches that have lost their right, and more.
+
+        Whatever is `beside` makes answers faster, not other ones.
+        """
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self.rights.run(self.limits.rights_seconds))
+            group.create_task(_awaited(self._beside()))
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""

@@ -17,6 +17,7 @@ from collections import Counter
 from collections.abc import Collection
 from functools import lru_cache
 from typing import NoReturn
+from weakref import WeakValueDictionary
 
 from netloom.errors import NetloomError, NotFound
 from netloom.model.networks import Fabric
@@ -41,6 +42,7 @@ class Concern:
         self._store = store
         self._counts: _Counts = {}
         """By node and namespace."""
+        self._versions: WeakValueDictionary[str, _Version] = WeakValueDictionary()
 
     async def run(self) -> NoReturn:
         """Count until cancelled."""
@@ -50,6 +52,10 @@ class Concern:
             except NetloomError as error:
                 log.info("attachments are not counted for now: %s", error)
                 await asyncio.sleep(REST)
+
+    def version(self, node: str) -> object | None:
+        """Return the same object until the node loses a Network; None while that is not counted."""
+        return self._versions.setdefault(node, _Version()) if self.known.is_set() else None
 
     async def attached(self, node: str, namespace: str, network: str) -> bool:
         """Whether a node has an attachment in a Network."""
@@ -91,8 +97,10 @@ class Concern:
             page = await self._store.list(NETWORK_ATTACHMENT, limit=PAGE, token=page.token)
 
         def take(event: Event) -> bool:
-            if event.type is not EventType.MODIFIED:
-                _count(counts, event.object, 1 if event.type is EventType.ADDED else -1)
+            if event.type is not EventType.MODIFIED and not _count(
+                counts, event.object, 1 if event.type is EventType.ADDED else -1
+            ):
+                self._versions.pop(event.object.facets().fields["spec.node"], None)
             return True
 
         watch = await self._store.watch(NETWORK_ATTACHMENT, since=page.revision)
@@ -106,19 +114,29 @@ class Concern:
         finally:
             self._counts = {}
             self.known.clear()
+            self._versions.clear()
             watch.direct(None)
             await watch.close()
 
 
-def _count(counts: _Counts, stored: Stored, more: int) -> None:
+class _Version:
+    """Since when a node has lost no Network.  Kept for as long as somebody compares it."""
+
+    __slots__ = ("__weakref__",)
+
+
+def _count(counts: _Counts, stored: Stored, more: int) -> int:
+    """Count an attachment that came or went; return how many its node has in its Network now."""
     fields = stored.facets().fields
     place = fields["spec.node"], stored.namespace
     there = counts.setdefault(place, Counter())
     there[fields["spec.network"]] += more
-    if not there[fields["spec.network"]]:
+    left = there[fields["spec.network"]]
+    if not left:
         del there[fields["spec.network"]]
     if not there:
         del counts[place]
+    return left
 
 
 @lru_cache(maxsize=4096)

@@ -77,6 +77,9 @@ class Authorizer(Protocol):
     async def allows(self, who: Identity, what: Attributes) -> bool:
         """Whether they may."""
 
+    def version(self, who: Identity) -> object | None:
+        """Return the same object for as long as no right of theirs can have ended; None where that is not known."""
+
 
 class AnyOf:
     """Asks several authenticators in turn."""

@@ -11,7 +11,7 @@ from netloom.errors import MethodNotAllowed
 from netloom.front.api.admission import Admission
 from netloom.front.api.calls import Call, Result
 from netloom.front.api.deletes import Deletes
-from netloom.front.api.identity import Attributes, Authorizer, Identity, forbidden
+from netloom.front.api.identity import Authorizer, Identity, forbidden
 from netloom.front.api.paths import Request, Verb
 from netloom.front.api.writes import Writes
 from netloom.store.base import Store
@@ -38,14 +38,7 @@ class Operations:
 
     async def authorize(self, request: Request, who: Identity) -> None:
         """Raise `Forbidden` unless they may."""
-        what = Attributes(
-            request.verb,
-            request.kind,
-            request.namespace,
-            request.name,
-            request.subresource,
-            request.options.selector,
-        )
+        what = request.attributes()
         if not await self._authorizer.allows(who, what):
             raise forbidden(who, what)
 

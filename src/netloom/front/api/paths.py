@@ -16,6 +16,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from netloom.errors import BadRequest, MethodNotAllowed, NotFound
+from netloom.front.api.identity import Attributes
 from netloom.front.api.served import Served
 from netloom.model.kind import Kind
 from netloom.model.selectors import EVERYTHING, Selector, selector
@@ -89,6 +90,10 @@ class Request(Struct, frozen=True):
     options: Options = Options()
     served: Served | None = None
     """The version in which the kind is asked for, where that is not the stored one."""
+
+    def attributes(self) -> Attributes:
+        """Return what authorization is asked about."""
+        return Attributes(self.verb, self.kind, self.namespace, self.name, self.subresource, self.options.selector)
 
 
 Reader = Callable[[str, str], object]

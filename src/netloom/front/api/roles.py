@@ -54,6 +54,7 @@ from netloom.store.base import Store
 
 PREFIX = "netloom:"
 METRICS = "/metrics"
+_UNCHANGING = object()
 _STATUS_WRITES = frozenset({"update", "patch"})
 _OWN_WRITES = frozenset({"create", "update", "patch"})
 
@@ -91,6 +92,11 @@ class RoleAuthorizer:
     async def run(self) -> NoReturn:
         """Know what concerns nodes before they ask, until cancelled; where this does not run, the store is asked."""
         await self.concern.run()
+
+    def version(self, who: Identity) -> object | None:
+        """Return what changes when a right can have ended: a node's follow its attachments, other roles stay."""
+        node = node_of(who)
+        return self.concern.version(node) if node else _UNCHANGING
 
     async def allows(self, who: Identity, what: Attributes) -> bool:
         """Whether one of their roles allows it."""

@@ -10,7 +10,8 @@
 
 A connection costs either side a hundred times what a watch does: buffers, a handshake, a descriptor. A node needs three
 watches for each Network that concerns it, and there are many nodes. Nothing else differs: each watch is parsed,
-authorized, counted and bounded as if it had come alone.
+authenticated, authorized, counted and bounded as if it had come alone. A credential that is no longer good ends the
+connection, after each watch got its ERROR.
 
 Servers that offer it say so in the header `Netloom-Watches` of their answers, with how many one connection may have;
 not to who comes through a proxy, which may want the whole of a request before it passes any of it on.
@@ -26,7 +27,7 @@ from typing import NoReturn
 import msgspec
 from msgspec import Struct
 
-from netloom.errors import BadRequest, MethodNotAllowed, NetloomError, TooLarge, TooManyRequests
+from netloom.errors import BadRequest, Internal, MethodNotAllowed, NetloomError, TooLarge, TooManyRequests, Unauthorized
 from netloom.front.api import statuses
 from netloom.front.api.batches import Observer
 from netloom.front.api.exchange import JSON, Exchange, Gone
@@ -36,6 +37,7 @@ from netloom.front.api.identity import Identity
 from netloom.front.api.lists import CHUNK
 from netloom.front.api.operations import Operations
 from netloom.front.api.paths import Request, Routes, Verb
+from netloom.front.api.rights import Right
 from netloom.front.api.watches import Watches
 from netloom.model.registry import GROUP, VERSION
 from netloom.store.base import Sink, Watch
@@ -83,7 +85,8 @@ class _Stream:
     def __init__(self, parent: Streams, exchange: Exchange, who: Identity) -> None:
         self._parent = parent
         self._exchange = exchange
-        self._who = who
+        self._session = parent.watches.rights.session(exchange.credentials(), who)
+        self._clock: asyncio.Timeout | None = None
         self._watches: dict[int, Watch] = {}
         self._tasks: dict[int, asyncio.Task[None]] = {}
         self._outbox = _Outbox(exchange)
@@ -95,6 +98,7 @@ class _Stream:
             async with asyncio.timeout(lasts) as clock:
                 self._listen(clock)
                 await self._carry(limits.bookmark_seconds)
+            self._clock = None
         except TimeoutError:
             pass
         except BaseExceptionGroup as errors:
@@ -102,17 +106,17 @@ class _Stream:
                 raise
             raise Gone from None
         with suppress(Gone):
-            await self._exchange.finish()
+            await self._exchange.finish(self._outbox.rest())
 
     def _listen(self, clock: asyncio.Timeout) -> None:
         """Be over when the client is gone, or the server stops."""
-
-        def lost() -> None:
-            if not clock.expired():
-                clock.reschedule(-inf)
-
+        self._clock = clock
         if self._exchange.connection is not None:
-            self._exchange.connection.on_lost = lost
+            self._exchange.connection.on_lost = self._end
+
+    def _end(self) -> None:
+        if self._clock is not None and not self._clock.expired():
+            self._clock.reschedule(-inf)
 
     async def _carry(self, bookmarks: float) -> None:
         async with asyncio.TaskGroup() as group:
@@ -158,30 +162,46 @@ class _Stream:
             request = self._parent.routes.parse("GET", plain, query)
             if request.verb is not Verb.WATCH or not request.options.revision or request.options.initial is not None:
                 raise BadRequest("this is no watch from a revision on")
-            await self._parent.operations.authorize(request, self._who)
+            # The connection may have been opened long ago.
+            self._session.who = await self._parent.watches.rights.authenticate(self._session.offered)
+            await self._parent.operations.authorize(request, self._session.who)
             await self._events(number, request)
         except NetloomError as error:
             code = error.http_status
             self._outbox.put(number, _error(error))
+            if isinstance(error, Unauthorized):
+                self._end()  # Whoever has a better credential by now needs a connection of its own for that.
         finally:
             del self._tasks[number]
             self._parent.observe(request, "GET", code, time.perf_counter() - began)
 
     async def _events(self, number: int, request: Request) -> None:
         view = View(request.kind, self._exchange.output(None), request.options.include)
-        async with self._parent.watches.following(request, self._who) as (watch, frame_of):
+        async with self._parent.watches.following(request, self._session) as (watch, frame_of, right):
             self._watches[number] = watch
             try:
                 self._outbox.put(number, frame("BEGUN", b"{}"))
-                await self._pass_on(watch, lambda event: self._outbox.put(number, frame_of(event, view)))
+                await self._pass_on(watch, right, lambda event: self._outbox.put(number, frame_of(event, view)))
             finally:
                 del self._watches[number]
 
-    async def _pass_on(self, watch: Watch, sink: Sink) -> NoReturn:
-        watch.direct(sink)
-        while True:
-            for event in await watch.next():
-                sink(event)
+    async def _pass_on(self, watch: Watch, right: Right, sink: Sink) -> NoReturn:
+        """Send events until the right to them is lost; raise why."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(None) as over:
+
+                def lost() -> None:
+                    watch.direct(None)
+                    if not over.expired():
+                        over.reschedule(-inf)
+
+                with right.calling(lost):
+                    if right.lost is None:
+                        watch.direct(sink)
+                        while True:
+                            for event in await watch.next():
+                                sink(event)
+        raise right.lost or Internal("a watch ended without a reason")
 
     async def _mark(self, every: float) -> None:
         """Say now and then how far all watches have come."""
@@ -213,6 +233,11 @@ class _Outbox:
             asyncio.get_running_loop().call_soon(self._flush)
         return True
 
+    def rest(self) -> bytes:
+        """Return what is left when the stream ends, and send no more; nothing where the client does not read."""
+        parts, self._parts = self._parts, []
+        return b"" if self._stuck.is_set() else b"".join(parts)
+
     async def run(self) -> None:
         """Send what could not be sent without waiting, until cancelled."""
         while True:
@@ -226,6 +251,8 @@ class _Outbox:
 
     def _flush(self) -> None:
         self._scheduled = False
+        if not self._parts:
+            return
         if self._stuck.is_set():
             if self._size > MOST_WAITING and self._exchange.connection is not None:
                 self._exchange.connection.abort()

@@ -1,8 +1,9 @@
 """watch: one loop per watcher, which waits for the store's next events and sends all that are ready in one piece.
 
-Three things end a wait early: a bookmark is due, the watch's time is over, the client or the server is leaving. All
-three are one alarm, so a watcher costs one task and one timer. The alarm may also ring while the client is slow to
-read; what was not sent then is sent before anything else. How much waits for one client is the store's to bound.
+Four things end a wait early: a bookmark is due, the watch's time is over, the client or the server is leaving, the
+right to it is gone (rights.py). All are one alarm, so a watcher costs one task and one timer. The alarm may also ring
+while the client is slow to read; what was not sent then is sent before anything else. How much waits for one client is
+the store's to bound.
 """
 
 import asyncio
@@ -23,6 +24,7 @@ from netloom.front.api.limits import Limits
 from netloom.front.api.lists import CHUNK, check_revision
 from netloom.front.api.negotiation import Media
 from netloom.front.api.paths import Request
+from netloom.front.api.rights import Right, Rights, Session
 from netloom.front.api.roles import node_of
 from netloom.store.base import Event, EventType, Page, Store, Watch
 
@@ -33,7 +35,8 @@ FrameOf = Callable[[Event, View], bytes]
 class Watches:
     """All watches of one server."""
 
-    def __init__(self, store: Store, limits: Limits) -> None:
+    def __init__(self, store: Store, limits: Limits, rights: Rights) -> None:
+        self.rights = rights
         self._store = store
         self._limits = limits
         self._frames = Frames()
@@ -51,19 +54,29 @@ class Watches:
             raise NotAcceptable("only the following media types are accepted: application/json;stream=watch")
         self._check_room(who)
         view = View(request.kind, output, request.options.include)
-        with _counted(self._open, _holder(who)), _counted(self.open, (request.kind.plural, node_of(who))):
-            await self._answer(exchange, request, view)
+        session = self.rights.session(exchange.credentials(), who)
+        with (
+            _counted(self._open, _holder(who)),
+            _counted(self.open, (request.kind.plural, node_of(who))),
+            session.watching(request.attributes()) as right,
+        ):
+            await self._answer(exchange, request, view, right)
 
     @asynccontextmanager
-    async def following(self, request: Request, who: Identity) -> AsyncIterator[tuple[Watch, FrameOf]]:
-        """Give a watch that is counted like any other, and what makes frames of its events, for who sends them."""
+    async def following(self, request: Request, session: Session) -> AsyncIterator[tuple[Watch, FrameOf, Right]]:
+        """Give a watch that is counted and bounded like any other, what makes frames of its events, and its right."""
+        who = session.who
         self._check_room(who)
-        with _counted(self._open, _holder(who)), _counted(self.open, (request.kind.plural, node_of(who))):
+        with (
+            _counted(self._open, _holder(who)),
+            _counted(self.open, (request.kind.plural, node_of(who))),
+            session.watching(request.attributes()) as right,
+        ):
             since = request.options.revision or 0
             selector = request.options.selector
             watch = await self._store.watch(request.kind, request.namespace, selector=selector, since=since)
             try:
-                yield watch, self._frame_of
+                yield watch, self._frame_of, right
             finally:
                 watch.direct(None)
                 await watch.close()
@@ -75,7 +88,7 @@ class Watches:
         if self._open[_holder(who)] >= self._limits.watches_per_identity:
             raise TooManyRequests(f"too many watches by {who.name!r}", retry_after=1)
 
-    async def _answer(self, exchange: Exchange, request: Request, view: View) -> None:
+    async def _answer(self, exchange: Exchange, request: Request, view: View, right: Right) -> None:
         asked = request.options
         if asked.initial is not None and asked.revision:
             await check_revision(asked.revision, self._store)
@@ -97,23 +110,25 @@ class Watches:
         try:
             await exchange.start(200, view.stream_media)
             if initial is not None:
-                await self._state(exchange, view, initial, marked=asked.initial is True and asked.bookmarks)
+                await self._state(exchange, view, initial, right, marked=asked.initial is True and asked.bookmarks)
             else:
                 await exchange.write(b"")  # The headers, at once.
-            await self._events(exchange, request, view, watch)
+            await self._events(exchange, request, view, watch, right)
         finally:
             await watch.close()
 
-    async def _state(self, exchange: Exchange, view: View, initial: Page, *, marked: bool) -> None:
+    async def _state(self, exchange: Exchange, view: View, initial: Page, right: Right, *, marked: bool) -> None:
         """Send what is there already, as events."""
         parts = (view.event(Event(EventType.ADDED, stored)) for stored in initial.items)
         for group in batches(parts, CHUNK):
+            if right.lost is not None:
+                return
             await exchange.write(b"".join(group))
             if not view.raw:  # Each of them had to be made: let the others go on.
                 await asyncio.sleep(0)
         await exchange.write(view.bookmark(initial.revision, initial_end=True) if marked else b"")
 
-    async def _events(self, exchange: Exchange, request: Request, view: View, watch: Watch) -> None:
+    async def _events(self, exchange: Exchange, request: Request, view: View, watch: Watch, right: Right) -> None:
         seconds = request.options.timeout
         # Watches that name no time are spread, so that a thousand agents do not come back together.
         longest = self._limits.watch_seconds
@@ -126,33 +141,40 @@ class Watches:
 
         def push(event: Event) -> bool:
             """Send an event without waking this watch's task, unless it has things to send already."""
-            return not outbox.frames and exchange.push(self._frames.of(event, view.event, form))
+            return not outbox.frames and not alarm.rung and exchange.push(self._frames.of(event, view.event, form))
 
         watch.direct(push)
         if exchange.connection is not None:
             exchange.connection.on_lost = alarm.ring
         try:
-            while True:
-                try:
-                    async with asyncio.timeout_at(alarm.due()) as alarm.timeout:
-                        await outbox.flush()
-                        while True:
-                            frames = [self._frames.of(event, view.event, form) for event in await watch.next()]
-                            if len(frames) > 1 or not exchange.push(frames[0]):
-                                outbox.frames.extend(frames)
-                                await outbox.flush()
-                except TimeoutError:
-                    pass
-                finally:
-                    alarm.timeout = None
-                if alarm.over(loop.time()):
-                    break
-                alarm.mark += every
-                outbox.frames.append(view.bookmark(watch.revision))
+            with right.calling(alarm.ring):
+                if right.lost is not None:
+                    alarm.ring()
+                while True:
+                    try:
+                        async with asyncio.timeout_at(alarm.due()) as alarm.timeout:
+                            await outbox.flush()
+                            while True:
+                                frames = [self._frames.of(event, view.event, form) for event in await watch.next()]
+                                if len(frames) > 1 or not exchange.push(frames[0]):
+                                    outbox.frames.extend(frames)
+                                    await outbox.flush()
+                    except TimeoutError:
+                        pass
+                    finally:
+                        alarm.timeout = None
+                    if alarm.over(loop.time()):
+                        break
+                    alarm.mark += every
+                    outbox.frames.append(view.bookmark(watch.revision))
         except NetloomError as error:
             outbox.frames.append(view.error(error))
         else:
-            if every != inf:
+            if right.lost is not None:
+                # What waits to be sent is no longer for this client.
+                outbox.frames.clear()
+                outbox.frames.append(view.error(right.lost))
+            elif every != inf:
                 outbox.frames.append(view.bookmark(watch.revision))
         finally:
             watch.direct(None)
