@@ -36,7 +36,7 @@ def served(*scripts: Script) -> Iterator[Client]:
     thread = threading.Thread(target=server.serve_forever, args=(0.01,))
     thread.start()
     client = Client(
-        f"http://127.0.0.1:{server.server_port}", ssl.create_default_context(), {"Authorization": "Bearer x"}
+        f"http://127.0.0.1:{server.server_port}", ssl.create_default_context(), lambda: {"Authorization": "Bearer x"}
     )
     try:
         yield client

@@ -523,3 +523,25 @@ def test_delete_waits_for_users_that_are_on_their_way_out(server: Serving, ns: s
         assert server.request("PUT", where, document)[0] == 200
         assert program.wait() == 0, program.output()
     assert server.cli("get", "networks", "-n", ns, "-o", "name").out == ""
+
+
+def test_a_login_program_is_run_or_named_with_what_is_wrong(server: Serving, ns: str, tmp_path: Path) -> None:
+    version = "client.authentication.k8s.io/v1"
+    config = codec.decode(server.kubeconfig.read_bytes(), "application/yaml")
+    token = config["users"][0]["user"]["token"]
+    status = {"token": token}
+    (tmp_path / "good").write_text(json.dumps({"apiVersion": version, "kind": "ExecCredential", "status": status}))
+    login = {"apiVersion": version, "interactiveMode": "Never", "command": "cat", "args": [str(tmp_path / "good")]}
+    config["users"][0]["user"] = {"exec": login}
+    file = tmp_path / "kubeconfig"
+    file.write_text(codec.encode_yaml(config))
+    assert netloom("apply", "-n", ns, "-f", "-", stdin=text(network("blue")), kubeconfig=file).rc == 0
+    for changed, words in (
+        ({"interactiveMode": "Always"}, "needs a terminal"),
+        ({"command": "false"}, "failed (exit status 1): run it by hand to see why"),
+        ({"command": "no-such-login", "installHint": "Get it from the shelf."}, "Get it from the shelf."),
+    ):
+        config["users"][0]["user"] = {"exec": login | changed}
+        file.write_text(codec.encode_yaml(config))
+        refused = netloom("get", "networks", "-n", ns, kubeconfig=file, check=False)
+        assert (refused.rc, words in refused.err, token in refused.err) == (1, True, False), refused.err

@@ -106,7 +106,7 @@ def credentials(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def world(credentials: Path) -> Iterator[World]:
     with front.serving(credentials) as server:
         headers = {"Authorization": "Bearer admin-token"}
-        client = Client(f"https://127.0.0.1:{server.port}", server.tls(), headers)
+        client = Client(f"https://127.0.0.1:{server.port}", server.tls(), lambda: headers)
         with closing(client):
             yield World(server, Session(client, "default"))
 

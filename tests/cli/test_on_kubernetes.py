@@ -1,9 +1,12 @@
 """The same commands against a real kube-apiserver that holds our CRDs: no kubectl is needed there."""
 
+import base64
+import json
 from pathlib import Path
 
 import pytest
 
+from netloom.model import codec
 from netloom.model.registry import KINDS
 from tests.run.serving import NETLOOM, Answer, environment, netloom
 from tests.support.kube import Kube
@@ -106,3 +109,30 @@ def test_the_controller_validates_subnets_of_a_kubernetes(cluster: Kube, tmp_pat
         assert controller.stop() == 0, controller.output()
     shown = on(cluster, "describe", "subnet/blue-v4", "-n", "controlled").out
     assert "Validated" in shown
+
+
+def test_a_login_program_gives_the_token_or_the_certificate(cluster: Kube, tmp_path: Path) -> None:
+    """As kubeconfigs of managed clusters have it; the server's own answer says who it took us for."""
+    version = "client.authentication.k8s.io/v1"
+    robot = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "robot", "namespace": "default"}}
+    assert cluster.request("POST", "/api/v1/namespaces/default/serviceaccounts", robot)[0] == 201
+    by_certificate = codec.decode(cluster.credential("carol", "system:masters").read_bytes(), "application/yaml")
+    by_token = codec.decode(cluster.account("default", "robot").read_bytes(), "application/yaml")
+    for name, config, who in (
+        ("certificate", by_certificate, "carol"),
+        ("token", by_token, "system:serviceaccount:default:robot"),
+    ):
+        user = config["users"][0]["user"]
+        status = {"token": user["token"]} if "token" in user else {}
+        if "client-certificate-data" in user:
+            status["clientCertificateData"] = base64.b64decode(user["client-certificate-data"]).decode()
+            status["clientKeyData"] = base64.b64decode(user["client-key-data"]).decode()
+        answer = tmp_path / f"{name}.json"
+        answer.write_text(json.dumps({"apiVersion": version, "kind": "ExecCredential", "status": status}))
+        login = {"apiVersion": version, "interactiveMode": "Never", "command": "cat", "args": [str(answer)]}
+        config["users"][0]["user"] = {"exec": login}
+        (tmp_path / name).write_text(codec.encode_yaml(config))
+        # Only one of the two may, and the refusal names the other.
+        tried = netloom("get", "networks", "-n", "default", kubeconfig=tmp_path / name, check=False)
+        assert (tried.rc == 0) is (who == "carol"), tried.err
+        assert tried.rc == 0 or f'User "{who}" cannot list' in tried.err

@@ -129,7 +129,7 @@ def test_several_files_are_merged_and_the_first_wins(tmp_path: Path, monkeypatch
         ({"contexts": []}, None, NotFound, "it has: none"),
         ({"clusters": []}, None, NotFound, 'names the cluster "c1", which has no server'),
         ({"users": []}, None, NotFound, 'names the user "u1", which is not there'),
-        ({"users": [{"name": "u1", "user": {"exec": {"command": "x"}}}]}, None, BadRequest, "uses exec, which is not"),
+        ({"users": [{"name": "u1", "user": {"exec": {"command": "x"}}}]}, None, BadRequest, "exec.apiVersion is ''"),
         ({"users": [{"name": "u1", "user": {"username": "x"}}]}, None, BadRequest, "uses username, which is not"),
         ({"users": [{"name": "u1", "user": {"auth-provider": {"name": "x"}}}]}, None, BadRequest, "uses auth-provider"),
         ({"users": [{"name": "u1", "user": {"client-key": "x"}}]}, None, BadRequest, "only one of client-certificate"),

@@ -11,7 +11,8 @@ import re
 import socket
 import ssl
 import time
-from collections.abc import Generator, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping
+from typing import Protocol
 from urllib.parse import urlencode, urlsplit
 
 import click
@@ -33,6 +34,15 @@ MAX_LINE = 64 * 1024 * 1024
 """The longest watch event we read: far above what any server stores."""
 
 
+class Login(Protocol):
+    """Credentials that a program hands out (store/execplugin.py)."""
+
+    generation: int
+
+    def refused(self, generation: int) -> bool:
+        """Note that the server refused a credential; return whether there is, or may be, another one."""
+
+
 class Answer:
     """What the server said: a status and a document."""
 
@@ -46,9 +56,15 @@ class Client:
     """One API server and who we are to it."""
 
     def __init__(
-        self, server: str, context: ssl.SSLContext, headers: Mapping[str, str], *, server_name: str = ""
+        self,
+        server: str,
+        context: ssl.SSLContext,
+        headers: Callable[[], Mapping[str, str]],
+        *,
+        server_name: str = "",
+        login: Login | None = None,
     ) -> None:
-        """Talk to `server` (https://host:port[/prefix]); nothing is sent yet."""
+        """Talk to `server` (https://host:port[/prefix]); nothing is sent yet.  `headers` say who we are."""
         url = urlsplit(server)
         self.server = server.rstrip("/")
         self._host, self._port = url.hostname or "localhost", url.port or (80 if url.scheme == "http" else 443)
@@ -56,7 +72,10 @@ class Client:
         self._prefix = url.path.rstrip("/")
         self._context = context
         self._server_name = server_name or self._host
-        self._headers = {"User-Agent": f"netloom/{__version__}", **headers}
+        self._headers = headers
+        self._login = login
+        self._generation = 0
+        """Of the credential that was sent last."""
         self._kept: http.client.HTTPConnection | None = None
 
     def get(self, path: str, query: Mapping[str, str] | None = None, *, accept: str = JSON) -> Document:
@@ -126,7 +145,20 @@ class Client:
         accept: str,
     ) -> http.client.HTTPResponse:
         target = self._prefix + path + (f"?{urlencode(query)}" if query else "")
-        headers = {**self._headers, "Accept": accept} | ({"Content-Type": content_type} if data is not None else {})
+        more = {"Accept": accept} | ({"Content-Type": content_type} if data is not None else {})
+        response = self._sent(method, target, data, more)
+        if response.status == http.HTTPStatus.UNAUTHORIZED and self._login is not None:
+            with self._reading():
+                response.read()
+            if self._login.refused(self._generation):
+                self.close()  # The client certificate may be another one.
+                response = self._sent(method, target, data, more)
+        return response
+
+    def _sent(self, method: str, target: str, data: bytes | None, more: Mapping[str, str]) -> http.client.HTTPResponse:
+        headers = {"User-Agent": f"netloom/{__version__}", **self._headers(), **more}
+        if self._login is not None:
+            self._generation = self._login.generation
         kept = self._kept is not None
         with self._reading():
             try:

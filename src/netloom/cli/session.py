@@ -24,7 +24,9 @@ def connect(kubeconfig: str | None = None, context_name: str | None = None, name
     from netloom.store import kubeconfig as kubeconfigs  # reads YAML: only when needed
 
     cluster = kubeconfigs.load(kubeconfig or None, context=context_name or None)
-    client = Client(cluster.server, cluster.tls(), cluster.headers(), server_name=cluster.server_name)
+    client = Client(
+        cluster.server, cluster.tls(), cluster.headers, server_name=cluster.server_name, login=cluster.login
+    )
     return Session(client, namespace or cluster.namespace or "default")
 
 

@@ -44,6 +44,8 @@ def write_credentials(layout: Layout, admin: Path, folder: Path | None) -> None:
 
 def _copy(source: Path, layout: Layout) -> str:
     cluster = kubeconfig.load(str(source))
+    if cluster.login is not None:
+        raise Invalid(f"{source}: a lab's nodes cannot run the login program of a kubeconfig: give one with a token")
     user: dict[str, str] = {}
     if cluster.token_file:
         user["tokenFile"] = cluster.token_file

@@ -167,10 +167,4 @@ def _well() -> Facts:
 
 def open_client(cluster: Cluster, tls: SSLContext | None) -> http.Client:
     """Return a client for one agent, which shares no more than the certificates with others."""
-    return http.Client(
-        cluster.server,
-        tls=tls,
-        server_name=cluster.server_name,
-        headers=cluster.headers,
-        connections=CONNECTIONS,
-    )
+    return cluster.client(tls=tls, connections=CONNECTIONS)

@@ -20,7 +20,6 @@ from netloom.run.config import ControllerSettings
 from netloom.run.metering import MeteredStore
 from netloom.run.notify import notify
 from netloom.store import kubeconfig
-from netloom.store.http import Client
 from netloom.store.kube import KubeStore
 
 log = logging.getLogger(__name__)
@@ -74,8 +73,7 @@ async def control(settings: ControllerSettings, cluster: kubeconfig.Cluster) -> 
 
 async def _is_ours(cluster: kubeconfig.Cluster) -> bool:
     """Ask the server who it is; until it answers there is nothing to do anyway."""
-    tls = cluster.tls() if cluster.server.startswith("https:") else None
-    client = Client(cluster.server, tls=tls, server_name=cluster.server_name, headers=cluster.headers)
+    client = cluster.client()
     try:
         while True:
             try:

@@ -25,7 +25,6 @@ from netloom.front.api.identity import AnyOf, Authenticator
 from netloom.model.document import Document
 from netloom.run import certificates
 from netloom.store import kubeconfig
-from netloom.store.http import Client
 from netloom.store.kube import failure
 
 log = logging.getLogger(__name__)
@@ -69,15 +68,7 @@ class Delegation:
         self._proxy_names = proxy_names
         self._client_ca = client_ca
         self._contexts: list[ssl.SSLContext] = []
-        tls = cluster.tls() if cluster.server.startswith("https:") else None
-        self._client = Client(
-            cluster.server,
-            tls=tls,
-            server_name=cluster.server_name,
-            headers=cluster.headers,
-            timeout=ASK_SECONDS,
-            max_body=MOST_BYTES,
-        )
+        self._client = cluster.client(timeout=ASK_SECONDS, max_body=MOST_BYTES)
 
     def authenticator(self, agent: str) -> Authenticator:
         """Return who knows whoever the cluster knows; `agent` is the user that the nodes' agents share."""

@@ -17,6 +17,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from types import TracebackType
+from typing import Protocol
 from urllib.parse import urlsplit
 
 import h11
@@ -53,20 +54,23 @@ def tls_context(
         if insecure:
             context.check_hostname = False
             context.verify_mode = ssl.CERT_NONE
-        if certificate:
-            _load_certificate(context, certificate + b"\n" + key)
     except (ssl.SSLError, UnicodeDecodeError) as error:
         raise BadRequest(f"the certificates cannot be used: {error}") from error
+    if certificate:
+        load_certificate(context, certificate, key)
     return context
 
 
-def _load_certificate(context: ssl.SSLContext, pem: bytes) -> None:
+def load_certificate(context: ssl.SSLContext, certificate: bytes, key: bytes) -> None:
+    """Use a client certificate (PEM) for connections from now on."""
     # OpenSSL wants a file. One in memory leaves no private key on a disk.
     descriptor = os.memfd_create("certificate", os.MFD_CLOEXEC)
     try:
         with os.fdopen(descriptor, "wb", closefd=False) as file:
-            file.write(pem)
+            file.write(certificate + b"\n" + key)
         context.load_cert_chain(f"/proc/self/fd/{descriptor}")
+    except ssl.SSLError as error:
+        raise BadRequest(f"the certificates cannot be used: {error}") from error
     finally:
         os.close(descriptor)
 
@@ -77,6 +81,19 @@ def keep_alive(connection: socket.socket) -> None:
     connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, 15)
     connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, 5)
     connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPCNT, 3)
+
+
+class Login(Protocol):
+    """Credentials that end and are replaced while we run."""
+
+    generation: int
+    """Counts them."""
+
+    async def refresh(self) -> None:
+        """Have one that is good."""
+
+    def refused(self, generation: int) -> bool:
+        """Note that the server refused one; return whether there is, or may be, another."""
 
 
 class Meter:
@@ -91,12 +108,16 @@ class Meter:
 class _Connection:
     """One connection and where its dialogue stands."""
 
-    __slots__ = ("h11", "idle_since", "meter", "reader", "used", "writer")
+    __slots__ = ("generation", "h11", "idle_since", "meter", "reader", "used", "writer")
 
-    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, meter: "Meter") -> None:
+    def __init__(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, meter: "Meter", generation: int
+    ) -> None:
         self.reader = reader
         self.writer = writer
         self.meter = meter
+        self.generation = generation
+        """Of the login whose client certificate it was opened with."""
         self.h11 = h11.Connection(h11.CLIENT, max_incomplete_event_size=_MAX_HEADERS)
         self.idle_since = 0.0
         self.used = False
@@ -221,6 +242,7 @@ class Client:
         tls: ssl.SSLContext | None = None,
         server_name: str = "",
         headers: Callable[[], Mapping[str, str]] = dict,
+        login: Login | None = None,
         connect_timeout: float = 10.0,
         timeout: float = 60.0,
         connections: int = 64,
@@ -236,6 +258,7 @@ class Client:
         self._tls = (tls or tls_context()) if parts.scheme == "https" else None
         self._server_name = server_name or self._host
         self._headers = headers
+        self._login = login
         self._connect_timeout = connect_timeout
         self._timeout = timeout
         self._max_body = max_body
@@ -258,12 +281,7 @@ class Client:
         """Send a request and return its answer as a stream, once the headers are there."""
         try:
             async with asyncio.timeout(self._timeout):
-                connection = await self._connect()
-                try:
-                    head = await self._begin(connection, method, path, body, content_type)
-                except BaseException:
-                    connection.abort()
-                    raise
+                connection, head = await self._opened(method, path, body, content_type)
         except TimeoutError as error:
             raise TimedOut(f"{self._authority} did not answer within {self._timeout:g} s") from error
         stream = Stream(connection, head.status_code, lambda: self._streams.pop(stream, None))
@@ -274,12 +292,7 @@ class Client:
         """Send the head of a request whose body is yet to come, and return both once there is an answer."""
         try:
             async with asyncio.timeout(self._connect_timeout):
-                connection = await self._connect()
-                try:
-                    head = await self._begin(connection, method, path, None, "application/json")
-                except BaseException:
-                    connection.abort()
-                    raise
+                connection, head = await self._opened(method, path, None, "application/json")
         except TimeoutError as error:
             raise TimedOut(f"{self._authority} did not answer within {self._connect_timeout:g} s") from error
         made = Duplex(connection, head.status_code, lambda: self._streams.pop(made, None))
@@ -295,17 +308,8 @@ class Client:
             await self._idle.pop().close()
 
     async def _exchange(self, method: str, path: str, body: bytes, content_type: str) -> Response:
-        connection = self._reusable() or await self._connect()
+        connection, head = await self._opened(method, path, body, content_type, reuse=True)
         try:
-            try:
-                head = await self._begin(connection, method, path, body, content_type)
-            except Unreachable:
-                # The server may have closed a kept connection while we were writing. Reading again harms nobody.
-                if method != "GET" or not connection.used:
-                    raise
-                connection.abort()
-                connection = await self._connect()
-                head = await self._begin(connection, method, path, body, content_type)
             data = await Stream(connection, head.status_code, lambda: None).read_all(self._max_body)
         except BaseException:
             connection.abort()
@@ -317,10 +321,47 @@ class Client:
         self._prune()
         return Response(head.status_code, {k.decode().lower(): v.decode("latin-1") for k, v in head.headers}, data)
 
+    async def _opened(
+        self, method: str, path: str, body: bytes | None, content_type: str, *, reuse: bool = False
+    ) -> tuple[_Connection, h11.Response]:
+        """Send a request and return the head of its answer; a login that is refused is replaced, once."""
+        if self._login is None:
+            return await self._attempt(method, path, body, content_type, reuse=reuse)
+        await self._login.refresh()
+        generation = self._login.generation
+        connection, head = await self._attempt(method, path, body, content_type, reuse=reuse)
+        if head.status_code == 401 and self._login.refused(generation):
+            # Who is not known has done nothing yet.
+            connection.abort()
+            await self._login.refresh()
+            connection, head = await self._attempt(method, path, body, content_type, reuse=False)
+        return connection, head
+
+    async def _attempt(
+        self, method: str, path: str, body: bytes | None, content_type: str, *, reuse: bool
+    ) -> tuple[_Connection, h11.Response]:
+        connection = (self._reusable() if reuse else None) or await self._connect()
+        try:
+            try:
+                return connection, await self._begin(connection, method, path, body, content_type)
+            except Unreachable:
+                # The server may have closed a kept connection while we were writing. Reading again harms nobody.
+                if method != "GET" or not connection.used:
+                    raise
+            connection.abort()
+            connection = await self._connect()
+            return connection, await self._begin(connection, method, path, body, content_type)
+        except BaseException:
+            connection.abort()
+            raise
+
+    def _generation(self) -> int:
+        return self._login.generation if self._login is not None else 0
+
     def _reusable(self) -> _Connection | None:
         while self._idle:
             connection = self._idle.pop()
-            if not connection.stale:
+            if not connection.stale and connection.generation == self._generation():
                 return connection
             connection.abort()
         return None
@@ -333,6 +374,7 @@ class Client:
     async def _connect(self) -> _Connection:
         if self._closed:
             raise Unreachable("the client is closed")
+        generation = self._generation()
         try:
             async with asyncio.timeout(self._connect_timeout):
                 reader, writer = await asyncio.open_connection(
@@ -345,7 +387,7 @@ class Client:
         except (OSError, TimeoutError) as error:  # ssl.SSLError is an OSError.
             raise Refused(f"cannot connect to {self._authority}: {str(error) or 'timed out'}") from error
         keep_alive(writer.get_extra_info("socket"))
-        return _Connection(reader, writer, self.meter)
+        return _Connection(reader, writer, self.meter, generation)
 
     async def _begin(
         self, connection: _Connection, method: str, path: str, body: bytes | None, content_type: str

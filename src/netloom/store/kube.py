@@ -129,9 +129,7 @@ class KubeStore:
     @classmethod
     async def open(cls, cluster: Cluster, *, manager: str = "netloom") -> "KubeStore":
         """Return the store of `cluster`; nothing is sent before it is needed.  `manager` names who writes."""
-        tls = cluster.tls() if cluster.server.startswith("https:") else None
-        client = Client(cluster.server, tls=tls, server_name=cluster.server_name, headers=cluster.headers)
-        return cls(client, manager=manager)
+        return cls(cluster.client(), manager=manager)
 
     async def create(self, kind: Kind, document: Document, *, dry_run: bool = False) -> Stored:
         """Store a new object."""

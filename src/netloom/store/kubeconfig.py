@@ -2,7 +2,7 @@
 
 `load` reads what kubectl would read: the file named, or those in $KUBECONFIG merged (the first to say something wins),
 or ~/.kube/config; and where there is none of them, in a pod, the service account. Programs that hand out credentials
-(`exec`, `auth-provider`) are not run: such a user is refused with words.
+(`exec`) are run when one is needed (execplugin.py); the `auth-provider` of old clients is refused.
 """
 
 import base64
@@ -17,7 +17,9 @@ from msgspec import Struct
 
 from netloom.errors import BadRequest, NotFound, TooLarge, Unreachable
 from netloom.model.codec import decode
-from netloom.store.http import tls_context
+from netloom.store import execplugin
+from netloom.store.execplugin import Plugin
+from netloom.store.http import Client, tls_context
 
 SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 _MAX_FILE = 4 << 20
@@ -40,6 +42,8 @@ class Cluster(Struct, frozen=True, kw_only=True):
     """Read anew for each request: such tokens are replaced while we run."""
     certificate: bytes = b""
     key: bytes = b""
+    login: Plugin | None = None
+    """The program that hands out a token or a client certificate."""
 
     def __repr__(self) -> str:
         return f"Cluster(server={self.server!r}, context={self.context!r}, namespace={self.namespace!r})"
@@ -48,14 +52,41 @@ class Cluster(Struct, frozen=True, kw_only=True):
 
     def tls(self) -> ssl.SSLContext:
         """Return the TLS context for this server."""
-        return tls_context(ca=self.ca, certificate=self.certificate, key=self.key, insecure=self.insecure)
+        context = tls_context(ca=self.ca, certificate=self.certificate, key=self.key, insecure=self.insecure)
+        if self.login is not None:
+            self.login.secure(context)
+        return context
 
     def headers(self) -> dict[str, str]:
-        """Return the headers that say who we are."""
+        """Return the headers that say who we are; where a program hands out credentials, that may have to be run."""
         token = self.token
         if self.token_file:
             token = _file(Path(self.token_file)).decode().strip()
+        elif not token and self.login is not None:
+            token = self.login.get().token
         return {"Authorization": f"Bearer {token}"} if token else {}
+
+    def client(
+        self,
+        *,
+        tls: ssl.SSLContext | None = None,
+        timeout: float = 60.0,
+        connections: int = 64,
+        max_body: int = 512 << 20,
+    ) -> Client:
+        """Return a client of this server, with a TLS context of its own unless one is given."""
+        if tls is None and self.server.startswith("https:"):
+            tls = self.tls()
+        return Client(
+            self.server,
+            tls=tls,
+            server_name=self.server_name,
+            headers=self.headers,
+            login=self.login,
+            timeout=timeout,
+            connections=connections,
+            max_body=max_body,
+        )
 
 
 class _Cluster(Struct, rename="kebab"):
@@ -64,6 +95,7 @@ class _Cluster(Struct, rename="kebab"):
     certificate_authority_data: str = ""
     insecure_skip_tls_verify: bool = False
     tls_server_name: str = ""
+    extensions: list[dict[str, Any]] | None = None
 
 
 class _User(Struct, rename="kebab"):
@@ -74,7 +106,7 @@ class _User(Struct, rename="kebab"):
     client_key: str = ""
     client_key_data: str = ""
     username: str = ""
-    exec: Any = None
+    exec: execplugin.Spec | None = None
     auth_provider: Any = None
 
 
@@ -168,26 +200,42 @@ def _cluster(configs: list[_Config], name: str, where: str) -> Cluster:
         raise NotFound(f'context "{name}" of {where} names the user "{context.user}", which is not there')
     who = who or _NamedUser("", _User())
     _check_user(who.name, who.user)
+    ca = _pem(at.cluster.certificate_authority_data, at.cluster.certificate_authority, at.folder)
     return Cluster(
         server=at.cluster.server,
         context=name,
         namespace=context.namespace or "default",
-        ca=_pem(at.cluster.certificate_authority_data, at.cluster.certificate_authority, at.folder),
+        ca=ca,
         insecure=at.cluster.insecure_skip_tls_verify,
         server_name=at.cluster.tls_server_name,
         token=who.user.token,
         token_file="" if who.user.token or not who.user.token_file else os.path.join(who.folder, who.user.token_file),
         certificate=_pem(who.user.client_certificate_data, who.user.client_certificate, who.folder),
         key=_pem(who.user.client_key_data, who.user.client_key, who.folder),
+        login=_plugin(who, at.cluster, ca),
     )
 
 
+def _plugin(who: _NamedUser, cluster: _Cluster, ca: bytes) -> Plugin | None:
+    if who.user.exec is None:
+        return None
+    execplugin.check(who.name, who.user.exec)
+    info = execplugin.cluster_info(
+        server=cluster.server,
+        server_name=cluster.tls_server_name,
+        insecure=cluster.insecure_skip_tls_verify,
+        ca=ca,
+        extensions=cluster.extensions or [],
+    )
+    return Plugin(who.user.exec, folder=who.folder, cluster=info)
+
+
 def _check_user(name: str, user: _User) -> None:
-    for field, given in (("exec", user.exec), ("auth-provider", user.auth_provider), ("username", user.username)):
+    for field, given in (("auth-provider", user.auth_provider), ("username", user.username)):
         if given:
             raise BadRequest(
                 f'user "{name}" of the kubeconfig uses {field}, which is not supported here: '
-                "give it a token, a tokenFile or a client certificate"
+                "give it a token, a tokenFile, a client certificate or an exec"
             )
     if bool(user.client_certificate or user.client_certificate_data) != bool(user.client_key or user.client_key_data):
         raise BadRequest(f'user "{name}" of the kubeconfig has only one of client-certificate and client-key')
