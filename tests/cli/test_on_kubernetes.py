@@ -91,6 +91,7 @@ def test_the_commands_do_on_a_kubernetes_what_they_do_on_our_server(cluster: Kub
 
 def test_the_controller_validates_subnets_of_a_kubernetes(cluster: Kube, tmp_path: Path) -> None:
     on(cluster, "apply", "-f", "-", stdin=OBJECTS.replace("NAMESPACE", "controlled"))
+    on(cluster, "apply", "-f", "-", stdin="{apiVersion: v1, kind: Namespace, metadata: {name: netloom-system}}")
     argv = [*NETLOOM, "controller", "--kubeconfig", str(cluster.kubeconfig), "--identity", "test"]
     with Program(argv, log=tmp_path / "controller.log", env=environment()) as controller:
         waited = on(

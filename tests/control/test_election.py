@@ -4,10 +4,11 @@ from typing import Any
 
 import pytest
 
-from netloom.control.election import Durations, Election
-from netloom.errors import NetloomError, Unreachable
+from netloom.control.election import Candidate, Durations, Election, JointElection
+from netloom.errors import Forbidden, NetloomError, NotFound, Unreachable
 from netloom.model.cluster import Lease
 from netloom.model.registry import LEASE
+from netloom.sim import loop as sim
 from netloom.sim.world import eventually
 from netloom.store.base import Store, Stored
 from netloom.store.memory import MemoryStore
@@ -48,12 +49,12 @@ class Moody:
         return stored
 
 
-def candidate(store: Any, identity: str, **durations: Any) -> Election:
+def candidate(store: Any, identity: str, namespace: str = "kube-system", **durations: Any) -> Election:
     typed: Store = store
     return Election(
         typed,
         name="netloom",
-        namespace="kube-system",
+        namespace=namespace,
         identity=identity,
         random=Random(identity),
         durations=Durations(**durations),
@@ -316,3 +317,64 @@ def test_a_candidate_needs_an_identity_and_durations_that_make_sense() -> None:
         candidate(None, "")
     with pytest.raises(ValueError, match="retry"):
         Durations(duration=3, deadline=3.0)
+
+
+def test_while_the_lease_that_decides_is_changed_no_two_lead() -> None:
+    """Old candidates know one namespace, new ones the other, those in between both; all come and go at random."""
+
+    async def main() -> None:
+        store, random = memory(), Random(7)
+
+        def made(name: str) -> Candidate:
+            old, new = candidate(store, name, "default"), candidate(store, name, "system")
+            kinds: dict[str, Candidate] = {"old": old, "both": JointElection(old, new), "new": new}
+            return kinds[name.partition("-")[0]]
+
+        running: dict[str, tuple[Candidate, asyncio.Task[None]]] = {}
+        led: set[str] = set()
+
+        def one_leads() -> None:
+            certain = [name for name, (one, _) in running.items() if one.certain()]
+            led.update(name.partition("-")[0] for name in certain)
+            assert len(certain) <= 1, certain
+
+        sim.current().invariants.append(one_leads)
+        number = 0
+        async with asyncio.TaskGroup() as group:
+            # First old ones and those in between, then these and new ones: as an upgrade goes.
+            for phase in (("old", "both"), ("both", "new")):
+                for name in [name for name in running if name.partition("-")[0] not in phase]:
+                    running.pop(name)[1].cancel()
+                await asyncio.sleep(10)
+                for _ in range(60):
+                    if running and random.random() < 0.5:
+                        running.pop(random.choice(sorted(running)))[1].cancel()
+                    if len(running) < 3:
+                        number += 1
+                        name = f"{random.choice(phase)}-{number}"
+                        one = made(name)
+                        running[name] = one, group.create_task(one.run(forever))
+                    await asyncio.sleep(random.uniform(0, 8))
+            for _, task in running.values():
+                task.cancel()
+        assert led == {"old", "both", "new"}
+
+    run(main())
+
+
+def test_a_lease_that_cannot_be_held_is_complained_of_once(caplog: pytest.LogCaptureFixture) -> None:
+    async def main() -> None:
+        store = Moody(memory())
+        store.errors = [NotFound('namespaces "netloom-system" not found')] * 8 + [Forbidden("you may not")] * 4
+        one = candidate(store, "one")
+        async with asyncio.TaskGroup() as group:
+            task = group.create_task(one.run(forever))
+            await eventually(one.certain)
+            task.cancel()
+
+    run(main())
+    said = [record.message for record in caplog.records if record.levelname == "WARNING"]
+    assert said == [
+        'cannot hold the Lease kube-system/netloom: namespaces "netloom-system" not found (does the namespace exist?)',
+        "cannot hold the Lease kube-system/netloom: you may not",
+    ]

@@ -171,7 +171,7 @@ def with_crds(cluster: Kube, kubectl: Kubectl, folder: Path, *, controlled: bool
 @contextlib.contextmanager
 def _controller(joined: Joined) -> Iterator[None]:
     kubeconfig = joined.cluster.account(NAMESPACE, "netloom-controller")
-    argv = [*NETLOOM, "controller", "--kubeconfig", str(kubeconfig), "--lease-namespace", NAMESPACE]
+    argv = [*NETLOOM, "controller", "--kubeconfig", str(kubeconfig)]
     with Program(argv, log=joined.folder / "controller.log", env=environment()) as controller:
         controller.wait_for('"ready"', timeout=60)
         yield

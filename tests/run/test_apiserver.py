@@ -46,12 +46,14 @@ def controller(folder: Path, kubeconfig: Path, name: str, *args: str) -> Program
     return Program(argv, log=folder / f"{name}.log", env=environment())
 
 
-def leader(kubeconfig: Path) -> str:
+def leader(kubeconfig: Path, namespace: str = "netloom-system") -> str:
     """Return who leads, without what makes an identity unique."""
     shown = netloom(
         "get",
         "lease",
         "netloom-controller",
+        "-n",
+        namespace,
         "-o",
         "jsonpath={.spec.holderIdentity}",
         kubeconfig=kubeconfig,
@@ -73,6 +75,7 @@ def test_of_two_controllers_one_leads_and_the_other_takes_over_when_it_is_killed
         kubeconfig = stack.enter_context(apiserver(tmp_path, "--store", f"sqlite:{tmp_path / 'db'}"))
         programs = {name: stack.enter_context(controller(tmp_path, kubeconfig, name)) for name in ("one", "two")}
         first = wait_until(lambda: leader(kubeconfig), what="one to lead")
+        _check_nobody_elses(kubeconfig, tmp_path)
         netloom("apply", "-f", "-", kubeconfig=kubeconfig, stdin=OBJECTS.replace("NAME", "blue"))
         netloom("wait", "--for=condition=Ready", "subnet/blue", "--timeout=30s", kubeconfig=kubeconfig)
         programs.pop(first).kill()
@@ -82,6 +85,30 @@ def test_of_two_controllers_one_leads_and_the_other_takes_over_when_it_is_killed
         netloom("wait", "--for=condition=Ready", "subnet/red", "--timeout=30s", kubeconfig=kubeconfig)
         assert programs[second].stop() == 0
         assert leader(kubeconfig) == ""
+
+
+def _check_nobody_elses(kubeconfig: Path, folder: Path) -> None:
+    """An administrator of a namespace that people use has no say in who leads."""
+    assert leader(kubeconfig, "default") == ""
+    data, file = kubeconfig.parent, folder / "default-admin"
+    netloom("credential", "--data", data, "--name", "d", "--role", "admin", "-n", "default", "--output", file)
+    for verb in ("get", "delete"):
+        tried = netloom(verb, "lease", "netloom-controller", "-n", "netloom-system", kubeconfig=file, check=False)
+        assert (tried.rc, "forbidden" in tried.err) == (1, True), tried.err
+
+
+@pytest.mark.timeout(120)
+def test_during_an_upgrade_a_controller_waits_for_the_lease_of_before_as_well(tmp_path: Path) -> None:
+    with ExitStack() as stack:
+        kubeconfig = stack.enter_context(apiserver(tmp_path, "--store", f"sqlite:{tmp_path / 'db'}"))
+        old = stack.enter_context(controller(tmp_path, kubeconfig, "old", "--lease-namespace", "default"))
+        wait_until(lambda: leader(kubeconfig, "default") == "old", what="the old one to lead")
+        new = stack.enter_context(controller(tmp_path, kubeconfig, "new", "--previous-lease-namespace", "default"))
+        wait_until(lambda: '"started"' in new.output() or "started" in new.output(), what="the new one to start")
+        old.stop()
+        wait_until(lambda: leader(kubeconfig) == "new", what="the new one to lead")
+        assert leader(kubeconfig, "default") == "new"
+        assert new.stop() == 0
 
 
 def test_a_controller_collects_garbage_on_an_api_of_ours(tmp_path: Path) -> None:

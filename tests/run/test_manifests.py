@@ -10,7 +10,7 @@ from netloom.model import codec
 from netloom.model.document import Document
 from netloom.model.registry import GROUP, KINDS
 from netloom.run import manifests
-from netloom.run.config import ApiserverSettings
+from netloom.run.config import ApiserverSettings, ControllerSettings
 from netloom.run.joining import Wanted
 from netloom.run.joining import manifests as printed
 from tests.run.serving import netloom
@@ -30,6 +30,19 @@ def test_every_role_that_is_bound_is_there_and_every_account_too() -> None:
         assert named <= accounts
     names = [(one["kind"], one["metadata"].get("namespace"), one["metadata"]["name"]) for one in documents]
     assert len(names) == len(set(names))
+
+
+def test_controllers_write_leases_in_their_own_namespace_only() -> None:
+    documents = manifests.common()
+    for role in by_kind(documents, "ClusterRole"):
+        assert not any("leases" in rule["resources"] for rule in role["rules"])
+    [role], [binding] = by_kind(documents, "Role"), by_kind(documents, "RoleBinding")
+    assert (role["metadata"]["namespace"], binding["metadata"]["namespace"]) == (manifests.NAMESPACE,) * 2
+    assert [rule["resources"] for rule in role["rules"]] == [["leases"]]
+    assert binding["subjects"] == [
+        {"kind": "ServiceAccount", "name": "netloom-controller", "namespace": "netloom-system"}
+    ]
+    assert ControllerSettings().lease_namespace == manifests.NAMESPACE
 
 
 def test_roles_name_only_what_there_is() -> None:

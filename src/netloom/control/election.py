@@ -20,13 +20,14 @@ import logging
 from collections.abc import Awaitable, Callable
 from datetime import timedelta
 from random import Random
+from typing import Protocol
 
 import msgspec
 from msgspec import Struct
 
 from netloom.control.clock import Clock, micro
 from netloom.control.clock import now as time_of_day
-from netloom.errors import Conflict, NetloomError, NotFound
+from netloom.errors import AlreadyExists, Conflict, NetloomError, NotFound
 from netloom.model.cluster import Lease, LeaseSpec
 from netloom.model.document import ObjectMeta
 from netloom.model.registry import LEASE
@@ -50,6 +51,20 @@ class Durations(Struct, frozen=True, kw_only=True):
     def __post_init__(self) -> None:
         if not 0 < self.retry <= self.renew < self.deadline < self.duration:
             raise ValueError("a lease needs 0 < retry <= renew < deadline < duration")
+
+
+class Candidate(Protocol):
+    """Takes part in an election."""
+
+    @property
+    def holder(self) -> str:
+        """Who led when the lease was last seen."""
+
+    def certain(self) -> bool:
+        """Whether this candidate leads, for certain, now."""
+
+    async def run(self, lead: Callable[[], Awaitable[None]]) -> None:
+        """Take part until cancelled or until `lead` ends, which runs while this candidate leads."""
 
 
 class Election:
@@ -83,6 +98,7 @@ class Election:
         self._doubtful = True
         """Whether `_lease` must be read again before it is written."""
         self._certain_until = 0.0
+        self._complaint = ""
 
     def certain(self) -> bool:
         """Whether this candidate leads, for certain, now."""
@@ -154,11 +170,21 @@ class Election:
         except TimeoutError:
             return False
         except NetloomError as error:
-            logger.debug("lease %s/%s: %s", self._namespace, self._name, error)
+            self._complain(error)
             return False
         self._doubtful = False
+        self._complaint = ""
         self._certain_until = sent_at + self._durations.deadline
         return True
+
+    def _complain(self, error: NetloomError) -> None:
+        """Say once what will not pass by itself: a namespace that is not there, a right that is missing."""
+        level = logging.DEBUG if error.retry or isinstance(error, AlreadyExists) else logging.WARNING
+        if level == logging.WARNING and str(error) == self._complaint:
+            return
+        self._complaint = str(error) if level == logging.WARNING else self._complaint
+        hint = " (does the namespace exist?)" if isinstance(error, NotFound) else ""
+        logger.log(level, "cannot hold the Lease %s/%s: %s%s", self._namespace, self._name, error, hint)
 
     async def _look(self) -> None:
         """Read the lease."""
@@ -250,3 +276,29 @@ class Election:
         """When the lease, if it does not change until then, has run out."""
         assert self._lease is not None
         return self._seen_at + (self._lease.spec.lease_duration_seconds or self._durations.duration)
+
+
+class JointElection:
+    """A candidate that leads while it holds two leases: `outer`, which it takes first, and `inner`.
+
+    For changing which lease decides. Candidates that know only the outer one, and candidates that know only the inner
+    one, never lead beside one that holds both. So those of the first kind can be replaced by those that hold both, and
+    when none is left, these by those of the second kind.
+    """
+
+    def __init__(self, outer: Election, inner: Election) -> None:
+        self._outer = outer
+        self._inner = inner
+
+    @property
+    def holder(self) -> str:
+        """Who held the inner lease when it was last seen."""
+        return self._inner.holder
+
+    def certain(self) -> bool:
+        """Whether both leases are held, for certain, now."""
+        return self._outer.certain() and self._inner.certain()
+
+    async def run(self, lead: Callable[[], Awaitable[None]]) -> None:
+        """Take part until cancelled or until `lead` ends, which runs while both leases are held."""
+        await self._outer.run(lambda: self._inner.run(lead))

@@ -18,7 +18,7 @@ from random import Random
 from typing import Any
 
 from netloom.control.controller import Controller
-from netloom.control.election import Election
+from netloom.control.election import Candidate
 from netloom.control.events import Recorder
 from netloom.control.informer import Informer
 from netloom.control.ipam import Ipam
@@ -40,7 +40,7 @@ class Manager:
         informers: Sequence[Informer[Any]],
         recorder: Recorder,
         random: Random,
-        election: Election | None = None,
+        election: Candidate | None = None,
         chores: Sequence[Callable[[], Coroutine[Any, Any, Any]]] = (),
         connections: Sequence[Callable[[], Coroutine[Any, Any, Any]]] = (),
         grace: float = GRACE,

@@ -19,6 +19,8 @@ from netloom.errors import Cause, Invalid
 from netloom.model import codec
 
 PREFIX = "NETLOOM_"
+SYSTEM_NAMESPACE = "netloom-system"
+"""Where Netloom's own objects are: the Lease of the controllers and, on a Kubernetes, accounts and Services."""
 _SWITCH = {"yes": True, "on": True, "no": False, "off": False}
 
 Level = Literal["debug", "info", "warning", "error"]
@@ -110,7 +112,7 @@ class ApiserverSettings(Settings, frozen=True, kw_only=True):
     context: Annotated[str, Meta(description="The context in it; the current one unless given.")] = ""
     agent_account: Annotated[
         str, Meta(description="With --aggregated: the service account of the nodes' agents, as NAMESPACE/NAME.")
-    ] = "netloom-system/netloom-agent"
+    ] = f"{SYSTEM_NAMESPACE}/netloom-agent"
     requestheader_client_ca: Annotated[
         str,
         Meta(description="With --aggregated: the CA (PEM) of kube-apiserver's proxy; the cluster says it otherwise."),
@@ -127,7 +129,13 @@ class ControllerSettings(Settings, frozen=True, kw_only=True):
     context: Annotated[str, Meta(description="The context in it; the current one unless given.")] = ""
     leader_elect: Annotated[bool, Meta(description="Work only while holding the Lease.")] = True
     identity: Annotated[str, Meta(description="Who holds the Lease; the host name unless given. Made unique.")] = ""
-    lease_namespace: Annotated[str, Meta(description="The namespace of the Lease.")] = "default"
+    lease_namespace: Annotated[
+        str, Meta(min_length=1, description="The namespace of the Lease, where none but administrators write Leases.")
+    ] = SYSTEM_NAMESPACE
+    previous_lease_namespace: Annotated[
+        str,
+        Meta(description="Hold the Lease in this namespace as well: for an upgrade from a version that has it there."),
+    ] = ""
     housekeeping: Annotated[
         Housekeeping, Meta(description="Collect owned objects and old Events: on, off, or auto: not on a Kubernetes.")
     ] = "auto"

@@ -10,16 +10,17 @@ import logging
 import os
 import secrets
 import socket
-from random import SystemRandom
+from random import Random, SystemRandom
 
 from netloom import __version__
-from netloom.control.election import Election
+from netloom.control.election import Candidate, Election, JointElection
 from netloom.errors import Unreachable
 from netloom.run import config, controllers, health, logs, metrics, metrics_control, process
 from netloom.run.config import ControllerSettings
 from netloom.run.metering import MeteredStore
 from netloom.run.notify import notify
 from netloom.store import kubeconfig
+from netloom.store.base import Store
 from netloom.store.kube import KubeStore
 
 log = logging.getLogger(__name__)
@@ -47,11 +48,7 @@ async def control(settings: ControllerSettings, cluster: kubeconfig.Cluster) -> 
     try:
         random = SystemRandom()
         identity = f"{settings.identity or socket.gethostname()}-{os.getpid()}-{secrets.token_hex(4)}"
-        election = (
-            Election(store, name=LEASE, namespace=settings.lease_namespace, identity=identity, random=random)
-            if settings.leader_elect
-            else None
-        )
+        election = _candidacy(settings, store, identity, random) if settings.leader_elect else None
         told = controllers.options_of(settings)
         manager = controllers.assemble(store, random=random, election=election, housekeeping=housekeeping, told=told)
         measured = metrics.Metrics()
@@ -69,6 +66,16 @@ async def control(settings: ControllerSettings, cluster: kubeconfig.Cluster) -> 
             notify("READY=1")
     finally:
         await store.close()
+
+
+def _candidacy(settings: ControllerSettings, store: Store, identity: str, random: Random) -> Candidate:
+    """Return how this process takes part in the election of the leader."""
+
+    def of(namespace: str) -> Election:
+        return Election(store, name=LEASE, namespace=namespace, identity=identity, random=random)
+
+    own, previous = of(settings.lease_namespace), settings.previous_lease_namespace
+    return JointElection(of(previous), own) if previous and previous != settings.lease_namespace else own
 
 
 async def _is_ours(cluster: kubeconfig.Cluster) -> bool:

@@ -18,7 +18,7 @@ from netloom.control.client import Client, always
 from netloom.control.clock import Clock
 from netloom.control.clock import now as time_of_day
 from netloom.control.controller import Controller
-from netloom.control.election import Election
+from netloom.control.election import Candidate
 from netloom.control.events import Recorder
 from netloom.control.informer import Informer, informer
 from netloom.control.ipam import WORKERS, Ipam
@@ -108,7 +108,7 @@ def assemble(
     store: Store,
     *,
     random: Random,
-    election: Election | None = None,
+    election: Candidate | None = None,
     housekeeping: bool = True,
     clock: Clock = time_of_day,
     told: Options | None = None,
@@ -155,7 +155,7 @@ class _Wiring:
     validator: subnets.SubnetValidator
     logical: Logical | None = None
 
-    def __init__(self, store: Store, random: Random, election: Election | None, clock: Clock, told: Options) -> None:
+    def __init__(self, store: Store, random: Random, election: Candidate | None, clock: Clock, told: Options) -> None:
         self.store = store
         self.random = random
         self.clock = clock

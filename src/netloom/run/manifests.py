@@ -26,8 +26,9 @@ from netloom.errors import Invalid
 from netloom.front.api.delegated import AGENT, NODE_NAME, NODE_PREFIX, NODES
 from netloom.model.document import Document
 from netloom.model.registry import GROUP, KINDS, VERSION
+from netloom.run.config import SYSTEM_NAMESPACE
 
-NAMESPACE = "netloom-system"
+NAMESPACE = SYSTEM_NAMESPACE
 APISERVER = "netloom-apiserver"
 CONTROLLER = "netloom-controller"
 TLS_SECRET = "netloom-apiserver-tls"  # noqa: S105  # its name
@@ -85,6 +86,7 @@ def common(nodes: Sequence[str] = (), *, aggregate_edit: bool = False) -> list[D
         *people,
         _role("netloom:controller", _controller_rules()),
         _binding("netloom:controller", "netloom:controller", [_account_subject(CONTROLLER)]),
+        *_leases(),
         _role("netloom:node", _node_rules()),
         _binding("netloom:node", "netloom:node", [_account_subject(AGENT), _subject("Group", NODES)]),
         # One account for all: which Node is its own, its token says, which RBAC cannot look at.
@@ -255,8 +257,17 @@ def _administrators(*, aggregate: bool) -> Document:
 
 
 def _controller_rules() -> list[Document]:
-    leases = {"apiGroups": ["coordination.k8s.io"], "resources": ["leases"], "verbs": [*READS, "create", "update"]}
-    return [_rule(["*"], ["*"]), _events(), leases]
+    return [_rule(["*"], ["*"]), _events()]
+
+
+def _leases() -> list[Document]:
+    """Return what lets controllers elect a leader, in their own namespace and nowhere else."""
+    name = "netloom:controller"
+    rule = {"apiGroups": ["coordination.k8s.io"], "resources": ["leases"], "verbs": ["get", "create", "update"]}
+    role = _object(f"{RBAC}/v1", "Role", name, NAMESPACE) | {"rules": [rule]}
+    binding = _object(f"{RBAC}/v1", "RoleBinding", name, NAMESPACE)
+    reference = {"apiGroup": RBAC, "kind": "Role", "name": name}
+    return [role, binding | {"roleRef": reference, "subjects": [_account_subject(CONTROLLER)]}]
 
 
 def _node_rules() -> list[Document]:
