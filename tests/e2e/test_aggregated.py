@@ -3,11 +3,17 @@
 One cluster of the current version for the module; the older one by `make test-versions`.
 """
 
+import json
+import ssl
 import threading
+import urllib.error
+import urllib.request
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from functools import partial
 from itertools import count
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -133,6 +139,41 @@ def test_nobody_becomes_another_by_headers_alone(joined: Joined) -> None:
     assert joined.apiserver is not None
     pretended = {"X-Remote-User": "admin", "X-Remote-Group": "system:masters"}
     assert joined.apiserver.ask("/apis/netloom.dev/v1alpha1/networks", pretended)[0] == 401
+
+
+@pytest.mark.versions  # It takes most of a minute.
+def test_a_right_that_the_cluster_takes_away_ends_the_watch(joined: Joined) -> None:
+    """Through kube-apiserver, and on a connection of its own to our server."""
+    assert joined.apiserver is not None
+    namespace = wished(joined)
+    joined.admin("-n", namespace, "create", "serviceaccount", "vera")
+    account = f"--serviceaccount={namespace}:vera"
+    joined.admin("-n", namespace, "create", "rolebinding", "vera", "--clusterrole=netloom:view", account)
+    vera = joined.cluster.account(namespace, "vera")
+    target = f"/apis/netloom.dev/v1alpha1/namespaces/{namespace}/networks?watch=true"
+    direct = f"https://127.0.0.1:{joined.apiserver.port}", str(joined.apiserver.data / "ca.crt")
+    through = joined.cluster.url, str(joined.cluster.ca_file)
+    with ExitStack() as held:
+        streams = []
+        for server, ca in (direct, through):
+            request = urllib.request.Request(server + target, headers=kubeconfigs.load(str(vera)).headers())
+            context = ssl.create_default_context(cafile=ca)
+            opened = partial(urllib.request.urlopen, request, timeout=120, context=context)
+            wait_until(lambda opened=opened: _granted(opened), what="the right to come")  # type: ignore[misc]
+            streams.append(held.enter_context(opened()))
+        joined.admin("-n", namespace, "delete", "rolebinding", "vera")
+        for stream in streams:
+            *_, last = map(json.loads, stream)
+            assert (last["type"], last["object"]["code"]) == ("ERROR", 403)
+
+
+def _granted(opened: Callable[[], Any]) -> bool:
+    try:
+        opened().close()
+    except urllib.error.HTTPError as error:
+        error.close()
+        return False
+    return True
 
 
 def test_events_and_leases_are_the_clusters_own(joined: Joined) -> None:
