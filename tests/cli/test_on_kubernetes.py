@@ -14,6 +14,7 @@ from tests.support.process import Program, wait_until
 
 pytestmark = [pytest.mark.kube, pytest.mark.timeout(240)]
 
+SYSTEM = ("-n", "netloom-system")
 OBJECTS = """
 apiVersion: v1
 kind: Namespace
@@ -105,7 +106,7 @@ def test_the_controller_validates_subnets_of_a_kubernetes(cluster: Kube, tmp_pat
             check=False,
         )
         assert waited.rc == 0, waited.err + controller.output()
-        leader = on(cluster, "get", "lease", "netloom-controller", "-o", "jsonpath={.spec.holderIdentity}").out
+        leader = on(cluster, "get", "lease", "netloom-controller", *SYSTEM, "-o", "jsonpath={.spec.holderIdentity}").out
         assert leader.startswith("test-")
         assert controller.stop() == 0, controller.output()
     shown = on(cluster, "describe", "subnet/blue-v4", "-n", "controlled").out

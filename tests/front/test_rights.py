@@ -256,9 +256,6 @@ def test_behind_a_cluster_the_cluster_is_asked_again(monkeypatch: pytest.MonkeyP
             cluster.allowed.remove("alice")
             await asyncio.sleep(30)  # What was answered before is remembered for ten seconds.
             await rights.check()
-            assert [right.lost for right in watched["alice"]] == [None] * 100  # Once may be a mistake.
-            await asyncio.sleep(20)
-            await rights.check()
             assert {right.lost.http_status for right in watched["alice"] if right.lost} == {403}
             assert all(right.lost for right in watched["alice"])
             del cluster.users["bob-token"]

@@ -53,7 +53,7 @@ def credential(
         click.echo(align([["NAME", "ROLES", "TYPE", "SHA256"], *map(_row, directory.known())]))
         return
     if revoking:
-        click.echo(_told(_revoked(directory, name, fingerprint)))
+        click.echo(_summary(_revoked(directory, name, fingerprint)))
         return
     if fingerprint is not None:
         raise click.UsageError("--fingerprint says what to --revoke.")
@@ -94,7 +94,7 @@ def _revoked(directory: "Directory", name: str | None, fingerprint: str | None) 
     return directory.revoke_one(fingerprint) if fingerprint else directory.revoke(name or "")
 
 
-def _told(revoked: "Revoked") -> str:
+def _summary(revoked: "Revoked") -> str:
     counts = ((revoked.tokens, "token"), (revoked.certificates, "certificate"))
     parts = [f"{count} {what}{'s' if count > 1 else ''}" for count, what in counts if count]
     return f"{revoked.name}: {' and '.join(parts)} revoked"

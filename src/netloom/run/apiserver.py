@@ -30,8 +30,9 @@ from netloom.store.opening import open_store
 
 log = logging.getLogger(__name__)
 
-BEHIND = Limits(connections_per_client=Limits().connections)
-"""Behind kube-apiserver nearly all connections come from one address, with one watch on each."""
+BEHIND = Limits(connections_per_client=Limits().connections, rights_seconds=40.0)
+"""Behind kube-apiserver nearly all connections come from one address, with one watch on each; and whether a watch may
+go on is a question to the cluster, whose answers are remembered for ten seconds."""
 
 
 def main(settings: ApiserverSettings) -> int:
@@ -119,7 +120,7 @@ def _api(
 ) -> Api:
     if delegation is None:
         return doors.api(store, identity, measured, ready={})
-    return doors.behind(store, delegation, measured, agent=account(settings.agent_account))
+    return doors.behind(store, delegation, measured, agent=account(settings.agent_account), limits=BEHIND)
 
 
 def _check(settings: ApiserverSettings) -> None:

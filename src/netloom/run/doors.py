@@ -20,6 +20,7 @@ from netloom.front.api.app import Api
 from netloom.front.api.delegated import AccessReviews
 from netloom.front.api.health import Check
 from netloom.front.api.identity import AnyOf, Authenticator
+from netloom.front.api.limits import Limits
 from netloom.front.api.namespaces import NamespaceLifecycle
 from netloom.front.api.roles import RoleAuthorizer
 from netloom.model.kind import Registry
@@ -90,7 +91,7 @@ def tls(identity: Identity) -> ssl.SSLContext:
         raise Invalid(f"{identity.certificate} and {identity.key} cannot be used for TLS: {error}") from None
 
 
-def behind(store: Store, delegation: Delegation, metrics: Metrics, *, agent: str) -> Api:
+def behind(store: Store, delegation: Delegation, metrics: Metrics, *, agent: str, limits: Limits) -> Api:
     """Return the API over `store` behind a Kubernetes' own, which says who is known and who may what.
 
     Only our own group: Events, Leases and all else the cluster has itself.
@@ -108,6 +109,7 @@ def behind(store: Store, delegation: Delegation, metrics: Metrics, *, agent: str
         authorizer=AccessReviews(delegation.ask, nodes),
         kinds=Registry(kind for kind in KINDS if kind.group == GROUP),
         admissions=(NamespaceLifecycle(delegation.namespace),),
+        limits=limits,
         ready={"store": answers, "cluster": delegation.ready},
         metrics=metrics.scrape,
         observe=requests.observe,

@@ -123,7 +123,7 @@ class Plugin:
         run_seconds: float = RUN_SECONDS,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        """Run `spec` when a credential is needed; `folder` is where relative commands are, `cluster` what is told."""
+        """Run `spec` when a credential is needed; `cluster` describes the server to log in to."""
         self.generation = 0
         """Counts the credentials that were given."""
         self._spec = spec
@@ -139,13 +139,13 @@ class Plugin:
         self._contexts: WeakSet[ssl.SSLContext] = WeakSet()
 
     def secure(self, context: ssl.SSLContext) -> None:
-        """Have the client certificates of now and later used by a TLS context."""
+        """Load the client certificate, and each later one, into a TLS context."""
         self._contexts.add(context)
         if self._issued is not None and self._issued.certificate:
             load_certificate(context, self._issued.certificate, self._issued.key)
 
     def get(self) -> Issued:
-        """Return a credential that is good, which may take as long as the program."""
+        """Return a credential that has not expired; blocks while the program runs."""
         with self._lock:
             if not self._fresh():
                 self._raise_failure()
@@ -155,7 +155,7 @@ class Plugin:
             return self._issued
 
     async def refresh(self) -> None:
-        """Have a credential that is good; others go on while the program runs."""
+        """Get a new credential if there is none or it has expired; does not block the event loop."""
         if self._fresh():
             return
         self._raise_failure()
@@ -208,14 +208,14 @@ class Plugin:
     def _output(self) -> bytes:
         """Run the program and return what it printed."""
         command = [self._path(), *(self._spec.args or ())]
-        # What it says to a person is for a person: in a log it might be a secret.
-        person = None if sys.stderr is not None and sys.stderr.isatty() else subprocess.DEVNULL
+        # A person may read the program's messages; in a log they might be a secret.
+        messages = None if sys.stderr is not None and sys.stderr.isatty() else subprocess.DEVNULL
         try:
             process = subprocess.Popen(
                 command,
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
-                stderr=person,
+                stderr=messages,
                 env=self._environment(),
                 start_new_session=True,
             )
@@ -226,7 +226,7 @@ class Plugin:
         try:
             return self._read(process)
         finally:
-            if process.poll() is None:  # What a program that is done has left running is its own affair.
+            if process.poll() is None:  # Processes that a finished program left running are its own.
                 with suppress(ProcessLookupError, PermissionError):
                     os.killpg(process.pid, signal.SIGKILL)
                 process.wait()
@@ -292,10 +292,10 @@ class Plugin:
         return str(Path(self._folder, command).absolute()) if "/" in command else command
 
     def _environment(self) -> dict[str, str]:
-        told: dict[str, Any] = {"interactive": False}
+        spec: dict[str, Any] = {"interactive": False}
         if self._spec.provide_cluster_info:
-            told["cluster"] = self._cluster or {}
-        info = {"kind": "ExecCredential", "apiVersion": self._spec.api_version, "spec": told}
+            spec["cluster"] = self._cluster or {}
+        info = {"kind": "ExecCredential", "apiVersion": self._spec.api_version, "spec": spec}
         own = {one.name: one.value for one in self._spec.env or ()}
         return {**os.environ, **own, "KUBERNETES_EXEC_INFO": json.dumps(info)}
 
@@ -306,7 +306,7 @@ class Plugin:
 def cluster_info(
     *, server: str, server_name: str, insecure: bool, ca: bytes, extensions: list[dict[str, Any]]
 ) -> dict[str, Any]:
-    """Return what a program is told of the cluster it logs in to."""
+    """Return the description of a cluster for KUBERNETES_EXEC_INFO."""
     found: dict[str, Any] = {"server": server}
     if server_name:
         found["tls-server-name"] = server_name

@@ -90,7 +90,7 @@ class Login(Protocol):
     """Counts them."""
 
     async def refresh(self) -> None:
-        """Have one that is good."""
+        """Get a new one if there is none or it has expired."""
 
     def refused(self, generation: int) -> bool:
         """Note that the server refused one; return whether there is, or may be, another."""

@@ -20,6 +20,7 @@ from typing import NoReturn
 from weakref import WeakValueDictionary
 
 from netloom.errors import NetloomError, NotFound
+from netloom.front.api.remembering import Remembered
 from netloom.model.networks import Fabric
 from netloom.model.registry import NETWORK, NETWORK_ATTACHMENT
 from netloom.model.selectors import Operator, Requirement, Selector
@@ -29,6 +30,7 @@ log = logging.getLogger(__name__)
 
 PAGE = 1000
 REST = 1.0
+VXLAN_SECONDS = 10.0
 _Place = tuple[str, str]
 _Counts = dict[_Place, Counter[str]]
 
@@ -42,6 +44,8 @@ class Concern:
         self._store = store
         self._counts: _Counts = {}
         """By node and namespace."""
+        # A Network's fabric stays; only one that is deleted and created again can have another.
+        self._vxlan = Remembered[_Place, bool](lambda yes: VXLAN_SECONDS if yes else 0.0)
         self._versions: WeakValueDictionary[str, _Version] = WeakValueDictionary()
 
     async def run(self) -> NoReturn:
@@ -76,6 +80,9 @@ class Concern:
 
     async def is_vxlan(self, namespace: str, network: str) -> bool:
         """Whether a Network is of that fabric, on which nodes have to know of each other."""
+        return await self._vxlan.get((namespace, network), lambda: self._reads_vxlan(namespace, network))
+
+    async def _reads_vxlan(self, namespace: str, network: str) -> bool:
         try:
             found = await self._store.get(NETWORK, namespace, network)
         except NotFound:

@@ -41,7 +41,7 @@ class Limits(Struct, frozen=True, kw_only=True):
     """The longest a watch lasts; one that names no time lasts between half of this and this."""
     bookmark_seconds: float = 60.0
     rights_seconds: float = 20.0
-    """How often the rights of open watches are checked again; one that is gone ends its watch within twice that."""
+    """How often the rights of open watches are checked again: see rights.py; twice that must be less than a minute."""
     write_buffer: int = 64 * 1024
     """Bytes waiting for one client before its answers pause."""
     gzip_over: int = 128 * 1024

@@ -1,18 +1,19 @@
 """The rights that watches depend on, asked about again while the watches last.
 
     Session  one connection: what it offered as proof of who it is, and who that was
-      └── Right  one watch of it: what it watches, and how it is told that it may no longer
+      └── Right  one watch of it: what it watches, and what ends it when the right is gone
 
 A watch may last an hour; a token is revoked, a role changes, a node loses its last attachment in a Network meanwhile.
 Every twenty seconds (limits.py) each session is authenticated again, which costs a look-up. Its watches are authorized
 again only where the answer can have changed: the identity is another one, or the authorizer's `version` of it is. So
 tens of thousands of watches cost tens of thousands of comparisons, not requests. An authorizer that cannot tell when
 its answers change, as a cluster, is asked each time, through what it remembers; `WORKERS` questions are under way at a
-time.
+time, and the rounds are further apart (run/apiserver.py).
 
-A credential that is no longer good ends its watches at once (401). A right that is gone ends its watch when it is
-found gone twice (403): an agent ends a watch some seconds after it lost its reason, and needs no error for that. Where
-nobody can be asked the watch goes on for `UNANSWERED_SECONDS`, so that a short outage does not end all watches at once.
+A credential that is no longer good ends its watches at once (401). A right that is gone ends its watch (403): at once
+where there is no version, else when it is found gone twice, because an agent itself ends a watch some seconds after its
+last attachment is gone, and needs no error for that. Where nobody can be asked the watch goes on for
+`UNANSWERED_SECONDS`, so that a short outage does not end all watches.
 """
 
 import asyncio
@@ -28,7 +29,7 @@ from netloom.front.api.identity import Attributes, Authenticator, Authorizer, Cr
 log = logging.getLogger(__name__)
 
 UNANSWERED_SECONDS = 300.0
-WORKERS = 16
+WORKERS = 8
 _TURN = 64
 """How many sessions are looked at before others have their turn."""
 
@@ -50,7 +51,7 @@ class Right:
 
     @contextmanager
     def calling(self, on_lost: Callable[[], None]) -> Iterator[None]:
-        """Have `on_lost` called when the right is lost while the block lasts; see first whether it is lost already."""
+        """Call `on_lost` when the right is lost while the block lasts.  It may be lost already: see `lost`."""
         self._on_lost = on_lost
         try:
             yield
@@ -167,7 +168,7 @@ class Rights:
         if version is not None and version is right.version and not right.what.name:
             return
         allowed = await self._authorizer.allows(who, right.what)
-        if not allowed and right.doubted:
+        if not allowed and (right.doubted or version is None):
             log.info("a watch of %s by %s ends: its right is gone", _resource(right.what), who.name)
             right.lose(forbidden(who, right.what))
         right.doubted = not allowed
