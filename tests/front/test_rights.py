@@ -160,6 +160,25 @@ def test_a_role_that_is_taken_away_ends_what_it_allowed(folder: Path) -> None:
         assert [(one["watch"], one["type"]) for one in shared.take(1)] == [(1, "ADDED")]
 
 
+def test_a_watch_that_begins_for_somebody_else_does_not_vouch_for_those_before(folder: Path) -> None:
+    """The roles changed between two watches of one connection: the later one is of the new roles, so are the others."""
+    with serving(folder) as server, stream(server, "viewer") as shared:
+        shared.begin(1, watching(server, "networks", namespace="b"))
+        shared.take(1)
+        server.run(server.api.rights.check())
+        target = watching(server, "networks", namespace="a")
+        change_tokens(
+            folder, lambda text: without("viewer")(text) + line("viewer-token", "viewer", ["netloom:viewer:a"])
+        )
+        wait_until(lambda: server.get(path("networks", "b"), who="viewer").code == 403)
+        shared.begin(2, target)
+        assert [one["type"] for one in shared.take(1)] == ["BEGUN"]
+        for _ in range(2):
+            server.run(server.api.rights.check())
+        [lost] = shared.take(1)
+        assert (lost["watch"], *error(lost)) == (1, "ERROR", 403, "Forbidden")
+
+
 def test_a_revoked_certificate_ends_its_watches(folder: Path) -> None:
     with (
         serving(folder, limits=OFTEN, running=True) as server,

@@ -176,9 +176,11 @@ def test_bookmarks_say_how_far_all_have_come(credentials: Path) -> None:
 
 
 def test_a_stream_ends_in_order_when_its_time_is_over(credentials: Path) -> None:
-    with serving(credentials, limits=Limits(watch_seconds=0.1)) as server, stream(server) as one:
-        one.begin(1, watching(server, "networks"))
-        lines = b"".join(iter(one.chunk, b""))
+    with serving(credentials, limits=Limits(watch_seconds=1.0)) as server:
+        target = watching(server, "networks")  # Before its time begins to run.
+        with stream(server) as one:
+            one.begin(1, target)
+            lines = b"".join(iter(one.chunk, b""))
     assert b'"BEGUN"' in lines
 
 

@@ -147,12 +147,10 @@ class Client:
         target = self._prefix + path + (f"?{urlencode(query)}" if query else "")
         more = {"Accept": accept} | ({"Content-Type": content_type} if data is not None else {})
         response = self._sent(method, target, data, more)
-        if response.status == http.HTTPStatus.UNAUTHORIZED and self._login is not None:
-            with self._reading():
-                response.read()
-            if self._login.refused(self._generation):
-                self.close()  # The client certificate may be another one.
-                response = self._sent(method, target, data, more)
+        unknown = response.status == http.HTTPStatus.UNAUTHORIZED
+        if unknown and self._login is not None and self._login.refused(self._generation):
+            self.close()  # The client certificate may be another one.
+            response = self._sent(method, target, data, more)
         return response
 
     def _sent(self, method: str, target: str, data: bytes | None, more: Mapping[str, str]) -> http.client.HTTPResponse:

@@ -303,7 +303,7 @@ def _holder(line: str) -> str:
 
 
 def _digest(line: str) -> str:
-    return line.split()[0].removeprefix("sha256:") if _holder(line) else ""
+    return line.split()[0].removeprefix("sha256:").lower() if _holder(line) else ""
 
 
 def _line(digest: str, name: str, roles: Iterable[str]) -> str:

@@ -37,7 +37,7 @@ _TURN = 64
 class Right:
     """One watch's right to go on."""
 
-    __slots__ = ("_on_lost", "doubted", "lost", "version", "what")
+    __slots__ = ("_on_lost", "allowed", "doubted", "lost", "what")
 
     def __init__(self, what: Attributes) -> None:
         self.what = what
@@ -46,8 +46,8 @@ class Right:
         """Why the watch must end."""
         self.doubted = False
         """Whether the last answer was no."""
-        self.version: object | None = None
-        """The authorizer's version when it last said yes."""
+        self.allowed: tuple[Identity, object] | None = None
+        """For whom the authorizer last said yes, and its version then."""
 
     @contextmanager
     def calling(self, on_lost: Callable[[], None]) -> Iterator[None]:
@@ -63,6 +63,13 @@ class Right:
         if self.lost is None:
             self.lost = error
             self._on_lost()
+
+    def holds(self, who: Identity, version: object | None) -> bool:
+        """Whether an answer of before still holds."""
+        if self.allowed is None or version is None or self.what.name:
+            # Whether a node may watch one object depends on what that object says, which no version tells.
+            return False
+        return self.allowed[1] is version and (self.allowed[0] is who or self.allowed[0] == who)
 
 
 class Session:
@@ -142,7 +149,7 @@ class Rights:
     async def _check(self, session: Session) -> None:
         now = asyncio.get_running_loop().time()
         try:
-            session.who = await self._authenticate(session)
+            session.who = await self.authenticate(session.offered)
             for right in session:
                 await self._check_right(session.who, right)
         except Unauthorized as error:
@@ -154,25 +161,17 @@ class Rights:
         else:
             session.answered = now
 
-    async def _authenticate(self, session: Session) -> Identity:
-        who = await self.authenticate(session.offered)
-        if who != session.who:
-            for right in session:
-                right.version = None
-        return who
-
     async def _check_right(self, who: Identity, right: Right) -> None:
         # Before it is asked: what changes while it is asked makes another version.
         version = self._authorizer.version(who)
-        # Whether a node may watch one object depends on what that object says, which no version tells.
-        if version is not None and version is right.version and not right.what.name:
+        if right.holds(who, version):
             return
         allowed = await self._authorizer.allows(who, right.what)
         if not allowed and (right.doubted or version is None):
             log.info("a watch of %s by %s ends: its right is gone", _resource(right.what), who.name)
             right.lose(forbidden(who, right.what))
         right.doubted = not allowed
-        right.version = version if allowed else None
+        right.allowed = (who, version) if allowed else None
 
 
 def _end(session: Session, error: NetloomError) -> None:

@@ -98,13 +98,14 @@ class _Stream:
             async with asyncio.timeout(lasts) as clock:
                 self._listen(clock)
                 await self._carry(limits.bookmark_seconds)
-            self._clock = None
         except TimeoutError:
             pass
         except BaseExceptionGroup as errors:
             if errors.split((Gone, NetloomError))[1] is not None:
                 raise
             raise Gone from None
+        finally:
+            self._clock = None
         with suppress(Gone):
             await self._exchange.finish(self._outbox.rest())
 
