@@ -7,7 +7,7 @@ import pytest
 
 from netloom.control.cache import Change, Key
 from netloom.control.informer import PAGE, Informer, informer
-from netloom.errors import Expired, Forbidden, NetloomError, Unreachable
+from netloom.errors import Expired, Forbidden, NetloomError, Unauthorized, Unreachable
 from netloom.model.networks import Network
 from netloom.model.registry import NETWORK
 from netloom.model.selectors import selector
@@ -211,6 +211,43 @@ def test_being_refused_is_logged_and_tried_again_from_the_start(caplog: pytest.L
 
     run(main())
     assert [record.message for record in caplog.records] == ["cannot follow networks.netloom.dev: you may not"] * 2
+
+
+def test_an_informer_that_has_lost_its_right_asks_seldom_and_goes_on_when_it_has_it_again() -> None:
+    async def main() -> None:
+        store = Moody(memory())
+        following = follow(store)
+        async with asyncio.TaskGroup() as group:
+            task = group.create_task(following.run())
+            await eventually(lambda: following.following)
+            store.batches, store.lists = [Unauthorized("Unauthorized")], [Unauthorized("Unauthorized")] * 10_000
+            await store.inner.create(NETWORK, network("one"))
+            await asyncio.sleep(600)
+            asked = 10_000 - len(store.lists)
+            assert 10 < asked < 50
+            store.lists.clear()
+            await eventually(lambda: following.cache.get("ns1", "one") is not None, within=60)
+            task.cancel()
+
+    run(main())
+
+
+def test_an_informer_that_nobody_needs_does_not_complain_of_a_right_it_lost(caplog: pytest.LogCaptureFixture) -> None:
+    async def main() -> None:
+        store = Moody(memory())
+        following = follow(store)
+        async with asyncio.TaskGroup() as group:
+            task = group.create_task(following.run())
+            await eventually(lambda: following.following)
+            following.wanted.clear()
+            store.batches = [Forbidden("you may not")]
+            await store.inner.create(NETWORK, network("one"))
+            await asyncio.sleep(60)
+            assert (following.following, following.lists) == (False, 1)
+            task.cancel()
+
+    run(main())
+    assert not [record for record in caplog.records if record.levelname == "WARNING"]
 
 
 def test_an_informer_sees_only_its_namespace_and_selection() -> None:
