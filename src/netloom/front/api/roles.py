@@ -95,8 +95,10 @@ class RoleAuthorizer:
 
     def version(self, who: Identity) -> object | None:
         """Return what changes when a right can have ended: a node's follow its attachments, other roles stay."""
-        node = node_of(who)
-        return self.concern.version(node) if node else _UNCHANGING
+        nodes = [role.scope for role in roles(who.roles) if role.name == "node"]
+        if len(nodes) > 1:
+            return None
+        return self.concern.version(nodes[0]) if nodes else _UNCHANGING
 
     async def allows(self, who: Identity, what: Attributes) -> bool:
         """Whether one of their roles allows it."""
