@@ -21,10 +21,10 @@ def network(name: str, **spec: object) -> dict[str, object]:
     return {"apiVersion": VERSION, "kind": "Network", "metadata": {"name": name, "labels": {"n": name}}, "spec": spec}
 
 
-def pool(name: str) -> dict[str, object]:
+def lease(name: str) -> dict[str, object]:
     """Return what no controller writes to, so that who watches sees the test's own changes only."""
-    spec = {"node": "n1", "network": "n", "size": 0}
-    return {"apiVersion": VERSION, "kind": "PortPool", "metadata": {"name": name}, "spec": spec}
+    spec = {"holderIdentity": "n1"}
+    return {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": {"name": name}, "spec": spec}
 
 
 def router(name: str) -> dict[str, object]:
@@ -225,15 +225,15 @@ def test_wait_for_conditions_and_values(server: Serving, ns: str) -> None:
     assert (missing.rc, "not found" in missing.err) == (1, True)
 
 
-@pytest.mark.parametrize("command", [["watch", "portpools"], ["get", "portpools", "-w"]])
+@pytest.mark.parametrize("command", [["watch", "leases"], ["get", "leases", "-w"]])
 def test_a_watch_shows_changes_until_interrupted(server: Serving, ns: str, tmp_path: Path, command: list[str]) -> None:
-    apply(server, ns, pool("blue"))
+    apply(server, ns, lease("blue"))
     argv = [*NETLOOM, *command, "-n", ns, "--kubeconfig", str(server.kubeconfig)]
     with Program(argv, log=tmp_path / "err", out=tmp_path / "out", env=environment()) as watching:
         wait_until(lambda: "blue" in watching.output(), what="what is there")
-        apply(server, ns, pool("red"))
+        apply(server, ns, lease("red"))
         wait_until(lambda: "red" in watching.output(), what="an addition")
-        server.cli("delete", "portpool", "blue", "-n", ns)
+        server.cli("delete", "lease", "blue", "-n", ns)
         wait_until(lambda: watching.output().count("blue") == 2, what="a deletion")
         os.kill(watching.pid, signal.SIGINT)
         assert watching.wait() == 130
@@ -252,13 +252,13 @@ def test_a_watch_shows_changes_until_interrupted(server: Serving, ns: str, tmp_p
 
 def test_a_watch_goes_on_when_the_server_comes_back(tmp_path: Path) -> None:
     with serving(tmp_path) as server:
-        apply(server, "default", pool("blue"))
-        argv = [*NETLOOM, "watch", "portpools", "--kubeconfig", str(server.kubeconfig)]
+        apply(server, "default", lease("blue"))
+        argv = [*NETLOOM, "watch", "leases", "--kubeconfig", str(server.kubeconfig)]
         with Program(argv, log=tmp_path / "err", out=tmp_path / "out", env=environment()) as watching:
             wait_until(lambda: "blue" in watching.output(), what="what is there")
             server.kill()
             server.start()
-            apply(server, "default", pool("red"))
+            apply(server, "default", lease("red"))
             wait_until(lambda: "red" in watching.output(), what="an addition after the crash")
             assert [line.split()[1] for line in watching.output().splitlines()] == ["NAME", "blue", "red"]
 

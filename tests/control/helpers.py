@@ -1,6 +1,7 @@
 """What the tests of the control loop share: short ways to make objects, and a simulated store."""
 
-from collections.abc import Coroutine, Iterable
+import asyncio
+from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from datetime import UTC, datetime
 from random import Random
 from typing import Any, TypeVar
@@ -115,3 +116,28 @@ def assemble(
     )
     manager.controllers = tuple(one for one in manager.controllers if "" in wanted or one.name in wanted)
     return manager
+
+
+async def until(condition: Callable[[], Awaitable[bool]]) -> None:
+    async with asyncio.timeout(600):  # Of simulated time.
+        while not await condition():  # noqa: ASYNC110  # Nobody tells; simulated time costs nothing.
+            await asyncio.sleep(0.1)
+
+
+Work = Callable[[Store], Awaitable[None]]
+
+
+def controlled(main: Work, before: Work | None = None, *, parts: Iterable[str]) -> None:
+    """Run `main` beside controllers, in simulated time, on a store that `before` has filled."""
+
+    async def whole() -> None:
+        store = memory()
+        if before is not None:
+            await before(store)
+        manager = assemble(store, random=Random(1), collect=True, parts=parts)
+        async with asyncio.TaskGroup() as group:
+            running = group.create_task(manager.run())
+            await main(store)
+            running.cancel()
+
+    run(whole())

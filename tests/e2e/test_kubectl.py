@@ -74,21 +74,19 @@ def python(kubeconfig: Path) -> Iterator[Any]:
 def test_the_python_client_handles_custom_objects(python: Any) -> None:
     api = library.client.CustomObjectsApi(python)
     # Of a kind to which no controller writes.
-    where = ("netloom.dev", "v1alpha1", f"test-{next(_numbers)}", "portpools")
+    where = ("coordination.k8s.io", "v1", f"test-{next(_numbers)}", "leases")
     body: dict[str, Any] = {
-        "apiVersion": "netloom.dev/v1alpha1",
-        "kind": "PortPool",
+        "apiVersion": "coordination.k8s.io/v1",
+        "kind": "Lease",
         "metadata": {"name": "shop"},
-        "spec": {"node": "n1", "network": "blue", "size": 12},
+        "spec": {"holderIdentity": "n1", "leaseDurationSeconds": 12},
     }
     made = api.create_namespaced_custom_object(*where, body)
     assert api.get_namespaced_custom_object(*where, "shop") == made
-    patched = api.patch_namespaced_custom_object(*where, "shop", {"spec": {"size": 14}})
-    assert patched["spec"]["size"] == 14
-    patched["spec"]["size"] = 13
-    assert api.replace_namespaced_custom_object(*where, "shop", patched)["spec"]["size"] == 13
-    status = api.patch_namespaced_custom_object_status(*where, "shop", {"status": {"free": 5}})
-    assert status["status"] == {"free": 5}
+    patched = api.patch_namespaced_custom_object(*where, "shop", {"spec": {"leaseDurationSeconds": 14}})
+    assert patched["spec"]["leaseDurationSeconds"] == 14
+    patched["spec"]["leaseDurationSeconds"] = 13
+    assert api.replace_namespaced_custom_object(*where, "shop", patched)["spec"]["leaseDurationSeconds"] == 13
     assert len(api.list_namespaced_custom_object(*where)["items"]) == 1
     with pytest.raises(library.client.exceptions.ApiException) as caught:
         api.create_namespaced_custom_object(*where, body)
@@ -99,13 +97,12 @@ def test_the_python_client_handles_custom_objects(python: Any) -> None:
 
 def test_the_python_client_watches(python: Any) -> None:
     api = library.client.CustomObjectsApi(python)
-    where = ("netloom.dev", "v1alpha1", f"test-{next(_numbers)}", "portpools")  # No controller writes to them.
+    where = ("coordination.k8s.io", "v1", f"test-{next(_numbers)}", "leases")  # No controller writes to them.
     revision = api.list_namespaced_custom_object(*where)["metadata"]["resourceVersion"]
 
     def make() -> None:
         for name in ("a", "b"):
-            spec = {"node": "n1", "network": "blue", "size": 1}
-            body = {"apiVersion": "netloom.dev/v1alpha1", "kind": "PortPool", "metadata": {"name": name}, "spec": spec}
+            body = {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": {"name": name}, "spec": {}}
             api.create_namespaced_custom_object(*where, body)
         api.delete_namespaced_custom_object(*where, "a")
 

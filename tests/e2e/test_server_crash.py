@@ -31,7 +31,7 @@ OBJECTS = 10_000
 KILLS = 10
 CLIENTS = 8
 WATCHERS = 3
-POOLS = "/apis/netloom.dev/v1alpha1/namespaces/default/portpools"
+LEASES = "/apis/coordination.k8s.io/v1/namespaces/default/leases"
 """A kind that no controller writes to: what the watchers see is what the clients did."""
 
 
@@ -62,12 +62,12 @@ class World:
             self.over.set()
 
 
-def pool(name: str) -> dict[str, Any]:
+def lease(name: str) -> dict[str, Any]:
     return {
-        "apiVersion": "netloom.dev/v1alpha1",
-        "kind": "PortPool",
+        "apiVersion": "coordination.k8s.io/v1",
+        "kind": "Lease",
         "metadata": {"name": name, "labels": {"app": name}},
-        "spec": {"node": name, "network": name * 5, "size": 3},
+        "spec": {"holderIdentity": name * 5, "leaseDurationSeconds": 3},
     }
 
 
@@ -91,7 +91,7 @@ def create(world: World) -> None:
                 continue
             try:
                 connection.request(
-                    "POST", POOLS, json.dumps(pool(name)), headers | {"Content-Type": "application/json"}
+                    "POST", LEASES, json.dumps(lease(name)), headers | {"Content-Type": "application/json"}
                 )
                 answer = connection.getresponse()
                 body = answer.read()
@@ -125,7 +125,7 @@ class Watcher:
         connection, headers = self._world.server.connect()
         with contextlib.closing(connection), contextlib.ExitStack() as held:
             query = f"watch=true&allowWatchBookmarks=true&timeoutSeconds=5&resourceVersion={self.revision}"
-            connection.request("GET", f"{POOLS}?{query}", headers=headers)
+            connection.request("GET", f"{LEASES}?{query}", headers=headers)
             answer = held.enter_context(connection.getresponse())
             assert answer.status == 200, answer.read()
             for line in iter(answer.readline, b""):
@@ -147,7 +147,7 @@ def test_killed_ten_times_it_loses_nothing_acknowledged_and_watchers_miss_nothin
     world = World(server)
     server.start()
     world.up.set()
-    empty = json.loads(server.request("GET", POOLS)[1])
+    empty = json.loads(server.request("GET", LEASES)[1])
     watchers = [Watcher(world, int(empty["metadata"]["resourceVersion"])) for _ in range(WATCHERS)]
     threads = [threading.Thread(target=watcher.run) for watcher in watchers]
     threads += [threading.Thread(target=create, args=(world,)) for _ in range(CLIENTS)]
@@ -192,10 +192,10 @@ def _listed(server: Serving) -> dict[str, int]:
     uids: set[str] = set()
     token = ""
     for _ in itertools.count():
-        page = json.loads(server.request("GET", f"{POOLS}?limit=2000&continue={token}")[1])
+        page = json.loads(server.request("GET", f"{LEASES}?limit=2000&continue={token}")[1])
         for item in page["items"]:
             metadata = item["metadata"]
-            sent = pool(metadata["name"])
+            sent = lease(metadata["name"])
             assert item["spec"].items() >= sent["spec"].items()
             assert metadata["labels"] == sent["metadata"]["labels"]
             assert metadata["generation"] == 1

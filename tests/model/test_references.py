@@ -5,8 +5,18 @@ from collections.abc import Iterator
 import pytest
 
 from netloom.model import rules
-from netloom.model.references import REFERENCES, Reference, references_to
-from netloom.model.registry import IP_LOCK, KINDS, NETWORK, NETWORK_ATTACHMENT, NODE, ROUTER, SANDBOX, SECURITY_PROFILE
+from netloom.model.references import REFERENCES, Reference, deletion_order, references_to
+from netloom.model.registry import (
+    IP_LOCK,
+    KINDS,
+    NETWORK,
+    NETWORK_ATTACHMENT,
+    NODE,
+    NOT_IMPLEMENTED,
+    ROUTER,
+    SANDBOX,
+    SECURITY_PROFILE,
+)
 from netloom.model.schema import Schema, tree
 
 NO_REFERENCES = {
@@ -74,5 +84,20 @@ def test_what_can_be_selected_by_is_known() -> None:
     by_holder = {(r.holder.name, r.path): r.selectable for r in references_to(NETWORK)}
     assert by_holder["NetworkAttachment", "spec.network"]
     assert by_holder["Subnet", "spec.network"]
-    assert not by_holder["PortPool", "spec.network"]
+    assert not by_holder["Router", "spec.gateway.network"]
     assert not references_to(IP_LOCK)
+
+
+def test_kinds_that_nothing_acts_on_use_nothing() -> None:
+    assert {one.holder for one in REFERENCES} >= set(NOT_IMPLEMENTED) - {SANDBOX}
+    for kind in KINDS:
+        assert not {one.holder for one in references_to(kind)} & set(NOT_IMPLEMENTED)
+
+
+def test_what_names_others_is_deleted_before_what_is_named() -> None:
+    kinds = tuple(kind for kind in KINDS if kind.namespaced)
+    order = deletion_order(kinds)
+    assert sorted(map(id, order)) == sorted(map(id, kinds))
+    for one in REFERENCES:
+        if one.target in order and one.holder is not one.target:
+            assert order.index(one.holder) < order.index(one.target)

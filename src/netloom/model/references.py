@@ -25,6 +25,7 @@ from netloom.model.registry import (
     NETWORK,
     NETWORK_ATTACHMENT,
     NODE,
+    NOT_IMPLEMENTED,
     PORT_POOL,
     ROUTER,
     SANDBOX,
@@ -113,5 +114,19 @@ REFERENCES: tuple[Reference, ...] = tuple(_all())
 
 @cache
 def references_to(target: Kind) -> tuple[Reference, ...]:
-    """Return the fields that name objects of a kind."""
-    return tuple(reference for reference in REFERENCES if reference.target is target)
+    """Return the fields that name objects of a kind, of kinds that something acts on: the others use nothing."""
+    return tuple(one for one in REFERENCES if one.target is target and one.holder not in NOT_IMPLEMENTED)
+
+
+@cache
+def deletion_order(kinds: tuple[Kind, ...]) -> tuple[Kind, ...]:
+    """Return kinds in the order in which to delete all their objects: what names others before what is named."""
+    ordered: list[Kind] = []
+    left = list(kinds)
+    while left:
+        named = {one.target for one in REFERENCES if one.holder in left and one.target is not one.holder}
+        # Where kinds name each other in a circle, no order is right.
+        free = [kind for kind in left if kind not in named] or left
+        ordered += free
+        left = [kind for kind in left if kind not in free]
+    return tuple(ordered)

@@ -347,3 +347,7 @@ KINDS = Registry(
         LEASE,
     )
 )
+
+NOT_IMPLEMENTED = (SERVICE_CHAIN, PORT_POOL, SANDBOX, BGP_SPEAKER, BGP_PEER, EVPN_NETWORK)
+"""The kinds that nothing acts on yet.  Their objects are stored and checked, say so in their status, and keep nothing
+from being deleted.  To implement a kind is to remove it here."""

@@ -33,13 +33,14 @@ from netloom.control.manager import Manager
 from netloom.control.planning import Planning
 from netloom.control.southbound import Southbound
 from netloom.control.sweep import expire_events
+from netloom.control.unimplemented import UnimplementedReconciler
 from netloom.errors import Cause, Invalid
 from netloom.model.cluster import Node
 from netloom.model.kind import Registry
 from netloom.model.networks import Network, Router, Subnet, VNILock
 from netloom.model.paths import Mirror, Shaping
 from netloom.model.policy import LoadBalancer, SecurityProfile
-from netloom.model.registry import KINDS
+from netloom.model.registry import KINDS, NOT_IMPLEMENTED
 from netloom.plan.grants import NO_PROVIDERS, ProviderGrants, provider_grants
 from netloom.run import ovn as northern
 from netloom.run.config import ControllerSettings, ServeSettings
@@ -126,6 +127,7 @@ def assemble(
     wiring.wire_ipam(ipam)
     wiring.wire_networks()
     wiring.wire_nodes()
+    wiring.wire_unimplemented()
     if wiring.told.ovn is not None:
         wiring.wire_ovn(wiring.told.ovn)
     elif wiring.told.planning:
@@ -269,6 +271,16 @@ class _Wiring:
         watcher = nodes.NodeWatcher(self.client, self.nodes.cache, self.recorder, clock=self.clock)
         controller = self.controller("nodes", watcher)
         controller.watch(self.nodes, watcher.node_changed)
+
+    def wire_unimplemented(self) -> None:
+        """Add what says of objects that nothing acts on them."""
+        watched: list[Informer[Any]] = [informer(self.store, of.type, random=self.random) for of in NOT_IMPLEMENTED]
+        caches = {one.kind.name: one.cache for one in watched}
+        part = UnimplementedReconciler(self.client, caches, clock=self.clock)
+        controller = self.controller("unimplemented", part)
+        for one in watched:
+            controller.watch(one, partial(part.changed, one.kind.name))
+        self.informers += watched
 
     def wire_ovn(self, ovn: Ovn) -> None:
         """Add what makes OVN's logical network of the resources, and says what became of them."""

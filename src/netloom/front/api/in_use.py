@@ -4,7 +4,7 @@ Who uses an object is what names it (the table in model/references.py). A Subnet
 Network that name it, and by those that hold an address of its block, whether their status says so yet or only an IPLock
 of theirs does. A lock whose attachment is gone, as one in quarantine, holds nobody up; nor does an attachment of
 another Network, which has no use for the Subnet it names. What goes with the object, because the object owns it, does
-not count, nor does the object itself.
+not count, nor does the object itself, nor an object of a kind that nothing acts on yet.
 
 *When.* The users are looked for after the request came; then the store is told to delete unless somebody became a user
 since (`Unless`). Where one process decides all writes (sqlite, memory) nothing comes in between: an object that was

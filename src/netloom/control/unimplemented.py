@@ -1,0 +1,70 @@
+"""Kinds that nothing acts on yet: each of their objects says so.
+
+An object that is accepted and has no effect must not look as if it had one: its `Ready` is False, with the reason
+`NotImplemented`. Somebody's own operator may implement such a kind: a `Ready` with another reason is left alone. Which
+kinds these are is one table, `model/registry.py: NOT_IMPLEMENTED`; with the last of them this module goes.
+"""
+
+from collections.abc import Iterable, Mapping
+from typing import Any, NamedTuple
+
+import msgspec
+
+from netloom.control.cache import Cache, Change
+from netloom.control.client import Client
+from netloom.control.clock import Clock
+from netloom.control.conditions import FALSE, READY, with_condition
+from netloom.model.document import Condition, Resource
+
+REASON = "NotImplemented"
+
+
+class Target(NamedTuple):
+    """Which object of which kind."""
+
+    kind: str
+    namespace: str
+    name: str
+
+
+class UnimplementedReconciler:
+    """Reconciles the objects of the kinds that nothing acts on."""
+
+    def __init__(self, client: Client, caches: Mapping[str, Cache[Any]], *, clock: Clock) -> None:
+        """`caches` are by kind."""
+        self._client = client
+        self._caches = caches
+        self._clock = clock
+
+    def changed(self, kind: str, change: Change[Any]) -> Iterable[Target]:
+        """Return the object that changed."""
+        return () if change.new is None else (Target(kind, *change.key),)
+
+    def everything(self) -> Iterable[Target]:
+        """Return all keys."""
+        return [Target(kind, *key) for kind, cache in self._caches.items() for key, _ in cache.items()]
+
+    def about(self, key: Target) -> Resource | None:
+        """Return the object a key means, for Events."""
+        found: Resource | None = self._caches[key.kind].get(key.namespace, key.name)
+        return found
+
+    async def reconcile(self, key: Target) -> None:
+        """Write that nothing acts on the object, if it is not written."""
+        found: Any = self.about(key)
+        if found is None or found.metadata.deletion_timestamp:
+            return
+        ready = found.status.condition(READY)
+        if ready is not None and ready.reason != REASON:
+            return
+        generation = found.metadata.generation
+        condition = Condition(
+            type=READY,
+            status=FALSE,
+            observed_generation=generation,
+            reason=REASON,
+            message=f"this version of Netloom does nothing with a {key.kind}: the object is stored and has no effect",
+        )
+        conditions = with_condition(found.status.conditions, condition, self._clock())
+        status = msgspec.structs.replace(found.status, conditions=conditions, observed_generation=generation)
+        await self._client.update_status(found, status)
