@@ -3,8 +3,8 @@
     @pytest.mark.parametrize("flow", FLOWS, ids=named)
     def test_kubectl(flow, user): flow(user)
 
-Each flow has a namespace of its own. Those in COLLECTED need somebody who collects what is owned; IN_USE an API that
-knows what is in use, which is ours.
+Each flow has a namespace of its own. Those in HOUSEHOLD need an API that has namespaces and definitions itself, those
+in COLLECTED somebody who collects what is owned, and IN_USE an API that knows what is in use, which is ours.
 """
 
 import json
@@ -292,6 +292,35 @@ def one_may_ask_what_one_may(user: User) -> None:
     assert user("auth", "can-i", "create", "networks", "--subresource=status").out.strip() == "yes"
     if "whoami" in user("auth", "--help").out:
         assert "admin" in user("auth", "whoami").out
+    rules = user("auth", "can-i", "--list").out
+    assert "selfsubjectrulesreviews.authorization.k8s.io" in rules
+    assert "/version" in rules
+
+
+def namespaces_come_and_go_with_what_is_in_them(user: User) -> None:
+    name = f"{user.namespace}-more"
+    assert user("create", "namespace", name).out == f"namespace/{name} created\n"
+    assert "AlreadyExists" in user("create", "namespace", name, check=False).err
+    user("label", "ns", name, f"team={name}")
+    assert user("get", "ns", "-l", f"team={name}", "-o", "name").out == f"namespace/{name}\n"
+    user("-n", name, "apply", "-f", "-", stdin=EXAMPLE)
+    shown = [line.split() for line in user("get", "ns").out.splitlines()]
+    assert shown[0] == ["NAME", "STATUS", "AGE"]
+    assert [name, "Active"] in [line[:2] for line in shown]
+    assert "Active" in user("describe", "ns", name).out
+    user("delete", "ns", name, timeout=180)
+    assert "NotFound" in user("get", "ns", name, check=False).err
+    assert user("-n", name, "get", "networks,subnets,networkattachments,iplocks", "-o", "name").out == ""
+    refused = user("delete", "ns", "default", check=False)
+    assert "this namespace may not be deleted" in refused.err
+
+
+def definitions_are_shown(user: User) -> None:
+    out = user("get", "ns,crd").out
+    assert "namespace/default" in out
+    assert all(f"/{kind.qualified} " in out for kind in KINDS if kind.group == "netloom.dev")
+    user("wait", "--for=condition=Established", "crd/networks.netloom.dev")
+    assert user.json("get", "crd", "networks.netloom.dev")["spec"]["names"]["kind"] == "Network"
 
 
 Flow = Callable[[User], None]
@@ -317,6 +346,7 @@ FLOWS: list[Flow] = [
     describe_shows_the_object_and_its_events,
     one_may_ask_what_one_may,
 ]
+HOUSEHOLD: list[Flow] = [namespaces_come_and_go_with_what_is_in_them, definitions_are_shown]
 COLLECTED: list[Flow] = [orphans_stay]
 IN_USE: list[Flow] = [deleting_in_the_foreground_takes_what_is_owned_first]
 

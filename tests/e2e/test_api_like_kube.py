@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from netloom.front.api import protobuf_kinds
+from netloom.front.api import definitions, protobuf_kinds
 from netloom.model.crds import crds
 from tests.front.serving import make_credentials, serving
 from tests.support.kube import Kube
@@ -27,6 +27,9 @@ NAMESPACE = "like-kube"
 ROOT = f"/apis/netloom.dev/v1alpha1/namespaces/{NAMESPACE}"
 NETS, BLUE, ATTACHMENTS = f"{ROOT}/networks", f"{ROOT}/networks/blue", f"{ROOT}/networkattachments"
 NAMES = ("networks", "networkattachments")
+NAMESPACES, MORE = "/api/v1/namespaces", f"{NAMESPACE}-more"
+DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+AUTHORIZATION = "/apis/authorization.k8s.io/v1"
 JSON, MERGE, PATCH = "application/json", "application/merge-patch+json", "application/json-patch+json"
 APPLY, STRATEGIC, YAML = "application/apply-patch+yaml", "application/strategic-merge-patch+json", "application/yaml"
 TABLE = "application/json;as=Table;v=v1;g=meta.k8s.io"
@@ -269,6 +272,50 @@ REQUESTS: list[Request | Differs] = [
     Differs(
         405, "kube-apiserver creates, whatever the name in the path.", ("POST", f"{ATTACHMENTS}/a", attachment("a"))
     ),
+    # Namespaces.
+    ("POST", NAMESPACES, {"metadata": {"name": MORE, "finalizers": ["netloom.dev/test"]}}),
+    ("POST", NAMESPACES, {"metadata": {"name": MORE}}),
+    ("POST", NAMESPACES, {"metadata": {"name": "a.b"}}),
+    ("POST", NAMESPACES, {}),
+    ("GET", NAMESPACES),
+    ("GET", f"{NAMESPACES}/{MORE}"),
+    ("GET", f"{NAMESPACES}/{MORE}/status"),
+    ("GET", f"{NAMESPACES}/{MORE}/finalize"),
+    ("GET", f"{NAMESPACES}/{MORE}/nothing"),
+    ("GET", f"{NAMESPACES}/missing"),
+    ("PATCH", f"{NAMESPACES}/{MORE}", {"metadata": {"labels": {"a": "b"}}}, MERGE),
+    ("GET", f"{NAMESPACES}?labelSelector=kubernetes.io/metadata.name%3D{MORE}"),
+    ("GET", f"{NAMESPACES}?fieldSelector=status.phase%3DActive"),
+    ("GET", NAMESPACES, None, JSON, TABLE),
+    ("DELETE", NAMESPACES),
+    ("DELETE", f"{NAMESPACES}/default"),
+    ("DELETE", f"{NAMESPACES}/{MORE}?dryRun=All"),
+    ("POST", f"{NAMESPACES}/missing/events", {"metadata": {"name": "e"}, "involvedObject": {"namespace": "missing"}}),
+    ("DELETE", f"{NAMESPACES}/{MORE}"),
+    ("DELETE", f"{NAMESPACES}/{MORE}"),
+    ("POST", NETS.replace(NAMESPACE, MORE), net()),
+    Differs(201, "The first object creates its namespace.", ("POST", NETS.replace(NAMESPACE, "brought-along"), net())),
+    # Definitions.
+    ("GET", DEFINITIONS),
+    ("GET", f"{DEFINITIONS}/networks.netloom.dev"),
+    ("GET", f"{DEFINITIONS}/unicorns.netloom.dev"),
+    Differs(405, "They are ours to say.", ("DELETE", f"{DEFINITIONS}/unicorns.netloom.dev")),
+    # Questions about oneself.
+    ("POST", f"{AUTHORIZATION}/selfsubjectrulesreviews", {"spec": {"namespace": "default"}}),
+    ("POST", f"{AUTHORIZATION}/selfsubjectrulesreviews", {"spec": {}}),
+    ("GET", f"{AUTHORIZATION}/selfsubjectrulesreviews"),
+    ("POST", f"{AUTHORIZATION}/selfsubjectaccessreviews/", {"spec": {"resourceAttributes": {"verb": "get"}}}),
+    # Slashes at the end.
+    *(
+        ("GET", path)
+        for path in (
+            *(f"{NETS}/", f"{NETS}//", f"{BLUE}/", f"{BLUE}/status/", f"{NAMESPACES}/", f"{NAMESPACES}/default/"),
+            *("/version", "/version/", "/version//", "/api/", "/api//", "/apis/", "/apis//", "/api/v1/", "/api/v1//"),
+            *("/apis/netloom.dev/", "/apis/netloom.dev/v1alpha1/", "/nothing/", "//version", "//api/v1"),
+            *("/healthz/", "/livez/", "/readyz/", "/readyz/ping/", "/metrics/", "/openapi/v2/", "/openapi/v3/"),
+            "/openapi/v3/api/v1/",
+        )
+    ),
 ]
 
 
@@ -290,6 +337,8 @@ def ours(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Send]:
     folder = tmp_path_factory.mktemp("ours")
     make_credentials(folder)
     with serving(folder) as server:
+        server.run(definitions.write(server.store))
+        server.post(NAMESPACES, {"metadata": {"name": "default"}})
         yield sender(str(server.port), folder / "ca.crt", "admin-token")
 
 

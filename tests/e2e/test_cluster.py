@@ -12,7 +12,7 @@ from tests.e2e import joined as joining
 from tests.e2e.cluster_rights import RIGHTS, wished
 from tests.e2e.cluster_times import times_are_kept
 from tests.e2e.joined import Joined
-from tests.e2e.kubectl_flows import COLLECTED, FLOWS, Flow, named
+from tests.e2e.kubectl_flows import COLLECTED, FLOWS, HOUSEHOLD, Flow, named
 from tests.support.kube import Kube
 from tests.support.kubectl import Kubectl
 
@@ -43,8 +43,8 @@ def test_kubectl_does_what_people_do_with_it(flow: Flow, joined: Joined, tmp_pat
 
 
 @ON_CURRENT
-@pytest.mark.parametrize("flow", COLLECTED, ids=named)
-def test_the_cluster_collects_what_is_owned(flow: Flow, joined: Joined, tmp_path: Path) -> None:
+@pytest.mark.parametrize("flow", [*HOUSEHOLD, *COLLECTED], ids=named)
+def test_the_cluster_collects_what_is_owned_and_empties_namespaces(flow: Flow, joined: Joined, tmp_path: Path) -> None:
     joined.until_collecting()
     flow(joined.user(tmp_path))
 

@@ -1,6 +1,6 @@
 """An unmodified kubectl against `netloom serve`: the current one and Debian's 1.20, and the official Python client.
 
-One server for the module; each test has a namespace of its own, which needs no making.
+One server for the module; each test has a namespace of its own, which comes with the first object in it.
 """
 
 import contextlib
@@ -17,7 +17,7 @@ import kubernetes.dynamic
 import pytest
 
 from netloom.model.registry import KINDS
-from tests.e2e.kubectl_flows import COLLECTED, FLOWS, IN_USE, Flow, User, named
+from tests.e2e.kubectl_flows import COLLECTED, FLOWS, HOUSEHOLD, IN_USE, Flow, User, named
 from tests.support.process import Program, free_port, scratch
 
 pytestmark = pytest.mark.kube
@@ -44,7 +44,7 @@ def user(request: pytest.FixtureRequest, kubeconfig: Path, tmp_path: Path) -> Us
     return User(request.getfixturevalue(request.param), kubeconfig, f"test-{next(_numbers)}", tmp_path)
 
 
-@pytest.mark.parametrize("flow", [*FLOWS, *COLLECTED, *IN_USE], ids=named)
+@pytest.mark.parametrize("flow", [*FLOWS, *HOUSEHOLD, *COLLECTED, *IN_USE], ids=named)
 def test_kubectl_does_what_people_do_with_it(flow: Flow, user: User) -> None:
     flow(user)
 

@@ -337,5 +337,6 @@ def test_nothing_is_made_in_a_namespace_the_cluster_does_not_have() -> None:
             await rule.review(write("going"), store)
         with pytest.raises(Unreachable):
             await rule.review(write("away"), store)
+        assert [await rule.is_terminating(name) for name in ("there", "none", "going")] == [False, True, True]
 
     asyncio.run(main())

@@ -45,7 +45,7 @@ def operations(document: Document) -> Iterator[tuple[str, str, Document]]:
 
 
 def test_there_is_one_document_for_each_group_and_version() -> None:
-    assert set(V3) == {NETLOOM, "api/v1", "apis/coordination.k8s.io/v1"}
+    assert set(V3) == {NETLOOM, "api/v1", "apis/coordination.k8s.io/v1", "apis/apiextensions.k8s.io/v1"}
     assert "io.k8s.api.core.v1.Event" in V3["api/v1"]["components"]["schemas"]
     assert "io.k8s.api.coordination.v1.Lease" in V3["apis/coordination.k8s.io/v1"]["components"]["schemas"]
     assert "dev.netloom.v1alpha1.NetworkList" in V3[NETLOOM]["components"]["schemas"]
@@ -72,11 +72,13 @@ def test_names_are_those_kubernetes_would_give() -> None:
 @pytest.mark.parametrize("kind", list(KINDS), ids=lambda kind: kind.name)
 def test_every_kind_has_all_its_paths_and_verbs(kind: Any) -> None:
     here = kind.path("{namespace}")
-    documents = (V2, V3[here.split("/namespaces")[0].rpartition("/")[0][1:] if not kind.namespaced else _root(here)])
+    documents = (V2, V3[here.rpartition("/")[0][1:] if not kind.namespaced else _root(here)])
     for document in documents:
         verbs = {path: set(item) - {"parameters"} for path, item in document["paths"].items()}
-        assert verbs[here] == {"get", "post", "delete"}
-        assert verbs[f"{here}/{{name}}"] == {"get", "put", "patch", "delete"}
+        methods = {"list": "get", "create": "post", "deletecollection": "delete"}
+        assert verbs[here] == {methods[verb] for verb in kind.verbs if verb in methods}
+        methods = {"get": "get", "update": "put", "patch": "patch", "delete": "delete"}
+        assert verbs[f"{here}/{{name}}"] == {methods[verb] for verb in kind.verbs if verb in methods}
         assert verbs.get(f"{here}/{{name}}/status") == ({"get", "put", "patch"} if kind.has_status else None)
         if kind.namespaced:
             assert verbs[kind.path()] == {"get"}

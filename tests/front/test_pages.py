@@ -192,13 +192,6 @@ def test_what_is_nowhere_is_not_found(server: Serving) -> None:
         assert server.get(target).code == 404
 
 
-def test_every_namespace_is_there(server: Serving) -> None:
-    assert server.get("/api/v1/namespaces/team-a").json["metadata"]["name"] == "team-a"
-    assert server.get("/api/v1/namespaces/Team_A").code == 404
-    assert server.get("/api/v1/namespaces").code == 404
-    assert server.post("/api/v1/namespaces/team-a", {}).code == 405
-
-
 def test_reviews_are_read_from_protobuf_too(server: Serving) -> None:
     def field(number: int, value: bytes) -> bytes:
         return bytes([number << 3 | 2, len(value)]) + value

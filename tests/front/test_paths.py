@@ -77,7 +77,7 @@ def test_every_kinds_own_path_leads_back_to_it(kind: Kind) -> None:
         f"{GROUP}/namespaces/a/networks/blue/scale",
         f"{GROUP}/namespaces/a/networks/blue/status/more",
         "/api/v1/namespaces/a/events/e/status",
-        "/api/v1/namespaces/a",
+        "/api/v1/namespaces/a/b/c/d",
         f"{GROUP}/namespaces//networks",
         f"{GROUP}//networks",
         "/nothing",

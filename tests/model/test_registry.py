@@ -28,8 +28,8 @@ def test_all_kinds_are_there() -> None:
     assert (EVENT.api_version, LEASE.api_version) == ("v1", "coordination.k8s.io/v1")
 
 
-def test_only_nodes_and_vni_locks_have_no_namespace() -> None:
-    assert [kind for kind in KINDS if not kind.namespaced] == [NODE, VNI_LOCK]
+def test_only_nodes_and_vni_locks_of_ours_have_no_namespace() -> None:
+    assert [kind for kind in OURS if not kind.namespaced] == [NODE, VNI_LOCK]
 
 
 def test_no_word_means_two_kinds() -> None:

@@ -13,13 +13,13 @@ from netloom.errors import BadRequest, Cause, Invalid, NetloomError
 from netloom.model import checks, registry
 from netloom.model.document import Document
 from netloom.model.kind import Kind
-from netloom.model.registry import EVENT, KINDS, LEASE, NETWORK, NETWORK_ATTACHMENT, NODE, SUBNET
+from netloom.model.registry import EVENT, KINDS, LEASE, NAMESPACE, NETWORK, NETWORK_ATTACHMENT, NODE, SUBNET
 from netloom.model.validation import Unknown, admit
 from tests.e2e.conformance.table import Case, cases
 from tests.model import strategies
 
 CASES = list(cases())
-GOOD = {case.kind: case.steps[-1][1]["spec"] for case in CASES if not case.refuse}
+GOOD = {case.kind: case.steps[-1][1]["spec"] for case in CASES if not case.refuse} | {NAMESPACE: {}}
 THOROUGH = settings(max_examples=60, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
 
 

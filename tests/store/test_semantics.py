@@ -9,7 +9,7 @@ from hypothesis import given
 
 from netloom.errors import Cause, Conflict, Invalid, NotFound
 from netloom.model.document import Document
-from netloom.model.registry import LEASE
+from netloom.model.registry import LEASE, NAMESPACE
 from netloom.store.base import Propagation, Stored, stored
 from netloom.store.semantics import (
     Verdict,
@@ -151,3 +151,17 @@ def test_a_background_deletion_undoes_an_earlier_propagation() -> None:
 def test_preconditions_come_first() -> None:
     with pytest.raises(Conflict, match="might have been deleted and then recreated"):
         prepare_delete(GADGET, made(gadget("g")), propagation=Propagation.BACKGROUND, uid="other", now=0)
+
+
+def test_a_namespace_waits_for_its_contents_whatever_the_propagation() -> None:
+    named = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "a"}}
+    space = prepare_create(NAMESPACE, named, now=0, uid="u", suffix="")
+    space["metadata"]["resourceVersion"] = "1"
+    orphaned = prepare_delete(NAMESPACE, space, propagation=Propagation.ORPHAN, now=0)
+    assert orphaned.document["metadata"]["finalizers"] == ["orphan"]
+    deleted = prepare_delete(NAMESPACE, orphaned.document, propagation=Propagation.BACKGROUND, now=0)
+    assert (deleted.verdict, deleted.document["status"]) == (Verdict.WRITE, {"phase": "Terminating"})
+    assert "finalizers" not in deleted.document["metadata"]
+    emptied = {**deleted.document, "spec": {"finalizers": []}}
+    assert prepare_update(NAMESPACE, deleted.document, emptied).verdict is Verdict.SAME
+    assert prepare_update(NAMESPACE, deleted.document, emptied, subresource="finalize").verdict is Verdict.REMOVE

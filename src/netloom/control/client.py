@@ -63,6 +63,10 @@ class Client:
             items += page.items
         return items
 
+    async def any(self, kind: Kind, namespace: str) -> bool:
+        """Whether there is an object of a kind in a namespace now."""
+        return bool((await self._store.list(kind, namespace, limit=1)).items)
+
     async def document(self, kind: Kind, namespace: str, name: str) -> Document:
         """Return one object as a document, as it is now."""
         return (await self._store.get(kind, namespace, name)).document()
@@ -97,6 +101,11 @@ class Client:
         """Replace an object's status by that of a document, which says which object at which revision."""
         self._check()
         return await self._store.update(kind, document, subresource="status")
+
+    async def finalize(self, kind: Kind, document: Document) -> Stored:
+        """Replace an object's spec.finalizers by those of a document; what is deleted goes with the last of them."""
+        self._check()
+        return await self._store.update(kind, document, subresource="finalize")
 
     async def update_status(self, value: R, status: Status) -> R:
         """Let `status` be the status of `value` and return the outcome; write only if that changes anything."""

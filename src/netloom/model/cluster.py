@@ -1,13 +1,22 @@
-"""Node: a machine with an agent; Lease: who leads, as Kubernetes keeps it."""
+"""Node: a machine with an agent; and what Kubernetes has and clients look for: Lease, Namespace, the definitions."""
 
 from enum import StrEnum
-from typing import Annotated
+from typing import Annotated, Any
 
 from msgspec import field
 
 from netloom.model.document import Resource, Value
-from netloom.model.scalars import Ip, LabelKey, Line, Seconds, Timestamp, says
-from netloom.model.status import Status
+from netloom.model.scalars import Ip, LabelKey, Line, Seconds, Timestamp, Word, says
+from netloom.model.status import Conditions, Status
+
+SYSTEM_NAMESPACE = "netloom-system"
+"""Where Netloom keeps what is its own."""
+SYSTEM_NAMESPACES = ("default", SYSTEM_NAMESPACE)
+"""The namespaces that are always there."""
+NAMESPACE_FINALIZER = "kubernetes"
+"""The entry of spec.finalizers that keeps a Namespace until its contents are gone, as Kubernetes calls it."""
+NAMESPACE_LABEL = "kubernetes.io/metadata.name"
+"""The label of every Namespace that has its name."""
 
 AGENT_SILENT_SECONDS = 40.0
 """How long an agent may send no heartbeat, of which four are due by then, before its Node counts as silent."""
@@ -60,3 +69,40 @@ class Lease(Resource, frozen=True, kw_only=True):
     """A lease: leader election by optimistic concurrency."""
 
     spec: LeaseSpec = LeaseSpec()
+
+
+class Phase(StrEnum):
+    """Whether a namespace stays."""
+
+    ACTIVE = "Active"
+    TERMINATING = "Terminating"
+
+
+class NamespaceSpec(Value, frozen=True, kw_only=True):
+    """What a deletion waits for."""
+
+    finalizers: Annotated[
+        tuple[Word, ...],
+        says("What must be done before a deleted namespace goes; the server's, see `finalize`.", maxItems=32),
+    ] = ()
+
+
+class NamespaceStatus(Value, frozen=True, kw_only=True):
+    """Whether a namespace stays, and what its deletion waits for."""
+
+    phase: Annotated[Phase | None, says("Active, or Terminating from its deletion on; the server's.")] = None
+    conditions: Conditions = ()
+
+
+class Namespace(Resource, frozen=True, kw_only=True):
+    """A namespace: where objects of one team or one purpose are, and who may see them is decided."""
+
+    spec: NamespaceSpec = NamespaceSpec()
+    status: NamespaceStatus = NamespaceStatus()
+
+
+class CustomResourceDefinition(Resource, frozen=True, kw_only=True):
+    """What a kind looks like.  Read-only: one for each kind of Netloom's."""
+
+    spec: Annotated[dict[str, Any], says("Group, names, scope, versions and schemas.")] = field(default_factory=dict)
+    status: Annotated[dict[str, Any], says("Whether the kind is served.")] = field(default_factory=dict)

@@ -7,7 +7,7 @@ from netloom.model.schema import schema
 
 
 def crds() -> list[Document]:
-    """Return one CustomResourceDefinition for each kind of ours; Event and Lease a cluster has already."""
+    """Return one CustomResourceDefinition for each kind of ours; a cluster has the others already."""
     return [crd(kind) for kind in KINDS if kind.group == GROUP]
 
 
@@ -31,6 +31,22 @@ def crd(kind: Kind) -> Document:
             "names": names,
             "versions": [_version(kind)],
         },
+    }
+
+
+def established(definition: Document, now: str) -> Document:
+    """Return the status of a definition that is served."""
+    conditions = [
+        ("NamesAccepted", "NoConflicts", "no conflicts found"),
+        ("Established", "InitialNamesAccepted", "the initial names have been accepted"),
+    ]
+    return {
+        "acceptedNames": definition["spec"]["names"],
+        "storedVersions": [version["name"] for version in definition["spec"]["versions"]],
+        "conditions": [
+            {"type": name, "status": "True", "lastTransitionTime": now, "reason": reason, "message": message}
+            for name, reason, message in conditions
+        ],
     }
 
 

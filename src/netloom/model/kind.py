@@ -8,6 +8,9 @@ from msgspec import Struct
 from netloom.errors import NotFound
 from netloom.model.document import Document, Resource
 
+VERBS = ("create", "delete", "deletecollection", "get", "list", "patch", "update", "watch")
+READ_VERBS = ("get", "list", "watch")
+
 
 class Column(Struct, frozen=True):
     """One column of `kubectl get`.
@@ -41,10 +44,21 @@ class Kind(Struct, frozen=True, kw_only=True, eq=False):
     namespaced: bool = True
     has_status: bool = True
     """Whether status is a sub-resource."""
+    holds_objects: bool = False
+    """Whether objects of other kinds are in one of these, as in a Namespace: it has `spec.finalizers`, a sub-resource
+    `finalize` that changes them, and a `status.phase`; deleting one waits until spec.finalizers is empty."""
+    verbs: tuple[str, ...] = VERBS
+    """What the API does with objects of this kind."""
     columns: tuple[Column, ...] = ()
     selectable: tuple[str, ...] = ()
     """Fields a field selector may name besides metadata.name and metadata.namespace, as `spec.node`."""
     description: str = ""
+
+    @property
+    def subresources(self) -> dict[str, tuple[str, ...]]:
+        """The sub-resources and what the API does with each."""
+        found: dict[str, tuple[str, ...]] = {"finalize": ("update",)} if self.holds_objects else {}
+        return found | {"status": ("get", "patch", "update")} if self.has_status else found
 
     @property
     def api_version(self) -> str:

@@ -57,7 +57,10 @@ def _names(kind: Kind, metadata: Document) -> list[Problem]:
     name, prefix, namespace = (metadata.get(key) or "" for key in ("name", "generateName", "namespace"))
     if not name and not prefix:
         found.append(Problem(".name", "Required value: name or generateName is required", REQUIRED))
-    if name and not is_name(name):
+    label = "must be lower case letters, digits and '-', and start and end with a letter or digit (at most 63)"
+    if name and kind.holds_objects and (len(name) > 63 or not _is_label(name)):
+        found.append(Problem(".name", f"Invalid value: {quoted(name)}: {label}"))
+    elif name and not is_name(name):
         found.append(Problem(".name", f"Invalid value: {quoted(name)}: {NAME}"))
     # A random suffix follows, so a trailing dash is right here.
     if prefix and not is_name(prefix[:-1] + "a" if prefix.endswith("-") else prefix):
@@ -65,8 +68,7 @@ def _names(kind: Kind, metadata: Document) -> list[Problem]:
     if kind.namespaced and not namespace:
         found.append(Problem(".namespace", "Required value", REQUIRED))
     if kind.namespaced and namespace and (len(namespace) > 63 or not _is_label(namespace)):
-        words = "must be lower case letters, digits and '-', and start and end with a letter or digit (at most 63)"
-        found.append(Problem(".namespace", f"Invalid value: {quoted(namespace)}: {words}"))
+        found.append(Problem(".namespace", f"Invalid value: {quoted(namespace)}: {label}"))
     return found
 
 

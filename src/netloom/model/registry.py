@@ -6,7 +6,7 @@ kind is to add its types and one entry here.
 
 from netloom.model import attachments, bgp, cluster, events, networks, paths, policy, sandbox
 from netloom.model.document import Resource
-from netloom.model.kind import Column, Kind, Registry
+from netloom.model.kind import READ_VERBS, VERBS, Column, Kind, Registry
 
 GROUP = "netloom.dev"
 VERSION = "v1alpha1"
@@ -323,6 +323,36 @@ LEASE = Kind(
     columns=(Column("Holder", ".spec.holderIdentity"), AGE),
     description="A lease: leader election by optimistic concurrency.",
 )
+NAMESPACE = Kind(
+    group="",
+    version="v1",
+    name="Namespace",
+    plural="namespaces",
+    singular="namespace",
+    type=cluster.Namespace,
+    short_names=("ns",),
+    namespaced=False,
+    holds_objects=True,
+    verbs=tuple(verb for verb in VERBS if verb != "deletecollection"),
+    columns=(Column("Status", ".status.phase"), AGE),
+    selectable=("status.phase",),
+    description="A namespace.",
+)
+CUSTOM_RESOURCE_DEFINITION = Kind(
+    group="apiextensions.k8s.io",
+    version="v1",
+    name="CustomResourceDefinition",
+    plural="customresourcedefinitions",
+    singular="customresourcedefinition",
+    type=cluster.CustomResourceDefinition,
+    short_names=("crd", "crds"),
+    categories=("api-extensions",),
+    namespaced=False,
+    has_status=False,
+    verbs=READ_VERBS,
+    columns=(Column("Created At", ".metadata.creationTimestamp"),),
+    description="What a kind looks like.",
+)
 
 KINDS = Registry(
     (
@@ -345,6 +375,8 @@ KINDS = Registry(
         EVPN_NETWORK,
         EVENT,
         LEASE,
+        NAMESPACE,
+        CUSTOM_RESOURCE_DEFINITION,
     )
 )
 

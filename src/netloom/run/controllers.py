@@ -30,6 +30,7 @@ from netloom.control.logical import Logical
 from netloom.control.logical_status import WORKERS as STATUS_WORKERS
 from netloom.control.logical_status import StatusKeeper
 from netloom.control.manager import Manager
+from netloom.control.namespaces import NamespaceReconciler
 from netloom.control.planning import Planning
 from netloom.control.southbound import Southbound
 from netloom.control.sweep import expire_events
@@ -40,7 +41,7 @@ from netloom.model.kind import Registry
 from netloom.model.networks import Network, Router, Subnet, VNILock
 from netloom.model.paths import Mirror, Shaping
 from netloom.model.policy import LoadBalancer, SecurityProfile
-from netloom.model.registry import KINDS, NOT_IMPLEMENTED
+from netloom.model.registry import KINDS, NAMESPACE, NOT_IMPLEMENTED
 from netloom.plan.grants import NO_PROVIDERS, ProviderGrants, provider_grants
 from netloom.run import ovn as northern
 from netloom.run.config import ControllerSettings, ServeSettings
@@ -338,7 +339,7 @@ class _Wiring:
         return keeper, telling
 
     def wire_garbage(self, registry: Registry) -> None:
-        """Add the garbage collector."""
+        """Add the garbage collector, and what creates Namespaces and empties those that are deleted."""
         watched = gc.collected_informers(
             self.store, random=self.random, registry=registry, shared=[self.attachments, self.locks]
         )
@@ -347,3 +348,8 @@ class _Wiring:
         for one in watched:
             controller.watch(one, partial(collector.changed, one.kind))
         self.informers += watched
+        if NAMESPACE in registry:
+            namespaces = NamespaceReconciler(self.client, watched, clock=self.clock)
+            emptying = self.controller("namespaces", namespaces)
+            for one in watched:
+                emptying.watch(one, partial(namespaces.changed, one.kind))

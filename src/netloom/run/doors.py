@@ -108,7 +108,7 @@ def behind(store: Store, delegation: Delegation, metrics: Metrics, *, agent: str
         authenticator=delegation.authenticator(agent),
         authorizer=AccessReviews(delegation.ask, nodes),
         kinds=Registry(kind for kind in KINDS if kind.group == GROUP),
-        admissions=(NamespaceLifecycle(delegation.namespace),),
+        namespaces=NamespaceLifecycle(delegation.namespace),
         limits=limits,
         ready={"store": answers, "cluster": delegation.ready},
         metrics=metrics.scrape,

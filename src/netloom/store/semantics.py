@@ -21,6 +21,7 @@ import msgspec
 from msgspec import Struct
 
 from netloom.errors import AlreadyExists, BadRequest, Cause, Conflict, Invalid, NotFound
+from netloom.model.cluster import NAMESPACE_FINALIZER, NAMESPACE_LABEL, Phase
 from netloom.model.document import Document
 from netloom.model.kind import Kind
 from netloom.store.base import Propagation, Stored
@@ -64,6 +65,9 @@ def prepare_create(kind: Kind, document: Document, *, now: float, uid: str, suff
     made = {**document, "metadata": metadata}
     if kind.has_status:
         made.pop("status", None)
+    if kind.holds_objects:
+        made |= {"spec": {"finalizers": [NAMESPACE_FINALIZER]}, "status": {"phase": Phase.ACTIVE.value}}
+        _label(metadata)
     return made
 
 
@@ -77,25 +81,31 @@ def check_creatable(kind: Kind, metadata: Mapping[str, Any]) -> None:
 
 def prepare_update(kind: Kind, old: Document, new: Document, *, subresource: str = "") -> Outcome:
     """Return what replacing `old` by `new` comes to."""
-    if subresource and not (subresource == "status" and kind.has_status):
+    if subresource and subresource not in kind.subresources:
         raise NotFound("the server could not find the requested resource")
     have, given = old["metadata"], dict(new["metadata"])
     _check_revision(kind, have, given)
     if given.get("uid") not in (None, "", have["uid"]):
         text = f"Precondition failed: UID in precondition: {given['uid']}, UID in object meta: {have['uid']}"
         raise conflict(kind, have["name"], text)
-    if subresource:
+    if subresource == "finalize":
+        merged = {**old, "spec": {"finalizers": list((new.get("spec") or {}).get("finalizers") or ())}}
+    elif subresource:
         merged = _with_status(old, new)
+        if kind.holds_objects:
+            merged["status"] = {**(merged.get("status") or {}), "phase": old["status"]["phase"]}
     else:
         merged = {**new, "metadata": _updated_metadata(kind, have, given)}
         if kind.has_status:
             merged.pop("status", None)
             merged |= {"status": old["status"]} if "status" in old else {}
+        if kind.holds_objects:
+            merged["spec"] = old["spec"]
+            _label(merged["metadata"])
         if not _same(_wish(kind, old), _wish(kind, merged)):
             merged["metadata"]["generation"] += 1
     merged |= {"apiVersion": kind.api_version, "kind": kind.name}
-    metadata = merged["metadata"]
-    if metadata.get("deletionTimestamp") and not metadata.get("finalizers"):
+    if merged["metadata"].get("deletionTimestamp") and not held(kind, merged):
         return Outcome(Verdict.REMOVE, merged)
     return Outcome(Verdict.SAME if _same(old, merged) else Verdict.WRITE, merged)
 
@@ -120,9 +130,11 @@ def prepare_delete(
             f"({have['resourceVersion']}). The object might have been modified",
         )
     finalizers = _finalizers(have.get("finalizers") or [], propagation)
-    if not finalizers:
+    if not held(kind, {**old, "metadata": {"finalizers": finalizers}}):
         return Outcome(Verdict.REMOVE, old)
     metadata = {**have, "finalizers": finalizers}
+    if not finalizers:
+        del metadata["finalizers"]
     if not have.get("deletionTimestamp"):
         metadata |= {
             "deletionTimestamp": timestamp(now),
@@ -130,7 +142,21 @@ def prepare_delete(
             "generation": have.get("generation", 0) + 1,
         }
     marked = {**old, "metadata": metadata}
+    if kind.holds_objects:
+        marked["status"] = {**old["status"], "phase": Phase.TERMINATING.value}
     return Outcome(Verdict.SAME if _same(old, marked) else Verdict.WRITE, marked)
+
+
+def _label(metadata: dict[str, Any]) -> None:
+    """Give a Namespace the label by which selectors find it by its name."""
+    metadata["labels"] = {**(metadata.get("labels") or {}), NAMESPACE_LABEL: metadata["name"]}
+
+
+def held(kind: Kind, document: Document) -> bool:
+    """Whether finalizers keep an object that is deleted: its own, or those of what is in it."""
+    if document["metadata"].get("finalizers"):
+        return True
+    return kind.holds_objects and bool(document["spec"].get("finalizers"))
 
 
 def encode(kind: Kind, document: Document) -> bytes:

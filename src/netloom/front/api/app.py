@@ -9,7 +9,6 @@ decides (who is known, who may what, when it is ready, what is measured) comes i
 
 import asyncio
 import logging
-import re
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
@@ -19,7 +18,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from netloom.errors import Internal, MethodNotAllowed, NetloomError, NotFound, TimedOut, TooLarge, Unauthorized
-from netloom.front.api import lists, served, statuses
+from netloom.front.api import definitions, lists, served, statuses
 from netloom.front.api.admission import Admission
 from netloom.front.api.batches import PATH as BATCH
 from netloom.front.api.batches import Batches
@@ -31,8 +30,9 @@ from netloom.front.api.health import Check, Health
 from netloom.front.api.identity import Attributes, Authenticator, Authorizer, Identity, forbidden
 from netloom.front.api.in_use import InUse
 from netloom.front.api.limits import Limits
+from netloom.front.api.namespaces import NamespaceLifecycle
 from netloom.front.api.operations import Operations
-from netloom.front.api.paths import Request, Routes, Verb
+from netloom.front.api.paths import Request, Routes, Verb, trimmed
 from netloom.front.api.reviews import Reviews
 from netloom.front.api.rights import Rights
 from netloom.front.api.roles import METRICS, NodeRestriction
@@ -42,13 +42,10 @@ from netloom.front.api.streams import Streams
 from netloom.front.api.watches import Watches
 from netloom.model.document import Document
 from netloom.model.kind import Registry
-from netloom.model.registry import KINDS
+from netloom.model.registry import CUSTOM_RESOURCE_DEFINITION, KINDS, NAMESPACE
 from netloom.store.base import Store
 
 log = logging.getLogger(__name__)
-
-_NAMESPACES = "/api/v1/namespaces/"
-_NAME = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 
 VERSION: Document = {"major": "1", "minor": "36", "gitVersion": "v1.36.0+netloom", "platform": "linux/amd64"}
 """What /version says by default: the version of the Kubernetes API that is spoken."""
@@ -100,13 +97,19 @@ class Api:
         version: Document = VERSION,
         clock: Callable[[], float] = time.time,
         beside: Callable[[], Awaitable[None]] = _idle,
+        namespaces: NamespaceLifecycle | None = None,
     ) -> None:
         """Serve `store`.
 
         `admissions` are asked after the built-in ones; `metrics` gives type and text of /metrics, by what a client
-        accepts; `observe` is told of every request; `beside` is what `run` does.
+        accepts; `observe` is told of every request; `beside` is what `run` does besides. `namespaces` looks up those of
+        a cluster, where Namespace is not among `kinds`.
         """
+        self._kinds = kinds
+        namespaces = NamespaceLifecycle.of_store(store) if NAMESPACE in kinds else namespaces
         rules: Sequence[Admission] = (NodeRestriction(), InUse(), *admissions)
+        if namespaces is not None:
+            rules = (NodeRestriction(), namespaces, InUse(namespaces.is_terminating), *admissions)
         self.limits = limits or Limits()
         self.rights = Rights(authenticator, authorizer)
         self.watches = Watches(store, self.limits, self.rights)
@@ -114,7 +117,7 @@ class Api:
         self._authenticator = authenticator
         self._authorizer = authorizer
         self._routes = Routes(kinds)
-        self._operations = Operations(store, authorizer, rules, clock=clock)
+        self._operations = Operations(store, authorizer, rules, namespaces=namespaces, clock=clock)
         self._batches = Batches(self._routes, self._operations, self._observe_one)
         self._streams = Streams(self.watches, self._routes, self._operations, self._observe_one)
         self._discovery = Discovery(kinds)
@@ -127,11 +130,14 @@ class Api:
         self._beside = beside
 
     async def run(self) -> None:
-        """Do what there is to do besides answering, until cancelled: end watches that have lost their right, and more.
+        """Do what there is to do besides answering, until cancelled.
 
-        Whatever is `beside` makes answers faster, not other ones.
+        Write the definitions, end watches that have lost their right, and what is `beside`, which makes answers faster,
+        not other ones.
         """
         async with asyncio.TaskGroup() as group:
+            if CUSTOM_RESOURCE_DEFINITION in self._kinds:
+                group.create_task(definitions.publish(self._store))
             group.create_task(self.rights.run(self.limits.rights_seconds))
             group.create_task(_awaited(self._beside()))
 
@@ -160,7 +166,7 @@ class Api:
 
     async def _answer(self, task: "_Task", clock: asyncio.Timeout) -> None:
         exchange = task.exchange
-        path = exchange.path
+        path = trimmed(exchange.path)
         if self._health.serves(path):
             _only_reads(exchange)
             return await self._health.reply(exchange, path)
@@ -174,7 +180,7 @@ class Api:
         if path == STREAM:
             clock.reschedule(None)
             return await self._streams.reply(exchange, who)
-        if path.startswith(("/apis/", "/api/")) and not self._discovery.serves(path) and not _is_namespace(path):
+        if path.startswith(("/apis/", "/api/")) and not self._discovery.serves(path):
             stored, version = served.at(path)
             task.request = request = self._routes.parse(exchange.method, stored, exchange.query)
             if version is not None:
@@ -220,8 +226,6 @@ class Api:
             await self._discovery.reply(exchange, path)
         elif self._schemas.serves(path):
             await self._schemas.reply(exchange, path)
-        elif path.startswith(_NAMESPACES):
-            await exchange.reply_document(200, _namespace(path.removeprefix(_NAMESPACES)))
         elif path == "/version":
             await exchange.reply(200, self._version)
         elif path == METRICS:
@@ -262,21 +266,6 @@ async def _call(exchange: Exchange, request: Request, who: Identity) -> Call:
     body = b"" if request.verb is Verb.GET else await exchange.body()
     media = exchange.header(b"content-type") or JSON
     return Call(request, who, body, media, exchange.header(b"user-agent"))
-
-
-def _is_namespace(path: str) -> bool:
-    return path.startswith(_NAMESPACES) and "/" not in path[len(_NAMESPACES) :]
-
-
-def _namespace(name: str) -> Document:
-    """Return the namespace of that name.
-
-    Every namespace is there: nothing needs to be made before it is used. But kubectl, told that an object is not found,
-    asks whether its namespace is, and would complain about that instead.
-    """
-    if not _NAME.fullmatch(name):
-        raise NotFound("the server could not find the requested resource")
-    return {"kind": "Namespace", "apiVersion": "v1", "metadata": {"name": name}, "status": {"phase": "Active"}}
 
 
 def _only_reads(exchange: Exchange) -> None:

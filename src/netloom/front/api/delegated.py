@@ -199,6 +199,8 @@ class TokenReviews:
 class AccessReviews:
     """Asks the cluster whether somebody may; agents must also have the built-in rules for nodes on their side."""
 
+    asks_others = True
+
     def __init__(self, ask: Ask, nodes: Authorizer) -> None:
         """`nodes` decides by the role of a node."""
         self._ask = ask

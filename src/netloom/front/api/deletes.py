@@ -20,6 +20,7 @@ from netloom.front.api.paths import Request
 from netloom.model import codec
 from netloom.model.document import Document
 from netloom.store.base import Overtaken, Page, Propagation, Store, Stored, Unless
+from netloom.store.semantics import held
 
 _ATTEMPTS = 5
 _TOGETHER = 64
@@ -48,10 +49,10 @@ class Deletes:
         request = call.request
         how = _deletion(call)
         stored = await self._delete(request, call.who, request.namespace, request.name, how)
-        metadata = stored.document()["metadata"]
-        if metadata.get("finalizers"):
+        document = stored.document()
+        if held(request.kind, document):
             return Result(202 if how.cascades else 200, stored)
-        return Result(200, status=statuses.success(request.kind, stored.name, metadata["uid"]))
+        return Result(200, status=statuses.success(request.kind, stored.name, document["metadata"]["uid"]))
 
     async def delete_collection(self, exchange: Exchange, call: Call) -> None:
         """Delete everything a list would show; answer with that list.  What is refused does not keep the rest."""

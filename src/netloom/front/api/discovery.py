@@ -5,22 +5,19 @@ document for all groups, which a client asks for by its Accept header and keeps 
 """
 
 import hashlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
-from netloom.errors import NotFound
 from netloom.front.api.exchange import Exchange, Headers
 from netloom.front.api.negotiation import clauses
 from netloom.front.api.served import VERSIONS, Served
 from netloom.model.document import Document
 from netloom.model.kind import Kind
 
-VERBS = ("create", "delete", "deletecollection", "get", "list", "patch", "update", "watch")
-STATUS_VERBS = ("get", "patch", "update")
 GROUP = "apidiscovery.k8s.io"
 _VERSIONS = ("v2", "v2beta1")
 _VARY = (b"vary", b"Accept")
@@ -40,6 +37,7 @@ REVIEWS = (
     Review(
         "authorization.k8s.io", "v1", "SelfSubjectAccessReview", "selfsubjectaccessreviews", "selfsubjectaccessreview"
     ),
+    Review("authorization.k8s.io", "v1", "SelfSubjectRulesReview", "selfsubjectrulesreviews", "selfsubjectrulesreview"),
     Review("authentication.k8s.io", "v1", "SelfSubjectReview", "selfsubjectreviews", "selfsubjectreview"),
 )
 
@@ -56,7 +54,7 @@ class Resource(Struct, frozen=True):
     verbs: tuple[str, ...]
     short_names: tuple[str, ...] = ()
     categories: tuple[str, ...] = ()
-    has_status: bool = False
+    subresources: Mapping[str, tuple[str, ...]] = {}
 
 
 class Discovery:
@@ -87,13 +85,10 @@ class Discovery:
 
     def serves(self, path: str) -> bool:
         """Whether a path is one of discovery's."""
-        return path.rstrip("/") in self._encoded
+        return path in self._encoded
 
     async def reply(self, exchange: Exchange, path: str) -> None:
         """Answer with the document of a path."""
-        path = path.rstrip("/")
-        if path not in self._encoded:
-            raise NotFound("the server could not find the requested resource")
         if path in ("/api", "/apis"):
             for clause in clauses(exchange.header(b"accept")):
                 version = clause.get("v")
@@ -131,10 +126,10 @@ def _of_kind(kind: Kind) -> Resource:
         kind.plural,
         kind.singular,
         kind.namespaced,
-        VERBS,
+        kind.verbs,
         kind.short_names,
         kind.categories,
-        kind.has_status,
+        kind.subresources,
     )
 
 
@@ -183,14 +178,17 @@ def _lines(resource: Resource) -> list[Document]:
         line["categories"] = resource.categories
     if "list" in resource.verbs:
         line["storageVersionHash"] = _hash(f"{resource.group}/{resource.version}/{resource.kind}")
-    status = {
-        "name": f"{resource.plural}/status",
-        "singularName": "",
-        "namespaced": resource.namespaced,
-        "kind": resource.kind,
-        "verbs": STATUS_VERBS,
-    }
-    return [line, status] if resource.has_status else [line]
+    beneath = [
+        {
+            "name": f"{resource.plural}/{name}",
+            "singularName": "",
+            "namespaced": resource.namespaced,
+            "kind": resource.kind,
+            "verbs": verbs,
+        }
+        for name, verbs in resource.subresources.items()
+    ]
+    return [line, *beneath]
 
 
 def _aggregated(groups: dict[tuple[str, str], list[Resource]], version: str) -> Document:
@@ -217,8 +215,11 @@ def _entry(resource: Resource) -> Document:
         entry["shortNames"] = resource.short_names
     if resource.categories:
         entry["categories"] = resource.categories
-    if resource.has_status:
-        entry["subresources"] = [{"subresource": "status", "responseKind": response, "verbs": STATUS_VERBS}]
+    if resource.subresources:
+        entry["subresources"] = [
+            {"subresource": name, "responseKind": response, "verbs": verbs}
+            for name, verbs in resource.subresources.items()
+        ]
     return entry
 
 

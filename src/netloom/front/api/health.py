@@ -49,8 +49,8 @@ class Health:
 
 
 def _split(path: str) -> tuple[str, str]:
-    root, _, name = path[1:].rstrip("/").partition("/")
-    return f"/{root}", name
+    root, slash, name = path[1:].partition("/")
+    return f"/{root}{slash if not name else ''}", name
 
 
 async def _passes(root: str, name: str, check: Check) -> bool:

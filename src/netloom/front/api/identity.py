@@ -64,6 +64,13 @@ class Attributes(Struct, frozen=True):
     path: str = ""
 
 
+def namespace_of(kind: Kind, namespace: str, name: str) -> str:
+    """Return the namespace that a request about an object is in; a Namespace is in itself, as in Kubernetes."""
+    if kind.namespaced:
+        return namespace
+    return name if kind.holds_objects else ""
+
+
 class Authenticator(Protocol):
     """Finds out who asks."""
 
@@ -73,6 +80,9 @@ class Authenticator(Protocol):
 
 class Authorizer(Protocol):
     """Decides who may do what."""
+
+    asks_others: bool
+    """Whether an answer may cost a request to another server."""
 
     async def allows(self, who: Identity, what: Attributes) -> bool:
         """Whether they may."""

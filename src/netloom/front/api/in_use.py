@@ -4,7 +4,8 @@ Who uses an object is what names it (the table in model/references.py). A Subnet
 Network that name it, and by those that hold an address of its block, whether their status says so yet or only an IPLock
 of theirs does. A lock whose attachment is gone, as one in quarantine, holds nobody up; nor does an attachment of
 another Network, which has no use for the Subnet it names. What goes with the object, because the object owns it, does
-not count, nor does the object itself, nor an object of a kind that nothing acts on yet.
+not count, nor does the object itself, nor an object of a kind that nothing acts on yet. In a namespace that is being
+deleted nothing is refused: the users go, too.
 
 *When.* The users are looked for after the request came; then the store is told to delete unless somebody became a user
 since (`Unless`). Where one process decides all writes (sqlite, memory) nothing comes in between: an object that was
@@ -19,7 +20,7 @@ On a Kubernetes cluster's own API none of this runs, and nothing is refused.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Sequence
 
 from msgspec import Struct
 
@@ -63,7 +64,9 @@ class Look(Struct, frozen=True):
 class InUse:
     """The admission that refuses to delete what others use."""
 
-    def __init__(self) -> None:
+    def __init__(self, is_terminating: Callable[[str], Awaitable[bool]] | None = None) -> None:
+        """`is_terminating` says of a namespace whether it is being deleted with all that is in it."""
+        self._is_terminating = is_terminating
         self._next: dict[tuple[Reference, str], list[asyncio.Future[Look | None]]] = {}
         """Who waits for a look that has not begun."""
 
@@ -78,9 +81,14 @@ class InUse:
         owner = "" if write.propagation is Propagation.ORPHAN else document["metadata"]["uid"]
         target = _Target(write.old, document["spec"], owner)
         looks = [await self._look(reference, write.namespace, store) for reference in target.references]
-        if users := await target.users(looks):
+        users = await target.users(looks)
+        if users and not await self._goes_too(write.namespace):
             raise in_use(write.kind, write.name, users)
-        return Unless(min(look.revision for look in looks), target.used_by)
+        return Unless(min(look.revision for look in looks), target.used_by) if not users else None
+
+    async def _goes_too(self, namespace: str) -> bool:
+        """Whether the users go as well, because their namespace does."""
+        return bool(namespace) and self._is_terminating is not None and await self._is_terminating(namespace)
 
     async def _look(self, reference: Reference, namespace: str, store: Store) -> Look:
         """Return the objects of `reference.holder` as they are now or later."""

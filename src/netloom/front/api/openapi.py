@@ -189,12 +189,16 @@ def _paths(kind: Kind, words: "_Second | _Third") -> Iterator[tuple[str, Documen
         (collection, scope, _COLLECTION),
         (f"{collection}/{{name}}", scope, _OBJECT),
     ]
-    if kind.has_status:
-        places.append((f"{collection}/{{name}}/status", scope, _STATUS))
+    places += [(f"{collection}/{{name}}/{one}", scope, _beneath(one)) for one in kind.subresources]
     if kind.namespaced:
         places.append((kind.path(), "", _EVERYWHERE))
     for path, scope, operations in places:
-        item: Document = {op.method: words.operation(kind, op, scope) for op in operations}
+        allowed = kind.subresources.get(path.rpartition("/")[2], kind.verbs)
+        item: Document = {
+            op.method: words.operation(kind, op, scope)
+            for op in operations
+            if _VERBS.get(op.action, op.action) in allowed
+        }
         inside = [parameter for parameter in PATHS if f"{{{parameter.name}}}" in path]
         item["parameters"] = [words.parameter(parameter) for parameter in (*inside, PRETTY)]
         yield path, item
@@ -241,17 +245,26 @@ _OBJECT = (
         answers=(200, 202),
     ),
 )
-_STATUS = tuple(
-    Operation(
-        method=op.method,
-        action=op.action,
-        verb=op.verb,
-        description=f"{op.verb} the status of one {{kind}}",
-        suffix="Status",
-        parameters=op.parameters,
+_VERBS = {"post": "create", "put": "update"}
+"""The verb of an action, where it is another word."""
+
+
+def _beneath(subresource: str) -> tuple[Operation, ...]:
+    """Return what may be done with a sub-resource, where a kind allows it."""
+    words = "the status of" if subresource == "status" else "what the deletion waits for of"
+    return tuple(
+        Operation(
+            method=op.method,
+            action=op.action,
+            verb=op.verb,
+            description=f"{op.verb} {words} one {{kind}}",
+            suffix=subresource.capitalize(),
+            parameters=op.parameters,
+        )
+        for op in (_READ, _REPLACE, _CHANGE)
     )
-    for op in (_READ, _REPLACE, _CHANGE)
-)
+
+
 _EVERYWHERE = (
     Operation(
         method="get",

@@ -12,6 +12,7 @@ from netloom.front.api.admission import Admission
 from netloom.front.api.calls import Call, Result
 from netloom.front.api.deletes import Deletes
 from netloom.front.api.identity import Authorizer, Identity, forbidden
+from netloom.front.api.namespaces import NamespaceLifecycle
 from netloom.front.api.paths import Request, Verb
 from netloom.front.api.writes import Writes
 from netloom.store.base import Store
@@ -29,11 +30,12 @@ class Operations:
         authorizer: Authorizer,
         admissions: Sequence[Admission],
         *,
+        namespaces: NamespaceLifecycle | None = None,
         clock: Callable[[], float] = time.time,
     ) -> None:
         self._store = store
         self._authorizer = authorizer
-        self._writes = Writes(store, authorizer, admissions, clock=clock)
+        self._writes = Writes(store, authorizer, admissions, namespaces=namespaces, clock=clock)
         self.deletes = Deletes(store, admissions)
 
     async def authorize(self, request: Request, who: Identity) -> None:

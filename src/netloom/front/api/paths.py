@@ -16,7 +16,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from netloom.errors import BadRequest, MethodNotAllowed, NotFound
-from netloom.front.api.identity import Attributes
+from netloom.front.api.identity import Attributes, namespace_of
 from netloom.front.api.served import Served
 from netloom.model.kind import Kind
 from netloom.model.selectors import EVERYTHING, Selector, selector
@@ -93,7 +93,8 @@ class Request(Struct, frozen=True):
 
     def attributes(self) -> Attributes:
         """Return what authorization is asked about."""
-        return Attributes(self.verb, self.kind, self.namespace, self.name, self.subresource, self.options.selector)
+        namespace = namespace_of(self.kind, self.namespace, self.name)
+        return Attributes(self.verb, self.kind, namespace, self.name, self.subresource, self.options.selector)
 
 
 Reader = Callable[[str, str], object]
@@ -104,8 +105,14 @@ MANAGER_BYTES = 128
 """As kube-apiserver: the length of a field manager's name is counted in bytes of UTF-8."""
 _COLLECTION = {"GET": Verb.LIST, "POST": Verb.CREATE, "DELETE": Verb.DELETE_COLLECTION}
 _OBJECT = {"GET": Verb.GET, "PUT": Verb.UPDATE, "PATCH": Verb.PATCH, "DELETE": Verb.DELETE}
-_STATUS = {"GET": Verb.GET, "PUT": Verb.UPDATE, "PATCH": Verb.PATCH}
 _NAME_LIMIT = 253
+
+
+def trimmed(path: str) -> str:
+    """Return a path without slashes at its end, where kube-apiserver takes them: below /api, /apis/… and /version."""
+    if path.startswith(("/api/", "/apis/", "/version/")) and not path.startswith("/apis//"):
+        return path.rstrip("/")
+    return path
 
 
 class Routes:
@@ -118,13 +125,13 @@ class Routes:
 
     def parse(self, method: str, path: str, query: str) -> Request:
         """Return what is asked.  `path` and `query` are as they came, still percent-encoded."""
-        parts = [unquote(part) if "%" in part else part for part in path.split("/")[1:]]
+        parts = [unquote(part) if "%" in part else part for part in trimmed(path).split("/")[1:]]
         kinds, parts = self._root(parts)
         watched = parts[:1] == ["watch"] and len(parts) > 1
         if watched:
             parts = parts[1:]
         namespace = ""
-        if parts[:1] == ["namespaces"] and len(parts) > 2:
+        if parts[:1] == ["namespaces"] and len(parts) > 2 and not _of_namespace(parts[2:], kinds):
             namespace = _checked(parts[1], "namespace")
             parts = parts[2:]
         kind = kinds.get(parts[0]) if 0 < len(parts) < 4 else None
@@ -142,11 +149,15 @@ class Routes:
             key, rest = ("", parts[1]), parts[2:]
         else:
             raise _missing()
-        if rest[-1] == "":
-            rest.pop()
         if key not in self._roots:
             raise _missing()
         return self._roots[key], rest
+
+
+def _of_namespace(rest: list[str], kinds: dict[str, Kind]) -> bool:
+    """Whether what follows /namespaces/NAME is a sub-resource of that Namespace, and not a kind in it."""
+    held = kinds.get("namespaces")
+    return held is not None and len(rest) == 1 and rest[0] in held.subresources
 
 
 def _request(
@@ -154,11 +165,11 @@ def _request(
 ) -> Request:
     if name:
         _checked(name, "name")
-    if subresource and (subresource != "status" or not kind.has_status):
+    if subresource and subresource not in kind.subresources:
         raise _missing()
-    verbs = _STATUS if subresource else _OBJECT if name else _COLLECTION
-    verb = verbs.get(method)
-    if verb is None or (watched and method != "GET"):
+    verb = (_OBJECT if name else _COLLECTION).get(method)
+    allowed = kind.subresources[subresource] if subresource else kind.verbs
+    if verb is None or verb not in allowed or (watched and method != "GET"):
         raise _refused(method)
     if verb is Verb.CREATE and kind.namespaced and not namespace:
         raise _refused(method)

@@ -1,4 +1,4 @@
-"""Questions about oneself: `kubectl auth can-i` and `kubectl auth whoami`.  Nothing is stored."""
+"""Questions about oneself: `kubectl auth can-i`, with `--list` too, and `kubectl auth whoami`.  Nothing is stored."""
 
 from typing import Any
 
@@ -7,7 +7,8 @@ from netloom.front.api import protobuf_kinds
 from netloom.front.api.calls import is_protobuf
 from netloom.front.api.discovery import REVIEWS, Review
 from netloom.front.api.exchange import Exchange
-from netloom.front.api.identity import Attributes, Authorizer, Identity
+from netloom.front.api.identity import Attributes, Authorizer, Identity, namespace_of
+from netloom.front.api.rules import rules
 from netloom.front.api.served import VERSIONS
 from netloom.model import codec
 from netloom.model.document import Document
@@ -41,17 +42,26 @@ class Reviews:
             question = codec.decode(body, media)
         if question.get("kind", review.name) != review.name:
             raise BadRequest(f"the kind in the data does not match the expected kind ({review.name})")
-        status = await (self._can(question, who) if review.name == "SelfSubjectAccessReview" else _whoami(who))
-        answer = _answer(review, question, status)
+        answer = _answer(review, question, await self._status(review, question, who))
         try:
             await exchange.reply_status(201, answer)
         except (AttributeError, TypeError) as error:  # Only what the question says is not of our making.
             raise BadRequest(f"spec is not that of a {review.name}: {error}") from None
 
+    async def _status(self, review: Review, question: Document, who: Identity) -> Document:
+        match review.name:
+            case "SelfSubjectAccessReview":
+                return await self._can(question, who)
+            case "SelfSubjectRulesReview":
+                spec = _spec(question)
+                if not (namespace := _text(spec, "namespace")):
+                    raise BadRequest("no namespace on request: spec.namespace says whose rules")
+                return await rules(self._authorizer, self._kinds, who, namespace)
+            case _:
+                return await _whoami(who)
+
     async def _can(self, question: Document, who: Identity) -> Document:
-        spec = question.get("spec") or {}
-        if not isinstance(spec, dict):
-            raise BadRequest("spec must be an object")
+        spec = _spec(question)
         resource, path = spec.get("resourceAttributes"), spec.get("nonResourceAttributes")
         if isinstance(path, dict) == isinstance(resource, dict):
             raise BadRequest("exactly one of spec.nonResourceAttributes or spec.resourceAttributes must be specified")
@@ -69,7 +79,7 @@ class Reviews:
         what = Attributes(
             verb=_text(resource, "verb"),
             kind=kind,
-            namespace=_text(resource, "namespace") if kind.namespaced else "",
+            namespace=namespace_of(kind, _text(resource, "namespace"), _text(resource, "name")),
             name=_text(resource, "name"),
             subresource=_text(resource, "subresource"),
             selector=wanted,
@@ -81,6 +91,13 @@ class Reviews:
         found = [kind for kind in self._kinds if (kind.group, kind.plural) == (group, plural)]
         found += [served.kind for served in VERSIONS if (served.group, served.kind.plural) == (group, plural)]
         return found[0] if found else None
+
+
+def _spec(question: Document) -> Document:
+    spec = question.get("spec") or {}
+    if not isinstance(spec, dict):
+        raise BadRequest("spec must be an object")
+    return spec
 
 
 async def _whoami(who: Identity) -> Document:

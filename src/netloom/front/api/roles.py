@@ -7,8 +7,12 @@
 | viewer | `netloom:viewer[:NAMESPACE]` | everything | nothing |
 | node | `netloom:node:NAME` | what concerns its node | its own Node, the status of attachments on it, Events |
 
-With a namespace, "everything" is everything in that namespace. Editors write wishes: status is what was seen, which
-only controllers and agents know; Nodes are machines and Leases decide who leads, which is an administrator's business.
+With a namespace, "everything" is everything in that namespace, the Namespace itself (to get it) and the
+CustomResourceDefinitions (to read them). Namespaces are created and deleted by an admin over all of them; the first
+object somebody may create in a namespace brings it along (namespaces.py).
+
+Editors write specs: status is what was seen, which only controllers and agents know; Nodes are machines and Leases
+decide who leads, which is an administrator's business.
 
 What concerns a node follows its attachments, and is what an agent follows (`control/host_views.py`), no more:
 
@@ -36,12 +40,14 @@ from netloom.errors import NotFound
 from netloom.front.api.admission import Operation, Write
 from netloom.front.api.concern import Concern
 from netloom.front.api.identity import Attributes, Identity, forbidden
-from netloom.front.api.paths import READS
+from netloom.front.api.paths import READS, Verb
 from netloom.model.kind import Kind
 from netloom.model.registry import (
+    CUSTOM_RESOURCE_DEFINITION,
     EVENT,
     GROUP,
     MIRROR,
+    NAMESPACE,
     NETWORK,
     NETWORK_ATTACHMENT,
     NODE,
@@ -85,6 +91,8 @@ def node_of(who: Identity) -> str:
 class RoleAuthorizer:
     """Decides by roles; for nodes it asks the store what concerns them."""
 
+    asks_others = False
+
     def __init__(self, store: Store) -> None:
         self.concern = Concern(store)
         self._nodes = _Nodes(store, self.concern)
@@ -107,7 +115,7 @@ class RoleAuthorizer:
             return what.path != METRICS or any(role.name in _PEOPLE and not role.scope for role in held)
         for role in held:
             if role.name in _PEOPLE:
-                if (not role.scope or role.scope == what.namespace) and _PEOPLE[role.name](what, what.kind):
+                if _in_scope(role, what) and _PEOPLE[role.name](what, what.kind):
                     return True
             elif await self._nodes.allows(role.scope, what, what.kind):
                 return True
@@ -126,6 +134,17 @@ class NodeRestriction:
         if not nodes or write.name in nodes or Role("admin") in held:
             return
         raise forbidden(write.who, Attributes("create", NODE, name=write.name), "a node may write only its own Node")
+
+
+def _in_scope(role: Role, what: Attributes) -> bool:
+    """Whether a role is about what is asked: with a namespace it is about that one's objects, and knows what it is."""
+    if not role.scope:
+        return True
+    if what.kind is CUSTOM_RESOURCE_DEFINITION:
+        return what.verb in READS  # No more than discovery says to everybody.
+    if what.kind is NAMESPACE and what.verb != Verb.GET:
+        return False
+    return role.scope == what.namespace
 
 
 def _admin(what: Attributes, kind: Kind) -> bool:

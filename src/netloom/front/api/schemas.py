@@ -49,7 +49,6 @@ class Schemas:
 
     async def reply(self, exchange: Exchange, path: str) -> None:
         """Answer with a document."""
-        path = path.rstrip("/")
         if path == V2:
             proto = any("proto-openapi.spec.v2" in clause.media for clause in clauses(exchange.header(b"accept"))[:1])
             blob, media = (self._v2_proto, PROTO_V2.encode()) if proto else (self._v2, JSON)

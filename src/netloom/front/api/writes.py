@@ -14,7 +14,8 @@ from netloom.errors import BadRequest, Cause, Conflict, Invalid, NotFound, Unsup
 from netloom.front.api import apply, patch, shapes, strategic
 from netloom.front.api.admission import Admission, Operation, Write
 from netloom.front.api.calls import Call, Result
-from netloom.front.api.identity import Attributes, Authorizer, forbidden
+from netloom.front.api.identity import Attributes, Authorizer, forbidden, namespace_of
+from netloom.front.api.namespaces import NamespaceLifecycle
 from netloom.front.api.paths import Request, Verb
 from netloom.model import codec, validation
 from netloom.model.document import Document
@@ -40,11 +41,13 @@ class Writes:
         authorizer: Authorizer,
         admissions: Sequence[Admission],
         *,
+        namespaces: NamespaceLifecycle | None = None,
         clock: Callable[[], float] = time.time,
     ) -> None:
         self._store = store
         self._authorizer = authorizer
         self._admissions = admissions
+        self._namespaces = namespaces
         self._clock = clock
 
     async def create(self, call: Call) -> Result:
@@ -122,7 +125,8 @@ class Writes:
     async def _authorize_creation(self, call: Call) -> None:
         """Raise `Forbidden` unless the client may create: the right to patch is about what is there already."""
         request = call.request
-        what = Attributes(Verb.CREATE, request.kind, request.namespace, request.name)
+        namespace = namespace_of(request.kind, request.namespace, request.name)
+        what = Attributes(Verb.CREATE, request.kind, namespace, request.name)
         if not await self._authorizer.allows(call.who, what):
             raise forbidden(call.who, what)
 
@@ -144,6 +148,8 @@ class Writes:
         )
         for admission in self._admissions:
             await admission.review(write, self._store)
+        if self._namespaces is not None:
+            await self._namespaces.bring(write)
         return await self._store.create(kind, document, dry_run=asked.dry_run)
 
     async def _update(self, call: Call, live: Stored, document: Document, *, managed: bool = False) -> Stored:

@@ -1,0 +1,61 @@
+"""The CustomResourceDefinitions of our own kinds, as objects that clients find where they look for them.
+
+They are what `netloom crds` prints, kept in the store like everything else, so that list, get and watch are the same as
+ever, and several API servers show the same objects. The API server writes them when it starts, if they are not there or
+another version of Netloom wrote them. Over the API they are read-only.
+"""
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable
+
+from netloom.errors import AlreadyExists, Conflict, NetloomError, NotFound
+from netloom.model.crds import crds, established
+from netloom.model.document import Document
+from netloom.model.registry import CUSTOM_RESOURCE_DEFINITION
+from netloom.store.base import Store
+from netloom.store.semantics import timestamp
+
+log = logging.getLogger(__name__)
+
+RETRY_SECONDS = 1.0
+MOST_SECONDS = 60.0
+
+
+async def publish(store: Store, *, clock: Callable[[], float] = time.time) -> None:
+    """Write the definitions, and try again where the store refuses them; return when they are there."""
+    wait = RETRY_SECONDS
+    while True:
+        try:
+            return await write(store, clock=clock)
+        except NetloomError as error:
+            log.warning("the CustomResourceDefinitions are not written yet: %s", error)
+        await asyncio.sleep(wait)
+        wait = min(2 * wait, MOST_SECONDS)
+
+
+async def write(store: Store, *, clock: Callable[[], float] = time.time) -> None:
+    """Make the definitions in `store` those of this version."""
+    now = timestamp(clock())
+    wanted = {definition["metadata"]["name"]: definition for definition in crds()}
+    found = {one.name: one.document() for one in (await store.list(CUSTOM_RESOURCE_DEFINITION)).items}
+    for name, definition in wanted.items():
+        # Another API server that starts at the same time writes the same.
+        try:
+            await _write(store, definition, found.get(name), now)
+        except (AlreadyExists, Conflict, NotFound):
+            continue
+    for name in found.keys() - wanted.keys():
+        try:
+            await store.delete(CUSTOM_RESOURCE_DEFINITION, "", name)
+        except NotFound:
+            continue
+
+
+async def _write(store: Store, definition: Document, found: Document | None, now: str) -> None:
+    new = {**definition, "status": established(definition, now)}
+    if found is None:
+        await store.create(CUSTOM_RESOURCE_DEFINITION, new)
+    elif found["spec"] != definition["spec"]:
+        await store.update(CUSTOM_RESOURCE_DEFINITION, {**new, "metadata": found["metadata"]})
