@@ -38,6 +38,8 @@ APPLY = "application/apply-patch+yaml"
 class OnlyVerbs:
     """The built-in roles, for some verbs."""
 
+    asks_others = False
+
     def __init__(self, store: Store, verbs: set[str]) -> None:
         self._roles = RoleAuthorizer(store)
         self._verbs = verbs

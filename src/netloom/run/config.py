@@ -17,10 +17,9 @@ from msgspec.structs import FieldInfo
 
 from netloom.errors import Cause, Invalid
 from netloom.model import codec
+from netloom.model.cluster import SYSTEM_NAMESPACE
 
 PREFIX = "NETLOOM_"
-SYSTEM_NAMESPACE = "netloom-system"
-"""Where Netloom's own objects are: the Lease of the controllers and, on a Kubernetes, accounts and Services."""
 _SWITCH = {"yes": True, "on": True, "no": False, "off": False}
 
 Level = Literal["debug", "info", "warning", "error"]

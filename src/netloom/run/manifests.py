@@ -24,9 +24,9 @@ from msgspec import Struct
 
 from netloom.errors import Invalid
 from netloom.front.api.delegated import AGENT, NODE_NAME, NODE_PREFIX, NODES
+from netloom.model.cluster import SYSTEM_NAMESPACE
 from netloom.model.document import Document
 from netloom.model.registry import GROUP, KINDS, VERSION
-from netloom.run.config import SYSTEM_NAMESPACE
 
 NAMESPACE = SYSTEM_NAMESPACE
 APISERVER = "netloom-apiserver"
