@@ -8,6 +8,7 @@ SHELL := /bin/bash
 
 KUBE := 1.36.3
 KUBE_OLDER := 1.32.2
+ETCD_NEWER := 3.5.35 3.7.3
 OVN_NEWER := 25.03
 OVN_NEWEST := 26.03
 WORKERS ?= 2# test processes at once; each may start an etcd and a kube-apiserver of its own
@@ -43,12 +44,13 @@ test-quick: setup  ## the tests that need neither root nor other programs, in mi
 	@$(PYTEST) -n $(WORKERS) --dist worksteal -m 'not ($(DAEMONS) or versions or slow)' -q $(ARGS)
 
 .PHONY: test-versions
-test-versions: test-setup kubectl-old  ## the tests against other versions of Kubernetes, OVN and Open vSwitch
+test-versions: test-setup kubectl-old  ## the tests against other versions of Kubernetes, etcd, OVN and Open vSwitch
 	@tools/system-packages versions
 	@tools/ovn-root $(OVN_NEWER) >/dev/null
 	@tools/ovn-root $(OVN_NEWEST) >/dev/null
 	@tools/kube/build $(KUBE) kube-apiserver kubectl kube-controller-manager
 	@tools/kube/build $(KUBE_OLDER) kube-apiserver kubectl
+	@for version in $(ETCD_NEWER); do tools/etcd/build $$version >/dev/null; done
 	@$(PYTEST) -m versions $(ARGS)
 
 .PHONY: check

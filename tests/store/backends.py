@@ -16,6 +16,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
+import pytest
+
 from netloom.errors import Expired
 from netloom.model.document import Document
 from netloom.model.kind import Kind
@@ -29,19 +31,23 @@ from netloom.store.kube import KubeStore
 from netloom.store.memory import MemoryStore
 from netloom.store.sqlite import SqliteStore
 from tests.store.kinds import GADGET, WIDGET, crd, widget
-from tests.support.etcd import Etcd
+from tests.support.etcd import NEWER, Etcd
 from tests.support.kube import Kube
 from tests.support.process import wait_until
 
 KINDS = (WIDGET, GADGET, LEASE)
 LOCAL = ("memory", "sqlite", "etcd")
 """The stores of our own engine: see `Backend.local`."""
+ETCDS = tuple(f"etcd-{version}" for version in NEWER)
+"""etcd in other versions than the distribution's."""
 SHARED = ("etcd", "netloom", "kube", "kube-old")
 """The stores that several processes may have open at once."""
 WINDOW = 400
 """How many changes the stores of our own remember here."""
 QUEUE = 100
 PATIENCE = 60.0
+VERSIONS = ["", *(pytest.param(version, marks=pytest.mark.versions) for version in NEWER)]
+"""The versions of etcd, for a fixture that starts one."""
 
 
 class Backend(Protocol):

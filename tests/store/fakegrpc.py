@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
 from netloom.store.hpack import Decoder, encode
-from netloom.store.http2 import ACK, CONTINUATION, DATA, END_HEADERS, END_STREAM, FRAME, HEADERS, SETTINGS, WINDOW
+from netloom.store.http2 import ACK, CONTINUATION, DATA, END_HEADERS, END_STREAM, FRAME, HEADERS, PING, SETTINGS, WINDOW
 
 PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 
@@ -75,6 +75,7 @@ class FakeGrpc:
     frames: list[tuple[int, int, int, bytes]] = field(default_factory=list)
     """All frames that came but those of requests: kind, flags, stream, body."""
     writers: list[asyncio.StreamWriter] = field(default_factory=list)
+    pongs: bool = False
 
     def hang_up(self) -> None:
         """Drop all connections."""
@@ -102,9 +103,11 @@ def always(way: Callable[[Call], None]) -> Answer:
 
 
 @asynccontextmanager
-async def serving(answer: Answer, *, hello: bytes = frame(SETTINGS, 0, 0)) -> AsyncIterator[FakeGrpc]:
-    """Give a server for a while."""
-    fake = FakeGrpc()
+async def serving(
+    answer: Answer, *, hello: bytes = frame(SETTINGS, 0, 0), pongs: bool = False
+) -> AsyncIterator[FakeGrpc]:
+    """Give a server for a while; with `pongs` it answers PINGs."""
+    fake = FakeGrpc(pongs=pongs)
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         fake.writers.append(writer)
@@ -141,6 +144,8 @@ async def _serve(fake: FakeGrpc, reader: asyncio.StreamReader, writer: asyncio.S
             fake.frames.append((kind, flags, stream, body))
             if kind == SETTINGS and not flags & ACK:
                 writer.write(frame(SETTINGS, ACK, 0))
+            elif kind == PING and fake.pongs:
+                writer.write(frame(PING, ACK, 0, body))
             continue
         bodies[stream] += body
         if len(bodies[stream]) >= 5 + int.from_bytes(bodies[stream][1:5], "big"):

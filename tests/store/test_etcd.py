@@ -24,7 +24,7 @@ from netloom.store import etcd as etcd_module
 from netloom.store.etcd import EtcdStore
 from netloom.store.etcdapi import Etcd as EtcdClient
 from netloom.store.etcdapi import Tls, put
-from tests.store.backends import collect, compact
+from tests.store.backends import VERSIONS, collect, compact
 from tests.store.fakegrpc import Call, always, in_turn, serving
 from tests.store.kinds import GADGET, WIDGET, widget
 from tests.support.etcd import Etcd
@@ -34,10 +34,10 @@ from tests.support.process import free_port
 KINDS = (WIDGET, GADGET, LEASE)
 
 
-@pytest.fixture
-def own_etcd() -> Iterator[Etcd]:
+@pytest.fixture(params=VERSIONS)
+def own_etcd(request: pytest.FixtureRequest) -> Iterator[Etcd]:
     """An etcd that may be killed."""
-    with running_etcd() as server:
+    with running_etcd(version=request.param) as server:
         yield server
 
 

@@ -321,3 +321,152 @@ def test_an_error_leaves_the_connection_as_it_is() -> None:
             await channel.unary(METHOD, b"b")
 
     on_server(in_turn(echo, lambda call: call.fail(13, "no")), act)
+
+
+def most_streams(count: int) -> bytes:
+    """Return the frame that says how many streams may be open."""
+    return frame(SETTINGS, 0, 0, http2._SETTING.pack(http2.MAX_STREAMS, count))
+
+
+def test_calls_wait_until_the_server_takes_another() -> None:
+    waiting: list[Call] = []
+
+    async def collect(call: Call) -> None:
+        waiting.append(call)
+
+    async def act(channel: Channel, server: FakeGrpc) -> None:
+        calls = [asyncio.ensure_future(channel.unary(METHOD, b"%d" % number)) for number in range(5)]
+        await until(lambda: len(waiting) == 2)
+        calls[2].cancel()
+        waiting[0].reply(b"0")
+        await until(lambda: len(waiting) == 3)
+        assert [call.body for call in waiting] == [b"0", b"1", b"3"], "one that is given up is never sent"
+        server.writers[0].write(most_streams(0))
+        waiting[1].reply(b"1")
+        await calls[1]
+        assert len(waiting) == 3
+        server.writers[0].write(most_streams(100))
+        await until(lambda: len(waiting) == 4)
+        for call in waiting[2:]:
+            call.reply(call.body)
+        assert await asyncio.gather(*calls[3:]) == [b"3", b"4"]
+        assert len(server.writers) == 1
+
+    on_server(collect, act, hello=most_streams(2))
+
+
+def test_a_call_that_waits_when_the_connection_is_lost_was_never_sent() -> None:
+    async def act(channel: Channel, server: FakeGrpc) -> None:
+        calls = [asyncio.ensure_future(channel.unary(METHOD, b"")) for _ in range(2)]
+        await until(lambda: bool(server.calls))
+        server.hang_up()
+        sent, unsent = await asyncio.gather(*calls, return_exceptions=True)
+        assert type(sent) is Unreachable
+        assert type(unsent) is Refused
+
+    on_server(always(lambda call: None), act, hello=most_streams(1))
+
+
+def test_streams_of_messages_have_connections_of_their_own() -> None:
+    async def act(channel: Channel, server: FakeGrpc) -> None:
+        streams = [await channel.stream(METHOD, b"go") for _ in range(2)]
+        assert await channel.unary(METHOD, b"call") == b"call"
+        assert len(server.writers) == 3
+        streams[0].close()
+        await (await channel.stream(METHOD, b"go")).next()
+        assert len(server.writers) == 3, "where one ended there is room for the next"
+
+    def answer(call: Call) -> None:
+        if call.body == b"go":
+            call.head()
+            call.tell(b"one")
+        else:
+            call.reply(call.body)
+
+    on_server(always(answer), act, hello=most_streams(1))
+
+
+def test_a_server_that_says_nothing_is_not_connected_to() -> None:
+    """The kernel takes connections for a process that hangs."""
+
+    async def go() -> None:
+        async with asyncio.timeout(30), serving(always(echo), hello=b"") as server:
+            channel = Channel(server.url, connect_timeout=0.2)
+            calls = (channel.unary(METHOD, b""), channel.unary(METHOD, b""), channel.stream(METHOD, b""))
+            for error in await asyncio.gather(*calls, return_exceptions=True):
+                assert isinstance(error, Refused)
+                assert "timed out" in error.message
+            assert len(server.writers) == 2, "calls share an attempt"
+            waiting = asyncio.ensure_future(channel.unary(METHOD, b""))
+            await asyncio.sleep(0)
+            await channel.close()
+            with pytest.raises(Unreachable, match="closed"):
+                await waiting
+
+    asyncio.run(go())
+
+
+def test_a_server_that_does_not_speak_http2_is_not_connected_to() -> None:
+    async def act(channel: Channel, server: FakeGrpc) -> None:
+        with pytest.raises(Refused, match="does not speak HTTP/2"):
+            await channel.unary(METHOD, b"")
+
+    on_server(always(echo), act, hello=b"HTTP/1.1 400 Bad Request\r\n\r\n")
+
+
+def test_a_silent_server_is_sent_a_ping_and_given_up_without_an_answer() -> None:
+    async def go() -> None:
+        async with asyncio.timeout(30), serving(always(Call.head)) as server:
+            channel = Channel(server.url, keepalive=0.05)
+            async with await channel.stream(METHOD, b"go") as messages:
+                with pytest.raises(Unreachable, match=r"did not answer a PING within 0\.05 s"):
+                    await messages.next()
+            assert any(kind == PING for kind, *_ in server.frames)
+            await channel.close()
+
+    asyncio.run(go())
+
+
+def test_a_server_that_answers_pings_may_be_silent_for_long() -> None:
+    async def go() -> None:
+        async with asyncio.timeout(30), serving(always(Call.head), pongs=True) as server:
+            channel = Channel(server.url, keepalive=0.05)
+            async with await channel.stream(METHOD, b"go") as messages:
+                await until(lambda: sum(kind == PING for kind, *_ in server.frames) >= 3)
+                server.calls[0].tell(b"at last")
+                assert await messages.next() == b"at last"
+            seen = len(server.frames)
+            await asyncio.sleep(0.2)
+            assert not any(kind == PING for kind, *_ in server.frames[seen + 1 :]), "no call is under way"
+            await channel.close()
+
+    asyncio.run(go())
+
+
+def test_what_is_too_large_is_not_read_to_its_end() -> None:
+    async def act(channel: Channel, server: FakeGrpc) -> None:
+        with pytest.raises(TooLarge):
+            await channel.unary(METHOD, b"")
+        await until(lambda: any(kind == RESET for kind, *_ in server.frames))
+
+    def endless(call: Call) -> None:
+        call.head()
+        call.send(DATA, 0, b"\0\0\x01\0\0" + bytes(1000))
+
+    on_server(always(endless), act, limit=10_000)
+
+
+@pytest.mark.parametrize(
+    "nonsense",
+    [
+        frame(SETTINGS, 0, 0, http2._SETTING.pack(4, 1 << 31)),
+        frame(HEADERS, 0, 1, b"x" * 16_000) + frame(9, 0, 1, b"x" * 16_000) * 4,
+        frame(9, END_HEADERS, 1, encode([("x", "y" * 10_000)])) * 2 + frame(9, END_HEADERS, 1, b"\x80"),
+    ],
+)
+def test_what_no_server_may_send_ends_the_connection(nonsense: bytes) -> None:
+    async def act(channel: Channel, server: FakeGrpc) -> None:
+        with pytest.raises(Unreachable, match="not HTTP/2 as it should be"):
+            await channel.unary(METHOD, b"")
+
+    on_server(always(lambda call: call.writer.write(nonsense)), act)

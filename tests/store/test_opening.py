@@ -49,13 +49,14 @@ def test_what_is_no_store_is_refused(url: str) -> None:
 @pytest.mark.parametrize(
     ("query", "words"),
     [
-        ("colour=red", "etcd has no option 'colour'; it has: ca, cert, compact, key, prefix"),
+        ("colour=red", "etcd has no option 'colour'; it has: ca, cert, compact, keepalive, key, prefix"),
         ("cert=/x", "both cert and key"),
         ("ca=/does/not/exist", "cannot read /does/not/exist: No such file"),
         ("prefix=x", "must be like /netloom"),
         ("prefix=/x/", "must be like /netloom"),
         ("compact=soon", "whole number of seconds"),
         ("compact=0", "whole number of seconds"),
+        ("keepalive=often", "keepalive=.often. must be a whole number of seconds"),
     ],
 )
 def test_options_of_etcd_are_checked(query: str, words: str) -> None:
@@ -106,7 +107,7 @@ def test_an_etcd_that_wants_certificates_is_given_them(tmp_path: Path) -> None:
 
     async def go() -> None:
         files = f"ca={tmp_path}/ca.crt&cert={tmp_path}/client.crt&key={tmp_path}/client.key"
-        store = await open_store(f"etcd:{url}?{files}&prefix=/lab&compact=3600")
+        store = await open_store(f"etcd:{url}?{files}&prefix=/lab&compact=3600&keepalive=6")
         assert await store.revision() > 1
         await store.close()
         with pytest.raises(Unreachable):

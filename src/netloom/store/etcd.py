@@ -12,14 +12,14 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from random import Random, SystemRandom
 
-from netloom.errors import AlreadyExists, Expired, Internal, NetloomError, Unreachable
+from netloom.errors import AlreadyExists, Expired, Internal, NetloomError, TooLarge, Unreachable
 from netloom.model.document import Document
 from netloom.model.kind import Kind
 from netloom.model.registry import KINDS
 from netloom.model.selectors import EVERYTHING, Selector
 from netloom.store.base import Page, Propagation, Stored, Unless, Watch
 from netloom.store.engine import Minter, candidate, check
-from netloom.store.etcdapi import Etcd, Tls, delete_key, prefix_end, put, unless_changed
+from netloom.store.etcdapi import KEEPALIVE, Etcd, Tls, delete_key, prefix_end, put, unless_changed
 from netloom.store.etcdfeed import Feed, stored_at
 from netloom.store.hub import QUEUE_LENGTH, WINDOW_BYTES, WINDOW_CHANGES, Hub
 from netloom.store.paging import position, too_old
@@ -38,7 +38,7 @@ from netloom.store.semantics import (
 )
 
 PAGE = 2_000
-"""How many objects are asked for at once: some megabytes, which every etcd is willing to send."""
+"""How many objects are asked for at once: some megabytes; fewer where they are large."""
 _ATTEMPTS = 16
 _NAME_ATTEMPTS = 8
 _MARKER = "/.opened"
@@ -71,6 +71,7 @@ class EtcdStore:
         kinds: Iterable[Kind] = KINDS,
         tls: Tls | None = None,
         compact_every: float | None = None,
+        keepalive: float = KEEPALIVE,
         clock: Callable[[], float] = time.time,
         random: Random | None = None,
         window_changes: int = WINDOW_CHANGES,
@@ -80,9 +81,10 @@ class EtcdStore:
         """Connect to the etcd cluster at `urls` and take up its recent history.
 
         With `compact_every`, history older than that many seconds is dropped; leave it out where etcd is told to do so
-        itself, or where another of its users needs the past.
+        itself, or where another of its users needs the past. A server that is silent for `keepalive` seconds is sent a
+        PING, and left for the next one after as long again.
         """
-        etcd = Etcd(urls, tls)
+        etcd = Etcd(urls, tls, keepalive=keepalive)
         try:
             # A write of our own, so that there is an event at which the history is known to be whole.
             now = (await etcd.txn([], [put(prefix + _MARKER, b"1")])).header.revision
@@ -260,10 +262,17 @@ class EtcdStore:
         """Collect up to `limit` objects from `where` on, all at one revision."""
         cut = len(self._root(kind))
         items: _Items = []
+        most = PAGE
         while True:
             # One more than is wanted tells whether there is more.
-            ask = PAGE if selector or not limit else min(PAGE, limit + 1 - len(items))
-            found = await self._etcd.range(where, end=end, limit=ask, revision=revision)
+            ask = most if selector or not limit else min(most, limit + 1 - len(items))
+            try:
+                found = await self._etcd.range(where, end=end, limit=ask, revision=revision)
+            except TooLarge:
+                if ask == 1:
+                    raise
+                most = ask // 2
+                continue
             revision = revision or found.header.revision
             for index, kv in enumerate(found.kvs):
                 stored = stored_at(kind, kv, cut)

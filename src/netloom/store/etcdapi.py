@@ -34,7 +34,12 @@ T = TypeVar("T")
 
 _RANGE, _TXN, _COMPACT = "/etcdserverpb.KV/Range", "/etcdserverpb.KV/Txn", "/etcdserverpb.KV/Compact"
 _WATCH = "/etcdserverpb.Watch/Watch"
-_MAX_MESSAGE = 512 << 20
+_MAX_MESSAGE = 64 << 20
+KEEPALIVE = 10.0
+"""Seconds of silence after which a server is asked whether it is still there, and again until it is given up."""
+_REQUIRE_LEADER = (("hasleader", "true"),)
+"""As etcd's own client says it: a member without a leader fails the call or ends the watch, and is not just silent."""
+_NO_LEADER = "etcdserver: no leader"
 
 
 class Tls(Struct, frozen=True):
@@ -56,11 +61,21 @@ def prefix_end(prefix: str) -> str:
 class Etcd:
     """An etcd cluster, through whichever of its servers answers."""
 
-    def __init__(self, urls: Sequence[str], tls: Tls | None = None) -> None:
+    def __init__(self, urls: Sequence[str], tls: Tls | None = None, *, keepalive: float = KEEPALIVE) -> None:
         if not urls:
             raise BadRequest("no etcd address is given")
         context = tls_context(ca=tls.ca, certificate=tls.certificate, key=tls.key) if tls else None
-        self._channels = [Channel(url, tls=context, max_message=_MAX_MESSAGE, timeout=30.0) for url in urls]
+        self._channels = [
+            Channel(
+                url,
+                tls=context,
+                max_message=_MAX_MESSAGE,
+                timeout=30.0,
+                keepalive=keepalive,
+                metadata=_REQUIRE_LEADER,
+            )
+            for url in urls
+        ]
         self._current = 0
 
     async def range(
@@ -132,6 +147,8 @@ class Etcd:
 def _error(failure: CallFailed) -> NetloomError:
     """Return the error an answer of etcd means; `code` is gRPC's."""
     text = failure.message
+    if text == _NO_LEADER:
+        return Refused(text)  # Said before the member looks at the call.
     if "compacted" in text:
         return Expired("too old resource version: it has been compacted")
     if "future revision" in text:

@@ -99,7 +99,8 @@ def compaction(revision: int) -> bytes:
 
 def watch(key: str, end: str, first: int) -> bytes:
     """Return the beginning of a watch of a range of keys, from the revision `first` on."""
-    flags = _number(4, 1) + _number(6, 1)  # Progress reports, and what was there before.
+    # Progress reports, what was there before, and large messages in parts: a message has up to 1,000 revisions in it.
+    flags = _number(4, 1) + _number(6, 1) + _number(8, 1)
     return _bytes(1, _bytes(1, key.encode()) + _bytes(2, end.encode()) + _number(3, first) + flags)
 
 

@@ -1,13 +1,18 @@
 """gRPC calls to one server: a message for a message, or a message for a stream of them.
 
-All calls share one connection, made when it is needed and made again when it is lost. What goes wrong is told apart as
-in `http.py`: `Refused`, nobody took the call; `Unreachable` and `TimedOut`, it is unknown whether the other side acted;
-`CallFailed`, it answered, and this is what it said.
+All calls share one connection, made when it is needed and made again when it is lost. A server may allow few streams on
+a connection, and a stream of messages keeps one for as long as it lasts; so these have connections of their own,
+another one when the last is full, and never stand in the way of calls.
+
+What goes wrong is told apart as in `http.py`: `Refused`, nobody took the call; `Unreachable` and `TimedOut`, it is
+unknown whether the other side acted; `CallFailed`, it answered, and this is what it said.
 """
 
 import asyncio
+import copy
 import ssl
 from collections import deque
+from collections.abc import Sequence
 from types import TracebackType
 from urllib.parse import unquote, urlsplit
 
@@ -40,6 +45,8 @@ class Channel:
         connect_timeout: float = 10.0,
         timeout: float = 60.0,
         max_message: int = 512 << 20,
+        keepalive: float = 10.0,
+        metadata: Sequence[Header] = (),
     ) -> None:
         parts = urlsplit(url)
         if parts.scheme not in ("http", "https") or not parts.hostname:
@@ -54,9 +61,14 @@ class Channel:
         self._connect_timeout = connect_timeout
         self._timeout = timeout
         self._max_message = max_message
+        self._keepalive = keepalive
+        self._metadata = metadata
+        """Headers of every call."""
         self._headers: dict[str, bytes] = {}
         self._connection: Connection | None = None
-        self._connecting = asyncio.Lock()
+        self._for_streams: list[Connection] = []
+        self._attempt: asyncio.Task[Connection] | None = None
+        """The attempt to connect that is under way, for all calls that wait for it: when it fails, all of them do."""
         self._slots = asyncio.Semaphore(AT_ONCE)
         self._closed = False
 
@@ -69,25 +81,28 @@ class Channel:
                 stream = connection.begin(call, self._head(method), _framed(message))
                 try:
                     return await call.result
-                except asyncio.CancelledError:
-                    connection.cancel(stream)
-                    raise
+                finally:
+                    connection.cancel(stream)  # Where it has not ended: given up, or more came than is taken.
         except TimeoutError as error:
             raise TimedOut(f"{self._authority} did not answer within {self._timeout:g} s") from error
 
     async def stream(self, method: str, message: bytes) -> "Messages":
         """Send a message and return the stream of those that answer it."""
-        connection = await self._connected()
+        connection = await self._with_room()
         messages = Messages(connection, self._max_message)
         messages.stream = connection.begin(messages, self._head(method), _framed(message), last=False)
         return messages
 
     async def close(self) -> None:
-        """End the connection."""
+        """End the connections."""
         self._closed = True
-        if self._connection is not None:
-            self._connection.close()
-            await self._connection.lost
+        if self._attempt is not None:
+            self._attempt.cancel()
+            await asyncio.wait([self._attempt])
+        for connection in (self._connection, *self._for_streams):
+            if connection is not None:
+                connection.close()
+                await connection.lost
 
     def _head(self, method: str) -> bytes:
         if method not in self._headers:
@@ -98,6 +113,7 @@ class Channel:
                 (":authority", self._authority),
                 ("te", "trailers"),
                 ("content-type", "application/grpc"),
+                *self._metadata,
             ]
             self._headers[method] = encode(headers)
         return self._headers[method]
@@ -105,26 +121,58 @@ class Channel:
     async def _connected(self) -> Connection:
         if self._connection is not None and not self._connection.closing:
             return self._connection
-        async with self._connecting:
-            if self._connection is None or self._connection.closing:
-                self._connection = await self._connect()
-            return self._connection
+        if self._attempt is None:
+            self._attempt = asyncio.get_running_loop().create_task(self._connect())
+            self._attempt.add_done_callback(self._attempted)
+        attempt = self._attempt
+        try:
+            return await asyncio.shield(attempt)
+        except asyncio.CancelledError:
+            if attempt.cancelled():
+                raise Unreachable("the client is closed") from None
+            raise
+        except Refused as error:
+            raise copy.copy(error) from error  # An error each: each caller writes its own traceback into it.
+
+    def _attempted(self, attempt: asyncio.Task[Connection]) -> None:
+        self._attempt = None
+        if not attempt.cancelled() and attempt.exception() is None:
+            self._connection = attempt.result()
+
+    async def _with_room(self) -> Connection:
+        """Return a connection for a stream of messages."""
+        self._for_streams = [connection for connection in self._for_streams if not connection.closing]
+        for connection in self._for_streams:
+            if connection.has_room:
+                return connection
+        connection = await self._connect()
+        self._for_streams.append(connection)
+        return connection
 
     async def _connect(self) -> Connection:
+        """Connect, and wait until the server has said what it allows: the kernel connects for a server that hangs."""
         if self._closed:
             raise Unreachable("the client is closed")
+        connection: Connection | None = None
         try:
             async with asyncio.timeout(self._connect_timeout):
                 transport, connection = await asyncio.get_running_loop().create_connection(
-                    Connection,
+                    lambda: Connection(keepalive=self._keepalive),
                     self._host,
                     self._port,
                     ssl=self._tls,
                     server_hostname=self._host if self._tls else None,
                 )
-        except (OSError, TimeoutError) as error:  # ssl.SSLError is an OSError.
-            raise Refused(f"cannot connect to {self._authority}: {str(error) or 'timed out'}") from error
-        keep_alive(transport.get_extra_info("socket"))
+                keep_alive(transport.get_extra_info("socket"))
+                await asyncio.wait([connection.greeted, connection.lost], return_when=asyncio.FIRST_COMPLETED)
+        except BaseException as error:
+            if connection is not None:
+                connection.close()
+            if isinstance(error, OSError | TimeoutError):  # ssl.SSLError is an OSError.
+                raise Refused(f"cannot connect to {self._authority}: {str(error) or 'timed out'}") from error
+            raise
+        if not connection.greeted.done():
+            raise Refused(f"cannot connect to {self._authority}: it does not speak HTTP/2")
         return connection
 
 

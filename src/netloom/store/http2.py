@@ -7,8 +7,12 @@ Why not a library: those that speak HTTP/2 in Python cost more for a call than e
 etcd never meets: pushes, priorities, padding of its own.
 
 Flow control, both ways: no more is sent than the other side takes, the rest waits its turn; and what it sends is
-acknowledged as it is read. What is lost with the connection is `Unreachable`; what the server says it has not looked at
-is `Refused`, and may be asked of another.
+acknowledged as it is read. No more streams are open than the server allows (SETTINGS_MAX_CONCURRENT_STREAMS): the
+others wait in the order in which they were begun. What is lost with the connection is `Unreachable`; what was never
+sent, or what the server says it has not looked at, is `Refused`, and may be asked of another.
+
+A peer that hangs keeps its TCP connection open and says nothing. While streams are open, a connection that is silent
+for `keepalive` seconds sends a PING, and is given up when nothing at all comes for as long again.
 """
 
 import asyncio
@@ -24,7 +28,7 @@ from netloom.store.http import Refused
 _PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 DATA, HEADERS, RESET, SETTINGS, PING, GOAWAY, WINDOW, CONTINUATION = 0, 1, 3, 4, 6, 7, 8, 9
 END_STREAM, ACK, END_HEADERS, PADDED, PRIORITY = 0x1, 0x1, 0x4, 0x8, 0x20
-TABLE_SIZE, PUSH, INITIAL_WINDOW = 1, 2, 4
+TABLE_SIZE, PUSH, MAX_STREAMS, INITIAL_WINDOW = 1, 2, 3, 4
 REFUSED_STREAM, CANCEL = 7, 8
 FRAME = 16_384
 """The largest frame that is sent and that is taken: what both sides may assume."""
@@ -32,6 +36,7 @@ FIRST_WINDOW = 65_535
 OUR_WINDOW = 1 << 24
 """How much the other side may send on one stream before we say that we have read it; on all together, twice that."""
 _MOST_HEADERS = 64 << 10
+_LARGEST_WINDOW = (1 << 31) - 1
 _SETTING = Format(">HL")
 
 
@@ -51,15 +56,17 @@ class Listener(Protocol):
 class Stream:
     """One request and its answer."""
 
-    __slots__ = ("id", "last", "listener", "read", "unsent", "window")
+    __slots__ = ("headers", "id", "last", "listener", "read", "unsent", "window")
 
-    def __init__(self, number: int, listener: Listener, window: int) -> None:
-        self.id = number
+    def __init__(self, listener: Listener, headers: bytes, body: bytes, *, last: bool) -> None:
+        self.id = 0
+        """0 while it waits to be begun."""
         self.listener = listener
-        self.window = window
+        self.headers = headers
+        self.window = 0
         """How much the other side is ready to take."""
-        self.unsent = b""
-        self.last = True
+        self.unsent = body
+        self.last = last
         """Whether nothing follows what is unsent."""
         self.read = 0
         """How much came since we last said that it was read."""
@@ -68,13 +75,24 @@ class Stream:
 class Connection(asyncio.Protocol):
     """One connection."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, keepalive: float = 0.0) -> None:
+        loop = asyncio.get_running_loop()
         self.closing = False
         """Whether no further stream may be begun."""
-        self.lost: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self.greeted: asyncio.Future[None] = loop.create_future()
+        """Done when the other side has said what it allows: its first SETTINGS."""
+        self.lost: asyncio.Future[None] = loop.create_future()
         """Done when the connection is over."""
+        self._keepalive = keepalive
+        """Seconds of silence before a PING, and again until the connection is given up; 0: never."""
+        self._heard = 0.0
+        self._pinged = 0.0
+        self._timer: asyncio.TimerHandle | None = None
         self._transport: asyncio.Transport | None = None
         self._streams: dict[int, Stream] = {}
+        self._most_streams = 1 << 31
+        self._pending: deque[Stream] = deque()
+        """Streams that wait until the other side takes another."""
         self._next = 1
         self._out: list[bytes] = []
         self._input = b""
@@ -92,23 +110,27 @@ class Connection(asyncio.Protocol):
         """Begin a stream: send headers and a body, which is all there is to send, or with last=False only the first."""
         if self.closing:
             raise Refused("the connection is closing")
-        stream = Stream(self._next, listener, self._first_window)
-        self._next += 2
-        self.closing = self._next >= 1 << 31
-        self._streams[stream.id] = stream
-        self._send(HEADERS, END_HEADERS, stream.id, headers)
-        stream.unsent, stream.last = body, last
-        self._waiting.append(stream)
-        self._pump()
+        stream = Stream(listener, headers, body, last=last)
+        self._pending.append(stream)
+        self._begin_pending()
         return stream
+
+    @property
+    def has_room(self) -> bool:
+        """Whether the other side takes another stream at once."""
+        return not self.closing and len(self._streams) + len(self._pending) < self._most_streams
 
     def cancel(self, stream: Stream) -> None:
         """Give up a stream; its listener hears nothing more."""
+        if stream in self._pending:
+            self._pending.remove(stream)
+            return
         if self._streams.pop(stream.id, None) is None:
             return
         if stream in self._waiting:
             self._waiting.remove(stream)
         self._send(RESET, 0, stream.id, CANCEL.to_bytes(4, "big"))
+        self._begin_pending()
         self._close_if_done()
 
     def close(self) -> None:
@@ -128,9 +150,13 @@ class Connection(asyncio.Protocol):
         ours = ((TABLE_SIZE, 0), (PUSH, 0), (INITIAL_WINDOW, OUR_WINDOW))
         self._send(SETTINGS, 0, 0, b"".join(_SETTING.pack(*pair) for pair in ours))
         self._send(WINDOW, 0, 0, (2 * OUR_WINDOW - FIRST_WINDOW).to_bytes(4, "big"))
+        if self._keepalive:
+            self._heard = asyncio.get_running_loop().time()
+            self._check_silence()
 
     def data_received(self, data: bytes) -> None:
         """Take apart what came."""
+        self._heard = asyncio.get_running_loop().time()
         data = self._input + data if self._input else data
         at, end = 0, len(data)
         try:
@@ -151,6 +177,8 @@ class Connection(asyncio.Protocol):
     def connection_lost(self, error: Exception | None) -> None:
         """Tell everybody."""
         self._transport = None
+        if self._timer is not None:
+            self._timer.cancel()
         self._fail(Unreachable(f"the connection was lost{f': {error}' if error else ''}"))
         if not self.lost.done():
             self.lost.set_result(None)
@@ -196,11 +224,12 @@ class Connection(asyncio.Protocol):
             self._end(stream, None)
 
     def _on_headers(self, flags: int, number: int) -> None:
+        if len(self._block) > _MOST_HEADERS:
+            raise Unreachable("the other side sends headers without end")
         if not flags & END_HEADERS:
-            if len(self._block) > _MOST_HEADERS:
-                raise Unreachable("the other side sends headers without end")
             return
         headers = self._decoder.decode(self._block)  # Read though nobody may want them: they change the table.
+        self._block = b""
         stream = self._streams.get(number)
         if stream is not None:
             stream.listener.on_headers(headers)
@@ -217,12 +246,19 @@ class Connection(asyncio.Protocol):
     def _on_settings(self, body: bytes) -> None:
         for at in range(0, len(body) - 5, 6):
             key, value = _SETTING.unpack_from(body, at)
-            if key == INITIAL_WINDOW:
+            if key == MAX_STREAMS:
+                self._most_streams = value
+            elif key == INITIAL_WINDOW:
+                if value > _LARGEST_WINDOW:
+                    raise Unreachable(f"the other side takes {value} bytes at once, more than there can be")
                 for stream in self._streams.values():
                     stream.window += value - self._first_window
                 self._first_window = value
         self._send(SETTINGS, ACK, 0, b"")
+        if not self.greeted.done():
+            self.greeted.set_result(None)
         self._pump()
+        self._begin_pending()
 
     def _on_reset(self, number: int, code: int) -> None:
         if (stream := self._streams.get(number)) is not None:
@@ -234,16 +270,47 @@ class Connection(asyncio.Protocol):
         self.closing = True
         for stream in [stream for stream in self._streams.values() if stream.id > last]:
             self._end(stream, Refused("the other side is going away"))
+        self._begin_pending()
         self._close_if_done()
 
     # Sending.
+
+    def _begin_pending(self) -> None:
+        """Begin the streams that wait, as many as the other side takes; on a closing connection, refuse them."""
+        while self._pending and not self.closing and len(self._streams) < self._most_streams:
+            stream = self._pending.popleft()
+            stream.id, stream.window = self._next, self._first_window
+            self._next += 2
+            self.closing = self._next >= 1 << 31
+            self._streams[stream.id] = stream
+            self._send(HEADERS, END_HEADERS, stream.id, stream.headers)
+            self._waiting.append(stream)
+            self._pump()
+        while self._pending and self.closing:
+            self._pending.popleft().listener.on_end(Refused("the connection is closing"))
+
+    def _check_silence(self) -> None:
+        """Send a PING when nothing came for a while; give up when nothing came since the last one."""
+        loop = asyncio.get_running_loop()
+        now = loop.time()
+        if self._pinged > self._heard:
+            self._fail(Unreachable(f"the other side did not answer a PING within {self._keepalive:g} s"))
+            return
+        due = self._heard + self._keepalive
+        if now >= due:
+            # Only while there are streams: etcd, as other servers of gRPC, ends a connection that sends PINGs without.
+            if self._streams:
+                self._pinged = now
+                self._send(PING, 0, 0, b"netloom.")
+            due = now + self._keepalive
+        self._timer = loop.call_at(due, self._check_silence)
 
     def _pump(self) -> None:
         """Send what waits, as far as the other side takes it.  Who gets no further lets others go first."""
         for _ in range(len(self._waiting)):
             stream = self._waiting.popleft()
             while True:
-                size = min(len(stream.unsent), FRAME, self._window, stream.window)
+                size = max(min(len(stream.unsent), FRAME, self._window, stream.window), 0)
                 done = size == len(stream.unsent)
                 if size <= 0 and not done:
                     self._waiting.append(stream)
@@ -272,6 +339,7 @@ class Connection(asyncio.Protocol):
         if stream in self._waiting:
             self._waiting.remove(stream)
         stream.listener.on_end(error)
+        self._begin_pending()
         self._close_if_done()
 
     def _close_if_done(self) -> None:
@@ -283,6 +351,7 @@ class Connection(asyncio.Protocol):
         self.closing = True
         for stream in list(self._streams.values()):
             self._end(stream, error)
+        self._begin_pending()
         self.close()
 
 

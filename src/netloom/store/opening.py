@@ -2,7 +2,7 @@
 
 memory:
 sqlite:PATH
-etcd:URL,URL,…[?ca=FILE&cert=FILE&key=FILE&prefix=/PATH&compact=SECONDS]
+etcd:URL,URL,…[?ca=FILE&cert=FILE&key=FILE&prefix=/PATH&compact=SECONDS&keepalive=SECONDS]
 """
 
 from pathlib import Path
@@ -11,7 +11,7 @@ from urllib.parse import parse_qsl
 from netloom.errors import BadRequest
 from netloom.store.base import Store
 
-_ETCD_OPTIONS = {"ca", "cert", "key", "prefix", "compact"}
+_ETCD_OPTIONS = {"ca", "cert", "key", "prefix", "compact", "keepalive"}
 
 
 async def open_store(url: str) -> Store:
@@ -33,7 +33,7 @@ async def open_store(url: str) -> Store:
 
 async def _open_etcd(text: str) -> Store:
     from netloom.store.etcd import EtcdStore
-    from netloom.store.etcdapi import Tls
+    from netloom.store.etcdapi import KEEPALIVE, Tls
 
     addresses, _, query = text.partition("?")
     options = dict(parse_qsl(query, keep_blank_values=True))
@@ -46,7 +46,8 @@ async def _open_etcd(text: str) -> Store:
         [part.strip() for part in addresses.split(",") if part.strip()],
         prefix=_prefix(options.get("prefix", "/netloom")),
         tls=tls if options.keys() & {"ca", "cert"} else None,
-        compact_every=_seconds(options["compact"]) if "compact" in options else None,
+        compact_every=_seconds("compact", options["compact"]) if "compact" in options else None,
+        keepalive=_seconds("keepalive", options["keepalive"]) if "keepalive" in options else KEEPALIVE,
     )
 
 
@@ -56,9 +57,9 @@ def _prefix(text: str) -> str:
     return text
 
 
-def _seconds(text: str) -> float:
+def _seconds(option: str, text: str) -> float:
     if not text.isdigit() or int(text) == 0:
-        raise BadRequest(f"etcd compact={text!r} must be a whole number of seconds above 0")
+        raise BadRequest(f"etcd {option}={text!r} must be a whole number of seconds above 0")
     return float(text)
 
 

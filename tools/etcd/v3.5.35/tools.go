@@ -1,0 +1,6 @@
+//go:build tools
+
+// Package etcd pins the etcd server that the tests run against.
+package etcd
+
+import _ "go.etcd.io/etcd/server/v3"
