@@ -333,3 +333,27 @@ def test_a_server_that_is_not_there_is_one_clear_line(tmp_path: Path) -> None:
     answer = netloom("--kubeconfig", tmp_path / "none", "doctor", check=False)
     assert answer.rc == 1
     assert answer.err.startswith("Error: ")
+
+
+def test_an_object_that_cannot_be_read_is_named_and_can_be_deleted(tmp_path: Path) -> None:
+    """On a real server: lists of the kind work, the doctor says which object it is, and deleting it makes room."""
+    database = tmp_path / "db"
+    with apiserver(tmp_path, "--store", f"sqlite:{database}") as kubeconfig:
+        for name in ("blue", "red"):
+            netloom("apply", "-f", "-", kubeconfig=kubeconfig, stdin=json.dumps(network(name)))
+        netloom("apply", "-f", "-", kubeconfig=kubeconfig, stdin=json.dumps(SUBNET))
+        assert netloom("doctor", "--chapter", "store", kubeconfig=kubeconfig).out.endswith("store: nothing is amiss.\n")
+    whole = database.read_bytes()
+    at = whole.index(b'"name":"blue"')
+    database.write_bytes(whole[:at] + b"#" + whole[at + 1 :])
+    with apiserver(tmp_path, "--store", f"sqlite:{database}") as kubeconfig:
+        listed = json.loads(netloom("get", "networks", "-o", "json", kubeconfig=kubeconfig).out)
+        assert [item["metadata"]["name"] for item in listed["items"]] == ["red"]
+        sick = netloom("doctor", "--chapter", "store", kubeconfig=kubeconfig, check=False)
+        assert sick.rc == 1
+        assert "  Network default/blue: cannot be read from the store, at revision 2: " in sick.out
+        refused = netloom("get", "network", "blue", kubeconfig=kubeconfig, check=False)
+        assert "delete it by its name, then create it again" in refused.err
+        netloom("delete", "network", "blue", kubeconfig=kubeconfig)
+        netloom("apply", "-f", "-", kubeconfig=kubeconfig, stdin=json.dumps(network("blue")))
+        assert netloom("doctor", "--chapter", "store", kubeconfig=kubeconfig).rc == 0

@@ -18,6 +18,7 @@ from netloom.front.api.admission import Operation, Write
 from netloom.front.api.connection import certificate, target
 from netloom.front.api.identity import Certificate
 from netloom.front.api.limits import Limits
+from netloom.model.registry import KINDS
 from netloom.run import certificates
 from netloom.store.base import Store
 from netloom.store.memory import MemoryStore
@@ -168,3 +169,11 @@ def test_many_come_and_go_and_nothing_is_left(server: Serving) -> None:
     for thread in threads:
         thread.join()
     wait_until(lambda: server.server.connections == 0)
+
+
+def test_what_cannot_be_read_is_for_people_of_all_namespaces(server: Serving) -> None:
+    path = "/apis/netloom.dev/v1alpha1/damaged"
+    assert server.get(path).json == {"kinds": len(list(KINDS)), "items": []}
+    assert server.get(path, who="n1").code == 403
+    assert server.get(path, who="").code == 401
+    assert server.post(path, {}).code == 405

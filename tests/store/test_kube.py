@@ -259,3 +259,35 @@ def test_the_last_state_is_returned_when_the_answer_is_only_a_status() -> None:
 
     done = encoded({"kind": "Status", "status": "Success"})
     on_server(in_turn(*(reply(200, b) for b in (encoded(at(5)), done, encoded(at(5)), encoded(at(6))))), act)
+
+
+def test_an_object_that_is_none_is_left_out_of_its_list(caplog: pytest.LogCaptureFixture) -> None:
+    good = {"metadata": {"name": "a", "namespace": "ns", "resourceVersion": "3"}}
+    bad: list[Any] = [
+        {"metadata": {"name": 7}},
+        {"metadata": {}},
+        {"metadata": good["metadata"] | {"resourceVersion": "x"}},
+    ]
+    listed = encoded({"metadata": {"resourceVersion": "9"}, "items": [bad[0], good, *bad[1:]]})
+    events = b"".join(event("ADDED", one) for one in [*bad, good]) + event("STRANGE", good) + event("BOOKMARK", bad[0])
+    answers = in_turn(
+        reply(200, listed),
+        STREAM + chunk(events) + END,
+        reply(200, encoded(bad[0])),
+        reply(200, b'{"metadata": {"resourceVersion": "many"}}'),
+    )
+
+    async def act(store: KubeStore, server: FakeServer) -> None:
+        page = await store.list(WIDGET)
+        assert ([item.name for item in page.items], page.revision) == (["a"], 9)
+        watch = await store.watch(WIDGET, since=1)
+        assert [seen.object.name for seen in await watch.next()] == ["a"]
+        await watch.close()
+        with pytest.raises(Unreachable, match="one of its widgets that cannot be read"):
+            await store.get(WIDGET, "ns", "a")
+        with pytest.raises(Unreachable, match="a list of widgets that cannot be read"):
+            await store.list(WIDGET)
+        assert await store.damaged() == ()
+
+    on_server(answers, act)
+    assert "without a name: it is left out" in caplog.text

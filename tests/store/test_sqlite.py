@@ -333,7 +333,7 @@ def test_a_file_system_without_room_fails_writers_and_recovers(tmp_path: Path, t
 def test_a_file_that_changed_behind_the_stores_back_is_not_written_any_more(path: Path) -> None:
     async def write(store: SqliteStore) -> None:
         await store.create(WIDGET, widget("ns", "a"))
-        store._log._db.execute("INSERT INTO log VALUES (3, 'x', 'y', NULL)")
+        store._log._db.execute("INSERT INTO log VALUES (3, 'x', 'y', NULL, NULL)")
         for _ in range(2):
             with pytest.raises(Unreachable, match="open it again"):
                 await store.create(WIDGET, widget("ns", "b"))

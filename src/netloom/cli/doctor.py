@@ -68,8 +68,10 @@ def chapters(access: Access) -> dict[str, Chapter]:
     from netloom.cli.doctor_nodes import NodesChapter
     from netloom.cli.doctor_northbound import NorthboundChapter
     from netloom.cli.doctor_southbound import SouthboundChapter
+    from netloom.cli.doctor_store import StoreChapter
 
     return {
+        "store": StoreChapter(),
         "addresses": Addresses(),
         "northbound": NorthboundChapter(access),
         "southbound": SouthboundChapter(access),
@@ -79,7 +81,7 @@ def chapters(access: Access) -> dict[str, Chapter]:
 
 MOST = 20
 """How many of one sort are told in words; JSON has them all."""
-CHAPTERS = ("addresses", "northbound", "southbound", "nodes")
+CHAPTERS = ("store", "addresses", "northbound", "southbound", "nodes")
 
 
 @click.command()

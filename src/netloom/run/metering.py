@@ -9,7 +9,7 @@ from netloom.control.counters import Histograms, Timing
 from netloom.model.document import Document
 from netloom.model.kind import Kind
 from netloom.model.selectors import EVERYTHING, Selector
-from netloom.store.base import Event, Page, Propagation, Sink, Store, Stored, Unless, Watch
+from netloom.store.base import Damaged, Event, Page, Propagation, Sink, Store, Stored, Unless, Watch
 
 Next = Callable[[], Coroutine[Any, Any, Sequence[Event]]]
 
@@ -102,6 +102,10 @@ class MeteredStore:
     async def revision(self) -> int:
         """Return the revision of the newest write."""
         return await self._store.revision()
+
+    async def damaged(self) -> Sequence[Damaged]:
+        """Return the objects that are set aside."""
+        return await self._store.damaged()
 
     async def close(self) -> None:
         """Let go of everything."""

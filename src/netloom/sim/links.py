@@ -19,7 +19,7 @@ from netloom.model.document import Document
 from netloom.model.kind import Kind
 from netloom.model.selectors import EVERYTHING, Selector
 from netloom.sim import loop as sim
-from netloom.store.base import Event, Page, Propagation, Sink, Store, Stored, Unless, Watch
+from netloom.store.base import Damaged, Event, Page, Propagation, Sink, Store, Stored, Unless, Watch
 
 T = TypeVar("T")
 
@@ -266,6 +266,10 @@ class FaultyStore:
     async def revision(self) -> int:
         """Ask the other end of the link for its revision."""
         return await self._link.call(self._inner.revision)
+
+    async def damaged(self) -> Sequence[Damaged]:
+        """Ask the other end of the link for what is set aside."""
+        return await self._link.call(self._inner.damaged)
 
     async def close(self) -> None:
         """Let go of this process's end; the store lives on."""

@@ -113,6 +113,16 @@ class Page(Struct, frozen=True):
     """How many follow, where it is known."""
 
 
+class Damaged(Struct, frozen=True):
+    """An object whose stored bytes cannot be read; see store/damage.py."""
+
+    kind: Kind
+    namespace: str
+    name: str
+    revision: int
+    reason: str
+
+
 class Unless(Struct, frozen=True):
     """Something a write depends on that other objects decide: nothing `forbids` may have been written after `since`."""
 
@@ -205,6 +215,9 @@ class Store(Protocol):
 
     async def revision(self) -> int:
         """Return the revision of the newest write."""
+
+    async def damaged(self) -> Sequence[Damaged]:
+        """Return the objects that are set aside because they cannot be read: lists and watches leave them out."""
 
     async def close(self) -> None:
         """Let go of everything.  What was acknowledged is safe."""

@@ -39,6 +39,8 @@ class Collection:
             if stored is not None and (old is None or before != after):
                 _add(index, after, key)
         if stored is None:
+            if old is None:
+                return  # It was there, and could not be read.
             del self.items[key]
             del self.keys[bisect_left(self.keys, key)]
             return

@@ -17,7 +17,8 @@ from netloom.model.document import Document
 from netloom.model.kind import Kind
 from netloom.model.registry import KINDS
 from netloom.model.selectors import EVERYTHING, Selector
-from netloom.store.base import Page, Propagation, Stored, Unless, Watch
+from netloom.store.base import Damaged, Page, Propagation, Stored, Unless, Watch
+from netloom.store.damage import Unreadable, placeholder
 from netloom.store.engine import Minter, candidate, check
 from netloom.store.etcdapi import KEEPALIVE, Etcd, Tls, delete_key, prefix_end, put, unless_changed
 from netloom.store.etcdfeed import Feed, stored_at
@@ -39,6 +40,8 @@ from netloom.store.semantics import (
 
 PAGE = 2_000
 """How many objects are asked for at once: some megabytes; fewer where they are large."""
+_SCAN = 40
+"""How many are asked for at once when all are read: together at most as large as one answer may be."""
 _ATTEMPTS = 16
 _NAME_ATTEMPTS = 8
 _MARKER = "/.opened"
@@ -122,7 +125,11 @@ class EtcdStore:
         found = (await self._etcd.range(key)).kvs
         if not found:
             raise not_found(kind, name)
-        return self._remember(key, stored_at(kind, found[0], len(self._root(kind))))
+        try:
+            return self._remember(key, stored_at(kind, found[0], len(self._root(kind))))
+        except Unreadable as error:
+            self._feed.aside.note(error.damaged)
+            raise
 
     async def list(
         self,
@@ -183,11 +190,32 @@ class EtcdStore:
                 check(unless, self._hub)
             return prepare_delete(kind, old, propagation=propagation, uid=uid, revision=revision, now=now)
 
-        return await self._change(kind, namespace, name, decide, dry_run=dry_run)
+        try:
+            return await self._change(kind, namespace, name, decide, dry_run=dry_run)
+        except Unreadable as error:
+            if uid or revision is not None:
+                raise
+            return await self._discard(error.damaged, dry_run=dry_run)
 
     async def revision(self) -> int:
         """Return the revision of the newest write."""
         return (await self._etcd.range(self._marker, count_only=True)).header.revision
+
+    async def damaged(self) -> Sequence[Damaged]:
+        """Return the objects that cannot be read: all are read for it, by one request after another."""
+        found: list[Damaged] = []
+        for kind, root in self._roots.items():
+            where, more = root, True
+            while more:
+                page = await self._etcd.range(where, end=prefix_end(root), limit=_SCAN)
+                for kv in page.kvs:
+                    try:
+                        stored_at(kind, kv, len(root))
+                    except Unreadable as error:
+                        found.append(error.damaged)
+                more = page.more
+                where = page.kvs[-1].key.decode(errors="surrogateescape") + "\0" if more else ""
+        return found
 
     async def close(self) -> None:
         """End all connections."""
@@ -247,6 +275,15 @@ class EtcdStore:
             return new
         return self._remember(key, new)
 
+    async def _discard(self, damaged: Damaged, *, dry_run: bool) -> Stored:
+        """Remove what cannot be read, unless it was written meanwhile."""
+        key = self._key(damaged.kind, damaged.namespace, damaged.name)
+        if not dry_run:
+            done = await self._etcd.txn([unless_changed(key, damaged.revision)], [delete_key(key)])
+            if not done.succeeded:
+                raise conflict(damaged.kind, damaged.name)
+        return placeholder(damaged)
+
     def _remember(self, key: str, stored: Stored) -> Stored:
         """Keep an object for who changes it next, most likely: whoever just wrote or read it."""
         self._recent.pop(key, None)
@@ -275,8 +312,8 @@ class EtcdStore:
                 continue
             revision = revision or found.header.revision
             for index, kv in enumerate(found.kvs):
-                stored = stored_at(kind, kv, cut)
-                if not stored.selected(selector):
+                stored = self._feed.aside.readable(kind, kv, cut)
+                if stored is None or not stored.selected(selector):
                     continue
                 if limit and len(items) == limit:
                     last = key_of(items[-1].namespace, items[-1].name)
@@ -285,7 +322,7 @@ class EtcdStore:
                 items.append(stored)
             if not found.more:
                 return Page(items, revision)
-            where = found.kvs[-1].key.decode() + "\0"
+            where = found.kvs[-1].key.decode(errors="surrogateescape") + "\0"
 
     def _root(self, kind: Kind) -> str:
         if self._closed:

@@ -12,7 +12,8 @@ from typing import Any
 
 from netloom.errors import Expired, Internal, NetloomError, TimedOut, Unreachable
 from netloom.model.kind import Kind
-from netloom.store.base import Stored
+from netloom.store.base import Damaged, Stored
+from netloom.store.damage import Unreadable, flaw, report
 from netloom.store.etcdapi import Etcd, KeyEvent, KeyValue, Told, prefix_end
 from netloom.store.hub import Change, Hub
 from netloom.store.semantics import key_of, stamp
@@ -21,12 +22,40 @@ log = logging.getLogger(__name__)
 
 _CATCH_UP_SECONDS = 60.0
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.05, 5.0
+_REMEMBERED = 1000
 
 
 def stored_at(kind: Kind, kv: KeyValue, cut: int) -> Stored:
-    """Return the object at a key, whose first `cut` bytes name the kind."""
-    namespace, _, name = kv.key[cut:].decode().partition("/")
+    """Return the object at a key, whose first `cut` bytes name the kind; `Unreadable` if there is something else."""
+    key = kv.key[cut:].decode(errors="backslashreplace")
+    namespace, _, name = key.partition("/")
+    if reason := flaw(kind, key, kv.value):
+        raise Unreadable(Damaged(kind, namespace, name, kv.mod_revision, reason))
     return stamp(kind, namespace, name, kv.mod_revision, kv.value)
+
+
+class Aside:
+    """What was found in an etcd that is no object of ours: each is logged once.  The newest are remembered."""
+
+    def __init__(self) -> None:
+        self._seen: dict[tuple[Kind, str, str], int] = {}
+
+    def readable(self, kind: Kind, kv: KeyValue, cut: int) -> Stored | None:
+        """Return the object at a key; None where there is something else."""
+        try:
+            return stored_at(kind, kv, cut)
+        except Unreadable as error:
+            self.note(error.damaged)
+            return None
+
+    def note(self, damaged: Damaged) -> None:
+        """Log it, if it is news."""
+        key = (damaged.kind, damaged.namespace, damaged.name)
+        if self._seen.pop(key, None) != damaged.revision:
+            report(damaged)
+        self._seen[key] = damaged.revision
+        if len(self._seen) > _REMEMBERED:
+            del self._seen[next(iter(self._seen))]
 
 
 class Feed:
@@ -35,6 +64,7 @@ class Feed:
     def __init__(self, etcd: Etcd, hub: Hub, roots: Mapping[Kind, str], prefix: str) -> None:
         self.hub = hub
         self.roots = roots
+        self.aside = Aside()
         self._kinds = {root: kind for kind, root in roots.items()}
         self._etcd = etcd
         self._prefix = prefix
@@ -109,13 +139,14 @@ class Feed:
     def _change(self, event: KeyEvent) -> Change | None:
         """Return what an event is to us; None for a key that is not an object of ours."""
         parts = event.kv.key.split(b"/")
-        root = b"/".join(parts[:-2]).decode() + "/"
+        root = b"/".join(parts[:-2]).decode(errors="replace") + "/"
         kind = self._kinds.get(root)
         if kind is None:
             return None
         cut = len(root)
-        old = None if event.prev_kv is None else stored_at(kind, event.prev_kv, cut)
-        new = None if event.type == "DELETE" else stored_at(kind, event.kv, cut)
+        # What cannot be read counts as not there: watchers see the object go, and come when it can be read again.
+        old = None if event.prev_kv is None else self.aside.readable(kind, event.prev_kv, cut)
+        new = None if event.type == "DELETE" else self.aside.readable(kind, event.kv, cut)
         if new is None and old is None:
             return None
         namespace, name = (part.decode() for part in parts[-2:])

@@ -88,7 +88,7 @@ def txn(conditions: Sequence[bytes], operations: Sequence[bytes]) -> bytes:
 
 def range_(key: str, end: str, limit: int, revision: int, *, count_only: bool) -> bytes:
     """Return a read of a key, or with `end` of the keys up to there."""
-    first = _bytes(1, key.encode()) + (_bytes(2, end.encode()) if end else b"")
+    first = _bytes(1, _key(key)) + (_bytes(2, end.encode()) if end else b"")
     return first + _number(3, limit) + _number(4, revision) + _number(9, int(count_only))
 
 
@@ -119,6 +119,11 @@ def _varint(value: int) -> bytes:
 
 def _number(number: int, value: int) -> bytes:
     return _tag(number, _VARINT) + _varint(value) if value else b""
+
+
+def _key(key: str) -> bytes:
+    """Return a key as bytes.  Other programs' keys need not be UTF-8, and lists go on behind them."""
+    return key.encode(errors="surrogateescape")
 
 
 def _bytes(number: int, value: bytes) -> bytes:

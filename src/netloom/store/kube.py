@@ -6,6 +6,7 @@ a connection (`store/streams.py`). Objects are kept as the bytes the server sent
 own: reading slowly slows the server down, which then ends the watch, so nothing piles up here.
 """
 
+import logging
 from collections.abc import Sequence
 from urllib.parse import quote, urlencode
 
@@ -36,13 +37,15 @@ from netloom.model.document import Document
 from netloom.model.kind import Kind
 from netloom.model.registry import LEASE
 from netloom.model.selectors import EVERYTHING, Selector
-from netloom.store.base import Event, EventType, Page, Propagation, Sink, Stored, Unless, Watch
+from netloom.store.base import Damaged, Event, EventType, Page, Propagation, Sink, Stored, Unless, Watch
 from netloom.store.batching import Batcher
 from netloom.store.http import Client, Response
 from netloom.store.kubeconfig import Cluster
 from netloom.store.paging import check_alone
 from netloom.store.semantics import check_creatable
 from netloom.store.streams import Lines, Streams
+
+log = logging.getLogger(__name__)
 
 _MAX_EVENT = 32 << 20
 AHEAD = Cause("", "Too large resource version", "ResourceVersionTooLarge")
@@ -165,10 +168,14 @@ class KubeStore:
         response = await self._batcher.alone("GET", _path(kind, namespace, **query))
         self._streams.heard(response.headers)
         body = _body(response)
-        answer = msgspec.json.decode(body, type=_List)
+        try:
+            answer = msgspec.json.decode(body, type=_List)
+            at = int(answer.metadata.resource_version or 0)
+        except ValueError as error:  # msgspec.DecodeError is one.
+            raise Unreachable(f"the server sent a list of {kind.plural} that cannot be read: {error}") from error
         return Page(
-            [_stored(kind, bytes(item)) for item in answer.items or ()],
-            int(answer.metadata.resource_version or 0),
+            [stored for item in answer.items or () if (stored := _readable(kind, bytes(item))) is not None],
+            at,
             answer.metadata.continue_,
             answer.metadata.remaining_item_count,
         )
@@ -219,6 +226,10 @@ class KubeStore:
     async def revision(self) -> int:
         """Return the revision of the newest write: that of a list now, of a kind that every such server has."""
         return (await self.list(LEASE, limit=1)).revision
+
+    async def damaged(self) -> Sequence[Damaged]:
+        """Return nothing: what cannot be read is the server's to say."""
+        return ()
 
     async def close(self) -> None:
         """End all connections."""
@@ -301,9 +312,13 @@ class KubeWatch:
         if told.type == "ERROR":
             raise _watch_error(failure(Response(0, {}, bytes(told.object))))
         if told.type == "BOOKMARK":
-            self._revision = max(self._revision, int(_object(told.object).metadata.resource_version))
+            bookmark = _readable(self._kind, bytes(told.object), named=False)
+            self._revision = max(self._revision, 0 if bookmark is None else bookmark.revision)
             return None
-        event = Event(EventType(told.type), _stored(self._kind, bytes(told.object)))
+        stored = _readable(self._kind, bytes(told.object))
+        if stored is None or told.type not in EventType.__members__:
+            return None
+        event = Event(EventType(told.type), stored)
         self._revision = event.object.revision
         return event
 
@@ -329,12 +344,28 @@ def _body(response: Response) -> bytes:
 
 
 def _stored(kind: Kind, raw: bytes) -> Stored:
-    seen = _object(raw)
+    try:
+        seen = _object(raw)
+        revision = int(seen.metadata.resource_version or 0)
+    except ValueError as error:  # msgspec.DecodeError is one.
+        raise Unreachable(f"the server sent one of its {kind.plural} that cannot be read: {error}") from error
     if not seen.kind:
         # The items of lists of built-in kinds do not say what they are.
         raw = b'{"apiVersion":"%b","kind":"%b",%b' % (kind.api_version.encode(), kind.name.encode(), raw[1:])
     metadata = seen.metadata
-    return Stored(kind, metadata.namespace, metadata.name, int(metadata.resource_version or 0), raw)
+    return Stored(kind, metadata.namespace, metadata.name, revision, raw)
+
+
+def _readable(kind: Kind, raw: bytes, *, named: bool = True) -> Stored | None:
+    """Return an object that came with others; None, and a line in the log, where it is none: the others count."""
+    try:
+        stored = _stored(kind, raw)
+        if named and not stored.name:
+            raise Unreachable(f"the server sent one of its {kind.plural} without a name")
+    except Unreachable as error:
+        log.error("%s: it is left out", error)
+        return None
+    return stored
 
 
 def failure(response: Response) -> NetloomError:

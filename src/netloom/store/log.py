@@ -1,35 +1,48 @@
 """The sqlite store's file: one row for each change, newest wins; the only place that speaks SQL.
 
-    log(revision, resource, key, raw)     raw is the object, NULL where it was deleted
-    about(compacted)                      history up to this revision may be missing rows
+    log(revision, resource, key, raw, sum)  raw is the object, NULL where it was deleted; sum is a checksum of the rest
+    about(compacted)                        history up to this revision may be missing rows
 
 The present state is the newest row of each key. Rows that a later row replaced are kept while they are within the
 history window, so that watchers can resume and lists can go on; after that they are removed, a few with each commit,
 and the pages they leave are used again. As in etcd: of each key, what was newest at `compacted` is kept, unless that is
 a deletion.
+
+A row that is not as it was written, by its checksum, is no reason to give up the others: what it was about is set aside
+(store/damage.py), and the row stays until a newer one replaces it. Rows of schema 1 have no checksum; of those it is
+looked whether they are objects at all.
 """
 
 import os
 import sqlite3
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from contextlib import suppress
 from typing import NamedTuple
+from zlib import crc32
+
+import msgspec
+from msgspec import Struct
 
 from netloom.errors import Internal, Unreachable
 from netloom.model.kind import Kind
-from netloom.store.base import Stored
+from netloom.model.registry import EVENT, LEASE
+from netloom.store.base import Damaged, Stored
+from netloom.store.damage import flaw, report
 from netloom.store.hub import Change
+from netloom.store.semantics import key_of
 
 APPLICATION = 0x4E4C4F4D  # "NLOM", in the file's header: how we know that a file is ours.
-SCHEMA = 1
+SCHEMA = 2
 _SWEEP = 64  # How many rows without a use one commit removes at most, beyond those it makes useless itself.
 _VACUUM_PAGES = 64
 
 _TABLES = """
-CREATE TABLE log (revision INTEGER PRIMARY KEY, resource TEXT NOT NULL, key TEXT NOT NULL, raw BLOB) STRICT;
+CREATE TABLE log (revision INTEGER PRIMARY KEY, resource TEXT NOT NULL, key TEXT NOT NULL, raw BLOB, sum INT) STRICT;
 CREATE TABLE about (compacted INTEGER NOT NULL) STRICT;
 INSERT INTO about VALUES (0);
 """
+_FLEETING = (LEASE, EVENT)
+"""Kinds of which nothing is lost with an object that cannot be read: it counts as deleted."""
 
 
 class Contents(NamedTuple):
@@ -40,6 +53,21 @@ class Contents(NamedTuple):
     """The history since `compacted`."""
     compacted: int
     revision: int
+    damaged: list[Damaged]
+    """The objects whose newest row cannot be read."""
+
+
+class _Identity(Struct):
+    name: str
+    namespace: str = ""
+
+
+class _Named(Struct, rename="camel"):
+    """What an object says that it is."""
+
+    api_version: str
+    kind: str
+    metadata: _Identity
 
 
 class Log:
@@ -53,6 +81,8 @@ class Log:
         self._sweeping = 0
         self._compacted = 0
         self._noted = 0
+        self._aside: dict[tuple[Kind, str], list[int]] = {}
+        """The rows that cannot be read, by what they are about."""
 
     @classmethod
     def open(cls, path: str) -> "Log":
@@ -82,28 +112,47 @@ class Log:
     def read(self, kinds: Collection[Kind]) -> Contents:
         """Return everything that concerns these kinds.  Rows of others stay where they are, untouched."""
         known = {_resource(kind): kind for kind in kinds}
-        current: dict[tuple[str, str], Stored] = {}
+        current: dict[tuple[Kind, str], Stored] = {}
         changes: list[Change] = []
+        damaged: dict[tuple[Kind, str], Damaged] = {}
+
+        def replace(kind: Kind, key: str, new: Stored | None) -> None:
+            namespace = key.partition("/")[0]
+            change = Change(revision, kind, key, namespace, new, current.pop((kind, key), None))
+            if new is not None:
+                current[kind, key] = new
+            if revision > self._compacted:
+                changes.append(change)
+            else:
+                self._useless += self._replaced(change)
+
         try:
             (self._compacted,) = self._db.execute("SELECT compacted FROM about").fetchone()
             revision = self._noted = self._compacted
-            for revision, resource, key, raw in self._db.execute("SELECT * FROM log ORDER BY revision"):
+            for revision, resource, key, raw, checksum in self._db.execute(
+                "SELECT revision, resource, key, raw, sum FROM log ORDER BY revision"
+            ):
                 kind = known.get(resource)
-                if kind is None:
-                    continue
-                namespace, _, name = key.partition("/")
-                new = None if raw is None else Stored(kind, namespace, name, revision, raw)
-                old = current.pop((resource, key), None)
-                if new is not None:
-                    current[resource, key] = new
-                change = Change(revision, kind, key, namespace, new, old)
-                if revision > self._compacted:
-                    changes.append(change)
+                if checksum is None:
+                    reason = "" if kind is None or raw is None else flaw(kind, key, raw, revision=revision)
                 else:
-                    self._useless += _replaced(change)
+                    reason = "" if checksum == _sum(revision, resource, key, raw) else "its checksum is another"
+                if reason:
+                    for one, where in _subjects(known, resource, key, raw):
+                        found = Damaged(one, *_parts(where), revision, reason)
+                        report(found)
+                        if one not in _FLEETING:
+                            damaged[one, where] = found
+                            self._aside.setdefault((one, where), []).append(revision)
+                        replace(one, where, None)
+                elif kind is not None:
+                    if damaged.pop((kind, key), None):
+                        self.supersede(kind, key)
+                    new = None if raw is None else Stored(kind, *_parts(key), revision, raw)
+                    replace(kind, key, new)
         except sqlite3.DatabaseError as error:
             raise _damaged(self.path, error) from error
-        return Contents(list(current.values()), changes, self._compacted, revision)
+        return Contents(list(current.values()), changes, self._compacted, revision, list(damaged.values()))
 
     def append(self, changes: Iterable[Change]) -> None:
         """Write changes in one transaction: all of them are on disk when this returns, or none."""
@@ -113,11 +162,11 @@ class Log:
 
     def stage(self, changes: Iterable[Change]) -> None:
         """Write changes, all but the last step: `commit` must follow, then, if that succeeds, `settle`."""
-        rows = [(c.revision, _resource(c.kind), c.key, None if c.new is None else c.new.raw) for c in changes]
+        rows = [_row(change) for change in changes]
         sweep = self._useless[: 2 * len(rows) + _SWEEP]
         self._db.execute("BEGIN IMMEDIATE")
         try:
-            self._db.executemany("INSERT INTO log VALUES (?, ?, ?, ?)", rows)
+            self._db.executemany("INSERT INTO log VALUES (?, ?, ?, ?, ?)", rows)
             if sweep:
                 self._db.execute("UPDATE about SET compacted = ?", (self._compacted,))
                 self._db.executemany("DELETE FROM log WHERE revision = ?", [(revision,) for revision in sweep])
@@ -148,7 +197,11 @@ class Log:
         """Note that these changes, the oldest there are, left the history: what they replaced can go."""
         for change in changes:
             self._compacted = change.revision
-            self._useless += _replaced(change)
+            self._useless += self._replaced(change)
+
+    def supersede(self, kind: Kind, key: str) -> None:
+        """Note that there is a newer row about something that is set aside: those that cannot be read may go."""
+        self._useless += self._aside.pop((kind, key), ())
 
     def close(self) -> None:
         """Let go of the file."""
@@ -156,6 +209,13 @@ class Log:
             return
         self.closed = True
         self._db.close()
+
+    def _replaced(self, change: Change) -> list[int]:
+        """Return the rows that nobody needs once `change` is the past."""
+        rows = [] if change.old is None else [change.old.revision]
+        if change.new is not None or change.revision in self._aside.get((change.kind, change.key), ()):
+            return rows
+        return [*rows, change.revision]
 
     def _shrink(self) -> None:
         """Give pages back to the file system when a good part of the file is empty."""
@@ -167,10 +227,32 @@ class Log:
                 self._db.execute(f"PRAGMA incremental_vacuum({_VACUUM_PAGES})").fetchall()
 
 
-def _replaced(change: Change) -> list[int]:
-    """Return the rows that nobody needs once `change` is the past."""
-    rows = [] if change.old is None else [change.old.revision]
-    return rows if change.new is not None else [*rows, change.revision]
+def _row(change: Change) -> tuple[int, str, str, bytes | None, int]:
+    resource, raw = _resource(change.kind), None if change.new is None else change.new.raw
+    return change.revision, resource, change.key, raw, _sum(change.revision, resource, change.key, raw)
+
+
+def _sum(revision: int, resource: str, key: str, raw: bytes | None) -> int:
+    return crc32(raw or b"", crc32(f"{revision} {resource} {key}".encode()))
+
+
+def _parts(key: str) -> tuple[str, str]:
+    namespace, _, name = key.partition("/")
+    return namespace, name
+
+
+def _subjects(known: Mapping[str, Kind], resource: str, key: str, raw: bytes | None) -> list[tuple[Kind, str]]:
+    """Return what a row that cannot be read may be about: what it is filed under, and what the object says itself.
+
+    Both, because either may be what was changed; and an older state of an object must not pass for the newest.
+    """
+    found = {} if resource not in known else {(known[resource], key): None}
+    with suppress(msgspec.DecodeError):
+        says = msgspec.json.decode(raw or b"", type=_Named)
+        for kind in known.values():
+            if (kind.api_version, kind.name) == (says.api_version, says.kind):
+                found[kind, key_of(says.metadata.namespace, says.metadata.name)] = None
+    return list(found)
 
 
 def _resource(kind: Kind) -> str:
@@ -199,6 +281,7 @@ def _prepare(path: str, db: sqlite3.Connection) -> None:
     db.execute("PRAGMA synchronous = FULL").fetchall()
     db.execute("PRAGMA journal_size_limit = 16777216").fetchall()
     db.execute("PRAGMA temp_store = MEMORY").fetchall()
+    db.text_factory = _text
     db.execute("BEGIN IMMEDIATE")  # Takes the lock, which the locking mode then keeps.
     (application,) = db.execute("PRAGMA application_id").fetchone()
     (schema,) = db.execute("PRAGMA user_version").fetchone()
@@ -209,6 +292,9 @@ def _prepare(path: str, db: sqlite3.Connection) -> None:
         db.execute(f"PRAGMA application_id = {APPLICATION}")
         db.execute(f"PRAGMA user_version = {SCHEMA}")
         application, schema = APPLICATION, SCHEMA
+    if (application, schema) == (APPLICATION, 1):
+        db.execute("ALTER TABLE log ADD COLUMN sum INT")
+        db.execute(f"PRAGMA user_version = {SCHEMA}")
     db.execute("COMMIT")
     if application != APPLICATION:
         raise Internal(f"{path} is an SQLite database, but not one of Netloom's")
@@ -217,6 +303,11 @@ def _prepare(path: str, db: sqlite3.Connection) -> None:
     (verdict,) = db.execute("PRAGMA quick_check(1)").fetchone()
     if verdict != "ok":
         raise Internal(f"{path} is damaged: {verdict}")
+
+
+def _text(data: bytes) -> str:
+    """Read a key though it is not UTF-8: its checksum will tell."""
+    return data.decode(errors="backslashreplace")
 
 
 def _damaged(path: str, error: sqlite3.DatabaseError) -> Internal:

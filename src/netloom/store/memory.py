@@ -1,14 +1,14 @@
 """A store that forgets when the process ends: for tests, for simulation, and to try things out."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from random import Random, SystemRandom
 
 from netloom.errors import Unreachable
 from netloom.model.document import Document
 from netloom.model.kind import Kind
 from netloom.model.selectors import EVERYTHING, Selector
-from netloom.store.base import Page, Propagation, Stored, Unless, Watch
+from netloom.store.base import Damaged, Page, Propagation, Stored, Unless, Watch
 from netloom.store.engine import (
     FIRST_REVISION,
     Engine,
@@ -100,6 +100,10 @@ class MemoryStore:
         """Return the revision of the newest write."""
         self._check_open()
         return self._hub.revision
+
+    async def damaged(self) -> Sequence[Damaged]:
+        """Return nothing: what is in memory is as it was written."""
+        return ()
 
     async def close(self) -> None:
         """Let go of everything."""

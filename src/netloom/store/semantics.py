@@ -173,6 +173,11 @@ def stamp(kind: Kind, namespace: str, name: str, revision: int, body: bytes) -> 
     return Stored(kind, namespace, name, revision, b'%b"resourceVersion":"%d",%b' % (body[:cut], revision, body[cut:]))
 
 
+def is_encoded(kind: Kind, body: bytes) -> bool:
+    """Whether bytes begin as `encode` has them begin: `stamp` and `restamp` count on it."""
+    return body.startswith(_opening(kind))
+
+
 def restamp(stored: Stored, revision: int) -> Stored:
     """Return the same state at another revision: what a DELETED event shows.  At 0: with none."""
     cut = len(_opening(stored.kind))

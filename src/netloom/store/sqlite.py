@@ -16,17 +16,18 @@ import os
 import sqlite3
 import time
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from random import Random, SystemRandom
 from typing import NamedTuple
 
-from netloom.errors import Internal, NetloomError, Unreachable
+from netloom.errors import AlreadyExists, Internal, NetloomError, Unreachable
 from netloom.model.document import Document
 from netloom.model.kind import Kind
 from netloom.model.registry import KINDS
 from netloom.model.selectors import EVERYTHING, Selector
-from netloom.store.base import Page, Propagation, Stored, Unless, Watch
+from netloom.store.base import Damaged, Page, Propagation, Stored, Unless, Watch
+from netloom.store.damage import Unreadable, placeholder
 from netloom.store.engine import (
     FIRST_REVISION,
     Decision,
@@ -42,6 +43,7 @@ from netloom.store.engine import (
 )
 from netloom.store.hub import QUEUE_LENGTH, WINDOW_BYTES, WINDOW_CHANGES, Change, Hub
 from netloom.store.log import Log
+from netloom.store.semantics import key_of
 
 ASIDE = 16
 """How many writes are worth a thread."""
@@ -62,12 +64,16 @@ _Changes = list[Change]
 class SqliteStore:
     """A `Store` in one SQLite file, which this process alone may open."""
 
-    def __init__(self, log: Log, engine: Engine, minter: Minter, kinds: frozenset[Kind]) -> None:
+    def __init__(
+        self, log: Log, engine: Engine, minter: Minter, kinds: frozenset[Kind], damaged: Iterable[Damaged] = ()
+    ) -> None:
         self._log = log
         self._engine = engine
         self._hub = engine.hub
         self._minter = minter
         self._kinds = kinds
+        self._damaged = {(one.kind, key_of(one.namespace, one.name)): one for one in damaged}
+        """What cannot be read."""
         self._queue: deque[_Waiting] = deque()
         self._deciding: _Changes = []
         """What the batch at hand has changed so far."""
@@ -111,16 +117,25 @@ class SqliteStore:
         except BaseException:
             log.close()
             raise
-        return cls(log, engine, Minter(clock, random or SystemRandom()), known)
+        return cls(log, engine, Minter(clock, random or SystemRandom()), known, contents.damaged)
 
     async def create(self, kind: Kind, document: Document, *, dry_run: bool = False) -> Stored:
         """Store a new object."""
         self._check(kind)
-        return await self._submit(creation(kind, document, self._minter), dry_run=dry_run)
+        write = creation(kind, document, self._minter)
+
+        def decide(lookup: Lookup, revision: int) -> Decision:
+            try:
+                return write(lookup, revision)
+            except Unreadable as error:
+                raise AlreadyExists(error.message) from error
+
+        return await self._submit(decide, dry_run=dry_run)
 
     async def get(self, kind: Kind, namespace: str, name: str, *, known: int = 0) -> Stored:
         """Return one object as it is now."""
         self._check(kind)
+        self._check_readable(kind, key_of(namespace, name))
         return self._engine.get(kind, namespace, name)
 
     async def list(
@@ -163,12 +178,18 @@ class SqliteStore:
         self._check(kind)
         now = self._minter.clock()
         write = deletion(kind, namespace, name, propagation=propagation, uid=uid, revision=revision, now=now)
+        if not uid and revision is None:
+            write = self._or_discard(write)
         return await self._submit(write if unless is None else self._unless(unless, write), dry_run=dry_run)
 
     async def revision(self) -> int:
         """Return the revision of the newest write."""
         self._check_open()
         return self._hub.revision
+
+    async def damaged(self) -> Sequence[Damaged]:
+        """Return the objects that are set aside."""
+        return list(self._damaged.values())
 
     async def close(self) -> None:
         """Write what is still queued and let go of the file."""
@@ -192,6 +213,23 @@ class SqliteStore:
             return write(lookup, revision)
 
         return decide
+
+    def _or_discard(self, write: Write) -> Write:
+        """Return the deletion that also removes what cannot be read."""
+
+        def decide(lookup: Lookup, revision: int) -> Decision:
+            try:
+                return write(lookup, revision)
+            except Unreadable as error:
+                one = error.damaged
+                change = Change(revision, one.kind, key_of(one.namespace, one.name), one.namespace, None, None)
+                return Decision(placeholder(one), change)
+
+        return decide
+
+    def _check_readable(self, kind: Kind, key: str) -> None:
+        if (kind, key) in self._damaged:
+            raise Unreadable(self._damaged[kind, key])
 
     def _check(self, kind: Kind) -> None:
         self._check_open()
@@ -243,6 +281,9 @@ class SqliteStore:
     def _finish(self, decided: _Decided, changes: _Changes, error: NetloomError | None) -> None:
         """Make a committed batch visible and acknowledge it; or say that nothing happened."""
         if changes and error is None:
+            for change in changes:
+                if self._damaged.pop((change.kind, change.key), None):
+                    self._log.supersede(change.kind, change.key)
             self._log.settle()
             self._log.discard(self._engine.apply(changes))
         for waiting, decision in decided:
@@ -254,7 +295,10 @@ class SqliteStore:
         overlay: dict[tuple[Kind, str], Stored | None] = {}
 
         def lookup(kind: Kind, key: str) -> Stored | None:
-            return overlay[kind, key] if (kind, key) in overlay else self._engine.lookup(kind, key)
+            if (kind, key) in overlay:
+                return overlay[kind, key]
+            self._check_readable(kind, key)
+            return self._engine.lookup(kind, key)
 
         decided: _Decided = []
         changes = self._deciding = []

@@ -18,7 +18,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from netloom.errors import Internal, MethodNotAllowed, NetloomError, NotFound, TimedOut, TooLarge, Unauthorized
-from netloom.front.api import definitions, lists, served, statuses
+from netloom.front.api import damaged, definitions, lists, served, statuses
 from netloom.front.api.admission import Admission
 from netloom.front.api.batches import PATH as BATCH
 from netloom.front.api.batches import Batches
@@ -177,6 +177,8 @@ class Api:
             return await self._reviews.reply(exchange, path, who)
         if path == BATCH:
             return await self._batches.reply(exchange, who)
+        if path == damaged.PATH:
+            return await self._other(exchange, path, who)
         if path == STREAM:
             clock.reschedule(None)
             return await self._streams.reply(exchange, who)
@@ -217,7 +219,7 @@ class Api:
             await exchange.reply(result.code, view.status(result.status or {}), view.media)
 
     async def _other(self, exchange: Exchange, path: str, who: Identity) -> None:
-        """Answer what is no resource: discovery, schemas, /version, /metrics."""
+        """Answer what is no resource: discovery, schemas, /version, /metrics, what the store cannot read."""
         what = Attributes(verb=exchange.method.lower(), path=path)
         if not await self._authorizer.allows(who, what):
             raise forbidden(who, what)
@@ -228,6 +230,8 @@ class Api:
             await self._schemas.reply(exchange, path)
         elif path == "/version":
             await exchange.reply(200, self._version)
+        elif path == damaged.PATH:
+            await damaged.reply(exchange, self._store, self._kinds)
         elif path == METRICS:
             media, text = await self._metrics(exchange.header(b"accept"))
             await exchange.reply(200, text, media.encode())

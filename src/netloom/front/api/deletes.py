@@ -20,6 +20,7 @@ from netloom.front.api.paths import Request
 from netloom.model import codec
 from netloom.model.document import Document
 from netloom.store.base import Overtaken, Page, Propagation, Store, Stored, Unless
+from netloom.store.damage import Unreadable
 from netloom.store.semantics import held
 
 _ATTEMPTS = 5
@@ -82,7 +83,10 @@ class Deletes:
 
     async def _delete(self, request: Request, who: Identity, namespace: str, name: str, how: Deletion) -> Stored:
         for attempt in range(_ATTEMPTS):
-            old = await self._store.get(request.kind, namespace, name)
+            try:
+                old = await self._store.get(request.kind, namespace, name)
+            except Unreadable as error:
+                return await self._discard(error, who, how)
             write = Write(
                 operation=Operation.DELETE,
                 kind=request.kind,
@@ -115,6 +119,25 @@ class Deletes:
                 if how.uid or how.revision is not None or attempt == _ATTEMPTS - 1:
                     raise
         raise AssertionError("the last attempt returned or raised")
+
+    async def _discard(self, error: Unreadable, who: Identity, how: Deletion) -> Stored:
+        """Remove an object that cannot be read.  Its users already go without it, so they do not keep it."""
+        if how.uid or how.revision is not None:
+            raise error  # Nobody can say whether it is the one that is meant.
+        one = error.damaged
+        write = Write(
+            operation=Operation.DELETE,
+            kind=one.kind,
+            namespace=one.namespace,
+            name=one.name,
+            who=who,
+            old=None,
+            propagation=how.propagation,
+            dry_run=how.dry_run,
+        )
+        for admission in self._admissions:
+            await admission.review(write, self._store)
+        return await self._store.delete(one.kind, one.namespace, one.name, dry_run=how.dry_run)
 
 
 def _deletion(call: Call) -> Deletion:

@@ -39,6 +39,7 @@ from msgspec import Struct
 from netloom.errors import NotFound
 from netloom.front.api.admission import Operation, Write
 from netloom.front.api.concern import Concern
+from netloom.front.api.damaged import PATH as DAMAGED
 from netloom.front.api.identity import Attributes, Identity, forbidden
 from netloom.front.api.paths import READS, Verb
 from netloom.model.kind import Kind
@@ -60,6 +61,8 @@ from netloom.store.base import Store
 
 PREFIX = "netloom:"
 METRICS = "/metrics"
+_FOR_PEOPLE = (METRICS, DAMAGED)
+"""Paths about everything there is: for roles of all namespaces, and no node's."""
 _UNCHANGING = object()
 _STATUS_WRITES = frozenset({"update", "patch"})
 _OWN_WRITES = frozenset({"create", "update", "patch"})
@@ -112,7 +115,7 @@ class RoleAuthorizer:
         """Whether one of their roles allows it."""
         held = roles(who.roles)
         if what.kind is None:
-            return what.path != METRICS or any(role.name in _PEOPLE and not role.scope for role in held)
+            return what.path not in _FOR_PEOPLE or any(role.name in _PEOPLE and not role.scope for role in held)
         for role in held:
             if role.name in _PEOPLE:
                 if _in_scope(role, what) and _PEOPLE[role.name](what, what.kind):
