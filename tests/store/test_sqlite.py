@@ -16,7 +16,7 @@ from netloom.errors import AlreadyExists, Conflict, Internal, NotFound, Unreacha
 from netloom.model.registry import LEASE
 from netloom.store.base import Store
 from netloom.store.log import SCHEMA
-from netloom.store.sqlite import ASIDE, BATCH, SqliteStore
+from netloom.store.sqlite import ASIDE, BATCH, NoRoom, SqliteStore
 from tests.store.kinds import GADGET, WIDGET, gadget, lease, widget
 
 KINDS = (WIDGET, GADGET, LEASE)
@@ -307,7 +307,7 @@ def test_a_file_system_without_room_fails_writers_and_recovers(tmp_path: Path, t
     try:
         filler = small / "filler"
 
-        async def write(store: Store) -> None:
+        async def write(store: SqliteStore) -> None:
             await store.create(WIDGET, widget("ns", "before"))
             filler.write_bytes(b"x" * 350_000)
             results: list[str] = []
@@ -315,8 +315,11 @@ def test_a_file_system_without_room_fails_writers_and_recovers(tmp_path: Path, t
                 results += await asyncio.gather(*(attempt(store, f"w{group + i}") for i in range(together)))
             assert "could not be written" in results[-1]
             there = [item.name for item in (await store.list(WIDGET)).items]
+            with pytest.raises(NoRoom):
+                await store.check_disk()
             filler.unlink()
             await store.create(WIDGET, widget("ns", "zz-after"))
+            await store.check_disk()
             assert [item.name for item in (await store.list(WIDGET)).items] == [*there, "zz-after"]
 
         within(small / "store.db", write)

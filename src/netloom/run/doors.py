@@ -91,6 +91,16 @@ def tls(identity: Identity) -> ssl.SSLContext:
         raise Invalid(f"{identity.certificate} and {identity.key} cannot be used for TLS: {error}") from None
 
 
+def _checks(store: Store) -> dict[str, Check]:
+    """Return the checks of a store: whether it answers, and where it has a disk of its own, whether that is full."""
+
+    async def answers() -> None:
+        await store.revision()
+
+    disk: Check | None = getattr(store, "check_disk", None)
+    return {"store": answers} if disk is None else {"store": answers, "disk": disk}
+
+
 def behind(store: Store, delegation: Delegation, metrics: Metrics, *, agent: str, limits: Limits) -> Api:
     """Return the API over `store` behind a Kubernetes' own, which says who is known and who may what.
 
@@ -98,9 +108,6 @@ def behind(store: Store, delegation: Delegation, metrics: Metrics, *, agent: str
     """
     requests = Requests()
     metrics.add(requests.read)
-
-    async def answers() -> None:
-        await store.revision()
 
     nodes = RoleAuthorizer(store)
     made = Api(
@@ -110,7 +117,7 @@ def behind(store: Store, delegation: Delegation, metrics: Metrics, *, agent: str
         kinds=Registry(kind for kind in KINDS if kind.group == GROUP),
         namespaces=NamespaceLifecycle(delegation.namespace),
         limits=limits,
-        ready={"store": answers, "cluster": delegation.ready},
+        ready={**_checks(store), "cluster": delegation.ready},
         metrics=metrics.scrape,
         observe=requests.observe,
         beside=nodes.run,
@@ -129,15 +136,12 @@ def api(store: Store, identity: Identity, metrics: Metrics, *, ready: Mapping[st
     requests = Requests()
     metrics.add(requests.read)
 
-    async def answers() -> None:
-        await store.revision()
-
     authorizer = RoleAuthorizer(store)
     made = Api(
         store,
         authenticator=AnyOf(*known),
         authorizer=authorizer,
-        ready={"store": answers, **ready},
+        ready={**_checks(store), **ready},
         metrics=metrics.scrape,
         observe=requests.observe,
         beside=authorizer.run,

@@ -1,7 +1,7 @@
 """A store that measures what is asked of it: the same store to everybody else."""
 
 from collections import Counter
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from time import perf_counter
 from typing import Any
 
@@ -23,6 +23,12 @@ class MeteredStore:
         """The outcome is "ok", or the reason of the error."""
         self.open: Counter[str] = Counter()
         """Watches open now, by resource."""
+
+    @property
+    def check_disk(self) -> Callable[[], Awaitable[None]] | None:
+        """The store's own check whether its disk is full, where it has one."""
+        check: Callable[[], Awaitable[None]] | None = getattr(self._store, "check_disk", None)
+        return check
 
     @property
     def watches(self) -> int:

@@ -282,6 +282,13 @@ class Hub:
             watch._fail(error)
             self.leave(watch, watch._channel)
 
+    def forget(self) -> list[Change]:
+        """Let go of the history; return it.  Who watches goes on; who begins before now must list again."""
+        gone = self._window[self._first :]
+        self._window, self._first, self._bytes, self._bytes_gone = [], 0, 0, 0
+        self.oldest = self.revision
+        return gone
+
     def restart(self, revision: int) -> None:
         """Forget the past: everything up to `revision` was missed, so every watcher must list again."""
         for watch in self._watches():

@@ -35,6 +35,8 @@ APPLICATION = 0x4E4C4F4D  # "NLOM", in the file's header: how we know that a fil
 SCHEMA = 2
 _SWEEP = 64  # How many rows without a use one commit removes at most, beyond those it makes useless itself.
 _VACUUM_PAGES = 64
+_RELIEF_STEPS = 32
+_JOURNAL_PAGES = 1000  # SQLite's own: fewer would sync the disk more often.
 
 _TABLES = """
 CREATE TABLE log (revision INTEGER PRIMARY KEY, resource TEXT NOT NULL, key TEXT NOT NULL, raw BLOB, sum INT) STRICT;
@@ -188,6 +190,32 @@ class Log:
         if self._sweeping:
             del self._useless[: self._sweeping]
             self._shrink()
+
+    def bound_journal(self, size: int) -> None:
+        """Have the journal emptied whenever it has grown by so many bytes."""
+        (page,) = self._db.execute("PRAGMA page_size").fetchone()
+        self._db.execute(f"PRAGMA wal_autocheckpoint = {max(min(size // page, _JOURNAL_PAGES), 1)}").fetchall()
+
+    def relieve(self) -> None:
+        """Give as much room as possible back to the file system, with as little as possible to do it in.
+
+        Rows without a use go, a few at a time, and the pages they leave; the journal is emptied between the steps, so
+        that it never grows by more than one of them. What fails, for want of room, is tried again the next time.
+        """
+        with suppress(sqlite3.Error):
+            self._empty_journal()
+            for _ in range(_RELIEF_STEPS):
+                if self._useless:
+                    self.stage(())
+                    self.commit()
+                    del self._useless[: self._sweeping]
+                self._db.execute(f"PRAGMA incremental_vacuum({_VACUUM_PAGES})").fetchall()
+                self._empty_journal()
+                if not self._useless:
+                    break
+
+    def _empty_journal(self) -> None:
+        self._db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
 
     def _roll_back(self) -> None:
         with suppress(sqlite3.Error):  # SQLite has rolled back by itself after some errors.

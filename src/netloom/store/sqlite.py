@@ -4,6 +4,11 @@
 committed state and each other, written in ONE transaction (a sync costs more than ten inserts), applied, told to the
 watchers, and only then acknowledged. Nobody ever sees what is not on disk; when the commit fails, nothing happened.
 
+*A full disk.* When a commit finds no room, the reserve (`store/reserve.py`) is used to empty the journal and to give up
+the history. If that is not enough, creates and updates are refused until there is room again, and the reserve is for
+what makes room: deletions, updates of objects that are being deleted (a finalizer that goes), and renewals of Leases,
+without which nobody would carry deletions on. The reserve is larger than the journal ever is.
+
 A few writes are committed on the loop itself: measured, a thread costs more than they do. For many, the last step, the
 wait for the disk, is left to a thread; meanwhile the loop reads, and what is to be written next waits.
 
@@ -24,7 +29,7 @@ from typing import NamedTuple
 from netloom.errors import AlreadyExists, Internal, NetloomError, Unreachable
 from netloom.model.document import Document
 from netloom.model.kind import Kind
-from netloom.model.registry import KINDS
+from netloom.model.registry import KINDS, LEASE
 from netloom.model.selectors import EVERYTHING, Selector
 from netloom.store.base import Damaged, Page, Propagation, Stored, Unless, Watch
 from netloom.store.damage import Unreadable, placeholder
@@ -43,12 +48,22 @@ from netloom.store.engine import (
 )
 from netloom.store.hub import QUEUE_LENGTH, WINDOW_BYTES, WINDOW_CHANGES, Change, Hub
 from netloom.store.log import Log
+from netloom.store.reserve import Reserve
 from netloom.store.semantics import key_of
 
 ASIDE = 16
 """How many writes are worth a thread."""
 BATCH = 256
 """Writes in one transaction: more would keep the loop, and so everybody's reads, waiting."""
+NARROW = 16
+"""Writes in one transaction while the disk is full: they have little room."""
+_RETRY_SECONDS = 10.0
+_GROWTH = 1024
+"""By how many bytes an object may grow while the disk is full: what it takes to mark it deleted."""
+
+
+class NoRoom(Unreachable):
+    """The disk is full; nothing was written."""
 
 
 class _Waiting(NamedTuple):
@@ -68,6 +83,10 @@ class SqliteStore:
         self, log: Log, engine: Engine, minter: Minter, kinds: frozenset[Kind], damaged: Iterable[Damaged] = ()
     ) -> None:
         self._log = log
+        self._reserve = Reserve(log.path)
+        log.bound_journal(self._reserve.size // 2)
+        self._retrying = self._retried = False
+        """Whether what waits first, or what is at hand, is tried again because it found no room."""
         self._engine = engine
         self._hub = engine.hub
         self._minter = minter
@@ -191,6 +210,11 @@ class SqliteStore:
         """Return the objects that are set aside."""
         return list(self._damaged.values())
 
+    async def check_disk(self) -> None:
+        """Raise `NoRoom` while the disk is full."""
+        if not self._reserve.recover():
+            raise self._no_room()
+
     async def close(self) -> None:
         """Write what is still queued and let go of the file."""
         self._closing = True
@@ -203,6 +227,7 @@ class SqliteStore:
         if self._aside is not None:
             self._aside.shutdown()
         self._log.close()
+        self._reserve.release()
         self._hub.fail(Unreachable("the store is closed"))
 
     def _unless(self, unless: Unless, write: Write) -> Write:
@@ -257,8 +282,13 @@ class SqliteStore:
         self._scheduled = False
         if not self._queue or self._committing is not None:
             return
-        batch = [self._queue.popleft() for _ in range(min(BATCH, len(self._queue)))]
+        self._retried, self._retrying = self._retrying, False
+        if not self._retried:
+            self._reserve.recover()
+        most = NARROW if self._reserve.full else BATCH
+        batch = deque(self._queue.popleft() for _ in range(min(most, len(self._queue))))
         decided, changes = self._decide(batch)
+        self._queue.extendleft(reversed(batch))
         error = self._tried(lambda: self._log.stage(changes)) if changes else None
         if changes and error is None:
             if len(changes) >= ASIDE and not self._closing:
@@ -286,12 +316,26 @@ class SqliteStore:
                     self._log.supersede(change.kind, change.key)
             self._log.settle()
             self._log.discard(self._engine.apply(changes))
+            if self._reserve.full:
+                self._make_room()
+        if isinstance(error, NoRoom) and not self._reserve.full:
+            self._reserve.release()
+            self._make_room()
+            if self._retried or not self._reserve.regain():
+                self._reserve.run_out()
+            # Once more: all of it if there is room now, otherwise what may use the reserve.
+            self._retrying = True
+            self._queue.extendleft(waiting for waiting, _ in reversed(decided))
+            decided = []
         for waiting, decision in decided:
             _answer(waiting.future, decision.result if error is None or decision.change is None else error)
         self._schedule()
 
-    def _decide(self, batch: Iterable[_Waiting]) -> tuple[_Decided, _Changes]:
-        """Decide each write in the light of those before it; answer at once those that are refused."""
+    def _decide(self, batch: deque[_Waiting]) -> tuple[_Decided, _Changes]:
+        """Decide each write in the light of those before it; answer at once those that are refused.
+
+        What would make the transaction too large is left in `batch`.
+        """
         overlay: dict[tuple[Kind, str], Stored | None] = {}
 
         def lookup(kind: Kind, key: str) -> Stored | None:
@@ -302,7 +346,9 @@ class SqliteStore:
 
         decided: _Decided = []
         changes = self._deciding = []
-        for waiting in batch:
+        room = self._reserve.size // 4
+        while batch and room > 0:
+            waiting = batch.popleft()
             if waiting.future.cancelled():
                 continue  # Whoever asked has gone away, and nothing has been done yet.
             try:
@@ -313,9 +359,13 @@ class SqliteStore:
             if waiting.dry_run:
                 _answer(waiting.future, pretended(decision))
                 continue
+            if self._reserve.full and decision.change is not None and not _makes_room(decision.change):
+                _answer(waiting.future, self._no_room())
+                continue
             if decision.change is not None:
                 overlay[decision.change.kind, decision.change.key] = decision.change.new
                 changes.append(decision.change)
+                room -= 0 if decision.change.new is None else len(decision.change.new.raw)
             decided.append((waiting, decision))
         return decided, changes
 
@@ -330,8 +380,30 @@ class SqliteStore:
             self._broken = Unreachable(f"{self._log.path} is no longer what was written to it ({error}): open it again")
             return self._broken
         except sqlite3.Error as error:
+            if error.sqlite_errorcode == sqlite3.SQLITE_FULL:
+                return self._no_room()
             return Unreachable(f"{self._log.path} could not be written: {error}")
         return None
+
+    def _no_room(self) -> NoRoom:
+        return NoRoom(
+            f"{self._log.path} could not be written: database or disk is full; only deletions are taken",
+            retry_after=_RETRY_SECONDS,
+        )
+
+    def _make_room(self) -> None:
+        """Let go of the history and of what it kept on the disk."""
+        self._log.discard(self._hub.forget())
+        self._log.relieve()
+
+
+def _makes_room(change: Change) -> bool:
+    """Whether a write is needed to get out of a full disk."""
+    if change.new is None:
+        return True
+    if change.old is None or len(change.new.raw) > len(change.old.raw) + _GROWTH:
+        return False
+    return change.kind is LEASE or bool(change.new.document()["metadata"].get("deletionTimestamp"))
 
 
 def _answer(future: asyncio.Future[Stored], result: Stored | BaseException) -> None:

@@ -1,0 +1,83 @@
+"""Room kept back on the disk, so that a full disk can be got out of: deleting something is a write, too.
+
+    room ──(a write finds none, and tidying up makes none)──► full: what the reserve held is for deletions
+     ▲                                                         │
+     └──(there is room for it, and for half as much again)─────┘
+
+The reserve is a file beside the database, of blocks that are really allocated. It is removed when the store is closed.
+"""
+
+import logging
+import os
+from contextlib import suppress
+
+SIZE = 8 << 20
+"""Enough for many deletions, the largest included, and for tidying up after them."""
+_SHARE = 8
+"""On a small file system the reserve is at most this part of it."""
+
+log = logging.getLogger(__name__)
+
+
+class Reserve:
+    """The reserve of one database."""
+
+    def __init__(self, database: str) -> None:
+        self.full = False
+        """Whether there was no room at the last attempt to write."""
+        self._database = database
+        self._path = f"{database}-reserve"
+        self._folder = os.path.dirname(database) or "."
+        space = os.statvfs(self._folder)
+        self.size = min(SIZE, space.f_blocks * space.f_frsize // _SHARE)
+        if not self._make():
+            self.run_out()
+
+    def run_out(self) -> None:
+        """Give the reserve up: there is no room for a write.  Logged once."""
+        if self.full:
+            return
+        self.full = True
+        self.release()
+        log.error(
+            "the disk is full: %s takes only deletions until %d KiB are free in %s",
+            self._database,
+            self._wanted // 1024,
+            self._folder,
+        )
+
+    def recover(self) -> bool:
+        """Make the reserve again if there is room for it; return whether there is room now.  Logged once."""
+        if not self.full:
+            return True
+        if not self.regain():
+            return False
+        self.full = False
+        log.warning("the disk has room again: %s takes all writes", self._database)
+        return True
+
+    def release(self) -> None:
+        """Give the reserve up."""
+        with suppress(OSError):
+            os.unlink(self._path)
+
+    def regain(self) -> bool:
+        """Make the reserve again if there is room for it and for more; return whether there is."""
+        space = os.statvfs(self._folder)
+        return space.f_bavail * space.f_frsize >= self._wanted and self._make()
+
+    @property
+    def _wanted(self) -> int:
+        return self.size + self.size // 2
+
+    def _make(self) -> bool:
+        try:
+            file = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            try:
+                os.posix_fallocate(file, 0, max(self.size, 1))
+            finally:
+                os.close(file)
+        except OSError:
+            self.release()
+            return False
+        return True
