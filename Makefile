@@ -9,6 +9,7 @@ SHELL := /bin/bash
 KUBE := 1.36.3
 KUBE_OLDER := 1.32.2
 ETCD_NEWER := 3.5.35 3.7.3
+PYTHON := 3.13
 OVN_NEWER := 25.03
 OVN_NEWEST := 26.03
 WORKERS ?= 2# test processes at once; each may start an etcd and a kube-apiserver of its own
@@ -52,6 +53,22 @@ test-versions: test-setup kubectl-old  ## the tests against other versions of Ku
 	@tools/kube/build $(KUBE_OLDER) kube-apiserver kubectl
 	@for version in $(ETCD_NEWER); do tools/etcd/build $$version >/dev/null; done
 	@$(PYTEST) -m versions $(ARGS)
+	@$(MAKE) --no-print-directory test-uvicorn test-python
+
+QUICK := not versions and not etcd and not kube and not ovn and not lab and not root and not slow
+SAMPLE := NETLOOM_TEST_HISTORIES=40 NETLOOM_TEST_SEEDS=10 NETLOOM_TEST_FABRIC=4 NETLOOM_TEST_MALFORMED=500
+
+.PHONY: test-python
+test-python: setup  ## the tests that need no other program, on the newest Python (PYTHON=3.12: on another)
+	@python=$$(tools/python $(PYTHON)) && UV_PROJECT_ENVIRONMENT=build/python$(PYTHON) tools/uv sync --frozen --quiet --python $$python
+	@$(SAMPLE) build/python$(PYTHON)/bin/python -m pytest -n $(WORKERS) -m '$(QUICK)' --ignore tests/docs --ignore tests/e2e $(ARGS)
+
+.PHONY: test-uvicorn
+test-uvicorn: setup  ## the tests of the API server with the newest uvicorn, which pyproject.toml may not allow yet
+	@UV_PROJECT_ENVIRONMENT=build/uvicorn tools/uv sync --frozen --quiet
+	@tools/uv pip install --quiet --python build/uvicorn/bin/python --upgrade --no-deps uvicorn
+	@build/uvicorn/bin/python -c 'import uvicorn; print("uvicorn", uvicorn.__version__)'
+	@build/uvicorn/bin/python -m pytest -n $(WORKERS) -m '$(QUICK)' tests/front $(ARGS)
 
 .PHONY: check
 check: setup  ## format, lint, types, layers, the lock file and the tree
