@@ -45,6 +45,11 @@ class SimulatedTask(asyncio.Task[T]):
     def __hash__(self) -> int:
         return self.number
 
+    def set_name(self, value: object) -> None:
+        """Keep the name: where nobody gave one, Python 3.12 and 3.13 set None after the task is made."""
+        if value is not None:
+            super().set_name(value)
+
 
 class SimulatedLoop(asyncio.BaseEventLoop):
     """An event loop whose only input is a seed."""
@@ -170,10 +175,11 @@ class SimulatedLoop(asyncio.BaseEventLoop):
         coro: Coroutine[Any, Any, Any] | Generator[Any, None, Any],
         *,
         context: Context | None = None,
+        name: str | None = None,  # Newer Pythons give it here, not afterwards.
     ) -> "SimulatedTask[Any]":
         task = SimulatedTask[Any](coro, loop=self, name="", context=context)
         task.number = self._number()
-        task.set_name(f"task-{task.number}")
+        task.set_name(name or f"task-{task.number}")
         return task
 
     def _timer_handle_cancelled(self, handle: asyncio.TimerHandle) -> None:
