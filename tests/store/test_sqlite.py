@@ -16,7 +16,8 @@ from netloom.errors import AlreadyExists, Conflict, Internal, NotFound, Unreacha
 from netloom.model.registry import LEASE
 from netloom.store.base import Store
 from netloom.store.log import SCHEMA
-from netloom.store.sqlite import ASIDE, BATCH, NoRoom, SqliteStore
+from netloom.store.reserve import NoRoom
+from netloom.store.sqlite import ASIDE, BATCH, SqliteStore
 from tests.store.kinds import GADGET, WIDGET, gadget, lease, widget
 
 KINDS = (WIDGET, GADGET, LEASE)

@@ -171,7 +171,7 @@ class KubeStore:
         try:
             answer = msgspec.json.decode(body, type=_List)
             at = int(answer.metadata.resource_version or 0)
-        except ValueError as error:  # msgspec.DecodeError is one.
+        except ValueError as error:
             raise Unreachable(f"the server sent a list of {kind.plural} that cannot be read: {error}") from error
         return Page(
             [stored for item in answer.items or () if (stored := _readable(kind, bytes(item))) is not None],
@@ -312,15 +312,14 @@ class KubeWatch:
         if told.type == "ERROR":
             raise _watch_error(failure(Response(0, {}, bytes(told.object))))
         if told.type == "BOOKMARK":
-            bookmark = _readable(self._kind, bytes(told.object), named=False)
-            self._revision = max(self._revision, 0 if bookmark is None else bookmark.revision)
+            if (bookmark := _readable(self._kind, bytes(told.object), named=False)) is not None:
+                self._revision = max(self._revision, bookmark.revision)
             return None
         stored = _readable(self._kind, bytes(told.object))
         if stored is None or told.type not in EventType.__members__:
             return None
-        event = Event(EventType(told.type), stored)
-        self._revision = event.object.revision
-        return event
+        self._revision = stored.revision
+        return Event(EventType(told.type), stored)
 
 
 def _path(kind: Kind, namespace: str = "", name: str = "", subresource: str = "", **query: str) -> str:
@@ -346,13 +345,12 @@ def _body(response: Response) -> bytes:
 def _stored(kind: Kind, raw: bytes) -> Stored:
     try:
         seen = _object(raw)
-        revision = int(seen.metadata.resource_version or 0)
+        metadata, revision = seen.metadata, int(seen.metadata.resource_version or 0)
     except ValueError as error:  # msgspec.DecodeError is one.
         raise Unreachable(f"the server sent one of its {kind.plural} that cannot be read: {error}") from error
     if not seen.kind:
         # The items of lists of built-in kinds do not say what they are.
         raw = b'{"apiVersion":"%b","kind":"%b",%b' % (kind.api_version.encode(), kind.name.encode(), raw[1:])
-    metadata = seen.metadata
     return Stored(kind, metadata.namespace, metadata.name, revision, raw)
 
 
@@ -360,12 +358,12 @@ def _readable(kind: Kind, raw: bytes, *, named: bool = True) -> Stored | None:
     """Return an object that came with others; None, and a line in the log, where it is none: the others count."""
     try:
         stored = _stored(kind, raw)
-        if named and not stored.name:
-            raise Unreachable(f"the server sent one of its {kind.plural} without a name")
+        if stored.name or not named:
+            return stored
+        log.error("the server sent one of its %s without a name: it is left out", kind.plural)
     except Unreachable as error:
         log.error("%s: it is left out", error)
-        return None
-    return stored
+    return None
 
 
 def failure(response: Response) -> NetloomError:

@@ -11,12 +11,33 @@ import logging
 import os
 from contextlib import suppress
 
+from netloom.errors import Unreachable
+from netloom.model.registry import LEASE
+from netloom.store.hub import Change
+
 SIZE = 8 << 20
 """Enough for many deletions, the largest included, and for tidying up after them."""
 _SHARE = 8
 """On a small file system the reserve is at most this part of it."""
 
+_GROWTH = 1024
+"""By how many bytes an object may grow while the disk is full: what it takes to mark it deleted."""
+_RETRY_SECONDS = 10.0
+
 log = logging.getLogger(__name__)
+
+
+class NoRoom(Unreachable):
+    """The disk is full; nothing was written."""
+
+
+def makes_room(change: Change) -> bool:
+    """Whether a write is needed to get out of a full disk."""
+    if change.new is None:
+        return True
+    if change.old is None or len(change.new.raw) > len(change.old.raw) + _GROWTH:
+        return False
+    return change.kind is LEASE or bool(change.new.document()["metadata"].get("deletionTimestamp"))
 
 
 class Reserve:
@@ -55,6 +76,11 @@ class Reserve:
         self.full = False
         log.warning("the disk has room again: %s takes all writes", self._database)
         return True
+
+    def no_room(self) -> NoRoom:
+        """Return the error for a write that is refused."""
+        words = f"{self._database} could not be written: database or disk is full; only deletions are taken"
+        return NoRoom(words, retry_after=_RETRY_SECONDS)
 
     def release(self) -> None:
         """Give the reserve up."""

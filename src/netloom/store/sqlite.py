@@ -29,7 +29,7 @@ from typing import NamedTuple
 from netloom.errors import AlreadyExists, Internal, NetloomError, Unreachable
 from netloom.model.document import Document
 from netloom.model.kind import Kind
-from netloom.model.registry import KINDS, LEASE
+from netloom.model.registry import KINDS
 from netloom.model.selectors import EVERYTHING, Selector
 from netloom.store.base import Damaged, Page, Propagation, Stored, Unless, Watch
 from netloom.store.damage import Unreadable, placeholder
@@ -48,7 +48,7 @@ from netloom.store.engine import (
 )
 from netloom.store.hub import QUEUE_LENGTH, WINDOW_BYTES, WINDOW_CHANGES, Change, Hub
 from netloom.store.log import Log
-from netloom.store.reserve import Reserve
+from netloom.store.reserve import NoRoom, Reserve, makes_room
 from netloom.store.semantics import key_of
 
 ASIDE = 16
@@ -57,13 +57,6 @@ BATCH = 256
 """Writes in one transaction: more would keep the loop, and so everybody's reads, waiting."""
 NARROW = 16
 """Writes in one transaction while the disk is full: they have little room."""
-_RETRY_SECONDS = 10.0
-_GROWTH = 1024
-"""By how many bytes an object may grow while the disk is full: what it takes to mark it deleted."""
-
-
-class NoRoom(Unreachable):
-    """The disk is full; nothing was written."""
 
 
 class _Waiting(NamedTuple):
@@ -213,7 +206,7 @@ class SqliteStore:
     async def check_disk(self) -> None:
         """Raise `NoRoom` while the disk is full."""
         if not self._reserve.recover():
-            raise self._no_room()
+            raise self._reserve.no_room()
 
     async def close(self) -> None:
         """Write what is still queued and let go of the file."""
@@ -359,8 +352,8 @@ class SqliteStore:
             if waiting.dry_run:
                 _answer(waiting.future, pretended(decision))
                 continue
-            if self._reserve.full and decision.change is not None and not _makes_room(decision.change):
-                _answer(waiting.future, self._no_room())
+            if self._reserve.full and decision.change is not None and not makes_room(decision.change):
+                _answer(waiting.future, self._reserve.no_room())
                 continue
             if decision.change is not None:
                 overlay[decision.change.kind, decision.change.key] = decision.change.new
@@ -381,29 +374,14 @@ class SqliteStore:
             return self._broken
         except sqlite3.Error as error:
             if error.sqlite_errorcode == sqlite3.SQLITE_FULL:
-                return self._no_room()
+                return self._reserve.no_room()
             return Unreachable(f"{self._log.path} could not be written: {error}")
         return None
-
-    def _no_room(self) -> NoRoom:
-        return NoRoom(
-            f"{self._log.path} could not be written: database or disk is full; only deletions are taken",
-            retry_after=_RETRY_SECONDS,
-        )
 
     def _make_room(self) -> None:
         """Let go of the history and of what it kept on the disk."""
         self._log.discard(self._hub.forget())
         self._log.relieve()
-
-
-def _makes_room(change: Change) -> bool:
-    """Whether a write is needed to get out of a full disk."""
-    if change.new is None:
-        return True
-    if change.old is None or len(change.new.raw) > len(change.old.raw) + _GROWTH:
-        return False
-    return change.kind is LEASE or bool(change.new.document()["metadata"].get("deletionTimestamp"))
 
 
 def _answer(future: asyncio.Future[Stored], result: Stored | BaseException) -> None:
