@@ -321,6 +321,49 @@ def test_what_the_agent_wrote_stays() -> None:
     run(main())
 
 
+@pytest.mark.parametrize(
+    "claimed",
+    [
+        {"ips": ["10.0.0.3/24"]},
+        {"ips": ["10.0.0.3/24"], "mac": "06:00:00:03:00:07"},
+        {"ips": ["10.0.0.1/24"]},
+        {"ips": ["192.0.2.1/24"]},
+        {"ips": ["10.0.0.2/24", "10.0.0.3/24"]},
+        {"ips": ["10.0.0.2/16"]},
+        {"ips": []},
+        {"mac": "06:00:00:03:00:07"},
+        {"mac": "06:ff:ff:ff:ff:ff"},
+        {"vni": 8},
+        {"locks": []},
+        {"observedGeneration": 9},
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("spec", [{}, {"ips": ["10.0.0.2"]}], ids=["any", "asked"])
+def test_what_a_status_says_besides_its_locks_is_put_back(claimed: Document, spec: Document) -> None:
+    """The victim has 10.0.0.3 and its MAC, the gateway 10.0.0.1."""
+
+    async def main() -> None:
+        store = memory()
+        await blue(store)
+        async with giving(store):
+            await attach(store, "a", **spec)
+            await asyncio.sleep(2)
+            await attach(store, "victim")
+            await asyncio.sleep(2)
+            before = [(await store.get(NETWORK_ATTACHMENT, "ns1", name)).document() for name in ("a", "victim")]
+            assert [one["status"]["ips"] for one in before] == [["10.0.0.2/24"], ["10.0.0.3/24"]]
+            await store.update(
+                NETWORK_ATTACHMENT, before[0] | {"status": before[0]["status"] | claimed}, subresource="status"
+            )
+            await asyncio.sleep(5)
+            after = [(await store.get(NETWORK_ATTACHMENT, "ns1", name)).document() for name in ("a", "victim")]
+            assert [one["status"] for one in after] == [one["status"] for one in before]
+            assert await clean(store)
+
+    run(main())
+
+
 def test_an_address_moves_when_the_wish_does_and_with_the_networks_vni() -> None:
     async def main() -> None:
         store = memory()

@@ -48,6 +48,7 @@ from netloom.errors import NetloomError
 from netloom.model.events import ObjectReference
 from netloom.model.networks import Network, Router, Subnet
 from netloom.model.policy import LoadBalancer
+from netloom.plan import macs
 from netloom.plan.addressing import Address, Place, address, lock_name
 from netloom.plan.wishes import Decision, Held, Refusal, Slot, Wish, decide
 
@@ -231,7 +232,10 @@ class Ipam:
                 self.counters.released += 1
 
     def _served(self, view: Attachment) -> bool:
-        """Whether an attachment without particular wishes has all it is to have: said quickly, as most have."""
+        """Whether an attachment without particular requests has what its locks say: said quickly, as most have.
+
+        The status is compared with the locks to the letter, whoever wrote it: what differs is put back.
+        """
         if view.subnets or view.ips or view.mac or view.errors or not view.has_mac or self.lines.waits(view.key):
             return False
         network = self._networks.get(view.metadata.namespace, view.network)
@@ -242,14 +246,18 @@ class Ipam:
         if len(places) != len(around) or len(view.locks) != len(view.has_ips):
             return False  # Several Subnets of a family, or one that is not valid: that takes a closer look.
         owned = {lock.metadata.uid: lock for lock in self.books.owned(view.metadata.uid)}
-        for (_, uid), ip in zip(view.locks, view.has_ips, strict=True):
+        first: Address | None = None
+        for (locked, uid), ip in zip(view.locks, view.has_ips, strict=True):
             lock = owned.pop(uid, None)
             place = places.pop(lock.version, None) if lock is not None else None
             if lock is None or place is None or lock.vni != view.vni or not place.holds(lock.address):
                 return False
-            if not ip.endswith(f"/{place.prefix}"):
+            if locked != str(lock.address) or ip != f"{locked}/{place.prefix}":
                 return False
-        return not owned and not places and self._macs.rival(view, view.has_mac) is None
+            first = first or lock.address
+        if owned or places or first is None or view.has_mac not in macs.candidates(view.vni, first):
+            return False
+        return self._macs.rival(view, view.has_mac) is None
 
     def _decide(self, view: Attachment, vni: int | None, places: Mapping[str, Place], *, there: bool) -> Decision:
         meta = view.metadata
