@@ -34,7 +34,7 @@ def run(main: Coroutine[Any, Any, T], seed: int = 0) -> T:
 def memory() -> MemoryStore:
     """Return an empty store whose time and chance are the simulation's."""
     loop = sim.current()
-    return MemoryStore(clock=lambda: 1_893_456_000 + loop.time(), random=Random(loop.random.random()))
+    return MemoryStore(clock=lambda: NOON.timestamp() + loop.time(), random=Random(loop.random.random()))
 
 
 def document(kind: Kind, name: str, spec: Document, namespace: str = "ns1", **metadata: Any) -> Document:

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Callable, Coroutine
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from random import Random
 from typing import Any
 from uuid import UUID
@@ -16,7 +16,7 @@ from netloom.run import controllers
 from netloom.sim import loop as sim
 from netloom.store.engine import Minter
 from netloom.store.memory import MemoryStore
-from tests.control.helpers import document, memory, run
+from tests.control.helpers import NOON, document, memory, run
 
 
 class OfChance(Minter):
@@ -38,7 +38,7 @@ def controlled(scenario: Callable[[MemoryStore, Manager], Coroutine[Any, Any, No
         manager = controllers.assemble(
             store,
             random=Random(1),
-            clock=lambda: datetime(2030, 1, 1, tzinfo=UTC) + timedelta(seconds=sim.current().time()),
+            clock=lambda: NOON + timedelta(seconds=sim.current().time()),
         )
         async with asyncio.TaskGroup() as group:
             running = group.create_task(manager.run())

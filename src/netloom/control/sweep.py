@@ -1,7 +1,8 @@
 """Looking at everything now and then, in case a hint was lost; and clearing away what is old.
 
-A sweep queues every key of every controller, spread over a while so that it is no burst. Events are kept for an hour,
-as Kubernetes does; where the store is a Kubernetes, it expires its own.
+A sweep queues every key of every controller, spread over a while so that it is no burst. Events are kept for an hour
+after they were made, as the store says: the times in them are their writer's to choose. What is told again later is
+another Event. Where the store is a Kubernetes, it expires its own.
 """
 
 import asyncio
@@ -49,18 +50,17 @@ async def expire_events(client: Client, *, random: Random, clock: Clock = time_o
 
 
 async def expire_events_once(client: Client, *, clock: Clock = time_of_day) -> int:
-    """Delete Events that are more than an hour old; return how many.  One that was counted up meanwhile stays."""
+    """Delete Events that were made more than an hour ago; return how many."""
     oldest = clock() - EVENTS_KEPT
     gone = 0
     for event in await client.list(Event):
-        last = event.series and event.series.last_observed_time
-        time = parse(last or event.last_timestamp or event.event_time or event.metadata.creation_timestamp)
-        if time is None or time >= oldest:
-            continue
         meta = event.metadata
-        try:
-            await client.delete(EVENT, meta.namespace, meta.name, uid=meta.uid, revision=meta.revision)
-        except Conflict:
+        made = parse(meta.creation_timestamp)
+        if made is None or made >= oldest:
             continue
+        try:
+            await client.delete(EVENT, meta.namespace, meta.name, uid=meta.uid)
+        except Conflict:
+            continue  # Another of the same name has taken its place.
         gone += 1
     return gone
