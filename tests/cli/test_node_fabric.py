@@ -32,24 +32,24 @@ WORLD = """
 kind: NetworkAttachment
 metadata: {name: a, uid: u-a}
 spec: {node: n1, network: red}
-status: {ips: [10.1.0.2/24, "fd01::2/64"], mac: "06:01:00:02:00:0a", vni: 10, hostIP: 172.31.0.1, conditions: [{type: Addressed, status: "True"}]}
+status: {ips: [10.1.0.2/24, "fd01::2/64"], locks: [{ip: "10.1.0.2", uid: u}, {ip: "fd01::2", uid: u}], mac: "06:01:00:02:00:0a", vni: 10, hostIP: 172.31.0.1, conditions: [{type: Addressed, status: "True"}]}
 ---
 kind: NetworkAttachment
 metadata: {name: b, uid: u-b}
 spec: {node: n2, network: red}
-status: {ips: [10.1.0.3/24, "fd01::3/64"], mac: "06:01:00:03:00:0a", vni: 10, hostIP: 172.31.0.2, conditions: [{type: Addressed, status: "True"}]}
+status: {ips: [10.1.0.3/24, "fd01::3/64"], locks: [{ip: "10.1.0.3", uid: u}, {ip: "fd01::3", uid: u}], mac: "06:01:00:03:00:0a", vni: 10, hostIP: 172.31.0.2, conditions: [{type: Addressed, status: "True"}]}
 ---
 kind: NetworkAttachment
 metadata: {name: shut, uid: u-shut, labels: {app: shut}}
 spec: {node: n1, network: red}
-status: {ips: [10.1.0.4/24], mac: "06:01:00:04:00:0a", vni: 10, hostIP: 172.31.0.1, conditions: [{type: Addressed, status: "True"}]}
+status: {ips: [10.1.0.4/24], locks: [{ip: "10.1.0.4", uid: u}], mac: "06:01:00:04:00:0a", vni: 10, hostIP: 172.31.0.1, conditions: [{type: Addressed, status: "True"}]}
 ---
 kind: NetworkAttachment
 metadata: {name: twin, uid: u-twin}
 spec: {node: n2, network: green}
-status: {ips: [10.1.0.2/24], mac: "06:01:00:02:00:0b", vni: 11, hostIP: 172.31.0.2, conditions: [{type: Addressed, status: "True"}]}
+status: {ips: [10.1.0.2/24], locks: [{ip: "10.1.0.2", uid: u}], mac: "06:01:00:02:00:0b", vni: 11, hostIP: 172.31.0.2, conditions: [{type: Addressed, status: "True"}]}
 ---
-{kind: NetworkAttachment, metadata: {name: ovn}, spec: {node: n1, network: blue}, status: {ips: [10.1.0.9/24], mac: "06:01:00:09:00:0c", vni: 12}}
+{kind: NetworkAttachment, metadata: {name: ovn}, spec: {node: n1, network: blue}, status: {ips: [10.1.0.9/24], locks: [{ip: "10.1.0.9", uid: u}], mac: "06:01:00:09:00:0c", vni: 12}}
 ---
 {kind: SecurityProfile, metadata: {name: shut}, spec: {selector: {matchLabels: {app: shut}}, ingress: [], egress: []}}
 """  # noqa: E501 - One line for each attachment's status.

@@ -472,6 +472,7 @@ class World:
             made["status"] = {
                 **made.get("status", {}),
                 "ips": [f"10.0.0.{number}/24"],
+                "locks": [{"ip": f"10.0.0.{number}", "uid": f"lock-{number}"}],
                 "mac": f"02:00:00:00:00:{number:02x}",
                 "vni": 10,
                 "conditions": [{"type": "Addressed", "status": "True", "observedGeneration": 1}],

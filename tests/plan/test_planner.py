@@ -152,7 +152,7 @@ def test_removing_what_was_never_there_is_nothing() -> None:
 def test_a_great_change_leaves_the_garbage_collector_as_it_was(collecting: bool) -> None:
     planner, was = planned(WISHES), gc.isenabled()
     for n in range(BULK):
-        planner.put(Port("default", f"p{n}", "n1", "blue", (f"10.0.{n >> 8}.{n & 255}/16",), f"02:00:00:00:01:{n:02x}"))
+        planner.put(Port("default", f"p{n}", "n1", "blue", (f"10.0.0.{n & 255}/24",), f"02:00:00:00:01:{n:02x}"))
     try:
         (gc.enable if collecting else gc.disable)()
         assert len(planner.flush().rows) == BULK

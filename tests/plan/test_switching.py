@@ -94,9 +94,19 @@ def test_dhcp_is_that_of_the_subnet_the_address_is_of() -> None:
     row = columns(BLUE, *subnets, ips=("10.0.1.9/24", "10.0.0.9/24", "fd00::9/64"))
     assert row["dhcpv4_options"] == Ref("DHCP_Options", "default/b")
     assert row["dhcpv6_options"] == Ref("DHCP_Options", "default/c")
-    assert columns(BLUE, *subnets, ips=("10.0.7.9/24",))["dhcpv4_options"] is None
     assert columns(BLUE, *subnets, ips=("10.0.0.9/24",))["dhcpv6_options"] is None
     assert columns(BLUE, subnet("a", "10.0.0.0/24"), ips=("10.0.0.9/24",))["dhcpv4_options"] is None
+
+
+def test_an_address_outside_the_subnets_is_not_programmed() -> None:
+    blocks = (subnet("a", "10.0.0.0/24"), subnet("c", "fd00::/64"))
+    row = columns(BLUE, *blocks, ips=("10.0.0.9/24", "192.0.2.1/24", "fd00::9/64", "fd01::9/64"))
+    assert row["addresses"] == {"02:00:00:00:00:09 10.0.0.9 fd00::9"}
+    assert row["port_security"] == {"02:00:00:00:00:09 10.0.0.9/24 fd00::9"}
+    planner = planned(BLUE, *blocks)
+    planner.put(Port("default", "web", "n1", "blue", ("192.0.2.1/24",), "02:00:00:00:00:09"))
+    planner.flush()
+    assert port("default", "web") not in planner.wanted.rows
 
 
 @pytest.mark.parametrize(

@@ -92,6 +92,7 @@ class People:
         vni = NETWORKS[network]
         status = {
             "ips": [f"10.0.0.{number}/24", f"fd00::{number}/64"],
+            "locks": [{"ip": ip, "uid": f"lock-{ip}"} for ip in (f"10.0.0.{number}", f"fd00::{number}")],
             "mac": macs.formula(vni, Address(4, 0x0A000000 + number)),
             "vni": vni,
             "conditions": [{"type": "Addressed", "status": "True", "observedGeneration": 1}],

@@ -135,6 +135,8 @@ def plan_attachment(world: World, one: Port) -> Outcome:
     if on is None:
         return Outcome(problems=_closed(world, one))
     ips, secure, v4, v6 = _addresses(on, one)
+    if not ips:
+        return Outcome()
     name = f"{one.namespace}/{one.name}"
     missing = unknown(world, one) if one.profiles else []
     columns: dict[str, Column] = {
@@ -172,32 +174,37 @@ def _closed(world: World, one: Port) -> list[Problem]:
 
 
 def _addresses(on: Segment, one: Port) -> tuple[str, str, Block, Block]:
-    """Return a port's addresses, those it may use, and the Subnets of its first of each family."""
+    """Return a port's addresses, those it may use, and the Subnets of its first of each family.
+
+    An address that is in none of the Network's Subnets is nothing that IPAM gave away: it is left out.
+    """
     plain: list[str] = []
     secure: list[str] = []
     v4 = v6 = NOWHERE
     for written in one.ips:
         ip, _, length = written.partition("/")
+        blocks = on.v6 if ":" in ip else on.v4
+        block = _block(blocks, ip)
+        if block is NOWHERE and blocks:
+            continue
         plain.append(ip)
         if ":" in ip:
             secure.append(ip)
             if v6 is NOWHERE:
-                v6 = _block(on.v6, ip)
+                v6 = block
             continue
         # With its length, it may also hear its Subnet's broadcasts. But where the host's bits are zero OVN would take
         # it for the whole block: so where the last byte does not tell that they are not, the length is left out.
         bits = 32 - int(length or 32)
         secure.append(written if bits and int(ip[ip.rindex(".") + 1 :]) & ((1 << min(bits, 8)) - 1) else ip)
         if v4 is NOWHERE:
-            v4 = _block(on.v4, ip)
+            v4 = block
     if one.allowed_addresses:
         secure += [ip for ip in sorted(one.allowed_addresses) if ip not in plain]
     return " ".join(plain), " ".join(secure), v4, v6
 
 
 def _block(blocks: tuple[Block, ...], ip: str) -> Block:
-    if len(blocks) == 1:
-        return blocks[0]  # Its addresses are of its Network's Subnets, so of this one.
     where = address(ip)
     return next((block for block in blocks if where is not None and block.place.holds(where)), NOWHERE)
 

@@ -1,8 +1,10 @@
-"""Attachments as the vxlan fabric sees them, plugged here or on another node.  Pure."""
+"""Attachments as the vxlan fabric sees them, plugged here or on another node.  Pure.
 
-from collections.abc import Iterable
+Flows are made for addresses that the status says are locked, and for no other: an address that IPAM did not give away
+gets no packets, whoever wrote it there.
+"""
 
-from netloom.model.attachments import NetworkAttachment
+from netloom.model.attachments import NetworkAttachment, NetworkAttachmentStatus
 from netloom.plan.nodes import PortPlan
 from netloom.plan.vxlan_ports import LocalPort, Remote
 
@@ -16,7 +18,7 @@ def local_port(value: NetworkAttachment, plan: PortPlan, ofport: int) -> LocalPo
         ofport=ofport,
         vni=plan.vni,
         mac=plan.mac,
-        ips=_bare(value.status.ips),
+        ips=_locked(value.status),
         allowed=tuple(value.spec.allowed_addresses),
         profiles=tuple(value.spec.security_profiles),
         labels=value.metadata.labels,
@@ -28,7 +30,8 @@ def local_port(value: NetworkAttachment, plan: PortPlan, ofport: int) -> LocalPo
 def remote_port(value: NetworkAttachment) -> Remote | None:
     """Return an attachment on another node, or None where it is not known yet, or no longer, where it is."""
     status = value.status
-    known = status.host_ip and status.mac and status.ips and status.vni is not None
+    ips = _locked(status)
+    known = status.host_ip and status.mac and ips and status.vni is not None
     if value.metadata.deletion_timestamp or not known:
         return None
     return Remote(
@@ -37,7 +40,7 @@ def remote_port(value: NetworkAttachment) -> Remote | None:
         name=value.metadata.name,
         vni=status.vni or 0,
         mac=status.mac,
-        ips=_bare(status.ips),
+        ips=ips,
         host_ip=status.host_ip,
         allowed=tuple(value.spec.allowed_addresses),
         profiles=tuple(value.spec.security_profiles),
@@ -47,5 +50,7 @@ def remote_port(value: NetworkAttachment) -> Remote | None:
     )
 
 
-def _bare(ips: Iterable[str]) -> tuple[str, ...]:
-    return tuple([ip.partition("/")[0] for ip in ips])
+def _locked(status: NetworkAttachmentStatus) -> tuple[str, ...]:
+    """Return the addresses that are locked, without their prefix lengths."""
+    locked = {one.ip for one in status.locks}
+    return tuple([ip for ip in (written.partition("/")[0] for written in status.ips) if ip in locked])
