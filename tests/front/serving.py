@@ -40,6 +40,7 @@ TOKENS = {
     "viewer-a": ["netloom:viewer:a"],
     "n1": ["netloom:node:n1"],
     "n2": ["netloom:node:n2"],
+    "nf1": ["netloom:node:nf1"],
     "nobody": [],
 }
 """Every test server knows these people; the token of each is `NAME-token`."""

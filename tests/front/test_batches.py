@@ -143,19 +143,20 @@ def test_lists_watches_and_collections_are_not_for_batches(server: Serving) -> N
 def test_each_is_asked_for_its_rights(server: Serving) -> None:
     server.post(ATTACHMENTS, attachment("mine", node="n1"))
     server.post(ATTACHMENTS, attachment("theirs", node="n2"))
-    status = {"status": {"ips": ["10.0.0.9/24"]}}
+    status, claim = {"status": {"ifcName": "nl0"}}, {"status": {"ips": ["10.0.0.9/24"]}}
     live = {name: server.get(f"{ATTACHMENTS}/{name}").json for name in ("mine", "theirs")}
     answers = batch(
         server,
         *(asked("PUT", f"{ATTACHMENTS}/{name}/status", live[name] | status) for name in ("mine", "theirs")),
         asked("PUT", f"{ATTACHMENTS}/mine", live["mine"]),
+        asked("PATCH", f"{ATTACHMENTS}/mine/status", claim, contentType="application/merge-patch+json"),
         asked("POST", path("nodes", namespace=""), document("Node", "n1", "", NODE)),
         asked("POST", path("nodes", namespace=""), document("Node", "n2", "", NODE)),
         asked("GET", f"{ATTACHMENTS}/mine"),
         asked("DELETE", f"{ATTACHMENTS}/mine"),
         who="n1",
     )
-    assert codes(answers) == [200, 403, 403, 201, 403, 200, 403]
+    assert codes(answers) == [200, 403, 403, 403, 201, 403, 200, 403]
 
 
 def test_who_is_not_known_gets_nothing(server: Serving) -> None:

@@ -60,10 +60,15 @@ def test_a_node_sees_and_writes_what_is_its_own(server: Serving) -> None:
     assert server.patch(path("networkattachments", name="mine", subresource="status"), seen, who="n1").code == 200
     assert server.patch(path("networkattachments", name="theirs", subresource="status"), seen, who="n1").code == 403
     assert server.patch(path("networkattachments", name="mine"), {"spec": {"mac": None}}, who="n1").code == 403
+    mine = server.get(path("networkattachments", name="mine")).json
+    identity = {key: mine[key] for key in ("apiVersion", "kind")}
     event = {
         "metadata": {"generateName": "e-"},
-        "involvedObject": {"kind": "NetworkAttachment", "name": "mine", "namespace": "default"},
+        "involvedObject": identity | {key: mine["metadata"][key] for key in ("namespace", "name", "uid")},
         "reason": "Plugged",
+        "source": {"component": "netloom-agent", "host": "n1"},
+        "reportingComponent": "netloom-agent",
+        "reportingInstance": "n1",
     }
     assert server.post("/api/v1/namespaces/default/events", event, who="cert", certificate="cert-n1").code == 201
 

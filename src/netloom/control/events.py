@@ -23,7 +23,7 @@ from msgspec import Struct
 
 from netloom.control.clock import Clock, micro
 from netloom.control.clock import now as time_of_day
-from netloom.errors import Conflict, NetloomError, NotFound
+from netloom.errors import Conflict, Forbidden, NetloomError, NotFound
 from netloom.model.document import Document, Resource
 from netloom.model.events import Event, EventSource, ObjectReference
 from netloom.model.registry import EVENT
@@ -60,14 +60,17 @@ class _Pending:
 
 @dataclass(slots=True)
 class Bucket:
-    """How many things one object may still say.  Pure: time is an argument."""
+    """A rate with a burst: how much may still be written at once.  Pure: time is an argument."""
 
     tokens: float = BURST
     at: float = 0.0
+    burst: float = BURST
+    refill: float = REFILL
+    """Seconds until one more may be written."""
 
     def take(self, now: float) -> bool:
         """Take one token if there is one."""
-        self.tokens = min(BURST, self.tokens + (now - self.at) / REFILL)
+        self.tokens = min(self.burst, self.tokens + (now - self.at) / self.refill)
         self.at = now
         if self.tokens < 1:
             return False
@@ -206,8 +209,9 @@ class Recorder:
                 stored = await self._once(note, pending)
             except NetloomError as error:
                 # Once more: the Event expired meanwhile, or somebody else counted, or the store was away for a moment.
+                # That it expired an agent hears as Forbidden: the server tells a node nothing about what is not there.
                 self._memory.events.pop(note, None)
-                if not isinstance(error, NotFound | Conflict):
+                if not isinstance(error, NotFound | Conflict | Forbidden):
                     await asyncio.sleep(RETRY * self._random.uniform(0.5, 1.0))
                 stored = await self._once(note, pending)
         except NetloomError as error:

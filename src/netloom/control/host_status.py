@@ -90,7 +90,9 @@ def document(view: View, found: Found, host_ip: str, now: datetime) -> Document:
         after["postCreateExecReport"] = {"exitStatus": 0, **msgspec.to_builtins(found.report)}
     conditions = with_condition(view.value.status.conditions, found.condition(generation), now)
     conditions = with_condition(conditions, summary(conditions, (ADDRESSED, PLUGGED), generation), now)
-    after["conditions"] = [msgspec.to_builtins(one) for one in conditions]
+    # Of others' conditions not a letter may change: the API takes from a node its own two only.
+    others = {one["type"]: one for one in before.get("conditions") or () if one["type"] not in (PLUGGED, READY)}
+    after["conditions"] = [others.get(one.type) or msgspec.to_builtins(one) for one in conditions]
     return sent(view.value.metadata, after)
 
 

@@ -20,6 +20,8 @@ NAMESPACE_LABEL = "kubernetes.io/metadata.name"
 
 AGENT_SILENT_SECONDS = 40.0
 """How long an agent may send no heartbeat, of which four are due by then, before its Node counts as silent."""
+NODE_LABELS = "node.netloom.dev/"
+"""Labels of a Node under this prefix are the node's own to set; nothing that chooses nodes may ask for them."""
 
 
 class Datapath(StrEnum):

@@ -5,6 +5,9 @@ from typing import Annotated
 from netloom.model.document import Resource, Value
 from netloom.model.scalars import Int32, Line, Text, Timestamp, says
 
+AGENT = "netloom-agent"
+"""The component that nodes' agents name in their Events."""
+
 
 class ObjectReference(Value, frozen=True, kw_only=True):
     """Which object."""

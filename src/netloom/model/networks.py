@@ -7,6 +7,7 @@ from typing import Annotated, ClassVar
 from msgspec import field
 
 from netloom.model import addresses
+from netloom.model.cluster import NODE_LABELS
 from netloom.model.document import Document, Resource, Value
 from netloom.model.policy import RouterPolicy
 from netloom.model.rules import UNIQUE, Rule, immutable, once_set, only_when
@@ -40,8 +41,28 @@ class Fabric(StrEnum):
     LINUX = "linux"
 
 
+def _selects_by_own_labels(provider: Document) -> bool:
+    """Whether nodes are chosen by labels that a node may set itself."""
+    nodes = provider.get("nodes") or {}
+    keys = [*(nodes.get("matchLabels") or {}), *(one["key"] for one in nodes.get("matchExpressions") or ())]
+    return any(key.startswith(NODE_LABELS) for key in keys)
+
+
 class Provider(Value, frozen=True, kw_only=True):
     """Joins a segment to a physical network."""
+
+    RULES: ClassVar[tuple[Rule, ...]] = (
+        Rule(
+            "!has(self.nodes) ||"
+            f" (!has(self.nodes.matchLabels) || self.nodes.matchLabels.all(key, !key.startsWith('{NODE_LABELS}')))"
+            " && (!has(self.nodes.matchExpressions)"
+            f" || self.nodes.matchExpressions.all(one, !one.key.startsWith('{NODE_LABELS}')))",
+            lambda self: not _selects_by_own_labels(self),
+            f"must not select by labels under {NODE_LABELS}, which nodes set themselves: choose labels that an "
+            "administrator sets",
+            path=".nodes",
+        ),
+    )
 
     physical_network: Annotated[Name, says("The physical network, as the nodes' bridge mappings name it.")]
     vlan: Annotated[Vlan | None, says("The VLAN on the physical network; absent: untagged.")] = None

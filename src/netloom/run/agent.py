@@ -9,7 +9,6 @@ not Ready; the agent waits.
 
 import asyncio
 import logging
-import socket
 from collections.abc import Iterable, Mapping
 from functools import partial
 from random import Random, SystemRandom
@@ -41,6 +40,7 @@ from netloom.drivers.vswitch import Place, Vswitch
 from netloom.drivers.vswitch_exec import ExecBook
 from netloom.errors import Conflict, NetloomError, Unreachable
 from netloom.model import addresses
+from netloom.model.events import AGENT
 from netloom.model.networks import Fabric
 from netloom.plan.nodes import Host
 from netloom.run import agent_fabric, agent_settings, config, logs, process
@@ -56,7 +56,6 @@ from netloom.store.kube import KubeStore
 
 log = logging.getLogger(__name__)
 
-COMPONENT = "netloom-agent"
 LOOK_AT_UNDERLAY = 30.0
 LOCK_SECONDS = 3.0
 """How long the lock of an agent that was just killed may take to come free."""
@@ -199,7 +198,7 @@ class Agent:
         neighbours = self.neighbours = Neighbourhood(
             self.store, attachments, node=self.settings.node, random=self.random, lifetimes=self.lifetimes
         )
-        recorder = Recorder(self.store, COMPONENT, random=self.random, host=socket.gethostname(), clock=self._clock)
+        recorder = Recorder(self.store, AGENT, random=self.random, host=self.settings.node, clock=self._clock)
         self.links.userspace = self._whole.userspace
         ports = Ports(self.switch, self.links)
         keeper = self.keeper = HostKeeper(

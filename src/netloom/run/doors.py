@@ -145,6 +145,7 @@ def api(store: Store, identity: Identity, metrics: Metrics, *, ready: Mapping[st
         metrics=metrics.scrape,
         observe=requests.observe,
         beside=authorizer.run,
+        was_on=authorizer.concern.was_on,
     )
     metrics.add(watches(made.watches))
     return made

@@ -31,11 +31,12 @@ from netloom.front.api.identity import Attributes, Authenticator, Authorizer, Id
 from netloom.front.api.in_use import InUse
 from netloom.front.api.limits import Limits
 from netloom.front.api.namespaces import NamespaceLifecycle
+from netloom.front.api.node_writes import NodeRestriction, WasOn, nowhere
 from netloom.front.api.operations import Operations
 from netloom.front.api.paths import Request, Routes, Verb, trimmed
 from netloom.front.api.reviews import Reviews
 from netloom.front.api.rights import Rights
-from netloom.front.api.roles import METRICS, NodeRestriction
+from netloom.front.api.roles import METRICS
 from netloom.front.api.schemas import Schemas
 from netloom.front.api.streams import PATH as STREAM
 from netloom.front.api.streams import Streams
@@ -98,18 +99,20 @@ class Api:
         clock: Callable[[], float] = time.time,
         beside: Callable[[], Awaitable[None]] = _idle,
         namespaces: NamespaceLifecycle | None = None,
+        was_on: WasOn = nowhere,
     ) -> None:
         """Serve `store`.
 
         `admissions` are asked after the built-in ones; `metrics` gives type and text of /metrics, by what a client
         accepts; `observe` is told of every request; `beside` is what `run` does besides. `namespaces` looks up those of
-        a cluster, where Namespace is not among `kinds`.
+        a cluster, where Namespace is not among `kinds`; `was_on` knows deleted attachments.
         """
         self._kinds = kinds
         namespaces = NamespaceLifecycle.of_store(store) if NAMESPACE in kinds else namespaces
-        rules: Sequence[Admission] = (NodeRestriction(), InUse(), *admissions)
+        restriction = NodeRestriction(time.monotonic, was_on=was_on)
+        rules: Sequence[Admission] = (restriction, InUse(), *admissions)
         if namespaces is not None:
-            rules = (NodeRestriction(), namespaces, InUse(namespaces.is_terminating), *admissions)
+            rules = (restriction, namespaces, InUse(namespaces.is_terminating), *admissions)
         self.limits = limits or Limits()
         self.rights = Rights(authenticator, authorizer)
         self.watches = Watches(store, self.limits, self.rights)

@@ -9,18 +9,24 @@ while that does not run, or has lost its place, the store is asked.
 
 "No" is said by the store alone: another server may have told an agent of an attachment that we hear of next. An
 attachment stays on its node and in its Network, so only those that come and go count.
+
+The latest that went are remembered by their uid (`was_on`): an agent tells of what it ran when one was gone.
 """
 
 import asyncio
 import logging
-from collections import Counter
+from collections import Counter, OrderedDict
 from collections.abc import Collection
 from functools import lru_cache
 from typing import NoReturn
 from weakref import WeakValueDictionary
 
+import msgspec
+from msgspec import Struct
+
 from netloom.errors import NetloomError, NotFound
 from netloom.front.api.remembering import Remembered
+from netloom.model.document import Document
 from netloom.model.networks import Fabric
 from netloom.model.registry import NETWORK, NETWORK_ATTACHMENT
 from netloom.model.selectors import Operator, Requirement, Selector
@@ -31,8 +37,18 @@ log = logging.getLogger(__name__)
 PAGE = 1000
 REST = 1.0
 VXLAN_SECONDS = 10.0
+GONE = 4096
+"""How many deleted attachments are remembered."""
 _Place = tuple[str, str]
 _Counts = dict[_Place, Counter[str]]
+
+
+class _Meta(Struct, frozen=True):
+    uid: str = ""
+
+
+class _Named(Struct, frozen=True):
+    metadata: _Meta = _Meta()
 
 
 class Concern:
@@ -47,6 +63,13 @@ class Concern:
         # A Network's fabric stays; only one that is deleted and created again can have another.
         self._vxlan = Remembered[_Place, bool](lambda yes: VXLAN_SECONDS if yes else 0.0)
         self._versions: WeakValueDictionary[str, _Version] = WeakValueDictionary()
+        self._gone: OrderedDict[str, tuple[str, str, str]] = OrderedDict()
+        """Of deleted attachments by their uid: node, namespace and name."""
+
+    def was_on(self, node: str, reference: Document) -> bool:
+        """Whether a reference is to an attachment that was on a node until it was deleted, not long ago."""
+        place = node, reference.get("namespace", ""), reference.get("name", "")
+        return self._gone.get(reference.get("uid", "")) == place
 
     async def run(self) -> NoReturn:
         """Count until cancelled."""
@@ -108,6 +131,8 @@ class Concern:
                 counts, event.object, 1 if event.type is EventType.ADDED else -1
             ):
                 self._versions.pop(event.object.facets().fields["spec.node"], None)
+            if event.type is EventType.DELETED:
+                self._remember(event.object)
             return True
 
         watch = await self._store.watch(NETWORK_ATTACHMENT, since=page.revision)
@@ -124,6 +149,12 @@ class Concern:
             self._versions.clear()
             watch.direct(None)
             await watch.close()
+
+    def _remember(self, stored: Stored) -> None:
+        uid = msgspec.json.decode(stored.raw, type=_Named).metadata.uid
+        self._gone[uid] = stored.facets().fields["spec.node"], stored.namespace, stored.name
+        if len(self._gone) > GONE:
+            self._gone.popitem(last=False)
 
 
 class _Version:

@@ -5,7 +5,7 @@
 | admin | `netloom:admin[:NAMESPACE]` | everything | everything |
 | editor | `netloom:editor[:NAMESPACE]` | everything | netloom.dev's namespaced kinds and Events, but no status |
 | viewer | `netloom:viewer[:NAMESPACE]` | everything | nothing |
-| node | `netloom:node:NAME` | what concerns its node | its own Node, the status of attachments on it, Events |
+| node | `netloom:node:NAME` | what concerns its node | its own Node, the status of attachments on it, its own Events |
 
 With a namespace, "everything" is everything in that namespace, the Namespace itself (to get it) and the
 CustomResourceDefinitions (to read them). Namespaces are created and deleted by an admin over all of them; the first
@@ -23,9 +23,11 @@ What concerns a node follows its attachments, and is what an agent follows (`con
 | Network, Subnet | of a Network it has an attachment in (`metadata.name=…`, `spec.network=…`) |
 | Mirror | of a namespace it has an attachment in |
 | SecurityProfile, Shaping | of a namespace it has an attachment in that is in a vxlan Network |
+| Event | get only: its own |
 
 A get of something that is not there is refused like one of something that does not concern it: a node learns nothing
-about other nodes.
+about other nodes. What it may update or patch, it may get, because the answer to a patch is the object. What of an
+object it may change, node_writes.py says.
 
 Everybody we know may read the discovery documents; /metrics needs a role over all namespaces.
 """
@@ -37,11 +39,12 @@ from typing import NoReturn
 from msgspec import Struct
 
 from netloom.errors import NotFound
-from netloom.front.api.admission import Operation, Write
 from netloom.front.api.concern import Concern
 from netloom.front.api.damaged import PATH as DAMAGED
-from netloom.front.api.identity import Attributes, Identity, forbidden
+from netloom.front.api.identity import Attributes, Identity
 from netloom.front.api.paths import READS, Verb
+from netloom.model.document import Document
+from netloom.model.events import AGENT
 from netloom.model.kind import Kind
 from netloom.model.registry import (
     CUSTOM_RESOURCE_DEFINITION,
@@ -125,18 +128,13 @@ class RoleAuthorizer:
         return False
 
 
-class NodeRestriction:
-    """Admission for nodes: a Node may be created only by itself, and its name stands in the body, not in the path."""
-
-    async def review(self, write: Write, store: Store) -> None:
-        """Refuse a node that would make another Node."""
-        if write.kind is not NODE or write.operation is not Operation.CREATE:
-            return
-        held = roles(write.who.roles)
-        nodes = [role.scope for role in held if role.name == "node"]
-        if not nodes or write.name in nodes or Role("admin") in held:
-            return
-        raise forbidden(write.who, Attributes("create", NODE, name=write.name), "a node may write only its own Node")
+def is_event_of(node: str, event: Document) -> bool:
+    """Whether an Event says that a node's agent wrote it."""
+    source = event.get("source") or {}
+    return (
+        event.get("reportingInstance") == source.get("host") == node
+        and event.get("reportingComponent") == source.get("component") == AGENT
+    )
 
 
 def _in_scope(role: Role, what: Attributes) -> bool:
@@ -181,6 +179,7 @@ class _Nodes:
             MIRROR: self._reads_mirrors,
             SECURITY_PROFILE: self._reads_policies,
             SHAPING: self._reads_policies,
+            EVENT: self._reads_events,
         }
 
     async def allows(self, node: str, what: Attributes, kind: Kind) -> bool:
@@ -190,9 +189,10 @@ class _Nodes:
 
     async def _writes(self, node: str, what: Attributes, kind: Kind) -> bool:
         if kind is EVENT:
-            return what.verb in _OWN_WRITES
+            # Whose Event is created stands in the body: see node_writes.py.
+            return what.verb == "create" or (what.verb in _OWN_WRITES and await self._reads_events(node, what))
         if kind is NODE:
-            # The name of a Node that is created stands in the body: see `NodeRestriction`.
+            # The name of a Node that is created stands in the body: see node_writes.py.
             return what.verb in _OWN_WRITES and (what.name == node or (what.verb == "create" and not what.name))
         if kind is NETWORK_ATTACHMENT and what.subresource == "status" and what.verb in _STATUS_WRITES:
             return (await self._spec(kind, what)).get("node") == node
@@ -233,13 +233,19 @@ class _Nodes:
                 return True
         return False
 
+    async def _reads_events(self, node: str, what: Attributes) -> bool:
+        return bool(what.name) and is_event_of(node, await self._document(EVENT, what))
+
     async def _spec(self, kind: Kind, what: Attributes) -> dict[str, str]:
+        spec: dict[str, str] = (await self._document(kind, what)).get("spec", {})
+        return spec
+
+    async def _document(self, kind: Kind, what: Attributes) -> Document:
+        """Return the object that is asked about; {}: it is not there."""
         try:
-            found = await self._store.get(kind, what.namespace, what.name)
+            return (await self._store.get(kind, what.namespace, what.name)).document()
         except NotFound:
             return {}
-        spec: dict[str, str] = found.document().get("spec", {})
-        return spec
 
 
 def _named(what: Attributes) -> str:
