@@ -1,6 +1,7 @@
 """What a cluster is told: that it fits together, and that what cannot work is refused."""
 
 import base64
+import json
 from pathlib import Path
 
 import pytest
@@ -75,6 +76,24 @@ def test_the_clusters_editors_are_ours_only_if_asked_for(asked: bool) -> None:
 def test_a_node_that_is_a_user_is_held_to_its_name() -> None:
     roles = {role["metadata"]["name"]: role for role in by_kind(manifests.common(["n1"]), "ClusterRole")}
     assert [rule["resourceNames"] for rule in roles["netloom:node:n1"]["rules"]] == [["n1"]]
+
+
+def test_a_node_writes_events_and_reads_none() -> None:
+    roles = {role["metadata"]["name"]: role for role in by_kind(manifests.common(), "ClusterRole")}
+    events = [rule["verbs"] for rule in roles["netloom:node"]["rules"] if "events" in rule["resources"]]
+    assert events == [["create", "update"]]
+
+
+def test_both_ways_hold_agents_to_their_own_events(tmp_path: Path) -> None:
+    settings = ApiserverSettings(data=str(tmp_path / "d"), store="etcd:http://e:2379")
+    for documents in (
+        printed(settings, Wanted(address="a.example")),
+        json.loads(netloom("crds", "--with-roles", "-o", "json").out)["items"],
+    ):
+        names = [one["metadata"]["name"] for one in by_kind(documents, "ValidatingAdmissionPolicy")]
+        bound = [one["spec"]["policyName"] for one in by_kind(documents, "ValidatingAdmissionPolicyBinding")]
+        assert "node-events.netloom.dev" in names
+        assert names == bound
 
 
 @pytest.mark.parametrize(

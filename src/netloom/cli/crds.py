@@ -25,10 +25,11 @@ def crds(output: str, with_roles: bool, nodes: str, aggregate_edit: bool) -> Non
 
     found = definitions.crds()
     if with_roles or nodes or aggregate_edit:
-        from netloom.run import manifests  # as above
+        from netloom.run import manifests, node_policies  # as above
 
         named = tuple(part.strip() for part in nodes.split(",") if part.strip())
-        found = [*found, *manifests.common(named, aggregate_edit=aggregate_edit), *manifests.node_policy()]
+        roles = manifests.common(named, aggregate_edit=aggregate_edit)
+        found = [*found, *roles, *node_policies.objects(), *node_policies.events()]
     if output == "json":
         click.echo(json.dumps({"apiVersion": "v1", "kind": "List", "items": found}, indent=2))
         return

@@ -11,7 +11,7 @@ from msgspec import Struct
 
 from netloom.errors import Cause, Invalid
 from netloom.model.document import Document
-from netloom.run import apiserver, config, doors
+from netloom.run import apiserver, config, doors, node_policies
 from netloom.run.config import ApiserverSettings
 from netloom.run.credentials import Directory
 from netloom.run.manifests import TLS_FOLDER, Place, aggregated, common
@@ -50,7 +50,8 @@ def manifests(settings: ApiserverSettings, wanted: Wanted) -> list[Document]:
         key=_contents(identity.key),
         args=_inside(settings, port),
     )
-    return [*common(wanted.nodes, aggregate_edit=wanted.aggregate_edit), *aggregated(place)]
+    roles = common(wanted.nodes, aggregate_edit=wanted.aggregate_edit)
+    return [*roles, *node_policies.events(), *aggregated(place)]
 
 
 def _check(settings: ApiserverSettings, wanted: Wanted) -> None:

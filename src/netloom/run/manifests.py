@@ -10,9 +10,10 @@ bound by name. `netloom:controller` is for the controllers.
 `netloom:node` is for agents, and is as far as RBAC goes: it knows kinds and names, neither field selectors nor what is
 in an object. An agent that is a user of its own, `netloom:node:NAME`, can be held to its Node by name (`--nodes`).
 
-What is left is said elsewhere. With our own API server, by its rules for nodes (front/api/roles.py): an agent reads and
-writes what concerns its node. With CRDs, by a ValidatingAdmissionPolicy: it writes its own Node and the status of
-attachments on it; but it can read all of what netloom:node names.
+What is left is said elsewhere. With our own API server, by its rules for nodes (front/api/roles.py, node_writes.py): an
+agent reads and writes what concerns its node. With CRDs, by ValidatingAdmissionPolicies (run/node_policies.py): it
+writes its own Node, its part of the status of attachments on it and its own Events; but it can read all of what
+netloom:node names.
 """
 
 import base64
@@ -23,7 +24,7 @@ from typing import Any
 from msgspec import Struct
 
 from netloom.errors import Invalid
-from netloom.front.api.delegated import AGENT, NODE_NAME, NODE_PREFIX, NODES
+from netloom.front.api.delegated import AGENT, NODE_PREFIX, NODES
 from netloom.model.cluster import SYSTEM_NAMESPACE
 from netloom.model.document import Document
 from netloom.model.registry import GROUP, KINDS, VERSION
@@ -41,14 +42,6 @@ READ_BY_NODES = ["mirrors", "networkattachments", "networks", "securityprofiles"
 TLS_FOLDER = "/etc/netloom/tls"
 USER = 65532
 """The user and group of the image (deploy/container/Containerfile)."""
-
-# Who an agent is and of which node, as front/api/delegated.py has it, in the words of a policy.
-_WHO = "request.userInfo"
-_IS_AGENT = f"{_WHO}.username == '{AGENT_USER}'"
-_BOUND_TO = f"(has({_WHO}.extra) && '{NODE_NAME}' in {_WHO}.extra ? {_WHO}.extra['{NODE_NAME}'][0] : '')"
-_NAMED_SO = f"{_WHO}.username.startsWith('{NODE_PREFIX}')"
-_IS_NODE = f"(has({_WHO}.groups) && '{NODES}' in {_WHO}.groups)"
-_NAMED = f"({_NAMED_SO} ? {_WHO}.username.substring({len(NODE_PREFIX)}) : '')"
 
 
 class Place(Struct, frozen=True, kw_only=True):
@@ -94,32 +87,6 @@ def common(nodes: Sequence[str] = (), *, aggregate_edit: bool = False) -> list[D
         _binding("netloom:agent", "netloom:agent", [_account_subject(AGENT)]),
         *(document for node in nodes for document in _node_role(node)),
     ]
-
-
-def node_policy() -> list[Document]:
-    """Return what holds agents to their own objects where there is no API server of ours."""
-    rule = {"apiGroups": [GROUP], "apiVersions": ["*"], "operations": ["*"], "resources": ["*/*"]}
-    named = "(request.operation == 'DELETE' ? oldObject.metadata.name : object.metadata.name) == variables.node"
-    status = "request.resource.resource == 'networkattachments' && request.subResource == 'status'"
-    its_own = f"request.resource.resource == 'nodes' ? {named} : {status} && oldObject.spec.node == variables.node"
-    refused = "' may write only its own Node and the status of attachments on it'"
-    validation = {
-        "expression": f"variables.node != '' && ({its_own})",
-        "messageExpression": f"'agent of ' + (variables.node == '' ? 'no node' : variables.node) + {refused}",
-        "reason": "Forbidden",
-    }
-    api = "admissionregistration.k8s.io/v1"
-    policy = _object(api, "ValidatingAdmissionPolicy", f"nodes.{GROUP}")
-    policy["spec"] = {
-        "failurePolicy": "Fail",
-        "matchConstraints": {"resourceRules": [rule]},
-        "matchConditions": [{"name": "by-an-agent", "expression": f"{_IS_AGENT} || {_IS_NODE} || {_NAMED_SO}"}],
-        "variables": [{"name": "node", "expression": f"{_IS_AGENT} ? {_BOUND_TO} : ({_IS_NODE} ? {_NAMED} : '')"}],
-        "validations": [validation],
-    }
-    binding = _object(api, "ValidatingAdmissionPolicyBinding", f"nodes.{GROUP}")
-    binding["spec"] = {"policyName": f"nodes.{GROUP}", "validationActions": ["Deny"]}
-    return [policy, binding]
 
 
 def aggregated(place: Place) -> list[Document]:
@@ -257,7 +224,7 @@ def _administrators(*, aggregate: bool) -> Document:
 
 
 def _controller_rules() -> list[Document]:
-    return [_rule(["*"], ["*"]), _events()]
+    return [_rule(["*"], ["*"]), _events("get", "create", "update", "patch")]
 
 
 def _leases() -> list[Document]:
@@ -277,7 +244,8 @@ def _node_rules() -> list[Document]:
         # RBAC cannot limit a creation by name, which stands in the body.
         _rule(["nodes"], ["create"]),
         _rule(["batch"], ["create"]),
-        _events(),
+        # Neither get nor patch, which answers with the object: whose Event it is RBAC cannot tell.
+        _events("create", "update"),
     ]
 
 
@@ -291,8 +259,8 @@ def _node_role(node: str) -> list[Document]:
     return [_role(name, [_own_node(node)]), _binding(name, name, [_subject("User", name)])]
 
 
-def _events() -> Document:
-    return {"apiGroups": [""], "resources": ["events"], "verbs": ["get", "create", "update", "patch"]}
+def _events(*verbs: str) -> Document:
+    return {"apiGroups": [""], "resources": ["events"], "verbs": list(verbs)}
 
 
 def _kinds() -> list[str]:

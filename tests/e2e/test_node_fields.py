@@ -1,0 +1,101 @@
+"""A node's credential, tried against every field of every kind, wherever the objects are kept."""
+
+import contextlib
+from pathlib import Path
+
+import pytest
+
+from netloom.model.kind import Kind
+from netloom.model.registry import EVENT, GROUP, KINDS, NETWORK_ATTACHMENT, NODE
+from tests.e2e import joined as joining
+from tests.e2e.joined import Joined
+from tests.e2e.node_fields import MERGE, NAMESPACE, OTHER, OWN, UNDERLAY, Ask, Walk, asking, connected, created, prepare
+from tests.front.serving import make_credentials, serving
+from tests.support import kube as kube_support
+from tests.support.etcd import Etcd
+from tests.support.kube import Kube
+from tests.support.kubectl import Kubectl
+from tests.support.process import wait_until
+
+pytestmark = [pytest.mark.timeout(300)]
+
+OURS = tuple(kind for kind in KINDS if kind.group == GROUP)
+ON_A_CLUSTER = (*OURS, EVENT)
+"""What a node has to do with there: Leases are for whom the cluster lets write them."""
+
+
+def check(admin: Ask, node: Ask, made: list[tuple[Kind, str, str]]) -> None:
+    """Try all fields of some objects."""
+    status = NETWORK_ATTACHMENT.path(NAMESPACE, "own", "status")
+    for host, code in ((UNDERLAY[OTHER], 403), ("192.0.2.203", 403), (UNDERLAY[OWN], 200)):
+        assert node("PATCH", f"{status}?dryRun=All", {"status": {"hostIP": host}}, MERGE)[0] == code
+    assert node("PATCH", NODE.path(name=OWN), {"spec": {"underlayIP": UNDERLAY[OTHER]}}, MERGE)[0] == 403
+    wide = {"spec": {"underlayIP": "fd00:0:0::1"}}
+    assert admin("PATCH", NODE.path(name=OTHER), {"spec": {"underlayIP": "fd00::1"}}, MERGE)[0] == 200
+    assert node("PATCH", NODE.path(name=OWN), wide, MERGE)[0] == 403
+    assert admin("PATCH", NODE.path(name=OTHER), {"spec": {"underlayIP": UNDERLAY[OTHER]}}, MERGE)[0] == 200
+    found = Walk(admin, node).walk(made)
+    assert found.wrong == []
+    # The value tried there is no node's underlay address.
+    assert found.withheld == {"networkattachments status.hostIP"}
+    assert {"networkattachments status.ifcName", "nodes metadata.labels.node.netloom.dev/one"} <= found.written
+    assert {"networkattachments status.mac", "nodes metadata.labels.one", "events source.host"} <= found.refused
+    assert created(admin, node) == []
+
+
+def on_cluster(joined: Joined) -> None:
+    """Try them as the administrator of a cluster and as the agent of a node in it."""
+    joined.admin("create", "namespace", NAMESPACE)
+    with connected(joined.cluster.kubeconfig) as admin, connected(joined.agent(OWN)) as node:
+        made = prepare(admin, ON_A_CLUSTER)
+
+        def tries(path: str, change: object) -> int:
+            return node("PATCH", f"{path}?dryRun=All", change, MERGE)[0]
+
+        # The cluster's policies are in force some time after they are stored.
+        label, address = {"metadata": {"labels": {"a": "b"}}}, {"spec": {"underlayIP": "192.0.2.203"}}
+        other = {"spec": {"underlayIP": UNDERLAY[OTHER]}}
+        wait_until(lambda: tries(NODE.path(name=OWN), label) == 403, what="the policy for objects")
+        wait_until(lambda: tries(NODE.path(name=OWN), address) == 200, what="the Nodes to be compared", timeout=90)
+        wait_until(lambda: tries(NODE.path(name=OWN), other) == 403, what="the policy for addresses")
+        try:
+            check(admin, node, made)
+        finally:
+            for kind, namespace, name in made:  # Others use the cluster, too.
+                admin("DELETE", kind.path(namespace, name))
+
+
+def test_a_node_changes_nothing_but_its_own_on_netloom_serve(tmp_path: Path) -> None:
+    make_credentials(tmp_path)
+    with contextlib.ExitStack() as stack:
+        server = stack.enter_context(serving(tmp_path))
+
+        def asks(name: str) -> Ask:
+            connection = stack.enter_context(contextlib.closing(server.connect()))
+            return asking(connection, {"Authorization": f"Bearer {name}-token"})
+
+        admin, node = asks("admin"), asks(OWN)
+        check(admin, node, prepare(admin, KINDS))
+
+
+@pytest.mark.kube
+def test_a_node_changes_nothing_but_its_own_on_the_aggregated_api(etcd: Etcd, kubectl: Kubectl, tmp_path: Path) -> None:
+    store = f"etcd:{etcd.url}?prefix=/node-fields"
+    with (
+        kube_support.kube() as cluster,
+        joining.aggregated(cluster, kubectl, tmp_path, store=store, controlled=False) as joined,
+    ):
+        on_cluster(joined)
+
+
+@pytest.mark.parametrize(
+    "cluster",
+    [pytest.param("kube", marks=pytest.mark.kube), pytest.param("kube_old", marks=pytest.mark.versions)],
+)
+def test_a_node_changes_nothing_but_its_own_where_crds_keep_the_objects(
+    cluster: str, request: pytest.FixtureRequest, kubectl: Kubectl, tmp_path: Path
+) -> None:
+    found = request.getfixturevalue(cluster)
+    assert isinstance(found, Kube)
+    with joining.with_crds(found, kubectl, tmp_path, controlled=False) as joined:
+        on_cluster(joined)
