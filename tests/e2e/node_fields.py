@@ -22,7 +22,8 @@ from msgspec import Struct, field
 from netloom.model import rules
 from netloom.model.document import Document
 from netloom.model.kind import Kind
-from netloom.model.registry import EVENT, LEASE, NETWORK_ATTACHMENT, NODE
+from netloom.model.registry import CUSTOM_RESOURCE_DEFINITION, EVENT, LEASE, NETWORK_ATTACHMENT, NODE
+from netloom.model.registry import NAMESPACE as NAMESPACES
 from netloom.model.schema import PRESERVE, Schema, metadata_tree, tree
 from netloom.store import kubeconfig as kubeconfigs
 
@@ -136,6 +137,10 @@ def _objects(kind: Kind, uids: Mapping[str, str]) -> Iterator[tuple[str, Documen
         yield "own", made(**event(OWN, "own", uids["own"]))
         yield "other", made(**event(OTHER, "other", uids["other"]))
         yield "controllers", made(**event(OWN, "own", uids["own"]) | {"reportingComponent": "netloom-controller"})
+    elif kind is NAMESPACES:
+        yield "one", made(spec={"finalizers": ["kubernetes"]}, status={"phase": "Active"})
+    elif kind is CUSTOM_RESOURCE_DEFINITION:
+        return  # Nobody writes one: they are read-only, whoever asks.
     elif kind is LEASE:
         yield "one", made(spec={"holderIdentity": "a", "leaseDurationSeconds": 15})
     elif kind is NODE:
