@@ -4,7 +4,7 @@ Not one per call site: a class exists because somebody reacts differently to it.
 (`http_status`, `reason`, `retry`) and never looks at the text. Errors carry data; the text is for people.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import ClassVar
 
 from msgspec import Struct
@@ -23,6 +23,22 @@ class Cause(Struct, frozen=True):
 
     def __str__(self) -> str:
         return f"{self.field}: {self.message}" if self.field else self.message
+
+
+MOST_CAUSES = 100
+"""How many causes an error lists: nobody reads more, and whoever caused them chose their number."""
+
+
+def first(causes: Sequence[Cause]) -> Sequence[Cause]:
+    """Return the causes that an error lists: the first ones, and how many more there are."""
+    if len(causes) <= MOST_CAUSES:
+        return causes
+    return [*causes[:MOST_CAUSES], Cause("", f"and {len(causes) - MOST_CAUSES} more")]
+
+
+def shortened(texts: Sequence[str]) -> Sequence[str]:
+    """Return the first of many texts, and how many more there are."""
+    return texts if len(texts) <= MOST_CAUSES else [*texts[:MOST_CAUSES], f"and {len(texts) - MOST_CAUSES} more"]
 
 
 class NetloomError(Exception):

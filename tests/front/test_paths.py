@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from netloom.errors import BadRequest, MethodNotAllowed, NotFound
+from netloom.errors import BadRequest, MethodNotAllowed, NotFound, TooLarge
 from netloom.front.api.paths import Match, Request, Routes, Verb
 from netloom.model.kind import Kind
 from netloom.model.registry import EVENT, KINDS, NETWORK, NETWORK_ATTACHMENT, NODE
@@ -170,7 +170,19 @@ def test_limit_0_is_no_limit_and_the_first_of_two_values_counts() -> None:
 )
 def test_a_value_that_means_nothing_is_a_bad_request(query: str) -> None:
     with pytest.raises(BadRequest):
-        parse("GET", f"{GROUP}/networks?{query}")
+        _ = parse("GET", f"{GROUP}/networks?{query}").options.selector
+
+
+def test_a_path_is_limited_wherever_it_comes_from() -> None:
+    with pytest.raises(TooLarge, match="32768 characters"):
+        ROUTES.parse("GET", f"{GROUP}/networks", "labelSelector=" + "," * 32_768)
+
+
+def test_a_label_selector_is_parsed_only_when_it_is_needed() -> None:
+    asked = parse("GET", f"{GROUP}/networks?labelSelector=(((&fieldSelector=metadata.name%3Da").options
+    assert [str(requirement) for requirement in asked.fields] == ["metadata.name=a"]
+    with pytest.raises(BadRequest, match="unable to parse label selector"):
+        _ = asked.selector
 
 
 def test_watching_the_initial_state_is_understood() -> None:

@@ -21,7 +21,7 @@ FIELDS = st.builds(
     st.sampled_from([Operator.IN, Operator.NOT_IN]),
     st.frozensets(st.text(st.characters(exclude_categories=["Z", "C"])), min_size=1, max_size=1),
 )
-SELECTORS = st.builds(Selector, st.lists(LABELS).map(tuple), st.lists(FIELDS).map(tuple))
+SELECTORS = st.builds(Selector, st.lists(LABELS, max_size=8).map(tuple), st.lists(FIELDS, max_size=8).map(tuple))
 
 
 @given(SELECTORS)
@@ -76,6 +76,35 @@ def test_a_field_selector_that_is_none_is_refused(text: str) -> None:
 def test_a_field_that_is_not_selectable_is_refused_with_those_that_are() -> None:
     with pytest.raises(BadRequest, match=r"not supported: spec\.x; supported: metadata\.name, metadata\.names"):
         selector(fields="spec.x=1")
+
+
+@pytest.mark.parametrize(
+    ("labels", "fields", "why"),
+    [
+        ("a" * 8193, "", "label selector: it has 8193 characters"),
+        ("", "metadata.name=" + "a" * 8179, "field selector: it has 8193 characters"),
+        (",".join(["a"] * 33), "", "label selector: it has more than 32 requirements"),
+        ("", ",".join(["metadata.name=a"] * 33), "field selector: it has more than 32 requirements"),
+        (f"a in ({','.join(['b'] * 513)})", "", "label selector: it has more than 512 values"),
+    ],
+)
+def test_a_selector_is_limited(labels: str, fields: str, why: str) -> None:
+    with pytest.raises(BadRequest, match=why):
+        selector(labels, fields)
+
+
+def test_a_selector_may_reach_its_limits() -> None:
+    found = selector(
+        ",".join([*["a=b"] * 31, f"a in ({','.join(f'v{i}' for i in range(481))})"]),
+        ",".join(["metadata.name!=a"] * 32),
+    )
+    assert (len(found.labels), len(found.fields), len(found.labels[-1].values)) == (32, 32, 481)
+
+
+def test_a_refusal_quotes_little_of_the_text() -> None:
+    with pytest.raises(BadRequest) as refused:
+        selector("(" * 8000)
+    assert len(str(refused.value)) < 300
 
 
 def test_fields_select() -> None:

@@ -7,7 +7,7 @@ is wanted.
 """
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 
 import msgspec
 from msgspec import Struct
@@ -34,6 +34,8 @@ class Problem(Struct):
     path: str
     message: str
     reason: str = INVALID
+    known: Collection[str] = ()
+    """Of an unknown field, whose name is the message: the fields that there are."""
 
 
 Problems = list[Problem] | None
@@ -73,7 +75,7 @@ def quoted(value: Json) -> str:
     return text if len(text) <= 100 else f"{text[:96]}…{text[-1]}"
 
 
-def nearest(word: str, known: list[str]) -> str:
+def nearest(word: str, known: Collection[str]) -> str:
     """Return ` (did you mean "…"?)` if there is something to mean, else nothing."""
     from difflib import get_close_matches  # Only a mistake needs it, and it is slow to import.
 
@@ -149,7 +151,7 @@ def _object(node: Schema) -> Check:
             if part is None:
                 if not keeps_unknown:
                     dropped.append(key)
-                    problems.append(Problem(f".{key}", nearest(key, list(properties)), UNKNOWN))
+                    problems.append(Problem(f".{key}", key, UNKNOWN, properties))
                 continue
             if type(item) is float and key in integers and item.is_integer():
                 value[key] = item = int(item)

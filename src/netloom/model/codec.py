@@ -13,13 +13,17 @@ from typing import NoReturn
 import msgspec
 import yaml
 
-from netloom.errors import BadRequest, TooLarge, UnsupportedMediaType
+from netloom.errors import BadRequest, TooLarge, UnsupportedMediaType, shortened
 from netloom.model.document import Document, Json
 
 SIZE_LIMIT = 3 * 1024 * 1024
 DEPTH_LIMIT = 64
 NODE_LIMIT = 200_000
-"""How many values one YAML text may unfold into."""
+"""How many values the YAML text of a file may unfold into."""
+BODY_NODE_LIMIT = 20_000
+"""How many values a YAML body may unfold into: a value of YAML takes fifty times the time of one of JSON."""
+VALUE_LIMIT = 100_000
+"""How many values a JSON body may have, estimated by its commas and brackets."""
 
 _Loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _Dumper = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
@@ -41,11 +45,11 @@ def decode_value(data: bytes, content_type: str = "application/json", *, limit: 
     if media_type.endswith("json") or not media_type:
         return _json(data)
     if media_type.endswith("yaml"):
-        found = list(_any(data))  # kubectl's server-side apply calls its JSON YAML.
+        found = list(_any(data, BODY_NODE_LIMIT))  # kubectl's server-side apply calls its JSON YAML.
         if len(found) != 1:
             raise BadRequest(f"the body must be one YAML document, not {len(found)}")
         return found[0]
-    raise UnsupportedMediaType(f"the body is {media_type}; JSON and YAML are understood")
+    raise UnsupportedMediaType(f"the body is {media_type:.64}; JSON and YAML are understood")
 
 
 def documents(text: str | bytes, *, limit: int = SIZE_LIMIT) -> list[Document]:
@@ -54,7 +58,7 @@ def documents(text: str | bytes, *, limit: int = SIZE_LIMIT) -> list[Document]:
     if len(data) > limit:
         raise TooLarge(f"the text is {len(data)} bytes; at most {limit} are taken")
     found: list[Document] = []
-    for value in _any(data):
+    for value in _any(data, NODE_LIMIT):
         if type(value) is not dict:
             raise BadRequest(f"a document must be an object, not {_what(value)}")
         if value.get("kind") == "List" and value.get("apiVersion") == "v1" and type(value.get("items")) is list:
@@ -72,7 +76,7 @@ def encode_yaml(document: Json) -> str:
     return written
 
 
-def _any(data: bytes) -> Iterator[Json]:
+def _any(data: bytes, nodes: int) -> Iterator[Json]:
     if data.lstrip()[:1] == b"{":
         try:
             value = msgspec.json.decode(data)
@@ -80,7 +84,7 @@ def _any(data: bytes) -> Iterator[Json]:
             value = None  # YAML begins like this too, and says better what is wrong.
         if value is not None:
             return iter((_json(data),))
-    return (value for value in _yaml(data) if value is not None)
+    return (value for value in _yaml(data, nodes) if value is not None)
 
 
 def _what(value: Json) -> str:
@@ -98,7 +102,10 @@ def _json(data: bytes) -> Json:
         raise BadRequest(f"the body is not JSON: {error}") from None
     except RecursionError:
         raise BadRequest(f"the body nests deeper than {DEPTH_LIMIT} levels") from None
-    if data.count(b"{") + data.count(b"[") > DEPTH_LIMIT:
+    brackets = data.count(b"{") + data.count(b"[")
+    if brackets + data.count(b",") > VALUE_LIMIT:
+        raise TooLarge(f"the body has more than {VALUE_LIMIT} commas and brackets: send less at once")
+    if brackets > DEPTH_LIMIT:
         _refuse_depth(value)
     # A key that is there twice takes its quotes with it when it goes. Only \u0022 is a quote that is not counted.
     if b"\\u" in data or msgspec.json.encode(value).count(b'"') != data.count(b'"'):
@@ -133,7 +140,7 @@ def _refuse_duplicates(data: bytes) -> None:
 
     json.loads(data, object_pairs_hook=pairs)
     if repeated:
-        said = ", ".join(f'duplicate field "{key}"' for key in dict.fromkeys(repeated))
+        said = ", ".join(shortened([f'duplicate field "{key:.64}"' for key in dict.fromkeys(repeated)]))
         raise BadRequest(f"strict decoding error: {said}")
 
 
@@ -156,8 +163,8 @@ _TAGS: dict[str, tuple[type, ...]] = {
 }
 
 
-def _yaml(data: bytes) -> Iterator[Json]:
-    builder = _Builder()
+def _yaml(data: bytes, nodes: int) -> Iterator[Json]:
+    builder = _Builder(nodes)
     try:
         for event in yaml.parse(data, Loader=_Loader):
             if builder.take(event):
@@ -213,8 +220,9 @@ class _Open:
 class _Builder:
     """Makes values from events, and counts them."""
 
-    def __init__(self) -> None:
+    def __init__(self, limit: int) -> None:
         self.root: Json = None
+        self._limit = limit
         self._stack: list[_Open] = []
         self._anchors: dict[str, tuple[Json, int]] = {}
         self._count = 0
@@ -232,6 +240,7 @@ class _Builder:
                 self._close(event)
             case yaml.DocumentStartEvent():
                 self.root, self._anchors = None, {}
+                self._spend(event, 1)
             case yaml.DocumentEndEvent():
                 return True
         return False
@@ -242,8 +251,8 @@ class _Builder:
 
     def _spend(self, event: yaml.Event, number: int) -> None:
         self._count += number
-        if self._count > NODE_LIMIT:
-            self._refuse(event, f"the text unfolds into more than {NODE_LIMIT} values")
+        if self._count > self._limit:
+            self._refuse(event, f"the text unfolds into more than {self._limit} values: write it as JSON")
 
     def _scalar(self, event: yaml.ScalarEvent) -> Json:
         if self._awaits_key():
@@ -257,7 +266,7 @@ class _Builder:
         if _is_too_large(value):
             self._refuse(event, f"{event.value[:64]} is too large a number")
         if tag and type(value) not in _TAGS.get(tag, ()):
-            self._refuse(event, f"the tag {event.tag} is not understood here")
+            self._refuse(event, f"the tag {event.tag:.64} is not understood here")
         return value
 
     def _awaits_key(self) -> bool:
@@ -270,7 +279,7 @@ class _Builder:
             self._refuse(event, "a key must be a word, not a list or mapping")
         mapping = isinstance(event, yaml.MappingStartEvent)
         if event.tag not in (None, "!", f"{_TAG}{'map' if mapping else 'seq'}"):
-            self._refuse(event, f"the tag {event.tag} is not understood here")
+            self._refuse(event, f"the tag {event.tag:.64} is not understood here")
         self._spend(event, 1)
         self._stack.append(_Open({} if mapping else [], event.anchor, self._count))
 
@@ -283,7 +292,7 @@ class _Builder:
 
     def _alias(self, event: yaml.AliasEvent) -> None:
         if event.anchor not in self._anchors:
-            self._refuse(event, f"there is no anchor &{event.anchor} before this")
+            self._refuse(event, f"there is no anchor &{event.anchor:.64} before this")
         value, size = self._anchors[event.anchor]
         self._spend(event, size)
         if self._awaits_key() and type(value) in (dict, list):
@@ -321,7 +330,7 @@ class _Builder:
 
     def _take_key(self, event: yaml.Event, place: _Open, key: str) -> None:
         if key in place.keys:
-            self._refuse(event, f'duplicate field "{key}"')
+            self._refuse(event, f'duplicate field "{key:.64}"')
         place.keys.add(key)
         place.key = key
         place.merging = key == "<<" and isinstance(event, yaml.ScalarEvent) and event.implicit[0]

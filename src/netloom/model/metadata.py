@@ -2,7 +2,7 @@
 
 from functools import cache
 
-from netloom.model.checks import FORBIDDEN, REQUIRED, TOO_LONG, Check, Problem, compiled, fullmatch, quoted
+from netloom.model.checks import FORBIDDEN, REQUIRED, TOO_LONG, TOO_MANY, Check, Problem, compiled, fullmatch, quoted
 from netloom.model.document import Document
 from netloom.model.kind import Kind
 from netloom.model.rules import LABEL_PATTERN, LABEL_VALUE_PATTERN, SUBDOMAIN_PATTERN
@@ -17,6 +17,8 @@ _is_value = fullmatch(LABEL_VALUE_PATTERN)
 _is_word = fullmatch(r"^[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?$")
 
 ANNOTATIONS_SIZE = 256 * 1024
+ENTRY_LIMIT = 1024
+"""The most labels, annotations, owners and finalizers of an object, of each.  Kubernetes has no limit, and no need."""
 
 
 @cache
@@ -29,7 +31,9 @@ def problems(kind: Kind, metadata: Document, old: Document | None) -> list[Probl
     """Return what is wrong with well-shaped metadata, and with the change from `old`."""
     if not kind.namespaced:
         metadata.pop("namespace", None)  # As Kubernetes does.
-    found = [*_names(kind, metadata)]
+    found = [*_names(kind, metadata), *_too_many(metadata)]
+    if found:
+        return found
     if labels := metadata.get("labels"):
         found += _labels(labels)
     if annotations := metadata.get("annotations"):
@@ -70,6 +74,14 @@ def _names(kind: Kind, metadata: Document) -> list[Problem]:
     if kind.namespaced and namespace and (len(namespace) > 63 or not _is_label(namespace)):
         found.append(Problem(".namespace", f"Invalid value: {quoted(namespace)}: {label}"))
     return found
+
+
+def _too_many(metadata: Document) -> list[Problem]:
+    return [
+        Problem(f".{name}", f"Too many: {number}: must have at most {ENTRY_LIMIT} entries", TOO_MANY)
+        for name in ("labels", "annotations", "ownerReferences", "finalizers")
+        if (number := len(metadata.get(name) or ())) > ENTRY_LIMIT
+    ]
 
 
 def _labels(labels: Document) -> list[Problem]:

@@ -87,71 +87,165 @@ class Selector(Struct, frozen=True):
 
 EVERYTHING = Selector()
 
+LENGTH_LIMIT = 8 * 1024
+"""The longest text of a selector, in characters."""
+REQUIREMENT_LIMIT = 32
+"""The most requirements of a selector: every one of them is tested against every object of a list."""
+VALUE_LIMIT = 512
+"""The most values of all requirements of a selector together."""
+
 
 def selector(labels: str = "", fields: str = "", *, selectable: Iterable[str] = ()) -> Selector:
-    """Return the selector two texts mean, or raise `BadRequest` saying what is wrong with them.
+    """Return the selector that two texts describe, or raise `BadRequest` with the reason.
 
     `selectable` are the kind's fields besides metadata.name and metadata.namespace.
     """
-    return Selector(_labels(labels), _fields(fields, {"metadata.name", "metadata.namespace", *selectable}))
+    return Selector(label_requirements(labels), field_requirements(fields, selectable=selectable))
 
 
 _KEY = re.compile(
     r"(?:[A-Za-z0-9](?:[-A-Za-z0-9.]{0,251}[A-Za-z0-9])?/)?[A-Za-z0-9](?:[-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?"
 )
 _VALUE = re.compile(r"(?:[A-Za-z0-9](?:[-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?)?")
-_SET = re.compile(r"(\S+?)\s+(in|notin)\s*\(([^()]*)\)")
-_EQUALITY = re.compile(r"([^\s=!]+)\s*(==|=|!=)\s*(\S*)")
-
+_TOKEN = re.compile(r"[^\s,()=!]+|==|!=|[,()=!]")
+_WORD = re.compile(r"[^\s,()=!]+")
 
 # A backslash takes the meaning from the next comma, equals sign or backslash.
 _PART = re.compile(r"(?:[^\\,]|\\.?)+", re.DOTALL)
 _FIELD = re.compile(r"([^=!\\]+?)(==|=|!=)((?:[^\\=]|\\[\\,=])*)", re.DOTALL)
 
 
-def _labels(text: str) -> tuple[Requirement, ...]:
-    return tuple(_label(part.strip(), text) for part in _split(text)) if text.strip() else ()
+def label_requirements(text: str) -> tuple[Requirement, ...]:
+    """Return the requirements of a label selector."""
+    _check_length(text, "label")
+    return _Labels(text).requirements() if text.strip() else ()
 
 
-def _split(text: str) -> list[str]:
-    """Split at the commas that are not inside parentheses."""
-    return re.split(r",(?![^()]*\))", text)
+def field_requirements(text: str, *, selectable: Iterable[str] = ()) -> tuple[Requirement, ...]:
+    """Return the requirements of a field selector."""
+    _check_length(text, "field")
+    known = {"metadata.name", "metadata.namespace", *selectable}
+    found: list[Requirement] = []
+    for match in _PART.finditer(text):
+        if match[0].strip():
+            _check_number(found, "field")
+            found.append(_field(match[0], text, known))
+    return tuple(found)
 
 
-def _label(part: str, text: str) -> Requirement:
-    if found := _SET.fullmatch(part):
-        key, operator, values = found[1], Operator(found[2]), [v.strip() for v in found[3].split(",")]
-    elif found := _EQUALITY.fullmatch(part):
-        key, operator, values = found[1], Operator.NOT_IN if found[2] == "!=" else Operator.IN, [found[3]]
-    else:
-        key, operator, values = (
-            part.removeprefix("!").strip(),
-            Operator.ABSENT if part[:1] == "!" else Operator.EXISTS,
-            [],
-        )
-    if not _KEY.fullmatch(key):
-        raise BadRequest(f"unable to parse label selector {text!r}: {key!r} is not a label key")
-    if wrong := next((v for v in values if not _VALUE.fullmatch(v)), None):
-        raise BadRequest(f"unable to parse label selector {text!r}: {wrong!r} is not a label value")
-    return Requirement(key, operator, frozenset(values))
+class _Labels:
+    """The text of a label selector, read once from left to right, one token at a time.
 
+    selector     requirement ["," requirement]...
+    requirement  ["!"] key  |  key ("=" | "==" | "!=") [value]  |  key ("in" | "notin") "(" [value] ["," [value]]... ")"
+    """
 
-def _fields(text: str, known: set[str]) -> tuple[Requirement, ...]:
-    if not text.strip():
-        return ()
-    return tuple(_field(part, text, known) for part in _PART.findall(text) if part.strip())
+    def __init__(self, text: str) -> None:
+        self._text = text
+        self._tokens = _TOKEN.finditer(text)
+        self._values = 0
+        self._token = ""
+        """The token under consideration; "" at the end."""
+        self._advance()
+
+    def requirements(self) -> tuple[Requirement, ...]:
+        found = [self._requirement()]
+        while self._token == ",":
+            _check_number(found, "label")
+            self._advance()
+            found.append(self._requirement())
+        if self._token:
+            raise self._refusal(f"{_shown(self._token)} is not expected after a requirement")
+        return tuple(found)
+
+    def _advance(self) -> str:
+        """Go to the next token; return the one before."""
+        before = self._token
+        found = next(self._tokens, None)
+        self._token = found[0] if found is not None else ""
+        return before
+
+    def _requirement(self) -> Requirement:
+        if self._token == "!":
+            self._advance()
+            return Requirement(self._key(), Operator.ABSENT)
+        key = self._key()
+        match self._token:
+            case "=" | "==" | "!=":
+                operator = Operator.NOT_IN if self._advance() == "!=" else Operator.IN
+                return Requirement(key, operator, frozenset((self._value(),)))
+            case "in" | "notin":
+                operator = Operator(self._advance())
+                return Requirement(key, operator, self._set())
+            case _:
+                return Requirement(key, Operator.EXISTS)
+
+    def _key(self) -> str:
+        key = self._word()
+        if not _KEY.fullmatch(key):
+            raise self._refusal(f"{_shown(key or self._token)} is not a label key")
+        return key
+
+    def _set(self) -> frozenset[str]:
+        self._take("(")
+        values = {self._value()}
+        while self._token == ",":
+            self._advance()
+            values.add(self._value())
+        self._take(")")
+        return frozenset(values)
+
+    def _value(self) -> str:
+        value = self._word()
+        self._values += 1
+        if self._values > VALUE_LIMIT:
+            raise BadRequest(f"unable to parse label selector: it has more than {VALUE_LIMIT} values")
+        if not _VALUE.fullmatch(value):
+            raise self._refusal(f"{_shown(value)} is not a label value")
+        return value
+
+    def _word(self) -> str:
+        """Return the word under consideration, if it is one, and go on; else ""."""
+        return self._advance() if _WORD.match(self._token) else ""
+
+    def _take(self, wanted: str) -> None:
+        if self._token != wanted:
+            raise self._refusal(f"{wanted!r} is expected, not {_shown(self._token)}")
+        self._advance()
+
+    def _refusal(self, why: str) -> BadRequest:
+        return BadRequest(f"unable to parse label selector {_shown(self._text)}: {why}")
 
 
 def _field(part: str, text: str, known: set[str]) -> Requirement:
     found = _FIELD.fullmatch(part.strip())
     if not found:
         raise BadRequest(
-            f"unable to parse field selector {text!r}: {part!r} is not FIELD=VALUE, FIELD==VALUE or FIELD!=VALUE"
+            f"unable to parse field selector {_shown(text)}: {_shown(part)} is not FIELD=VALUE, FIELD==VALUE or "
+            "FIELD!=VALUE"
         )
     key, operator, value = found[1].strip(), found[2], re.sub(r"\\([\\,=])", r"\1", found[3])
     if key not in known:
-        raise BadRequest(f"field label not supported: {key}; supported: {', '.join(sorted(known))}")
+        raise BadRequest(f"field label not supported: {key:.64}; supported: {', '.join(sorted(known))}")
     return Requirement(key, Operator.NOT_IN if operator == "!=" else Operator.IN, frozenset((value,)))
+
+
+def _check_length(text: str, what: str) -> None:
+    if len(text) > LENGTH_LIMIT:
+        raise BadRequest(
+            f"unable to parse {what} selector: it has {len(text)} characters; at most {LENGTH_LIMIT} are allowed"
+        )
+
+
+def _check_number(found: list[Requirement], what: str) -> None:
+    """Refuse one more requirement than is allowed."""
+    if len(found) >= REQUIREMENT_LIMIT:
+        raise BadRequest(f"unable to parse {what} selector: it has more than {REQUIREMENT_LIMIT} requirements")
+
+
+def _shown(text: str) -> str:
+    """Return a text for a message, shortened."""
+    return repr(text) if len(text) <= 64 else f"{text[:64]!r}..."
 
 
 def _escaped(requirement: Requirement) -> str:

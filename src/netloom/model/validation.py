@@ -4,13 +4,14 @@ What is said here is what the CRDs say to a Kubernetes API server; a table of ex
 wrong is said at once, each with its field and what would be right.
 """
 
+from collections.abc import Sequence
 from enum import StrEnum
 from functools import cache
 from typing import NoReturn
 
 from msgspec import Struct
 
-from netloom.errors import BadRequest, Cause, Invalid
+from netloom.errors import BadRequest, Cause, Invalid, first, shortened
 from netloom.model import checks, metadata
 from netloom.model.checks import UNKNOWN, Check, Problem, under
 from netloom.model.document import Document, Json
@@ -18,6 +19,11 @@ from netloom.model.kind import Kind
 from netloom.model.registry import EVENT
 from netloom.model.rules import Rule
 from netloom.model.schema import Schema, tree
+
+SUGGESTIONS = 8
+"""For how many unknown fields of a document a suggestion is made."""
+FIELD_LENGTH = 256
+"""How many characters of a field's path an error quotes."""
 
 
 class Unknown(StrEnum):
@@ -55,7 +61,7 @@ def admit(
         part = gate.parts.get(name)
         if part is None:
             if name not in ("apiVersion", "kind", "metadata"):
-                problems.append(Problem(f".{name}", checks.nearest(name, list(gate.parts)), UNKNOWN))
+                problems.append(Problem(f".{name}", name, UNKNOWN, gate.parts))
                 del document[name]
             continue
         found = part(document[name])
@@ -153,25 +159,43 @@ def _event_namespace(document: Document) -> list[Problem]:
 
 def _judge(kind: Kind, document: Document, problems: list[Problem], unknown: Unknown) -> list[str]:
     """Raise what the problems amount to, or return them as warnings."""
-    strange = [f'unknown field "{p.path[1:]}"{p.message}' for p in problems if p.reason == UNKNOWN]
-    wrong = [Cause(p.path[1:], p.message, p.reason) for p in problems if p.reason != UNKNOWN]
+    _suggest(problems)
+    strange = [f'unknown field "{_field(p)}"{p.message}' for p in problems if p.reason == UNKNOWN]
+    wrong = [Cause(_field(p), p.message, p.reason) for p in problems if p.reason != UNKNOWN]
     if strange and unknown is Unknown.REFUSE:
-        unheard = [Cause(p.path[1:], f"unknown field{p.message}") for p in problems if p.reason == UNKNOWN]
+        unheard = [Cause(_field(p), f"unknown field{p.message}") for p in problems if p.reason == UNKNOWN]
         # Kubernetes would say the rest only after this is mended; whoever mends it wants to know all of it now.
         raise BadRequest(
             f'{kind.name} in version "{kind.version}" cannot be handled as a {kind.name}: '
-            f"strict decoding error: {', '.join([*strange, *map(str, wrong)])}",
-            causes=[*unheard, *wrong],
+            f"strict decoding error: {', '.join(shortened([*strange, *map(str, wrong)]))}",
+            causes=first([*unheard, *wrong]),
         )
     if wrong:
         refuse(kind, document["metadata"], wrong)
-    return strange if unknown is Unknown.WARN else []
+    return list(shortened(strange)) if unknown is Unknown.WARN else []
 
 
-def refuse(kind: Kind, meta: Json, causes: list[Cause]) -> NoReturn:
+def _suggest(problems: list[Problem]) -> None:
+    """Say of the first unknown fields what they may have been meant to be.
+
+    Not of all: each takes as long as checking a thousand bytes, and who has many has not mistyped them.
+    """
+    strange = [problem for problem in problems if problem.reason == UNKNOWN]
+    for number, problem in enumerate(strange):
+        problem.message = checks.nearest(problem.message, problem.known) if number < SUGGESTIONS else ""
+
+
+def _field(problem: Problem) -> str:
+    """Return the field for a message, shortened."""
+    path = problem.path[1:]
+    return path if len(path) <= FIELD_LENGTH else f"{path[:FIELD_LENGTH]}…"
+
+
+def refuse(kind: Kind, meta: Json, causes: Sequence[Cause]) -> NoReturn:
     """Raise `Invalid` in Kubernetes' words."""
     name = (meta.get("name") or meta.get("generateName") or "") if isinstance(meta, dict) else ""
     qualified = f"{kind.name}.{kind.group}" if kind.group else kind.name
+    causes = first(causes)
     said = ", ".join(map(str, causes))
     raise Invalid(
         f"{qualified} {checks.quoted(name)} is invalid: {said if len(causes) == 1 else f'[{said}]'}", causes=causes

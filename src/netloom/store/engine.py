@@ -26,7 +26,8 @@ from netloom.store.semantics import (
     Outcome,
     Verdict,
     already_exists,
-    encode,
+    encode_new,
+    encode_outcome,
     key_of,
     not_found,
     prepare_create,
@@ -95,7 +96,7 @@ def candidate(kind: Kind, document: Document, minter: Minter) -> tuple[str, str,
     suffix = "" if (document.get("metadata") or {}).get("name") else minter.suffix()
     now = minter.clock()
     made = prepare_create(kind, document, now=now, uid=minter.uid(now), suffix=suffix)
-    return made["metadata"].get("namespace", ""), made["metadata"]["name"], encode(kind, made)
+    return made["metadata"].get("namespace", ""), made["metadata"]["name"], encode_new(kind, made)
 
 
 def replacement(kind: Kind, document: Document, subresource: str) -> Write:
@@ -145,7 +146,7 @@ def _carried_out(outcome: Outcome, old: Stored, revision: int) -> Decision:
     if outcome.verdict is Verdict.SAME:
         return Decision(old, None)
     kind, key = old.kind, key_of(old.namespace, old.name)
-    new = stamp(kind, old.namespace, old.name, revision, encode(kind, outcome.document))
+    new = stamp(kind, old.namespace, old.name, revision, encode_outcome(outcome, old))
     kept = None if outcome.verdict is Verdict.REMOVE else new
     return Decision(new, Change(revision, kind, key, old.namespace, kept, old))
 

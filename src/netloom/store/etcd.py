@@ -30,7 +30,7 @@ from netloom.store.semantics import (
     Verdict,
     already_exists,
     conflict,
-    encode,
+    encode_outcome,
     key_of,
     not_found,
     prepare_delete,
@@ -255,7 +255,7 @@ class EtcdStore:
             if outcome.verdict is Verdict.SAME:
                 return old
             if dry_run:
-                return stamp(kind, namespace, name, old.revision, encode(kind, outcome.document))
+                return stamp(kind, namespace, name, old.revision, encode_outcome(outcome, old))
             if done := await self._write(key, old, outcome):
                 return done
         raise conflict(kind, name)
@@ -263,7 +263,7 @@ class EtcdStore:
     async def _write(self, key: str, old: Stored, outcome: Outcome) -> Stored | None:
         """Make it so if `old` is still what is there; None: it is not."""
         kind, removes = old.kind, outcome.verdict is Verdict.REMOVE
-        body = encode(kind, outcome.document)
+        body = encode_outcome(outcome, old)
         done = await self._etcd.txn(
             [unless_changed(key, old.revision)], [delete_key(key) if removes else put(key, body)]
         )

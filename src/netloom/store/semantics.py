@@ -20,7 +20,7 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from netloom.errors import AlreadyExists, BadRequest, Cause, Conflict, Invalid, NotFound
+from netloom.errors import AlreadyExists, BadRequest, Cause, Conflict, Invalid, NotFound, TooLarge
 from netloom.model.cluster import NAMESPACE_FINALIZER, NAMESPACE_LABEL, Phase
 from netloom.model.document import Document
 from netloom.model.kind import Kind
@@ -29,6 +29,8 @@ from netloom.store.base import Propagation, Stored
 SUFFIX_ALPHABET = "bcdfghjklmnpqrstvwxz2456789"
 """Kubernetes' own: no vowels, so no words; no digits that look like letters."""
 SUFFIX_LENGTH = 5
+OBJECT_LIMIT = 1536 * 1024
+"""The most bytes of an object as JSON: what etcd takes in one request by default."""
 _LONGEST_GENERATED = 63 - SUFFIX_LENGTH
 
 _FOREGROUND = "foregroundDeletion"
@@ -49,6 +51,8 @@ class Outcome(Struct, frozen=True):
 
     verdict: Verdict
     document: Document
+    limited: bool = False
+    """Whether the size of the object is limited: not when it is marked for deletion, which must always work."""
 
 
 def prepare_create(kind: Kind, document: Document, *, now: float, uid: str, suffix: str) -> Document:
@@ -107,7 +111,7 @@ def prepare_update(kind: Kind, old: Document, new: Document, *, subresource: str
     merged |= {"apiVersion": kind.api_version, "kind": kind.name}
     if merged["metadata"].get("deletionTimestamp") and not held(kind, merged):
         return Outcome(Verdict.REMOVE, merged)
-    return Outcome(Verdict.SAME if _same(old, merged) else Verdict.WRITE, merged)
+    return Outcome(Verdict.SAME if _same(old, merged) else Verdict.WRITE, merged, limited=True)
 
 
 def prepare_delete(
@@ -165,6 +169,30 @@ def encode(kind: Kind, document: Document) -> bytes:
     rest = {k: v for k, v in document.items() if k not in ("apiVersion", "kind", "metadata")}
     # The metadata comes third: `stamp` knows where it begins without looking.
     return msgspec.json.encode({"apiVersion": kind.api_version, "kind": kind.name, "metadata": metadata, **rest})
+
+
+def encode_new(kind: Kind, document: Document) -> bytes:
+    """Return a document that is created as bytes, or raise `TooLarge`."""
+    body = encode(kind, document)
+    _check_size(kind, body, 0)
+    return body
+
+
+def encode_outcome(outcome: Outcome, old: Stored) -> bytes:
+    """Return what `old` is replaced by as bytes, or raise `TooLarge`."""
+    body = encode(old.kind, outcome.document)
+    if outcome.limited:
+        _check_size(old.kind, body, len(old.raw))
+    return body
+
+
+def _check_size(kind: Kind, body: bytes, before: int) -> None:
+    """Refuse what is too large, unless it was larger `before`: what was stored without a limit can be made smaller."""
+    if len(body) > OBJECT_LIMIT and len(body) >= before:
+        raise TooLarge(
+            f"Request entity too large: the {kind.name} has {len(body)} bytes as JSON; limit is {OBJECT_LIMIT}: remove "
+            "labels, annotations or other contents"
+        )
 
 
 def stamp(kind: Kind, namespace: str, name: str, revision: int, body: bytes) -> Stored:

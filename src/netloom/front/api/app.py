@@ -119,7 +119,7 @@ class Api:
         self._store = store
         self._authenticator = authenticator
         self._authorizer = authorizer
-        self._routes = Routes(kinds)
+        self._routes = Routes(kinds, longest=self.limits.url)
         self._operations = Operations(store, authorizer, rules, namespaces=namespaces, clock=clock)
         self._batches = Batches(self._routes, self._operations, self._observe_one)
         self._streams = Streams(self.watches, self._routes, self._operations, self._observe_one)

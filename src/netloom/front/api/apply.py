@@ -14,7 +14,7 @@ from typing import Any
 
 import msgspec
 
-from netloom.errors import BadRequest, Cause, Conflict
+from netloom.errors import BadRequest, Cause, Conflict, first, shortened
 from netloom.front.api import fields, merging
 from netloom.front.api.fields import Fields
 from netloom.front.api.managers import Owner, Share, Shares, capped, current, with_shares
@@ -215,9 +215,7 @@ def _relevant(configuration: Document, subresource: str, ignored: frozenset[str]
 
 def _pruned(like: Shape, result: Document, last: Fields, claimed: Fields, others: Shares) -> Document:
     """Return the merged object less what this applier applied last time, does not now, and nobody else owns."""
-    kept = claimed
-    for share in others.values():
-        kept = fields.union(kept, share.fields)
+    kept = fields.gathered([claimed, *(share.fields for share in others.values())])
     everything = merging.with_named(like, merging.owned(like, result) or {})
     last = merging.with_named(like, last)
 
@@ -244,7 +242,8 @@ def _refuse(conflicts: dict[Owner, Fields], forgiven: Fields) -> None:
         cause = causes[0]
         raise Conflict(f"Apply failed with 1 conflict: {cause.message}: {cause.field}", causes=causes)
     if causes:
-        raise Conflict(f"Apply failed with {len(causes)} conflicts: " + "\n".join(lines), causes=causes)
+        listed = "\n".join(shortened(lines))
+        raise Conflict(f"Apply failed with {len(causes)} conflicts: {listed}", causes=first(causes))
 
 
 def _forgiven(like: Shape, live: Document) -> Fields:

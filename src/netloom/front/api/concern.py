@@ -17,7 +17,6 @@ import asyncio
 import logging
 from collections import Counter, OrderedDict
 from collections.abc import Collection
-from functools import lru_cache
 from typing import NoReturn
 from weakref import WeakValueDictionary
 
@@ -177,7 +176,6 @@ def _count(counts: _Counts, stored: Stored, more: int) -> int:
     return left
 
 
-@lru_cache(maxsize=4096)
 def _on(node: str, network: str | None) -> Selector:
     wanted = {"spec.node": node} if network is None else {"spec.node": node, "spec.network": network}
     return Selector((), tuple(Requirement(key, Operator.IN, frozenset((value,))) for key, value in wanted.items()))

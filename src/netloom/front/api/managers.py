@@ -114,6 +114,7 @@ def capped(shares: Shares) -> Shares:
     excess = len(updaters) - MAX_UPDATE_MANAGERS
     out = dict(shares)
     first: dict[str, Owner] = {}
+    parts: dict[Owner, list[Fields]] = {}
     for owner in updaters:
         if excess <= 0:
             break
@@ -124,7 +125,8 @@ def capped(shares: Shares) -> Shares:
         if bucket not in out:
             out[bucket] = out.pop(first[owner.api_version])
         oldest = first[owner.api_version] if owner == bucket else owner
-        share = out.pop(oldest)
-        out[bucket] = Share(fields.union(out[bucket].fields, share.fields), max(share.time, out[bucket].time))
+        share, into = out.pop(oldest), out[bucket]
+        parts.setdefault(bucket, [into.fields]).append(share.fields)
+        out[bucket] = Share(into.fields, max(share.time, into.time))
         excess -= 1
-    return out
+    return out | {owner: Share(fields.gathered(found), out[owner].time) for owner, found in parts.items()}

@@ -10,6 +10,7 @@ The rules, with their odd corners (what an empty list counts for, what null mean
 those of Kubernetes' structured merge; tests compare them with a real kube-apiserver.
 """
 
+from collections import deque
 from dataclasses import dataclass
 from typing import Any
 
@@ -230,7 +231,7 @@ def _merged_items(like: Shape, live: list[Any], config: list[Any]) -> list[Any]:
     for key, value in zip(mine, live, strict=True):
         found[key] = None if key in found else value  # Duplicates are not merged with anything.
     wanted = dict(zip(theirs, config, strict=True))
-    shared = [key for key in theirs if key in found]
+    shared = deque(key for key in theirs if key in found)
     out: list[Any] = []
     done: set[str] = set()
     left = right = 0
@@ -251,5 +252,5 @@ def _merged_items(like: Shape, live: list[Any], config: list[Any]) -> list[Any]:
         done.add(key)
         right += 1
         if shared and shared[0] == key:
-            shared.pop(0)
+            shared.popleft()
     return out

@@ -18,6 +18,8 @@ Json = Any
 MAX_OPERATIONS = 10_000
 MAX_CARRIED = 3 * 1024 * 1024
 """How much JSON the copies and moves of one patch may carry together, in bytes."""
+MAX_SHIFTED = 10_000_000
+"""How many list items may move because one was inserted or removed before them, in all operations together."""
 MAX_DEPTH = 100
 
 _NEEDS = {
@@ -80,13 +82,26 @@ def json_patch(document: Document, operations: Json) -> Document:
         raise TooLarge(f"The allowed maximum operations in a JSON patch is {MAX_OPERATIONS}, got {len(operations)}")
     for index, operation in enumerate(operations):
         _check(index, operation)
-    root: list[Any] = [clone(document)]
+    root = _Root([clone(document)])
     carried = 0
     for operation in operations:
         carried += _perform(root, operation, MAX_CARRIED - carried)
     if not isinstance(root[0], dict):
         raise Invalid("the patch leaves something that is not an object")
     return root[0]
+
+
+class _Root(list[Any]):
+    """A list whose only item is the document, so that the whole document is replaced like any part of it."""
+
+    shifted = 0
+    """How many list items have been moved."""
+
+    def shift(self, number: int) -> None:
+        """Count list items that move; refuse too many."""
+        self.shifted += number
+        if self.shifted > MAX_SHIFTED:
+            raise Invalid(f"the patch moves more than {MAX_SHIFTED} items of lists: replace the whole list instead")
 
 
 def _check(index: int, operation: Json) -> None:
@@ -103,11 +118,8 @@ def _check(index: int, operation: Json) -> None:
             _tokens(operation[member], index)
 
 
-def _perform(root: list[Any], operation: dict[str, Any], budget: int) -> int:
-    """Do one operation; return how much it carried.
-
-    The document is the only item of `root`, so that the whole document is replaced like any part of it.
-    """
+def _perform(root: _Root, operation: dict[str, Any], budget: int) -> int:
+    """Do one operation; return how much it carried."""
     op, path = operation["op"], operation["path"]
     tokens = _tokens(path)
     match op:
@@ -122,7 +134,7 @@ def _perform(root: list[Any], operation: dict[str, Any], budget: int) -> int:
         case "test":
             container, key = _locate(root, tokens, path)
             if not same(container[key], operation["value"]):
-                raise Invalid(f"testing value {path} failed")
+                raise Invalid(f"testing value {path:.200} failed")
         case "copy":
             container, key = _locate(root, _tokens(operation["from"]), operation["from"])
             value, size = _fitting(container[key], tokens, budget)
@@ -133,10 +145,10 @@ def _perform(root: list[Any], operation: dict[str, Any], budget: int) -> int:
     return 0
 
 
-def _move(root: list[Any], operation: dict[str, Any], budget: int) -> int:
+def _move(root: _Root, operation: dict[str, Any], budget: int) -> int:
     path, origin = operation["path"], operation["from"]
     if path.startswith(f"{origin}/"):
-        raise Invalid(f"cannot move {origin} into itself, to {path}")
+        raise Invalid(f"cannot move {origin:.200} into itself, to {path:.200}")
     tokens = _tokens(path)
     value, size = _fitting(_remove(root, _tokens(origin), origin), tokens, budget)
     _add(root, tokens, value, path)
@@ -182,7 +194,7 @@ def _locate(root: list[Any], tokens: list[str], path: str) -> tuple[Any, Any]:
     container, key = _parent(root, tokens, path)
     if isinstance(container, dict):
         if key not in container:
-            raise Invalid(f"there is nothing at {path}")
+            raise Invalid(f"there is nothing at {path:.200}")
         return container, key
     return container, _index(key, len(container) - 1, path)
 
@@ -196,9 +208,9 @@ def _parent(root: list[Any], tokens: list[str], path: str) -> tuple[Any, str]:
         elif isinstance(container, list):
             container = container[_index(token, len(container) - 1, path)]
         else:
-            raise Invalid(f"there is nothing at {path}")
+            raise Invalid(f"there is nothing at {path:.200}")
     if not isinstance(container, dict | list):
-        raise Invalid(f"there is nothing at {path}")
+        raise Invalid(f"there is nothing at {path:.200}")
     return container, tokens[-1]
 
 
@@ -211,7 +223,7 @@ def _index(token: str, last: int, path: str) -> int:
     return int(token)
 
 
-def _add(root: list[Any], tokens: list[str], value: Json, path: str) -> None:
+def _add(root: _Root, tokens: list[str], value: Json, path: str) -> None:
     container, key = _parent(root, tokens, path)
     if isinstance(container, dict):
         container[key] = value
@@ -220,11 +232,15 @@ def _add(root: list[Any], tokens: list[str], value: Json, path: str) -> None:
     elif key == "-":
         container.append(value)
     else:
-        container.insert(_index(key, len(container), path), value)
+        index = _index(key, len(container), path)
+        root.shift(len(container) - index)
+        container.insert(index, value)
 
 
-def _remove(root: list[Any], tokens: list[str], path: str) -> Json:
+def _remove(root: _Root, tokens: list[str], path: str) -> Json:
     container, key = _locate(root, tokens, path)
     if container is root:
         raise Invalid("the whole document cannot be removed")
+    if isinstance(container, list):
+        root.shift(len(container) - key)
     return container.pop(key)

@@ -8,18 +8,18 @@ one with a value that means nothing is a `BadRequest` that says what would be ri
 
 from collections.abc import Callable, Iterable
 from enum import StrEnum
-from functools import lru_cache
 from typing import Any
 from urllib.parse import parse_qsl, unquote
 
 from msgspec import Struct
 from msgspec.structs import replace
 
-from netloom.errors import BadRequest, MethodNotAllowed, NotFound
+from netloom.errors import BadRequest, MethodNotAllowed, NotFound, TooLarge
 from netloom.front.api.identity import Attributes, namespace_of
+from netloom.front.api.limits import Limits
 from netloom.front.api.served import Served
 from netloom.model.kind import Kind
-from netloom.model.selectors import EVERYTHING, Selector, selector
+from netloom.model.selectors import Requirement, Selector, field_requirements, label_requirements
 from netloom.model.validation import Unknown
 from netloom.store.base import Propagation
 
@@ -58,7 +58,10 @@ class Include(StrEnum):
 class Options(Struct, frozen=True, kw_only=True):
     """The query parameters, as values."""
 
-    selector: Selector = EVERYTHING
+    labels: str = ""
+    """labelSelector, as it came: `selector` parses it."""
+    fields: tuple[Requirement, ...] = ()
+    """fieldSelector."""
     limit: int | None = None
     token: str = ""
     revision: int | None = None
@@ -77,6 +80,14 @@ class Options(Struct, frozen=True, kw_only=True):
     watch: bool = False
     include: Include = Include.METADATA
 
+    @property
+    def selector(self) -> Selector:
+        """What a list or watch is restricted to.  Raises `BadRequest` if the label selector is not one.
+
+        Authorization needs the field selector at most, so label selectors are parsed only for those who may list.
+        """
+        return Selector(label_requirements(self.labels), self.fields)
+
 
 class Request(Struct, frozen=True):
     """What is asked of which resource."""
@@ -92,9 +103,9 @@ class Request(Struct, frozen=True):
     """The version in which the kind is asked for, where that is not the stored one."""
 
     def attributes(self) -> Attributes:
-        """Return what authorization is asked about."""
-        namespace = namespace_of(self.kind, self.namespace, self.name)
-        return Attributes(self.verb, self.kind, namespace, self.name, self.subresource, self.options.selector)
+        """Return what authorization is asked about; it needs no label selector, which is not parsed here."""
+        namespace, fields = namespace_of(self.kind, self.namespace, self.name), Selector(fields=self.options.fields)
+        return Attributes(self.verb, self.kind, namespace, self.name, self.subresource, fields)
 
 
 Reader = Callable[[str, str], object]
@@ -118,13 +129,17 @@ def trimmed(path: str) -> str:
 class Routes:
     """The paths of all kinds."""
 
-    def __init__(self, kinds: Iterable[Kind]) -> None:
+    def __init__(self, kinds: Iterable[Kind], *, longest: int = Limits().url) -> None:
+        """`longest` is how many characters path and query may have together, however the request came."""
+        self._longest = longest
         self._roots: dict[tuple[str, str], dict[str, Kind]] = {}
         for kind in kinds:
             self._roots.setdefault((kind.group, kind.version), {})[kind.plural] = kind
 
     def parse(self, method: str, path: str, query: str) -> Request:
         """Return what is asked.  `path` and `query` are as they came, still percent-encoded."""
+        if len(path) + len(query) > self._longest:
+            raise TooLarge(f"path and query of a request are limited to {self._longest} characters together")
         parts = [unquote(part) if "%" in part else part for part in trimmed(path).split("/")[1:]]
         kinds, parts = self._root(parts)
         watched = parts[:1] == ["watch"] and len(parts) > 1
@@ -175,8 +190,7 @@ def _request(
         raise _refused(method)
     asked = options(kind, query) if query else DEFAULTS
     if watched and name:
-        only = selector("", f"metadata.name={name}", selectable=kind.selectable)
-        asked = replace(asked, selector=Selector(asked.selector.labels, (*asked.selector.fields, *only.fields)))
+        asked = replace(asked, fields=(*asked.fields, *field_requirements(f"metadata.name={name}")))
     if watched or (verb is Verb.LIST and asked.watch):
         verb = Verb.WATCH
     if verb in (Verb.LIST, Verb.WATCH):
@@ -184,7 +198,6 @@ def _request(
     return Request(verb, kind, namespace, name, subresource, asked)
 
 
-@lru_cache(maxsize=1024)
 def options(kind: Kind, query: str) -> Options:
     """Return the query parameters of a request for `kind`."""
     found = _pairs(query)
@@ -194,8 +207,8 @@ def options(kind: Kind, query: str) -> Options:
         if reader is not None and (text or key == "watch"):
             field, read = reader
             values[field] = read(key, text)
-    wanted = _selector(kind, found.get("labelSelector", ""), found.get("fieldSelector", ""))
-    return Options(selector=wanted, **values)
+    fields = field_requirements(found.get("fieldSelector", ""), selectable=kind.selectable)
+    return Options(labels=found.get("labelSelector", ""), fields=fields, **values)
 
 
 def check_list(asked: Options, *, watch: bool) -> None:
@@ -228,11 +241,6 @@ def _pairs(query: str) -> dict[str, str]:
         raise BadRequest(f"unable to parse the query: {error}") from None
     # The first one counts where a key is given twice, as in Kubernetes.
     return dict(reversed(pairs))
-
-
-@lru_cache(maxsize=4096)
-def _selector(kind: Kind, labels: str, fields: str) -> Selector:
-    return selector(labels, fields, selectable=kind.selectable)
 
 
 def _switch(key: str, text: str) -> bool:
@@ -324,4 +332,4 @@ def _missing() -> NotFound:
 
 
 def _refused(method: str) -> MethodNotAllowed:
-    return MethodNotAllowed(f"the server does not allow this method on the requested resource: {method}")
+    return MethodNotAllowed(f"the server does not allow this method on the requested resource: {method:.16}")

@@ -133,7 +133,7 @@ class _Stream:
         rest = b""
         while chunk := await self._exchange.more():
             *lines, rest = (rest + chunk).split(b"\n")
-            if len(rest) > LONGEST_LINE:
+            if any(len(line) > LONGEST_LINE for line in (*lines, rest)):
                 raise TooLarge(f"a line has at most {LONGEST_LINE} bytes")
             for line in lines:
                 self._do(line, group)
