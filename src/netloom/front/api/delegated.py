@@ -171,7 +171,9 @@ class TokenReviews:
     def __init__(self, people: People, ask: Ask) -> None:
         self._people = people
         self._ask = ask
-        self._known = Remembered[bytes, Identity | None](lambda who: KNOWN_SECONDS if who else UNKNOWN_SECONDS)
+        self._known = Remembered[bytes, Identity | None](
+            lambda who: KNOWN_SECONDS if who else UNKNOWN_SECONDS, weigh=lambda _, who: _weight(who)
+        )
 
     async def authenticate(self, offered: Credentials) -> Identity | None:
         """Return whose token this is."""
@@ -206,7 +208,10 @@ class AccessReviews:
         self._ask = ask
         self._nodes = nodes
         self._known = Remembered[tuple[Identity, Attributes], bool](
-            lambda allowed: ALLOWED_SECONDS if allowed else DENIED_SECONDS, size=16384
+            lambda allowed: ALLOWED_SECONDS if allowed else DENIED_SECONDS,
+            size=16384,
+            most_bytes=16 << 20,
+            weigh=lambda question, _: _weight(*question),
         )
 
     def version(self, who: Identity) -> object | None:
@@ -257,6 +262,16 @@ async def _asked(ask: Ask, path: str, review: Document) -> Document:
         ) from error
     except NetloomError as error:
         raise Unreachable(f"the cluster cannot be asked ({review['kind']}): {error.message}", retry_after=1) from error
+
+
+def _weight(who: Identity | None, what: Attributes | None = None) -> int:
+    """Return about how many bytes it takes to keep who asked, and what."""
+    texts = [] if who is None else [who.name, who.uid, *who.groups, *who.roles]
+    if who is not None:
+        texts += [text for key, values in who.extra for text in (key, *values)]
+    if what is not None:
+        texts += (what.verb, what.namespace, what.name, what.subresource, what.path)
+    return 512 + sum(64 + len(text) for text in texts)
 
 
 def _values(offered: Credentials, names: Collection[str]) -> list[str]:

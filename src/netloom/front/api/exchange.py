@@ -4,6 +4,7 @@ It bounds what is read, knows whether an answer has begun (after which an error 
 small answers in one piece. A client that went away is `Gone`, which is nobody's error.
 """
 
+import asyncio
 import zlib
 from collections.abc import Awaitable, Callable, Iterable, MutableMapping
 from typing import Any, Protocol
@@ -119,9 +120,9 @@ class Exchange:
         output = negotiate(self.header(b"accept"), OF_MESSAGES if has_message else OF_METADATA)
         return output if served is None else replace(output, served=served)
 
-    async def body(self) -> bytes:
-        """Return the whole body, which is bounded."""
-        limit = self.limits.body
+    async def body(self, limit: int = 0) -> bytes:
+        """Return the whole body, which has at most `limit` bytes; 0: as many as the server takes."""
+        limit = limit or self.limits.body
         length = self.header(b"content-length")
         if self.header(b"content-encoding") not in ("", "identity"):
             raise BadRequest("compressed bodies are not read: send the body without Content-Encoding")
@@ -148,6 +149,10 @@ class Exchange:
             raise Gone
         chunk: bytes = message.get("body", b"")
         return chunk if chunk or not message.get("more_body", False) else await self.more()
+
+    async def turn(self) -> None:
+        """Let other requests have their turns; to be called between parts of much work."""
+        await asyncio.sleep(0)
 
     def warn(self, texts: Iterable[str]) -> None:
         """Say something to the person behind the client, beside the answer."""

@@ -4,20 +4,21 @@ A list without `limit` may be large: the store gives references to what it holds
 each sent when the client has read most of the one before. So it costs one chunk of memory, whatever the client does.
 """
 
-import asyncio
 import zlib
+from collections.abc import Iterator, Sequence
+from itertools import chain
 
 from netloom.errors import Cause, TimedOut
-from netloom.front.api.exchange import COMPRESSED, Exchange
-from netloom.front.api.forms import View, batches
+from netloom.front.api.exchange import COMPRESSED, Exchange, Headers
+from netloom.front.api.forms import View
 from netloom.front.api.limits import Limits
-from netloom.front.api.negotiation import Form, Media
+from netloom.front.api.negotiation import Media
 from netloom.front.api.paths import Match, Options, Request
-from netloom.store.base import Page, Store
+from netloom.store.base import Page, Store, Stored
 
 CHUNK = 128 * 1024
-_TOGETHER = 32
-"""How many elements are made without letting the others go on."""
+_MADE = {Media.JSON: CHUNK, Media.YAML: 16 * 1024, Media.PROTOBUF: 32 * 1024}
+"""How many bytes of objects are turned into another form at once."""
 
 
 async def list_(exchange: Exchange, request: Request, store: Store) -> None:
@@ -63,43 +64,57 @@ async def _revision(asked: Options, store: Store) -> int | None:
 
 
 async def reply_page(exchange: Exchange, view: View, page: Page, code: int = 200) -> None:
-    """Send a page, in one piece where it is small."""
-    if view.output.form is Form.TABLE:
-        await exchange.reply(code, view.table(page), view.media)
+    """Send a page, in one piece where it is small, else in chunks; other requests have their turns in between."""
+    view.check(page.items)
+    groups = _groups(view, page.items)
+    total = 0
+    if view.binary:  # It says at the beginning how long it is, so all of it is made before.
+        made = []
+        for group in groups:
+            made.append(group)
+            total += sum(map(len, group))
+            await exchange.turn()
+        groups = iter(made)
+    elif view.raw:
+        total = sum(len(stored.raw) for stored in page.items)
+    before, between, after = view.around(page, total)
+    first, second = next(groups, []), next(groups, None)
+    if second is None:
+        await exchange.reply(code, b"".join((before, between.join(first), after)), view.media)
         return
-    parts = await _parts(view, page)
-    total = sum(map(len, parts))
-    head, joint, end = view.around(page, total)
-    size = len(head) + total + len(joint) * max(0, len(parts) - 1) + len(end)
-    if size <= CHUNK or view.output.media is Media.YAML:
-        await exchange.reply(code, view.whole(b"".join((head, joint.join(parts), end))), view.media)
-        return
+    headers: Headers = []
     packer = None
-    if size > exchange.limits.gzip_over and exchange.accepts_gzip():
+    if exchange.accepts_gzip() and exchange.limits.gzip_over <= CHUNK:
         packer = zlib.compressobj(1, zlib.DEFLATED, 31)
-        await exchange.start(code, view.media, COMPRESSED)
-    else:
-        await exchange.start(code, view.media, [(b"content-length", b"%d" % size)])
-    opening = head
-    for group in batches(parts, CHUNK):
-        chunk = opening + joint.join(group)
-        opening = joint
-        if packer is None:
+        headers += COMPRESSED
+    elif total:
+        size = len(before) + total + len(between) * (len(page.items) - 1) + len(after)
+        headers.append((b"content-length", b"%d" % size))
+    await exchange.start(code, view.media, headers)
+    opening = before
+    for group in chain((first, second), groups):
+        chunk = opening + between.join(group)
+        opening = between
+        if chunk := chunk if packer is None else packer.compress(chunk):
             await exchange.write(chunk)
-            continue
-        if packed := packer.compress(chunk):
-            await exchange.write(packed)
-        # A chunk takes a millisecond or two: let the others go on.
-        await asyncio.sleep(0)
-    await exchange.finish(end if packer is None else packer.compress(end) + packer.flush())
+        await exchange.turn()
+    await exchange.finish(after if packer is None else packer.compress(after) + packer.flush())
 
 
-async def _parts(view: View, page: Page) -> list[bytes]:
-    """Return the elements of a list, letting the others go on where each of them costs something."""
-    if view.raw:
-        return [stored.raw for stored in page.items]
-    parts = []
-    for start in range(0, len(page.items), _TOGETHER):
-        parts += [view.part(stored) for stored in page.items[start : start + _TOGETHER]]
-        await asyncio.sleep(0)
-    return parts
+def _groups(view: View, items: Sequence[Stored]) -> Iterator[list[bytes]]:
+    """Yield the elements of a list in groups that take some milliseconds to make, at most, and about a chunk each.
+
+    What is read counts as what is written: a row of a Table is short, however large its object is.
+    """
+    size = CHUNK if view.raw else _MADE[view.output.media]
+    group: list[bytes] = []
+    have = 0
+    for stored in items:
+        part = view.part(stored)
+        group.append(part)
+        have += max(len(part), len(stored.raw))
+        if have >= size:
+            yield group
+            group, have = [], 0
+    if group:
+        yield group

@@ -69,9 +69,10 @@ _MEDIA = {
     "text/plain": Media.JSON,
 }
 _CLAUSE_LIMIT = 64
+_CACHED_LENGTH = 512
+"""Clients send one of a few headers, none of them long; others are read each time."""
 
 
-@lru_cache(maxsize=256)
 def clauses(accept: str) -> tuple[Clause, ...]:
     """Return the parts of an Accept header, the most wanted first."""
     found = []
@@ -90,9 +91,12 @@ def clauses(accept: str) -> tuple[Clause, ...]:
     return tuple(sorted(found, key=lambda clause: -clause.quality))
 
 
-@lru_cache(maxsize=256)
 def negotiate(accept: str, protobuf: AbstractSet[Form] = JSON_ONLY) -> Output:
     """Return the first answer asked for that we can give; `protobuf` are the forms that can be Protobuf."""
+    return _cached(accept, protobuf) if len(accept) <= _CACHED_LENGTH else _negotiated(accept, protobuf)
+
+
+def _negotiated(accept: str, protobuf: AbstractSet[Form]) -> Output:
     wanted = clauses(accept)
     if not wanted:
         return Output()
@@ -110,8 +114,10 @@ def negotiate(accept: str, protobuf: AbstractSet[Form] = JSON_ONLY) -> Output:
     raise NotAcceptable(f"only the following media types are accepted: {', '.join(media_types)}")
 
 
-@lru_cache(maxsize=256)
 def negotiate_status(accept: str) -> Media:
     """Return what an error is written in: a `Status` is never transformed, and never refused."""
     found = (_MEDIA.get(clause.media) for clause in clauses(accept) if not clause.get("as"))
     return Media.PROTOBUF if next((media for media in found if media), None) is Media.PROTOBUF else Media.JSON
+
+
+_cached = lru_cache(maxsize=256)(_negotiated)

@@ -1,6 +1,7 @@
 """Answers of somebody far away, kept for some seconds: asked once for however many want to know at the same time.
 
-Bounded: what was kept first goes first. What fails is told to all who waited for it, and is not kept.
+Bounded, in number and in bytes: what was kept first goes first, and what is out of date goes as soon as it is noticed.
+What fails is told to all who waited for it, and is not kept.
 """
 
 import asyncio
@@ -13,6 +14,11 @@ from netloom.errors import NetloomError
 
 K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")
+
+
+def _small(key: object, value: object) -> int:
+    """Return the weight of questions and answers that cannot be long."""
+    return 512
 
 
 class _Asking(Generic[V]):
@@ -30,14 +36,27 @@ class Remembered(Generic[K, V]):
     """Answers by question."""
 
     def __init__(
-        self, seconds: Callable[[V], float], *, size: int = 4096, clock: Callable[[], float] = time.monotonic
+        self,
+        seconds: Callable[[V], float],
+        *,
+        size: int = 4096,
+        most_bytes: int = 4 << 20,
+        weigh: Callable[[K, V], int] = _small,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Keep each answer as long as `seconds` says of it, and at most `size` of them."""
+        """Keep each answer as long as `seconds` says of it, and at most `size` of them.
+
+        `weigh` says about how many bytes a question and its answer take; all that is kept takes at most `most_bytes`.
+        """
         self._seconds = seconds
         self._size = size
+        self._most_bytes = most_bytes
+        self._weigh = weigh
         self._clock = clock
-        self._kept: dict[K, tuple[float, V]] = {}
+        self._kept: dict[K, tuple[float, V, int]] = {}
         self._asking: dict[K, _Asking[V]] = {}
+        self.bytes = 0
+        """About how many bytes are kept."""
 
     def __len__(self) -> int:
         return len(self._kept)
@@ -45,9 +64,10 @@ class Remembered(Generic[K, V]):
     async def get(self, key: K, ask: Callable[[], Awaitable[V]]) -> V:
         """Return the answer that is kept, or that is on its way, or else ask."""
         while True:
-            until, value = self._kept.get(key, (0.0, None))
-            if until > self._clock():
-                return value  # type: ignore[return-value]  # only the default is None, and that is past
+            self._expire()
+            kept = self._kept.get(key)
+            if kept is not None and kept[0] > self._clock():
+                return kept[1]
             asking = self._asking.get(key)
             if asking is None:
                 return await self._ask(key, ask)
@@ -73,7 +93,24 @@ class Remembered(Generic[K, V]):
         return value
 
     def _keep(self, key: K, value: V) -> None:
-        self._kept.pop(key, None)
-        while len(self._kept) >= self._size:
-            del self._kept[next(iter(self._kept))]
-        self._kept[key] = (self._clock() + self._seconds(value), value)
+        weight = self._weigh(key, value)
+        if key in self._kept:
+            self._forget(key)
+        if weight > self._most_bytes:
+            return
+        while self._kept and (len(self._kept) >= self._size or self.bytes + weight > self._most_bytes):
+            self._forget(next(iter(self._kept)))
+        self._kept[key] = (self._clock() + self._seconds(value), value, weight)
+        self.bytes += weight
+
+    def _expire(self) -> None:
+        """Forget the oldest, as long as they are out of date."""
+        now = self._clock()
+        while self._kept:
+            oldest = next(iter(self._kept))
+            if self._kept[oldest][0] > now:
+                return
+            self._forget(oldest)
+
+    def _forget(self, key: K) -> None:
+        self.bytes -= self._kept.pop(key)[2]

@@ -13,7 +13,12 @@ from netloom.front.api.served import VERSIONS
 from netloom.model import codec
 from netloom.model.document import Document
 from netloom.model.kind import Kind, Registry
-from netloom.model.selectors import selector
+from netloom.model.selectors import LENGTH_LIMIT, selector
+
+BODY_LIMIT = 64 * 1024
+NAME_LIMIT = 253
+LENGTH_LIMITS = {"path": 1024, "rawSelector": LENGTH_LIMIT}
+"""How many characters the fields of a question may have, where it is not `NAME_LIMIT`."""
 
 _PATHS = {f"/apis/{review.group}/{review.version}/{review.plural}": review for review in REVIEWS}
 
@@ -34,7 +39,7 @@ class Reviews:
         if exchange.method != "POST":
             raise MethodNotAllowed("the server does not allow this method on the requested resource")
         review = _PATHS[path]
-        body = await exchange.body()
+        body = await exchange.body(BODY_LIMIT)
         media = exchange.header(b"content-type") or "application/json"
         if is_protobuf(media):
             question = protobuf_kinds.decode(body, f"{review.group}/{review.version}", review.name)
@@ -116,4 +121,7 @@ def _text(given: dict[str, Any], key: str) -> str:
     value = given.get(key) or ""
     if not isinstance(value, str):
         raise BadRequest(f"{key} must be a string")
+    limit = LENGTH_LIMITS.get(key, NAME_LIMIT)
+    if len(value) > limit:
+        raise BadRequest(f"{key}: Too long: may not be more than {limit} characters")
     return value

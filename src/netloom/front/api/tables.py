@@ -55,24 +55,32 @@ def table(
     `include` is what each row carries of its object: "Metadata", "Object" or "None"; `metadata` is the list's, with its
     resourceVersion and continue; `now` is in seconds since 1970.
     """
-    version = f"meta.k8s.io/{as_version}"
-    cells = _cells(kind)
-    rows = []
-    for item in items:
-        document = item.document() if isinstance(item, Stored) else item
-        carried: Document | None = document
-        if include == "Metadata":
-            carried = {"kind": "PartialObjectMetadata", "apiVersion": version, "metadata": document["metadata"]}
-        elif include == "None":
-            carried = None
-        rows.append({"cells": [cell(document, now) for cell in cells], "object": carried})
+    rows = [row(kind, item, now=now, include=include, as_version=as_version) for item in items]
+    return head(kind, as_version=as_version, metadata=metadata) | {"rows": rows}
+
+
+def head(kind: Kind, *, as_version: str = "v1", metadata: Document | None = None) -> Document:
+    """Return a Table without its rows."""
     return {
         "kind": "Table",
-        "apiVersion": version,
+        "apiVersion": f"meta.k8s.io/{as_version}",
         "metadata": metadata or {},
         "columnDefinitions": columns(kind),
-        "rows": rows,
     }
+
+
+def row(
+    kind: Kind, item: Stored | Document, *, now: float, include: str = "Metadata", as_version: str = "v1"
+) -> Document:
+    """Return the row of one object."""
+    document = item.document() if isinstance(item, Stored) else item
+    carried: Document | None = document
+    if include == "Metadata":
+        version = f"meta.k8s.io/{as_version}"
+        carried = {"kind": "PartialObjectMetadata", "apiVersion": version, "metadata": document["metadata"]}
+    elif include == "None":
+        carried = None
+    return {"cells": [cell(document, now) for cell in _cells(kind)], "object": carried}
 
 
 @functools.cache
@@ -202,7 +210,7 @@ def _boolean(found: list[Any], _: float) -> bool | None:
 def _date(found: list[Any], now: float) -> str | None:
     if not isinstance(found[0], str):
         return None
-    then = _seconds(found[0])
+    then = _seconds(found[0]) if len(found[0]) <= _LONGEST_TIME else None
     return "<invalid>" if then is None else age(now - then)
 
 
@@ -213,6 +221,10 @@ _SHOWN: dict[str, Show] = {
     "boolean": _boolean,
     "date": _date,
 }
+
+
+_LONGEST_TIME = 64
+"""What is longer is not kept in the cache: a fraction of a second may have any number of digits."""
 
 
 @functools.lru_cache(maxsize=4096)
