@@ -205,7 +205,7 @@ def serving(
             **options,
         )
         tls = tls_context(folder / "server.crt", folder / "server.key", folder / "ca.crt")
-        server = Server(api, bind("127.0.0.1", 0), tls, limits=limits)
+        server = Server(api, bind("127.0.0.1", 0), tls, limits=limits, turns=api.turns)
         found.append(Serving(server.port, folder, used, api, server, asyncio.get_running_loop()))
         task = asyncio.ensure_future(server.serve())
         beside = [asyncio.ensure_future(api.run())] if running else []

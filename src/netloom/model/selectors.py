@@ -142,35 +142,35 @@ class _Labels:
 
     def __init__(self, text: str) -> None:
         self._text = text
-        self._tokens = _TOKEN.finditer(text)
+        self._rest = _TOKEN.finditer(text)
         self._values = 0
-        self._token = ""
+        self._current = ""
         """The token under consideration; "" at the end."""
         self._advance()
 
     def requirements(self) -> tuple[Requirement, ...]:
         found = [self._requirement()]
-        while self._token == ",":
+        while self._current == ",":
             _check_number(found, "label")
             self._advance()
             found.append(self._requirement())
-        if self._token:
-            raise self._refusal(f"{_shown(self._token)} is not expected after a requirement")
+        if self._current:
+            raise self._refusal(f"{_shown(self._current)} is not expected after a requirement")
         return tuple(found)
 
     def _advance(self) -> str:
         """Go to the next token; return the one before."""
-        before = self._token
-        found = next(self._tokens, None)
-        self._token = found[0] if found is not None else ""
+        before = self._current
+        found = next(self._rest, None)
+        self._current = found[0] if found is not None else ""
         return before
 
     def _requirement(self) -> Requirement:
-        if self._token == "!":
+        if self._current == "!":
             self._advance()
             return Requirement(self._key(), Operator.ABSENT)
         key = self._key()
-        match self._token:
+        match self._current:
             case "=" | "==" | "!=":
                 operator = Operator.NOT_IN if self._advance() == "!=" else Operator.IN
                 return Requirement(key, operator, frozenset((self._value(),)))
@@ -183,13 +183,13 @@ class _Labels:
     def _key(self) -> str:
         key = self._word()
         if not _KEY.fullmatch(key):
-            raise self._refusal(f"{_shown(key or self._token)} is not a label key")
+            raise self._refusal(f"{_shown(key or self._current)} is not a label key")
         return key
 
     def _set(self) -> frozenset[str]:
         self._take("(")
         values = {self._value()}
-        while self._token == ",":
+        while self._current == ",":
             self._advance()
             values.add(self._value())
         self._take(")")
@@ -206,11 +206,11 @@ class _Labels:
 
     def _word(self) -> str:
         """Return the word under consideration, if it is one, and go on; else ""."""
-        return self._advance() if _WORD.match(self._token) else ""
+        return self._advance() if _WORD.match(self._current) else ""
 
     def _take(self, wanted: str) -> None:
-        if self._token != wanted:
-            raise self._refusal(f"{wanted!r} is expected, not {_shown(self._token)}")
+        if self._current != wanted:
+            raise self._refusal(f"{wanted!r} is expected, not {_shown(self._current)}")
         self._advance()
 
     def _refusal(self, why: str) -> BadRequest:

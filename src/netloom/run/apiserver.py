@@ -60,7 +60,7 @@ async def serve(settings: ApiserverSettings) -> None:
             measured = metrics.Metrics()
             measured.add(metrics.store(store))
             api = _api(settings, store, identity, delegation, measured)
-            server = Server(api, listener, context, limits=BEHIND if settings.aggregated else None)
+            server = Server(api, listener, context, limits=BEHIND if settings.aggregated else None, turns=api.turns)
             measured.add(metrics.connections(server))
             async with asyncio.TaskGroup() as group:
                 group.create_task(server.serve())

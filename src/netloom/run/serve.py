@@ -62,7 +62,7 @@ async def serve(settings: ServeSettings) -> None:
             measured.add(metrics.store(store))
             measured.add(metrics_control.manager(manager))
             api = doors.api(store, identity, measured, ready={"controllers": _check(manager)})
-            server = Server(api, listener, context)
+            server = Server(api, listener, context, turns=api.turns)
             measured.add(metrics.connections(server))
             async with asyncio.TaskGroup() as group:
                 group.create_task(server.serve())

@@ -40,6 +40,7 @@ from netloom.front.api.roles import METRICS
 from netloom.front.api.schemas import Schemas
 from netloom.front.api.streams import PATH as STREAM
 from netloom.front.api.streams import Streams
+from netloom.front.api.turns import Callers, Turn, Turns
 from netloom.front.api.watches import Watches
 from netloom.model.document import Document
 from netloom.model.kind import Registry
@@ -116,6 +117,8 @@ class Api:
         self.limits = limits or Limits()
         self.rights = Rights(authenticator, authorizer)
         self.watches = Watches(store, self.limits, self.rights)
+        self.turns = Turns(most_held=self.limits.bodies_per_identity)
+        self._callers = Callers()
         self._store = store
         self._authenticator = authenticator
         self._authorizer = authorizer
@@ -147,6 +150,15 @@ class Api:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""
         exchange = Exchange(scope, receive, send, self.limits)
+        turn = Turn(self.turns, self.turns.flow(self._callers.key(exchange.credentials())))
+        exchange.wait_as(turn)
+        try:
+            await turn.take()
+            await turn.metered(self._reply(exchange))
+        finally:
+            turn.release()
+
+    async def _reply(self, exchange: Exchange) -> None:
         task = _Task(exchange)
         began = time.perf_counter()
         try:
@@ -173,9 +185,12 @@ class Api:
         if self._health.serves(path):
             _only_reads(exchange)
             return await self._health.reply(exchange, path)
-        who = await self._authenticator.authenticate(exchange.credentials())
+        offered = exchange.credentials()
+        who = await self._authenticator.authenticate(offered)
         if who is None:
             raise Unauthorized("Unauthorized")
+        if exchange.turn is not None:
+            exchange.turn.move(self._callers.add(offered, who))
         if self._reviews.serves(path):
             return await self._reviews.reply(exchange, path, who)
         if path == BATCH:

@@ -4,7 +4,6 @@ It bounds what is read, knows whether an answer has begun (after which an error 
 small answers in one piece. A client that went away is `Gone`, which is nobody's error.
 """
 
-import asyncio
 import zlib
 from collections.abc import Awaitable, Callable, Iterable, MutableMapping
 from typing import Any, Protocol
@@ -26,6 +25,7 @@ from netloom.front.api.negotiation import (
     negotiate_status,
 )
 from netloom.front.api.served import Served
+from netloom.front.api.turns import Turn
 from netloom.model.document import Document
 from netloom.model.kind import Kind
 
@@ -44,6 +44,7 @@ FORWARDED = frozenset({b"forwarded", b"via", b"x-forwarded-for", b"x-forwarded-u
 """Headers by which proxies are known, kube-apiserver among them."""
 CONNECTION = "netloom.connection"
 """The key of the `Connection` in the scope's extensions."""
+_LARGE_BODY = 16 * 1024
 _WARNING_LIMIT = 256
 _WARNINGS_LIMIT = 4096
 
@@ -72,7 +73,7 @@ class Connection(Protocol):
 class Exchange:
     """One request and its answer."""
 
-    __slots__ = ("_receive", "_send", "_warnings", "code", "connection", "headers", "limits", "method", "scope")
+    __slots__ = ("_receive", "_send", "_warnings", "code", "connection", "headers", "limits", "method", "scope", "turn")
 
     def __init__(self, scope: Scope, receive: Receive, send: Send, limits: Limits) -> None:
         self.scope = scope
@@ -83,6 +84,7 @@ class Exchange:
         self.limits = limits
         self.code = 0
         """The status sent; 0 before the answer begins."""
+        self.turn: Turn | None = None
         self._receive = receive
         self._send = send
         self._warnings: list[str] = []
@@ -138,8 +140,12 @@ class Exchange:
             size += len(chunk)
             if size > limit:
                 raise TooLarge(f"Request entity too large: limit is {limit}")
+            if self.turn is not None:
+                self.turn.hold(len(chunk))
             chunks.append(chunk)
             more = message.get("more_body", False)
+        if size > _LARGE_BODY:
+            await self.pause()  # To read it takes time, and the turn of this request was before it was there.
         return chunks[0] if len(chunks) == 1 else b"".join(chunks)
 
     async def more(self) -> bytes:
@@ -150,9 +156,14 @@ class Exchange:
         chunk: bytes = message.get("body", b"")
         return chunk if chunk or not message.get("more_body", False) else await self.more()
 
-    async def turn(self) -> None:
+    def wait_as(self, turn: Turn) -> None:
+        """Have turns as `turn` says."""
+        self.turn = turn
+
+    async def pause(self) -> None:
         """Let other requests have their turns; to be called between parts of much work."""
-        await asyncio.sleep(0)
+        if self.turn is not None:
+            await self.turn.take()
 
     def warn(self, texts: Iterable[str]) -> None:
         """Say something to the person behind the client, beside the answer."""

@@ -12,6 +12,8 @@ class Limits(Struct, frozen=True, kw_only=True):
 
     body: int = 3 * 1024 * 1024
     """As kube-apiserver's request limit."""
+    bodies_per_identity: int = 32 * 1024 * 1024
+    """Of all requests of one caller that are being answered."""
     batch: int = 256
     """Requests in one batch; together they are bounded by `body`."""
     headers: int = 64 * 1024

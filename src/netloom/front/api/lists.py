@@ -73,7 +73,7 @@ async def reply_page(exchange: Exchange, view: View, page: Page, code: int = 200
         for group in groups:
             made.append(group)
             total += sum(map(len, group))
-            await exchange.turn()
+            await exchange.pause()
         groups = iter(made)
     elif view.raw:
         total = sum(len(stored.raw) for stored in page.items)
@@ -97,7 +97,7 @@ async def reply_page(exchange: Exchange, view: View, page: Page, code: int = 200
         opening = between
         if chunk := chunk if packer is None else packer.compress(chunk):
             await exchange.write(chunk)
-        await exchange.turn()
+        await exchange.pause()
     await exchange.finish(after if packer is None else packer.compress(after) + packer.flush())
 
 

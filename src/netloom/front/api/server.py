@@ -22,6 +22,7 @@ from uvicorn.server import ServerState
 from netloom.front.api.connection import Protocol
 from netloom.front.api.exchange import Receive, Scope, Send
 from netloom.front.api.limits import Limits
+from netloom.front.api.turns import Turns
 
 log = logging.getLogger(__name__)
 
@@ -29,6 +30,8 @@ Application = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 TLS_BUFFER = 16 * 1024
 _SWEEP_SECONDS = 1.0
+_HANDSHAKE_SECONDS = 0.002
+"""What a TLS handshake costs, about: it is done by callbacks whose time nobody measures."""
 _ACCEPT_PAUSE = 0.5
 _SHUTDOWN_SECONDS = 5.0
 _BACKLOG = 1024
@@ -79,8 +82,16 @@ class Server:
     """Serves an ASGI application on one listening socket."""
 
     def __init__(
-        self, app: Application, listener: socket.socket, tls: ssl.SSLContext, *, limits: Limits | None = None
+        self,
+        app: Application,
+        listener: socket.socket,
+        tls: ssl.SSLContext,
+        *,
+        limits: Limits | None = None,
+        turns: Turns | None = None,
     ) -> None:
+        """`turns` are the application's: new connections wait for theirs as requests do, by address."""
+        self._turns = turns
         self._listener = listener
         self._tls = tls
         self._limits = limits or Limits()
@@ -150,6 +161,10 @@ class Server:
             return Protocol(self._config, self._state, limits=self._limits, on_end=lambda: self._left(client))
 
         try:
+            if self._turns is not None:
+                flow = self._turns.flow(("handshake", client))
+                flow.used += _HANDSHAKE_SECONDS
+                await self._turns.take(flow)
             await loop.connect_accepted_socket(
                 made,
                 sock,

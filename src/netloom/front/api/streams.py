@@ -20,9 +20,10 @@ not to who comes through a proxy, which may want the whole of a request before i
 import asyncio
 import random
 import time
+from collections.abc import Coroutine
 from contextlib import suppress
 from math import inf
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import msgspec
 from msgspec import Struct
@@ -46,6 +47,8 @@ PATH = f"/apis/{GROUP}/{VERSION}/watches"
 LONGEST_LINE = 32 << 10
 MOST_WAITING = 16 << 20
 """How many bytes may wait for a client that does not read before it is cut off: it may then go on from where it was."""
+_TOGETHER = 16
+"""How many watches are begun before other callers have their turns."""
 _CLOSE = ((b"connection", b"close"),)
 
 
@@ -135,7 +138,9 @@ class _Stream:
             *lines, rest = (rest + chunk).split(b"\n")
             if any(len(line) > LONGEST_LINE for line in (*lines, rest)):
                 raise TooLarge(f"a line has at most {LONGEST_LINE} bytes")
-            for line in lines:
+            for number, line in enumerate(lines):
+                if number % _TOGETHER == _TOGETHER - 1:
+                    await self._exchange.pause()
                 self._do(line, group)
 
     def _do(self, line: bytes, group: asyncio.TaskGroup) -> None:
@@ -152,7 +157,11 @@ class _Stream:
         if len(self._tasks) >= self._exchange.limits.watches_per_stream:
             self._outbox.put(told.begin, _error(TooManyRequests("too many watches on one connection", retry_after=1)))
             return
-        self._tasks[told.begin] = group.create_task(self._follow(told.begin, told.path))
+        self._tasks[told.begin] = group.create_task(self._charged(self._follow(told.begin, told.path)))
+
+    async def _charged(self, work: Coroutine[Any, Any, None]) -> None:
+        """Do one watch at the expense of the caller."""
+        await (work if self._exchange.turn is None else self._exchange.turn.metered(work))
 
     async def _follow(self, number: int, path: str) -> None:
         """Do one watch to its end."""

@@ -124,7 +124,7 @@ class Watches:
             if right.lost is not None:
                 return
             await exchange.write(b"".join(group))
-            await exchange.turn()
+            await exchange.pause()
         await exchange.write(view.bookmark(initial.revision, initial_end=True) if marked else b"")
 
     async def _events(self, exchange: Exchange, request: Request, view: View, watch: Watch, right: Right) -> None:
