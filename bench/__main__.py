@@ -16,6 +16,7 @@ def main() -> None:
         "lab": _lab,
         "openflow": _openflow,
         "agents": _agents,
+        "hostile": _hostile,
     }
     kept = [benches[name]() for name in sys.argv[1:] or benches]
     sys.exit(0 if all(kept) else 1)
@@ -59,6 +60,12 @@ def _agents() -> bool:
 
     kept = [show(name, beside, rows) for name, beside, rows in agents.tables()]  # all of them, kept or not
     return all(kept)
+
+
+def _hostile() -> bool:
+    from bench import hostile
+
+    return show("with hostile clients", "without", hostile.rows())
 
 
 def import_row() -> Row:

@@ -48,14 +48,21 @@ class Client:
         source = Path(__file__).parent / "client"
         subprocess.run([go, "build", "-o", str(self._program), "."], cwd=source, check=True)
 
-    def run(self, target: Target, *words: str | int) -> dict[str, float]:
+    def run(self, target: Target, *words: str | float | Path) -> dict[str, float]:
         """Take one measurement."""
-        command = [self._program, "-url", target.url, "-ca", target.ca, "-token", target.token, *words]
-        done = subprocess.run([str(word) for word in command], capture_output=True, text=True, check=False)
-        if done.returncode:
-            raise SystemExit(f"bench: {target.name}: {words[0]}: {done.stderr.strip()}")
-        figures: dict[str, float] = json.loads(done.stdout)
+        process = self.begin(target, *words)
+        answer, error = process.communicate()
+        if process.returncode:
+            raise SystemExit(f"bench: {target.name}: {words[0]}: {error.strip()}")
+        figures: dict[str, float] = json.loads(answer)
         return figures
+
+    def begin(self, target: Target, *words: str | float | Path) -> subprocess.Popen[str]:
+        """Start the program."""
+        command = [self._program, "-url", target.url, "-ca", target.ca, "-token", target.token, *words]
+        return subprocess.Popen(
+            [str(word) for word in command], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        )
 
 
 @contextlib.contextmanager

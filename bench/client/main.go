@@ -216,7 +216,7 @@ func watch(args []string) {
 func main() {
 	flag.Parse()
 	if flag.NArg() == 0 {
-		fail("usage: client -url URL -ca FILE -token T create|list|watch|allocate|release ...")
+		fail("usage: client -url URL -ca FILE -token T create|list|watch|allocate|release|honest|attack ...")
 	}
 	switch flag.Arg(0) {
 	case "create":
@@ -229,6 +229,10 @@ func main() {
 		allocate(flag.Args()[1:])
 	case "release":
 		release(flag.Args()[1:])
+	case "honest":
+		honest(flag.Args()[1:])
+	case "attack":
+		attack(flag.Args()[1:])
 	default:
 		fail("no such measurement: %s", flag.Arg(0))
 	}

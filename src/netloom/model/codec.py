@@ -12,6 +12,7 @@ from typing import NoReturn
 
 import msgspec
 import yaml
+from msgspec import Raw
 
 from netloom.errors import BadRequest, TooLarge, UnsupportedMediaType, shortened
 from netloom.model.document import Document, Json
@@ -79,10 +80,10 @@ def encode_yaml(document: Json) -> str:
 def _any(data: bytes, nodes: int) -> Iterator[Json]:
     if data.lstrip()[:1] == b"{":
         try:
-            value = msgspec.json.decode(data)
+            msgspec.json.decode(data, type=Raw)
         except (msgspec.DecodeError, RecursionError):
-            value = None  # YAML begins like this too, and says better what is wrong.
-        if value is not None:
+            pass  # YAML begins like this too, and says better what is wrong.
+        else:
             return iter((_json(data),))
     return (value for value in _yaml(data, nodes) if value is not None)
 
@@ -96,15 +97,15 @@ def _what(value: Json) -> str:
 
 
 def _json(data: bytes) -> Json:
+    brackets = data.count(b"{") + data.count(b"[")
+    if brackets + data.count(b",") > VALUE_LIMIT:  # Before it is decoded: a list of nothing takes 56 bytes for two.
+        raise TooLarge(f"the body has more than {VALUE_LIMIT} commas and brackets: send less at once")
     try:
         value = msgspec.json.decode(data)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise BadRequest(f"the body is not JSON: {error}") from None
     except RecursionError:
         raise BadRequest(f"the body nests deeper than {DEPTH_LIMIT} levels") from None
-    brackets = data.count(b"{") + data.count(b"[")
-    if brackets + data.count(b",") > VALUE_LIMIT:
-        raise TooLarge(f"the body has more than {VALUE_LIMIT} commas and brackets: send less at once")
     if brackets > DEPTH_LIMIT:
         _refuse_depth(value)
     # A key that is there twice takes its quotes with it when it goes. Only \u0022 is a quote that is not counted.

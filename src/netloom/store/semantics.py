@@ -29,6 +29,7 @@ from netloom.store.base import Propagation, Stored
 SUFFIX_ALPHABET = "bcdfghjklmnpqrstvwxz2456789"
 """Kubernetes' own: no vowels, so no words; no digits that look like letters."""
 SUFFIX_LENGTH = 5
+_REVISION = b'"resourceVersion":"%d",'
 OBJECT_LIMIT = 1536 * 1024
 """The most bytes of an object as JSON: what etcd takes in one request by default."""
 _LONGEST_GENERATED = 63 - SUFFIX_LENGTH
@@ -182,7 +183,7 @@ def encode_outcome(outcome: Outcome, old: Stored) -> bytes:
     """Return what `old` is replaced by as bytes, or raise `TooLarge`."""
     body = encode(old.kind, outcome.document)
     if outcome.limited:
-        _check_size(old.kind, body, len(old.raw))
+        _check_size(old.kind, body, len(old.raw) - len(_REVISION % old.revision))
     return body
 
 
@@ -198,7 +199,7 @@ def _check_size(kind: Kind, body: bytes, before: int) -> None:
 def stamp(kind: Kind, namespace: str, name: str, revision: int, body: bytes) -> Stored:
     """Return what `encode` made as the object at `revision`."""
     cut = len(_opening(kind))
-    return Stored(kind, namespace, name, revision, b'%b"resourceVersion":"%d",%b' % (body[:cut], revision, body[cut:]))
+    return Stored(kind, namespace, name, revision, body[:cut] + _REVISION % revision + body[cut:])
 
 
 def is_encoded(kind: Kind, body: bytes) -> bool:

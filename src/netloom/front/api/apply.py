@@ -17,7 +17,7 @@ import msgspec
 from netloom.errors import BadRequest, Cause, Conflict, first, shortened
 from netloom.front.api import fields, merging
 from netloom.front.api.fields import Fields
-from netloom.front.api.managers import Owner, Share, Shares, capped, current, with_shares
+from netloom.front.api.managers import MAX_MANAGERS, Owner, Share, Shares, capped, current, with_shares
 from netloom.front.api.patch import same
 from netloom.front.api.shapes import Shape, check, shape
 from netloom.model.document import Document
@@ -96,6 +96,8 @@ def applied(
     if live is not None and not shares and (first := _everything(like, live, ignored)):
         shares = {Owner("before-first-apply", "Update", kind.api_version, subresource): Share(first, now)}
     me = Owner(manager, "Apply", "", subresource)
+    if me not in shares and len(shares) >= MAX_MANAGERS:
+        raise BadRequest(f"the object has {len(shares)} field managers already: apply as one of them")
     claimed = merging.owned(like, config) or {}
     result = merging.merged(like, before, config)
     others = {owner: share for owner, share in shares.items() if owner != me}

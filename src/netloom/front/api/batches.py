@@ -15,8 +15,8 @@ Servers that offer it say so, with the number of requests they take, in the head
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Coroutine, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 import msgspec
 from msgspec import Raw, Struct
@@ -79,15 +79,21 @@ class Batches:
         asked = _read(await exchange.body(), exchange.limits.batch)
         agent = exchange.header(b"user-agent")
         begun: list[asyncio.Task[Answer]] = []
-        for start in range(0, len(asked), _TOGETHER):
-            if start:
-                await asyncio.sleep(0)  # Those that are begun do their part.
-                await exchange.pause()
-            begun += [
-                asyncio.create_task(_charged(exchange, self._answer(one, who, agent)))
-                for one in asked[start : start + _TOGETHER]
-            ]
-        await _send(exchange, await asyncio.gather(*begun))
+        async with asyncio.TaskGroup() as group:
+            for start in range(0, len(asked), _TOGETHER):
+                if start:
+                    await asyncio.sleep(0)  # Those that are begun do their part.
+                    await exchange.pause()
+                begun += [
+                    group.create_task(self._charged(exchange, one, who, agent))
+                    for one in asked[start : start + _TOGETHER]
+                ]
+        await _send(exchange, [task.result() for task in begun])
+
+    async def _charged(self, exchange: Exchange, asked: Asked, who: Identity, agent: str) -> "Answer":
+        """Carry out one request at the expense of the caller."""
+        work = self._answer(asked, who, agent)
+        return await (work if exchange.turn is None else exchange.turn.metered(work))
 
     async def _answer(self, asked: Asked, who: Identity, agent: str) -> "Answer":
         began = time.perf_counter()
@@ -108,11 +114,6 @@ class Batches:
             result = _failed(Internal("Internal error occurred: see the server's log"), request)
         self._observe(request, asked.method, result.code, time.perf_counter() - began)
         return Answer(result, call.warnings if call is not None else ())
-
-
-async def _charged(exchange: Exchange, work: Coroutine[Any, Any, "Answer"]) -> "Answer":
-    """Do a part of a batch at the expense of the caller."""
-    return await (work if exchange.turn is None else exchange.turn.metered(work))
 
 
 def _read(body: bytes, limit: int) -> list[Asked]:

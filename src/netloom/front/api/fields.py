@@ -166,11 +166,15 @@ def _escaped(value: Json) -> str:
     return encoded
 
 
-def decode(raw: Json, depth: int = 0) -> Fields:
+def decode(raw: Json) -> Fields:
     """Return a set that came from outside, each element in the one form it has here; `ValueError` if it is none.
 
     Elements of a kind unknown here are dropped, as Kubernetes does: a newer version may know them.
     """
+    return _decoded(raw, 0)
+
+
+def _decoded(raw: Json, depth: int) -> Fields:
     if not isinstance(raw, dict) or depth > MAX_DEPTH:
         raise ValueError("fieldsV1 is made of objects, not too deep")
     out: Fields = {}
@@ -178,7 +182,7 @@ def decode(raw: Json, depth: int = 0) -> Fields:
         element = SELF if key == SELF else _element(key)
         if element is None:
             continue
-        inner = {} if element == SELF or below == {} else decode(below, depth + 1)
+        inner = {} if element == SELF or below == {} else _decoded(below, depth + 1)
         _put(out, element, inner)  # Two spellings of one element are one element.
     return {} if out.keys() == {SELF} else out
 

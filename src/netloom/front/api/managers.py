@@ -12,6 +12,8 @@ from netloom.model.document import Document
 from netloom.model.kind import Kind
 
 MAX_UPDATE_MANAGERS = 10
+MAX_MANAGERS = 100
+"""How many appliers an object may have: each write looks at the fields of all of them."""
 
 
 class Owner(Struct, frozen=True):
@@ -64,8 +66,8 @@ def _of_version(kind: Kind, shares: dict[Owner, tuple[str, Share]]) -> Shares:
 def _decoded(entries: Json) -> dict[Owner, tuple[str, Share]]:
     """Return managedFields as shares with their versions, or raise `ValueError`."""
     out: dict[Owner, tuple[str, Share]] = {}
-    if not isinstance(entries, list):
-        raise ValueError("managedFields is a list")
+    if not isinstance(entries, list) or len(entries) > 2 * MAX_MANAGERS:
+        raise ValueError("managedFields is a list, not too long")
     for entry in entries:
         if not isinstance(entry, dict):
             raise ValueError("managedFields is a list of objects")

@@ -18,6 +18,8 @@ Json = Any
 MAX_OPERATIONS = 10_000
 MAX_CARRIED = 3 * 1024 * 1024
 """How much JSON the copies and moves of one patch may carry together, in bytes."""
+_VALUE_BYTES = 32
+"""What a value counts besides its text: to copy a small one takes as long as to copy a longer one."""
 MAX_SHIFTED = 10_000_000
 """How many list items may move because one was inserted or removed before them, in all operations together."""
 MAX_DEPTH = 100
@@ -175,18 +177,18 @@ def _fitting(value: Json, tokens: list[str], budget: int) -> tuple[Any, int]:
 def _weigh(value: Json) -> tuple[int, int]:
     """Return about how many bytes a JSON value takes, and how deep it is."""
     if isinstance(value, dict):
-        size, depth = 2, 0
+        size, depth = _VALUE_BYTES, 0
         for key, member in value.items():
             inner_size, inner_depth = _weigh(member)
             size, depth = size + len(key) + 4 + inner_size, max(depth, inner_depth)
         return size, depth + 1
     if isinstance(value, list):
-        size, depth = 2, 0
+        size, depth = _VALUE_BYTES, 0
         for item in value:
             inner_size, inner_depth = _weigh(item)
             size, depth = size + 1 + inner_size, max(depth, inner_depth)
         return size, depth + 1
-    return (len(value) + 2 if isinstance(value, str) else 8), 0
+    return (len(value) if isinstance(value, str) else 0) + _VALUE_BYTES, 0
 
 
 def _locate(root: list[Any], tokens: list[str], path: str) -> tuple[Any, Any]:

@@ -16,6 +16,7 @@ from netloom.front.api.meta import METADATA
 from netloom.front.api.patch import Json
 from netloom.model.document import Document
 from netloom.model.kind import Kind
+from netloom.model.metadata import ENTRY_LIMIT
 from netloom.model.schema import schema
 
 
@@ -41,6 +42,8 @@ class Shape:
     list_type: str = "atomic"
     keys: tuple[str, ...] = ()
     item: "Shape | None" = None
+    most: int = ENTRY_LIMIT
+    """How many items or members there may be: merging many takes long, so they are counted before."""
     defaults: dict[str, Any] = field(default_factory=dict)
     """What an item's key is taken to be when it is absent."""
 
@@ -109,6 +112,7 @@ def _object(out: Shape, node: Document, *, preserve: bool) -> Shape:
     properties = node.get("properties", {})
     out.map = True
     out.map_atomic = node.get("x-kubernetes-map-type") == "atomic"
+    out.most = node.get("maxProperties", ENTRY_LIMIT)
     out.fields = {name: _shape(member, preserve=preserve) for name, member in properties.items()}
     others = node.get("additionalProperties")
     if isinstance(others, dict):
@@ -121,6 +125,7 @@ def _object(out: Shape, node: Document, *, preserve: bool) -> Shape:
 def _list(out: Shape, node: Document, *, preserve: bool) -> Shape:
     items = node.get("items")
     out.list = True
+    out.most = node.get("maxItems", ENTRY_LIMIT)
     out.list_type = node.get("x-kubernetes-list-type", "atomic")
     out.keys = tuple(node.get("x-kubernetes-list-map-keys", ()))
     out.item = _shape(items, preserve=preserve) if items else UNKNOWN
@@ -133,6 +138,8 @@ def check(like: Shape, value: Json, path: str = "") -> None:
     """Refuse a configuration that cannot be merged, naming the field; whether it is valid is another question."""
     if value is None:
         return
+    if isinstance(value, dict | list) and len(value) > like.most and like is not UNKNOWN:
+        raise BadRequest(f"{path}: Too many: {len(value)}: must have at most {like.most} entries")
     if isinstance(value, dict):
         if not like.map:
             raise BadRequest(f"{path}: expected {'a list' if like.list else 'a scalar'}, got an object")

@@ -20,10 +20,9 @@ not to who comes through a proxy, which may want the whole of a request before i
 import asyncio
 import random
 import time
-from collections.abc import Coroutine
 from contextlib import suppress
 from math import inf
-from typing import Any, NoReturn
+from typing import NoReturn
 
 import msgspec
 from msgspec import Struct
@@ -157,10 +156,11 @@ class _Stream:
         if len(self._tasks) >= self._exchange.limits.watches_per_stream:
             self._outbox.put(told.begin, _error(TooManyRequests("too many watches on one connection", retry_after=1)))
             return
-        self._tasks[told.begin] = group.create_task(self._charged(self._follow(told.begin, told.path)))
+        self._tasks[told.begin] = group.create_task(self._charged(told.begin, told.path))
 
-    async def _charged(self, work: Coroutine[Any, Any, None]) -> None:
+    async def _charged(self, number: int, path: str) -> None:
         """Do one watch at the expense of the caller."""
+        work = self._follow(number, path)
         await (work if self._exchange.turn is None else self._exchange.turn.metered(work))
 
     async def _follow(self, number: int, path: str) -> None:
