@@ -28,7 +28,7 @@ ROLES = {"nobody": "", "node": "netloom:node:n1", "viewer": "netloom:viewer", "e
 ROLES["admin"] = "netloom:admin"
 
 P99 = 3.0
-MEMORY = 2.0
+MEMORY = 3.0
 """What was promised: the p99 of the honest ones, and the most memory, with hostile clients to without."""
 
 

@@ -232,7 +232,7 @@ func attack(args []string) {
 		go func(i int) {
 			defer wg.Done()
 			c := newClient()
-			c.Timeout = 60 * time.Second
+			c.Timeout = 20 * time.Second
 			shakes := *role == "nobody" && i%2 == 0
 			if shakes { // A new connection for each request.
 				c.Transport.(*http.Transport).DisableKeepAlives = true

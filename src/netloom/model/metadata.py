@@ -3,7 +3,7 @@
 from functools import cache
 
 from netloom.model.checks import FORBIDDEN, REQUIRED, TOO_LONG, TOO_MANY, Check, Problem, compiled, fullmatch, quoted
-from netloom.model.document import Document
+from netloom.model.document import Document, Json
 from netloom.model.kind import Kind
 from netloom.model.rules import LABEL_PATTERN, LABEL_VALUE_PATTERN, SUBDOMAIN_PATTERN
 from netloom.model.schema import metadata_tree
@@ -31,9 +31,7 @@ def problems(kind: Kind, metadata: Document, old: Document | None) -> list[Probl
     """Return what is wrong with well-shaped metadata, and with the change from `old`."""
     if not kind.namespaced:
         metadata.pop("namespace", None)  # As Kubernetes does.
-    found = [*_names(kind, metadata), *_too_many(metadata)]
-    if found:
-        return found
+    found = [*_names(kind, metadata)]
     if labels := metadata.get("labels"):
         found += _labels(labels)
     if annotations := metadata.get("annotations"):
@@ -76,11 +74,14 @@ def _names(kind: Kind, metadata: Document) -> list[Problem]:
     return found
 
 
-def _too_many(metadata: Document) -> list[Problem]:
+def too_many(metadata: Json) -> list[Problem]:
+    """Return which parts of metadata have too many entries: to be asked before anything looks at each of them."""
+    if not isinstance(metadata, dict):
+        return []
     return [
         Problem(f".{name}", f"Too many: {number}: must have at most {ENTRY_LIMIT} entries", TOO_MANY)
         for name in ("labels", "annotations", "ownerReferences", "finalizers")
-        if (number := len(metadata.get(name) or ())) > ENTRY_LIMIT
+        if isinstance(entries := metadata.get(name), dict | list) and (number := len(entries)) > ENTRY_LIMIT
     ]
 
 

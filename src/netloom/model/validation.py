@@ -108,6 +108,8 @@ class _Gate(Struct, frozen=True):
         found = document.get("metadata")
         if found is None:
             found = document["metadata"] = {}
+        if crowded := metadata.too_many(found):
+            return under(".metadata", crowded)
         wrong = metadata.shape()(found)
         if wrong is not None and checks.broken(wrong):
             return under(".metadata", wrong)

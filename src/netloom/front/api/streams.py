@@ -108,6 +108,8 @@ class _Stream:
             raise Gone from None
         finally:
             self._clock = None
+            if self._exchange.connection is not None:
+                self._exchange.connection.on_lost = None
         with suppress(Gone):
             await self._exchange.finish(self._outbox.rest())
 
