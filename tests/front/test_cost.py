@@ -25,7 +25,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from netloom.errors import NetloomError
-from netloom.front.api import apply, batches, fields, patch, protobuf, streams, tables, tokens
+from netloom.front.api import apply, batches, fields, patch, protobuf_kinds, streams, tables, tokens
 from netloom.front.api.app import Api
 from netloom.front.api.exchange import CONNECTION
 from netloom.front.api.forms import View
@@ -33,6 +33,7 @@ from netloom.front.api.identity import AnyOf, Attributes, Authorizer, Credential
 from netloom.front.api.limits import Limits
 from netloom.front.api.negotiation import Media, Output, negotiate
 from netloom.front.api.paths import Routes
+from netloom.front.api.protobuf import bytes_field
 from netloom.model import checks, codec, selectors, validation
 from netloom.model.registry import KINDS, NETWORK_ATTACHMENT, NODE
 from netloom.model.schema import tree
@@ -360,13 +361,22 @@ def _nested(n: int) -> dict[str, Any]:
 
 # Reviews, batches, streams, tables: as bytes
 
-LETTER = b"\x0a\x01a"
-case(
-    "protobuf review: many fields",
-    50_000,
-    lambda n: lambda: protobuf.review(b"k8s\0\x12" + b"\xff\xff\x7f" + LETTER * n),
-)
-case("protobuf review: many envelopes", 10_000, lambda n: lambda: protobuf.review(b"k8s\0" + LETTER * n))
+
+def _protobuf(kind: str, body: bytes) -> Work:
+    version = {"Event": "v1", "Lease": "coordination.k8s.io/v1"}.get(kind, "authorization.k8s.io/v1")
+    enveloped = protobuf_kinds.envelope(version, kind, body)
+    return lambda: protobuf_kinds.decode(enveloped, version, kind)
+
+
+for kind in ("Event", "Lease", "SelfSubjectAccessReview"):
+    for field in (1, 2, 3, 15):
+        case(
+            f"protobuf {kind}: field {field} over and over",
+            3000,
+            functools.partial(
+                lambda kind, field, n: _protobuf(kind, bytes_field(field, b"\x0a\x01a") * n), kind, field
+            ),
+        )
 case("batch: empty requests", 20000, lambda n: lambda: batches._read(b'{"requests":[' + b"{}," * n + b"{}]}", 256))
 case("batch: brackets", 200_000, lambda n: lambda: batches._read(b"[" * n, 256))
 case("stream: one line", 200_000, lambda n: lambda: streams._told(b'{"begin":1,"path":"' + b"," * n + b'"}'))
