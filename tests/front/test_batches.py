@@ -32,7 +32,7 @@ def codes(answers: list[Any]) -> list[int]:
 def plain(body: Any) -> Any:
     """Return a body without what differs between two objects made alike."""
     if isinstance(body, dict):
-        gone = ("uid", "resourceVersion", "creationTimestamp", "time")
+        gone = ("uid", "resourceVersion", "creationTimestamp", "deletionTimestamp", "time")
         return {key: plain(value) for key, value in body.items() if key not in gone}
     if isinstance(body, str):
         return re.sub(r"[0-9a-f]{8}-[0-9a-f-]{27}", "UID", body)
