@@ -19,6 +19,7 @@ from netloom.front.api.batches import PATH as BATCH
 from netloom.front.api.identity import Attributes, Identity
 from netloom.front.api.limits import Limits
 from netloom.front.api.remembering import Remembered
+from netloom.front.api.roles import RoleAuthorizer
 from netloom.model.codec import documents
 from netloom.model.registry import NETWORK
 from netloom.store.memory import MemoryStore
@@ -268,11 +269,7 @@ def test_what_the_cluster_answered_is_kept_in_few_bytes() -> None:
             asked += 1
             return {"status": {"allowed": True}}
 
-        class Nobody:
-            async def allows(self, who: Identity, what: Attributes) -> bool:
-                return False
-
-        reviews = delegated.AccessReviews(ask, Nobody())
+        reviews = delegated.AccessReviews(ask, RoleAuthorizer(MemoryStore()))
         for number in range(100):
             assert await reviews.allows(Identity("alice"), Attributes("get", path=f"/{number}" + "x" * 1_000_000))
         assert asked == 100
