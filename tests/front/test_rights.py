@@ -316,7 +316,8 @@ def test_a_cluster_that_does_not_answer_for_long_ends_watches_too(monkeypatch: p
 
 def clocked(main: Callable[[], Coroutine[Any, Any, None]], monkeypatch: pytest.MonkeyPatch) -> None:
     """Run in virtual time, which what is remembered of a cluster's answers lives by as well."""
-    monkeypatch.setattr(Remembered.__init__, "__kwdefaults__", {"size": 4096, "clock": lambda: sim.current().time()})
+    defaults = (Remembered.__init__.__kwdefaults__ or {}) | {"clock": lambda: sim.current().time()}
+    monkeypatch.setattr(Remembered.__init__, "__kwdefaults__", defaults)
     sim.run(main(), seed=1)
 
 
