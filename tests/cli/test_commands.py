@@ -390,7 +390,8 @@ def test_one_certificate_is_revoked_by_its_fingerprint(server: Serving, ns: str,
     )
     assert server.request("GET", f"{GROUP}/namespaces/{ns}/networks", kubeconfig=tmp_path / "two")[0] == 200
     listed = netloom("credential", "--data", server.data, "--list").out.splitlines()
-    assert f"v{ns}   netloom:viewer:{ns}   certificate (revoked)   {first[3]}" in listed
+    revoked_line = [f"v{ns}", f"netloom:viewer:{ns}", "certificate", "(revoked)", first[3]]
+    assert revoked_line in [line.split() for line in listed]
 
 
 def test_a_credential_is_written_to_a_private_file_that_is_not_overwritten(

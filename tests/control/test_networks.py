@@ -399,7 +399,7 @@ class Crashing(MemoryStore):
     failing = 3
 
     async def update(self, *args: Any, **options: Any) -> Stored:
-        if self.failing:
+        if self.failing and options.get("subresource"):
             self.failing -= 1
             raise ConnectionResetError
         return await super().update(*args, **options)

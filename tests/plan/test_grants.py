@@ -57,7 +57,7 @@ def test_a_folder_for_all_is_trusted_as_far_as_the_operator_wrote_it(path: str) 
     else:
         assert isinstance(root, Problem)
     # From the placeholder on a link may be the tenant's.
-    assert node_grants(netns_folders=["/home/{namespace}/ns"]).folder("a", "/home/a/ns/w") == "/home"
+    assert node_grants(netns_folders=["/srv/{namespace}/ns"]).folder("a", "/srv/a/ns/w") == "/srv"
     assert node_grants(netns_folders=["/{namespace}"]).folder("a", "/a/w") == "/"
 
 
