@@ -15,7 +15,9 @@ OVN_NEWEST := 26.03
 WORKERS ?= 2# test processes at once; each may start an etcd and a kube-apiserver of its own
 ARGS ?=# more arguments for pytest, as in: make test ARGS='tests/store -k watch'
 
-DAEMONS := etcd or kube or ovn or lab or root
+# Tests that need neither root nor another program, and a few of the seeds and histories that the others try.
+QUICK := not versions and not etcd and not kube and not ovn and not lab and not root and not slow
+SAMPLE := NETLOOM_TEST_HISTORIES=40 NETLOOM_TEST_SEEDS=10 NETLOOM_TEST_FABRIC=4 NETLOOM_TEST_MALFORMED=500
 
 BIN := .venv/bin
 PYTEST := $(BIN)/python -m pytest
@@ -42,7 +44,7 @@ test: test-setup kube kubectl-old clientgo  ## the tests, against the real progr
 
 .PHONY: test-quick
 test-quick: setup  ## the tests that need neither root nor other programs, in minutes
-	@$(PYTEST) -n $(WORKERS) --dist worksteal -m 'not ($(DAEMONS) or versions or slow)' -q $(ARGS)
+	@$(SAMPLE) $(PYTEST) -n $(WORKERS) --dist worksteal -m '$(QUICK)' --ignore tests/docs --ignore tests/e2e -q $(ARGS)
 
 .PHONY: test-versions
 test-versions: test-setup kubectl-old  ## the tests against other versions of Kubernetes, etcd, OVN and Open vSwitch
@@ -54,9 +56,6 @@ test-versions: test-setup kubectl-old  ## the tests against other versions of Ku
 	@for version in $(ETCD_NEWER); do tools/etcd/build $$version >/dev/null; done
 	@$(PYTEST) -m versions $(ARGS)
 	@$(MAKE) --no-print-directory test-uvicorn test-python
-
-QUICK := not versions and not etcd and not kube and not ovn and not lab and not root and not slow
-SAMPLE := NETLOOM_TEST_HISTORIES=40 NETLOOM_TEST_SEEDS=10 NETLOOM_TEST_FABRIC=4 NETLOOM_TEST_MALFORMED=500
 
 .PHONY: test-python
 test-python: setup  ## the tests that need no other program, on the newest Python (PYTHON=3.12: on another)
