@@ -132,7 +132,7 @@ def _restart(here: Site) -> list[Row]:
         memory = resident_mb(program.pid)
         wrote = asyncio.run(revision(here)) - before
     return [
-        Row(f"{HELD:,} on {NETWORKS} Networks: restart to in sync", took, "s", beside, 2.0, False),
+        Row(f"{HELD:,} on {NETWORKS} Networks: restart to in sync", took, "s", beside, 2.5, False),
         Row("writes at the restart", wrote, "", None, 0, False),
         Row("resident, controller", memory, "MB", None, 250, False),
     ]
