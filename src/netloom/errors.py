@@ -26,7 +26,7 @@ class Cause(Struct, frozen=True):
 
 
 MOST_CAUSES = 100
-"""How many causes an error lists: nobody reads more, and whoever caused them chose their number."""
+"""How many causes an error lists: people do not read more, and the client chooses how many there are."""
 
 
 def first(causes: Sequence[Cause]) -> Sequence[Cause]:

@@ -58,7 +58,7 @@ def credential(
     if fingerprint is not None:
         raise click.UsageError("--fingerprint says what to --revoke.")
     if not name:
-        raise click.UsageError("Say for whom, by --name.")
+        raise click.UsageError("--name is required: the name of the user or node that the credential is for.")
     if not role_name:
         raise click.UsageError("Say what they may do, by --role.")
     if force and not output:

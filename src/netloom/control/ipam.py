@@ -234,7 +234,7 @@ class Ipam:
     def _served(self, view: Attachment) -> bool:
         """Whether an attachment without particular requests has what its locks say: said quickly, as most have.
 
-        The status is compared with the locks to the letter, whoever wrote it: what differs is put back.
+        The status is compared with the locks exactly, also where a controller wrote it: what differs is put back.
         """
         if view.subnets or view.ips or view.mac or view.errors or not view.has_mac or self.lines.waits(view.key):
             return False

@@ -4,7 +4,7 @@ An API of ours keeps the Namespaces itself. Nobody has to create one before it i
 brings its Namespace along. An Event does not, because nodes write Events, and a node must not create namespaces; it is
 refused as Kubernetes refuses it. Behind kube-apiserver the namespaces are the cluster's, and have to be there.
 
-Whoever deletes a namespace wants all in it gone, and a controller deletes what is there (control/namespaces.py, or the
+Deleting a namespace deletes all that is in it: a controller deletes what is there (control/namespaces.py, or the
 cluster's own). So before something is created its namespace is looked up; that it is active is remembered for half a
 second. What comes in within that time is deleted with the rest: the controller waits longer than that.
 """
