@@ -13,7 +13,7 @@ from pathlib import Path
 from random import Random
 from typing import Any, NoReturn, cast
 
-from netloom.drivers.link_codec import Link
+from netloom.drivers.link_codec import Link, Neighbour
 from netloom.drivers.link_trouble import Trouble
 from netloom.drivers.link_worker import LinkCounters, Links, use
 from netloom.drivers.programs import Ended
@@ -123,10 +123,13 @@ class FakeLinks:
     async def probe(self) -> dict[str, bool]:
         return {"netem": False}
 
-    async def resolve(self, ips: Collection[str]) -> int:
+    async def resolve(self, ips: Collection[str]) -> None:
         await self._rest()
         self._machine.resolved.extend(sorted(ips))
-        return len(ips)
+
+    async def neighbours(self, ips: Collection[str]) -> dict[str, Neighbour]:
+        await self._rest()
+        return {}
 
     async def holder(self, ip: str) -> Link | None:
         return Link(2, "uplink", "", 1500, True) if self._machine.uplinked else None

@@ -7,6 +7,7 @@ from random import Random
 import pytest
 
 from netloom.control.host_tunnels import REFRESH, TunnelNeighbours
+from netloom.drivers.link_codec import Neighbour
 from netloom.errors import Unreachable
 from netloom.sim import loop as sim
 from tests.control.helpers import memory, run
@@ -15,22 +16,34 @@ from tests.control.test_host import eventually
 
 
 class Switch:
-    """The tunnels of a switch, and which next hops were asked for."""
+    """The tunnels of a switch, which next hops were asked for, and which of them the switch was told."""
 
     def __init__(self) -> None:
         self.remotes = {"172.31.0.2"}
         self.asked: list[set[str]] = []
-        self.userspace, self.failures = True, 0
+        self.looked = 0
+        self.silent: set[str] = set()
+        self.told: list[set[str]] = []
+        self.userspace, self.failures, self.refusals = True, 0, 0
         self.tunnels = TunnelNeighbours(
-            remotes=lambda: self.remotes, resolve=self.resolve, is_needed=lambda: self.userspace
+            remotes=lambda: self.remotes, kernel=self, tell=self.tell, is_needed=lambda: self.userspace
         )
 
-    async def resolve(self, ips: Collection[str]) -> int:
+    async def resolve(self, ips: Collection[str]) -> None:
         if self.failures:
             self.failures -= 1
             raise Unreachable("the kernel: no buffer space available")
         self.asked.append(set(ips))
-        return len(ips)
+
+    async def neighbours(self, ips: Collection[str]) -> dict[str, Neighbour]:
+        self.looked += 1
+        return {ip: Neighbour(ip, "br-phys", f"02:00:00:00:00:0{ip[-1]}") for ip in ips if ip not in self.silent}
+
+    async def tell(self, neighbours: Collection[Neighbour]) -> None:
+        if self.refusals:
+            self.refusals -= 1
+            raise Unreachable("the control socket of ovs-vswitchd: connection refused")
+        self.told.append({one.ip for one in neighbours})
 
     async def __aenter__(self) -> "Switch":
         self._task = asyncio.create_task(self.tunnels.run())
@@ -50,9 +63,54 @@ def test_a_new_tunnel_is_resolved_at_once_and_alone() -> None:
             switch.tunnels.enqueue()
             switch.tunnels.enqueue()
             await asyncio.sleep(0.001)
-            assert switch.asked[1:] == [{"172.31.0.3", "fd31::4"}]
+            assert switch.asked[1:] == switch.told[1:] == [{"172.31.0.3", "fd31::4"}]
 
     run(main())
+
+
+def test_the_switch_is_told_as_soon_as_a_neighbour_answers() -> None:
+    async def main() -> None:
+        switch = Switch()
+        switch.silent = {"172.31.0.2"}
+        async with switch:
+            await asyncio.sleep(0.1)
+            assert switch.told[-1] == set()
+            switch.silent.clear()
+            await asyncio.sleep(0.3)
+            assert switch.told[-1] == {"172.31.0.2"}
+            assert len(switch.asked) == 1
+            looked = switch.looked
+            await asyncio.sleep(REFRESH / 2)
+            assert switch.looked == looked, "once it is known nobody looks any more"
+
+    run(main())
+
+
+def test_a_neighbour_that_never_answers_is_looked_for_less_and_less() -> None:
+    async def main() -> None:
+        switch = Switch()
+        switch.silent = {"172.31.0.2"}
+        async with switch:
+            await asyncio.sleep(REFRESH - 1)
+            assert 5 < switch.looked < 15
+            switch.silent.clear()
+            await asyncio.sleep(2)
+            assert switch.told[-1] == {"172.31.0.2"}
+
+    run(main())
+
+
+def test_a_switch_that_cannot_be_told_is_told_later(caplog: pytest.LogCaptureFixture) -> None:
+    async def main() -> None:
+        switch = Switch()
+        switch.refusals = 3
+        async with switch:
+            await asyncio.sleep(1)
+            assert switch.told == [{"172.31.0.2"}]
+
+    with caplog.at_level("INFO"):
+        run(main())
+    assert caplog.text.count("connection refused") == 1
 
 
 def test_all_are_resolved_again_before_the_switch_forgets_them() -> None:

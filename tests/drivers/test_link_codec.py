@@ -137,7 +137,7 @@ def test_pyroute2_reads_how_a_neighbour_is_resolved_and_probed(ip: Any, index: i
         asked = read(ndmsg, message)
         assert (asked["ifindex"], asked["state"], asked["flags"]) == (index, state, flags)
         assert ip_address(asked.get_attr("NDA_DST")) == ip
-        assert codec.read_neighbour(body(message)) == state
+        assert codec.read_neighbour(body(message)) == (state, "")
 
 
 @given(st.ip_addresses(), st.ip_addresses(), indexes)

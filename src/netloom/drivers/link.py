@@ -22,7 +22,7 @@ from functools import partial
 from typing import NamedTuple
 
 from netloom.drivers import link_codec as codec
-from netloom.drivers.link_codec import Link, Route
+from netloom.drivers.link_codec import Link, Neighbour, NextHop, Route
 from netloom.drivers.link_trouble import Trouble
 from netloom.plan import grants
 
@@ -96,23 +96,38 @@ class Kernel:
         found = [one for body in bodies if (one := codec.read_route(body))]
         return {route for of, route in found if of == index}
 
-    def resolve(self, ip: str) -> bool:
-        """Have the next hop towards an address resolved again; whether it was asked for.
+    def resolve(self, ip: str) -> None:
+        """Have the kernel ask for the next hop towards an address again.
 
         A neighbour that is resolved is probed, which leaves its entry usable; a static one is left alone.
         """
-        found = self._find(codec.get_next_hop(ip), errno.ENETUNREACH, errno.EHOSTUNREACH)
-        hop = codec.read_next_hop(found) if found is not None else None
+        hop = self._next_hop(ip)
         if hop is None:
-            return False
-        entry = self._find(codec.get_neighbour(hop), errno.ENOENT)
-        state = codec.read_neighbour(entry) if entry is not None else 0
+            return
+        state, _ = self._neighbour(hop)
         if state & codec.FIXED:
-            return False
+            return
         message = codec.probe(hop) if state & codec.RESOLVED else codec.resolve(hop)
         # The entry may have expired since.
         self.change([Step(message, f"resolving {hop.ip}", errno.EINVAL)])
-        return True
+
+    def neighbour(self, ip: str) -> Neighbour | None:
+        """Return the next hop towards an address, if it has answered since it was asked for, or is static."""
+        hop = self._next_hop(ip)
+        if hop is None:
+            return None
+        state, mac = self._neighbour(hop)
+        if not state & (codec.REACHABLE | codec.FIXED) or not mac:
+            return None
+        return Neighbour(hop.ip, socket.if_indextoname(hop.device), mac)
+
+    def _next_hop(self, ip: str) -> NextHop | None:
+        found = self._find(codec.get_next_hop(ip), errno.ENETUNREACH, errno.EHOSTUNREACH)
+        return codec.read_next_hop(found) if found is not None else None
+
+    def _neighbour(self, hop: NextHop) -> tuple[int, str]:
+        entry = self._find(codec.get_neighbour(hop), errno.ENOENT)
+        return codec.read_neighbour(entry) if entry is not None else (0, "")
 
     def _find(self, message: bytes, *missing: int) -> bytes | None:
         """Return the one answer; None where the kernel refuses with one of the `missing` numbers."""

@@ -40,9 +40,10 @@ _INET_CONF, _RP_FILTER, _STRICT, _ARP_IGNORE, _ALWAYS = 1, 8, 1, 19, 8
 _IFA_ADDRESS, _IFA_LOCAL, _IFA_FLAGS, _NO_DAD = 1, 2, 8, 0x02
 _RTA_DST, _RTA_OIF, _RTA_GATEWAY, _RTA_TABLE, _RTA_VIA = 1, 4, 5, 15, 18
 _MAIN, _UNICAST, _ONLINK = 254, 1, 4
-_NDA_DST, _USE, _PROBE = 1, 0x01, 0x10
-RESOLVED, FIXED = 0x02 | 0x04 | 0x08 | 0x10, 0x40 | 0x80
-"""States of a neighbour: REACHABLE, STALE, DELAY or PROBE; NOARP or PERMANENT, as an operator or a driver set it."""
+_NDA_DST, _NDA_MAC, _USE, _PROBE = 1, 2, 0x01, 0x10
+REACHABLE, RESOLVED, FIXED = 0x02, 0x02 | 0x04 | 0x08 | 0x10, 0x40 | 0x80
+"""States of a neighbour: RESOLVED is REACHABLE, STALE, DELAY or PROBE; FIXED is NOARP or PERMANENT, which an operator
+or a driver set."""
 PROTOCOL = 173
 """The `protocol` of our routes: by it they are known as ours.  Nobody else in iproute2's list has it."""
 
@@ -89,6 +90,15 @@ class NextHop(NamedTuple):
     ip: str
     device: int
     """The index of the device it is reached by."""
+
+
+class Neighbour(NamedTuple):
+    """A next hop whose MAC is known."""
+
+    ip: str
+    device: str
+    """The name of the device it is reached by."""
+    mac: str
 
 
 class Message(NamedTuple):
@@ -287,9 +297,9 @@ def get_neighbour(hop: NextHop) -> bytes:
     return _message(GET_NEIGHBOUR, 0, _neighbour(hop, 0, 0))
 
 
-def read_neighbour(body: bytes) -> int:
-    """Return the state of a neighbour."""
-    return int(_NDMSG.unpack_from(body)[4])
+def read_neighbour(body: bytes) -> tuple[int, str]:
+    """Return the state of a neighbour and its MAC, "" while that is not known."""
+    return int(_NDMSG.unpack_from(body)[4]), _attributes(body, _NDMSG.size).get(_NDA_MAC, b"").hex(":")
 
 
 def resolve(hop: NextHop) -> bytes:

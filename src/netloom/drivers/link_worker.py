@@ -16,7 +16,7 @@ from typing import ParamSpec, TypeVar
 
 from netloom.drivers import link, link_codec
 from netloom.drivers.link import Kernel, Refused, Step
-from netloom.drivers.link_codec import Link, Route
+from netloom.drivers.link_codec import Link, Neighbour, Route
 from netloom.drivers.link_trouble import Trouble
 from netloom.plan.nodes import PortPlan
 
@@ -112,9 +112,14 @@ class Links:
         prefix = self._alias("")
         return {one.name: one.alias[len(prefix) :] for one in await self.devices() if one.alias.startswith(prefix)}
 
-    async def resolve(self, ips: Collection[str]) -> int:
-        """Have the next hops towards these addresses resolved again; return how many were asked for."""
-        return await self._run(self._resolve, ips)
+    async def resolve(self, ips: Collection[str]) -> None:
+        """Have the kernel ask for the next hops towards these addresses again."""
+        await self._run(self._each, Kernel.resolve, ips)
+
+    async def neighbours(self, ips: Collection[str]) -> dict[str, Neighbour]:
+        """Return the next hops towards these addresses, those that have answered."""
+        found = await self._run(self._each, Kernel.neighbour, ips)
+        return {ip: one for ip, one in found.items() if one is not None}
 
     async def probe(self) -> dict[str, bool]:
         """Try what the kernel can do."""
@@ -145,14 +150,14 @@ class Links:
         indexes = {index for index, text in node.all_addresses() if text.partition("/")[0] == ip}
         return next((one for one in node.links() if one.index in indexes), None)
 
-    def _resolve(self, ips: Collection[str]) -> int:
-        asked = 0
+    def _each(self, call: Callable[[Kernel, str], T], ips: Collection[str]) -> dict[str, T]:
+        found = {}
         for ip in sorted(ips):
             try:
-                asked += self._kernel().resolve(ip)
+                found[ip] = call(self._kernel(), ip)
             except (OSError, Refused) as error:  # One address costs itself.
-                log.debug("the next hop towards %s cannot be resolved: %s", ip, error)
-        return asked
+                log.debug("the next hop towards %s: %s", ip, error)
+        return found
 
     def _pair(self, plan: PortPlan, given: Collection[str]) -> Link:
         node = self._kernel()

@@ -37,6 +37,7 @@ from netloom.control.queue import Backoff, Pace
 from netloom.drivers.link_worker import Links
 from netloom.drivers.programs import Programs
 from netloom.drivers.vswitch import Place, Vswitch
+from netloom.drivers.vswitch_control import SwitchControl
 from netloom.drivers.vswitch_exec import ExecBook
 from netloom.errors import Conflict, NetloomError, Unreachable
 from netloom.model import addresses
@@ -298,7 +299,8 @@ class Agent:
     def _tunnels(self, fabric: FabricKeeper) -> TunnelNeighbours:
         tunnels = TunnelNeighbours(
             remotes=lambda: self.switch.tunnel_remotes() | fabric.remote_hosts(),
-            resolve=self.links.resolve,
+            kernel=self.links,
+            tell=SwitchControl(agent_fabric.run_folder(self.settings)).set_neighbours,
             is_needed=lambda: self.switch.synced and self._whole.userspace,
         )
         self.switch.on_tunnels = fabric.on_host = tunnels.enqueue

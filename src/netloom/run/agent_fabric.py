@@ -30,8 +30,13 @@ def socket_path(settings: AgentSettings) -> str:
     """Return the socket by which the bridge's flows are written: beside the database's, unless it is given."""
     if settings.openflow:
         return settings.openflow.removeprefix("unix:")
+    return str(run_folder(settings) / f"{VXLAN_BRIDGE}.mgmt")
+
+
+def run_folder(settings: AgentSettings) -> Path:
+    """Return where the switch has its sockets: beside its database's, if that is a file."""
     kind, _, path = settings.ovs.partition(":")
-    return f"{Path(path).parent if kind == 'unix' else RUN}/{VXLAN_BRIDGE}.mgmt"
+    return Path(path).parent if kind == "unix" else Path(RUN)
 
 
 def keeper(
