@@ -133,7 +133,9 @@ def leased_v6(made: World, who: str) -> dict[str, str]:
             said = [line for line in ended.stderr.splitlines() if "suspect" in line]
             return {**variables(answer), "said": "\n".join(said)}
         finally:
-            os.kill(int(pid.read_text()), signal.SIGKILL)
+            # The one that goes on in the background writes its number after the one that we started has ended.
+            number = wait_until(lambda: pid.read_text().strip() if pid.exists() else "", what="the number of dhclient")
+            os.kill(int(number), signal.SIGKILL)
 
 
 def advertised(made: World, who: str) -> tuple[int, dict[int, bytes]]:

@@ -9,6 +9,7 @@ import pytest
 
 from netloom.lab import CommandFailed, Lab, processes
 from tests.lab import labs
+from tests.run.serving import netloom
 from tests.support.process import wait_until
 
 pytestmark = [pytest.mark.lab, pytest.mark.ovn, pytest.mark.root, pytest.mark.timeout(180)]
@@ -83,6 +84,11 @@ def test_what_is_killed_is_started_again_and_nobody_else(lab: Lab, name: str) ->
     others = {path.name: lab.pid(path.name) for path in lab.layout.pids.iterdir() if path.name != name}
     labs.killed_comes_back(lab, name)
     assert {other: lab.pid(other) for other in others} == others
+
+
+def test_an_api_server_that_is_ready_again_answers(lab: Lab) -> None:
+    labs.killed_comes_back(lab, "serve")
+    netloom("get", "nodes", kubeconfig=lab.kubeconfig)
 
 
 def test_a_supervisor_that_is_killed_comes_back_and_disturbs_nobody(lab: Lab) -> None:

@@ -42,7 +42,7 @@ class Program(Struct, frozen=True, kw_only=True):
     needs: tuple[str, ...] = ()
     """Who must be ready before it is started the first time."""
     socket: str = ""
-    """It is ready when somebody listens there."""
+    """It is ready when somebody listens there: a path, or HOST:PORT in the machine's own namespace."""
     after: tuple[tuple[str, ...], ...] = ()
     """Commands to run, in the machine's own namespace, each time it has been started."""
     ours: bool = False
@@ -75,17 +75,18 @@ def environment(layout: Layout, place: str) -> dict[str, str]:
 
 def _control_plane(layout: Layout) -> Program:
     name = "controller" if layout.state.cluster else "serve"
+    listen = "" if layout.state.cluster else f"127.0.0.1:{layout.state.port}"
     if layout.state.cluster:
         argv = [*NETLOOM, name, "--kubeconfig", str(layout.controller_kubeconfig)]
     else:
-        argv = [*NETLOOM, name, "--data", str(layout.folder), "--listen", f"127.0.0.1:{layout.state.port}"]
+        argv = [*NETLOOM, name, "--data", str(layout.folder), "--listen", listen]
     if layout.state.ovn:
         argv += ["--ovn-nb", layout.controller_remotes("nb"), "--ovn-sb", layout.controller_remotes("sb")]
     if layout.secure:
         own = Files.of_central(layout, "netloom")
         argv += ["--ovn-key", str(own.key), "--ovn-cert", str(own.certificate), "--ovn-ca", str(own.ca)]
     argv += ["--provider-grants", "*=*"]
-    return Program(name=name, argv=tuple(argv), ours=True)
+    return Program(name=name, argv=tuple(argv), socket=listen, ours=True)
 
 
 def _keeper(layout: Layout) -> list[Program]:

@@ -189,10 +189,12 @@ class Running:
         return f" by {signal.Signals(-code).name}" if code < 0 else f" with status {code}"
 
 
-def _answers(path: str) -> bool:
-    with socket.socket(socket.AF_UNIX) as probe:
+def _answers(address: str) -> bool:
+    is_path = address.startswith("/")
+    host, _, port = address.rpartition(":")
+    with socket.socket(socket.AF_UNIX if is_path else socket.AF_INET) as probe:
         try:
-            probe.connect(path)
+            probe.connect(address if is_path else (host, int(port)))
         except OSError:
             return False
     return True
