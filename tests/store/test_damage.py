@@ -3,7 +3,6 @@
 import asyncio
 import logging
 import sqlite3
-from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import msgspec
@@ -24,27 +23,13 @@ from netloom.store.semantics import encode, stamp
 from netloom.store.sqlite import SqliteStore
 from tests.store.backends import collect
 from tests.store.kinds import GADGET, WIDGET, gadget, lease, widget
+from tests.store.sqlites import KINDS, within
 from tests.support.etcd import Etcd
-
-KINDS = (WIDGET, GADGET, LEASE)
 
 
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
     return tmp_path / "store.db"
-
-
-def within(path: Path, act: Callable[[SqliteStore], Awaitable[None]], **options: int) -> None:
-    """Open the store, act, and close it."""
-
-    async def go() -> None:
-        store = await SqliteStore.open(path, kinds=KINDS, **options)  # type: ignore[arg-type]
-        try:
-            await act(store)
-        finally:
-            await store.close()
-
-    asyncio.run(go())
 
 
 async def three(store: SqliteStore) -> None:

@@ -6,7 +6,6 @@ import sqlite3
 import stat
 import subprocess
 import sys
-from collections.abc import Awaitable, Callable
 from pathlib import Path
 from random import Random
 
@@ -19,22 +18,7 @@ from netloom.store.log import SCHEMA
 from netloom.store.reserve import NoRoom
 from netloom.store.sqlite import ASIDE, BATCH, SqliteStore
 from tests.store.kinds import GADGET, WIDGET, gadget, lease, widget
-
-KINDS = (WIDGET, GADGET, LEASE)
-
-
-def within(path: Path, act: Callable[[SqliteStore], Awaitable[None]], **options: int) -> None:
-    """Open the store, act, and close it."""
-
-    async def go() -> None:
-        store = await SqliteStore.open(path, kinds=KINDS, **options)  # type: ignore[arg-type]
-        try:
-            await act(store)
-        finally:
-            await store.close()
-
-    asyncio.run(go())
-
+from tests.store.sqlites import KINDS, within
 
 OPEN = "import asyncio, sys; from netloom.store.sqlite import SqliteStore as S; asyncio.run(S.open(sys.argv[1]))"
 
