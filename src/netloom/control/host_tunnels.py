@@ -20,12 +20,11 @@ from netloom.errors import NetloomError
 
 log = logging.getLogger(__name__)
 
-REFRESH = 60.0
-"""After how many seconds all of them are asked for again: a switch that was restarted knows none."""
+SOON, REFRESH = 1.0, 60.0
+"""After how many seconds all of them are asked for again: the first time after a tunnel is new, and at most, each time
+doubled. A switch forgets neighbours when it is restarted, or when its bridge changes, as at the start of a node."""
 FIRST, LAST = 0.01, 1.0
-"""How soon, and at the latest how soon, it is looked again whether a neighbour has answered, in seconds."""
-PATIENCE = 5.0
-"""How long that goes on before the next refresh."""
+"""After how many seconds those that have not answered are looked for: at first, and at most, each time doubled."""
 
 
 class Kernel(Protocol):
@@ -56,9 +55,11 @@ class TunnelNeighbours:
         self._kernel = kernel
         self._tell = tell
         self._is_needed = is_needed
+        self._known: set[str] = set()
         self._asked: set[str] = set()
-        self._unanswered: dict[str, float] = {}
-        """Those asked for that the switch does not know yet, and until when that is tried."""
+        self._unanswered: set[str] = set()
+        """Those asked for that the switch does not know yet."""
+        self._refresh = SOON
         self._rest = FIRST
         self._trouble = ""
         self._changed = asyncio.Event()
@@ -75,33 +76,40 @@ class TunnelNeighbours:
             self._changed.clear()
             if clock() >= refresh_at:
                 self._asked.clear()
-                refresh_at = clock() + REFRESH
+                self._refresh = min(2 * self._refresh, REFRESH)
+                refresh_at = clock() + self._refresh
             if self._is_needed():
                 try:
-                    await self._look(clock())
+                    if await self._look():
+                        self._refresh, refresh_at = SOON, clock() + SOON
                     self._trouble = ""
                 except NetloomError as error:
                     if self._trouble != str(error):
                         log.info("the next hops of tunnels are not all known: %s", error)
                     self._trouble = str(error)
-            self._rest = min(2 * self._rest, LAST)
+                    refresh_at = min(refresh_at, clock() + LAST)
             wake_at = min(refresh_at, clock() + self._rest) if self._unanswered else refresh_at
+            self._rest = min(2 * self._rest, LAST)
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout_at(wake_at):
                     await self._changed.wait()
 
-    async def _look(self, now: float) -> None:
+    async def _look(self) -> bool:
+        """Ask for those that are due, and tell the switch of those that answered; whether any is new."""
         remotes = set(self._remotes())
+        is_new = not remotes <= self._known
+        self._known = remotes
         self._asked &= remotes
-        self._unanswered = {ip: until for ip, until in self._unanswered.items() if ip in remotes and now < until}
-        if new := remotes - self._asked:
+        self._unanswered &= remotes
+        if due := remotes - self._asked:
+            await self._kernel.resolve(due)
+            self._asked |= due
+            self._unanswered |= due
             self._rest = FIRST
-            await self._kernel.resolve(new)
-            self._asked |= new
-            self._unanswered |= dict.fromkeys(new, now + PATIENCE)
-        if not self._unanswered:
-            return
-        answered = await self._kernel.neighbours(self._unanswered)
-        await self._tell(set(answered.values()))
-        for ip in answered:
-            del self._unanswered[ip]
+        elif self._unanswered and self._rest >= LAST:
+            await self._kernel.resolve(self._unanswered)  # The kernel gives up after three seconds.
+        if self._unanswered:
+            answered = await self._kernel.neighbours(self._unanswered)
+            await self._tell(set(answered.values()))
+            self._unanswered -= answered.keys()
+        return is_new
