@@ -17,7 +17,7 @@ ARGS ?=# more arguments for pytest, as in: make test ARGS='tests/store -k watch'
 
 # Tests that need neither root nor another program, and a few of the seeds and histories that the others try.
 QUICK := not versions and not etcd and not kube and not ovn and not lab and not root and not slow
-SAMPLE := NETLOOM_TEST_HISTORIES=40 NETLOOM_TEST_SEEDS=10 NETLOOM_TEST_FABRIC=4 NETLOOM_TEST_MALFORMED=500
+SAMPLE := NETLOOM_TEST_PROFILE=quick NETLOOM_TEST_HISTORIES=40 NETLOOM_TEST_SEEDS=10 NETLOOM_TEST_FABRIC=4 NETLOOM_TEST_MALFORMED=500
 
 BIN := .venv/bin
 PYTEST := $(BIN)/python -m pytest

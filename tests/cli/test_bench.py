@@ -11,6 +11,8 @@ import pytest
 from tests.run.serving import NETLOOM, Answer, Serving, environment, netloom, serving
 from tests.support.process import Program
 
+pytestmark = pytest.mark.slow
+
 SMALL = ("--simulated-agents", "3", "--networks", "2", "--top-size", "4", "--fabric", "vxlan", "--rate", "20")
 
 

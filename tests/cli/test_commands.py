@@ -13,6 +13,8 @@ from netloom.model import codec
 from tests.run.serving import NETLOOM, Answer, Serving, environment, netloom, serving
 from tests.support.process import Program, free_port, wait_until
 
+pytestmark = pytest.mark.slow
+
 VERSION = "netloom.dev/v1alpha1"
 GROUP = f"/apis/{VERSION}"
 

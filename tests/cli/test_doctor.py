@@ -303,6 +303,7 @@ def test_there_is_advice_for_everything_that_can_be_amiss() -> None:
     assert ADVICE.keys() == set(Check)
 
 
+@pytest.mark.slow
 def test_the_command_says_it_in_words_or_as_json_and_by_its_exit_status(tmp_path: Path) -> None:
     with apiserver(tmp_path, "--store", f"sqlite:{tmp_path / 'db'}") as kubeconfig:
         healthy = netloom("doctor", *ADDRESSES, kubeconfig=kubeconfig)
@@ -336,6 +337,7 @@ def test_a_server_that_is_not_there_is_one_clear_line(tmp_path: Path) -> None:
     assert answer.err.startswith("Error: ")
 
 
+@pytest.mark.slow
 def test_an_object_that_cannot_be_read_is_named_and_can_be_deleted(tmp_path: Path) -> None:
     """On a real server: lists of the kind work, the doctor says which object it is, and deleting it makes room."""
     database = tmp_path / "db"

@@ -5,6 +5,8 @@ import contextlib
 from random import Random
 from typing import Any
 
+import pytest
+
 from netloom.control.cache import Change, Key
 from netloom.control.election import Election
 from netloom.control.logical import Logical
@@ -469,6 +471,7 @@ async def killed_and_cut() -> None:
         assert applied.written == 0
 
 
+@pytest.mark.slow
 def test_killed_at_any_point_and_started_again_it_converges() -> None:
     for seed in range(40):
         try:

@@ -2,7 +2,9 @@
 
 import asyncio
 import contextlib
+import socket
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -78,19 +80,19 @@ def test_who_answers_nonsense_or_nothing_costs_a_moment(
     monkeypatch.setattr(vswitch_control, "PATIENCE", 0.2)
     (tmp_path / "ovs-vswitchd.pid").write_text("7\n")
 
-    async def speak(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        await reader.read(100)
-        if answer is None:
-            await reader.read()
-        else:
-            writer.write(answer)
-        with contextlib.suppress(ConnectionError):
-            await writer.drain()
-        writer.transport.abort()
+    def speak(listener: socket.socket) -> None:
+        spoken, _ = listener.accept()
+        with spoken, contextlib.suppress(ConnectionError):
+            spoken.recv(100)
+            if answer is None:
+                spoken.recv(100)
+            else:
+                spoken.sendall(answer)
 
-    async def main() -> None:
-        async with await asyncio.start_unix_server(speak, tmp_path / "ovs-vswitchd.7.ctl"):
-            await SwitchControl(tmp_path).call([("version",)])
-
-    with pytest.raises(Unreachable, match=told):
-        asyncio.run(main())
+    with socket.socket(socket.AF_UNIX) as listener, ThreadPoolExecutor(1) as pool:
+        listener.bind(str(tmp_path / "ovs-vswitchd.7.ctl"))
+        listener.listen()
+        spoken = pool.submit(speak, listener)
+        with pytest.raises(Unreachable, match=told):
+            asyncio.run(SwitchControl(tmp_path).call([("version",)]))
+        spoken.result()

@@ -41,6 +41,8 @@ from netloom.store.memory import MemoryStore
 from tests.front.serving import GROUP, attachment
 from tests.support.tracing import untraced
 
+pytestmark = pytest.mark.slow
+
 TOLERANCE = 2.2
 FLOOR = 0.0008
 """Seconds."""

@@ -280,6 +280,7 @@ def test_a_truncated_request_stores_nothing(server: Serving) -> None:
     unharmed(server)
 
 
+@pytest.mark.slow
 def test_slow_headers_slow_bodies_and_idlers_are_dropped(impatient: Serving) -> None:
     with raw(impatient) as sock:
         sock.sendall(b"GET /healthz HTTP/1.1\r\nHo")

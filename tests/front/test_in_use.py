@@ -283,6 +283,7 @@ class BusyStore(MemoryStore):
         )
 
 
+@pytest.mark.slow
 def test_no_network_was_ever_deleted_from_under_an_attachment(credentials: Path) -> None:
     """Writers come and go while others delete and make again; afterwards the history is read, revision by revision."""
     store = BusyStore()

@@ -122,7 +122,7 @@ def test_two_folders_are_two_labs_and_a_folder_is_always_the_same(tmp_path: Path
 
 def test_sockets_have_names_that_the_kernel_takes_however_long_the_folders_is(tmp_path: Path) -> None:
     layout = Layout(tmp_path / ("long" * 40), State(nodes=250, ovn=3, port=1))
-    sockets = [program.socket for program in programs(layout) if program.socket]
+    sockets = [program.socket for program in programs(layout) if program.socket.startswith("/")]
     assert len(sockets) == 256
     assert max(map(len, sockets)) < 108
 

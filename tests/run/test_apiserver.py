@@ -15,6 +15,8 @@ from tests.run.serving import NETLOOM, environment, netloom
 from tests.support.etcd import Etcd
 from tests.support.process import Program, free_port, wait_until
 
+pytestmark = pytest.mark.slow
+
 OBJECTS = """
 apiVersion: netloom.dev/v1alpha1
 kind: Network

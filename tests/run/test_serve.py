@@ -17,6 +17,8 @@ import pytest
 from tests.run.serving import NETLOOM, Serving, environment, netloom, serving
 from tests.support.process import Program, free_port, wait_until
 
+pytestmark = pytest.mark.slow
+
 NETWORK = "apiVersion: netloom.dev/v1alpha1\nkind: Network\nmetadata: {name: blue}\nspec: {vni: 10}\n"
 
 
