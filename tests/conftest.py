@@ -23,7 +23,7 @@ from tests.support.kubectl import Kubectl
 # keeping those that failed, is for developers' machines.
 hypothesis.settings.register_profile("here", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow])
 hypothesis.settings.register_profile("ci", hypothesis.settings.get_profile("here"), derandomize=True, database=None)
-hypothesis.settings.register_profile("quick", hypothesis.settings.get_profile("ci"), max_examples=20)
+hypothesis.settings.register_profile("quick", hypothesis.settings.get_profile("ci"), max_examples=10)
 hypothesis.settings.load_profile(os.environ.get("NETLOOM_TEST_PROFILE") or ("ci" if os.environ.get("CI") else "here"))
 
 
