@@ -29,7 +29,7 @@ from netloom.front.api.forms import batches
 from netloom.front.api.identity import Identity
 from netloom.front.api.lists import CHUNK
 from netloom.front.api.operations import ON_ONE, Operations
-from netloom.front.api.paths import Request, Routes
+from netloom.front.api.paths import Parsed, Request, Routes
 from netloom.model.registry import GROUP, VERSION
 
 log = logging.getLogger(__name__)
@@ -78,6 +78,7 @@ class Batches:
             raise MethodNotAllowed("a batch is sent by POST")
         asked = _read(await exchange.body(), exchange.limits.batch)
         agent = exchange.header(b"user-agent")
+        parsed: Parsed = {}
         begun: list[asyncio.Task[Answer]] = []
         async with asyncio.TaskGroup() as group:
             for start in range(0, len(asked), _TOGETHER):
@@ -85,23 +86,23 @@ class Batches:
                     await asyncio.sleep(0)  # Those that are begun do their part.
                     await exchange.pause()
                 begun += [
-                    group.create_task(self._charged(exchange, one, who, agent))
+                    group.create_task(self._charged(exchange, one, who, agent, parsed))
                     for one in asked[start : start + _TOGETHER]
                 ]
         await _send(exchange, [task.result() for task in begun])
 
-    async def _charged(self, exchange: Exchange, asked: Asked, who: Identity, agent: str) -> "Answer":
+    async def _charged(self, exchange: Exchange, asked: Asked, who: Identity, agent: str, parsed: Parsed) -> "Answer":
         """Carry out one request at the expense of the caller."""
-        work = self._answer(asked, who, agent)
+        work = self._answer(asked, who, agent, parsed)
         return await (work if exchange.turn is None else exchange.turn.metered(work))
 
-    async def _answer(self, asked: Asked, who: Identity, agent: str) -> "Answer":
+    async def _answer(self, asked: Asked, who: Identity, agent: str, parsed: Parsed) -> "Answer":
         began = time.perf_counter()
         call: Call | None = None
         request: Request | None = None
         try:
             path, _, query = asked.path.partition("?")
-            request = self._routes.parse(asked.method, path, query)
+            request = self._routes.parse(asked.method, path, query, parsed)
             if request.verb not in ON_ONE:
                 raise MethodNotAllowed(f"a batch is made of requests for one object each, not of {request.verb}")
             await self._operations.authorize(request, who)

@@ -108,6 +108,8 @@ class Request(Struct, frozen=True):
         return Attributes(self.verb, self.kind, namespace, self.name, self.subresource, fields)
 
 
+Parsed = dict[tuple[str, str, str], Options]
+"""Queries by group and plural name of the kind they are about."""
 Reader = Callable[[str, str], object]
 """Reads one parameter: its key, for messages, and its text."""
 
@@ -136,8 +138,11 @@ class Routes:
         for kind in kinds:
             self._roots.setdefault((kind.group, kind.version), {})[kind.plural] = kind
 
-    def parse(self, method: str, path: str, query: str) -> Request:
-        """Return what is asked.  `path` and `query` are as they came, still percent-encoded."""
+    def parse(self, method: str, path: str, query: str, parsed: Parsed | None = None) -> Request:
+        """Return what is asked.  `path` and `query` are as they came, still percent-encoded.
+
+        `parsed` keeps the queries of requests that come together, which are often the same.
+        """
         if len(path) + len(query) > self._longest:
             raise TooLarge(f"path and query of a request are limited to {self._longest} characters together")
         parts = [unquote(part) if "%" in part else part for part in trimmed(path).split("/")[1:]]
@@ -155,7 +160,8 @@ class Routes:
         name, subresource = (*parts[1:], "", "")[:2]
         if (name or subresource) and kind.namespaced and not namespace:
             raise _missing()
-        return _request(method, kind, namespace, name=name, subresource=subresource, query=query, watched=watched)
+        asked = _options(kind, query, parsed) if query else DEFAULTS
+        return _request(method, kind, namespace, name=name, subresource=subresource, asked=asked, watched=watched)
 
     def _root(self, parts: list[str]) -> tuple[dict[str, Kind], list[str]]:
         if parts[:1] == ["apis"] and len(parts) > 3:
@@ -176,7 +182,7 @@ def _of_namespace(rest: list[str], kinds: dict[str, Kind]) -> bool:
 
 
 def _request(
-    method: str, kind: Kind, namespace: str, *, name: str, subresource: str, query: str, watched: bool
+    method: str, kind: Kind, namespace: str, *, name: str, subresource: str, asked: Options, watched: bool
 ) -> Request:
     if name:
         _checked(name, "name")
@@ -188,7 +194,6 @@ def _request(
         raise _refused(method)
     if verb is Verb.CREATE and kind.namespaced and not namespace:
         raise _refused(method)
-    asked = options(kind, query) if query else DEFAULTS
     if watched and name:
         asked = replace(asked, fields=(*asked.fields, *field_requirements(f"metadata.name={name}")))
     if watched or (verb is Verb.LIST and asked.watch):
@@ -196,6 +201,16 @@ def _request(
     if verb in (Verb.LIST, Verb.WATCH):
         check_list(asked, watch=verb is Verb.WATCH)
     return Request(verb, kind, namespace, name, subresource, asked)
+
+
+def _options(kind: Kind, query: str, parsed: Parsed | None) -> Options:
+    if parsed is None:
+        return options(kind, query)
+    key = (kind.group, kind.plural, query)
+    found = parsed.get(key)
+    if found is None:
+        found = parsed[key] = options(kind, query)
+    return found
 
 
 def options(kind: Kind, query: str) -> Options:

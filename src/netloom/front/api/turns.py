@@ -46,8 +46,11 @@ class Flow:
 class Turns:
     """Gives turns to flows."""
 
-    def __init__(self, *, most_held: int = 32 << 20, clock: Callable[[], float] = time.thread_time) -> None:
-        """`most_held` is how many bytes of bodies the requests of one flow may hold together."""
+    def __init__(self, *, most_held: int = 32 << 20, clock: Callable[[], float] = time.perf_counter) -> None:
+        """`most_held` is how many bytes of bodies the requests of one flow may hold together.
+
+        A step of a request does not wait, so `clock` need not be the thread's own, which costs ten times as much.
+        """
         self.most_held = most_held
         self.clock = clock
         self._flows: dict[Hashable, Flow] = {}
