@@ -138,10 +138,10 @@ def _restart(here: Site) -> list[Row]:
     ]
 
 
-def reading(here: Site, least: int) -> float:
+def reading(here: Site, least: int, northbound: str = "") -> float:
     """Return how many seconds a process takes that reads and decodes what the controller must know."""
     kinds = [kind.name for kind in (NETWORK_ATTACHMENT, IP_LOCK, NETWORK, SUBNET)]
-    argv = [sys.executable, "-m", "bench.reading", str(here.kubeconfig), *kinds]
+    argv = [sys.executable, "-m", "bench.reading", str(here.kubeconfig), northbound, *kinds]
     began = time.perf_counter()
     read = subprocess.run(argv, capture_output=True, text=True, check=True)
     took = time.perf_counter() - began

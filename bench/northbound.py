@@ -231,7 +231,7 @@ def _controller(database: Database) -> list[Row]:
             wishes = [ipam.attachment(f"a{number}", names[number % len(names)]) for number in range(HELD)]
             asyncio.run(ipam.make_all(here, wishes))
             before = asyncio.run(ipam.quiet(here))
-        beside = ipam.reading(here, HELD * 2)
+        beside = ipam.reading(here, HELD * 2, database.remote)
         began = time.perf_counter()
         with ipam.controller(here, *words) as (program, port):
             took = time.perf_counter() - began

@@ -1,26 +1,37 @@
 """Read all objects of some kinds through the API, decode each, and end: what every controller that starts must do.
 
-python -m bench.reading KUBECONFIG KIND ...
+python -m bench.reading KUBECONFIG NORTHBOUND KIND ...
+
+With the address of a northbound database, its rows are read too; "" for none.
 """
 
 import asyncio
 import sys
+from random import Random
 
+from netloom.drivers.northbound import DATABASE, TABLES
 from netloom.model.registry import KINDS
+from netloom.ovsdb.io import Client
 from netloom.run import process
 from netloom.store import kubeconfig
 from netloom.store.kube import KubeStore
 
 
-async def main(path: str, kinds: list[str]) -> None:
+async def main(path: str, northbound: str, kinds: list[str]) -> None:
     """Read everything once."""
     store = await KubeStore.open(kubeconfig.load(path))
+    rows = Client([northbound], DATABASE, tables=TABLES, random=Random(1)) if northbound else None
+    running = asyncio.create_task(rows.run()) if rows else None
     try:
         pages = await asyncio.gather(*(store.list(KINDS.named(kind)) for kind in kinds))
         print(sum(len([one.value() for one in page.items]) for page in pages))
+        if rows:
+            await rows.synced.wait()
     finally:
+        if running:
+            running.cancel()
         await store.close()
 
 
 if __name__ == "__main__":
-    sys.exit(process.run(main(sys.argv[1], sys.argv[2:])))
+    sys.exit(process.run(main(sys.argv[1], sys.argv[2], sys.argv[3:])))
