@@ -17,9 +17,8 @@ import socket
 import stat
 import struct
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from functools import partial
-from pathlib import Path
 from typing import NamedTuple
 
 from netloom.drivers import link_codec as codec
@@ -222,16 +221,6 @@ def entered(path: str, *, root: str = "", own: str = "") -> Iterator[int]:
     finally:
         os.close(home)
         os.close(target)
-
-
-def without_ipv6(device: str) -> None:
-    """Turn IPv6 off on a device of this namespace that is down, if that can be done.
-
-    Otherwise the kernel keeps a multicast route for each device that is up. A userspace Open vSwitch reads all routes
-    again whenever a device changes, so its time for one port would grow with the number of ports.
-    """
-    with suppress(OSError):  # A kernel without IPv6, or a /proc/sys that is read-only, as in a container.
-        Path(f"/proc/sys/net/ipv6/conf/{device}/disable_ipv6").write_text("1")
 
 
 @contextmanager

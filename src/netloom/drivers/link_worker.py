@@ -221,7 +221,6 @@ class Links:
         )
         steps = [Step(made, f"making {plan.device}"), Step(named, f"naming {plan.device}")]
         self._write(node, [*steps, Step(hushed, f"hushing {plan.device}", errno.EAFNOSUPPORT)])
-        link.without_ipv6(plan.device)
         self.counters.pairs += 1
         outer = node.link(plan.device)
         if outer is None:
