@@ -1,7 +1,9 @@
 """Agents that are told only what concerns them: how soon, how much, and how many of them.
 
     create to Ready    four nodes of a lab, 50 attachments a second for a minute, on the vxlan fabric; beside it, at the
-                       same rate, the calls that nobody can avoid; and the same attachments on OVN
+                       same rate, the calls that nobody can avoid; and the same attachments on OVN. How long one waits
+                       depends on how busy the machine is: on two slow cores 50 a second is all that it can do. So the
+                       promise is about processor time: ours, beside that of the switches for the same ports
     relevance          one agent that holds 20 Networks, where there are 20 and where there are 2,000; beside it, in the
                        same run, one that watches everything
     a thousand agents  simulated up to their switches, 10,000 attachments, one API server
@@ -70,21 +72,38 @@ def in_a_lab() -> list[Row]:
     """Measure attachments to Ready on both fabrics, each in a lab that runs what it needs, beside plain calls."""
     with _lab(ovn=0) as lab:
         half = _driven(lab, Fabric.VXLAN, PER_SECOND / 2, MINUTE / 3)
+        half_plain = asyncio.run(_plain(lab, PER_SECOND / 2, MINUTE / 3))
         plain = asyncio.run(_plain(lab, PER_SECOND, MINUTE / 3))
+        before = _used(lab)
         ours = _driven(lab, Fabric.VXLAN, PER_SECOND, MINUTE)
+        busy, switches = (now - then for now, then in zip(_used(lab), before, strict=True))
     with _lab(ovn=1) as lab:
         theirs = _driven(lab, Fabric.OVN, PER_SECOND, MINUTE / 3)
     a, b, c = (one.summaries(Phase.CRUISE)["ready"] for one in (ours, theirs, half))
     p50, p99 = statistics.median(plain), statistics.quantiles(plain, n=100)[-1]
+    beside = statistics.median(half_plain) * 1e3
     return [
-        Row(f"create to Ready, vxlan, {PER_SECOND}/s, p50", a.p50 * 1e3, "ms", p50 * 1e3, 5, more_is_better=False),
+        Row("server and agents, processor time; the switches'", busy, "s", switches, 2, more_is_better=False),
+        Row(f"create to Ready, vxlan, {PER_SECOND}/s, p50", a.p50 * 1e3, "ms", p50 * 1e3),
         Row(f"create to Ready, vxlan, {PER_SECOND}/s, p99", a.p99 * 1e3, "ms", p99 * 1e3),
         Row("what broke", ours.errors.total(), "", wanted=0, more_is_better=False),
-        Row(f"the same at {PER_SECOND / 2:g}/s, p50", c.p50 * 1e3, "ms"),
+        Row(f"the same at {PER_SECOND / 2:g}/s, p50", c.p50 * 1e3, "ms", beside),
         Row(f"the same at {PER_SECOND / 2:g}/s, p99", c.p99 * 1e3, "ms"),
         Row(f"create to Ready, OVN, {PER_SECOND}/s, p50", b.p50 * 1e3, "ms"),
         Row(f"create to Ready, OVN, {PER_SECOND}/s, p99", b.p99 * 1e3, "ms"),
     ]
+
+
+def _used(lab: Lab) -> tuple[float, float]:
+    """Return the processor time, in seconds, that a lab's server and agents have used, and that its switches have."""
+    tick = os.sysconf("SC_CLK_TCK")
+
+    def used(name: str) -> float:
+        fields = Path(f"/proc/{lab.pid(name)}/stat").read_text().rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / tick
+
+    ours = used("serve") + sum(used(f"agent-{node}") for node in lab.nodes)
+    return ours, sum(used(f"{program}-{node}") for program in ("ovs-vswitchd", "ovsdb-server") for node in lab.nodes)
 
 
 async def _plain(lab: Lab, per_second: float, seconds: float) -> list[float]:
@@ -100,7 +119,7 @@ async def _plain(lab: Lab, per_second: float, seconds: float) -> list[float]:
 
     async def one(number: int) -> None:
         began = asyncio.get_running_loop().time()
-        metadata = {"name": f"plain-{number}", "namespace": "bench"}
+        metadata = {"name": f"plain-{per_second:g}-{number}", "namespace": "bench"}
         document = {"apiVersion": LEASE.api_version, "kind": LEASE.name, "metadata": metadata, "spec": {}}
         for turn in range(4):
             document["spec"] = {"holderIdentity": f"{turn}" * 200}
