@@ -14,7 +14,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from bench.table import Row
-from netloom.drivers.vxlan import Fabric
+from netloom.drivers.vxlan.driver import Fabric
 from netloom.openflow.flows import Flow
 from netloom.openflow.io import Connection
 from netloom.plan.vxlan import COOKIE, COOKIE_MASK, METERS, LocalPort, Remote, VxlanPlan

@@ -9,7 +9,7 @@ import asyncio
 import sys
 from random import Random
 
-from netloom.drivers.northbound import DATABASE, TABLES
+from netloom.drivers.northbound.driver import DATABASE, TABLES
 from netloom.model.registry import KINDS
 from netloom.ovsdb.io import Client
 from netloom.run import process

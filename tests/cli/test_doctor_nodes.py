@@ -10,7 +10,7 @@ from msgspec import structs
 from netloom.cli.doctor_nodes import _is_unwanted
 from netloom.cli.node_look import NodeLook
 from netloom.cli.session import connect
-from netloom.drivers.link_trouble import Trouble
+from netloom.drivers.link.trouble import Trouble
 from netloom.model.attachments import PortType
 from netloom.plan.audit_ovn import ATTACHMENT, Interface, Wanted, audit_switch
 from netloom.plan.nodes import PortPlan

@@ -11,7 +11,7 @@ import pytest
 from netloom.cli import doctor_nodes, doctor_northbound, doctor_southbound
 from netloom.cli.doctor import MOST, Complaint, Report, _lines
 from netloom.cli.doctor_believing import SETTLE_SECONDS, believed
-from netloom.drivers import northbound_audit
+from netloom.drivers.northbound import audit as northbound_audit
 from netloom.plan import audit_ovn
 from tests.cli.test_commands import apply, network, router, subnet
 from tests.cli.test_plan import attachment

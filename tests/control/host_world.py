@@ -13,11 +13,11 @@ from pathlib import Path
 from random import Random
 from typing import Any, NoReturn, cast
 
-from netloom.drivers.link_codec import Link, Neighbour
-from netloom.drivers.link_trouble import Trouble
-from netloom.drivers.link_worker import LinkCounters, Links, use
-from netloom.drivers.programs import Ended
-from netloom.drivers.vswitch import DATABASE, Vswitch
+from netloom.drivers.link.codec import Link, Neighbour
+from netloom.drivers.link.trouble import Trouble
+from netloom.drivers.link.worker import LinkCounters, Links, use
+from netloom.drivers.programs.programs import Ended
+from netloom.drivers.vswitch.driver import DATABASE, Vswitch
 from netloom.errors import Conflict
 from netloom.model.registry import NETWORK_ATTACHMENT
 from netloom.openflow.memory import Memory

@@ -4,8 +4,8 @@ import asyncio
 
 import pytest
 
-from netloom.drivers.vswitch import Vswitch
-from netloom.drivers.vswitch_prepare import MAPPINGS, keep_mappings
+from netloom.drivers.vswitch.driver import Vswitch
+from netloom.drivers.vswitch.prepare import MAPPINGS, keep_mappings
 from netloom.model.registry import NETWORK_ATTACHMENT
 from netloom.ovsdb.operations import Mutate, Operation, is_uuid
 from tests.control.host_world import World

@@ -7,7 +7,7 @@ from random import Random
 import pytest
 
 from netloom.control.host_tunnels import REFRESH, SOON, TunnelNeighbours
-from netloom.drivers.link_codec import Neighbour
+from netloom.drivers.link.codec import Neighbour
 from netloom.errors import Unreachable
 from netloom.sim import loop as sim
 from tests.control.helpers import memory, run

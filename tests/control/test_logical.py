@@ -10,7 +10,7 @@ import pytest
 from netloom.control.cache import Change, Key
 from netloom.control.election import Election
 from netloom.control.logical import Logical
-from netloom.drivers.northbound import Applied
+from netloom.drivers.northbound.driver import Applied
 from netloom.errors import AlreadyExists, Conflict, NotFound
 from netloom.model.document import ObjectMeta
 from netloom.model.policy import SecurityProfile, SecurityProfileSpec

@@ -5,10 +5,10 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from netloom.drivers.northbound import TABLES
-from netloom.drivers.northbound_bundles import Bundle
-from netloom.drivers.northbound_diff import Comparison
-from netloom.drivers.northbound_seen import Seen, Shape, shape
+from netloom.drivers.northbound.bundles import Bundle
+from netloom.drivers.northbound.diff import Comparison
+from netloom.drivers.northbound.driver import TABLES
+from netloom.drivers.northbound.observed import Seen, Shape, shape
 from netloom.ovsdb.schema import Schema
 from netloom.plan.rows import Member, Outcome, Ref, Row, Unit
 from netloom.plan.wanted import Delta, Wanted

@@ -11,10 +11,10 @@ from typing import Any, TypeVar
 import pytest
 from msgspec.structs import replace
 
-from netloom.drivers import link
-from netloom.drivers.link_codec import Neighbour
-from netloom.drivers.link_trouble import Trouble
-from netloom.drivers.link_worker import Links
+from netloom.drivers.link import kernel as link
+from netloom.drivers.link.codec import Neighbour
+from netloom.drivers.link.trouble import Trouble
+from netloom.drivers.link.worker import Links
 from netloom.model.attachments import PortType
 from netloom.plan.nodes import PlannedRoute, PortPlan
 from tests.run.agents import in_thread

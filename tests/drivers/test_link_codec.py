@@ -12,8 +12,8 @@ from pyroute2.netlink.rtnl.ifinfmsg import ifinfmsg  # type: ignore[import-untyp
 from pyroute2.netlink.rtnl.ndmsg import ndmsg  # type: ignore[import-untyped]
 from pyroute2.netlink.rtnl.rtmsg import rtmsg  # type: ignore[import-untyped]
 
-from netloom.drivers import link_codec as codec
-from netloom.drivers.link_codec import Link, NextHop, Route
+from netloom.drivers.link import codec as codec
+from netloom.drivers.link.codec import Link, NextHop, Route
 
 names = st.text("abcdefghij0123456789", min_size=1, max_size=15)
 macs = st.binary(min_size=6, max_size=6).map(lambda packed: packed.hex(":"))

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from netloom.drivers.northbound import DATABASE, TABLES, Northbound
+from netloom.drivers.northbound.driver import DATABASE, TABLES, Northbound
 from netloom.errors import NetloomError
 from netloom.ovsdb.io import Client
 from netloom.ovsdb.memory import Database, Server

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from netloom.drivers.northbound import DATABASE, TABLES, Northbound
+from netloom.drivers.northbound.driver import DATABASE, TABLES, Northbound
 from netloom.errors import Unreachable
 from netloom.model.document import Resource
 from netloom.ovsdb.io import Client

@@ -15,8 +15,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from netloom.drivers.programs import OUTPUT, Ended, Programs
-from netloom.drivers.programs_runner import Kept
+from netloom.drivers.programs.programs import OUTPUT, Ended, Programs
+from netloom.drivers.programs.runner import Kept
 from netloom.plan.hooks import CROWDED, INTERRUPTED, NOT_STARTED, OVERDUE
 from tests.support.process import Program, wait_until
 
@@ -158,7 +158,7 @@ def test_killing_whoever_runs_programs_ends_them(tmp_path: Path) -> None:
     pids = tmp_path / "pids"
     main = textwrap.dedent(f"""
         import asyncio
-        from netloom.drivers.programs import Programs
+        from netloom.drivers.programs.programs import Programs
         asyncio.run(Programs(timeout=15).run({[*FORKING, "family", str(pids)]!r}))
     """)
     with Program([sys.executable, "-c", main], log=tmp_path / "log") as program:

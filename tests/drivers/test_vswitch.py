@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from netloom.drivers.link_trouble import Trouble
-from netloom.drivers.vswitch import Vswitch, given
-from netloom.drivers.vswitch_mirrors import MirrorPlan, Mirrors
-from netloom.drivers.vswitch_prepare import Preparation, keep_mappings, prepare, read_mappings
-from netloom.drivers.vswitch_writer import GROUP, Writer
+from netloom.drivers.link.trouble import Trouble
+from netloom.drivers.vswitch.driver import Vswitch, given
+from netloom.drivers.vswitch.mirrors import MirrorPlan, Mirrors
+from netloom.drivers.vswitch.prepare import Preparation, keep_mappings, prepare, read_mappings
+from netloom.drivers.vswitch.writer import GROUP, Writer
 from netloom.errors import Unreachable
 from netloom.model.attachments import PortType
 from netloom.ovsdb.errors import Refused

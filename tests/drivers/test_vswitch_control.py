@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from netloom.drivers import vswitch_control
-from netloom.drivers.link_codec import Neighbour
-from netloom.drivers.vswitch_control import SwitchControl
+from netloom.drivers.link.codec import Neighbour
+from netloom.drivers.vswitch import control as vswitch_control
+from netloom.drivers.vswitch.control import SwitchControl
 from netloom.errors import Unreachable
 from tests.support.ovn import OvnNode, ovn_node, own
 from tests.support.process import wait_until

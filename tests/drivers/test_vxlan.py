@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from netloom.drivers.vxlan import Fabric
+from netloom.drivers.vxlan.driver import Fabric
 from netloom.errors import Unreachable
 from netloom.openflow.flows import Flow, Key, Meter, MeterSpec, Output, match
 from netloom.openflow.memory import Memory

@@ -3,9 +3,9 @@
 import pytest
 from msgspec.structs import replace
 
-from netloom.drivers.link_trouble import Trouble
-from netloom.drivers.vswitch import Vswitch
-from netloom.drivers.vxlan_bridge import bridge_is_there, keep_bridge, tunnel_number, underlay_of
+from netloom.drivers.link.trouble import Trouble
+from netloom.drivers.vswitch.driver import Vswitch
+from netloom.drivers.vxlan.bridge import bridge_is_there, keep_bridge, tunnel_number, underlay_of
 from netloom.model.networks import Fabric
 from tests.drivers.test_vswitch import PLAN, database, vsctl, working
 from tests.support.ovn import Database

@@ -10,7 +10,7 @@ from random import Random
 
 import pytest
 
-from netloom.drivers.northbound import DATABASE, TABLES, Northbound
+from netloom.drivers.northbound.driver import DATABASE, TABLES, Northbound
 from netloom.ovsdb.io import Client
 from netloom.plan.planner import Planner
 from tests.plan.planning import resources, unit_of

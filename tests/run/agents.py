@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from netloom.drivers.link import entered
+from netloom.drivers.link.kernel import entered
 from netloom.lab.programs import GRANTS
 from netloom.model.registry import KINDS
 from netloom.store import kubeconfig as kubeconfigs

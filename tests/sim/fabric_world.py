@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from random import Random
 from typing import TYPE_CHECKING, Any, NoReturn, cast
 
-from netloom.drivers.vswitch import UID, VTEP, Vswitch
+from netloom.drivers.vswitch.driver import UID, VTEP, Vswitch
 from netloom.errors import NetloomError
 from netloom.openflow.flows import Flow, MeterSpec, Mod
 from netloom.openflow.memory import Memory
@@ -25,7 +25,7 @@ from tests.control.host_world import GRANTS, REMOTE, SCHEMA, Daemons, FakeLinks,
 from tests.sim.fabric_oracle import Switchboard
 
 if TYPE_CHECKING:
-    from netloom.drivers.link_worker import Links
+    from netloom.drivers.link.worker import Links
 
 
 class Speaking:

@@ -15,7 +15,7 @@ import pytest
 
 from netloom.control.following import Followed
 from netloom.control.host_fabric import FabricKeeper
-from netloom.drivers.vxlan import Fabric
+from netloom.drivers.vxlan.driver import Fabric
 from netloom.openflow.flows import Flow, Key, MeterSpec
 from netloom.sim import loop as sim
 from tests.sim.fabric_scenarios import fabric

@@ -19,7 +19,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from netloom.cli.session import Session, connect, connectable
-from netloom.drivers.northbound import OWNER, Northbound
+from netloom.drivers.northbound.driver import OWNER, Northbound
 from netloom.errors import Unreachable
 from netloom.ovsdb.io import Client
 from netloom.run.config import ControllerSettings

@@ -19,9 +19,9 @@ from netloom.cli.doctor_believing import Settle, believed
 from netloom.cli.doctor_southbound import complaint
 from netloom.cli.node_look import NodeLook, mirrors_of, on_node, plans_of, unjudged
 from netloom.cli.session import Session
-from netloom.drivers.vswitch import FROM, LOCK
-from netloom.drivers.vswitch_mirrors import Mirrors
-from netloom.drivers.vswitch_writer import Writer
+from netloom.drivers.vswitch.driver import FROM, LOCK
+from netloom.drivers.vswitch.mirrors import Mirrors
+from netloom.drivers.vswitch.writer import Writer
 from netloom.errors import NetloomError, NotFound
 from netloom.model.cluster import Node
 from netloom.model.document import Resource

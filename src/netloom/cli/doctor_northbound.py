@@ -16,8 +16,8 @@ from netloom.cli.access import NO_NORTHBOUND, Access, following
 from netloom.cli.doctor import Complaint, Report
 from netloom.cli.doctor_believing import Settle, believed
 from netloom.cli.session import Session
-from netloom.drivers.northbound import Applied
-from netloom.drivers.northbound_audit import Check, RowFinding
+from netloom.drivers.northbound.audit import Check, RowFinding
+from netloom.drivers.northbound.driver import Applied
 from netloom.errors import NetloomError, NotFound
 from netloom.model.registry import KINDS
 from netloom.plan.planner import Planner

@@ -6,8 +6,8 @@ from netloom.cli import node_fabric
 from netloom.cli.access import Switch
 from netloom.cli.node_fabric import Plans
 from netloom.cli.node_look import NodeLook, on_node, plans_of
-from netloom.drivers.link_audit import faults
-from netloom.drivers.vswitch import IFACE_ID, INSTALLED, given
+from netloom.drivers.link.audit import faults
+from netloom.drivers.vswitch.driver import IFACE_ID, INSTALLED, given
 from netloom.model.document import Resource
 from netloom.model.networks import Fabric
 from netloom.plan.audit_ovn import ATTACHMENT

@@ -6,8 +6,8 @@ from typing import Any
 from msgspec import Struct
 
 from netloom.cli.access import Access, following
-from netloom.drivers import northbound
-from netloom.drivers.northbound_seen import KEY, OF, OWNER
+from netloom.drivers.northbound import driver as northbound
+from netloom.drivers.northbound.observed import KEY, OF, OWNER
 from netloom.ovsdb.io import Client
 from netloom.plan.rows import Unit
 

@@ -10,9 +10,9 @@ from pathlib import Path
 from random import SystemRandom
 
 from netloom.cli.access import running
-from netloom.drivers.vswitch import UID, VXLAN_BRIDGE, Vswitch
-from netloom.drivers.vxlan import Fabric
-from netloom.drivers.vxlan_bridge import tunnel_number
+from netloom.drivers.vswitch.driver import UID, VXLAN_BRIDGE, Vswitch
+from netloom.drivers.vxlan.bridge import tunnel_number
+from netloom.drivers.vxlan.driver import Fabric
 from netloom.errors import NetloomError
 from netloom.model import networks
 from netloom.model.attachments import NetworkAttachment

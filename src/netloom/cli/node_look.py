@@ -14,13 +14,13 @@ from netloom.cli import node_fabric
 from netloom.cli.access import Switch, following
 from netloom.control.host_ports import Ports
 from netloom.control.host_status import PLUGGED
-from netloom.drivers.link_audit import faults
-from netloom.drivers.link_trouble import Trouble
-from netloom.drivers.link_worker import Links
-from netloom.drivers.vswitch import GIVEN, INSTALLED, LOCK, OF, OURS, UID, VTEP, VXLAN_BRIDGE, Vswitch, given
-from netloom.drivers.vswitch_mirrors import MirrorPlan
-from netloom.drivers.vswitch_prepare import MAPPINGS, read_mappings
-from netloom.drivers.vxlan_bridge import underlay_of
+from netloom.drivers.link.audit import faults
+from netloom.drivers.link.trouble import Trouble
+from netloom.drivers.link.worker import Links
+from netloom.drivers.vswitch.driver import GIVEN, INSTALLED, LOCK, OF, OURS, UID, VTEP, VXLAN_BRIDGE, Vswitch, given
+from netloom.drivers.vswitch.mirrors import MirrorPlan
+from netloom.drivers.vswitch.prepare import MAPPINGS, read_mappings
+from netloom.drivers.vxlan.bridge import underlay_of
 from netloom.errors import Unreachable
 from netloom.model.attachments import NetworkAttachment
 from netloom.model.document import Resource

@@ -25,8 +25,8 @@ from netloom.cli.tables import align, clean, safe
 from netloom.cli.terminal import paint
 from netloom.cli.trace_packet import Packet, Place, packet, place
 from netloom.cli.trace_reading import GATEWAY, Flow, Hop, Origin, Way, deciding, on_switch, parse, way
-from netloom.drivers import northbound
-from netloom.drivers.northbound_seen import KEY, OF, OWNER
+from netloom.drivers.northbound import driver as northbound
+from netloom.drivers.northbound.observed import KEY, OF, OWNER
 from netloom.errors import Invalid, NetloomError, Unreachable
 from netloom.model.cluster import Node
 from netloom.model.networks import Router

@@ -13,7 +13,7 @@ from netloom.cli.access import Access, no_switch
 from netloom.cli.node_look import NodeLook, on_node
 from netloom.cli.trace_packet import SOURCE_PORT, Packet, Place, plain
 from netloom.cli.trace_reading import Hop
-from netloom.drivers.vxlan_bridge import tunnel_number
+from netloom.drivers.vxlan.bridge import tunnel_number
 from netloom.errors import Invalid, Unreachable
 from netloom.model import addresses
 from netloom.model.attachments import NetworkAttachment

@@ -39,7 +39,7 @@ from netloom.control.host_status import PLUGGED, Found, document, settled
 from netloom.control.host_views import Neighbourhood, View
 from netloom.control.lifetimes import Lifetimes
 from netloom.control.queue import Pace
-from netloom.drivers.link_trouble import Trouble
+from netloom.drivers.link.trouble import Trouble
 from netloom.errors import NetloomError, NotFound
 from netloom.model.attachments import NetworkAttachment, PortType
 from netloom.model.registry import NETWORK_ATTACHMENT

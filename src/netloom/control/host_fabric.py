@@ -28,9 +28,9 @@ from typing import Any, NoReturn
 
 from netloom.control.cache import Cache, Change, Key
 from netloom.control.host_views import Neighbourhood, View
-from netloom.drivers.vswitch import UID, VXLAN_BRIDGE, Vswitch
-from netloom.drivers.vxlan import Fabric
-from netloom.drivers.vxlan_bridge import bridge_is_there, keep_bridge, tunnel_number
+from netloom.drivers.vswitch.driver import UID, VXLAN_BRIDGE, Vswitch
+from netloom.drivers.vxlan.bridge import bridge_is_there, keep_bridge, tunnel_number
+from netloom.drivers.vxlan.driver import Fabric
 from netloom.errors import NetloomError
 from netloom.model import networks
 from netloom.model.paths import Shaping

@@ -31,9 +31,9 @@ from netloom.control.clock import Clock, micro
 from netloom.control.counters import Histograms
 from netloom.control.events import Recorder
 from netloom.control.host_status import Found, is_told
-from netloom.drivers.link_codec import Link
-from netloom.drivers.programs import Ended
-from netloom.drivers.vswitch_exec import ExecBook
+from netloom.drivers.link.codec import Link
+from netloom.drivers.programs.programs import Ended
+from netloom.drivers.vswitch.hook_journal import ExecBook
 from netloom.errors import NetloomError
 from netloom.model.attachments import ExecReport, NetworkAttachment
 from netloom.model.events import ObjectReference

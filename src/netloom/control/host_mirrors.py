@@ -5,8 +5,8 @@ A key is a namespace. What copies between nodes is OVN's business, not the agent
 
 from netloom.control.cache import Cache
 from netloom.control.host_views import Neighbourhood, View
-from netloom.drivers.vswitch import UID, Vswitch
-from netloom.drivers.vswitch_mirrors import MirrorPlan, Mirrors
+from netloom.drivers.vswitch.driver import UID, Vswitch
+from netloom.drivers.vswitch.mirrors import MirrorPlan, Mirrors
 from netloom.model.paths import MirrorDirection
 
 

@@ -23,12 +23,12 @@ from collections.abc import Collection
 from typing import NamedTuple, Protocol
 
 from netloom.control.cache import Key
-from netloom.drivers.link_codec import Link
-from netloom.drivers.link_trouble import Trouble
-from netloom.drivers.link_worker import Links
-from netloom.drivers.vswitch import FROM, INSTALLED, INSTALLED_AT, UID, Vswitch, given
-from netloom.drivers.vswitch_children import Children
-from netloom.drivers.vswitch_prepare import MAPPINGS, read_mappings
+from netloom.drivers.link.codec import Link
+from netloom.drivers.link.trouble import Trouble
+from netloom.drivers.link.worker import Links
+from netloom.drivers.vswitch.children import Children
+from netloom.drivers.vswitch.driver import FROM, INSTALLED, INSTALLED_AT, UID, Vswitch, given
+from netloom.drivers.vswitch.prepare import MAPPINGS, read_mappings
 from netloom.model.attachments import PortType
 from netloom.model.networks import Fabric
 from netloom.ovsdb.rows.vswitch import Interface

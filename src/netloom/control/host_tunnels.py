@@ -15,7 +15,7 @@ import logging
 from collections.abc import Awaitable, Callable, Collection, Iterable
 from typing import NoReturn, Protocol
 
-from netloom.drivers.link_codec import Neighbour
+from netloom.drivers.link.codec import Neighbour
 from netloom.errors import NetloomError
 
 log = logging.getLogger(__name__)

@@ -29,7 +29,7 @@ from netloom.control.counters import Histogram
 from netloom.control.events import Recorder
 from netloom.control.ipam_views import Attachment
 from netloom.control.queue import Pace
-from netloom.drivers.northbound import Applied, Northbound
+from netloom.drivers.northbound.driver import Applied, Northbound
 from netloom.errors import NetloomError
 from netloom.model.document import Resource
 from netloom.model.events import ObjectReference

@@ -34,11 +34,11 @@ from netloom.control.informer import Informer
 from netloom.control.lifetimes import Lifetimes
 from netloom.control.manager import Manager
 from netloom.control.queue import Backoff, Pace
-from netloom.drivers.link_worker import Links
-from netloom.drivers.programs import Programs
-from netloom.drivers.vswitch import Place, Vswitch
-from netloom.drivers.vswitch_control import SwitchControl
-from netloom.drivers.vswitch_exec import ExecBook
+from netloom.drivers.link.worker import Links
+from netloom.drivers.programs.programs import Programs
+from netloom.drivers.vswitch.control import SwitchControl
+from netloom.drivers.vswitch.driver import Place, Vswitch
+from netloom.drivers.vswitch.hook_journal import ExecBook
 from netloom.errors import Conflict, NetloomError, Unreachable
 from netloom.model import addresses
 from netloom.model.events import AGENT

@@ -8,8 +8,8 @@ from netloom.control.cache import Cache
 from netloom.control.host import HostKeeper
 from netloom.control.host_fabric import FabricKeeper
 from netloom.control.host_views import Neighbourhood, View
-from netloom.drivers.vswitch import VXLAN_BRIDGE, Vswitch
-from netloom.drivers.vxlan import Fabric
+from netloom.drivers.vswitch.driver import VXLAN_BRIDGE, Vswitch
+from netloom.drivers.vxlan.driver import Fabric
 from netloom.openflow.io import Connection
 from netloom.openflow.switch import Switch
 from netloom.plan.vxlan import COOKIE, COOKIE_MASK, METERS

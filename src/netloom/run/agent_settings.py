@@ -1,6 +1,6 @@
 """The settings of `netloom agent`, read: what is wrong with them, and what they mean."""
 
-from netloom.drivers.vswitch_prepare import read_mappings
+from netloom.drivers.vswitch.prepare import read_mappings
 from netloom.errors import Cause, Invalid
 from netloom.model import addresses
 from netloom.ovsdb.reconnect import is_remote

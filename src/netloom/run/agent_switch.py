@@ -10,10 +10,10 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from netloom.control.host_node import Facts
-from netloom.drivers.link_trouble import Trouble
-from netloom.drivers.vswitch import VXLAN_BRIDGE, Vswitch
-from netloom.drivers.vswitch_prepare import MAPPINGS, Preparation, identify, keep_mappings, prepare, read_mappings
-from netloom.drivers.vxlan_bridge import keep_bridge, underlay_of
+from netloom.drivers.link.trouble import Trouble
+from netloom.drivers.vswitch.driver import VXLAN_BRIDGE, Vswitch
+from netloom.drivers.vswitch.prepare import MAPPINGS, Preparation, identify, keep_mappings, prepare, read_mappings
+from netloom.drivers.vxlan.bridge import keep_bridge, underlay_of
 from netloom.model.cluster import Datapath
 from netloom.model.networks import Fabric
 from netloom.ovsdb.reconnect import is_exposed

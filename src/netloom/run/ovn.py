@@ -9,8 +9,8 @@ from msgspec import Struct
 
 from netloom.control import southbound
 from netloom.control.southbound import Southbound
-from netloom.drivers import northbound
-from netloom.drivers.northbound import Northbound
+from netloom.drivers.northbound import driver as northbound
+from netloom.drivers.northbound.driver import Northbound
 from netloom.errors import Cause, Invalid
 from netloom.ovsdb.io import Client, Dial
 from netloom.ovsdb.monitor import Change

@@ -1,6 +1,6 @@
 """Runs a program on the node: no shell, for a limited time, with a limited output, and with nothing left of it.
 
-Each program has a small process of its own beside it (`programs_runner.py`) that sees to all that. It ends the program
+Each program has a small process of its own beside it (`runner.py`) that sees to all that. It ends the program
 and everything the program started as soon as our end of its connection closes: when a run is cancelled, and, because
 the kernel closes it, when this process is killed.
 
@@ -30,7 +30,7 @@ ENVIRONMENT: Mapping[str, str] = {
     "LANG": "C.UTF-8",
     "HOME": "/",
 }
-RUNNER = Path(__file__).with_name("programs_runner.py")
+RUNNER = Path(__file__).with_name("runner.py")
 LONGEST_ANSWER = 1 << 20
 ENDING = 10.0
 """How many seconds a runner may take to end what it runs."""

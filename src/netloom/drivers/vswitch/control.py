@@ -9,7 +9,7 @@ from pathlib import Path
 
 import msgspec
 
-from netloom.drivers.link_codec import Neighbour
+from netloom.drivers.link.codec import Neighbour
 from netloom.errors import Unreachable
 from netloom.ovsdb.errors import RemoteError
 from netloom.ovsdb.framing import Framer, Message

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 
 from msgspec import Struct
 
-from netloom.drivers.vswitch import OWNER, Vswitch
+from netloom.drivers.vswitch.driver import OWNER, Vswitch
 from netloom.ovsdb.notation import Value
 from netloom.ovsdb.operations import Insert, Mutate, Mutation, NamedUuid, Operation, Update, is_uuid, uuid_name
 

@@ -5,7 +5,7 @@ the worker's thread there, make the sockets, move it back, use them. No process 
 in that thread, nothing else is ever in the wrong namespace.
 
 Everything here blocks, for microseconds or, when a device is removed, for the kernel's grace period;
-`link_worker.py` runs it in its thread. pyroute2 is loaded when the first probe is made.
+`drivers/link/worker.py` runs it in its thread. pyroute2 is loaded when the first probe is made.
 """
 
 import ctypes
@@ -21,9 +21,9 @@ from contextlib import contextmanager
 from functools import partial
 from typing import NamedTuple
 
-from netloom.drivers import link_codec as codec
-from netloom.drivers.link_codec import Link, Neighbour, NextHop, Route
-from netloom.drivers.link_trouble import Trouble
+from netloom.drivers.link import codec as codec
+from netloom.drivers.link.codec import Link, Neighbour, NextHop, Route
+from netloom.drivers.link.trouble import Trouble
 from netloom.plan import grants
 
 OWN = "/proc/thread-self/ns/net"

@@ -9,9 +9,9 @@ of that name that is somebody else's is not touched. Nothing that is right alrea
 
 from collections.abc import Mapping
 
-from netloom.drivers.link_trouble import Trouble
-from netloom.drivers.vswitch import OWNER, VTEP, VXLAN_BRIDGE, Vswitch
-from netloom.drivers.vswitch_prepare import new_bridge
+from netloom.drivers.link.trouble import Trouble
+from netloom.drivers.vswitch.driver import OWNER, VTEP, VXLAN_BRIDGE, Vswitch
+from netloom.drivers.vswitch.prepare import new_bridge
 from netloom.ovsdb.notation import Value
 from netloom.ovsdb.operations import Insert, Mutate, NamedUuid, Operation, Update, eq, is_uuid, uuid_name
 from netloom.ovsdb.rows.vswitch import Interface

@@ -10,7 +10,7 @@ from typing import cast
 
 from msgspec import Struct
 
-from netloom.drivers.vswitch import OF, OWNER, Vswitch
+from netloom.drivers.vswitch.driver import OF, OWNER, Vswitch
 from netloom.ovsdb.notation import Uuid, Value
 from netloom.ovsdb.operations import Insert, Mutate, NamedUuid, Operation, Update, is_uuid
 from netloom.ovsdb.rows.vswitch import Mirror, Port

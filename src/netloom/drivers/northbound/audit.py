@@ -10,8 +10,8 @@ from typing import Any
 
 from msgspec import Struct
 
-from netloom.drivers.northbound_bundles import Bundle, Touch
-from netloom.drivers.northbound_seen import Seen
+from netloom.drivers.northbound.bundles import Bundle, Touch
+from netloom.drivers.northbound.observed import Seen
 from netloom.plan.rows import Problem, Ref, Unit
 
 

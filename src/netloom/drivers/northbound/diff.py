@@ -21,9 +21,9 @@ is wanted, needed and missing is inserted even where the delta does not name it.
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import Any, cast
 
-from netloom.drivers.northbound_bundles import Bundle, Changed, Gone, New, Touch, ordered
-from netloom.drivers.northbound_seen import KEY, OF, OWNER, Link, Seen, Table
-from netloom.drivers.northbound_targets import Changes, Targets, Wishes, meets, order
+from netloom.drivers.northbound.bundles import Bundle, Changed, Gone, New, Touch, ordered
+from netloom.drivers.northbound.observed import KEY, OF, OWNER, Link, Seen, Table
+from netloom.drivers.northbound.targets import Changes, Targets, Wishes, meets, order
 from netloom.plan.rows import Member, Problem, Ref, Unit
 
 PREFIX = "netloom-"

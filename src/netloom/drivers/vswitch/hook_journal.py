@@ -11,8 +11,8 @@ from typing import cast
 
 from msgspec import structs
 
-from netloom.drivers.vswitch import UID, Place, Vswitch, entry
-from netloom.drivers.vswitch_children import key_of, put, without
+from netloom.drivers.vswitch.children import key_of, put, without
+from netloom.drivers.vswitch.driver import UID, Place, Vswitch, entry
 from netloom.errors import NetloomError
 from netloom.model.attachments import ExecReport
 from netloom.ovsdb.notation import Uuid

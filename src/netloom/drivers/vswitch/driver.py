@@ -14,15 +14,15 @@ device is there (`ofport`), or that OVN has installed its flows (`ovn-installed`
 
 A port of a Network that VXLAN carries is on a bridge of ours, `br-vxlan`, and has no iface-id; the rest is the same.
 
-Changes made at the same time travel as one transaction (`vswitch_writer.py`).
+Changes made at the same time travel as one transaction (`drivers/vswitch/writer.py`).
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from random import Random
 from typing import Any, cast
 
-from netloom.drivers.link_trouble import Trouble
-from netloom.drivers.vswitch_writer import Writer
+from netloom.drivers.link.trouble import Trouble
+from netloom.drivers.vswitch.writer import Writer
 from netloom.model.addresses import is_ip
 from netloom.model.attachments import PortType
 from netloom.model.networks import Fabric
@@ -38,7 +38,7 @@ from netloom.plan.rows import Unit
 DATABASE = "Open_vSwitch"
 INTEGRATION = "br-int"
 VXLAN_BRIDGE = "br-vxlan"
-"""Where the ports of vxlan Networks are, and `VTEP`, which `vxlan_bridge.py` makes."""
+"""Where the ports of vxlan Networks are, and `VTEP`, which `drivers/vxlan/bridge.py` makes."""
 VTEP = "nl-vtep"
 REMOTE_IP = "remote_ip"
 LOCK = "netloom_agent"

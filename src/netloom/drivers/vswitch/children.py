@@ -10,7 +10,7 @@ from typing import cast
 
 from msgspec import structs
 
-from netloom.drivers.vswitch import UID, Place, Vswitch, entry
+from netloom.drivers.vswitch.driver import UID, Place, Vswitch, entry
 from netloom.model.attachments import ExecReport
 from netloom.ovsdb.operations import Mutate, Operation, is_uuid
 from netloom.ovsdb.rows.vswitch import Bridge, Interface

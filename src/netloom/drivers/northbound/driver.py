@@ -21,13 +21,13 @@ from functools import partial
 from random import Random
 from typing import Any
 
-from netloom.drivers.northbound_audit import RowFinding, findings
-from netloom.drivers.northbound_bundles import Bundle, describe, kept
-from netloom.drivers.northbound_diff import Comparison
-from netloom.drivers.northbound_line import Line
-from netloom.drivers.northbound_seen import Seen, shape
-from netloom.drivers.northbound_targets import TAKEN, Changes, Sent, Wishes
-from netloom.drivers.northbound_write import Transaction, Writer, groups
+from netloom.drivers.northbound.audit import RowFinding, findings
+from netloom.drivers.northbound.bundles import Bundle, describe, kept
+from netloom.drivers.northbound.diff import Comparison
+from netloom.drivers.northbound.observed import Seen, shape
+from netloom.drivers.northbound.pipeline import Line
+from netloom.drivers.northbound.targets import TAKEN, Changes, Sent, Wishes
+from netloom.drivers.northbound.write import Transaction, Writer, groups
 from netloom.errors import NetloomError, Unreachable
 from netloom.ovsdb.errors import Conflict, Refused
 from netloom.ovsdb.io import Client

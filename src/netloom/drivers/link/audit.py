@@ -2,11 +2,11 @@
 
 from collections.abc import Collection
 
-from netloom.drivers import link
-from netloom.drivers.link import Kernel
-from netloom.drivers.link_codec import Link
-from netloom.drivers.link_trouble import Trouble
-from netloom.drivers.link_worker import differences
+from netloom.drivers.link import kernel as link
+from netloom.drivers.link.codec import Link
+from netloom.drivers.link.kernel import Kernel
+from netloom.drivers.link.trouble import Trouble
+from netloom.drivers.link.worker import differences
 from netloom.model.attachments import PortType
 from netloom.plan.nodes import PortPlan
 

@@ -5,7 +5,7 @@ from collections import deque
 from collections.abc import Callable, Coroutine
 from typing import Any
 
-from netloom.drivers.northbound_bundles import Bundle
+from netloom.drivers.northbound.bundles import Bundle
 from netloom.errors import NetloomError
 
 Sending = Callable[[Callable[[], None]], Coroutine[Any, Any, NetloomError | None]]

@@ -12,8 +12,8 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
-from netloom.drivers.northbound_bundles import Bundle, Touch
-from netloom.drivers.northbound_seen import KEY, OWNER, Seen
+from netloom.drivers.northbound.bundles import Bundle, Touch
+from netloom.drivers.northbound.observed import KEY, OWNER, Seen
 from netloom.ovsdb.operations import Condition, Delete, Insert, Mutate, Mutation, Operation, Update, Wait, is_uuid
 from netloom.plan.rows import Ref
 

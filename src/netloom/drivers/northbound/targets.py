@@ -7,7 +7,7 @@ another, or it is gone as soon as it is inserted: who holds what is kept here to
 from collections.abc import Callable, Collection, Mapping
 from typing import Any, Protocol
 
-from netloom.drivers.northbound_seen import NAMED, Seen
+from netloom.drivers.northbound.observed import NAMED, Seen
 from netloom.plan.rows import Member, Problem, Ref, Row, Unit
 
 TAKEN = "NameTaken"

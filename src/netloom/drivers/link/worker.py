@@ -14,10 +14,11 @@ from dataclasses import dataclass
 from functools import partial
 from typing import ParamSpec, TypeVar
 
-from netloom.drivers import link, link_codec
-from netloom.drivers.link import Kernel, Refused, Step
-from netloom.drivers.link_codec import Link, Neighbour, Route
-from netloom.drivers.link_trouble import Trouble
+from netloom.drivers.link import codec as link_codec
+from netloom.drivers.link import kernel as link
+from netloom.drivers.link.codec import Link, Neighbour, Route
+from netloom.drivers.link.kernel import Kernel, Refused, Step
+from netloom.drivers.link.trouble import Trouble
 from netloom.plan.nodes import PortPlan
 
 log = logging.getLogger(__name__)

@@ -1,0 +1,4 @@
+"""The vxlan fabric on the node's switch.
+
+`driver` writes flows in bundles; `bridge` keeps the bridge and its tunnel port.
+"""
