@@ -27,8 +27,8 @@ from netloom.model.document import Resource
 from netloom.model.registry import KINDS, NETWORK_ATTACHMENT
 from netloom.ovsdb.io import Client
 from netloom.ovsdb.monitor import Change
-from netloom.plan.planner import Planner
-from netloom.plan.world import Port
+from netloom.plan.ovn.planner import Planner
+from netloom.plan.ovn.world import Port
 from tests.support.ovn import OVN_SHARE, Database
 from tests.support.process import scratch
 

@@ -17,7 +17,7 @@ from bench.table import Row
 from netloom.drivers.vxlan.driver import Fabric
 from netloom.openflow.flows import Flow
 from netloom.openflow.io import Connection
-from netloom.plan.vxlan import COOKIE, COOKIE_MASK, METERS, LocalPort, Remote, VxlanPlan
+from netloom.plan.vxlan.fabric import COOKIE, COOKIE_MASK, METERS, LocalPort, Remote, VxlanPlan
 from tests.openflow.real import Real, connection, real_switch, until
 
 REMOTES, NETWORKS, NODES = 5_000, 20, 100

@@ -15,7 +15,7 @@ from netloom.cli.doctor import Report
 from netloom.cli.doctor_addresses import ADVICE, Addresses
 from netloom.cli.session import Session
 from netloom.model.registry import KINDS
-from netloom.plan.audit import MANAGED_BY, MANAGER, Check
+from netloom.plan.audit.addresses import MANAGED_BY, MANAGER, Check
 from tests.front import serving as front
 from tests.front.serving import attachment, document, make_credentials, network
 from tests.run.serving import netloom

@@ -12,9 +12,9 @@ from netloom.cli.node_look import NodeLook
 from netloom.cli.session import connect
 from netloom.drivers.link.trouble import Trouble
 from netloom.model.attachments import PortType
-from netloom.plan.audit_ovn import ATTACHMENT, Interface, Wanted, audit_switch
-from netloom.plan.nodes import PortPlan
-from netloom.plan.rows import Unit
+from netloom.plan.audit.ovn import ATTACHMENT, Interface, Wanted, audit_switch
+from netloom.plan.node.ports import PortPlan
+from netloom.plan.ovn.rows import Unit
 from tests.cli.test_commands import apply, network
 from tests.control.host_world import FakeLinks, World
 from tests.control.test_host import eventually, with_agent

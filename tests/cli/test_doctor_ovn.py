@@ -12,7 +12,7 @@ from netloom.cli import doctor_nodes, doctor_northbound, doctor_southbound
 from netloom.cli.doctor import MOST, Complaint, Report, _lines
 from netloom.cli.doctor_believing import SETTLE_SECONDS, believed
 from netloom.drivers.northbound import audit as northbound_audit
-from netloom.plan import audit_ovn
+from netloom.plan.audit import ovn as audit_ovn
 from tests.cli.test_commands import apply, network, router, subnet
 from tests.cli.test_plan import attachment
 from tests.run.serving import Answer, Serving, netloom, serving

@@ -5,8 +5,8 @@ import pytest
 from netloom.cli import everything
 from netloom.cli.node_look import plans_of, unjudged
 from netloom.model.networks import Network
-from netloom.plan.grants import EVERYTHING
-from netloom.plan.nodes import Host
+from netloom.plan.node.grants import EVERYTHING
+from netloom.plan.node.ports import Host
 from tests.plan.planning import resources
 
 PORT = """

@@ -11,10 +11,10 @@ from netloom.model.attachments import NetworkAttachment
 from netloom.model.document import Resource
 from netloom.model.networks import Network
 from netloom.model.policy import SecurityProfile
-from netloom.plan.grants import EVERYTHING
-from netloom.plan.nodes import Host, PortPlan, plan_port
-from netloom.plan.vxlan import VxlanPlan
-from netloom.plan.vxlan_faces import local_port, remote_port
+from netloom.plan.node.grants import EVERYTHING
+from netloom.plan.node.ports import Host, PortPlan, plan_port
+from netloom.plan.vxlan.fabric import VxlanPlan
+from netloom.plan.vxlan.inputs import local_port, remote_port
 from tests.plan.planning import resources
 
 VTEP = 1

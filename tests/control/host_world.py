@@ -26,8 +26,8 @@ from netloom.ovsdb.memory import Database, Server
 from netloom.ovsdb.operations import Mutate, Operation, Update, is_uuid
 from netloom.ovsdb.rows.vswitch import Interface
 from netloom.ovsdb.serving import Pipe, dial
-from netloom.plan.hooks import OVERDUE
-from netloom.plan.nodes import PortPlan
+from netloom.plan.node.hooks import OVERDUE
+from netloom.plan.node.ports import PortPlan
 from netloom.run.agent import Agent
 from netloom.run.config import AgentSettings
 from netloom.sim import loop as sim

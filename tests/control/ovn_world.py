@@ -15,9 +15,9 @@ from netloom.model.kind import Kind
 from netloom.model.registry import KINDS, NETWORK, NETWORK_ATTACHMENT, SUBNET
 from netloom.ovsdb.memory import Database, Server
 from netloom.ovsdb.serving import Pipe, dial
-from netloom.plan.grants import ALL_PROVIDERS
-from netloom.plan.planner import Planner
-from netloom.plan.rows import Ref
+from netloom.plan.node.grants import ALL_PROVIDERS
+from netloom.plan.ovn.planner import Planner
+from netloom.plan.ovn.rows import Ref
 from netloom.run.controllers import Options
 from netloom.run.ovn import Ovn
 from netloom.sim import loop as sim

@@ -15,8 +15,8 @@ from netloom.model.paths import Shaping
 from netloom.model.policy import SecurityProfile
 from netloom.model.registry import NETWORK, NETWORK_ATTACHMENT, NODE, SECURITY_PROFILE, SHAPING, SUBNET
 from netloom.openflow.flows import Flow, Key, Mod
-from netloom.plan.vxlan import LocalPort, Remote, VxlanPlan
-from netloom.plan.vxlan_table import Delta
+from netloom.plan.vxlan.fabric import LocalPort, Remote, VxlanPlan
+from netloom.plan.vxlan.flow_claims import Delta
 from netloom.sim import loop as sim
 from netloom.store.base import Stored
 from tests.control import test_host

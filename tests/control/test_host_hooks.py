@@ -9,7 +9,7 @@ import pytest
 from netloom.control.host_hooks import AT_A_TIME
 from netloom.model.document import Document
 from netloom.model.registry import EVENT, NETWORK_ATTACHMENT
-from netloom.plan.hooks import INTERRUPTED, OVERDUE, REFUSED
+from netloom.plan.node.hooks import INTERRUPTED, OVERDUE, REFUSED
 from tests.control.host_world import World
 from tests.control.test_host import SPACES, eventually, is_ready, with_agent
 

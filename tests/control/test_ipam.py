@@ -16,7 +16,7 @@ from netloom.model.attachments import NetworkAttachment
 from netloom.model.document import Document
 from netloom.model.networks import IPLock, Network, Subnet, VNILock
 from netloom.model.registry import EVENT, IP_LOCK, NETWORK, NETWORK_ATTACHMENT, SUBNET
-from netloom.plan.audit import audit
+from netloom.plan.audit.addresses import audit
 from netloom.run.controllers import Options
 from netloom.sim.world import eventually
 from netloom.store.base import Stored

@@ -16,7 +16,7 @@ from netloom.model.kind import Kind
 from netloom.model.networks import Router
 from netloom.model.policy import LoadBalancer
 from netloom.model.registry import LOAD_BALANCER, NETWORK, NETWORK_ATTACHMENT, ROUTER, SUBNET
-from netloom.plan.addressing import address
+from netloom.plan.addresses.blocks import address
 from tests.control.helpers import document, memory, network, run, subnet, subnet_of
 from tests.control.test_ipam import attach, blue, clean, detach, giving, ips, seen
 

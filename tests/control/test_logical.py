@@ -15,8 +15,8 @@ from netloom.errors import AlreadyExists, Conflict, NotFound
 from netloom.model.document import ObjectMeta
 from netloom.model.policy import SecurityProfile, SecurityProfileSpec
 from netloom.model.registry import NETWORK_ATTACHMENT
-from netloom.plan.grants import provider_grants
-from netloom.plan.rows import Ref, Unit
+from netloom.plan.node.grants import provider_grants
+from netloom.plan.ovn.rows import Ref, Unit
 from tests.control.helpers import run
 from tests.control.ovn_world import NB, Site
 

@@ -13,8 +13,8 @@ from netloom.model.document import Document
 from netloom.model.kind import Kind
 from netloom.model.networks import Network
 from netloom.model.registry import EVENT, IP_LOCK, NETWORK, VNI_LOCK
-from netloom.plan.audit import MANAGED_BY, MANAGER
-from netloom.plan.grants import ProviderGrants, provider_grants
+from netloom.plan.audit.addresses import MANAGED_BY, MANAGER
+from netloom.plan.node.grants import ProviderGrants, provider_grants
 from netloom.run.config import ControllerSettings, ServeSettings
 from netloom.run.controllers import Options, options, options_of
 from netloom.store.base import Stored

@@ -10,8 +10,8 @@ from netloom.drivers.northbound.diff import Comparison
 from netloom.drivers.northbound.driver import TABLES
 from netloom.drivers.northbound.observed import Seen, Shape, shape
 from netloom.ovsdb.schema import Schema
-from netloom.plan.rows import Member, Outcome, Ref, Row, Unit
-from netloom.plan.wanted import Delta, Wanted
+from netloom.plan.ovn.desired import Delta, Wanted
+from netloom.plan.ovn.rows import Member, Outcome, Ref, Row, Unit
 
 SCHEMA = Schema.parse(json.loads(Path("/usr/share/ovn/ovn-nb.ovsschema").read_text()))
 SHAPE: Shape = shape(SCHEMA, TABLES)

@@ -16,7 +16,7 @@ from netloom.drivers.link.codec import Neighbour
 from netloom.drivers.link.trouble import Trouble
 from netloom.drivers.link.worker import Links
 from netloom.model.attachments import PortType
-from netloom.plan.nodes import PlannedRoute, PortPlan
+from netloom.plan.node.ports import PlannedRoute, PortPlan
 from tests.run.agents import in_thread
 from tests.support.ovn import namespace, own, run, within
 

@@ -1,8 +1,8 @@
 """What is said of rows that are not as they should be: on plain values, by the same comparison that writes them."""
 
 from netloom.drivers.northbound.audit import Check, RowFinding, findings
-from netloom.plan.rows import Ref
-from netloom.plan.wanted import Wanted
+from netloom.plan.ovn.desired import Wanted
+from netloom.plan.ovn.rows import Ref
 from tests.drivers.northbound_world import BLUE, SWITCH, WEB, Plain, attachment, port, switch, wanted
 
 

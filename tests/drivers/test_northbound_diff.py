@@ -3,8 +3,8 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from netloom.plan.rows import Member, Outcome, Ref, Row, Unit
-from netloom.plan.wanted import Wanted
+from netloom.plan.ovn.desired import Wanted
+from netloom.plan.ovn.rows import Member, Outcome, Ref, Row, Unit
 from tests.drivers.northbound_world import (
     BLUE,
     PORT,

@@ -17,9 +17,9 @@ from netloom.ovsdb.io import Client
 from netloom.ovsdb.memory import Database, Server
 from netloom.ovsdb.monitor import Change
 from netloom.ovsdb.serving import Pipe, dial
-from netloom.plan.planner import Planner
-from netloom.plan.rows import Unit
-from netloom.plan.wanted import Wanted
+from netloom.plan.ovn.desired import Wanted
+from netloom.plan.ovn.planner import Planner
+from netloom.plan.ovn.rows import Unit
 from netloom.sim import loop as sim
 from tests.control.ovn_world import schema
 from tests.plan.planning import resources, unit_of

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from netloom.drivers.programs.programs import OUTPUT, Ended, Programs
 from netloom.drivers.programs.runner import Kept
-from netloom.plan.hooks import CROWDED, INTERRUPTED, NOT_STARTED, OVERDUE
+from netloom.plan.node.hooks import CROWDED, INTERRUPTED, NOT_STARTED, OVERDUE
 from tests.support.process import Program, wait_until
 
 PATIENT = 30.0

@@ -17,7 +17,7 @@ from netloom.errors import Unreachable
 from netloom.model.attachments import PortType
 from netloom.ovsdb.errors import Refused
 from netloom.ovsdb.operations import Comment
-from netloom.plan.nodes import PortPlan
+from netloom.plan.node.ports import PortPlan
 from tests.support.ovn import OVS_SHARE, Database, run
 from tests.support.process import scratch
 

@@ -10,7 +10,7 @@ from netloom.errors import Unreachable
 from netloom.openflow.flows import Flow, Key, Meter, MeterSpec, Output, match
 from netloom.openflow.memory import Memory
 from netloom.openflow.switch import Put
-from netloom.plan.vxlan import COOKIE, COOKIE_MASK
+from netloom.plan.vxlan.fabric import COOKIE, COOKIE_MASK
 
 
 def flow(vni: int, port: int = 1, *, cookie: int = COOKIE, meter: int = 0) -> Flow:

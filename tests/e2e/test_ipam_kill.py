@@ -32,7 +32,7 @@ from netloom.model.document import Resource
 from netloom.model.kind import Kind
 from netloom.model.networks import IPLock, Network, Subnet, VNILock
 from netloom.model.registry import IP_LOCK, NETWORK, NETWORK_ATTACHMENT, SUBNET, VNI_LOCK
-from netloom.plan.audit import audit
+from netloom.plan.audit.addresses import audit
 from netloom.store import kubeconfig as kubeconfigs
 from tests.run.serving import NETLOOM, environment
 from tests.sim.ipam_oracle import State, complaints

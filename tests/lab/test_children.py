@@ -9,7 +9,7 @@ from contextlib import ExitStack
 import pytest
 
 from netloom.lab import Lab, probes
-from netloom.plan.hooks import REFUSED
+from netloom.plan.node.hooks import REFUSED
 from tests.lab import labs
 from tests.lab.capturing import IPV4, VLAN, capturing, send
 from tests.lab.tagging import tagged

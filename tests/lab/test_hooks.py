@@ -19,7 +19,7 @@ import pytest
 
 from netloom.lab import Lab
 from netloom.lab.programs import GRANTS
-from netloom.plan.hooks import INTERRUPTED, OVERDUE, REFUSED
+from netloom.plan.node.hooks import INTERRUPTED, OVERDUE, REFUSED
 from tests.drivers.test_programs import FORKING, alive, is_whole
 from tests.lab.labs import NETLOOM, running
 from tests.lab.worlds import World, document

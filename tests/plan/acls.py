@@ -6,8 +6,8 @@ from typing import Any
 
 from msgspec import Struct
 
-from netloom.plan.rows import Ref
-from netloom.plan.wanted import Wanted
+from netloom.plan.ovn.desired import Wanted
+from netloom.plan.ovn.rows import Ref
 
 _ATOM = re.compile(r"\d+ <= [\w.]+ <= \d+|[\w.]+ == (?:\{[^}]*\}|[^\s)]+)|\w+")
 

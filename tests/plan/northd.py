@@ -4,8 +4,8 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from netloom.plan.rows import Ref
-from netloom.plan.wanted import Wanted
+from netloom.plan.ovn.desired import Wanted
+from netloom.plan.ovn.rows import Ref
 from tests.plan.planning import northbound
 from tests.support.ovn import Central, run
 

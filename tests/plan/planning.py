@@ -13,10 +13,10 @@ from netloom.model.document import Resource
 from netloom.model.registry import KINDS
 from netloom.model.validation import admit
 from netloom.ovsdb.schema import BaseType, ColumnType, Schema
-from netloom.plan.planner import Planner
-from netloom.plan.rows import Member, Ref, Unit
-from netloom.plan.wanted import Delta, Wanted
-from netloom.plan.world import Port
+from netloom.plan.ovn.desired import Delta, Wanted
+from netloom.plan.ovn.planner import Planner
+from netloom.plan.ovn.rows import Member, Ref, Unit
+from netloom.plan.ovn.world import Port
 
 SCHEMA = Path("/usr/share/ovn/ovn-nb.ovsschema")
 """Of Debian's package ovn-common."""

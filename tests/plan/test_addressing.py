@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from msgspec.structs import replace
 
-from netloom.plan.addressing import Address, AddressSet, Place, address, place
+from netloom.plan.addresses.blocks import Address, AddressSet, Place, address, place
 
 NUMBERS = st.one_of(st.integers(0, 40), st.integers(2**128 - 8, 2**128 - 1))
 ENDS = st.integers(0, 44)

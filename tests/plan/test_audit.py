@@ -6,7 +6,7 @@ import msgspec
 
 from netloom.model.attachments import NetworkAttachment
 from netloom.model.networks import IPLock, Network, Subnet, VNILock
-from netloom.plan.audit import Check, Finding, audit
+from netloom.plan.audit.addresses import Check, Finding, audit
 
 
 def world(**changed: Any) -> dict[str, dict[str, Any]]:

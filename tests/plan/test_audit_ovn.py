@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from netloom.model.attachments import PortType
 from netloom.model.cluster import Node
-from netloom.plan.audit_ovn import (
+from netloom.plan.audit.ovn import (
     ATTACHMENT,
     Bound,
     Check,
@@ -21,8 +21,8 @@ from netloom.plan.audit_ovn import (
     audit_southbound,
     audit_switch,
 )
-from netloom.plan.nodes import PortPlan
-from netloom.plan.rows import Unit
+from netloom.plan.node.ports import PortPlan
+from netloom.plan.ovn.rows import Unit
 from tests.plan.planning import resources
 
 NOW = datetime(2026, 11, 15, 12, 0, 0, tzinfo=UTC)

@@ -6,10 +6,10 @@ import msgspec
 import pytest
 
 from netloom.model.policy import LoadBalancer, Protocol
-from netloom.plan.balancing import balancer
-from netloom.plan.planner import Planner
-from netloom.plan.rows import Column, Ref, Unit
-from netloom.plan.world import Port
+from netloom.plan.ovn.layer3.load_balancers import balancer
+from netloom.plan.ovn.planner import Planner
+from netloom.plan.ovn.rows import Column, Ref, Unit
+from netloom.plan.ovn.world import Port
 from tests.plan.planning import planned
 
 WORLD = """

@@ -10,12 +10,12 @@ from msgspec.structs import replace
 
 from netloom.model.attachments import NetworkAttachment, PortType
 from netloom.model.networks import Network
-from netloom.plan.grants import EVERYTHING
-from netloom.plan.nodes import Host, PortPlan, plan_ports
-from netloom.plan.planner import Planner
-from netloom.plan.rows import Problem, Unit
-from netloom.plan.switching import port, switch
-from netloom.plan.world import Port
+from netloom.plan.node.grants import EVERYTHING
+from netloom.plan.node.ports import Host, PortPlan, plan_ports
+from netloom.plan.ovn.layer2.switches import port, switch
+from netloom.plan.ovn.planner import Planner
+from netloom.plan.ovn.rows import Problem, Unit
+from netloom.plan.ovn.world import Port
 from tests.plan.planning import planned, resources
 
 BLUE = "{kind: Network, metadata: {name: blue}, spec: {}}"

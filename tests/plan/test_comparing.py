@@ -1,8 +1,8 @@
 """Two plans beside each other: what comes, what changes, what goes; of many only what differs."""
 
-from netloom.plan.comparing import Column, Kind, ports, rows
-from netloom.plan.foresight import foresee
-from netloom.plan.planner import Planner
+from netloom.plan.ovn.comparison import Column, Kind, ports, rows
+from netloom.plan.ovn.forecast import foresee
+from netloom.plan.ovn.planner import Planner
 from tests.plan.planning import planned, resources
 from tests.plan.test_foresight import OLD, SETTLED, new
 

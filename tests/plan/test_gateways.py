@@ -4,8 +4,8 @@ import pytest
 import yaml
 
 from netloom.model.networks import Router
-from netloom.plan.gateways import redirect_port
-from netloom.plan.rows import Outcome, Ref, Unit
+from netloom.plan.ovn.layer3.gateways import redirect_port
+from netloom.plan.ovn.rows import Outcome, Ref, Unit
 from tests.plan.routers import ROUTER, members, planner, reasons, resource, routed, rows
 
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from netloom.errors import Invalid
 from netloom.model.networks import Network
-from netloom.plan.grants import (
+from netloom.plan.node.grants import (
     EVERYTHING,
     NO_PROVIDERS,
     NOT_GRANTED,
@@ -20,7 +20,7 @@ from netloom.plan.grants import (
     node_grants,
     provider_grants,
 )
-from netloom.plan.rows import Problem
+from netloom.plan.ovn.rows import Problem
 
 SPACES = st.sampled_from(["a", "b", "a-b", "a-", "ab", "b-a"]).map(lambda text: text.strip("-"))
 PARTS = st.sampled_from(["run", "netns", "a", "b", "a-b", "ab", "..", ".", "", "w", "{namespace}", "a\0", "net"])

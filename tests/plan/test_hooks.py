@@ -4,8 +4,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from netloom.model.attachments import ExecReport, NetworkAttachmentSpec
-from netloom.plan import hooks
-from netloom.plan.hooks import AFTER, EXEC, After, Commands
+from netloom.plan.node import hooks
+from netloom.plan.node.hooks import AFTER, EXEC, After, Commands
 
 KNOWN = {"ifname": "nl0", "ipv4": "10.0.0.9", "mac": "02:00:00:00:00:09"}
 TEXTS = st.text(max_size=20)

@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from netloom.plan import macs
-from netloom.plan.addressing import Address, address, lock_name, locked
+from netloom.plan.addresses import macs
+from netloom.plan.addresses.blocks import Address, address, lock_name, locked
 
 VECTORS = [
     (1, "192.168.10.2", "02:a8:0a:02:00:01", "v1-1-192-168-10-2"),

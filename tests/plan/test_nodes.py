@@ -8,9 +8,9 @@ from msgspec.structs import replace
 
 from netloom.model.attachments import NetworkAttachment, PortType
 from netloom.model.networks import Fabric, Network, Subnet
-from netloom.plan.grants import EVERYTHING, NOT_GRANTED, node_grants
-from netloom.plan.nodes import Host, PlannedRoute, PortPlan, gateway, plan_port
-from netloom.plan.rows import Problem
+from netloom.plan.node.grants import EVERYTHING, NOT_GRANTED, node_grants
+from netloom.plan.node.ports import Host, PlannedRoute, PortPlan, gateway, plan_port
+from netloom.plan.ovn.rows import Problem
 
 HOST = Host(underlay_mtu=1500, grants=EVERYTHING)
 

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from netloom.plan.rows import Ref
-from netloom.plan.wanted import Wanted
+from netloom.plan.ovn.desired import Wanted
+from netloom.plan.ovn.rows import Ref
 from tests.plan.planning import planned
 from tests.support.ovn import Central, ovn_central, run
 

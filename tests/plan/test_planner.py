@@ -9,11 +9,11 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 
 from netloom.model.document import Resource
-from netloom.plan import planner as planning
-from netloom.plan.planner import BULK, UNITS, Planner
-from netloom.plan.rows import Outcome, Problem, Ref, Row, Unit
-from netloom.plan.wanted import Delta
-from netloom.plan.world import Port, World
+from netloom.plan.ovn import planner as planning
+from netloom.plan.ovn.desired import Delta
+from netloom.plan.ovn.planner import BULK, UNITS, Planner
+from netloom.plan.ovn.rows import Outcome, Problem, Ref, Row, Unit
+from netloom.plan.ovn.world import Port, World
 from tests.plan.planning import Database, offences, planned, rendered, resources, unit_of
 from tests.plan.strategies import BASE, RESOURCES
 

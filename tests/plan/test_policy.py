@@ -8,11 +8,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from netloom.model.policy import Action, EgressRule, IngressRule, Peer, SecurityProfile
-from netloom.plan.planner import Planner
-from netloom.plan.policy import covered, group, memberships
-from netloom.plan.rows import Member, Ref, Unit
-from netloom.plan.selections import selection
-from netloom.plan.world import Port
+from netloom.plan.ovn.planner import Planner
+from netloom.plan.ovn.policy.profiles import covered, group, memberships
+from netloom.plan.ovn.rows import Member, Ref, Unit
+from netloom.plan.ovn.selector_matches import selection
+from netloom.plan.ovn.world import Port
 from tests.plan.acls import Packet, Reader
 from tests.plan.planning import planned, resources
 

@@ -6,10 +6,10 @@ import msgspec
 import pytest
 
 from netloom.model.paths import Quality, Shaping, ShapingSpec
-from netloom.plan.planner import Planner
-from netloom.plan.quality import verdict
-from netloom.plan.rows import Ref, Unit
-from netloom.plan.world import Port
+from netloom.plan.ovn.layer2.qos import verdict
+from netloom.plan.ovn.planner import Planner
+from netloom.plan.ovn.rows import Ref, Unit
+from netloom.plan.ovn.world import Port
 from tests.plan.planning import planned
 
 WORLD = """

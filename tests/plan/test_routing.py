@@ -6,9 +6,10 @@ import pytest
 import yaml
 
 from netloom.model.networks import Router
-from netloom.plan import feet, names
-from netloom.plan.routing import plan_router
-from netloom.plan.rows import Ref, Unit
+from netloom.plan import names
+from netloom.plan.ovn.layer3 import router_ports as feet
+from netloom.plan.ovn.layer3.routers import plan_router
+from netloom.plan.ovn.rows import Ref, Unit
 from tests.plan.routers import ROUTER, members, planner, reasons, resource, routed, rows
 
 INNER = "networks: [{network: blue}, {network: red}]"

@@ -5,11 +5,11 @@ from typing import Any
 
 import pytest
 
-from netloom.plan.grants import provider_grants
-from netloom.plan.planner import Planner
-from netloom.plan.rows import Ref, Unit
-from netloom.plan.switching import port, switch
-from netloom.plan.world import Port
+from netloom.plan.node.grants import provider_grants
+from netloom.plan.ovn.layer2.switches import port, switch
+from netloom.plan.ovn.planner import Planner
+from netloom.plan.ovn.rows import Ref, Unit
+from netloom.plan.ovn.world import Port
 from tests.plan.northd import write
 from tests.plan.planning import planned, resources
 from tests.support.ovn import ovn_central

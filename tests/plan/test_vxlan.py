@@ -10,8 +10,8 @@ from msgspec import structs
 
 from netloom.openflow import packets
 from netloom.openflow.packets import Packet
-from netloom.plan.vxlan import COOKIE, COOKIE_MASK, LocalPort, Remote, VxlanPlan, base, local, remote
-from netloom.plan.vxlan_layout import link_local
+from netloom.plan.vxlan.fabric import COOKIE, COOKIE_MASK, LocalPort, Remote, VxlanPlan, base, local, remote
+from netloom.plan.vxlan.layout import link_local
 from tests.plan.vxlan_nodes import VTEP, Nodes, mac, nodes, number, profile, shaping
 
 GROUP = 0x333300000001

@@ -12,8 +12,8 @@ from netloom.openflow import packets
 from netloom.openflow.flows import Ct, Flow
 from netloom.openflow.packets import Packet
 from netloom.openflow.pipeline import Tables, Tracker, run
-from netloom.plan.vxlan import LocalPort, Remote, VxlanPlan
-from netloom.plan.vxlan_policy import _prefixes
+from netloom.plan.vxlan.fabric import LocalPort, Remote, VxlanPlan
+from netloom.plan.vxlan.policy import _prefixes
 from tests.plan.test_policy import PORTS, specs, wanted_of
 from tests.plan.test_policy import packets as judged
 from tests.plan.test_policy import profile as written_as

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from netloom.openflow import packets
 from netloom.openflow.flows import MeterSpec
 from netloom.openflow.pipeline import Tables, run
-from netloom.plan import vxlan_rates
-from netloom.plan.vxlan_rates import Wanted, numbered
+from netloom.plan.vxlan import meters as vxlan_rates
+from netloom.plan.vxlan.meters import Wanted, numbered
 from tests.plan.vxlan_nodes import VTEP, Nodes, mac, nodes, number, profile, shaping
 
 WEB: dict[str, Any] = {"matchLabels": {"app": "web"}}

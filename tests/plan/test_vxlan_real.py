@@ -8,7 +8,7 @@ import pytest
 
 from netloom.openflow.flows import Drop, Flow, MeterSpec, Put
 from netloom.openflow.io import Connection
-from netloom.plan.vxlan import VxlanPlan
+from netloom.plan.vxlan.fabric import VxlanPlan
 from tests.openflow.real import BRIDGE, Real, real_switch, within
 from tests.plan.vxlan_nodes import nodes, profile, shaping
 

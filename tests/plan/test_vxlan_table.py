@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from netloom.openflow.flows import Flow, MeterSpec, Output, match
-from netloom.plan.vxlan_table import Delta, Table
+from netloom.plan.vxlan.flow_claims import Delta, Table
 
 OWNERS = ("a", "b", "c")
 claims = st.dictionaries(

@@ -7,8 +7,8 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from netloom.plan.rows import Member, Outcome, Problem, Ref, Row, Unit
-from netloom.plan.wanted import Delta, Wanted
+from netloom.plan.ovn.desired import Delta, Wanted
+from netloom.plan.ovn.rows import Member, Outcome, Problem, Ref, Row, Unit
 from tests.plan.planning import Database, rendered
 
 A, B, C = (Unit("Network", "default", name) for name in "abc")

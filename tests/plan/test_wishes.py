@@ -5,8 +5,8 @@ from itertools import permutations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from netloom.plan.addressing import Address, Place, address, place
-from netloom.plan.wishes import Decision, Held, Wish, decide
+from netloom.plan.addresses.allocation import Decision, Held, Wish, decide
+from netloom.plan.addresses.blocks import Address, Place, address, place
 
 PLACES = {
     "a4": place("a4", "blue", "10.0.0.0/29"),

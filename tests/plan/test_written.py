@@ -12,7 +12,7 @@ import pytest
 
 from netloom.drivers.northbound.driver import DATABASE, TABLES, Northbound
 from netloom.ovsdb.io import Client
-from netloom.plan.planner import Planner
+from netloom.plan.ovn.planner import Planner
 from tests.plan.planning import resources, unit_of
 from tests.support.ovn import OVN_SHARE, Database, run
 

@@ -14,7 +14,7 @@ from netloom.model.paths import Shaping
 from netloom.model.policy import SecurityProfile
 from netloom.openflow.packets import Packet
 from netloom.openflow.pipeline import Sent, Tables, Tracker, run
-from netloom.plan.vxlan import LocalPort, Remote, VxlanPlan
+from netloom.plan.vxlan.fabric import LocalPort, Remote, VxlanPlan
 
 VTEP = 1
 

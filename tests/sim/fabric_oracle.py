@@ -18,8 +18,8 @@ from netloom.model.document import Document
 from netloom.model.paths import Shaping
 from netloom.model.policy import SecurityProfile
 from netloom.openflow.flows import Flow, MeterSpec
-from netloom.plan.vxlan import VxlanPlan
-from netloom.plan.vxlan_ports import LocalPort, Remote, base, local, remote
+from netloom.plan.vxlan.fabric import VxlanPlan
+from netloom.plan.vxlan.ports import LocalPort, Remote, base, local, remote
 
 
 class Switchboard(Struct, frozen=True):

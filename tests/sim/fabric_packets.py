@@ -11,7 +11,7 @@ from random import Random
 from netloom.model.document import Document
 from netloom.openflow.packets import Packet, arp_request, echo, packet, solicitation
 from netloom.openflow.pipeline import Tables, run
-from netloom.plan.macs import number as mac_number
+from netloom.plan.addresses.macs import number as mac_number
 from tests.sim.fabric_oracle import Resources, Switchboard, place, uid
 
 OF_THE_SWITCH = ("reg", "ct_", "metadata", "in_port")

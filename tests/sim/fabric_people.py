@@ -10,8 +10,8 @@ from netloom.errors import Conflict, NotFound
 from netloom.model.document import Document
 from netloom.model.kind import Kind
 from netloom.model.registry import NETWORK, NETWORK_ATTACHMENT, SECURITY_PROFILE, SHAPING
-from netloom.plan import macs
-from netloom.plan.addressing import Address
+from netloom.plan.addresses import macs
+from netloom.plan.addresses.blocks import Address
 from netloom.sim import loop as sim
 from netloom.store.base import Store
 from tests.control.helpers import document

@@ -8,7 +8,7 @@ from typing import Any
 from netloom.control.manager import Manager
 from netloom.model.networks import VNILock
 from netloom.model.registry import VNI_LOCK
-from netloom.plan.audit import audit
+from netloom.plan.audit.addresses import audit
 from netloom.sim import loop as sim
 from netloom.sim.links import FAIR, Weather
 from netloom.sim.world import Process, World

@@ -1,8 +1,8 @@
 """The doctor's chapter on addresses: is every address and every VNI given once, and is none lost?
 
-What is wrong is for plan/audit.py to say, from all objects at once. Here they are read, through the API and in all
-namespaces. The lists are of different moments, and a system at work is rightly untidy for a moment, so a finding counts
-only when it is made twice, some seconds apart.
+What is wrong is for plan/audit/addresses.py to say, from all objects at once. Here they are read, through the API and
+in all namespaces. The lists are of different moments, and a system at work is rightly untidy for a moment, so a
+finding counts only when it is made twice, some seconds apart.
 
 *Mending.* Only what cannot take an address from anybody: a lock is deleted when its owner, asked for once more, is gone
 or is another by the same name; a lock that is missing for a VNI is made. Every deletion names the uid and the revision
@@ -28,8 +28,8 @@ from netloom.model.document import Document, Resource
 from netloom.model.kind import Kind
 from netloom.model.networks import IPLock, Network, Subnet, VNILock
 from netloom.model.registry import IP_LOCK, KINDS, NETWORK, NETWORK_ATTACHMENT, VNI_LOCK
-from netloom.plan.addressing import vni_lock_name
-from netloom.plan.audit import MANAGED_BY, MANAGER, Check, Finding, audit, owner
+from netloom.plan.addresses.blocks import vni_lock_name
+from netloom.plan.audit.addresses import MANAGED_BY, MANAGER, Check, Finding, audit, owner
 
 R = TypeVar("R", bound=Resource)
 

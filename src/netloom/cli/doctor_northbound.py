@@ -20,8 +20,8 @@ from netloom.drivers.northbound.audit import Check, RowFinding
 from netloom.drivers.northbound.driver import Applied
 from netloom.errors import NetloomError, NotFound
 from netloom.model.registry import KINDS
-from netloom.plan.planner import Planner
-from netloom.plan.rows import Unit
+from netloom.plan.ovn.planner import Planner
+from netloom.plan.ovn.rows import Unit
 
 CHAPTER = "northbound"
 _CONTROLLER = "--repair does it now; if it stays so, see that a controller runs and reaches the database."

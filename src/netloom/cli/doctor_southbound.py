@@ -20,10 +20,10 @@ from netloom.model.cluster import Node
 from netloom.model.document import Resource
 from netloom.model.networks import Router
 from netloom.plan import names
-from netloom.plan.audit_ovn import Bound, Check, Expected, Finding, audit_nodes, audit_southbound
-from netloom.plan.gateways import redirect_port
-from netloom.plan.rows import Ref
-from netloom.plan.wanted import Wanted
+from netloom.plan.audit.ovn import Bound, Check, Expected, Finding, audit_nodes, audit_southbound
+from netloom.plan.ovn.desired import Wanted
+from netloom.plan.ovn.layer3.gateways import redirect_port
+from netloom.plan.ovn.rows import Ref
 
 CHAPTER = "southbound"
 TABLES = {"Port_Binding": ("logical_port", "chassis", "type", "up"), "Chassis": ("name", "hostname")}

@@ -18,9 +18,9 @@ from netloom.model.networks import Network, Router, Subnet
 from netloom.model.paths import Mirror, Shaping
 from netloom.model.policy import LoadBalancer, SecurityProfile
 from netloom.model.registry import KINDS
-from netloom.plan.grants import NOT_GRANTED, ProviderRefusal
-from netloom.plan.planner import Planner
-from netloom.plan.rows import Unit
+from netloom.plan.node.grants import NOT_GRANTED, ProviderRefusal
+from netloom.plan.ovn.planner import Planner
+from netloom.plan.ovn.rows import Unit
 
 R = TypeVar("R", bound=Resource)
 

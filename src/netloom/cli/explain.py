@@ -31,10 +31,10 @@ from netloom.model.document import Condition, Document, Resource
 from netloom.model.networks import Fabric, Network
 from netloom.model.registry import KINDS, NETWORK_ATTACHMENT
 from netloom.plan import names
-from netloom.plan.gateways import redirect_port
-from netloom.plan.planner import UNITS
-from netloom.plan.rows import Unit
-from netloom.plan.wanted import Wanted
+from netloom.plan.ovn.desired import Wanted
+from netloom.plan.ovn.layer3.gateways import redirect_port
+from netloom.plan.ovn.planner import UNITS
+from netloom.plan.ovn.rows import Unit
 
 
 class Explanation(Struct, kw_only=True):

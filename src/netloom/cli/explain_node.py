@@ -10,9 +10,9 @@ from netloom.drivers.link.audit import faults
 from netloom.drivers.vswitch.driver import IFACE_ID, INSTALLED, given
 from netloom.model.document import Resource
 from netloom.model.networks import Fabric
-from netloom.plan.audit_ovn import ATTACHMENT
-from netloom.plan.nodes import PortPlan
-from netloom.plan.rows import Unit
+from netloom.plan.audit.ovn import ATTACHMENT
+from netloom.plan.node.ports import PortPlan
+from netloom.plan.ovn.rows import Unit
 
 
 class Port(Struct, frozen=True, kw_only=True):

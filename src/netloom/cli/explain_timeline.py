@@ -18,7 +18,7 @@ from netloom.cli.timeline import EVENT, Moment, Sources, Timeline, Waiting, time
 from netloom.errors import NetloomError, NotFound
 from netloom.model.ages import age
 from netloom.model.document import Document
-from netloom.plan.addressing import address, lock_name
+from netloom.plan.addresses.blocks import address, lock_name
 
 WIDTH = 32
 """Columns of the drawing."""

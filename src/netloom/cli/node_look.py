@@ -26,11 +26,11 @@ from netloom.model.attachments import NetworkAttachment
 from netloom.model.document import Resource
 from netloom.model.paths import Mirror, MirrorDirection
 from netloom.ovsdb.rows import vswitch as rows
-from netloom.plan import audit_ovn
-from netloom.plan.audit_ovn import Finding, Interface
-from netloom.plan.grants import EVERYTHING, NOT_GRANTED
-from netloom.plan.nodes import Host, PortPlan, plan_ports
-from netloom.plan.rows import Unit
+from netloom.plan.audit import ovn as audit_ovn
+from netloom.plan.audit.ovn import Finding, Interface
+from netloom.plan.node.grants import EVERYTHING, NOT_GRANTED
+from netloom.plan.node.ports import Host, PortPlan, plan_ports
+from netloom.plan.ovn.rows import Unit
 
 T = TypeVar("T")
 

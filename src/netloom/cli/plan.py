@@ -30,12 +30,13 @@ from netloom.model.document import Resource
 from netloom.model.networks import Network, Subnet
 from netloom.model.references import REFERENCES
 from netloom.model.registry import KINDS
-from netloom.plan import comparing, grants
-from netloom.plan.comparing import PortChange, RowChange
-from netloom.plan.foresight import Foreseen, foresee
-from netloom.plan.grants import ProviderGrants
-from netloom.plan.rows import Problem, Unit
-from netloom.plan.wanted import Wanted
+from netloom.plan.node import grants
+from netloom.plan.node.grants import ProviderGrants
+from netloom.plan.ovn import comparison as comparing
+from netloom.plan.ovn.comparison import PortChange, RowChange
+from netloom.plan.ovn.desired import Wanted
+from netloom.plan.ovn.forecast import Foreseen, foresee
+from netloom.plan.ovn.rows import Problem, Unit
 from netloom.run.config import listed
 
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from netloom.cli.tables import clean
 from netloom.cli.terminal import paint
-from netloom.plan.comparing import Column, Kind, PortChange, RowChange
+from netloom.plan.ovn.comparison import Column, Kind, PortChange, RowChange
 
 if TYPE_CHECKING:
     from netloom.cli.plan import Outcome

@@ -18,7 +18,7 @@ from netloom.control.clock import micro, parse
 from netloom.control.conditions import TRUE
 from netloom.control.lifetimes import ADDRESSED, PLUGGED, wished
 from netloom.model.document import Document
-from netloom.plan.hooks import CROWDED, INTERRUPTED, NOT_STARTED, OVERDUE, REFUSED
+from netloom.plan.node.hooks import CROWDED, INTERRUPTED, NOT_STARTED, OVERDUE, REFUSED
 
 READY = "Ready"
 EVENT = "event"

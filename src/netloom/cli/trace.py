@@ -30,7 +30,7 @@ from netloom.drivers.northbound.observed import KEY, OF, OWNER
 from netloom.errors import Invalid, NetloomError, Unreachable
 from netloom.model.cluster import Node
 from netloom.model.networks import Router
-from netloom.plan.rows import Unit
+from netloom.plan.ovn.rows import Unit
 
 SECONDS = 30.0
 LOOKS = 12

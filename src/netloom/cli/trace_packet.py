@@ -16,10 +16,11 @@ from netloom.model.attachments import NetworkAttachment
 from netloom.model.document import Resource
 from netloom.model.networks import Network, Router, Subnet
 from netloom.model.policy import LoadBalancer
-from netloom.plan import names, switching
-from netloom.plan.nodes import gateway
-from netloom.plan.rows import Ref
-from netloom.plan.wanted import Wanted
+from netloom.plan import names
+from netloom.plan.node.ports import gateway
+from netloom.plan.ovn.desired import Wanted
+from netloom.plan.ovn.layer2 import switches as switching
+from netloom.plan.ovn.rows import Ref
 
 STRANGER = "02:00:00:00:00:01"
 SOURCE_PORT = 40000

@@ -23,9 +23,9 @@ from netloom.model.networks import Fabric, Network
 from netloom.openflow import packets
 from netloom.openflow.flows import Flow
 from netloom.openflow.pipeline import Sent, run
-from netloom.plan import vxlan_layout as layout
-from netloom.plan.macs import number
-from netloom.plan.vxlan import COOKIE, COOKIE_MASK
+from netloom.plan.addresses.macs import number
+from netloom.plan.vxlan import layout as layout
+from netloom.plan.vxlan.fabric import COOKIE, COOKIE_MASK
 
 
 class Seen(NamedTuple):

@@ -6,7 +6,7 @@ The rule is `plan.addressing`'s, which gives them away; here it is counted for a
 from collections.abc import Iterable
 from ipaddress import IPv4Network, IPv6Network, ip_network
 
-from netloom.plan import addressing
+from netloom.plan.addresses import blocks as addressing
 
 MOST = 2**53 - 1
 """The greatest number that every reader of JSON keeps; a /64 has more addresses than that."""

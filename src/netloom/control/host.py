@@ -3,19 +3,19 @@
     attachment Addressed ──► device ──► on the switch ──► addresses, routes ──► installed ──► Plugged, Ready
                              (link)       (vswitch)           (link)       (told by OVN, or by the fabric)
 
-`reconcile` looks at one attachment: what it means here (`plan/nodes.py`), what the switch and the kernel have, and does
-what is missing. It never waits for the switch or for OVN: it returns, and their answer, which is a change in the local
-database, or flows that the switch has taken (`host_fabric.py`), has the attachment looked at again. Changes that many
-attachments need at the same time travel together.
+`reconcile` looks at one attachment: what it means here (`plan/node/ports.py`), what the switch and the kernel have,
+and does what is missing. It never waits for the switch or for OVN: it returns, and their answer, which is a change in
+the local database, or flows that the switch has taken (`host_fabric.py`), has the attachment looked at again. Changes
+that many attachments need at the same time travel together.
 
 Nothing is remembered but to be quick: ours are the rows with our owner and the pairs with our alias, found again after
 any restart; those whose attachment is gone are removed. `_good` says what was found right in the kernel, so that each
 word from OVN does not cost a visit to the namespace; a device that is made anew has another index, and is looked at.
 
 Trouble (a namespace that is not there, a name that is taken) is the attachment's condition and is looked at again after
-a wait that grows; nothing else is disturbed. What the node's operator does not grant (`plan/grants.py`) is unplugged
-where it was plugged: it was granted once, or has changed since. While the switch or its database is away, what was
-Ready stays Ready: packets flow.
+a wait that grows; nothing else is disturbed. What the node's operator does not grant (`plan/node/grants.py`) is
+unplugged where it was plugged: it was granted once, or has changed since. While the switch or its database is away,
+what was Ready stays Ready: packets flow.
 """
 
 import asyncio
@@ -45,9 +45,9 @@ from netloom.model.attachments import NetworkAttachment, PortType
 from netloom.model.registry import NETWORK_ATTACHMENT
 from netloom.ovsdb.errors import Refused
 from netloom.plan import names
-from netloom.plan.grants import NOT_GRANTED
-from netloom.plan.nodes import Host, PortPlan, plan_port
-from netloom.plan.rows import Problem
+from netloom.plan.node.grants import NOT_GRANTED
+from netloom.plan.node.ports import Host, PortPlan, plan_port
+from netloom.plan.ovn.rows import Problem
 
 log = logging.getLogger(__name__)
 

@@ -9,8 +9,8 @@ from collections.abc import Iterator
 from netloom.control.cache import Cache, Change, Key
 from netloom.control.host_views import View
 from netloom.model.networks import Network
-from netloom.plan.nodes import Family, PortPlan
-from netloom.plan.rows import Problem
+from netloom.plan.node.ports import Family, PortPlan
+from netloom.plan.ovn.rows import Problem
 
 Kin = tuple[View | PortPlan | Problem | Network | None, ...]
 """The parent, what it comes to, its Network, and the rivals."""

@@ -36,10 +36,10 @@ from netloom.model import networks
 from netloom.model.paths import Shaping
 from netloom.model.policy import SecurityProfile
 from netloom.ovsdb.rows.vswitch import Interface
-from netloom.plan.nodes import PortPlan
-from netloom.plan.rows import Problem
-from netloom.plan.vxlan import LocalPort, Remote, VxlanPlan
-from netloom.plan.vxlan_faces import local_port, remote_port
+from netloom.plan.node.ports import PortPlan
+from netloom.plan.ovn.rows import Problem
+from netloom.plan.vxlan.fabric import LocalPort, Remote, VxlanPlan
+from netloom.plan.vxlan.inputs import local_port, remote_port
 
 log = logging.getLogger(__name__)
 

@@ -32,9 +32,9 @@ from netloom.drivers.vswitch.prepare import MAPPINGS, read_mappings
 from netloom.model.attachments import PortType
 from netloom.model.networks import Fabric
 from netloom.ovsdb.rows.vswitch import Interface
-from netloom.plan.children import NOT_PLUGGED
-from netloom.plan.grants import in_use
-from netloom.plan.nodes import PortPlan
+from netloom.plan.node.children import NOT_PLUGGED
+from netloom.plan.node.grants import in_use
+from netloom.plan.node.ports import PortPlan
 
 log = logging.getLogger(__name__)
 

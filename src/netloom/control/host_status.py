@@ -16,7 +16,7 @@ from netloom.control.host_views import View
 from netloom.model.attachments import ExecReport, NetworkAttachment
 from netloom.model.document import Condition, Document
 from netloom.model.networks import Fabric
-from netloom.plan.nodes import ADDRESSED
+from netloom.plan.node.ports import ADDRESSED
 
 PLUGGED = "Plugged"
 LONGEST = 1024

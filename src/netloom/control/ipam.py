@@ -48,9 +48,9 @@ from netloom.errors import NetloomError
 from netloom.model.events import ObjectReference
 from netloom.model.networks import Network, Router, Subnet
 from netloom.model.policy import LoadBalancer
-from netloom.plan import macs
-from netloom.plan.addressing import Address, Place, address, lock_name
-from netloom.plan.wishes import Decision, Held, Refusal, Slot, Wish, decide
+from netloom.plan.addresses import macs
+from netloom.plan.addresses.allocation import Decision, Held, Refusal, Slot, Wish, decide
+from netloom.plan.addresses.blocks import Address, Place, address, lock_name
 
 WORKERS = 256
 

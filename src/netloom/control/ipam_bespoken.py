@@ -10,8 +10,8 @@ from netloom.control.cache import Change, Key
 from netloom.control.ipam_views import Attachment
 from netloom.model.networks import Router
 from netloom.model.policy import LoadBalancer
-from netloom.plan.addressing import Address, AddressSet
-from netloom.plan.bespoken import Claim, of_attachment, of_balancer, of_router
+from netloom.plan.addresses.blocks import Address, AddressSet
+from netloom.plan.addresses.reserved import Claim, of_attachment, of_balancer, of_router
 
 Source = tuple[str, Key]
 """Who claims: a kind and which of it."""

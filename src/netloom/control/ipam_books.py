@@ -18,7 +18,7 @@ from heapq import heappop, heappush
 from netloom.control.cache import Cache, Change, Key
 from netloom.control.gc import BY_OWNER
 from netloom.control.ipam_views import QUARANTINE, Lock
-from netloom.plan.addressing import Address, AddressSet, lock_name
+from netloom.plan.addresses.blocks import Address, AddressSet, lock_name
 
 Freed = Callable[[Key, str, Address, Key | None], None]
 """Told which lock is gone, the Network and the address it was of, and who gave up on it if somebody did."""

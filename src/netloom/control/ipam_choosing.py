@@ -12,8 +12,8 @@ from netloom.control.ipam_locking import Locksmith
 from netloom.control.ipam_telling import Teller
 from netloom.control.ipam_views import Attachment, Lock
 from netloom.errors import Unreachable
-from netloom.plan.addressing import Address, address, lock_name
-from netloom.plan.wishes import Slot
+from netloom.plan.addresses.allocation import Slot
+from netloom.plan.addresses.blocks import Address, address, lock_name
 
 
 class Chooser:

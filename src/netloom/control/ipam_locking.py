@@ -6,8 +6,8 @@ from netloom.control.ipam_views import DECIDED, QUARANTINE, Attachment, Lock, lo
 from netloom.errors import AlreadyExists, Conflict, NotFound
 from netloom.model.document import Document
 from netloom.model.registry import IP_LOCK, NETWORK_ATTACHMENT
-from netloom.plan.addressing import Address, lock_name, text
-from netloom.plan.wishes import Held
+from netloom.plan.addresses.allocation import Held
+from netloom.plan.addresses.blocks import Address, lock_name, text
 
 ATTEMPTS = 8
 

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from netloom.control.cache import Key
 from netloom.control.ipam_views import Attachment
-from netloom.plan import macs
+from netloom.plan.addresses import macs
 
 _Network = tuple[str, str]
 

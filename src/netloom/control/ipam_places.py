@@ -8,7 +8,7 @@ from netloom.control.cache import Change, Key
 from netloom.control.ipam_bespoken import Bespoken
 from netloom.control.ipam_views import Attachment
 from netloom.model.networks import Subnet
-from netloom.plan.addressing import Address, Place, place
+from netloom.plan.addresses.blocks import Address, Place, place
 
 
 class Places:

@@ -13,7 +13,7 @@ from netloom.control.ipam_books import Books, Lines
 from netloom.control.ipam_places import Places
 from netloom.control.ipam_views import Lock
 from netloom.model.networks import Network
-from netloom.plan.addressing import Address, lock_name
+from netloom.plan.addresses.blocks import Address, lock_name
 
 
 class Room:

@@ -10,9 +10,9 @@ from netloom.control.ipam_status import Result, status
 from netloom.control.ipam_views import Attachment, Lock
 from netloom.errors import Conflict, NotFound
 from netloom.model.registry import NETWORK_ATTACHMENT
-from netloom.plan import macs
-from netloom.plan.addressing import Address, Place
-from netloom.plan.wishes import Decision, Refusal
+from netloom.plan.addresses import macs
+from netloom.plan.addresses.allocation import Decision, Refusal
+from netloom.plan.addresses.blocks import Address, Place
 
 
 class Scribe:

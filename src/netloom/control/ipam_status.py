@@ -10,7 +10,7 @@ from netloom.control.attachment_statuses import put
 from netloom.control.conditions import FALSE, READY, TRUE, UNKNOWN, summary, with_condition
 from netloom.control.ipam_views import ADDRESSED, Attachment, Seen
 from netloom.model.document import Condition, Document
-from netloom.plan.wishes import Refusal
+from netloom.plan.addresses.allocation import Refusal
 
 PLUGGED = "Plugged"
 FULL = "SubnetFull"

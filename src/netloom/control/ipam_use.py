@@ -14,7 +14,7 @@ from netloom.control.client import Client
 from netloom.control.ipam_books import Books
 from netloom.errors import NotFound
 from netloom.model.networks import Network, Subnet
-from netloom.plan.addressing import Place
+from netloom.plan.addresses.blocks import Place
 
 EVERY = 1.0
 

@@ -15,7 +15,7 @@ from netloom.control.gc import BY_OWNER, BY_UID, ItemMeta
 from netloom.control.informer import Informer
 from netloom.model.document import OwnerReference
 from netloom.model.registry import IP_LOCK, NETWORK_ATTACHMENT
-from netloom.plan.addressing import Address, address, lock_name
+from netloom.plan.addresses.blocks import Address, address, lock_name
 from netloom.store.base import Store, Stored
 
 BY_NETWORK = "network"

@@ -33,12 +33,12 @@ from netloom.drivers.northbound.driver import Applied, Northbound
 from netloom.errors import NetloomError
 from netloom.model.document import Resource
 from netloom.model.events import ObjectReference
-from netloom.plan.faces import ATTACHMENT, Port
-from netloom.plan.grants import NO_PROVIDERS, ProviderRefusal
-from netloom.plan.planner import Planner
-from netloom.plan.rows import Problem, Unit
-from netloom.plan.vxlan_limits import counted
-from netloom.plan.wanted import Delta
+from netloom.plan.node.grants import NO_PROVIDERS, ProviderRefusal
+from netloom.plan.ovn.desired import Delta
+from netloom.plan.ovn.inputs import ATTACHMENT, Port
+from netloom.plan.ovn.planner import Planner
+from netloom.plan.ovn.rows import Problem, Unit
+from netloom.plan.vxlan.limits import counted
 
 TOGETHER = 0.02
 """How long after a write more changes are waited for, in seconds: OVN is quickest with groups of 20 to 50 ports."""

@@ -9,13 +9,13 @@ from netloom.model.networks import Fabric, Router, RouterStatus
 from netloom.model.paths import Shaping, ShapingStatus
 from netloom.model.policy import LoadBalancer, LoadBalancerStatus, Protocol, SecurityProfile, SecurityProfileStatus
 from netloom.model.status import Status
-from netloom.plan.balancing import balancer
-from netloom.plan.gateways import redirect_port
-from netloom.plan.membership import covered, group
-from netloom.plan.planner import Planner
-from netloom.plan.quality import verdict
-from netloom.plan.vxlan_limits import limits
-from netloom.plan.wanted import Wanted
+from netloom.plan.ovn.desired import Wanted
+from netloom.plan.ovn.layer2.qos import verdict
+from netloom.plan.ovn.layer3.gateways import redirect_port
+from netloom.plan.ovn.layer3.load_balancers import balancer
+from netloom.plan.ovn.planner import Planner
+from netloom.plan.ovn.policy.port_groups import covered, group
+from netloom.plan.vxlan.limits import limits
 
 
 def details(resource: Resource, status: Status, planner: Planner, south: Southbound | None) -> Status:

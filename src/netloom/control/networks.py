@@ -15,7 +15,7 @@ back without a rest, because there a late lock is in everybody's way by its name
 
 A lock made by hand, which lacks the controllers' label, keeps a VNI from being given for good.
 
-A Network that may not join its physical network (`plan/grants.py`) keeps its VNI and is not Ready.
+A Network that may not join its physical network (`plan/node/grants.py`) keeps its VNI and is not Ready.
 """
 
 import asyncio
@@ -35,9 +35,9 @@ from netloom.model.document import Condition, ObjectMeta
 from netloom.model.networks import Fabric, Network, NetworkStatus, VNIHolder, VNILock, VNILockSpec
 from netloom.model.registry import IP_LOCK, VNI_LOCK
 from netloom.model.selectors import selector
-from netloom.plan.addressing import vni_lock_name
-from netloom.plan.audit import MANAGED_BY, MANAGER
-from netloom.plan.grants import NO_PROVIDERS, NOT_GRANTED, ProviderRefusal
+from netloom.plan.addresses.blocks import vni_lock_name
+from netloom.plan.audit.addresses import MANAGED_BY, MANAGER
+from netloom.plan.node.grants import NO_PROVIDERS, NOT_GRANTED, ProviderRefusal
 
 LEAST, MOST = 4096, 2**24 - 1
 BY_HOLDER = "holder"

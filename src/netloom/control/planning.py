@@ -19,11 +19,11 @@ from netloom.control.cache import Change
 from netloom.control.ipam_views import Attachment
 from netloom.control.logical import TOGETHER, face
 from netloom.model.document import Resource
-from netloom.plan.faces import ATTACHMENT
-from netloom.plan.grants import NO_PROVIDERS, ProviderRefusal
-from netloom.plan.planner import Planner
-from netloom.plan.rows import Problem, Unit
-from netloom.plan.vxlan_limits import counted
+from netloom.plan.node.grants import NO_PROVIDERS, ProviderRefusal
+from netloom.plan.ovn.inputs import ATTACHMENT
+from netloom.plan.ovn.planner import Planner
+from netloom.plan.ovn.rows import Problem, Unit
+from netloom.plan.vxlan.limits import counted
 
 logger = logging.getLogger(__name__)
 

@@ -27,7 +27,7 @@ from netloom.errors import NetloomError, NotFound
 from netloom.model.cluster import Datapath
 from netloom.model.registry import NETWORK_ATTACHMENT
 from netloom.plan import names
-from netloom.plan.nodes import ADDRESSED
+from netloom.plan.node.ports import ADDRESSED
 from netloom.store import http
 from netloom.store.base import Store
 from netloom.store.kubeconfig import Cluster

@@ -1,1 +1,11 @@
-"""Pure planning: what is wanted and what is seen in, what must be done out.  No IO, no clock."""
+"""Pure planning: desired and observed state in, what must be done out.  No IO, no clock.
+
+addresses/  which addresses, MACs and locks an attachment has
+ovn/        resources to rows of OVN's northbound database
+vxlan/      one node's attachments, and those they reach, to OpenFlow flows
+node/       what an attachment means on its node: devices, programs, what the node's operator grants
+audit/      what does not fit together, for `netloom doctor`
+names.py    what things are called in OVN and on the nodes
+
+Plans are carried out by `drivers/`; `control/` decides when.
+"""

@@ -43,7 +43,7 @@ from netloom.errors import Conflict, NetloomError, Unreachable
 from netloom.model import addresses
 from netloom.model.events import AGENT
 from netloom.model.networks import Fabric
-from netloom.plan.nodes import Host
+from netloom.plan.node.ports import Host
 from netloom.run import agent_fabric, agent_settings, config, logs, process
 from netloom.run.agent_fabric import Talk
 from netloom.run.agent_settings import granted, mappings, wrong

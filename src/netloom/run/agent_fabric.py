@@ -12,7 +12,7 @@ from netloom.drivers.vswitch.driver import VXLAN_BRIDGE, Vswitch
 from netloom.drivers.vxlan.driver import Fabric
 from netloom.openflow.io import Connection
 from netloom.openflow.switch import Switch
-from netloom.plan.vxlan import COOKIE, COOKIE_MASK, METERS
+from netloom.plan.vxlan.fabric import COOKIE, COOKIE_MASK, METERS
 from netloom.run.config import AgentSettings
 
 RUN = "/run/openvswitch"

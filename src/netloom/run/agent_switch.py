@@ -18,8 +18,8 @@ from netloom.model.cluster import Datapath
 from netloom.model.networks import Fabric
 from netloom.ovsdb.reconnect import is_exposed
 from netloom.ovsdb.rows.vswitch import OpenVSwitch
-from netloom.plan.nodes import PortPlan
-from netloom.plan.rows import Problem
+from netloom.plan.node.ports import PortPlan
+from netloom.plan.ovn.rows import Problem
 from netloom.run.config import AgentSettings
 
 log = logging.getLogger(__name__)

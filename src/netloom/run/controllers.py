@@ -42,7 +42,7 @@ from netloom.model.networks import Network, Router, Subnet, VNILock
 from netloom.model.paths import Mirror, Shaping
 from netloom.model.policy import LoadBalancer, SecurityProfile
 from netloom.model.registry import KINDS, NAMESPACE, NOT_IMPLEMENTED
-from netloom.plan.grants import NO_PROVIDERS, ProviderGrants, provider_grants
+from netloom.plan.node.grants import NO_PROVIDERS, ProviderGrants, provider_grants
 from netloom.run import ovn as northern
 from netloom.run.config import ControllerSettings, ServeSettings
 from netloom.run.ovn import Ovn

@@ -8,7 +8,7 @@ from netloom.drivers.link.kernel import Kernel
 from netloom.drivers.link.trouble import Trouble
 from netloom.drivers.link.worker import differences
 from netloom.model.attachments import PortType
-from netloom.plan.nodes import PortPlan
+from netloom.plan.node.ports import PortPlan
 
 
 def faults(plan: PortPlan, given: Collection[str]) -> list[str]:

@@ -24,7 +24,7 @@ from typing import NamedTuple
 from netloom.drivers.link import codec as codec
 from netloom.drivers.link.codec import Link, Neighbour, NextHop, Route
 from netloom.drivers.link.trouble import Trouble
-from netloom.plan import grants
+from netloom.plan.node import grants
 
 OWN = "/proc/thread-self/ns/net"
 _NEW_NET = 0x40000000

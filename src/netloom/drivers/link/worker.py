@@ -19,7 +19,7 @@ from netloom.drivers.link import kernel as link
 from netloom.drivers.link.codec import Link, Neighbour, Route
 from netloom.drivers.link.kernel import Kernel, Refused, Step
 from netloom.drivers.link.trouble import Trouble
-from netloom.plan.nodes import PortPlan
+from netloom.plan.node.ports import PortPlan
 
 log = logging.getLogger(__name__)
 

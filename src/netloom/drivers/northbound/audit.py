@@ -12,7 +12,7 @@ from msgspec import Struct
 
 from netloom.drivers.northbound.bundles import Bundle, Touch
 from netloom.drivers.northbound.observed import Seen
-from netloom.plan.rows import Problem, Ref, Unit
+from netloom.plan.ovn.rows import Problem, Ref, Unit
 
 
 class Check(StrEnum):

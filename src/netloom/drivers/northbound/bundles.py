@@ -9,7 +9,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from netloom.plan.rows import Ref, Unit
+from netloom.plan.ovn.rows import Ref, Unit
 
 
 class New(Struct, frozen=True, gc=False):

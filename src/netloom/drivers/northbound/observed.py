@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from msgspec import Struct
 
 from netloom.ovsdb.schema import Schema
-from netloom.plan.rows import Ref, Unit
+from netloom.plan.ovn.rows import Ref, Unit
 
 OWNER = "netloom-owner"
 KEY = "netloom-key"

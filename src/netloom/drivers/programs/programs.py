@@ -19,7 +19,7 @@ from pathlib import Path
 import msgspec
 from msgspec import Struct
 
-from netloom.plan.hooks import CROWDED, INTERRUPTED, NOT_STARTED, OVERDUE
+from netloom.plan.node.hooks import CROWDED, INTERRUPTED, NOT_STARTED, OVERDUE
 
 OUTPUT = 4096
 """How many bytes are kept of each of a program's outputs."""
@@ -40,7 +40,7 @@ class Ended(Struct, frozen=True, kw_only=True):
     """How a run ended."""
 
     exit_status: int
-    """Of the program; 128 + N if signal N ended it; negative: see `plan/hooks.py`."""
+    """Of the program; 128 + N if signal N ended it; negative: see `plan/node/hooks.py`."""
     stdout: str = ""
     stderr: str = ""
 

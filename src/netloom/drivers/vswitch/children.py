@@ -1,8 +1,8 @@
 """Attachments that are a VLAN of another's port, on the switch: whose interface carries them, and what is kept of them.
 
 A child has no interface. That it can be told apart from others is OVN's doing, by its VLAN; here is only seen whether
-its parent's interface is there. What programs it has run is kept with the bridge (`plan/hooks.py: Mark`), and nothing
-at all where it has none: so a child that is as it should be costs no write.
+its parent's interface is there. What programs it has run is kept with the bridge (`plan/node/hooks.py: Mark`), and
+nothing at all where it has none: so a child that is as it should be costs no write.
 """
 
 from collections.abc import Iterator
@@ -14,9 +14,9 @@ from netloom.drivers.vswitch.driver import UID, Place, Vswitch, entry
 from netloom.model.attachments import ExecReport
 from netloom.ovsdb.operations import Mutate, Operation, is_uuid
 from netloom.ovsdb.rows.vswitch import Bridge, Interface
-from netloom.plan import hooks
-from netloom.plan.hooks import AFTER, CHILD, Mark
-from netloom.plan.nodes import PortPlan
+from netloom.plan.node import hooks
+from netloom.plan.node.hooks import AFTER, CHILD, Mark
+from netloom.plan.node.ports import PortPlan
 
 
 class Children:

@@ -9,7 +9,7 @@ device is there (`ofport`), or that OVN has installed its flows (`ovn-installed`
     netloom-uid     the attachment's uid
     netloom-given   the addresses the device was given, so that later only those are taken away
     netloom-from    of an existing device: where it was before, so that it can go back
-    netloom-exec, netloom-after: programs that run when it is made, and when it is gone (`plan/hooks.py`)
+    netloom-exec, netloom-after: programs that run when it is made, and when it is gone (`plan/node/hooks.py`)
     iface-id, attached-mac, iface-status: what ovn-controller reads
 
 A port of a Network that VXLAN carries is on a bridge of ours, `br-vxlan`, and has no iface-id; the rest is the same.
@@ -30,10 +30,10 @@ from netloom.ovsdb.io import Client, Dial
 from netloom.ovsdb.notation import Uuid
 from netloom.ovsdb.operations import Assert, Insert, Mutate, NamedUuid, Operation, Update, is_uuid, uuid_name
 from netloom.ovsdb.rows.vswitch import Bridge, Interface, OpenVSwitch, Port
-from netloom.plan import hooks
-from netloom.plan.hooks import AFTER, EXEC, After
-from netloom.plan.nodes import PortPlan
-from netloom.plan.rows import Unit
+from netloom.plan.node import hooks
+from netloom.plan.node.hooks import AFTER, EXEC, After
+from netloom.plan.node.ports import PortPlan
+from netloom.plan.ovn.rows import Unit
 
 DATABASE = "Open_vSwitch"
 INTEGRATION = "br-int"

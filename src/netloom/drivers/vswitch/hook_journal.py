@@ -1,4 +1,4 @@
-"""What the switch's database remembers of programs that run at interfaces (`plan/hooks.py` says what, and why).
+"""What the switch's database remembers of programs that run at interfaces (`plan/node/hooks.py` says what, and why).
 
 Every write asserts the agent's lock, so that nobody else has begun what is begun here. A write that was not answered
 may have been done: it is looked at when the database is back, and only then decided.
@@ -18,8 +18,8 @@ from netloom.model.attachments import ExecReport
 from netloom.ovsdb.notation import Uuid
 from netloom.ovsdb.operations import Operation
 from netloom.ovsdb.rows.vswitch import Bridge, Interface
-from netloom.plan import hooks
-from netloom.plan.hooks import AFTER, CHILD, EXEC, After, Mark
+from netloom.plan.node import hooks
+from netloom.plan.node.hooks import AFTER, CHILD, EXEC, After, Mark
 
 log = logging.getLogger(__name__)
 

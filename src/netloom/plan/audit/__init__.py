@@ -1,0 +1,1 @@
+"""Audits: all state in, what is inconsistent out.  `netloom doctor` prints it."""

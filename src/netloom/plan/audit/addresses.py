@@ -1,0 +1,250 @@
+"""Is every address given once, and none lost?  All objects in, what is wrong out.  Pure.
+
+`audit` compares what attachments say with the locks there are, and the locks with their owners. What it looks at must
+be of one moment: between the creation of a lock and the status that names it, a lock is rightly spare, so whoever
+audits a system at work looks twice and believes what is found both times. `Check.DUPLICATE_ADDRESS`,
+`Check.DUPLICATE_LOCK` and `Check.DUPLICATE_VNI` are never right, not for a moment.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from enum import StrEnum
+
+from msgspec import Struct
+
+from netloom.model.attachments import NetworkAttachment
+from netloom.model.document import OwnerReference, Resource
+from netloom.model.networks import IPLock, Network, Subnet, VNILock
+from netloom.plan.addresses import macs
+from netloom.plan.addresses.blocks import Address, Place, address, lock_name, place, vni_lock_name
+
+ATTACHMENT = "NetworkAttachment"
+MANAGED_BY = "app.kubernetes.io/managed-by"
+MANAGER = "netloom-controller"
+"""What is labelled so, the controllers made; what a person made they leave alone."""
+
+
+class Check(StrEnum):
+    """What can be wrong."""
+
+    DUPLICATE_ADDRESS = "duplicate-address"
+    """Two attachments have one address of a VNI."""
+    DUPLICATE_LOCK = "duplicate-lock"
+    """One address of a VNI is taken in two namespaces, where locks of one name do not meet."""
+    DUPLICATE_MAC = "duplicate-mac"
+    """Two attachments have one MAC on a Network."""
+    DUPLICATE_VNI = "duplicate-vni"
+    """Two Networks have one VNI."""
+    ORPHANED_LOCK = "orphaned-lock"
+    """An address is taken for an attachment that is gone."""
+    SPARE_LOCK = "spare-lock"
+    """An address is taken for an attachment that does not have it."""
+    MISNAMED_LOCK = "misnamed-lock"
+    """A lock's name is not that of its VNI and address, so it locks nothing."""
+    LOST_LOCK = "lost-lock"
+    """An attachment has an address whose lock is gone, going, or another's."""
+    OUTSIDE = "outside"
+    """An attachment has an address of no Subnet of its Network."""
+    STALE_VNI = "stale-vni"
+    """An attachment has addresses under a VNI that is not its Network's."""
+    UNHELD_VNI = "unheld-vni"
+    """A Network has a VNI without its lock."""
+    ORPHANED_VNI = "orphaned-vni"
+    """A VNI is taken for a Network that is gone, and for no address any more."""
+
+
+class Finding(Struct, frozen=True, order=True):
+    """One thing that is wrong with one object."""
+
+    check: Check
+    kind: str
+    namespace: str
+    name: str
+    message: str
+    uid: str = ""
+
+    def __str__(self) -> str:
+        where = f"{self.namespace}/{self.name}" if self.namespace else self.name
+        return f"{self.check}: {self.kind} {where}: {self.message}"
+
+
+def audit(
+    networks: Iterable[Network],
+    subnets: Iterable[Subnet],
+    attachments: Iterable[NetworkAttachment],
+    locks: Iterable[IPLock],
+    vnilocks: Iterable[VNILock],
+) -> list[Finding]:
+    """Return everything that is wrong, sorted."""
+    world = _World(list(networks), list(subnets), list(attachments), list(locks), list(vnilocks))
+    found = [
+        *_duplicates(world),
+        *_duplicate_locks(world),
+        *_duplicate_macs(world),
+        *_locks(world),
+        *(finding for one in world.attachments for finding in _attachment(world, one)),
+        *_vnis(world),
+    ]
+    return sorted(found)
+
+
+def owner(lock: IPLock) -> OwnerReference | None:
+    """Return the attachment a lock is for, or None where a person made it."""
+    return next((one for one in lock.metadata.owner_references if one.kind == ATTACHMENT), None)
+
+
+class _World:
+    def __init__(
+        self,
+        networks: list[Network],
+        subnets: list[Subnet],
+        attachments: list[NetworkAttachment],
+        locks: list[IPLock],
+        vnilocks: list[VNILock],
+    ) -> None:
+        self.networks = networks
+        self.attachments = attachments
+        self.locks = locks
+        self.vnilocks = vnilocks
+        self.network = {_key(one): one for one in networks}
+        self.by_uid = {one.metadata.uid: one for one in attachments}
+        self.lock = {_key(one): one for one in locks}
+        self.places: dict[tuple[str, str], list[Place]] = defaultdict(list)
+        for one in subnets:
+            try:
+                self.places[one.metadata.namespace, one.spec.network].append(
+                    place(one.metadata.name, one.spec.network, one.spec.cidr)
+                )
+            except ValueError:
+                continue  # It holds no address.
+
+
+def _key(one: Resource) -> tuple[str, str]:
+    return one.metadata.namespace, one.metadata.name
+
+
+def _full(one: Resource) -> str:
+    return f"{one.metadata.namespace}/{one.metadata.name}" if one.metadata.namespace else one.metadata.name
+
+
+def _finding(check: Check, about: Resource, message: str) -> Finding:
+    meta = about.metadata
+    return Finding(check, about.kind, meta.namespace, meta.name, message, meta.uid)
+
+
+def _addresses(one: NetworkAttachment) -> list[Address]:
+    """Return what an attachment says it has, by its addresses and by its locks."""
+    written = [*(ip.partition("/")[0] for ip in one.status.ips), *(lock.ip for lock in one.status.locks)]
+    return list(dict.fromkeys(found for ip in written if (found := address(ip)) is not None))
+
+
+def _duplicates(world: _World) -> Iterator[Finding]:
+    users: dict[tuple[int, Address], list[NetworkAttachment]] = defaultdict(list)
+    for one in world.attachments:
+        for has in _addresses(one) if one.status.vni else ():
+            users[one.status.vni or 0, has].append(one)
+    for (vni, has), sharing in users.items():
+        yield from _shared(Check.DUPLICATE_ADDRESS, sharing, f"{has} of VNI {vni}")
+
+
+def _duplicate_locks(world: _World) -> Iterator[Finding]:
+    users: dict[tuple[int, Address], list[IPLock]] = defaultdict(list)
+    for lock in world.locks:
+        locks = address(lock.spec.ip)
+        if locks is not None and lock.metadata.name == lock_name(lock.spec.vni, locks):
+            users[lock.spec.vni, locks].append(lock)
+    for (vni, locks), sharing in users.items():
+        yield from _shared(Check.DUPLICATE_LOCK, sharing, f"{locks} of VNI {vni}")
+
+
+def _duplicate_macs(world: _World) -> Iterator[Finding]:
+    users: dict[tuple[str, str, int], list[NetworkAttachment]] = defaultdict(list)
+    for one in world.attachments:
+        if one.status.mac:
+            users[one.metadata.namespace, one.spec.network, macs.number(one.status.mac)].append(one)
+    for (_, network, _), sharing in users.items():
+        yield from _shared(Check.DUPLICATE_MAC, sharing, f"{sharing[0].status.mac} on Network {network}")
+
+
+def _shared(check: Check, sharing: Sequence[Resource], what: str) -> Iterator[Finding]:
+    if len(sharing) < 2:
+        return
+    for one in sharing:
+        others = ", ".join(sorted(_full(other) for other in sharing if other is not one))
+        yield _finding(check, one, f"has {what}, and so has {others}")
+
+
+def _locks(world: _World) -> Iterator[Finding]:
+    for lock in world.locks:
+        locks = address(lock.spec.ip)
+        if locks is None or lock.metadata.name != lock_name(lock.spec.vni, locks):
+            yield _finding(Check.MISNAMED_LOCK, lock, f"is not the name of {lock.spec.ip} of VNI {lock.spec.vni}")
+        whose = owner(lock)
+        if whose is None or lock.metadata.deletion_timestamp:
+            continue
+        attachment = world.by_uid.get(whose.uid)
+        if attachment is None:
+            yield _finding(Check.ORPHANED_LOCK, lock, f"its owner {whose.name} ({whose.uid}) is gone")
+        elif lock.metadata.uid not in {named.uid for named in attachment.status.locks}:
+            yield _finding(Check.SPARE_LOCK, lock, f"its owner {whose.name} does not have {lock.spec.ip}")
+
+
+def _attachment(world: _World, one: NetworkAttachment) -> Iterator[Finding]:
+    named = {address(lock.ip): lock.uid for lock in one.status.locks}
+    vni = one.status.vni or 0
+    network = world.network.get((one.metadata.namespace, one.spec.network))
+    places = world.places.get((one.metadata.namespace, one.spec.network), [])
+    for has in _addresses(one):
+        lock = world.lock.get((one.metadata.namespace, lock_name(vni, has)))
+        if problem := _lost(one, has, lock, named.get(has, "")):
+            yield _finding(Check.LOST_LOCK, one, problem)
+        if not any(subnet.holds(has) for subnet in places):
+            yield _finding(Check.OUTSIDE, one, f"{has} is in no Subnet of Network {one.spec.network}")
+    if one.status.locks and network is not None and network.status.vni not in (None, vni):
+        yield _finding(Check.STALE_VNI, one, f"has addresses of VNI {vni}, its Network has {network.status.vni}")
+
+
+def _lost(one: NetworkAttachment, has: Address, lock: IPLock | None, uid: str) -> str:
+    if not uid:
+        return f"has {has} and names no lock of it"
+    if lock is None:
+        return f"has {has}, which is not locked"
+    if lock.metadata.uid != uid:
+        return f"has {has} by a lock that is gone"
+    if lock.metadata.deletion_timestamp:
+        return f"has {has} by a lock that is going"
+    whose = owner(lock)
+    if whose is None or whose.uid != one.metadata.uid:
+        return f"has {has}, which is locked for {whose.name if whose else 'nobody'}"
+    return ""
+
+
+def _vnis(world: _World) -> Iterator[Finding]:
+    users: dict[int, list[Network]] = defaultdict(list)
+    locks = {lock.metadata.name: lock for lock in world.vnilocks}
+    for network in world.networks:
+        if not (vni := network.status.vni):
+            continue
+        users[vni].append(network)
+        lock = locks.get(vni_lock_name(vni))
+        if problem := _unheld(network, lock):
+            yield _finding(Check.UNHELD_VNI, network, f"has VNI {vni}, which is {problem}")
+    for vni, sharing in users.items():
+        yield from _shared(Check.DUPLICATE_VNI, sharing, f"VNI {vni}")
+    living = {network.metadata.uid for network in world.networks}
+    # A VNI is not free before its addresses are, and they may rest in quarantine; then it rests itself.
+    addressed = {(lock.metadata.namespace, lock.spec.vni) for lock in world.locks}
+    for lock in world.vnilocks:
+        holder = lock.spec.network
+        if lock.metadata.labels.get(MANAGED_BY) != MANAGER or (holder.namespace, lock.spec.vni) in addressed:
+            continue
+        if holder.uid not in living and not lock.metadata.deletion_timestamp:
+            yield _finding(Check.ORPHANED_VNI, lock, f"its Network {holder.namespace}/{holder.name} is gone")
+
+
+def _unheld(network: Network, lock: VNILock | None) -> str:
+    if lock is None:
+        return "not locked"
+    if lock.spec.network.uid != network.metadata.uid:
+        return f"locked for {lock.spec.network.namespace}/{lock.spec.network.name}"
+    return "locked by a lock that is going" if lock.metadata.deletion_timestamp else ""

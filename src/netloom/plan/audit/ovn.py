@@ -1,0 +1,228 @@
+"""What does not fit between resources, OVN's southbound, and a node's switch.  Pure.
+
+Each audit compares what is wanted with what was seen of one place, and returns findings: which check, about what, in
+words. Whoever looks hands over plain values; where they came from is not known here. Finding nothing is the usual case.
+"""
+
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from datetime import datetime
+from enum import StrEnum
+
+from msgspec import Struct
+
+from netloom.model.attachments import PortType
+from netloom.model.cluster import AGENT_SILENT_SECONDS, Node
+from netloom.plan.node.ports import PortPlan
+from netloom.plan.ovn.rows import Unit
+
+ATTACHMENT = "NetworkAttachment"
+NODE = "Node"
+
+
+class Check(StrEnum):
+    """What was found."""
+
+    PORT_UNKNOWN = "port-unknown"
+    PORT_UNBOUND = "port-unbound"
+    PORT_ELSEWHERE = "port-elsewhere"
+    GATEWAY_UNBOUND = "gateway-unbound"
+    CHASSIS_WITHOUT_NODE = "chassis-without-node"
+    NODE_WITHOUT_CHASSIS = "node-without-chassis"
+    NODE_NOT_READY = "node-not-ready"
+    MISSING_INTERFACE = "missing-interface"
+    LEFTOVER_INTERFACE = "leftover-interface"
+    WRONG_INTERFACE = "wrong-interface"
+    BROKEN_INTERFACE = "broken-interface"
+    NOT_INSTALLED = "not-installed"
+    WRONG_DEVICE = "wrong-device"
+    LEFTOVER_DEVICE = "leftover-device"
+    LEFTOVER_MIRROR = "leftover-mirror"
+    MISSING_MIRROR = "missing-mirror"
+    FLOWS_MISSING = "missing-flows"
+    LEFTOVER_FLOWS = "leftover-flows"
+
+
+class Finding(Struct, frozen=True, order=True):
+    """One thing that does not fit."""
+
+    check: Check
+    kind: str
+    namespace: str
+    name: str
+    message: str
+    what: str = ""
+    """The device, interface or chassis it is about."""
+    replaced: bool = False
+    """Whether the interface belongs to an attachment that was deleted and created again under the same name."""
+
+    @property
+    def unit(self) -> Unit:
+        """The resource it is about."""
+        return Unit(self.kind, self.namespace, self.name)
+
+
+# The southbound.
+
+
+class Bound(Struct, frozen=True):
+    """A port as the southbound has it."""
+
+    chassis: str = ""
+    """The name of the node it is on; "" for none."""
+
+
+class Expected(Struct, frozen=True):
+    """A port the southbound should have."""
+
+    unit: Unit
+    port: str
+    node: str = ""
+    """Where it should be; "": anywhere."""
+
+
+def audit_southbound(
+    expected: Iterable[Expected], bound: Mapping[str, Bound], chassis: Collection[str], nodes: Iterable[Node]
+) -> list[Finding]:
+    """Return what does not fit between ports and Nodes and what the southbound has of them."""
+    found = [finding for one in expected for finding in _port(one, bound.get(one.port))]
+    known = {one.metadata.name for one in nodes}
+    for name in sorted(set(chassis) - known):
+        text = "it is a chassis of OVN, and there is no Node of that name"
+        found.append(Finding(Check.CHASSIS_WITHOUT_NODE, NODE, "", name, text, name))
+    for name in sorted(known - set(chassis)):
+        text = "OVN has no chassis of that name: its ovn-controller never reached the southbound database"
+        found.append(Finding(Check.NODE_WITHOUT_CHASSIS, NODE, "", name, text, name))
+    return sorted(found)
+
+
+def _port(one: Expected, bound: Bound | None) -> Iterator[Finding]:
+    if bound is None:
+        yield Finding(Check.PORT_UNKNOWN, *one.unit, f"the southbound has no port {one.port}: ovn-northd is behind")
+    elif not bound.chassis and one.unit.kind == ATTACHMENT:
+        yield Finding(Check.PORT_UNBOUND, *one.unit, f"no chassis has taken port {one.port}; {one.node} should")
+    elif not bound.chassis:
+        yield Finding(Check.GATEWAY_UNBOUND, *one.unit, f"no chassis carries its gateway {one.port}")
+    elif one.node and bound.chassis != one.node:
+        text = f"port {one.port} is on chassis {bound.chassis}, and should be on {one.node}"
+        yield Finding(Check.PORT_ELSEWHERE, *one.unit, text)
+
+
+def audit_nodes(nodes: Iterable[Node], now: datetime) -> list[Finding]:
+    """Return which Nodes are not ready, or silent."""
+    found = []
+    for one in nodes:
+        name, ready = one.metadata.name, one.status.condition("Ready")
+        if ready is not None and ready.status != "True":
+            text = ready.message or f"it is not Ready ({ready.reason})"
+            found.append(Finding(Check.NODE_NOT_READY, NODE, "", name, text))
+        elif _silent(one, now):
+            text = f"its agent has not been heard of since {one.status.last_heartbeat or 'it was made'}"
+            found.append(Finding(Check.NODE_NOT_READY, NODE, "", name, text))
+    return found
+
+
+def _silent(one: Node, now: datetime) -> bool:
+    try:
+        last = datetime.fromisoformat(one.status.last_heartbeat)
+    except ValueError:
+        return True
+    return (now - last).total_seconds() > AGENT_SILENT_SECONDS
+
+
+# A node's switch.
+
+
+class Interface(Struct, frozen=True):
+    """An interface of ours on a switch."""
+
+    name: str
+    of: Unit | None
+    """What it says it is for; None where that cannot be read."""
+    uid: str
+    internal: bool
+    installed: bool
+    works: bool
+    """Whether the switch has a port for it."""
+    error: str = ""
+    ids: Mapping[str, str] = {}
+    """What it carries, of that what is ours to say."""
+
+
+class Wanted(Struct, frozen=True):
+    """A port that should be on a switch."""
+
+    plan: PortPlan
+    ids: Mapping[str, str]
+    """What its interface should carry."""
+    faults: tuple[str, ...] = ()
+    """What is amiss with its devices."""
+
+
+def audit_switch(wanted: Iterable[Wanted], seen: Iterable[Interface], waiting: Collection[Unit]) -> list[Finding]:
+    """Return what does not fit between the ports a node should have and those its switch has.
+
+    `waiting` are attachments of the node that have no plan now, as their Network is not known: what they have stays.
+    """
+    by_unit: dict[Unit | None, list[Interface]] = {}
+    for interface in seen:
+        by_unit.setdefault(interface.of, []).append(interface)
+    found: list[Finding] = []
+    for one in wanted:
+        unit = Unit(ATTACHMENT, one.plan.namespace, one.plan.name)
+        found += _interfaces(unit, one, by_unit.pop(unit, []))
+    for of, several in by_unit.items():
+        if of in waiting:
+            continue
+        for interface in several:
+            whose = f"and {of} is not on this node" if of else "and does not say for whom"
+            text = f"interface {interface.name} is on the switch, {whose}"
+            about = of or Unit("Interface", "", interface.name)
+            found.append(Finding(Check.LEFTOVER_INTERFACE, *about, text, interface.name))
+    return sorted(found)
+
+
+def _interfaces(unit: Unit, one: Wanted, seen: list[Interface]) -> Iterator[Finding]:
+    plan = one.plan
+    for interface in seen:
+        if interface.uid != plan.uid or interface.name != plan.device or plan.parent:
+            text = f"interface {interface.name} is of an earlier one of its name"
+            yield Finding(Check.LEFTOVER_INTERFACE, *unit, text, interface.name, replaced=True)
+    if plan.parent:
+        return  # What its parent's interface lacks is said of its parent.
+    mine = next((found for found in seen if found.uid == plan.uid and found.name == plan.device), None)
+    if mine is None:
+        yield Finding(Check.MISSING_INTERFACE, *unit, f"its interface {plan.device} is not on the switch", plan.device)
+        return
+    wrong = sorted(f"{k} is {mine.ids.get(k, 'absent')}, not {v}" for k, v in one.ids.items() if mine.ids.get(k) != v)
+    if mine.internal is not (plan.type is PortType.INTERNAL):
+        wrong.append(f"it should {'' if plan.type is PortType.INTERNAL else 'not '}be internal")
+    if wrong:
+        text = f"interface {plan.device} is not as planned: {', '.join(wrong)}"
+        yield Finding(Check.WRONG_INTERFACE, *unit, text, plan.device)
+    if mine.error or not mine.works:
+        text = f"the switch cannot use interface {plan.device}: {mine.error or 'it has no port number'}"
+        yield Finding(Check.BROKEN_INTERFACE, *unit, text, plan.device)
+    elif not mine.installed:
+        text = f"ovn-controller has not installed the flows of {plan.device}"
+        yield Finding(Check.NOT_INSTALLED, *unit, text, plan.device)
+    if one.faults:
+        yield Finding(Check.WRONG_DEVICE, *unit, "; ".join(one.faults), plan.device)
+
+
+def audit_mirrors(wanted: Collection[Unit], seen: Collection[Unit]) -> list[Finding]:
+    """Return which mirrors of ours are too many on a switch, and which are missing."""
+    more = [
+        Finding(Check.LEFTOVER_MIRROR, *unit, "its mirror is on the switch, and should not be")
+        for unit in set(seen) - set(wanted)
+    ]
+    less = [Finding(Check.MISSING_MIRROR, *unit, "its mirror is not on the switch") for unit in set(wanted) - set(seen)]
+    return sorted(more + less)
+
+
+def audit_devices(pairs: Mapping[str, str], used: Collection[str]) -> list[Finding]:
+    """Return the pairs of ours, by name with the uid they were made for, that nothing uses."""
+    return [
+        Finding(Check.LEFTOVER_DEVICE, "Device", "", name, f"it was made for the attachment with uid {uid}", name)
+        for name, uid in sorted(pairs.items())
+        if name not in used
+    ]

@@ -1,0 +1,1 @@
+"""One node's share of the plan: its ports, the programs at them, and what namespaces are granted there."""

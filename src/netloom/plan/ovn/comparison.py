@@ -1,0 +1,171 @@
+"""Two plans beside each other: which rows, and which ports on nodes, come, change and go.  Pure.
+
+A row is compared with all that is in it, its own columns and what others put into it. Of sets and maps only what is
+more and what is less is told: of a switch with a thousand ports the one that is new.
+"""
+
+from collections.abc import Iterable, Mapping
+from enum import StrEnum
+from typing import Any
+
+from msgspec import Struct, structs
+
+from netloom.model.attachments import NetworkAttachment
+from netloom.model.document import Resource
+from netloom.model.networks import Network
+from netloom.plan.node.grants import EVERYTHING
+from netloom.plan.node.ports import Host, PortPlan, plan_ports
+from netloom.plan.ovn.desired import Wanted
+from netloom.plan.ovn.rows import Problem, Ref, Unit
+
+
+class Kind(StrEnum):
+    """What becomes of something."""
+
+    CREATE = "create"
+    CHANGE = "change"
+    REMOVE = "remove"
+
+
+class Column(Struct, frozen=True, omit_defaults=True):
+    """One column that differs; of a set or a map only what differs in it."""
+
+    name: str
+    old: str = ""
+    new: str = ""
+    less: tuple[str, ...] = ()
+    more: tuple[str, ...] = ()
+
+
+class RowChange(Struct, frozen=True):
+    """What becomes of one row."""
+
+    kind: Kind
+    unit: Unit
+    """The resource it is for."""
+    table: str
+    key: str
+    columns: tuple[Column, ...] = ()
+
+
+class PortChange(Struct, frozen=True):
+    """What becomes of one port on its node."""
+
+    kind: Kind
+    node: str
+    unit: Unit
+    columns: tuple[Column, ...] = ()
+    problem: str = ""
+
+
+def rows(before: Wanted, after: Wanted) -> list[RowChange]:
+    """Return what differs between two plans, by resource."""
+    found: list[RowChange] = []
+    for ref in sorted(before.rows.keys() | after.rows.keys()):
+        old, new = _columns(before, ref), _columns(after, ref)
+        if old == new:
+            continue
+        kind = Kind.CREATE if ref not in before.rows else Kind.REMOVE if ref not in after.rows else Kind.CHANGE
+        unit = before.of[ref] if kind is Kind.REMOVE else after.of[ref]
+        found.append(RowChange(kind, unit, *ref, differences(old, new)))
+    return sorted(found, key=lambda one: (one.unit, one.table, one.key))
+
+
+def _columns(wanted: Wanted, ref: Ref) -> dict[str, Any]:
+    row = wanted.rows.get(ref)
+    if row is None:
+        return {}
+    members = {
+        column: dict(entries) if _is_map(entries) else frozenset(entries)
+        for column, entries in wanted.members(ref).items()
+    }
+    return {**row.columns, **members}
+
+
+def _is_map(entries: Mapping[Any, Any]) -> bool:
+    """Whether members are entries of a map: in a set each is by itself."""
+    return any(key != value for key, value in entries.items())
+
+
+def differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> tuple[Column, ...]:
+    """Return the columns that differ."""
+    found = []
+    for name in sorted(old.keys() | new.keys()):
+        one, other = old.get(name), new.get(name)
+        if one == other or not (one or other or one is False or other is False or one == 0 or other == 0):
+            continue
+        if _many(one) or _many(other):
+            less, more = _entries(one), _entries(other)
+            found.append(Column(name, less=tuple(sorted(less - more)), more=tuple(sorted(more - less))))
+        else:
+            found.append(Column(name, shown(one), shown(other)))
+    return tuple(found)
+
+
+def _many(value: object) -> bool:
+    return isinstance(value, frozenset | tuple | list | Mapping) and not isinstance(value, Ref)
+
+
+def _entries(value: Any) -> set[str]:  # noqa: ANN401  # a column
+    if value is None:
+        return set()
+    if isinstance(value, Mapping):
+        return {f"{key}={shown(one)}" for key, one in value.items()}
+    return {shown(one) for one in value}
+
+
+def shown(value: object) -> str:
+    """Return a value of a column as people read it."""
+    if value is None:
+        return ""
+    if isinstance(value, bool):
+        return str(value).lower()
+    return value.key if isinstance(value, Ref) else str(value)
+
+
+def ports(before: Iterable[Resource], after: Iterable[Resource]) -> list[PortChange]:
+    """Return what differs on the nodes, node by node."""
+    old, new = _ports(before), _ports(after)
+    found = []
+    for place in sorted(old.keys() | new.keys()):
+        one, other = old.get(place), new.get(place)
+        if one == other:
+            continue
+        kind = Kind.CREATE if one is None else Kind.REMOVE if other is None else Kind.CHANGE
+        node, unit = place
+        if isinstance(other, Problem):
+            found.append(PortChange(kind, node, unit, problem=other.message))
+            continue
+        found.append(PortChange(kind, node, unit, differences(_face(one), _face(other))))
+    return found
+
+
+def _face(plan: PortPlan | Problem | None) -> dict[str, Any]:
+    if not isinstance(plan, PortPlan):
+        return {}
+    found = structs.asdict(plan)
+    found["type"] = plan.type.value
+    found["routes"] = tuple(f"{route.to} via {route.via}" for route in plan.routes)
+    # What is the same for all, what the object itself says, and what only the node knows.
+    return {key: value for key, value in found.items() if key not in _UNTOLD}
+
+
+_UNTOLD = ("uid", "namespace", "name", "mtu", "parent_uid", "netns_root", "own_netns", "takes_used")
+
+
+def _ports(resources: Iterable[Resource]) -> dict[tuple[str, Unit], PortPlan | Problem]:
+    resources = list(resources)
+    networks = [one for one in resources if isinstance(one, Network)]
+    physical = {one.spec.provider.physical_network for one in networks if one.spec.provider}
+    # Which a node has, and what it grants, only the node knows.
+    host = Host(physical_networks=frozenset(physical), grants=EVERYTHING)
+    plans = plan_ports(resources, host)
+    found = {}
+    for one in resources:
+        if isinstance(one, NetworkAttachment) and (plan := plans[_key(one)]) is not None:
+            found[one.spec.node, Unit(one.kind, *_key(one))] = plan
+    return found
+
+
+def _key(one: Resource) -> tuple[str, str]:
+    return one.metadata.namespace, one.metadata.name

@@ -1,0 +1,296 @@
+"""What will follow of wishes that controllers have not seen yet: numbers, validity, addresses.  Pure.
+
+A Network that is about to be made has no VNI, its Subnets are not validated, its attachments have no addresses; so
+nothing of them would be planned. Here they are given what they will get. Where that can be known (addresses asked for)
+it is the real thing; where it will be chosen, something stands in for it: `stand_ins` says which texts are not to be
+taken literally, and what to say instead.
+"""
+
+from collections.abc import Iterable, Mapping
+
+from msgspec import Struct
+from msgspec.json import encode
+from msgspec.structs import replace
+
+from netloom.model import addresses
+from netloom.model.attachments import NetworkAttachment
+from netloom.model.document import Condition, Resource
+from netloom.model.networks import Fabric, Network, Router, Subnet
+from netloom.model.policy import LoadBalancer
+from netloom.plan import names
+from netloom.plan.addresses import macs
+from netloom.plan.addresses.allocation import Decision, Held, Slot, Wish, decide
+from netloom.plan.addresses.blocks import Address, AddressSet, Place, place
+from netloom.plan.addresses.reserved import Claim, of_balancer, of_router
+from netloom.plan.node.ports import ADDRESSED
+from netloom.plan.ovn.rows import Unit
+
+LAST_VNI = 0xFFFFFF
+LAST_MAC = 0x0200FFFFFFFF
+MOST = 65536
+"""How many addresses of a block are tried."""
+Key = tuple[str, str]
+
+
+class Foreseen(Struct):
+    """Resources as they will be."""
+
+    resources: list[Resource] = []
+    stand_ins: dict[str, str] = {}
+    """Text that stands for something that will be chosen, and what to say instead."""
+    notes: dict[Unit, tuple[str, ...]] = {}
+    """What will not be had, by whom."""
+    chosen: dict[tuple[Unit, str], int] = {}
+    """What stands in for what, so that it does so again."""
+
+
+def foresee(resources: Iterable[Resource], earlier: Foreseen | None = None) -> Foreseen:
+    """Return resources as they will be once controllers have seen to them.
+
+    What stood in for something `earlier` does so again: so two worlds can be compared.
+    """
+    return _Foresight(list(resources), earlier or Foreseen()).whole()
+
+
+class _Foresight:
+    def __init__(self, resources: list[Resource], earlier: Foreseen) -> None:
+        self._resources = resources
+        self._found = Foreseen()
+        self._earlier = earlier.chosen
+        self._literal = b" ".join(map(encode, (one for one in resources if not isinstance(one, NetworkAttachment))))
+        """What is written somewhere is not to stand in for something else."""
+        self._networks: dict[Key, Network] = {}
+        self._subnets: dict[Key, Subnet] = {}
+        self._places: dict[Key, dict[str, Place]] = {}
+        self._taken: dict[int, dict[int, AddressSet]] = {}
+        """By VNI and family."""
+        self._holders: dict[tuple[int, Address], str] = {}
+        self._bespoken = _bespoken(resources)
+        self._count = 0
+        self._kept = set(earlier.chosen.values())
+        self._from: dict[tuple[int, str, int], int] = {}
+        """From where on, in a range of a Subnet, to look for an address that stands in: those above are used."""
+
+    def whole(self) -> Foreseen:
+        for one in sorted(self._resources, key=_rank):
+            match one:
+                case Network():
+                    one = self._network(one)
+                    self._networks[_key(one)] = one
+                case Subnet():
+                    one = self._subnet(one)
+                    self._subnets[_key(one)] = one
+                    self._places.setdefault((one.metadata.namespace, one.spec.network), {})[one.metadata.name] = _place(
+                        one
+                    )
+                case NetworkAttachment():
+                    continue
+            self._found.resources.append(one)
+        attachments = sorted((one for one in self._resources if isinstance(one, NetworkAttachment)), key=_rank)
+        for attachment in attachments:
+            self._note(attachment)
+        # Addresses asked for are asked for by name; who takes any comes after.
+        for attachment in sorted(attachments, key=lambda one: not one.spec.ips):
+            self._found.resources.append(self._attachment(attachment))
+        return self._found
+
+    def _network(self, one: Network) -> Network:
+        if one.status.vni is not None or one.spec.fabric is Fabric.LINUX:
+            return one
+        vni = one.spec.vni
+        if vni is None:
+            vni = LAST_VNI - self._number(one, "vni")
+            self._found.stand_ins[str(vni)] = "(a VNI)"
+        return replace(one, status=replace(one.status, vni=vni))
+
+    def _subnet(self, one: Subnet) -> Subnet:
+        if one.status.validated or one.status.errors:
+            return one
+        namespace, network = one.metadata.namespace, one.spec.network
+        if (namespace, network) not in self._networks:
+            self._say(one, f"Network {network} does not exist")
+            return one
+        mine = addresses.block(one.spec.cidr)
+        for other in self._subnets.values():
+            if (other.metadata.namespace, other.spec.network) != (namespace, network):
+                continue
+            theirs = addresses.block(other.spec.cidr)
+            if mine.version == theirs.version and mine.overlaps(theirs):
+                self._say(one, f"it will not be valid: it overlaps with {other.metadata.name} ({other.spec.cidr})")
+                return one
+        return replace(one, status=replace(one.status, validated=True))
+
+    def _note(self, one: NetworkAttachment) -> None:
+        """Take note of the addresses an attachment has."""
+        for lock in one.status.locks:
+            self._take(one.status.vni or 0, _address(lock.ip), _name(one))
+
+    def _take(self, vni: int, one: Address, who: str) -> None:
+        self._holders[vni, one] = who
+        self._used(vni, one.version).add(one.number)
+
+    def _used(self, vni: int, version: int) -> AddressSet:
+        return self._taken.setdefault(vni, {}).setdefault(version, AddressSet())
+
+    def _attachment(self, one: NetworkAttachment) -> NetworkAttachment:
+        key = (one.metadata.namespace, one.spec.network)
+        network = self._networks.get(key)
+        vni = None if network is None else network.status.vni
+        if network is not None and network.spec.fabric is Fabric.LINUX:
+            return one
+        decision = decide(
+            Wish(*key, one.spec.subnets, one.spec.ips, tuple(lock.uid for lock in one.status.locks)),
+            vni,
+            self._around(one),
+            [Held(_address(lock.ip), one.status.vni or 0, lock.uid) for lock in one.status.locks],
+            lambda asked: self._holder(vni or 0, asked, _name(one)) or self._bespoken.get((*key, asked)),
+            network=network is not None,
+        )
+        if decision.refusals:
+            self._say(one, *(refusal.text for refusal in decision.refusals))
+            return one
+        if vni is None or not (decision.take or decision.choose or decision.release):
+            return one
+        return self._given(one, vni, decision)
+
+    def _holder(self, vni: int, asked: Address, who: str) -> str | None:
+        holder = self._holders.get((vni, asked))
+        return None if holder in (None, who) else f"taken by {holder}"
+
+    def _around(self, one: NetworkAttachment) -> Mapping[str, Place]:
+        namespace = one.metadata.namespace
+        if not one.spec.subnets:
+            return self._places.get((namespace, one.spec.network), {})
+        named = ((name, self._subnets.get((namespace, name))) for name in one.spec.subnets)
+        return {name: _place(subnet) for name, subnet in named if subnet is not None}
+
+    def _given(self, one: NetworkAttachment, vni: int, decision: Decision) -> NetworkAttachment:
+        """Return an attachment with the addresses it keeps, takes, and will be given."""
+        around = list(self._around(one).values())
+        have = [held.address for held in decision.keep] + decision.take
+        for address in decision.take:
+            self._take(vni, address, _name(one))
+        known = bool(have) or not decision.choose
+        for slot in decision.choose:
+            chosen = self._chosen(one, vni, slot)
+            if chosen is None:
+                return one
+            have.append(chosen)
+        ips = tuple(f"{address}/{_length(around, address)}" for address in have)
+        mac = one.spec.mac or one.status.mac
+        if not mac:
+            mac = self._mac(one, vni, have[0] if known else None)
+        conditions = tuple(found for found in one.status.conditions if found.type != ADDRESSED)
+        addressed = Condition(type=ADDRESSED, status="True", observed_generation=one.metadata.generation)
+        status = replace(one.status, ips=ips, mac=mac, vni=vni, conditions=(*conditions, addressed))
+        return replace(one, status=status)
+
+    def _chosen(self, one: NetworkAttachment, vni: int, slot: Slot) -> Address | None:
+        """Return what stands for an address that will be chosen; None: there is none left."""
+        for where in slot.places:
+            number = self._free(one, vni, where)
+            if number is None:
+                continue
+            found = Address(where.version, number)
+            self._take(vni, found, _name(one))
+            self._found.chosen[_unit(one), where.name] = number
+            self._found.stand_ins[str(found)] = f"(an address of {where.name})"
+            return found
+        listed = ", ".join(where.name for where in slot.places)
+        self._say(one, f"no address is free in Subnet {listed}: it will wait")
+        return None
+
+    def _free(self, one: NetworkAttachment, vni: int, where: Place) -> int | None:
+        """Return an address nobody has or writes: the one that stood in before, or one from the end of the block."""
+        used = self._used(vni, where.version)
+        earlier = self._earlier.get((_unit(one), where.name))
+        if earlier is not None and earlier not in used:
+            return earlier
+        for low, high in reversed(where.ranges):
+            place = (vni, where.name, high)
+            for number in range(self._from.get(place, high), max(low, high - MOST) - 1, -1):
+                literal = str(Address(where.version, number)).encode() in self._literal
+                if number not in used and number not in self._kept and not literal:
+                    self._from[place] = number - 1
+                    return number
+            self._from[place] = low - 1
+        return None
+
+    def _mac(self, one: NetworkAttachment, vni: int, first: Address | None) -> str:
+        """Return the MAC that goes with an address, as far as that can be known."""
+        if first is not None and str(vni) not in self._found.stand_ins:
+            return next(macs.candidates(vni, first))
+        text = (LAST_MAC - self._number(one, "mac")).to_bytes(6, "big").hex(":")
+        device = names.interface(text)
+        self._found.stand_ins |= {text: "(a MAC)", device: "(a device)", "ni" + device[2:]: "(a device)"}
+        return text
+
+    def _number(self, one: Resource, what: str) -> int:
+        """Return a number for something, the same as before."""
+        number = self._earlier.get((_unit(one), what))
+        if number is None:
+            self._count += 1
+            number = self._count + len(self._earlier)
+        self._found.chosen[_unit(one), what] = number
+        return number
+
+    def _say(self, one: Resource, *words: str) -> None:
+        self._found.notes[_unit(one)] = words
+
+
+def _bespoken(resources: Iterable[Resource]) -> dict[tuple[str, str, Address], str]:
+    """Return whose addresses are that nobody has a lock of, by namespace, Network and address."""
+    routers: dict[str, dict[str, Router]] = {}
+    for one in resources:
+        if isinstance(one, Router):
+            routers.setdefault(one.metadata.namespace, {})[one.metadata.name] = one
+    found: dict[tuple[str, str, Address], str] = {}
+    for one in resources:
+        namespace = one.metadata.namespace
+        claims: Iterable[Claim] = ()
+        if isinstance(one, Router):
+            claims = of_router(one)
+        elif isinstance(one, LoadBalancer):
+            claims = of_balancer(one, routers.get(namespace, {}).get)
+        found |= {(namespace, claim.network, claim.address): claim.by for claim in claims}
+    return found
+
+
+def _key(one: Resource) -> Key:
+    return one.metadata.namespace, one.metadata.name
+
+
+def _unit(one: Resource) -> Unit:
+    return Unit(one.kind, *_key(one))
+
+
+def _name(one: Resource) -> str:
+    return f"{one.metadata.namespace}/{one.metadata.name}"
+
+
+def _rank(one: Resource) -> tuple[int, bool, str, str]:
+    """Networks first, then Subnets, those that are validated before others."""
+    order = 0 if isinstance(one, Network) else 1 if isinstance(one, Subnet) else 2
+    return (order, isinstance(one, Subnet) and not one.status.validated, *_key(one))
+
+
+def _address(written: str) -> Address:
+    found = addresses.address(written)
+    return Address(found.version, int(found))
+
+
+def _place(subnet: Subnet) -> Place:
+    spec, status = subnet.spec, subnet.status
+    return place(
+        subnet.metadata.name,
+        spec.network,
+        spec.cidr,
+        gateway=spec.gateway,
+        exclude=spec.exclude,
+        validated=status.validated,
+        errors=() if status.validated else status.errors or ("it is not looked at yet",),
+    )
+
+
+def _length(places: Iterable[Place], one: Address) -> int:
+    return next((where.prefix for where in places if where.holds(one)), 32 if one.version == 4 else 128)

@@ -1,0 +1,1 @@
+"""Networks as logical switches: ports, DHCP, DNS, QoS, mirrors."""

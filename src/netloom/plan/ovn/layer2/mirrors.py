@@ -1,0 +1,47 @@
+"""Mirrors: what stands in the way of one.  Pure.
+
+OVN 23.03 mirrors to tunnels only, not to a port; so the copy is made by the switch of the node (`nodes` plans that),
+and here is only said why it cannot be. Both ends must be on one node: a copy does not travel.
+"""
+
+from collections.abc import Iterator
+
+from netloom.model.networks import Fabric, Network
+from netloom.model.paths import Mirror
+from netloom.plan.ovn.rows import Outcome, Problem
+from netloom.plan.ovn.world import Port, World
+
+
+def plan_mirror(world: World, mirror: Mirror) -> Outcome:
+    """Plan no rows; say what is wrong with a Mirror."""
+    namespace, spec = mirror.metadata.namespace, mirror.spec
+    outcome = Outcome()
+    ends: list[Port] = []
+    for at, name in (("source", spec.source.attachment), ("destination", spec.destination.attachment)):
+        port = world.port(namespace, name)
+        if port is None:
+            said = f"spec.{at}.attachment: NetworkAttachment {name} does not exist"
+            outcome.problems.append(Problem("AttachmentMissing", said))
+            continue
+        outcome.problems += _fabric(world, port, f"spec.{at}.attachment")
+        if port.parent:
+            said = (
+                f"spec.{at}.attachment: {name} is a VLAN of {port.parent}'s port and has no device of its own: "
+                f"mirror {port.parent}"
+            )
+            outcome.problems.append(Problem("NoDevice", said))
+        ends.append(port)
+    if len(ends) == 2 and ends[0].node != ends[1].node:
+        said = (
+            f"spec.destination.attachment: {ends[1].name} is on Node {ends[1].node}, and the source {ends[0].name} on"
+            f" {ends[0].node}: a copy stays on its node, so choose a destination on {ends[0].node}"
+        )
+        outcome.problems.append(Problem("DifferentNodes", said))
+    return outcome
+
+
+def _fabric(world: World, port: Port, at: str) -> Iterator[Problem]:
+    network = world.get(Network, port.namespace, port.network)
+    if network is not None and network.spec.fabric is not Fabric.OVN:
+        said = f"{at}: {port.name} is in Network {port.network}, carried by {network.spec.fabric}: mirrors need ovn"
+        yield Problem("WrongFabric", said)

@@ -1,0 +1,282 @@
+"""Shaping: how much goes through, as OVN's QoS rules.  Pure.
+
+Each attachment at the beginning of a way (`from`) gets rules, and by that meters, of its own: a rate on a Network is
+what each of its attachments has, not what they share. A rule stands on the attachment's switch and is about what the
+attachment sends to the other end, and with direction both another about what it gets from there. Meters count IP, so
+that ARP is never lost to them. A Shaping of one attachment plans its rules itself; where it is of many, each of them
+plans its own (`shares`), so that one more costs one more.
+
+A meter has no queue: what is too much is dropped. TCP answers to a burst of losses by waiting, at least 200 ms, for its
+retransmission timer, and then goes on with what the meter has saved up meanwhile, which is at most its burst. So with
+less than 200 ms worth of the rate TCP gets a fraction of it (measured: with 64 kB at 10 Mbit/s a quarter), and with 300
+ms within 10 %. That is the default, and what a smaller wish comes to.
+
+Only one rule is applied to a packet. The more closely a rule says whom it is about, the higher it stands:
+
+    priority   from            and 1000 more where `to` is given
+    2000       node
+    4000       network
+    6000       selector
+    8000       attachment
+
+and of two that say it equally, the slower.
+
+Delay, jitter and loss are beyond OVN. What is applied and what is not is said by `verdict`.
+"""
+
+from collections.abc import Iterator
+from math import log2
+from typing import NamedTuple
+
+from msgspec import Struct, structs
+
+from netloom.model import addresses, quantities
+from netloom.model.cluster import Node
+from netloom.model.networks import Fabric, Network
+from netloom.model.paths import Direction, Place, Quality, Shaping, ShapingSpec, Unsupported
+from netloom.plan import names
+from netloom.plan.ovn.policy import matches
+from netloom.plan.ovn.rows import Column, Member, Outcome, Problem, Ref, Row
+from netloom.plan.ovn.selector_index import Filed, filed
+from netloom.plan.ovn.selector_matches import Selection, selection
+from netloom.plan.ovn.world import Port, World
+
+SAVED = 0.3
+"""The least burst, in seconds of the rate: what TCP needs to live with a meter."""
+LEAST = 120
+"""The least burst at all, in kbit: some ten packets."""
+LARGEST = 2**32 - 1
+"""What a meter can count, in kbit/s and kbit."""
+
+NODE, NETWORK, SELECTOR, ATTACHMENT = 2000, 4000, 6000, 8000
+TO = 1000
+
+
+class Way(NamedTuple):
+    """One of the two directions, as seen from the attachment."""
+
+    name: str
+    direction: str
+    port: str
+    end: str
+
+
+FORWARD = Way("forward", "from-lport", "inport", "dst")
+BACK = Way("back", "to-lport", "outport", "src")
+
+
+class Verdict(NamedTuple):
+    """What of a Shaping is in force, for its status."""
+
+    applied: Quality | None
+    unsupported: tuple[Unsupported, ...]
+
+
+def plan_shaping(world: World, shaping: Shaping) -> Outcome:
+    """Plan a Shaping: the rules of the one attachment it is of, and the sets of many at its other end."""
+    outcome, spec, namespace = Outcome(), shaping.spec, shaping.metadata.namespace
+    if not spec.rate:
+        return outcome
+    _missing(world, namespace, spec.from_, "spec.from", outcome)
+    if spec.to is not None:
+        _missing(world, namespace, spec.to, "spec.to", outcome)
+        outcome.rows += _set_rows(shaping)
+    port = world.port(namespace, spec.from_.attachment) if spec.from_.attachment else None
+    share = _share(world, shaping)
+    if port is not None and share is not None and port.ips and _carried(world, namespace, port.network):
+        _apply(share, port, outcome)
+    return outcome
+
+
+def shares(world: World, port: Port) -> Outcome:
+    """Return what an attachment has of Shapings of many: its own rules, and its part in the sets of other ends."""
+    scheme, outcome = world.shared(_scheme, port.namespace), Outcome()
+    if scheme is None:
+        return outcome
+    own = {*scheme.by_network.get(port.network, ()), *scheme.by_node.get(port.node, ())}
+    for share in sorted(own.union(scheme.selected.found(port.labels))):
+        _apply(share, port, outcome)
+    sets = {*scheme.sets_by_node.get(port.node, ()), *scheme.sets.found(port.labels)}
+    for key in sorted(sets):
+        for ip in (one.partition("/")[0] for one in port.ips):
+            outcome.members.append(Member(_set(key, addresses.family(ip)), "addresses", ip))
+    return outcome
+
+
+def verdict(spec: ShapingSpec) -> Verdict:
+    """Return what is in force of a Shaping that is planned, and what cannot be."""
+    missing = [
+        Unsupported(field=name, reason="it cannot be done: a meter drops what is too much, and does nothing else")
+        for name in ("delay", "jitter", "loss")
+        if getattr(spec, name)
+    ]
+    if not spec.rate:
+        return Verdict(None, tuple(missing))
+    rate, burst = bandwidth(spec)
+    if spec.burst and quantities.size(spec.burst) * 8 < burst * 1000:
+        said = f"a meter has no queue: with less than {SAVED * 1000:.0f} ms of the rate TCP would get a fraction of it"
+        missing.append(Unsupported(field="burst", reason=said))
+    applied = spec.rate if rate < LARGEST else f"{LARGEST}kbit"
+    return Verdict(Quality(rate=applied, burst=f"{burst * 1000 // 8}b"), tuple(missing))
+
+
+def bandwidth(spec: ShapingSpec) -> tuple[int, int]:
+    """Return rate and burst as a meter has them: in kbit/s and kbit."""
+    rate = max(1, quantities.rate(spec.rate) // 1000)
+    asked = quantities.size(spec.burst) * 8 // 1000 if spec.burst else 0
+    return min(rate, LARGEST), min(max(asked, int(rate * SAVED), LEAST), LARGEST)
+
+
+def _carried(world: World, namespace: str, name: str) -> bool:
+    network = world.get(Network, namespace, name)
+    return network is not None and network.spec.fabric is Fabric.OVN and world.ungranted(network) is None
+
+
+# Whom it is about.
+
+
+class Rule(NamedTuple):
+    """What an attachment's meter for one direction is like."""
+
+    way: Way
+    far: str
+    """What matches the other end."""
+    priority: int
+    rate: int
+    burst: int
+
+
+class Share(NamedTuple):
+    """What each attachment has of a Shaping."""
+
+    shaping: str
+    rules: tuple[Rule, ...]
+
+
+class Scheme(Struct, frozen=True):
+    """The Shapings of many in a namespace, and the sets of many at their other ends, by the Shaping's name."""
+
+    by_network: dict[str, list[Share]]
+    by_node: dict[str, list[Share]]
+    selected: Filed[Share]
+    sets_by_node: dict[str, list[str]]
+    sets: Filed[str]
+
+
+def _scheme(world: World, namespace: str) -> Scheme | None:
+    """Return who has what of Shapings of many; None where there are none, which is cheap to know."""
+    scheme = Scheme({}, {}, filed(()), {}, filed(()))
+    selected: list[tuple[Selection, Share]] = []
+    sets: list[tuple[Selection, str]] = []
+    wide = False
+    for shaping in world.all(Shaping, namespace):
+        share = _share(world, shaping)
+        if share is None:
+            continue
+        start, to, key = shaping.spec.from_, shaping.spec.to, f"{namespace}/{shaping.metadata.name}"
+        wide = wide or not start.attachment or _of_many(to)
+        if start.network:
+            scheme.by_network.setdefault(start.network, []).append(share)
+        elif start.node:
+            scheme.by_node.setdefault(start.node, []).append(share)
+        elif start.selector is not None:
+            selected.append((selection(namespace, start.selector), share))
+        if to is not None and to.node:
+            scheme.sets_by_node.setdefault(to.node, []).append(key)
+        elif to is not None and to.selector is not None:
+            sets.append((selection(namespace, to.selector), key))
+    return structs.replace(scheme, selected=filed(selected), sets=filed(sets)) if wide else None
+
+
+def _share(world: World, shaping: Shaping) -> Share | None:
+    """Return what each attachment has of a Shaping; None where it has no rate, or its other end is nobody."""
+    spec = shaping.spec
+    if not spec.rate:
+        return None
+    rate, burst = bandwidth(spec)
+    rules = []
+    for way in (FORWARD, BACK) if spec.direction is Direction.BOTH else (FORWARD,):
+        far = _far(world, shaping, way)
+        if not far:
+            return None
+        rules.append(Rule(way, far, priority(spec, rate), rate, burst))
+    return Share(shaping.metadata.name, tuple(rules))
+
+
+def _far(world: World, shaping: Shaping, way: Way) -> str:
+    """Return what matches the other end; "" where that is nobody."""
+    namespace, to = shaping.metadata.namespace, shaping.spec.to
+    if to is None:
+        return "ip"
+    found: dict[int, list[str]] = {4: [], 6: []}
+    if to.network:
+        for subnet in world.subnets(namespace, to.network):
+            found[addresses.family(subnet.spec.cidr)].append(str(addresses.interface(subnet.spec.cidr).network))
+    elif to.attachment:
+        port = world.port(namespace, to.attachment)
+        for ip in (one.partition("/")[0] for one in (() if port is None else port.ips)):
+            found[addresses.family(ip)].append(ip)
+    else:
+        for version in found:
+            found[version].append(f"${_set_name(f'{namespace}/{shaping.metadata.name}', version)}")
+    terms = [matches.addressed(version, way.end, sorted(values)) for version, values in found.items() if values]
+    return matches.either(terms) if terms else ""
+
+
+def _missing(world: World, namespace: str, place: Place, at: str, outcome: Outcome) -> None:
+    """Say what is not there."""
+    if place.attachment and world.port(namespace, place.attachment) is None:
+        said = f"{at}.attachment: NetworkAttachment {place.attachment} does not exist"
+        outcome.problems.append(Problem("AttachmentMissing", said))
+    if place.network and world.get(Network, namespace, place.network) is None:
+        outcome.problems.append(Problem("NetworkMissing", f"{at}.network: Network {place.network} does not exist"))
+    if place.node and world.get(Node, "", place.node) is None:
+        outcome.problems.append(Problem("NodeMissing", f"{at}.node: Node {place.node} does not exist"))
+
+
+# The sets of many at the other end: one more of them does not change every rule.
+
+
+def _of_many(place: Place | None) -> bool:
+    return place is not None and bool(place.node or place.selector is not None)
+
+
+def _set(key: str, version: int) -> Ref:
+    return Ref("Address_Set", f"shaping/{key}:v{version}")
+
+
+def _set_name(key: str, version: int) -> str:
+    return names.symbol(f"to{version}", key)
+
+
+def _set_rows(shaping: Shaping) -> Iterator[Row]:
+    key = f"{shaping.metadata.namespace}/{shaping.metadata.name}"
+    if _of_many(shaping.spec.to):
+        for version in (4, 6):
+            yield Row("Address_Set", _set(key, version).key, {"name": _set_name(key, version)})
+
+
+# The rules.
+
+
+def _apply(share: Share, port: Port, outcome: Outcome) -> None:
+    """Add an attachment's rules."""
+    name = names.port(port.namespace, port.name)
+    switch = Ref("Logical_Switch", names.switch(port.namespace, port.network))
+    for rule in share.rules:
+        columns: dict[str, Column] = {
+            "direction": rule.way.direction,
+            "priority": rule.priority,
+            "match": f'{rule.way.port} == "{name}" && {rule.far}',
+            "bandwidth": {"rate": rule.rate, "burst": rule.burst},
+        }
+        row = Row("QoS", f"{port.namespace}/{share.shaping}:{port.name}:{rule.way.name}", columns)
+        outcome.rows.append(row)
+        outcome.members.append(Member(switch, "qos_rules", row.ref))
+
+
+def priority(spec: ShapingSpec, rate: int) -> int:
+    """Return how high a Shaping stands among those that are about the same packet."""
+    place = spec.from_
+    tier = ATTACHMENT if place.attachment else NETWORK if place.network else NODE if place.node else SELECTOR
+    return tier + (TO if spec.to else 0) + 999 - int(log2(rate) * 30)

@@ -1,0 +1,228 @@
+"""Networks as logical switches, attachments as their ports.  Pure.
+
+All attachments of a Network need the same of it: its switch, its zone, which Subnet an address is of. That is its
+`Segment`, worked out once for all of them, so that an attachment costs microseconds.
+
+A Network's VNI is asked for as the tunnel key: what people see in a capture on the wire is the number they see in the
+API. A provider Network has a port of type localnet besides; its VLAN goes to `tag`, not to `tag_request`, which
+ovn-northd copies but does not take back. So does that of an attachment which is a VLAN of another's port
+(`children.py`): ovn-northd passes on a `tag` that nobody requested as it is, and that one can be taken back.
+"""
+
+from collections.abc import Mapping
+from functools import lru_cache
+
+from msgspec import Struct
+
+from netloom.model.cluster import Node
+from netloom.model.networks import Fabric, Network, Provider
+from netloom.model.selection import LabelSelector
+from netloom.plan import names
+from netloom.plan.addresses.blocks import Place, address, place
+from netloom.plan.node import children
+from netloom.plan.ovn.layer2 import dhcp
+from netloom.plan.ovn.layer2.dns import record, records, zone
+from netloom.plan.ovn.layer2.qos import shares
+from netloom.plan.ovn.policy.profiles import memberships, unknown
+from netloom.plan.ovn.rows import Column, Member, Outcome, Problem, Ref, Row
+from netloom.plan.ovn.selector_matches import selection
+from netloom.plan.ovn.world import Port, World
+
+SWITCH = "Logical_Switch"
+PORT = "Logical_Switch_Port"
+
+
+def switch(namespace: str, network: str) -> Ref:
+    """Return which row is a Network's switch."""
+    return Ref(SWITCH, names.switch(namespace, network))
+
+
+def port(namespace: str, attachment: str) -> Ref:
+    """Return which row is an attachment's port."""
+    return Ref(PORT, names.port(namespace, attachment))
+
+
+def plan_network(world: World, network: Network) -> Outcome:
+    """Plan a switch, its zone, and its way to the physical network."""
+    spec, namespace, name = network.spec, network.metadata.namespace, network.metadata.name
+    if spec.fabric is not Fabric.OVN:
+        return Outcome()
+    if (problem := world.ungranted(network)) is not None:
+        return Outcome(problems=[problem])
+    ref = switch(namespace, name)
+    config = {"mcast_snoop": "false"}
+    if network.status.vni is not None:
+        config["requested-tnl-key"] = str(network.status.vni)
+    outcome = Outcome(rows=[Row(SWITCH, ref.key, {"name": ref.key, "other_config": config})])
+    if world.shared(_is_named, namespace, name):
+        dns = records(namespace, name)
+        outcome.rows.append(zone(dns))
+        outcome.members.append(Member(ref, "dns_records", dns))
+    if spec.provider is not None:
+        row = _localnet(namespace, name, spec.provider)
+        outcome.rows.append(row)
+        outcome.members.append(Member(ref, "ports", row.ref))
+    return outcome
+
+
+def _is_named(world: World, namespace: str, network: str) -> bool:
+    """Whether names of a Network's attachments are answered for."""
+    return any(one.spec.dhcp is not None and one.spec.dhcp.domain_name for one in world.subnets(namespace, network))
+
+
+def _localnet(namespace: str, network: str, provider: Provider) -> Row:
+    name = names.localnet(namespace, network)
+    columns: dict[str, Column] = {
+        "name": name,
+        "type": "localnet",
+        "addresses": frozenset(("unknown",)),
+        "options": {"network_name": provider.physical_network},
+        "tag": provider.vlan,
+    }
+    return Row(PORT, name, columns)
+
+
+class Block(Struct, frozen=True):
+    """What a Subnet means to who has an address of it."""
+
+    place: Place
+    dhcp: Ref | None
+    domain: str
+
+
+NOWHERE = Block(Place("", "", 0, 0, 0, 0, (), None, ()), None, "")
+"""The Subnet of an address that is in none."""
+
+
+class Segment(Struct, frozen=True):
+    """What the attachments of a Network need to know of it."""
+
+    switch: Ref
+    dns: Ref
+    v4: tuple[Block, ...]
+    v6: tuple[Block, ...]
+    physical_network: str = ""
+    nodes: LabelSelector | None = None
+    """Where the physical network is; None: everywhere."""
+
+
+def segment(world: World, namespace: str, network: str) -> Segment | None:
+    """Return a Network's segment; None: it is not OVN's, or not granted."""
+    found = world.get(Network, namespace, network)
+    if found is None or found.spec.fabric is not Fabric.OVN or world.ungranted(found) is not None:
+        return None
+    blocks = []
+    for subnet in world.subnets(namespace, network):
+        spec = subnet.spec
+        where = place(subnet.metadata.name, network, spec.cidr)
+        blocks.append(Block(where, dhcp.served(subnet), spec.dhcp.domain_name if spec.dhcp is not None else ""))
+    provider = found.spec.provider
+    return Segment(
+        switch(namespace, network),
+        records(namespace, network),
+        tuple(one for one in blocks if one.place.version == 4),
+        tuple(one for one in blocks if one.place.version == 6),
+        "" if provider is None else provider.physical_network,
+        None if provider is None else provider.nodes,
+    )
+
+
+def plan_attachment(world: World, one: Port) -> Outcome:
+    """Plan a port; one without addresses is not planned yet."""
+    if not one.ips or not one.mac:
+        return Outcome()
+    if one.parent and (problem := children.obstacle(world, one)) is not None:
+        return Outcome(problems=[problem])
+    on = world.shared(segment, one.namespace, one.network)
+    if on is None:
+        return Outcome(problems=_closed(world, one))
+    ips, secure, v4, v6 = _addresses(on, one)
+    if not ips:
+        return Outcome()
+    name = f"{one.namespace}/{one.name}"
+    missing = unknown(world, one) if one.profiles else []
+    columns: dict[str, Column] = {
+        "name": name,
+        "addresses": frozenset((f"{one.mac} {ips}",)),
+        "port_security": frozenset((f"{one.mac} {secure}",)),
+        "enabled": not missing,  # Without its firewall a port stays closed.
+        "dhcpv4_options": v4.dhcp,
+        "dhcpv6_options": v6.dhcp,
+        "options": _options(one.node),
+        # Said of all: who is one of its own may have been another's before.
+        "parent_name": names.port(one.namespace, one.parent) if one.parent else None,
+        "tag": one.vlan,
+    }
+    members = [Member(on.switch, "ports", Ref(PORT, name)), *memberships(world, one)]
+    if domain := v4.domain or v6.domain:
+        members.append(record(on.dns, one.name, domain, ips))
+    outcome = Outcome([Row(PORT, name, columns)], members, missing)
+    shaped = shares(world, one)
+    outcome.rows += shaped.rows
+    outcome.members += shaped.members
+    if on.nodes is not None:
+        outcome.problems += _misplaced(world, on, one)
+    return outcome
+
+
+def _closed(world: World, one: Port) -> list[Problem]:
+    """Say what closes a port that is not in OVN: of vxlan the flows are its node's, the words everybody's."""
+    network = world.get(Network, one.namespace, one.network)
+    if network is None:
+        return []
+    if (problem := world.ungranted(network)) is not None:
+        return [Problem(problem.reason, f"spec.network: Network {one.network}: {problem.message}")]
+    return unknown(world, one) if one.profiles and network.spec.fabric is Fabric.VXLAN else []
+
+
+def _addresses(on: Segment, one: Port) -> tuple[str, str, Block, Block]:
+    """Return a port's addresses, those it may use, and the Subnets of its first of each family.
+
+    An address that is in none of the Network's Subnets is nothing that IPAM gave away: it is left out.
+    """
+    plain: list[str] = []
+    secure: list[str] = []
+    v4 = v6 = NOWHERE
+    for written in one.ips:
+        ip, _, length = written.partition("/")
+        blocks = on.v6 if ":" in ip else on.v4
+        block = _block(blocks, ip)
+        if block is NOWHERE and blocks:
+            continue
+        plain.append(ip)
+        if ":" in ip:
+            secure.append(ip)
+            if v6 is NOWHERE:
+                v6 = block
+            continue
+        # With its length, it may also hear its Subnet's broadcasts. But where the host's bits are zero OVN would take
+        # it for the whole block: so where the last byte does not tell that they are not, the length is left out.
+        bits = 32 - int(length or 32)
+        secure.append(written if bits and int(ip[ip.rindex(".") + 1 :]) & ((1 << min(bits, 8)) - 1) else ip)
+        if v4 is NOWHERE:
+            v4 = block
+    if one.allowed_addresses:
+        secure += [ip for ip in sorted(one.allowed_addresses) if ip not in plain]
+    return " ".join(plain), " ".join(secure), v4, v6
+
+
+def _block(blocks: tuple[Block, ...], ip: str) -> Block:
+    where = address(ip)
+    return next((block for block in blocks if where is not None and block.place.holds(where)), NOWHERE)
+
+
+@lru_cache(maxsize=4096)
+def _options(node: str) -> Mapping[str, str]:
+    return {"requested-chassis": node}
+
+
+def _misplaced(world: World, on: Segment, one: Port) -> list[Problem]:
+    """Say so where an attachment is on a node that its physical network does not reach."""
+    node = world.get(Node, "", one.node)
+    if on.nodes is None or node is None or selection("", on.nodes).matches(node.metadata.labels):
+        return []
+    said = (
+        f"spec.node: Network {one.network} is on physical network {on.physical_network}, which node {one.node} does "
+        "not have by the Network's provider.nodes: it reaches nothing outside its node"
+    )
+    return [Problem("NodeWithoutNetwork", said)]

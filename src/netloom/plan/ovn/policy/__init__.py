@@ -1,0 +1,1 @@
+"""SecurityProfiles as port groups, address sets and ACLs; match expressions."""

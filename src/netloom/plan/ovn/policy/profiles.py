@@ -1,0 +1,236 @@
+"""SecurityProfiles as port groups, address sets and stateful ACLs.  Pure.
+
+A profile is one port group, and its rules are ACLs of that group, however many ports there are. Who a rule names as the
+other end is in address sets. An attachment joins groups and sets by itself (`memberships`), so one that comes or goes
+costs no more than its own members; `membership` says which.
+
+What a profile means:
+
+- A port covered by a profile with an ingress list gets only what some such profile allows; egress likewise. A direction
+  for which no profile of a port has a list is open.
+- A rule that drops or rejects wins over all rules that allow, wherever it stands, in this profile or in another that
+  covers the port: what is forbidden explicitly stays forbidden. Of the two, drop wins. So neither the order of rules
+  nor that of profiles means anything.
+- Replies, and ICMP errors about what is allowed, always pass: ACLs allow connections, not packets.
+- ARP, neighbour discovery, router solicitations and DHCP always work. What OVN itself answers (DHCP, router
+  advertisements, health checks) it lets through by flows of its own.
+- Everything else that nothing allows is dropped, also what is neither IPv4 nor IPv6.
+- Egress is judged after load balancing: the other end of what is sent to a VIP of the Network is the endpoint.
+
+An unknown profile as the other end is nobody: its rule is never taken to mean anybody. A port that names an unknown
+profile is closed until there is one.
+
+One thing OVN (23.03) lets past all ingress rules: UDP from port 53, on a switch that has DNS records. Only Networks
+with a domain have them.
+
+    priority
+    30000   ALWAYS  what always works
+    20001   DROP    rules that drop; with log one more
+    19001   REJECT
+    10001   ALLOW
+     1000   DEFAULT drops the rest, where the profile has a list
+      100   OPEN    allows the rest, where it has none: without an ACL that allows, OVN would not track connections, and
+                    replies to them would be dropped in the other direction
+"""
+
+from collections.abc import Iterator, Sequence
+
+from msgspec import Struct
+
+from netloom.model.networks import Subnet
+from netloom.model.policy import Action, EgressRule, IngressRule, Peer, SecurityProfile
+from netloom.plan import names
+from netloom.plan.addresses.blocks import Address, place, text
+from netloom.plan.ovn.policy import matches
+from netloom.plan.ovn.policy.port_groups import covered, group, memberships, peer_set, sets_of, unknown
+from netloom.plan.ovn.rows import Column, Outcome, Problem, Row
+from netloom.plan.ovn.world import World
+
+__all__ = ["covered", "group", "memberships", "plan_profile", "unknown"]
+
+ALWAYS = 30000
+DROP = 20000
+REJECT = 19000
+ALLOW = 10000
+DEFAULT = 1000
+OPEN = 100
+
+_TIERS = {Action.ALLOW: ALLOW, Action.REJECT: REJECT, Action.DROP: DROP}
+_ACTIONS = {Action.ALLOW: "allow-related", Action.REJECT: "reject", Action.DROP: "drop"}
+
+LOGS_PER_SECOND = 100
+"""For each profile: a stranger who knocks at every port must not fill a node's disk."""
+
+
+class Way(Struct, frozen=True):
+    """One of the two directions."""
+
+    field: str
+    """The profile's list."""
+    peers: str
+    """A rule's list of other ends."""
+    direction: str
+    port: str
+    end: str
+    """Which end of a packet the other end is."""
+    options: dict[str, str]
+
+
+INGRESS = Way("ingress", "from", "to-lport", "outport", "src", {})
+EGRESS = Way("egress", "to", "from-lport", "inport", "dst", {"apply-after-lb": "true"})
+
+
+def plan_profile(world: World, profile: SecurityProfile) -> Outcome:
+    """Plan a profile's port group, its ACLs, and the address sets they name."""
+    namespace, name = profile.metadata.namespace, profile.metadata.name
+    outcome = Outcome()
+    acls = [*_always(world, profile)]
+    logs = False
+    for way in (INGRESS, EGRESS):
+        rules = _rules(profile, way)
+        acls.append(_rest(profile, way, open_=rules is None))
+        for position, rule in enumerate(rules or ()):
+            acls += _rule(world, profile, way, position, rule, outcome)
+            logs = logs or rule.log
+    if logs:
+        outcome.rows += _meter(profile)
+    for one in sets_of(world, profile):
+        outcome.rows += one.rows()
+    ref = group(namespace, name)
+    columns: dict[str, Column] = {"name": _symbol(profile), "acls": frozenset(acl.ref for acl in acls)}
+    outcome.rows += [*acls, Row(ref.table, ref.key, columns)]
+    return outcome
+
+
+def _rules(profile: SecurityProfile, way: Way) -> Sequence[IngressRule | EgressRule] | None:
+    return profile.spec.ingress if way is INGRESS else profile.spec.egress
+
+
+def _rule(
+    world: World, profile: SecurityProfile, way: Way, position: int, rule: IngressRule | EgressRule, outcome: Outcome
+) -> Iterator[Row]:
+    """Give the ACLs of a rule: one for each family of the other end, one for both where that is anybody."""
+    peers = rule.from_ if isinstance(rule, IngressRule) else rule.to
+    where = f"{way.field}[{position}]"
+    if not peers:
+        yield _judge(profile, way, where, rule, matches.carried(rule.ports) if rule.ports else "", "")
+        return
+    ends = _ends(world, profile, peers, f"spec.{where}.{way.peers}", outcome)
+    for version in (4, 6):
+        if not ends[version]:
+            continue
+        terms = [matches.addressed(version, way.end, sorted(set(ends[version])))]
+        if rule.ports:
+            terms.append(matches.carried(rule.ports, version))
+        yield _judge(profile, way, where, rule, " && ".join(terms), f":v{version}")
+
+
+def _ends(
+    world: World, profile: SecurityProfile, peers: Sequence[Peer], at: str, outcome: Outcome
+) -> dict[int, list[str]]:
+    """Return who the other ends are: blocks and address sets of each family."""
+    namespace = profile.metadata.namespace
+    found: dict[int, list[str]] = {4: [], 6: []}
+    for position, peer in enumerate(peers):
+        if peer.cidr:
+            found[6 if ":" in peer.cidr else 4] += matches.left(peer.cidr, peer.except_)
+            continue
+        if peer.profile and world.get(SecurityProfile, namespace, peer.profile) is None:
+            said = (
+                f"{at}[{position}].profile: SecurityProfile {peer.profile} does not exist: create it, or name another"
+            )
+            outcome.problems.append(Problem("ProfileMissing", said))
+            continue
+        members = peer_set(profile, peer)
+        for version in (4, 6):
+            found[version].append(f"${members.name(version)}")
+    return found
+
+
+def _judge(
+    profile: SecurityProfile, way: Way, where: str, rule: IngressRule | EgressRule, match: str, suffix: str
+) -> Row:
+    priority = _TIERS[rule.action] + rule.log  # Of two that say the same, the one that logs is taken.
+    log = names.symbol("log", profile.metadata.namespace, profile.metadata.name) if rule.log else None
+    return _acl(profile, way, where, _ACTIONS[rule.action], priority, match, suffix=suffix, log=log)
+
+
+def _rest(profile: SecurityProfile, way: Way, *, open_: bool) -> Row:
+    if open_:
+        return _acl(profile, way, f"{way.field}:open", "allow-related", OPEN, "ip")
+    return _acl(profile, way, f"{way.field}:default", "drop", DEFAULT, "")
+
+
+def _always(world: World, profile: SecurityProfile) -> Iterator[Row]:
+    """Give what works although a list does not allow it."""
+    if profile.spec.ingress is not None:
+        yield _acl(profile, INGRESS, "ingress:always", "allow", ALWAYS, "(arp || nd || nd_ra)")
+    if profile.spec.egress is not None:
+        servers = ["255.255.255.255", *world.shared(_dhcp_servers, profile.metadata.namespace)]
+        dhcp = f"({matches.one_of('ip4.dst', servers)} && udp.src == 68 && udp.dst == 67)"
+        known = "arp || nd || nd_rs || eth.dst == $svc_monitor_mac"  # The last is OVN, which checks health.
+        dhcp6 = "(ip6.dst == ff02::1:2 && udp.src == 546 && udp.dst == 547)"
+        yield _acl(profile, EGRESS, "egress:always", "allow", ALWAYS, f"({known} || {dhcp} || {dhcp6})")
+
+
+def _acl(
+    profile: SecurityProfile,
+    way: Way,
+    where: str,
+    action: str,
+    priority: int,
+    match: str,
+    *,
+    suffix: str = "",
+    log: str | None = None,
+) -> Row:
+    ours = f"{way.port} == @{_symbol(profile)}"
+    of = f"{profile.metadata.namespace}/{profile.metadata.name}"
+    columns: dict[str, Column] = {
+        "name": _title(of, where),
+        "direction": way.direction,
+        "priority": priority,
+        "match": f"{ours} && {match}" if match else ours,
+        "action": action,
+        "log": log is not None,
+        "severity": "info" if log else None,
+        "meter": log,
+        "options": way.options,
+    }
+    return Row("ACL", f"{of}:{where}{suffix}", columns)
+
+
+def _title(of: str, where: str) -> str:
+    """Return what a rule is called in logs: at most 63 characters, the position always among them."""
+    room = 62 - len(where)
+    return f"{of if len(of) <= room else of[: room - 1] + '~'}:{where}"
+
+
+def _meter(profile: SecurityProfile) -> tuple[Row, Row]:
+    """Return what keeps a profile's log lines few, for each of its rules by itself."""
+    namespace, name = profile.metadata.namespace, profile.metadata.name
+    key = f"{namespace}/{name}"
+    band = Row("Meter_Band", key, {"action": "drop", "rate": LOGS_PER_SECOND, "burst_size": LOGS_PER_SECOND})
+    columns: dict[str, Column] = {
+        "name": names.symbol("log", namespace, name),
+        "unit": "pktps",
+        "fair": True,
+        "bands": frozenset((band.ref,)),
+    }
+    return band, Row("Meter", key, columns)
+
+
+def _symbol(profile: SecurityProfile) -> str:
+    return names.symbol("pg", profile.metadata.namespace, profile.metadata.name)
+
+
+def _dhcp_servers(world: World, namespace: str) -> tuple[str, ...]:
+    """Return who answers DHCP in a namespace: clients renew a lease with the server they had it from."""
+    found = set()
+    for subnet in world.all(Subnet, namespace):
+        dhcp = subnet.spec.dhcp
+        if dhcp is None or not dhcp.enabled or ":" in subnet.spec.cidr:
+            continue
+        block = place(subnet.metadata.name, subnet.spec.network, subnet.spec.cidr, gateway=subnet.spec.gateway)
+        found.add(text(Address(4, block.first if block.gateway is None else block.gateway)))
+    return tuple(sorted(found))

@@ -1,0 +1,126 @@
+"""Who read what: when something changes, who must look again.  Pure.
+
+While a unit is planned, each question it asks of the world is a *topic*; what it read is its *footprint*. Thousands of
+attachments ask the same questions, so footprints are shared: a unit costs one entry, however much it reads.
+
+A *shared* answer is computed from the world once for all who ask. It reads topics and is a topic itself; when what it
+read changes it is computed again, and who read it must look again only if it came out different.
+"""
+
+from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Set as AbstractSet
+from typing import Any
+
+from netloom.plan.ovn.rows import Unit
+
+
+class Answer:
+    """A shared answer; as a topic it is compared by identity, which costs nothing."""
+
+    __slots__ = ("arguments", "function", "value")
+
+    def __init__(self, function: Callable[..., Any], arguments: tuple[Any, ...]) -> None:
+        self.function = function
+        self.arguments = arguments
+        self.value: Any = NOTHING
+
+
+NOTHING: Any = object()
+"""The value of an answer that was not worked out yet, or could not be."""
+Topic = tuple[Hashable, ...] | Answer
+Footprint = frozenset[Topic]
+
+
+class Tracker:
+    """Footprints, and the units that must be planned again."""
+
+    def __init__(self) -> None:
+        self.reading: set[Topic] | None = None
+        """What was read by who is being planned; None: nobody is."""
+        self.dirty: set[Unit] = set()
+        self.stale: set[Answer] = set()
+        """Shared answers that must be computed again."""
+        self._footprint: dict[Unit, Footprint] = {}
+        self._units: dict[Footprint, set[Unit]] = {}
+        self._footprints: dict[Topic, set[Footprint]] = {}
+        self._interned: dict[Footprint, Footprint] = {}
+        self._last: Footprint = frozenset()
+        self._read_by_answer: dict[Answer, Footprint] = {}
+        self._answers: dict[Topic, set[Answer]] = {}
+
+    def touch(self, topic: Topic) -> None:
+        """Have everybody who read a topic look again."""
+        if (footprints := self._footprints.get(topic)) is not None:
+            for footprint in footprints:
+                self.dirty |= self._units[footprint]
+        if (answers := self._answers.get(topic)) is not None:
+            self.stale |= answers
+
+    def is_read(self, topic: Topic) -> bool:
+        """Whether anybody read a topic."""
+        return topic in self._footprints or topic in self._answers
+
+    def note(self, unit: Unit, read: AbstractSet[Topic]) -> list[Topic]:
+        """Take note of what a unit read; return what nobody reads any more."""
+        old = self._footprint.get(unit)
+        if old == read:
+            return []
+        footprint = self._last
+        if footprint != read:  # Mostly one unit reads what the one before it did.
+            footprint = frozenset(read)
+            footprint = self._last = self._interned.get(footprint, footprint)
+        self._footprint[unit] = footprint
+        units = self._units.get(footprint)
+        if units is None:
+            self._interned[footprint] = footprint
+            units = self._units[footprint] = set()
+            for topic in footprint:
+                self._footprints.setdefault(topic, set()).add(footprint)
+        units.add(unit)
+        return [] if old is None else self._leave(unit, old)
+
+    def forget(self, unit: Unit) -> list[Topic]:
+        """Forget a unit; return what nobody reads any more."""
+        old = self._footprint.pop(unit, None)
+        return [] if old is None else self._leave(unit, old)
+
+    def _leave(self, unit: Unit, footprint: Footprint) -> list[Topic]:
+        units = self._units[footprint]
+        units.discard(unit)
+        if units:
+            return []
+        del self._units[footprint], self._interned[footprint]
+        unread = []
+        for topic in footprint:
+            footprints = self._footprints[topic]
+            footprints.discard(footprint)
+            if not footprints:
+                del self._footprints[topic]
+                if topic not in self._answers:
+                    unread.append(topic)
+        return unread
+
+    def note_answer(self, answer: Answer, read: Iterable[Topic]) -> list[Topic]:
+        """Take note of what a shared answer was made of; return what nobody reads any more."""
+        old = self._read_by_answer.get(answer, frozenset())
+        new = frozenset(read)
+        self._read_by_answer[answer] = new
+        for topic in new - old:
+            self._answers.setdefault(topic, set()).add(answer)
+        return self._unread(answer, old - new)
+
+    def forget_answer(self, answer: Answer) -> list[Topic]:
+        """Forget a shared answer; return what nobody reads any more."""
+        self.stale.discard(answer)
+        return self._unread(answer, self._read_by_answer.pop(answer, frozenset()))
+
+    def _unread(self, answer: Answer, topics: Iterable[Topic]) -> list[Topic]:
+        unread = []
+        for topic in topics:
+            answers = self._answers[topic]
+            answers.discard(answer)
+            if not answers:
+                del self._answers[topic]
+                if topic not in self._footprints:
+                    unread.append(topic)
+        return unread

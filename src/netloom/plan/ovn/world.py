@@ -1,0 +1,382 @@
+"""The resources as the plan sees them, with answers that know who asked.  Pure.
+
+Every question asked while a unit is planned is recorded; when a resource changes, those whose answer may be another now
+are dirty. So a planning function asks for what it needs and never says what it depends on. All answers are sorted and
+immutable: do not change what you are given.
+
+Where many units need the same thing worked out, `shared` works it out once: `world.shared(function, *arguments)` is
+`function(world, *arguments)`, computed again when something it read has changed, and planned again are only those who
+read it and only if it came out different. The function must be pure and return something comparable.
+"""
+
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
+from typing import Any, Concatenate, ParamSpec, TypeVar, cast
+
+from netloom.model.attachments import NetworkAttachment
+from netloom.model.cluster import Node
+from netloom.model.document import Resource
+from netloom.model.networks import Network, Router, Subnet
+from netloom.model.policy import LoadBalancer, SecurityProfile
+from netloom.model.selection import LabelSelector
+from netloom.plan.node.grants import ALL_PROVIDERS, NOT_GRANTED, ProviderRefusal
+from netloom.plan.ovn.inputs import ATTACHMENT, Pool, Port, face
+from netloom.plan.ovn.rows import Problem, Unit
+from netloom.plan.ovn.selector_matches import Selection, Selections, selection
+from netloom.plan.ovn.tracking import NOTHING, Answer, Topic, Tracker
+
+__all__ = ["Port", "World"]
+
+SPARE = 4096
+"""How many values more than there can be in use are held before they are forgotten."""
+
+R = TypeVar("R", bound=Resource)
+T = TypeVar("T")
+P = ParamSpec("P")
+
+
+class World:
+    """All resources.  `put` and `remove` change it, the rest asks."""
+
+    def __init__(self, refusal: ProviderRefusal = ALL_PROVIDERS.refusal) -> None:
+        """`refusal` says which Networks may not join their physical networks: by the spec alone."""
+        self._refusal = refusal
+        self._tracker = Tracker()
+        self._pool = Pool()
+        self._ports: dict[Unit, Port] = {}
+        self._resources: dict[Unit, Resource] = {}
+        self._groups: dict[Topic, dict[Unit, Any]] = {}
+        """What a question about many is answered from: by topic, then by whose part it is."""
+        self._answers: dict[Topic, Any] = {}
+        """Answers given, until they are touched."""
+        self._shared: dict[tuple[Callable[..., Any], tuple[Any, ...]], Answer] = {}
+        self._selections = Selections()
+        self._followed: set[Topic] = set()
+
+    # Changing it.
+
+    def put(self, resource: Resource | Port) -> None:
+        """Let a resource be as it is now."""
+        if isinstance(resource, NetworkAttachment):
+            if len(self._pool) > 2 * len(self._ports) + SPARE:
+                self._pool = Pool()
+            resource = self._pool.port(resource)
+        if isinstance(resource, Port):
+            self._put_port(resource)
+            return
+        new = face(resource)
+        if new is not None:
+            self._change(Unit(new.kind, new.metadata.namespace, new.metadata.name), new)
+
+    def remove(self, unit: Unit) -> None:
+        """Let a resource be gone."""
+        if unit.kind != ATTACHMENT:
+            self._change(unit, None)
+        elif (old := self._ports.pop(unit, None)) is not None:
+            self._moved(unit, old, None)
+
+    def _put_port(self, new: Port) -> None:
+        unit = Unit(ATTACHMENT, new.namespace, new.name)
+        old = self._ports.get(unit)
+        if old == new:
+            return
+        self._ports[unit] = new
+        self._moved(unit, old, new)
+
+    def _moved(self, unit: Unit, old: Port | None, new: Port | None) -> None:
+        touch = self._touch
+        self._tracker.dirty.add(unit)
+        touch(("port", unit.namespace, unit.name))
+        if old is not None and (new is None or new.network != old.network):
+            topic = ("ports", old.namespace, old.network)
+            _leave(self._groups, topic, unit)
+            touch(topic)
+        if new is not None:
+            topic = ("ports", new.namespace, new.network)
+            _enter(self._groups, topic, unit, new)
+            touch(topic)
+        if (old is not None and old.parent) or (new is not None and new.parent):
+            self._adopt(unit, old, new)
+        if self._followed:
+            self._follow(unit, old, new)
+        for chosen in self._selections.change(old, new):
+            touch(("selected", chosen))
+
+    def _adopt(self, unit: Unit, old: Port | None, new: Port | None) -> None:
+        """Keep who is a VLAN of whose port."""
+        before = None if old is None or not old.parent else ("children", old.namespace, old.parent, old.vlan)
+        after = None if new is None or not new.parent else ("children", new.namespace, new.parent, new.vlan)
+        if before is not None and before != after:
+            _leave(self._groups, before, unit)
+            self._touch(before)
+        if after is not None:
+            _enter(self._groups, after, unit, new)
+            self._touch(after)
+
+    def _follow(self, unit: Unit, old: Port | None, new: Port | None) -> None:
+        """Keep what somebody asked once: who has an address in a Network, and who is on a node."""
+        before = set() if old is None else set(self._places(old))
+        after = set() if new is None else set(self._places(new))
+        for topic in before - after:
+            _leave(self._groups, topic, unit)
+        for topic in after:
+            _enter(self._groups, topic, unit, new)
+        for topic in before | after:
+            self._touch(topic)
+
+    def _places(self, port: Port) -> Iterator[Topic]:
+        if ("placed", port.namespace) in self._followed:
+            yield "placed", port.namespace, port.node
+        if ("held", port.namespace, port.network) in self._followed:
+            for ip in port.ips:
+                yield "held", port.namespace, port.network, ip.partition("/")[0]
+
+    def _change(self, unit: Unit, new: Resource | None) -> None:
+        old = self._resources.get(unit)
+        if old == new:
+            return
+        if new is None:
+            del self._resources[unit]
+        else:
+            self._resources[unit] = new
+        before = set() if old is None else set(_groups(old))
+        after = set() if new is None else set(_groups(new))
+        for topic in before - after:
+            _leave(self._groups, topic, unit)
+        for topic in after:
+            _enter(self._groups, topic, unit, new)
+        self._tracker.dirty.add(unit)
+        self._touch(("one", *unit))
+        for topic in before | after:
+            self._touch(topic)
+
+    def _touch(self, topic: Topic) -> None:
+        self._answers.pop(topic, None)
+        self._tracker.touch(topic)
+
+    # Asking.
+
+    def get(self, of: type[R], namespace: str, name: str) -> R | None:
+        """Return one resource, or None."""
+        unit = Unit(of.__name__, namespace, name)
+        if of is NetworkAttachment:
+            raise TypeError("of an attachment only the Port is kept")
+        self._read(("one", *unit))
+        return cast("R | None", self._resources.get(unit))
+
+    def all(self, of: type[R], namespace: str = "") -> tuple[R, ...]:
+        """Return all resources of a kind, in a namespace or everywhere."""
+        if of is NetworkAttachment:
+            raise TypeError("of an attachment only the Port is kept")
+        return self._many(("all", of.__name__, namespace))
+
+    def port(self, namespace: str, name: str) -> Port | None:
+        """Return an attachment's face, or None."""
+        self._read(("port", namespace, name))
+        return self._ports.get(Unit(ATTACHMENT, namespace, name))
+
+    def ports(self, namespace: str, network: str) -> tuple[Port, ...]:
+        """Return the attachments in a Network."""
+        return self._many(("ports", namespace, network))
+
+    def children(self, namespace: str, parent: str, vlan: int | None) -> tuple[Port, ...]:
+        """Return the attachments that say they are this VLAN of an attachment's port: one, or none."""
+        return self._many(("children", namespace, parent, vlan))
+
+    def holders(self, namespace: str, network: str, ip: str) -> tuple[Port, ...]:
+        """Return the attachments that have an address in a Network: one, or none; the address as they write it."""
+        asked = ("held", namespace, network)
+        if asked not in self._followed:
+            self._followed.add(asked)
+            for unit, port in self._groups.get(("ports", namespace, network), {}).items():
+                for topic in self._places(port):
+                    _enter(self._groups, topic, unit, port)
+        return self._many(("held", namespace, network, ip))
+
+    def placed(self, namespace: str, node: str) -> tuple[Port, ...]:
+        """Return the attachments of a namespace that are on a node."""
+        asked = ("placed", namespace)
+        if asked not in self._followed:
+            self._followed.add(asked)
+            for port in self._of(namespace):
+                for topic in self._places(port):
+                    _enter(self._groups, topic, Unit(ATTACHMENT, namespace, port.name), port)
+        return self._many(("placed", namespace, node))
+
+    def selected(self, namespace: str, selector: LabelSelector) -> tuple[Port, ...]:
+        """Return the attachments of a namespace that a selector selects."""
+        chosen = selection(namespace, selector)
+        topic = ("selected", chosen)
+        if self._tracker.reading is None and chosen not in self._selections:
+            found = (port for port in self._of(namespace) if chosen.matches(port.labels))
+            return tuple(sorted(found, key=lambda port: port.name))
+        self._read(topic)
+        answer: tuple[Port, ...] | None = self._answers.get(topic)
+        if answer is None:
+            if chosen not in self._selections:
+                self._selections.add(chosen, self._of(namespace))
+            ports = self._selections[chosen]
+            answer = self._answers[topic] = tuple(ports[name] for name in sorted(ports))
+        return answer
+
+    def subnets(self, namespace: str, network: str) -> tuple[Subnet, ...]:
+        """Return the validated Subnets of a Network."""
+        return self._many(("subnets", namespace, network))
+
+    def routers(self, namespace: str, network: str) -> tuple[Router, ...]:
+        """Return the Routers with a foot or the gateway in a Network."""
+        return self._many(("routers", namespace, network))
+
+    def profiles(self, namespace: str) -> tuple[SecurityProfile, ...]:
+        """Return the SecurityProfiles of a namespace."""
+        return self.all(SecurityProfile, namespace)
+
+    def balancers(self, namespace: str) -> tuple[LoadBalancer, ...]:
+        """Return the LoadBalancers of a namespace."""
+        return self.all(LoadBalancer, namespace)
+
+    def nodes(self) -> tuple[Node, ...]:
+        """Return all Nodes."""
+        return self.all(Node)
+
+    def ungranted(self, network: Network) -> Problem | None:
+        """Return why nothing is planned of a Network that joins a physical network its namespace is not granted."""
+        said = self._refusal(network) if network.spec.provider is not None else ""
+        return Problem(NOT_GRANTED, said) if said else None
+
+    def shared(self, function: Callable[Concatenate["World", P], T], *arguments: P.args, **none: P.kwargs) -> T:
+        """Return `function(world, *arguments)`, worked out once for all who ask."""
+        assert not none, "only positional arguments are part of the question"
+        tracker = self._tracker
+        if tracker.stale and tracker.reading is None:
+            self._refresh()
+        answer = self._shared.get((function, arguments))
+        if answer is None or (tracker.stale and answer in tracker.stale):
+            answer = self._work_out(answer or Answer(function, arguments))
+        if tracker.reading is not None:
+            tracker.reading.add(answer)
+        return cast("T", answer.value)
+
+    def _work_out(self, answer: Answer) -> Answer:
+        tracker = self._tracker
+        outer, tracker.reading = tracker.reading, set()
+        tracker.stale.discard(answer)
+        try:
+            value = answer.function(self, *answer.arguments)
+        except BaseException:
+            self._drop(answer)
+            if outer is not None:
+                outer |= tracker.reading  # Who asked fails by what was read: when that changes it must look again.
+            raise
+        finally:
+            read, tracker.reading = tracker.reading, outer
+        self._shared[answer.function, answer.arguments] = answer
+        self._forget(tracker.note_answer(answer, read))
+        old, answer.value = answer.value, value
+        if old is not NOTHING and old != value:
+            tracker.touch(answer)
+        return answer
+
+    def _drop(self, answer: Answer) -> None:
+        self._tracker.touch(answer)
+        self._shared.pop((answer.function, answer.arguments), None)
+        self._forget(self._tracker.forget_answer(answer))
+
+    def _read(self, topic: Topic) -> None:
+        reading = self._tracker.reading
+        if reading is not None:
+            reading.add(topic)
+
+    def _many(self, topic: Topic) -> tuple[Any, ...]:
+        reading = self._tracker.reading
+        if reading is not None:
+            reading.add(topic)
+        answer: tuple[Any, ...] | None = self._answers.get(topic)
+        if answer is None:
+            group = self._groups.get(topic)
+            if not group:
+                return ()
+            answer = self._answers[topic] = tuple(group[unit] for unit in sorted(group))
+        return answer
+
+    def _of(self, namespace: str) -> Iterator[Port]:
+        return (port for port in self._ports.values() if port.namespace == namespace)
+
+    # For the planner.
+
+    def resource(self, unit: Unit) -> Resource | Port | None:
+        """Return what a unit is planned from, unrecorded."""
+        return self._ports.get(unit) if unit.kind == ATTACHMENT else self._resources.get(unit)
+
+    def watched(self, unit: Unit, plan: Callable[["World", Any], T], resource: Resource | Port) -> T:
+        """Return `plan(world, resource)`, recording what it reads as what the unit read, also when it fails."""
+        tracker = self._tracker
+        reading: set[Topic] = set()
+        tracker.reading = reading
+        try:
+            return plan(self, resource)
+        finally:
+            tracker.reading = None
+            if unread := tracker.note(unit, reading):
+                self._forget(unread)
+
+    def forget(self, unit: Unit) -> None:
+        """Forget what a unit read: it is gone."""
+        self._forget(self._tracker.forget(unit))
+
+    def drain(self) -> set[Unit]:
+        """Return the units to plan again, and begin anew."""
+        tracker = self._tracker
+        self._refresh()
+        dirty, tracker.dirty = tracker.dirty, set()
+        return dirty
+
+    def _refresh(self) -> None:
+        """Work out anew what must be, until all shared answers are right: one may be made of others."""
+        tracker = self._tracker
+        while tracker.stale:
+            answer = next(iter(tracker.stale))
+            if not tracker.is_read(answer):
+                self._drop(answer)
+                continue
+            with suppress(Exception):  # It fails again for each who asks, and there it is told.
+                self._work_out(answer)
+
+    def _forget(self, unread: Iterable[Topic]) -> None:
+        for topic in unread:
+            if isinstance(topic, Answer):
+                self._drop(topic)
+            elif topic[0] == "selected":
+                chosen = cast("Selection", topic[1])
+                if chosen in self._selections:
+                    self._selections.drop(chosen)
+                self._answers.pop(topic, None)
+
+
+def _groups(resource: Resource) -> Iterator[Topic]:
+    """Give the questions about many that a resource is part of the answer to."""
+    namespace = resource.metadata.namespace
+    yield "all", resource.kind, ""
+    if namespace:
+        yield "all", resource.kind, namespace
+    if isinstance(resource, Subnet) and resource.status.validated:
+        yield "subnets", namespace, resource.spec.network
+    if isinstance(resource, Router):
+        for port in resource.spec.networks:
+            yield "routers", namespace, port.network
+        if resource.spec.gateway is not None:
+            yield "routers", namespace, resource.spec.gateway.network
+
+
+def _enter(groups: dict[Topic, dict[Unit, Any]], topic: Topic, unit: Unit, value: object) -> None:
+    group = groups.get(topic)
+    if group is None:
+        group = groups[topic] = {}
+    group[unit] = value
+
+
+def _leave(groups: dict[Topic, dict[Unit, Any]], topic: Topic, unit: Unit) -> None:
+    group = groups[topic]
+    del group[unit]
+    if not group:
+        del groups[topic]

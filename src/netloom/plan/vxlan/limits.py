@@ -1,0 +1,39 @@
+"""What of a wish the vxlan fabric cannot do, said to people.  Pure.
+
+A SecurityProfile holds on every fabric, but for two things: see `plan/vxlan/policy.py`.
+"""
+
+from collections.abc import Iterable, Iterator
+
+from netloom.model.networks import Fabric, Network
+from netloom.model.policy import Action, EgressRule, IngressRule, SecurityProfile
+from netloom.plan.ovn.rows import Unit
+from netloom.plan.ovn.world import World
+
+
+def limits(world: World, profile: SecurityProfile) -> str:
+    """Return what of a profile is otherwise in the Networks that VXLAN carries; "" where there are none, or nothing."""
+    networks = world.all(Network, profile.metadata.namespace)
+    names = [one.metadata.name for one in networks if one.spec.fabric is Fabric.VXLAN]
+    if not names:
+        return ""
+    said = [*_said("ingress", profile.spec.ingress or ()), *_said("egress", profile.spec.egress or ())]
+    return f"in Networks of fabric vxlan ({', '.join(names)}): {'; '.join(said)}" if said else ""
+
+
+def counted(world: World, namespaces: Iterable[str]) -> set[Unit]:
+    """Return the SecurityProfiles that may cover more or fewer ports of the vxlan fabric, where attachments changed."""
+    return {
+        Unit("SecurityProfile", namespace, profile.metadata.name)
+        for namespace in namespaces
+        if any(one.spec.fabric is Fabric.VXLAN for one in world.all(Network, namespace))
+        for profile in world.profiles(namespace)
+    }
+
+
+def _said(field: str, rules: tuple[IngressRule | EgressRule, ...]) -> Iterator[str]:
+    for position, rule in enumerate(rules):
+        if rule.action is Action.REJECT:
+            yield f"spec.{field}[{position}].action: what is rejected is dropped, without an answer"
+        if rule.log:
+            yield f"spec.{field}[{position}].log: nothing is logged"

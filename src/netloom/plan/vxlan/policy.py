@@ -1,0 +1,326 @@
+"""SecurityProfiles as flows, by the switch's own connection tracker.  Pure.
+
+`plan/ovn/policy/profiles.py` says what a profile means.
+
+    a port's packet ──► OUT, IN: whose address is the other end's? (class)   is it a reply? (tracker)
+                    ──► JUDGE: for each profile of the port with a list for this way ──► RULES ──► bits of VERDICT
+                    ──► VERDICT: some rule allows it and none forbids it: pass, and commit the connection
+
+A profile's rules are flows of their own, once, however many ports it covers; a port names its profiles in one flow for
+each way. Who a rule names as the other end is not in the rule: an address is given the class of all who are in the same
+sets, and the rule speaks of classes. A rule with other ends and with ports is a conjunction of the two. So flows grow
+like ports, and members, and rules, never like one times the other.
+
+What a rule finds is written as a bit; drop and reject forbid, wherever they stand. What is established is judged again
+with each packet of who began it: a rule that changes ends what it no longer allows, and its replies with it.
+
+Two things differ from OVN. To reject is to drop: nobody here can make the answer without sending each such packet to a
+controller. And nothing is logged.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import NamedTuple
+
+from msgspec import Struct
+
+from netloom.model import addresses
+from netloom.model.policy import Action, EgressRule, IngressRule, Peer, PortRange, RuleProtocol, SecurityProfile
+from netloom.openflow.flows import Action as Act
+from netloom.openflow.flows import Conjunction, Ct, Flow, Goto, Resubmit, SetField
+from netloom.plan.ovn.policy import matches
+from netloom.plan.ovn.policy.port_groups import peer_set
+from netloom.plan.vxlan.layout import (
+    ALLOWED,
+    CLASS,
+    CLOSED,
+    DELIVER,
+    EST,
+    HERE,
+    ICMP,
+    ICMP6,
+    IN,
+    IN_JUDGE,
+    IN_PEER,
+    IN_RATE,
+    IN_RULES,
+    IN_VERDICT,
+    IPV4,
+    IPV6,
+    NEW,
+    OUT,
+    OUT_JUDGE,
+    OUT_PEER,
+    OUT_RATE,
+    OUT_RULES,
+    OUT_VERDICT,
+    PROFILE,
+    REL,
+    RPL,
+    SCTP,
+    TCP,
+    TO_PORT,
+    TRK,
+    UDP,
+    VERDICT,
+    flow,
+    identity,
+    mark,
+    zone,
+)
+
+Set = str
+"""A set of attachments that rules speak of, by the key `plan/ovn/policy/port_groups.py` gives it."""
+Class = frozenset[Set]
+"""All the sets an address is in."""
+Number = tuple[int, int]
+"""Of a profile or a class, in two registers."""
+Fields = dict[str, int | tuple[int, int]]
+
+_KINDS = {4: IPV4, 6: IPV6}
+_BITS = {Action.ALLOW: ALLOWED, Action.REJECT: 2, Action.DROP: 4}
+_TIERS = {Action.ALLOW: 100, Action.REJECT: 200, Action.DROP: 300}
+_PROTOCOLS = {RuleProtocol.TCP: TCP, RuleProtocol.UDP: UDP, RuleProtocol.SCTP: SCTP}
+
+
+class Way(NamedTuple):
+    """One of the two directions, and its tables."""
+
+    port: str
+    """The field that says which port is judged."""
+    end: str
+    """Which end of a packet the other end is."""
+    entry: int
+    judge: int
+    peer: int
+    rules: int
+    verdict: int
+    rate: int
+    onward: int
+    """What comes after."""
+
+
+EGRESS = Way("in_port", "dst", OUT, OUT_JUDGE, OUT_PEER, OUT_RULES, OUT_VERDICT, OUT_RATE, HERE)
+INGRESS = Way(TO_PORT, "src", IN, IN_JUDGE, IN_PEER, IN_RULES, IN_VERDICT, IN_RATE, DELIVER)
+WAYS = (EGRESS, INGRESS)
+
+
+class Rule(Struct, frozen=True):
+    """A rule of a profile for one family, as far as flows go."""
+
+    way: Way
+    action: Action
+    number: int
+    """Of the conjunction, within the profile and way."""
+    kind: int
+    """The family's Ethernet type; 0: everything, where nobody and nothing is named."""
+    blocks: tuple[tuple[int, int], ...] | None
+    """Where the other end may be; None: anywhere."""
+    sets: frozenset[Set]
+    services: tuple[Fields, ...] | None
+    """What is carried; None: anything."""
+
+
+def has_list(profile: SecurityProfile, way: Way) -> bool:
+    """Whether a profile says something for a direction."""
+    return _listed(profile, way) is not None
+
+
+def _listed(profile: SecurityProfile, way: Way) -> Sequence[IngressRule | EgressRule] | None:
+    return profile.spec.egress if way is EGRESS else profile.spec.ingress
+
+
+def rules(profile: SecurityProfile, known: Callable[[str], bool]) -> tuple[Rule, ...]:
+    """Return a profile's rules; `known` says whether there is a profile of a name in its namespace."""
+    found: list[Rule] = []
+    for way in WAYS:
+        for position, rule in enumerate(_listed(profile, way) or ()):
+            found += _read(profile, way, position, rule, known)
+    return tuple(found)
+
+
+def _read(
+    profile: SecurityProfile, way: Way, position: int, rule: IngressRule | EgressRule, known: Callable[[str], bool]
+) -> Iterator[Rule]:
+    peers = rule.from_ if isinstance(rule, IngressRule) else rule.to
+    if not peers and not rule.ports:
+        yield Rule(way, rule.action, 0, 0, None, frozenset(), None)
+        return
+    # An unknown profile is nobody.
+    members = [peer for peer in peers if not peer.cidr and (not peer.profile or known(peer.profile))]
+    sets = frozenset(peer_set(profile, peer).key for peer in members)
+    for version, kind in _KINDS.items():
+        blocks = tuple(_blocks(peers, version)) if peers else None
+        services = tuple(_services(rule.ports, version)) if rule.ports else None
+        if blocks is None or blocks or sets:
+            yield Rule(way, rule.action, 2 * position + version // 5 + 1, kind, blocks, sets, services)
+
+
+def _blocks(peers: Iterable[Peer], version: int) -> Iterator[tuple[int, int]]:
+    for peer in peers:
+        if peer.cidr and addresses.family(peer.cidr) == version:
+            for text in matches.left(peer.cidr, peer.except_):
+                block = addresses.block(text)
+                yield int(block.network_address), int(block.netmask)
+
+
+def _services(ports: Sequence[PortRange], version: int) -> Iterator[Fields]:
+    for protocol in RuleProtocol:
+        chosen = [one for one in ports if one.protocol is protocol]
+        if not chosen:
+            continue
+        if protocol is RuleProtocol.ICMP:
+            yield {"nw_proto": ICMP if version == 4 else ICMP6}
+        elif any(one.port is None for one in chosen):
+            yield {"nw_proto": _PROTOCOLS[protocol]}
+        else:
+            for first, last in matches.spans(chosen):
+                for masked in _prefixes(first, last):
+                    yield {"nw_proto": _PROTOCOLS[protocol], f"{protocol}_dst": masked}
+
+
+def _prefixes(first: int, last: int) -> Iterator[tuple[int, int]]:
+    """Give values and masks that together are the numbers from one to another."""
+    while first <= last:
+        size = first & -first or 1 << 16
+        while first + size - 1 > last:
+            size >>= 1
+        yield first, 0xFFFF & ~(size - 1)
+        first += size
+
+
+# A profile's flows.
+
+
+class _Gathered:
+    """Flows of several rules: two that speak of the same packets are one flow."""
+
+    def __init__(self, profile: SecurityProfile) -> None:
+        self._profile = dict(zip(PROFILE, number(profile), strict=True))
+        self._flows: dict[tuple[int, int, tuple[tuple[str, int | tuple[int, int]], ...]], set[Act]] = {}
+
+    def add(self, rule: Rule, fields: Fields, act: Act) -> None:
+        key = rule.way.rules, _TIERS[rule.action], tuple(sorted(fields.items()))
+        self._flows.setdefault(key, set()).add(act)
+
+    def flows(self) -> Iterator[Flow]:
+        for (table, priority, fields), acts in self._flows.items():
+            # Of one priority all write the same bit, so what needs nothing more makes conjunctions needless.
+            plain = [act for act in acts if isinstance(act, SetField)]
+            joint = sorted((act for act in acts if isinstance(act, Conjunction)), key=lambda act: (act.id, act.clause))
+            yield flow(table, priority, tuple(plain or joint), **self._profile, **dict(fields))
+
+
+def number(profile: SecurityProfile) -> Number:
+    """Return a profile's number."""
+    return identity("profile", profile.metadata.namespace, profile.metadata.name)
+
+
+def class_number(one: Class) -> Number:
+    """Return a class's number."""
+    return identity("class", *sorted(one)) if one else (0, 0)
+
+
+def profile_flows(profile: SecurityProfile, of: Iterable[Rule]) -> tuple[Flow, ...]:
+    """Return what a profile's rules come to, as far as they do not speak of members."""
+    gathered = _Gathered(profile)
+    for rule in of:
+        found, services = _found(rule), rule.services
+        kind: Fields = {"dl_type": rule.kind} if rule.kind else {}
+        if rule.blocks is None:
+            for service in ({},) if services is None else services:
+                gathered.add(rule, kind | service, found)
+            continue
+        act: Act = found if services is None else Conjunction(rule.number, 1, 2)
+        for block in rule.blocks:
+            gathered.add(rule, kind | {_address(rule): block}, act)
+        if services is not None:
+            for service in services:
+                gathered.add(rule, kind | service, Conjunction(rule.number, 2, 2))
+            gathered.add(rule, {"conj_id": rule.number}, found)
+    return tuple(gathered.flows())
+
+
+def class_flows(profile: SecurityProfile, of: Iterable[Rule], one: Class) -> tuple[Flow, ...]:
+    """Return what a profile's rules come to for those of a class."""
+    gathered = _Gathered(profile)
+    ends = dict(zip(CLASS, class_number(one), strict=True))
+    for rule in of:
+        if not rule.sets.isdisjoint(one):
+            act: Act = _found(rule) if rule.services is None else Conjunction(rule.number, 1, 2)
+            gathered.add(rule, {"dl_type": rule.kind, **ends}, act)
+    return tuple(gathered.flows())
+
+
+def _found(rule: Rule) -> SetField:
+    bit = _BITS[rule.action]
+    return SetField(VERDICT, bit, bit)
+
+
+def _address(rule: Rule) -> str:
+    return f"{'nw' if rule.kind == IPV4 else 'ipv6'}_{rule.way.end}"
+
+
+# A port's flows, and an address's.
+
+
+class Cover(Struct, frozen=True):
+    """What profiles make of a port."""
+
+    profiles: tuple[tuple[str, str], ...] = ()
+    """Those with a list that cover it, by namespace and name."""
+    listed: tuple[tuple[Number, ...], ...] = ((), ())
+    """Of each way, the numbers of those with a list for it."""
+    missing: tuple[str, ...] = ()
+    """Those it names that do not exist: it is closed."""
+    sets: Class = frozenset()
+    """The sets that their rules speak of."""
+
+
+def port_flows(ofport: int, uid: str, cover: Cover, *, peers: bool) -> Iterator[Flow]:
+    """Give the flows that have a port's packets looked at; `peers`: it matters whose the other end's address is."""
+    tracked = bool(cover.profiles)
+    for way, listed in zip(WAYS, cover.listed, strict=True) if tracked or peers else ():
+        on: Fields = {way.port: ofport}
+        look: list[Act] = [*(SetField(field, 0) for field in CLASS), Resubmit(way.peer)] if peers else []
+        after: Act = Ct(zone(ofport), table=way.judge) if tracked else Goto(way.rate)
+        for kind in _KINDS.values():
+            yield flow(way.entry, 100, (*look, after), **on, dl_type=kind)
+        if not tracked:
+            continue
+        yield flow(way.entry, 90, (Goto(way.judge),), **on)
+        acts: list[Act] = [SetField(VERDICT, 0 if listed else ALLOWED)]
+        for profile in listed:
+            acts += [SetField(field, value) for field, value in zip(PROFILE, profile, strict=True)]
+            acts.append(Resubmit(way.rules))
+        yield flow(way.judge, 100, (*acts, Goto(way.verdict)), **on)
+        yield from _replies(way, on, mark(uid))
+        yield from _verdicts(way, on, zone(ofport), mark(uid))
+
+
+def _replies(way: Way, on: Fields, own: int) -> Iterator[Flow]:
+    """Give what lets answers and errors pass, and not those about what was closed."""
+    answer, error = (TRK | EST | RPL, TRK | EST | RPL | NEW), (TRK | REL, TRK | REL | EST | NEW)
+    for state in (answer, error):
+        yield flow(way.judge, 200, (Goto(way.rate),), **on, ct_state=state, ct_mark=own)
+        yield flow(way.judge, 200, (), **on, ct_state=state, ct_mark=own | CLOSED)
+
+
+def _verdicts(way: Way, on: Fields, of_zone: int, own: int) -> Iterator[Flow]:
+    """Give what passes connections on that are allowed, and closes those that are no longer."""
+    commit = Ct(of_zone, commit=True, exec=(SetField("ct_mark", own),))
+    close = Ct(of_zone, commit=True, exec=(SetField("ct_mark", own | CLOSED),))
+    allowed: Fields = {**on, VERDICT: ALLOWED}
+    yield flow(way.verdict, 100, (Goto(way.rate),), **allowed, ct_state=(TRK, TRK | NEW), ct_mark=own)
+    for kind in _KINDS.values():  # A switch wants to be told that what it is to track is IP.
+        may = {**allowed, "dl_type": kind}
+        yield flow(way.verdict, 100, (commit, Goto(way.rate)), **may, ct_state=(TRK | NEW, TRK | NEW))
+        yield flow(way.verdict, 90, (commit, Goto(way.rate)), **may, ct_state=(TRK, TRK | NEW))
+        yield flow(way.verdict, 50, (close,), **on, dl_type=kind, ct_state=(TRK | EST, TRK | EST), ct_mark=own)
+
+
+def peer_flows(vni: int, version: int, ip: int, one: Class) -> Iterator[Flow]:
+    """Give the flows that tell the class of an address."""
+    acts = tuple(SetField(field, value) for field, value in zip(CLASS, class_number(one), strict=True))
+    for way in WAYS:
+        field = f"{'nw' if version == 4 else 'ipv6'}_{way.end}"
+        yield flow(way.peer, 100, acts, tun_id=vni, dl_type=_KINDS[version], **{field: ip})

@@ -1,0 +1,229 @@
+"""The flows of a local port, of a remote one, and those that are always there.  Pure.
+
+What a port may send is what OVN's port security lets it: from its MAC; with IPv4 from its own addresses and those it is
+allowed; with IPv6 also from the link-local address of its MAC, and from none to ask whether an address is free; ARP and
+neighbour discovery that tell of these addresses and of this MAC. A port without addresses of a family speaks nothing of
+that family. What a port gets is for the same addresses. What is neither IPv4, IPv6 nor ARP, or has a VLAN's tag, goes
+nowhere.
+
+An ARP request, or a neighbour solicitation, goes to whoever has the address that is asked for, and to nobody else. An
+address that others are allowed to use besides may be answered for by any of them: it goes to each (`shared`).
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import lru_cache
+
+from msgspec import Struct
+
+from netloom.openflow.fields import TAGGED
+from netloom.openflow.flows import Action, Flow, Goto, Output, Resubmit, SetField
+from netloom.plan.vxlan.layout import (
+    ADVERTISE,
+    ALLOWED,
+    ARP,
+    BROADCAST,
+    DELIVER,
+    ELSEWHERE,
+    ENTRY,
+    GROUP,
+    HERE,
+    ICMP6,
+    IN,
+    IN_JUDGE,
+    IN_RATE,
+    IN_VERDICT,
+    INV,
+    IPV4,
+    IPV6,
+    NEIGHBOUR,
+    OUT,
+    OUT_JUDGE,
+    OUT_RATE,
+    OUT_VERDICT,
+    ROUTER_ADVERTISE,
+    ROUTER_SOLICIT,
+    SOLICIT,
+    SOURCE,
+    TO_PORT,
+    TRK,
+    VERDICT,
+    flow,
+    ip_number,
+    link_local,
+    mac_number,
+)
+
+
+class LocalPort(Struct, frozen=True, kw_only=True):
+    """An attachment that is plugged here."""
+
+    uid: str
+    namespace: str
+    name: str
+    ofport: int
+    """The number the switch gave it."""
+    vni: int
+    mac: str
+    ips: tuple[str, ...]
+    """Its addresses; a prefix length is left out of account."""
+    allowed: tuple[str, ...] = ()
+    """Those it may use besides."""
+    profiles: tuple[str, ...] = ()
+    """The SecurityProfiles it names."""
+    labels: Mapping[str, str] = {}
+    network: str = ""
+    node: str = ""
+
+
+class Remote(Struct, frozen=True, kw_only=True):
+    """An attachment that is plugged on another node."""
+
+    uid: str
+    namespace: str
+    name: str
+    vni: int
+    mac: str
+    ips: tuple[str, ...]
+    host_ip: str
+    """Where the other node's tunnels end."""
+    allowed: tuple[str, ...] = ()
+    profiles: tuple[str, ...] = ()
+    labels: Mapping[str, str] = {}
+    network: str = ""
+    node: str = ""
+
+
+def numbers(ips: Iterable[str]) -> list[tuple[int, int]]:
+    """Return the families and numbers of addresses, each once."""
+    return list(dict.fromkeys(ip_number(ip.partition("/")[0]) for ip in ips))
+
+
+def base(vtep: int) -> tuple[Flow, ...]:
+    """Return what is always there; `vtep` is the tunnel's number on the switch."""
+    return (
+        flow(ENTRY, 200, vlan_vid=(TAGGED, TAGGED)),
+        flow(ENTRY, 100, (Goto(HERE),), in_port=vtep),
+        flow(ENTRY, 0),
+        flow(SOURCE, 0),
+        # Of neighbour discovery only what a port's own flows let pass.
+        flow(NEIGHBOUR, 50, dl_type=IPV6, nw_proto=ICMP6, icmpv6_type=SOLICIT),
+        flow(NEIGHBOUR, 50, dl_type=IPV6, nw_proto=ICMP6, icmpv6_type=ADVERTISE),
+        flow(NEIGHBOUR, 0, (Goto(OUT),)),
+        *_judging(OUT, OUT_JUDGE, OUT_VERDICT, OUT_RATE, (SOLICIT, ADVERTISE, ROUTER_SOLICIT)),
+        flow(OUT_RATE, 0, (Goto(HERE),)),
+        flow(HERE, 0, (Goto(ELSEWHERE),)),
+        flow(ELSEWHERE, 1000, in_port=vtep),
+        flow(ELSEWHERE, 0),
+        *_judging(IN, IN_JUDGE, IN_VERDICT, IN_RATE, (SOLICIT, ADVERTISE, ROUTER_ADVERTISE)),
+        flow(IN_RATE, 0, (Goto(DELIVER),)),
+        flow(DELIVER, 50, dl_type=IPV4),
+        flow(DELIVER, 50, dl_type=IPV6),
+        flow(DELIVER, 0),
+    )
+
+
+def _judging(entry: int, judge: int, verdict: int, done: int, always: Sequence[int]) -> Iterator[Flow]:
+    """Give the part of judging that is the same for all ports."""
+    yield flow(entry, 200, (Goto(done),), dl_type=ARP)
+    for kind in always:
+        yield flow(entry, 200, (Goto(done),), dl_type=IPV6, nw_proto=ICMP6, icmpv6_type=kind)
+    yield flow(entry, 0, (Goto(done),))
+    yield flow(judge, 300, ct_state=(TRK | INV, TRK | INV))  # What the tracker cannot make sense of.
+    yield flow(judge, 0)
+    yield flow(verdict, 100, (Goto(done),), **{VERDICT: ALLOWED}, ct_state=(0, TRK))
+    yield flow(verdict, 0)
+
+
+def local(port: LocalPort) -> tuple[Flow, ...]:
+    """Return the flows of a port that is open: what it may send, and how what is for it gets there."""
+    mac, ofport = mac_number(port.mac), port.ofport
+    own = numbers(port.ips)
+    usable = numbers((*port.ips, *port.allowed))
+    if any(version == 6 for version, _ in own):
+        own.append((6, link_local(mac)))
+    if any(version == 6 for version, _ in usable):
+        usable.append((6, link_local(mac)))
+    here: tuple[Action, ...] = (SetField(TO_PORT, ofport), Goto(IN))
+    return (
+        flow(ENTRY, 100, (SetField("tun_id", port.vni), Goto(SOURCE)), in_port=ofport),
+        *_sends(ofport, mac, usable),
+        flow(HERE, 100, here, tun_id=port.vni, dl_dst=mac),
+        *(_asked(HERE, port.vni, version, ip, here) for version, ip in own),
+        *_gets(ofport, usable),
+    )
+
+
+def _sends(ofport: int, mac: int, usable: Sequence[tuple[int, int]]) -> Iterator[Flow]:
+    """Give what a port may send."""
+    on = {"in_port": ofport, "dl_src": mac}
+    out = (Goto(OUT),)
+    for version, ip in usable:
+        if version == 4:
+            yield flow(SOURCE, 100, out, **on, dl_type=IPV4, nw_src=ip)
+            yield flow(SOURCE, 100, out, **on, dl_type=ARP, arp_sha=mac, arp_spa=ip)
+            continue
+        yield flow(SOURCE, 100, (Goto(NEIGHBOUR),), **on, dl_type=IPV6, ipv6_src=ip)
+        for told in (mac, 0):  # The option that says which MAC may be absent.
+            yield flow(NEIGHBOUR, 100, out, **_neighbour(ADVERTISE), in_port=ofport, nd_target=ip, nd_tll=told)
+    if any(version == 6 for version, _ in usable):
+        # Is this address free?  It is asked before there is one to ask from.
+        yield flow(SOURCE, 100, (Goto(NEIGHBOUR),), **on, **_neighbour(SOLICIT), ipv6_src=0)
+        for told in (mac, 0):
+            yield flow(NEIGHBOUR, 100, out, **_neighbour(SOLICIT), in_port=ofport, nd_sll=told)
+
+
+def _gets(ofport: int, usable: Sequence[tuple[int, int]]) -> Iterator[Flow]:
+    """Give what a port may get."""
+    on, send = {TO_PORT: ofport}, (Output(ofport),)
+    for version, ip in usable:
+        if version == 4:
+            yield flow(DELIVER, 100, send, **on, dl_type=IPV4, nw_dst=ip)
+        else:
+            yield flow(DELIVER, 100, send, **on, dl_type=IPV6, ipv6_dst=ip)
+    if any(version == 6 for version, _ in usable):
+        yield flow(DELIVER, 100, send, **on, dl_type=IPV6, ipv6_dst=(0xFF << 120, 0xFF << 120))
+    yield flow(DELIVER, 40, send, **on)
+
+
+def remote(one: Remote, vtep: int) -> tuple[Flow, ...]:
+    """Return how what is for a port elsewhere gets to its node."""
+    mac = mac_number(one.mac)
+    own = numbers(one.ips)
+    if any(version == 6 for version, _ in own):
+        own.append((6, link_local(mac)))
+    there = towards(one.host_ip, vtep)
+    return (
+        flow(ELSEWHERE, 100, there, tun_id=one.vni, dl_dst=mac),
+        *(_asked(ELSEWHERE, one.vni, version, ip, there) for version, ip in own),
+    )
+
+
+@lru_cache(maxsize=1 << 12)
+def towards(host_ip: str, vtep: int) -> tuple[Action, ...]:
+    """Return what sends a packet to another node."""
+    version, value = ip_number(host_ip)
+    return SetField("tun_dst" if version == 4 else "tun_ipv6_dst", value), Output(vtep)
+
+
+def shared(
+    vni: int, address: tuple[int, int], ports: Sequence[int], hosts: Sequence[str], vtep: int | None
+) -> Iterator[Flow]:
+    """Give the flows that ask all who may have an address: ports here, and one copy for each other node."""
+    if ports:
+        each: list[Action] = []
+        for ofport in ports:
+            each += [SetField(TO_PORT, ofport), Resubmit(IN)]
+        yield _asked(HERE, vni, *address, (*each, Goto(ELSEWHERE)))
+    if hosts and vtep is not None:
+        yield _asked(ELSEWHERE, vni, *address, tuple(act for host in hosts for act in towards(host, vtep)))
+
+
+def _asked(table: int, vni: int, version: int, ip: int, actions: tuple[Action, ...]) -> Flow:
+    """Return the flow for the question who has an address, where it is asked of all."""
+    if version == 4:
+        return flow(table, 100, actions, tun_id=vni, dl_dst=BROADCAST, dl_type=ARP, arp_op=1, arp_tpa=ip)
+    return flow(table, 100, actions, tun_id=vni, dl_dst=GROUP, **_neighbour(SOLICIT), nd_target=ip)
+
+
+def _neighbour(kind: int) -> dict[str, int]:
+    return {"dl_type": IPV6, "nw_proto": ICMP6, "icmpv6_type": kind, "icmpv6_code": 0}

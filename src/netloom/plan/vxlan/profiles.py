@@ -1,0 +1,218 @@
+"""Which profiles cover which local ports, and the flows that come of it, a change at a time.  Pure.
+
+    profiles ──► who joins what in a namespace (`plan/ovn/policy/port_groups.py`) ──► a port's profiles ──► its flows
+                                                                      └─► profiles in use ──► their flows
+    classes that come or go ──► flows of the profiles in use that speak of them
+
+A profile that covers no port here has no flows here. One with neither list says nothing: a port that only such profiles
+cover is as one without. A port that names a profile that does not exist is closed, in both directions and for
+everything.
+"""
+
+from collections import Counter
+from collections.abc import Collection
+
+from netloom.model.policy import SecurityProfile
+from netloom.plan.ovn.policy.port_groups import Scheme, joined, joining
+from netloom.plan.ovn.rows import Unit
+from netloom.plan.ovn.world import World
+from netloom.plan.vxlan.flow_claims import Table
+from netloom.plan.vxlan.policy import (
+    WAYS,
+    Class,
+    Cover,
+    Rule,
+    Set,
+    class_flows,
+    class_number,
+    has_list,
+    number,
+    profile_flows,
+    rules,
+)
+from netloom.plan.vxlan.ports import LocalPort, Remote
+
+Name = tuple[str, str]
+"""Namespace and name."""
+
+
+OPEN = Cover()
+
+
+class Judging:
+    """The profiles and the ports they cover."""
+
+    def __init__(self, table: Table) -> None:
+        self._table = table
+        self._world = World()
+        self._profiles: dict[Name, SecurityProfile] = {}
+        self._rules: dict[Name, tuple[Rule, ...]] = {}
+        """What rules come to, of profiles that were asked for."""
+        self._schemes: dict[str, Scheme] = {}
+        self._ports: dict[str, dict[str, LocalPort]] = {}
+        """The ports here, by namespace and owner."""
+        self._homes: dict[str, str] = {}
+        """The ports' namespaces."""
+        self._covers: dict[str, Cover] = {}
+        self._uses: Counter[Name] = Counter()
+        """How many ports a profile covers."""
+        self._speaking: dict[Set, set[Name]] = {}
+        """Which profiles in use speak of a set."""
+        self._written: dict[Name, tuple[Class, frozenset[Class]]] = {}
+        """Which profiles have flows: the sets they speak of, and the classes they have flows for."""
+        self._stirred: dict[str, bool] = {}
+        """Namespaces in which some profile changed; whether some came or went."""
+        self._news: set[Name] = set()
+        """Profiles whose flows may be others now."""
+        self._dirty: dict[str, LocalPort | None] = {}
+
+    def put(self, profile: SecurityProfile) -> None:
+        """Let a profile be as it is now."""
+        name = profile.metadata.namespace, profile.metadata.name
+        old = self._profiles.get(name)
+        if old is None or old.spec != profile.spec:
+            self._profiles[name] = profile
+            self._world.put(profile)
+            self._changed(name, existence=old is None)
+
+    def drop(self, name: Name) -> None:
+        """Let a profile be gone."""
+        if self._profiles.pop(name, None) is not None:
+            self._world.remove(Unit("SecurityProfile", *name))
+            self._changed(name, existence=True)
+
+    def _changed(self, name: Name, *, existence: bool) -> None:
+        self._news.add(name)
+        self._rules.pop(name, None)
+        self._stirred[name[0]] = existence or self._stirred.get(name[0], False)
+
+    def port(self, owner: str, port: LocalPort | None) -> None:
+        """Let a port be here; None: no longer."""
+        old = self._homes.pop(owner, None)
+        if old is not None:
+            del self._ports[old][owner]
+            if not self._ports[old]:
+                del self._ports[old]
+        if port is not None:
+            self._homes[owner] = port.namespace
+            self._ports.setdefault(port.namespace, {})[owner] = port
+        self._dirty[owner] = port
+
+    def cover(self, owner: str) -> Cover:
+        """Return what profiles make of a port."""
+        return self._covers.get(owner, OPEN)
+
+    def joined(self, one: LocalPort | Remote) -> Class:
+        """Return the sets that somebody is in."""
+        scheme = self._scheme(one.namespace)
+        return frozenset([part.key for joins in joined(scheme, one.profiles, one.labels) for part in joins.sets])
+
+    def settle(self) -> tuple[set[str], set[int]]:
+        """Find out which ports are covered by what; return the ports for which that changed, by owner.
+
+        And the VNIs of Networks in which somebody may have become a member of something, or be one no longer.
+        """
+        doubted: set[int] = set()
+        for namespace, existence in self._stirred.items():
+            if existence:  # What rules say of a profile that was not there is another now.
+                self._forget(namespace)
+            ports = self._ports.get(namespace, {})
+            self._dirty.update(ports)
+            if self._schemes.pop(namespace, None) != self._scheme(namespace):
+                doubted |= {port.vni for port in ports.values()}
+        self._stirred = {}
+        dirty, self._dirty = self._dirty, {}
+        return {owner for owner, port in dirty.items() if self._settle(owner, port)}, doubted
+
+    def _settle(self, owner: str, port: LocalPort | None) -> bool:
+        old, new = self.cover(owner), OPEN if port is None else self._cover(port)
+        if old == new:
+            return False
+        self._covers[owner] = new
+        if new == OPEN:
+            del self._covers[owner]
+        for name in new.profiles:
+            self._uses[name] += 1
+        for name in old.profiles:
+            self._uses[name] -= 1
+            if not self._uses[name]:
+                del self._uses[name]
+        self._news.update(new.profiles, old.profiles)
+        return True
+
+    def _cover(self, port: LocalPort) -> Cover:
+        scheme, namespace = self._scheme(port.namespace), port.namespace
+        missing = tuple(sorted(name for name in port.profiles if name not in scheme.named))
+        if missing:
+            return Cover(missing=missing)
+        joins = joined(scheme, port.profiles, port.labels)
+        names = {one.group.key.partition("/")[2] for one in joins if one.group is not None}
+        chosen = [self._profiles[namespace, name] for name in sorted(names)]
+        found = [profile for profile in chosen if any(has_list(profile, way) for way in WAYS)]
+        return Cover(
+            tuple((namespace, profile.metadata.name) for profile in found),
+            tuple(tuple(sorted(number(one) for one in found if has_list(one, way))) for way in WAYS),
+            (),
+            frozenset().union(*(self._sets((namespace, profile.metadata.name)) for profile in found)),
+        )
+
+    def fill(self, known: Collection[Class], changed: Collection[Class]) -> None:
+        """Let profiles in use have their flows, for the classes there are; `changed` are those that came or went."""
+        news, self._news = self._news, set()
+        for name in news:
+            self._write(name, known)
+        for one in changed:
+            for name in set[Name]().union(*(self._speaking.get(part, ()) for part in one)) - news:
+                sets, have = self._written[name]
+                there = one in known
+                self._write_class(name, one, there=there)
+                self._written[name] = sets, have | {one} if there else have - {one}
+
+    def _write(self, name: Name, known: Collection[Class]) -> None:
+        """Let a profile have its flows, or none where it is not in use."""
+        profile = self._profiles.get(name) if name in self._uses else None
+        sets = frozenset[Set]() if profile is None else self._sets(name)
+        spoken, have = self._written.pop(name, (frozenset(), frozenset()))
+        for part in spoken - sets:
+            self._speaking[part].discard(name)
+            if not self._speaking[part]:
+                del self._speaking[part]
+        for part in sets - spoken:
+            self._speaking.setdefault(part, set()).add(name)
+        wanted = frozenset(one for one in known if not sets.isdisjoint(one))
+        for one in have | wanted:
+            self._write_class(name, one, there=one in wanted)
+        self._table.replace(_owner(name), () if profile is None else profile_flows(profile, self._read(name)))
+        if profile is not None:
+            self._written[name] = sets, wanted
+
+    def _write_class(self, name: Name, one: Class, *, there: bool) -> None:
+        flows = class_flows(self._profiles[name], self._read(name), one) if there else ()
+        self._table.replace(f"{_owner(name)}/{class_number(one)}", flows)
+
+    def _scheme(self, namespace: str) -> Scheme:
+        scheme = self._schemes.get(namespace)
+        if scheme is None:
+            scheme = self._schemes[namespace] = joining(self._world, namespace)
+        return scheme
+
+    def _read(self, name: Name) -> tuple[Rule, ...]:
+        found = self._rules.get(name)
+        if found is None:
+            namespace, _ = name
+            profile = self._profiles[name]
+            found = self._rules[name] = rules(profile, lambda other: (namespace, other) in self._profiles)
+        return found
+
+    def _sets(self, name: Name) -> Class:
+        return frozenset().union(*(rule.sets for rule in self._read(name)))
+
+    def _forget(self, namespace: str) -> None:
+        """Have the rules of a namespace's profiles read again."""
+        for name in [name for name in self._rules if name[0] == namespace]:
+            del self._rules[name]
+            self._news.add(name)
+
+
+def _owner(name: Name) -> str:
+    return "profile/{}/{}".format(*name)
