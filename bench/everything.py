@@ -14,7 +14,7 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from netloom.control.informer import Informer, informer
+from netloom.control.runtime.informer import Informer, informer
 from netloom.load.agents import open_client
 from netloom.model.attachments import NetworkAttachment
 from netloom.model.networks import Network, Subnet

@@ -6,7 +6,7 @@ import pytest
 
 from netloom.cli.explain_timeline import lines
 from netloom.cli.timeline import Sources, timeline
-from netloom.control.clock import micro, stamp
+from netloom.control.runtime.clock import micro, stamp
 from netloom.model import uids
 from tests.run.serving import Serving
 from tests.support.process import wait_until

@@ -6,10 +6,10 @@ from datetime import UTC, datetime
 from random import Random
 from typing import Any, TypeVar
 
-from netloom.control.cache import Key
-from netloom.control.clock import Clock
-from netloom.control.election import Election
-from netloom.control.manager import Manager
+from netloom.control.runtime.cache import Key
+from netloom.control.runtime.clock import Clock
+from netloom.control.runtime.election import Election
+from netloom.control.runtime.manager import Manager
 from netloom.model.document import Document
 from netloom.model.kind import Kind, Registry
 from netloom.model.networks import Network, Subnet

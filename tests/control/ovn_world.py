@@ -8,8 +8,8 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from netloom.control.election import Election
-from netloom.control.manager import Manager
+from netloom.control.runtime.election import Election
+from netloom.control.runtime.manager import Manager
 from netloom.model.document import Document
 from netloom.model.kind import Kind
 from netloom.model.registry import KINDS, NETWORK, NETWORK_ATTACHMENT, SUBNET

@@ -4,7 +4,7 @@ import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
-from netloom.control.cache import Cache, Change, Key
+from netloom.control.runtime.cache import Cache, Change, Key
 from netloom.model.registry import NETWORK
 from netloom.store.base import Event, EventType, Stored
 

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from netloom.control.capacity import MOST, block, capacity, default_gateway, overlap, usable
+from netloom.control.ipam.capacity import MOST, block, capacity, default_gateway, overlap, usable
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,6 @@
 import pytest
 
-from netloom.control.client import Client
+from netloom.control.runtime.client import Client
 from netloom.errors import Conflict, NotFound, Unreachable
 from netloom.model.document import ObjectMeta
 from netloom.model.networks import Network, NetworkSpec, NetworkStatus

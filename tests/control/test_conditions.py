@@ -2,8 +2,8 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from netloom.control import clock
-from netloom.control.conditions import FALSE, TRUE, UNKNOWN, observed, summary, with_condition
+from netloom.control.runtime import clock
+from netloom.control.runtime.conditions import FALSE, TRUE, UNKNOWN, observed, summary, with_condition
 from netloom.model.document import Condition
 from tests.control.helpers import NOON
 

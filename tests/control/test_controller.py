@@ -5,11 +5,11 @@ from typing import Any
 
 import pytest
 
-from netloom.control.cache import Key
-from netloom.control.controller import Controller
-from netloom.control.events import Recorder
-from netloom.control.informer import informer
-from netloom.control.sweep import sweep
+from netloom.control.runtime.cache import Key
+from netloom.control.runtime.controller import Controller
+from netloom.control.runtime.events import Recorder
+from netloom.control.runtime.informer import informer
+from netloom.control.runtime.sweep import sweep
 from netloom.errors import Conflict, Invalid
 from netloom.model.events import ObjectReference
 from netloom.model.networks import Network

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from netloom.control.election import Candidate, Durations, Election, JointElection
+from netloom.control.runtime.election import Candidate, Durations, Election, JointElection
 from netloom.errors import Forbidden, NetloomError, NotFound, Unreachable
 from netloom.model.cluster import Lease
 from netloom.model.registry import LEASE

@@ -5,9 +5,18 @@ from datetime import datetime, timedelta
 from random import Random
 from typing import Any
 
-from netloom.control.client import Client
-from netloom.control.events import BUFFERED, BURST, GROUP, LONGEST_MESSAGE, REMEMBERED, Bucket, Recorder, reference
-from netloom.control.sweep import expire_events, expire_events_once
+from netloom.control.runtime.client import Client
+from netloom.control.runtime.events import (
+    BUFFERED,
+    BURST,
+    GROUP,
+    LONGEST_MESSAGE,
+    REMEMBERED,
+    Bucket,
+    Recorder,
+    reference,
+)
+from netloom.control.runtime.sweep import expire_events, expire_events_once
 from netloom.errors import NetloomError, Unreachable
 from netloom.model.document import Document
 from netloom.model.events import ObjectReference

@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from netloom.control.cache import Change, Key
-from netloom.control.client import Client
-from netloom.control.events import Recorder
-from netloom.control.gc import FOREGROUND, ORPHAN, Collector, Item, ItemKey, ItemMeta, collected_informers
-from netloom.control.manager import Manager
+from netloom.control.runtime.cache import Change, Key
+from netloom.control.runtime.client import Client
+from netloom.control.runtime.events import Recorder
+from netloom.control.runtime.gc import FOREGROUND, ORPHAN, Collector, Item, ItemKey, ItemMeta, collected_informers
+from netloom.control.runtime.manager import Manager
 from netloom.errors import NotFound, Unreachable
 from netloom.model.document import Document, OwnerReference
 from netloom.model.kind import Kind

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from netloom.control.host_fabric import COUNT, DOUBT
+from netloom.control.node.fabric import COUNT, DOUBT
 from netloom.model.document import Resource
 from netloom.model.paths import Shaping
 from netloom.model.policy import SecurityProfile

@@ -4,8 +4,8 @@ import asyncio
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from netloom.control.clock import micro
-from netloom.control.counters import Histograms
+from netloom.control.runtime.clock import micro
+from netloom.control.runtime.counters import Histograms
 from netloom.run import metrics, metrics_agent
 from netloom.sim import loop as sim
 from tests.control.host_world import World

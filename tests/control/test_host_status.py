@@ -4,9 +4,9 @@ from typing import Any
 
 import msgspec
 
-from netloom.control.conditions import READY
-from netloom.control.host_status import Found, document, settled
-from netloom.control.host_views import View
+from netloom.control.node.status import Found, document, settled
+from netloom.control.node.views import View
+from netloom.control.runtime.conditions import READY
 from netloom.model.attachments import NetworkAttachment
 from netloom.model.document import Document
 from netloom.model.registry import NETWORK_ATTACHMENT

@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Any
 
-from netloom.control.cache import Change, Key
-from netloom.control.host_views import LINGER, Neighbourhood, View, attachment_informer
+from netloom.control.node.views import LINGER, Neighbourhood, View, attachment_informer
+from netloom.control.runtime.cache import Change, Key
 from netloom.model.kind import Kind
 from netloom.model.registry import (
     NETWORK,

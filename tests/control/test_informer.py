@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from netloom.control.cache import Change, Key
-from netloom.control.informer import PAGE, Informer, informer
+from netloom.control.runtime.cache import Change, Key
+from netloom.control.runtime.informer import PAGE, Informer, informer
 from netloom.errors import Expired, Forbidden, NetloomError, Unauthorized, Unreachable
 from netloom.model.networks import Network
 from netloom.model.registry import NETWORK

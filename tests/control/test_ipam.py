@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from netloom.control.client import Client
-from netloom.control.ipam_views import DECIDED, QUARANTINE
-from netloom.control.manager import Manager
+from netloom.control.ipam.views import DECIDED, QUARANTINE
+from netloom.control.runtime.client import Client
+from netloom.control.runtime.manager import Manager
 from netloom.errors import Unreachable
 from netloom.model.attachments import NetworkAttachment
 from netloom.model.document import Document

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.json import encode
 
-from netloom.control.cache import Change, Key
-from netloom.control.ipam_bespoken import Bespoken
+from netloom.control.ipam.reserved import Bespoken
+from netloom.control.runtime.cache import Change, Key
 from netloom.model.document import Document, Resource
 from netloom.model.kind import Kind
 from netloom.model.networks import Router

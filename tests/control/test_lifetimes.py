@@ -5,10 +5,10 @@ from typing import Any
 
 import msgspec
 
-from netloom.control.cache import Key
-from netloom.control.clock import micro, stamp
-from netloom.control.counters import LIFETIMES, Histogram
-from netloom.control.lifetimes import Lifetimes, wished
+from netloom.control.node.lifetimes import Lifetimes, wished
+from netloom.control.runtime.cache import Key
+from netloom.control.runtime.clock import micro, stamp
+from netloom.control.runtime.counters import LIFETIMES, Histogram
 from netloom.errors import Unreachable
 from netloom.model import uids
 from netloom.model.attachments import NetworkAttachment

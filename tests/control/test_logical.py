@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from netloom.control.cache import Change, Key
-from netloom.control.election import Election
-from netloom.control.logical import Logical
+from netloom.control.ovn.northbound_sync import Logical
+from netloom.control.runtime.cache import Change, Key
+from netloom.control.runtime.election import Election
 from netloom.drivers.northbound.driver import Applied
 from netloom.errors import AlreadyExists, Conflict, NotFound
 from netloom.model.document import ObjectMeta

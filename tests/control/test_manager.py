@@ -4,11 +4,11 @@ from typing import Any
 
 import pytest
 
-from netloom.control.controller import Controller
-from netloom.control.election import Election
-from netloom.control.events import Recorder
-from netloom.control.informer import informer
-from netloom.control.manager import Manager
+from netloom.control.runtime.controller import Controller
+from netloom.control.runtime.election import Election
+from netloom.control.runtime.events import Recorder
+from netloom.control.runtime.informer import informer
+from netloom.control.runtime.manager import Manager
 from netloom.model.events import ObjectReference
 from netloom.model.networks import Network
 from netloom.model.registry import EVENT, NETWORK

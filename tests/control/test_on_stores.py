@@ -8,9 +8,9 @@ from random import Random
 
 import pytest
 
-from netloom.control.clock import now
-from netloom.control.election import Election
-from netloom.control.manager import Manager
+from netloom.control.runtime.clock import now
+from netloom.control.runtime.election import Election
+from netloom.control.runtime.manager import Manager
 from netloom.model.crds import crds
 from netloom.model.registry import EVENT, LEASE, NETWORK, SUBNET
 from netloom.sim.world import eventually

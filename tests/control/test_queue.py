@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from netloom.control.counters import Histogram
-from netloom.control.queue import Backoff, Closed, Pace, Queue
+from netloom.control.runtime.counters import Histogram
+from netloom.control.runtime.queue import Backoff, Closed, Pace, Queue
 from netloom.errors import Conflict, Expired, Forbidden, Internal, Invalid, NotFound, TooManyRequests, Unreachable
 from tests.control.helpers import run
 

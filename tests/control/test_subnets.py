@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from netloom.control.cache import Cache, Change, Key
-from netloom.control.client import Client
-from netloom.control.events import Recorder
-from netloom.control.manager import Manager
+from netloom.control.runtime.cache import Cache, Change, Key
+from netloom.control.runtime.client import Client
+from netloom.control.runtime.events import Recorder
+from netloom.control.runtime.manager import Manager
 from netloom.control.subnets import BY_NETWORK, SubnetValidator, by_network, judge
 from netloom.errors import Unreachable
 from netloom.model.networks import Network, Subnet

@@ -9,8 +9,8 @@ from uuid import UUID
 
 import pytest
 
-from netloom.control.counters import Histograms
-from netloom.control.manager import Manager
+from netloom.control.runtime.counters import Histograms
+from netloom.control.runtime.manager import Manager
 from netloom.model.registry import NETWORK, NETWORK_ATTACHMENT, SUBNET
 from netloom.run import controllers
 from netloom.sim import loop as sim

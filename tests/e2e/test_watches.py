@@ -16,7 +16,7 @@ from pathlib import Path
 from random import Random
 from urllib.parse import urlsplit
 
-from netloom.control.host_views import Neighbourhood, attachment_informer
+from netloom.control.node.views import Neighbourhood, attachment_informer
 from netloom.errors import Forbidden
 from netloom.model.registry import NETWORK, NETWORK_ATTACHMENT
 from netloom.model.selectors import selector

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from netloom.control.events import Recorder
+from netloom.control.runtime.events import Recorder
 from netloom.errors import Forbidden, TooManyRequests
 from netloom.front.api.admission import Operation, Write
 from netloom.front.api.concern import Concern

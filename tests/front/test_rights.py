@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from netloom.control.informer import Informer
+from netloom.control.runtime.informer import Informer
 from netloom.errors import Unreachable
 from netloom.front.api.delegated import AccessReviews, People, TokenReviews
 from netloom.front.api.identity import Attributes, Authorizer, Credentials, Identity

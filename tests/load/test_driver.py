@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from netloom.control.conditions import TRUE
+from netloom.control.runtime.conditions import TRUE
 from netloom.errors import Conflict, TimedOut
 from netloom.load import informing, objects, plan
 from netloom.load.agents import Heard, SimulatedAgent

@@ -5,7 +5,7 @@ import pytest
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as openmetrics
 from prometheus_client.parser import text_string_to_metric_families as plain
 
-from netloom.control.events import BURST
+from netloom.control.runtime.events import BURST
 from netloom.errors import AlreadyExists
 from netloom.front.api.app import Observation
 from netloom.model.events import ObjectReference

@@ -6,10 +6,10 @@ And the same with bugs planted in them.
 from random import Random
 from typing import Any
 
-from netloom.control.ipam import Ipam
-from netloom.control.ipam_locking import Locksmith
-from netloom.control.ipam_views import Attachment, Lock
-from netloom.control.manager import Manager
+from netloom.control.ipam.controller import Ipam
+from netloom.control.ipam.lock_client import Locksmith
+from netloom.control.ipam.views import Attachment, Lock
+from netloom.control.runtime.manager import Manager
 from netloom.model.kind import Registry
 from netloom.model.registry import IP_LOCK, NETWORK_ATTACHMENT
 from netloom.run.controllers import Options, assemble

@@ -5,7 +5,7 @@ import contextlib
 from collections.abc import AsyncIterator, Callable, Coroutine
 from typing import Any
 
-from netloom.control.manager import Manager
+from netloom.control.runtime.manager import Manager
 from netloom.model.networks import VNILock
 from netloom.model.registry import VNI_LOCK
 from netloom.plan.audit.addresses import audit

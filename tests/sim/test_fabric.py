@@ -13,8 +13,8 @@ from collections.abc import Mapping
 
 import pytest
 
-from netloom.control.following import Followed
-from netloom.control.host_fabric import FabricKeeper
+from netloom.control.node.fabric import FabricKeeper
+from netloom.control.runtime.following import Followed
 from netloom.drivers.vxlan.driver import Fabric
 from netloom.openflow.flows import Flow, Key, MeterSpec
 from netloom.sim import loop as sim

@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from netloom.control.gc import FOREGROUND, ORPHAN, Item, item
+from netloom.control.runtime.gc import FOREGROUND, ORPHAN, Item, item
 from netloom.model.kind import Kind
 from netloom.model.registry import IP_LOCK, NETWORK
 from netloom.sim import loop as sim

@@ -5,8 +5,8 @@ from random import Random
 
 import pytest
 
-from netloom.control.cache import Key
-from netloom.control.informer import Informer, informer
+from netloom.control.runtime.cache import Key
+from netloom.control.runtime.informer import Informer, informer
 from netloom.model.networks import Network
 from netloom.model.registry import NETWORK
 from netloom.model.selectors import Selector, selector

@@ -14,12 +14,12 @@ from random import Random
 
 import pytest
 
-from netloom.control.cache import Key
-from netloom.control.controller import Controller
-from netloom.control.election import Election
-from netloom.control.events import Recorder
-from netloom.control.informer import informer
-from netloom.control.manager import Manager
+from netloom.control.runtime.cache import Key
+from netloom.control.runtime.controller import Controller
+from netloom.control.runtime.election import Election
+from netloom.control.runtime.events import Recorder
+from netloom.control.runtime.informer import informer
+from netloom.control.runtime.manager import Manager
 from netloom.errors import Unreachable
 from netloom.model.networks import Network
 from netloom.model.registry import NETWORK

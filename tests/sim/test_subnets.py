@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from netloom.control import capacity
-from netloom.control.cache import Key
-from netloom.control.client import Client
+from netloom.control.ipam import capacity
+from netloom.control.runtime.cache import Key
+from netloom.control.runtime.client import Client
 from netloom.control.subnets import SubnetValidator, Verdict, judge, vni_of
 from netloom.model.networks import Network, Subnet
 from netloom.model.registry import NETWORK, SUBNET

@@ -2,7 +2,7 @@
 
 Looked at are the nodes whose switch can be reached: this machine's by --ovs, all of a lab's by --lab.
 
-*Mending* goes through the agent's own hands (`control/host_ports.py`, `drivers/`): what is missing is made as the agent
+*Mending* goes through the agent's own hands (`control/node/ports.py`, `drivers/`): what is missing is made as the agent
 makes it, and only what carries our owner is removed, and only after the API, asked once more, does not want it here.
 Where an agent holds the switch's lock it is at work: then what is changed in the database is guarded by what was seen.
 """

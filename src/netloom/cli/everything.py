@@ -9,7 +9,7 @@ from netloom.cli import reading
 from netloom.cli.client import Client
 from netloom.cli.reading import Scope
 from netloom.cli.resources import Target, of_kind
-from netloom.control.conditions import READY
+from netloom.control.runtime.conditions import READY
 from netloom.errors import Invalid
 from netloom.model.attachments import NetworkAttachment
 from netloom.model.cluster import Node

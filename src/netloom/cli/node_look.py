@@ -12,8 +12,8 @@ from typing import Any, TypeVar, cast
 
 from netloom.cli import node_fabric
 from netloom.cli.access import Switch, following
-from netloom.control.host_ports import Ports
-from netloom.control.host_status import PLUGGED
+from netloom.control.node.ports import Ports
+from netloom.control.node.status import PLUGGED
 from netloom.drivers.link.audit import faults
 from netloom.drivers.link.trouble import Trouble
 from netloom.drivers.link.worker import Links

@@ -1,6 +1,10 @@
-"""The loop: resources change, keys are queued, somebody looks again, and says what was seen.
+"""Controllers: resources change, keys are queued, and reconcilers make the world match and write what they observed.
 
-`informer` keeps a copy of what the store has, `queue` holds the keys to look at, `controller` brings both together with
-a reconcile function, `manager` runs all of it, and `election` sees to it that one process at a time does. The first
-controllers are `gc` (owned objects go with their owners) and `subnets` (blocks that overlap are found out).
+runtime/  informers, caches, queues, controllers, leader election, Events, garbage collection; it knows no controller
+ipam/     addresses, MACs and locks of attachments
+ovn/      resources to OVN's northbound database, and statuses from both databases
+node/     what an agent does on its node
+
+Small controllers are modules of their own here: Networks' VNIs, Subnets, Namespaces, Nodes. What is to be done is
+planned in `plan/`, and done by `drivers/`; processes are put together in `run/`.
 """

@@ -16,12 +16,12 @@ import asyncio
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 
-from netloom.control.cache import Change
-from netloom.control.client import Client
-from netloom.control.clock import Clock
-from netloom.control.conditions import FALSE, TRUE, with_condition
-from netloom.control.gc import Item, item
-from netloom.control.informer import Informer
+from netloom.control.runtime.cache import Change
+from netloom.control.runtime.client import Client
+from netloom.control.runtime.clock import Clock
+from netloom.control.runtime.conditions import FALSE, TRUE, with_condition
+from netloom.control.runtime.gc import Item, item
+from netloom.control.runtime.informer import Informer
 from netloom.errors import AlreadyExists, Conflict, NotFound
 from netloom.model.cluster import NAMESPACE_FINALIZER, SYSTEM_NAMESPACES, Namespace
 from netloom.model.document import Condition

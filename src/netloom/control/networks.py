@@ -23,13 +23,13 @@ from collections.abc import Callable, Iterable
 
 import msgspec
 
-from netloom.control.cache import Cache, Change, Key
-from netloom.control.client import Client
-from netloom.control.clock import Clock
-from netloom.control.clock import now as time_of_day
-from netloom.control.conditions import FALSE, READY, TRUE, with_condition
-from netloom.control.events import Recorder
-from netloom.control.ipam_views import QUARANTINE
+from netloom.control.ipam.views import QUARANTINE
+from netloom.control.runtime.cache import Cache, Change, Key
+from netloom.control.runtime.client import Client
+from netloom.control.runtime.clock import Clock
+from netloom.control.runtime.clock import now as time_of_day
+from netloom.control.runtime.conditions import FALSE, READY, TRUE, with_condition
+from netloom.control.runtime.events import Recorder
 from netloom.errors import AlreadyExists, Conflict, NotFound
 from netloom.model.document import Condition, ObjectMeta
 from netloom.model.networks import Fabric, Network, NetworkStatus, VNIHolder, VNILock, VNILockSpec

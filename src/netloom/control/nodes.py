@@ -10,11 +10,11 @@ from collections.abc import Iterable
 
 import msgspec
 
-from netloom.control.cache import Cache, Change, Key
-from netloom.control.client import Client
-from netloom.control.clock import Clock
-from netloom.control.conditions import READY, UNKNOWN, with_condition
-from netloom.control.events import Recorder
+from netloom.control.runtime.cache import Cache, Change, Key
+from netloom.control.runtime.client import Client
+from netloom.control.runtime.clock import Clock
+from netloom.control.runtime.conditions import READY, UNKNOWN, with_condition
+from netloom.control.runtime.events import Recorder
 from netloom.errors import NotFound
 from netloom.model.cluster import AGENT_SILENT_SECONDS, Node
 from netloom.model.document import Condition

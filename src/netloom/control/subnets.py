@@ -24,15 +24,15 @@ from typing import NamedTuple
 
 import msgspec
 
-from netloom.control import capacity
-from netloom.control.cache import Cache, Change, Key
-from netloom.control.client import Client
-from netloom.control.clock import Clock
-from netloom.control.clock import now as time_of_day
-from netloom.control.conditions import FALSE, TRUE, observed
-from netloom.control.counters import Histograms
-from netloom.control.events import Recorder
-from netloom.control.lifetimes import SEEN, WISH, by_since, wished
+from netloom.control.ipam import capacity
+from netloom.control.node.lifetimes import SEEN, WISH, by_since, wished
+from netloom.control.runtime.cache import Cache, Change, Key
+from netloom.control.runtime.client import Client
+from netloom.control.runtime.clock import Clock
+from netloom.control.runtime.clock import now as time_of_day
+from netloom.control.runtime.conditions import FALSE, TRUE, observed
+from netloom.control.runtime.counters import Histograms
+from netloom.control.runtime.events import Recorder
 from netloom.model.document import Condition
 from netloom.model.networks import Network, Subnet, SubnetStatus
 from netloom.model.registry import NETWORK, SUBNET

@@ -10,10 +10,10 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from netloom.control.cache import Cache, Change
-from netloom.control.client import Client
-from netloom.control.clock import Clock
-from netloom.control.conditions import FALSE, READY, with_condition
+from netloom.control.runtime.cache import Cache, Change
+from netloom.control.runtime.client import Client
+from netloom.control.runtime.clock import Clock
+from netloom.control.runtime.conditions import FALSE, READY, with_condition
 from netloom.model.document import Condition, Resource
 
 REASON = "NotImplemented"

@@ -17,12 +17,12 @@ from typing import NoReturn
 
 from msgspec import Struct
 
-from netloom.control import clock
-from netloom.control.cache import Change, Key
-from netloom.control.client import Client
-from netloom.control.host_node import Facts, NodeKeeper
-from netloom.control.host_status import Found, document, settled
-from netloom.control.host_views import Neighbourhood, View, attachment_informer
+from netloom.control.node.node import Facts, NodeKeeper
+from netloom.control.node.status import Found, document, settled
+from netloom.control.node.views import Neighbourhood, View, attachment_informer
+from netloom.control.runtime import clock
+from netloom.control.runtime.cache import Change, Key
+from netloom.control.runtime.client import Client
 from netloom.errors import NetloomError, NotFound
 from netloom.model.cluster import Datapath
 from netloom.model.registry import NETWORK_ATTACHMENT

@@ -15,8 +15,8 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from random import Random
 
-from netloom.control.cache import Change
-from netloom.control.informer import Informer
+from netloom.control.runtime.cache import Change
+from netloom.control.runtime.informer import Informer
 from netloom.errors import NetloomError, NotFound
 from netloom.load import objects
 from netloom.load.objects import Seen

@@ -17,23 +17,23 @@ from typing import NoReturn
 from msgspec import structs
 
 from netloom import __version__
-from netloom.control.cache import Key
-from netloom.control.client import Client
-from netloom.control.clock import Clock, now
-from netloom.control.controller import Controller
-from netloom.control.events import Recorder
-from netloom.control.host import WORKERS, HostKeeper
-from netloom.control.host_fabric import FabricKeeper
-from netloom.control.host_hooks import HostHooks, Runs
-from netloom.control.host_mirrors import MirrorKeeper
-from netloom.control.host_node import NodeKeeper
-from netloom.control.host_ports import Ports
-from netloom.control.host_tunnels import TunnelNeighbours
-from netloom.control.host_views import Neighbourhood, View, attachment_informer
-from netloom.control.informer import Informer
-from netloom.control.lifetimes import Lifetimes
-from netloom.control.manager import Manager
-from netloom.control.queue import Backoff, Pace
+from netloom.control.node.attachments import WORKERS, HostKeeper
+from netloom.control.node.fabric import FabricKeeper
+from netloom.control.node.hooks import HostHooks, Runs
+from netloom.control.node.lifetimes import Lifetimes
+from netloom.control.node.mirrors import MirrorKeeper
+from netloom.control.node.node import NodeKeeper
+from netloom.control.node.ports import Ports
+from netloom.control.node.tunnels import TunnelNeighbours
+from netloom.control.node.views import Neighbourhood, View, attachment_informer
+from netloom.control.runtime.cache import Key
+from netloom.control.runtime.client import Client
+from netloom.control.runtime.clock import Clock, now
+from netloom.control.runtime.controller import Controller
+from netloom.control.runtime.events import Recorder
+from netloom.control.runtime.informer import Informer
+from netloom.control.runtime.manager import Manager
+from netloom.control.runtime.queue import Backoff, Pace
 from netloom.drivers.link.worker import Links
 from netloom.drivers.programs.programs import Programs
 from netloom.drivers.vswitch.control import SwitchControl

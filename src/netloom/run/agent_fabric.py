@@ -4,10 +4,10 @@ from pathlib import Path
 from random import Random
 from typing import NoReturn, Protocol
 
-from netloom.control.cache import Cache
-from netloom.control.host import HostKeeper
-from netloom.control.host_fabric import FabricKeeper
-from netloom.control.host_views import Neighbourhood, View
+from netloom.control.node.attachments import HostKeeper
+from netloom.control.node.fabric import FabricKeeper
+from netloom.control.node.views import Neighbourhood, View
+from netloom.control.runtime.cache import Cache
 from netloom.drivers.vswitch.driver import VXLAN_BRIDGE, Vswitch
 from netloom.drivers.vxlan.driver import Fabric
 from netloom.openflow.io import Connection

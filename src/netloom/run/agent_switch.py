@@ -9,7 +9,7 @@ import logging
 from collections.abc import Mapping
 from pathlib import Path
 
-from netloom.control.host_node import Facts
+from netloom.control.node.node import Facts
 from netloom.drivers.link.trouble import Trouble
 from netloom.drivers.vswitch.driver import VXLAN_BRIDGE, Vswitch
 from netloom.drivers.vswitch.prepare import MAPPINGS, Preparation, identify, keep_mappings, prepare, read_mappings

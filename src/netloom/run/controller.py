@@ -13,7 +13,7 @@ import socket
 from random import Random, SystemRandom
 
 from netloom import __version__
-from netloom.control.election import Candidate, Election, JointElection
+from netloom.control.runtime.election import Candidate, Election, JointElection
 from netloom.errors import Unreachable
 from netloom.run import config, controllers, health, logs, metrics, metrics_control, process
 from netloom.run.config import ControllerSettings

@@ -13,27 +13,28 @@ from typing import Any
 
 from msgspec import Struct
 
-from netloom.control import gc, networks, nodes, subnets
-from netloom.control.client import Client, always
-from netloom.control.clock import Clock
-from netloom.control.clock import now as time_of_day
-from netloom.control.controller import Controller
-from netloom.control.election import Candidate
-from netloom.control.events import Recorder
-from netloom.control.informer import Informer, informer
-from netloom.control.ipam import WORKERS, Ipam
-from netloom.control.ipam_locks import WORKERS as LOCK_WORKERS
-from netloom.control.ipam_locks import LockKeeper
-from netloom.control.ipam_use import EVERY, UseKeeper
-from netloom.control.ipam_views import attachment_informer, lock_informer
-from netloom.control.logical import Logical
-from netloom.control.logical_status import WORKERS as STATUS_WORKERS
-from netloom.control.logical_status import StatusKeeper
-from netloom.control.manager import Manager
+from netloom.control import networks, nodes, subnets
+from netloom.control.ipam.controller import WORKERS, Ipam
+from netloom.control.ipam.locks import WORKERS as LOCK_WORKERS
+from netloom.control.ipam.locks import LockKeeper
+from netloom.control.ipam.usage import EVERY, UseKeeper
+from netloom.control.ipam.views import attachment_informer, lock_informer
 from netloom.control.namespaces import NamespaceReconciler
-from netloom.control.planning import Planning
-from netloom.control.southbound import Southbound
-from netloom.control.sweep import expire_events
+from netloom.control.ovn.northbound_sync import Logical
+from netloom.control.ovn.plan_only import Planning
+from netloom.control.ovn.southbound import Southbound
+from netloom.control.ovn.status import WORKERS as STATUS_WORKERS
+from netloom.control.ovn.status import StatusKeeper
+from netloom.control.runtime import gc
+from netloom.control.runtime.client import Client, always
+from netloom.control.runtime.clock import Clock
+from netloom.control.runtime.clock import now as time_of_day
+from netloom.control.runtime.controller import Controller
+from netloom.control.runtime.election import Candidate
+from netloom.control.runtime.events import Recorder
+from netloom.control.runtime.informer import Informer, informer
+from netloom.control.runtime.manager import Manager
+from netloom.control.runtime.sweep import expire_events
 from netloom.control.unimplemented import UnimplementedReconciler
 from netloom.errors import Cause, Invalid
 from netloom.model.cluster import Node

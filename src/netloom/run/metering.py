@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from time import perf_counter
 from typing import Any
 
-from netloom.control.counters import Histograms, Timing
+from netloom.control.runtime.counters import Histograms, Timing
 from netloom.model.document import Document
 from netloom.model.kind import Kind
 from netloom.model.selectors import EVERYTHING, Selector

@@ -28,7 +28,7 @@ from prometheus_client.openmetrics.exposition import CONTENT_TYPE_LATEST as OPEN
 from prometheus_client.openmetrics.exposition import generate_latest as openmetrics
 
 from netloom import __version__
-from netloom.control.counters import Histogram, Histograms
+from netloom.control.runtime.counters import Histogram, Histograms
 from netloom.front.api.app import Observation
 from netloom.front.api.server import Server
 from netloom.front.api.watches import Watches

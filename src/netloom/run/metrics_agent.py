@@ -4,9 +4,9 @@ from collections import Counter as Tally
 from collections.abc import Mapping
 from typing import Protocol
 
-from netloom.control.host_views import Neighbourhood
-from netloom.control.lifetimes import Lifetimes
-from netloom.control.manager import Manager
+from netloom.control.node.lifetimes import Lifetimes
+from netloom.control.node.views import Neighbourhood
+from netloom.control.runtime.manager import Manager
 from netloom.run import metrics_control
 from netloom.run.metrics import Counter, Families, Gauge, Source, histogram, histograms
 

@@ -4,13 +4,13 @@ from collections import Counter as Tally
 from collections.abc import Hashable, Iterable
 from typing import Any
 
-from netloom.control.controller import Controller
-from netloom.control.counters import Histograms
-from netloom.control.events import Recorder
-from netloom.control.informer import Informer
-from netloom.control.ipam import Ipam
-from netloom.control.logical import Logical
-from netloom.control.manager import Manager
+from netloom.control.ipam.controller import Ipam
+from netloom.control.ovn.northbound_sync import Logical
+from netloom.control.runtime.controller import Controller
+from netloom.control.runtime.counters import Histograms
+from netloom.control.runtime.events import Recorder
+from netloom.control.runtime.informer import Informer
+from netloom.control.runtime.manager import Manager
 from netloom.control.subnets import SubnetValidator
 from netloom.run.metrics import Counter, Families, Gauge, Source, histogram, histograms
 

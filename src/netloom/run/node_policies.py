@@ -13,7 +13,7 @@ The expressions need no more than Kubernetes 1.32 knows.
 
 from collections.abc import Iterable
 
-from netloom.control.events import LONGEST_MESSAGE
+from netloom.control.runtime.events import LONGEST_MESSAGE
 from netloom.front.api.delegated import NODE_NAME, NODE_PREFIX, NODES
 from netloom.model.cluster import NODE_LABELS
 from netloom.model.document import Document

@@ -7,8 +7,8 @@ from random import Random
 
 from msgspec import Struct
 
-from netloom.control import southbound
-from netloom.control.southbound import Southbound
+from netloom.control.ovn import southbound
+from netloom.control.ovn.southbound import Southbound
 from netloom.drivers.northbound import driver as northbound
 from netloom.drivers.northbound.driver import Northbound
 from netloom.errors import Cause, Invalid

@@ -17,7 +17,7 @@ from pathlib import Path
 from random import SystemRandom
 
 from netloom import __version__
-from netloom.control.manager import Manager
+from netloom.control.runtime.manager import Manager
 from netloom.errors import Unreachable
 from netloom.front.api.health import Check
 from netloom.front.api.server import Server

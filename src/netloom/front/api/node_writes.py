@@ -22,7 +22,7 @@ from collections.abc import Awaitable, Callable, Mapping
 import msgspec
 from msgspec import Struct
 
-from netloom.control.events import LONGEST_MESSAGE, Bucket
+from netloom.control.runtime.events import LONGEST_MESSAGE, Bucket
 from netloom.errors import NotFound, TooManyRequests
 from netloom.front.api.admission import Operation, Write
 from netloom.front.api.identity import Attributes, forbidden

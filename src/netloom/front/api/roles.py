@@ -14,7 +14,7 @@ object somebody may create in a namespace brings it along (namespaces.py).
 Editors write specs: status is what was seen, which only controllers and agents know; Nodes are machines and Leases
 decide who leads, which is an administrator's business.
 
-What concerns a node follows its attachments, and is what an agent follows (`control/host_views.py`), no more:
+What concerns a node follows its attachments, and is what an agent follows (`control/node/views.py`), no more:
 
 | kind | which a node may get, list and watch |
 |---|---|

@@ -1,0 +1,157 @@
+"""The Node object of the machine this agent is on: made when the agent first starts, kept true, and told to be alive.
+
+The heartbeat is one small status write every ten seconds. Who plans from Nodes reads their spec and labels, so that it
+wakes nobody; what else changes (the datapath, what the kernel can do, Ready) goes along with the next one, and at once
+when Ready changes.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Mapping
+from random import Random
+from typing import NoReturn
+
+import msgspec
+from msgspec import Struct
+
+from netloom import __version__
+from netloom.control.runtime.client import Client
+from netloom.control.runtime.clock import Clock, stamp
+from netloom.control.runtime.conditions import FALSE, READY, TRUE, with_condition
+from netloom.errors import AlreadyExists, NetloomError
+from netloom.model.cluster import Datapath, Node, NodeSpec, NodeStatus
+from netloom.model.document import Condition, ObjectMeta
+from netloom.model.registry import NODE
+from netloom.plan.ovn.rows import Problem
+
+log = logging.getLogger(__name__)
+
+SECURE = "OVNConnectionSecure"
+"""Whether ovn-controller's connection to the southbound is safe; said when it is not, and when it is again."""
+EVERY = 10.0
+RETRY = 1.0
+
+
+class Facts(Struct, frozen=True, kw_only=True):
+    """What is true of the machine now."""
+
+    datapath: Datapath | None = None
+    capabilities: Mapping[str, bool] = {}
+    problem: Problem | None = None
+    """Why attachments cannot be plugged here; None: they can."""
+    remark: str = ""
+    """What people are told even though they can."""
+    exposed: str | None = None
+    """Why the connection to OVN's southbound is not safe; "": it is, or there is none; None: that is not known."""
+
+
+class NodeKeeper:
+    """This machine's Node."""
+
+    def __init__(
+        self, client: Client, name: str, underlay_ip: str, *, facts: Callable[[], Facts], clock: Clock, random: Random
+    ) -> None:
+        self.heartbeats = 0
+        self._client = client
+        self._name = name
+        self._underlay_ip = underlay_ip
+        self._facts = facts
+        self._clock = clock
+        self._random = random
+        self._node: Node | None = None
+        self._news = asyncio.Event()
+
+    def look(self) -> None:
+        """Look whether the conditions still are what was said; called when something happened to the switch."""
+        if self._node is None:
+            return
+        facts, status = self._facts(), self._node.status
+        if _ready(status) != (facts.problem is None):
+            self._news.set()
+        if facts.exposed is not None and _exposed(status) != bool(facts.exposed):
+            self._news.set()
+
+    async def register(self) -> None:
+        """Make the Node, or correct it; returns when that is done."""
+        while True:
+            try:
+                self._node = await self._registered()
+                return
+            except NetloomError as error:
+                log.warning("cannot write Node %s yet: %s", self._name, error)
+            await asyncio.sleep(RETRY)
+
+    async def run(self) -> NoReturn:
+        """Say every ten seconds that we are alive, until cancelled."""
+        while True:
+            rest = EVERY * self._random.uniform(0.9, 1.1)
+            try:
+                await self._beat()
+                self.look()  # Something may have happened while it was being said.
+            except NetloomError as error:
+                log.info("no heartbeat: %s", error)
+                self._node = None
+                rest = RETRY
+            try:
+                async with asyncio.timeout(rest):
+                    await self._news.wait()
+            except TimeoutError:
+                pass
+            self._news.clear()
+
+    async def _registered(self) -> Node:
+        spec = NodeSpec(underlay_ip=self._underlay_ip)
+        node = await self._client.find(Node, "", self._name)
+        if node is None:
+            made = Node(api_version=NODE.api_version, kind=NODE.name, metadata=ObjectMeta(name=self._name), spec=spec)
+            try:
+                return await self._client.create(made)
+            except AlreadyExists:
+                node = await self._client.get(Node, "", self._name)
+        if node.spec == spec:
+            return node
+        document = await self._client.document(NODE, "", self._name)
+        document["spec"]["underlayIP"] = self._underlay_ip
+        await self._client.replace(NODE, document)
+        return await self._client.get(Node, "", self._name)
+
+    async def _beat(self) -> None:
+        node = self._node or await self._registered()
+        facts, now = self._facts(), self._clock()
+        problem = facts.problem
+        ready = Condition(
+            type=READY,
+            status=TRUE if problem is None else FALSE,
+            observed_generation=node.metadata.generation,
+            reason=READY if problem is None else problem.reason,
+            message=facts.remark if problem is None else problem.message,
+        )
+        conditions = with_condition(node.status.conditions, ready, now)
+        if facts.exposed or (facts.exposed is not None and _exposed(node.status)):
+            conditions = with_condition(conditions, _secure(facts.exposed, node.metadata.generation), now)
+        status = msgspec.structs.replace(
+            node.status,
+            agent_version=__version__,
+            datapath=facts.datapath or node.status.datapath,
+            capabilities=dict(facts.capabilities) or node.status.capabilities,
+            last_heartbeat=stamp(now),
+            observed_generation=node.metadata.generation,
+            conditions=conditions,
+        )
+        self._node = await self._client.update_status(node, status)
+        self.heartbeats += 1
+
+
+def _ready(status: NodeStatus) -> bool:
+    found = status.condition(READY)
+    return found is not None and found.status == TRUE
+
+
+def _exposed(status: NodeStatus) -> bool:
+    found = status.condition(SECURE)
+    return found is not None and found.status == FALSE
+
+
+def _secure(exposed: str, generation: int) -> Condition:
+    status, reason = (FALSE, "PlainTCP") if exposed else (TRUE, "Secured")
+    return Condition(type=SECURE, status=status, observed_generation=generation, reason=reason, message=exposed)

@@ -1,0 +1,68 @@
+"""Conditions: what was observed about an object, for people and for `wait --for=condition`.  Pure.
+
+`lastTransitionTime` moves when the status changes and at no other time, so that a condition computed again is equal to
+the one before, and nothing is written. It has microseconds, finer than Kubernetes' own, so that one sees from the
+object how long each step took; RFC 3339 allows it, and who reads metav1.Time reads it.
+
+`Ready` is the summary: the first of the others that does not hold, or all well.
+"""
+
+from collections.abc import Sequence
+from datetime import datetime
+
+from netloom.control.runtime.clock import micro
+from netloom.model.document import Condition
+
+READY = "Ready"
+TRUE, FALSE, UNKNOWN = "True", "False", "Unknown"
+
+
+def with_condition(conditions: Sequence[Condition], condition: Condition, now: datetime) -> tuple[Condition, ...]:
+    """Return `conditions` with `condition` in the place of the one of its type, or at the end."""
+    old = next((c for c in conditions if c.type == condition.type), None)
+    since = old.last_transition_time if old and old.status == condition.status else micro(now)
+    new = Condition(
+        type=condition.type,
+        status=condition.status,
+        observed_generation=condition.observed_generation,
+        last_transition_time=since or micro(now),
+        reason=condition.reason,
+        message=condition.message,
+    )
+    if old is None:
+        return (*conditions, new)
+    return tuple(new if c is old else c for c in conditions)
+
+
+def summary(conditions: Sequence[Condition], needed: Sequence[str], generation: int) -> Condition:
+    """Return the `Ready` that the `needed` conditions add up to; one that is missing is unknown yet."""
+    have = {c.type: c for c in conditions}
+    for status in (FALSE, UNKNOWN):
+        for need in needed:
+            condition = have.get(need) or Condition(type=need, status=UNKNOWN, reason="Pending")
+            if condition.status == status:
+                return Condition(
+                    type=READY,
+                    status=status,
+                    observed_generation=generation,
+                    reason=condition.reason or need,
+                    message=condition.message,
+                )
+    return Condition(type=READY, status=TRUE, observed_generation=generation, reason=READY)
+
+
+def observed(
+    conditions: Sequence[Condition], new: Sequence[Condition], *, generation: int, now: datetime
+) -> tuple[Condition, ...]:
+    """Return `conditions` with each of `new`, seen at `generation`, and the `Ready` they add up to."""
+    result = tuple(conditions)
+    for condition in new:
+        seen = Condition(
+            type=condition.type,
+            status=condition.status,
+            observed_generation=generation,
+            reason=condition.reason,
+            message=condition.message,
+        )
+        result = with_condition(result, seen, now)
+    return with_condition(result, summary(result, [c.type for c in new], generation), now)

@@ -1,0 +1,250 @@
+"""Telling people what happened, as Kubernetes' Events.
+
+Telling must never hold up or fail whoever does the work: `normal` and `warning` put a note into a bounded buffer and
+return; `run` writes the notes. The same thing said again about the same object is counted, not repeated (`count`,
+`lastTimestamp`). One object cannot fill the store: each may say 25 things at once and one more every five minutes, as
+with client-go. Times have microseconds where the store keeps them; a Kubernetes cuts an Event's to seconds.
+
+The notes are written in groups, all of a group at once, so that they share the store's commit or a request; a group is
+small beside what the controllers write at full speed, whose writes matter more. What comes faster than that waits in
+the buffer, and when the buffer is full the least important goes: a warning takes the place of what went as it should.
+Warnings are written first. What is dropped is counted.
+"""
+
+import asyncio
+import logging
+from collections import OrderedDict
+from dataclasses import dataclass, field
+from datetime import datetime
+from random import Random
+from typing import NoReturn
+
+from msgspec import Struct
+
+from netloom.control.runtime.clock import Clock, micro
+from netloom.control.runtime.clock import now as time_of_day
+from netloom.errors import Conflict, Forbidden, NetloomError, NotFound
+from netloom.model.document import Document, Resource
+from netloom.model.events import Event, EventSource, ObjectReference
+from netloom.model.registry import EVENT
+from netloom.store.base import Store, Stored
+
+logger = logging.getLogger(__name__)
+
+NORMAL, WARNING = "Normal", "Warning"
+BURST = 25
+REFILL = 300.0
+REMEMBERED = 4096
+BUFFERED = 8192
+"""Enough for everything that a burst as large as a /20 says; about a kilobyte each."""
+GROUP = 32
+LONGEST_MESSAGE = 1024
+RETRY = 1.0
+
+
+class Note(Struct, frozen=True):
+    """One thing to tell.  Equal notes are one Event, counted."""
+
+    object: ObjectReference
+    type: str
+    reason: str
+    message: str
+
+
+@dataclass(slots=True)
+class _Pending:
+    count: int
+    first: datetime
+    last: datetime
+
+
+@dataclass(slots=True)
+class Bucket:
+    """A rate with a burst: how much may still be written at once.  Pure: time is an argument."""
+
+    tokens: float = BURST
+    at: float = 0.0
+    burst: float = BURST
+    refill: float = REFILL
+    """Seconds until one more may be written."""
+
+    def take(self, now: float) -> bool:
+        """Take one token if there is one."""
+        self.tokens = min(self.burst, self.tokens + (now - self.at) / self.refill)
+        self.at = now
+        if self.tokens < 1:
+            return False
+        self.tokens -= 1
+        return True
+
+
+@dataclass(slots=True)
+class RecorderCounters:
+    """What became of the notes."""
+
+    written: int = 0
+    dropped: int = 0
+    failed: int = 0
+
+
+def reference(value: Resource) -> ObjectReference:
+    """Return what an Event says it is about."""
+    return ObjectReference(
+        kind=value.kind,
+        namespace=value.metadata.namespace,
+        name=value.metadata.name,
+        uid=value.metadata.uid,
+        api_version=value.api_version,
+        resource_version=value.metadata.resource_version,
+    )
+
+
+@dataclass(slots=True)
+class _Memory:
+    """A dict that forgets what was not used for longest."""
+
+    events: "OrderedDict[Note, Stored]" = field(default_factory=OrderedDict)
+    buckets: "OrderedDict[str, Bucket]" = field(default_factory=OrderedDict)
+
+    def bucket(self, uid: str) -> Bucket:
+        bucket = self.buckets.setdefault(uid, Bucket())
+        self.buckets.move_to_end(uid)
+        if len(self.buckets) > REMEMBERED:
+            self.buckets.popitem(last=False)
+        return bucket
+
+    def keep(self, note: Note, stored: Stored) -> None:
+        self.events[note] = stored
+        self.events.move_to_end(note)
+        if len(self.events) > REMEMBERED:
+            self.events.popitem(last=False)
+
+
+class Recorder:
+    """Writes Events in the name of one component."""
+
+    def __init__(
+        self, store: Store, component: str, *, random: Random, host: str = "", clock: Clock = time_of_day
+    ) -> None:
+        self.counters = RecorderCounters()
+        self._store = store
+        self._source = EventSource(component=component, host=host)
+        self._random = random
+        self._clock = clock
+        self._memory = _Memory()
+        self._pending: dict[str, OrderedDict[Note, _Pending]] = {WARNING: OrderedDict(), NORMAL: OrderedDict()}
+        """By type, the more important first."""
+        self._wake = asyncio.Event()
+        self._idle = asyncio.Event()
+        self._idle.set()
+
+    def normal(self, about: Resource | ObjectReference, reason: str, message: str) -> None:
+        """Tell that something went as it should."""
+        self._tell(about, NORMAL, reason, message)
+
+    def warning(self, about: Resource | ObjectReference, reason: str, message: str) -> None:
+        """Tell that something is amiss."""
+        self._tell(about, WARNING, reason, message)
+
+    def _tell(self, about: Resource | ObjectReference, type_: str, reason: str, message: str) -> None:
+        whom = reference(about) if isinstance(about, Resource) else about
+        if len(message) > LONGEST_MESSAGE:
+            message = message[: LONGEST_MESSAGE - 1] + "…"
+        # Without its revision: the same thing said of a later state of the object is still the same thing.
+        known = ObjectReference(
+            kind=whom.kind, namespace=whom.namespace, name=whom.name, uid=whom.uid, api_version=whom.api_version
+        )
+        note = Note(known, type_, reason, message)
+        now = self._clock()
+        if pending := self._pending[type_].get(note):
+            pending.count += 1
+            pending.last = now
+            return
+        bucket = self._memory.bucket(whom.uid or f"{whom.kind}/{whom.namespace}/{whom.name}")
+        if not self._room(type_) or not bucket.take(asyncio.get_running_loop().time()):
+            self.counters.dropped += 1
+            return
+        self._pending[type_][note] = _Pending(1, now, now)
+        if self.waiting > BUFFERED:
+            self._pending[NORMAL].popitem(last=False)
+            self.counters.dropped += 1
+        self._idle.clear()
+        self._wake.set()
+
+    def _room(self, type_: str) -> bool:
+        """Whether there is room for one more note, if need be in the place of a less important one."""
+        return self.waiting < BUFFERED or (type_ == WARNING and bool(self._pending[NORMAL]))
+
+    @property
+    def waiting(self) -> int:
+        """How many notes wait to be written."""
+        return sum(map(len, self._pending.values()))
+
+    async def run(self) -> NoReturn:
+        """Write notes until cancelled."""
+        while True:
+            await self._wake.wait()
+            self._wake.clear()
+            while group := self._next():
+                async with asyncio.TaskGroup() as writing:
+                    for note, pending in group:
+                        writing.create_task(self._write(note, pending))
+            self._idle.set()
+
+    def _next(self) -> list[tuple[Note, _Pending]]:
+        """Take the next notes to write: no note is twice among them, so that nothing is told twice."""
+        group: list[tuple[Note, _Pending]] = []
+        for notes in self._pending.values():
+            while notes and len(group) < GROUP:
+                group.append(notes.popitem(last=False))
+        return group
+
+    async def flush(self) -> None:
+        """Wait until all that was told is written, or given up; only while `run` runs."""
+        await self._idle.wait()
+
+    async def _write(self, note: Note, pending: _Pending) -> None:
+        try:
+            try:
+                stored = await self._once(note, pending)
+            except NetloomError as error:
+                # Once more: the Event expired meanwhile, or somebody else counted, or the store was away for a moment.
+                # That it expired an agent hears as Forbidden: the server tells a node nothing about what is not there.
+                self._memory.events.pop(note, None)
+                if not isinstance(error, NotFound | Conflict | Forbidden):
+                    await asyncio.sleep(RETRY * self._random.uniform(0.5, 1.0))
+                stored = await self._once(note, pending)
+        except NetloomError as error:
+            self.counters.failed += 1
+            logger.info("an Event was not written: %s: %s: %s", note.reason, note.message, error)
+            return
+        self._memory.keep(note, stored)
+        self.counters.written += 1
+
+    async def _once(self, note: Note, pending: _Pending) -> Stored:
+        if known := self._memory.events.get(note):
+            document = known.document()
+            document["count"] = document.get("count", 1) + pending.count
+            document["lastTimestamp"] = micro(pending.last)
+            return await self._store.update(EVENT, document)
+        return await self._store.create(EVENT, self._new(note, pending))
+
+    def _new(self, note: Note, pending: _Pending) -> Document:
+        whom = note.object
+        event = Event(
+            api_version=EVENT.api_version,
+            kind=EVENT.name,
+            involved_object=whom,
+            reason=note.reason,
+            message=note.message,
+            type=note.type,
+            source=self._source,
+            first_timestamp=micro(pending.first),
+            last_timestamp=micro(pending.last),
+            count=pending.count,
+            reporting_component=self._source.component,
+            reporting_instance=self._source.host,
+        )
+        # As client-go names them; a name has at most 253 characters.
+        name = f"{whom.name[:236]}.{self._random.getrandbits(64):016x}"
+        return EVENT.document(event) | {"metadata": {"name": name, "namespace": whom.namespace or "default"}}

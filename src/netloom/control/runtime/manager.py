@@ -1,0 +1,143 @@
+"""Runs controllers: informers always, workers while leading, and ends them decently.
+
+    run ─┬─ informers          always, so that who takes over knows everything already
+         ├─ connections        always: to OVN's databases
+         ├─ recorder           always
+         └─ election ── lead ─┬─ wait for the caches
+                              ├─ controllers' workers
+                              └─ sweep, and whatever else only a leader does
+
+Stopping: cancellation of `run` is the only way. Reconciles that are under way get `grace` seconds to finish, unless the
+lease was lost; then they are cancelled at once, because somebody else is about to begin. The lease is given back only
+after all of them ended.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Coroutine, Hashable, Sequence
+from random import Random
+from typing import Any
+
+from netloom.control.ipam.controller import Ipam
+from netloom.control.ovn.northbound_sync import Logical
+from netloom.control.runtime.controller import Controller
+from netloom.control.runtime.election import Candidate
+from netloom.control.runtime.events import Recorder
+from netloom.control.runtime.informer import Informer
+from netloom.control.runtime.sweep import sweep
+from netloom.control.subnets import SubnetValidator
+
+GRACE = 10.0
+FLUSH = 1.0
+
+
+class Manager:
+    """All controllers of one process."""
+
+    def __init__(
+        self,
+        *,
+        controllers: Sequence[Controller[Any]],
+        informers: Sequence[Informer[Any]],
+        recorder: Recorder,
+        random: Random,
+        election: Candidate | None = None,
+        chores: Sequence[Callable[[], Coroutine[Any, Any, Any]]] = (),
+        connections: Sequence[Callable[[], Coroutine[Any, Any, Any]]] = (),
+        grace: float = GRACE,
+        ipam: Ipam | None = None,
+        logical: Logical | None = None,
+        subnets: SubnetValidator | None = None,
+    ) -> None:
+        """`chores` run while leading, `connections` always.
+
+        `ipam`, `logical` and `subnets` are among what runs; they are kept by name for whoever reads their numbers.
+        """
+        self.controllers: tuple[Controller[Hashable], ...] = tuple(controllers)
+        self.informers: tuple[Informer[Any], ...] = tuple(informers)
+        self.recorder = recorder
+        self.election = election
+        self.ipam = ipam
+        self.logical = logical
+        self.subnets = subnets
+        self._random = random
+        self._chores = tuple(chores)
+        self._connections = tuple(connections)
+        self._grace = grace
+        self._working = False
+
+    @property
+    def synced(self) -> bool:
+        """Whether all caches have been filled."""
+        return all(informer.synced.is_set() for informer in self.informers)
+
+    @property
+    def leading(self) -> bool:
+        """Whether this process leads, for certain, now."""
+        return self._working and (self.election is None or self.election.certain())
+
+    @property
+    def ready(self) -> bool:
+        """Whether this process does its part: leads and works, or stands by with full caches."""
+        if self.logical is not None and not self.logical.ready(leading=self._working):
+            return False
+        return self.synced and (self._working or self.election is not None)
+
+    async def run(self) -> None:
+        """Run until cancelled."""
+        async with asyncio.TaskGroup() as group:
+            background = [group.create_task(informer.run()) for informer in self.informers]
+            background.append(group.create_task(self.recorder.run()))
+            background += [_spawn(group, connection) for connection in self._connections]
+            try:
+                await (self.election.run(self._lead) if self.election else self._lead())
+            finally:
+                await self._flush()
+                for task in background:
+                    task.cancel()
+
+    async def _lead(self) -> None:
+        for informer in self.informers:
+            await informer.synced.wait()
+        self._working = True
+        try:
+            async with asyncio.TaskGroup() as group:
+                # Stopping is in the hands of this task, which waits, rather than of the group, which would not.
+                tasks = [_spawn(group, controller.run) for controller in self.controllers]
+                tasks += [_spawn(group, chore) for chore in self._chores]
+                tasks.append(group.create_task(sweep(self.controllers, random=self._random)))
+                try:
+                    await asyncio.Event().wait()
+                finally:
+                    await self._finish()
+                    for task in tasks:
+                        task.cancel()
+        finally:
+            self._working = False
+
+    async def _finish(self) -> None:
+        """Let reconciles that are under way end; no new ones begin."""
+        for controller in self.controllers:
+            controller.pause()
+        if self.election is not None and not self.election.certain():
+            return
+        try:
+            async with asyncio.timeout(self._grace):
+                for controller in self.controllers:
+                    await controller.queue.idle()
+        except TimeoutError:
+            pass
+
+    async def _flush(self) -> None:
+        """Let the last Events be written, if that is quick."""
+        try:
+            async with asyncio.timeout(FLUSH):
+                await self.recorder.flush()
+        except TimeoutError:
+            pass
+
+
+def _spawn(group: asyncio.TaskGroup, main: Callable[[], Awaitable[Any]]) -> "asyncio.Task[Any]":
+    async def run() -> None:
+        await main()
+
+    return group.create_task(run())
