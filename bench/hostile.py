@@ -16,7 +16,7 @@ from pathlib import Path
 
 from bench.api import Client, Target, api_process
 from bench.table import Row
-from netloom.front.api.tokens import line
+from netloom.front.api.auth.tokens import line
 from tests.support.process import scratch
 
 HONEST = 32

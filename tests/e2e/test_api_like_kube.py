@@ -15,7 +15,8 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from netloom.front.api import definitions, protobuf_kinds
+from netloom.front.api.output import protobuf_kinds
+from netloom.front.api.schemas import definitions
 from netloom.model.crds import crds
 from tests.front.serving import make_credentials, serving
 from tests.support.kube import Kube

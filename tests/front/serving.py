@@ -20,11 +20,11 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from netloom.front.api.app import Api
-from netloom.front.api.identity import AnyOf, Authorizer
-from netloom.front.api.limits import Limits
-from netloom.front.api.roles import RoleAuthorizer
-from netloom.front.api.server import Server, bind, tls_context
-from netloom.front.api.tokens import ClientCertificates, TokenFile, line
+from netloom.front.api.auth.identity import AnyOf, Authorizer
+from netloom.front.api.auth.roles import RoleAuthorizer
+from netloom.front.api.auth.tokens import ClientCertificates, TokenFile, line
+from netloom.front.api.http.limits import Limits
+from netloom.front.api.http.server import Server, bind, tls_context
 from netloom.run import certificates
 from netloom.store.base import Store
 from netloom.store.memory import MemoryStore

@@ -7,8 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from netloom.errors import BadRequest, Conflict
-from netloom.front.api import apply, managers, merging, shapes
-from netloom.front.api.patch import clone
+from netloom.front.api.merge import apply, managers, shapes
+from netloom.front.api.merge import documents as merging
+from netloom.front.api.merge.patch import clone
 from netloom.model.document import Document, Resource
 from netloom.model.kind import Kind
 

@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from netloom.errors import Conflict
-from netloom.front.api import apply, patch, shapes
+from netloom.front.api.merge import apply, patch, shapes
 from netloom.model import codec, validation
 from netloom.model.crds import crds
 from netloom.model.document import Document, Resource

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from netloom.front.api.batches import PATH
-from netloom.front.api.limits import Limits
+from netloom.front.api.http.limits import Limits
+from netloom.front.api.verbs.batches import PATH
 from netloom.store.memory import MemoryStore
 from tests.front.serving import Answer, Serving, attachment, document, network, path, serving
 

@@ -14,12 +14,12 @@ from typing import Any
 import pytest
 
 from netloom.errors import TooLarge
-from netloom.front.api import delegated
-from netloom.front.api.batches import PATH as BATCH
-from netloom.front.api.identity import Attributes, Identity
-from netloom.front.api.limits import Limits
-from netloom.front.api.remembering import Remembered
-from netloom.front.api.roles import RoleAuthorizer
+from netloom.front.api.auth import delegated
+from netloom.front.api.auth.identity import Attributes, Identity
+from netloom.front.api.auth.review_cache import Remembered
+from netloom.front.api.auth.roles import RoleAuthorizer
+from netloom.front.api.http.limits import Limits
+from netloom.front.api.verbs.batches import PATH as BATCH
 from netloom.model.codec import documents
 from netloom.model.registry import NETWORK
 from netloom.store.memory import MemoryStore

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from netloom.front.api.limits import Limits
+from netloom.front.api.http.limits import Limits
 from netloom.model.registry import NETWORK
 from netloom.store.memory import MemoryStore
 from tests.front.serving import GROUP, Serving, attachment, network, path, serving, wait_until

@@ -25,15 +25,18 @@ from typing import Any, NamedTuple
 import pytest
 
 from netloom.errors import NetloomError
-from netloom.front.api import apply, batches, fields, patch, protobuf_kinds, streams, tables, tokens
 from netloom.front.api.app import Api
-from netloom.front.api.exchange import CONNECTION
-from netloom.front.api.forms import View
-from netloom.front.api.identity import AnyOf, Attributes, Authorizer, Credentials, Identity
-from netloom.front.api.limits import Limits
-from netloom.front.api.negotiation import Media, Output, negotiate
-from netloom.front.api.paths import Routes
-from netloom.front.api.protobuf import bytes_field
+from netloom.front.api.auth import tokens
+from netloom.front.api.auth.identity import AnyOf, Attributes, Authorizer, Credentials, Identity
+from netloom.front.api.http.exchange import CONNECTION
+from netloom.front.api.http.limits import Limits
+from netloom.front.api.http.negotiation import Media, Output, negotiate
+from netloom.front.api.http.paths import Routes
+from netloom.front.api.merge import apply, fields, patch
+from netloom.front.api.output import protobuf_kinds, tables
+from netloom.front.api.output.forms import View
+from netloom.front.api.output.protobuf import bytes_field
+from netloom.front.api.verbs import batches, streams
 from netloom.model import checks, codec, selectors, validation
 from netloom.model.registry import KINDS, NETWORK_ATTACHMENT, NODE
 from netloom.model.schema import tree

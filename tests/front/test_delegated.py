@@ -13,8 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from netloom.errors import Forbidden, NotFound, TooManyRequests, Unreachable
-from netloom.front.api.admission import Operation, Write
-from netloom.front.api.delegated import (
+from netloom.front.api.admission.admission import Operation, Write
+from netloom.front.api.admission.namespaces import NamespaceLifecycle
+from netloom.front.api.auth.delegated import (
     NODE_NAME,
     AccessReviews,
     Certificates,
@@ -24,13 +25,12 @@ from netloom.front.api.delegated import (
     Trust,
     trust,
 )
-from netloom.front.api.identity import Attributes, Certificate, Credentials, Identity
-from netloom.front.api.limits import Limits
-from netloom.front.api.namespaces import NamespaceLifecycle
-from netloom.front.api.paths import Routes
-from netloom.front.api.rights import Rights
-from netloom.front.api.roles import RoleAuthorizer
-from netloom.front.api.watches import Watches
+from netloom.front.api.auth.identity import Attributes, Certificate, Credentials, Identity
+from netloom.front.api.auth.roles import RoleAuthorizer
+from netloom.front.api.auth.watch_rights import Rights
+from netloom.front.api.http.limits import Limits
+from netloom.front.api.http.paths import Routes
+from netloom.front.api.verbs.watches import Watches
 from netloom.model.document import Document
 from netloom.model.registry import KINDS, NETWORK, NETWORK_ATTACHMENT, NODE
 from netloom.model.selectors import selector

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from netloom.front.api import fields
+from netloom.front.api.merge import fields
 
 Path = tuple[str, ...]
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from netloom.front.api.limits import Limits
+from netloom.front.api.http.limits import Limits
 from tests.front.serving import Serving, attachment, network, path, serving, wait_until
 
 IMPATIENT = Limits(

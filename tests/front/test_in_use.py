@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from netloom.front.api.admission import Operation, Write
-from netloom.front.api.identity import Identity
-from netloom.front.api.in_use import InUse, User, in_use
+from netloom.front.api.admission.admission import Operation, Write
+from netloom.front.api.admission.in_use import InUse, User, in_use
+from netloom.front.api.auth.identity import Identity
 from netloom.model import codec
 from netloom.model.document import Document
 from netloom.model.kind import Kind

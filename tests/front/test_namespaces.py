@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from netloom.front.api import definitions
+from netloom.front.api.schemas import definitions
 from netloom.model.crds import crds
 from netloom.model.kind import VERBS
 from netloom.model.registry import CUSTOM_RESOURCE_DEFINITION, NAMESPACE

@@ -5,7 +5,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from netloom.errors import NotAcceptable
-from netloom.front.api.negotiation import OF_MESSAGES, OF_METADATA, Form, Media, Output, negotiate, negotiate_status
+from netloom.front.api.http.negotiation import (
+    OF_MESSAGES,
+    OF_METADATA,
+    Form,
+    Media,
+    Output,
+    negotiate,
+    negotiate_status,
+)
 
 TABLE = "application/json;as=Table;v=v1;g=meta.k8s.io"
 

@@ -9,10 +9,10 @@ import pytest
 
 from netloom.control.runtime.events import Recorder
 from netloom.errors import Forbidden, TooManyRequests
-from netloom.front.api.admission import Operation, Write
-from netloom.front.api.concern import Concern
-from netloom.front.api.identity import Identity
-from netloom.front.api.node_writes import EVENT_BURST, NodeRestriction
+from netloom.front.api.admission.admission import Operation, Write
+from netloom.front.api.admission.node_writes import EVENT_BURST, NodeRestriction
+from netloom.front.api.auth.identity import Identity
+from netloom.front.api.auth.node_networks import Concern
 from netloom.model.document import Document
 from netloom.model.events import AGENT
 from netloom.model.kind import Kind

@@ -8,8 +8,9 @@ import msgspec
 import pytest
 import schemathesis
 
-from netloom.front.api import meta, openapi, openapi_proto, protobuf
-from netloom.front.api.batches import PATH as BATCH
+from netloom.front.api.output import protobuf
+from netloom.front.api.schemas import meta, openapi, openapi_proto
+from netloom.front.api.verbs.batches import PATH as BATCH
 from netloom.model.document import Document
 from netloom.model.registry import KINDS
 

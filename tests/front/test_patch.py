@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from netloom.errors import BadRequest, Invalid, TooLarge
-from netloom.front.api import patch
+from netloom.front.api.merge import patch
 
 SCALARS = st.none() | st.booleans() | st.integers(-(2**53), 2**53) | st.text(max_size=5) | st.floats(allow_nan=False)
 VALUES = st.recursive(

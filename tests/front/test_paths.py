@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from netloom.errors import BadRequest, MethodNotAllowed, NotFound, TooLarge
-from netloom.front.api.paths import Match, Request, Routes, Verb
+from netloom.front.api.http.paths import Match, Request, Routes, Verb
 from netloom.model.kind import Kind
 from netloom.model.registry import EVENT, KINDS, NETWORK, NETWORK_ATTACHMENT, NODE
 from netloom.model.validation import Unknown

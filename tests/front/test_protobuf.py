@@ -13,8 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from netloom.errors import BadRequest
-from netloom.front.api import protobuf, protobuf_kinds
-from netloom.front.api.protobuf_kinds import LIST_META, MESSAGES, PARTIAL
+from netloom.front.api.output import protobuf, protobuf_kinds
+from netloom.front.api.output.protobuf_kinds import LIST_META, MESSAGES, PARTIAL
 
 VECTORS = [msgspec.json.decode(line) for line in Path(__file__).with_name("protobuf.jsonl").read_bytes().splitlines()]
 LEASE = "coordination.k8s.io/v1", "Lease"

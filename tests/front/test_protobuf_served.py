@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from netloom.front.api import protobuf, protobuf_kinds
-from netloom.front.api.forms import View
-from netloom.front.api.frames import Frames
-from netloom.front.api.negotiation import OF_MESSAGES, negotiate
-from netloom.front.api.protobuf_kinds import MEDIA, MESSAGES
+from netloom.front.api.http.negotiation import OF_MESSAGES, negotiate
+from netloom.front.api.output import protobuf, protobuf_kinds
+from netloom.front.api.output.forms import View
+from netloom.front.api.output.frames import Frames
+from netloom.front.api.output.protobuf_kinds import MEDIA, MESSAGES
 from netloom.model.registry import LEASE as KIND
 from netloom.store.base import Event, EventType
 from netloom.store.memory import MemoryStore

@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from netloom.errors import Unreachable
-from netloom.front.api.remembering import Remembered
+from netloom.front.api.auth.review_cache import Remembered
 
 
 class Oracle:

@@ -13,13 +13,13 @@ import pytest
 
 from netloom.control.runtime.informer import Informer
 from netloom.errors import Unreachable
-from netloom.front.api.delegated import AccessReviews, People, TokenReviews
-from netloom.front.api.identity import Attributes, Authorizer, Credentials, Identity
-from netloom.front.api.limits import Limits
-from netloom.front.api.remembering import Remembered
-from netloom.front.api.rights import UNANSWERED_SECONDS, Right, Rights
-from netloom.front.api.roles import RoleAuthorizer
-from netloom.front.api.tokens import TokenFile, line
+from netloom.front.api.auth.delegated import AccessReviews, People, TokenReviews
+from netloom.front.api.auth.identity import Attributes, Authorizer, Credentials, Identity
+from netloom.front.api.auth.review_cache import Remembered
+from netloom.front.api.auth.roles import RoleAuthorizer
+from netloom.front.api.auth.tokens import TokenFile, line
+from netloom.front.api.auth.watch_rights import UNANSWERED_SECONDS, Right, Rights
+from netloom.front.api.http.limits import Limits
 from netloom.model.document import Document
 from netloom.model.registry import NETWORK, NETWORK_ATTACHMENT, SUBNET
 from netloom.model.selectors import selector

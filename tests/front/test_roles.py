@@ -7,10 +7,10 @@ from itertools import product
 
 import pytest
 
-from netloom.front.api.concern import REST
-from netloom.front.api.identity import Attributes, Identity, forbidden
-from netloom.front.api.paths import READS, Verb
-from netloom.front.api.roles import RoleAuthorizer, roles
+from netloom.front.api.auth.identity import Attributes, Identity, forbidden
+from netloom.front.api.auth.node_networks import REST
+from netloom.front.api.auth.roles import RoleAuthorizer, roles
+from netloom.front.api.http.paths import READS, Verb
 from netloom.model.document import Document
 from netloom.model.kind import Kind
 from netloom.model.registry import (

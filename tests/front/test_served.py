@@ -7,8 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from netloom.errors import BadRequest
-from netloom.front.api import protobuf_kinds, served
-from netloom.front.api.served import EVENTS
+from netloom.front.api.output import protobuf_kinds
+from netloom.front.api.schemas import served
+from netloom.front.api.schemas.served import EVENTS
 from tests.front.serving import Serving
 
 CORE, NEW = "/api/v1/namespaces/default/events", "/apis/events.k8s.io/v1/namespaces/default/events"

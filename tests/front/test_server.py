@@ -13,11 +13,11 @@ from pathlib import Path
 import pytest
 
 from netloom.errors import Conflict
-from netloom.front.api import server as listening
-from netloom.front.api.admission import Operation, Write
-from netloom.front.api.connection import certificate, target
-from netloom.front.api.identity import Certificate
-from netloom.front.api.limits import Limits
+from netloom.front.api.admission.admission import Operation, Write
+from netloom.front.api.auth.identity import Certificate
+from netloom.front.api.http import server as listening
+from netloom.front.api.http.connection import certificate, target
+from netloom.front.api.http.limits import Limits
 from netloom.model.registry import KINDS
 from netloom.run import certificates
 from netloom.store.base import Store

@@ -7,9 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from netloom.errors import BadRequest
-from netloom.front.api.patch import merge_patch
-from netloom.front.api.shapes import of_schema
-from netloom.front.api.strategic import strategic_merge_patch
+from netloom.front.api.merge.patch import merge_patch
+from netloom.front.api.merge.shapes import of_schema
+from netloom.front.api.merge.strategic import strategic_merge_patch
 from tests.front.serving import Serving
 
 SHAPE = of_schema(

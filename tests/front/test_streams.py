@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from netloom.front.api.limits import Limits
-from netloom.front.api.streams import LONGEST_LINE, PATH
+from netloom.front.api.http.limits import Limits
+from netloom.front.api.verbs.streams import LONGEST_LINE, PATH
 from tests.front.serving import Serving, attachment, network, path, serving
 from tests.support.process import wait_until
 

@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from netloom.front.api import tables
+from netloom.front.api.output import tables
 from netloom.model.document import Document, Resource
 from netloom.model.kind import Column, Kind
 from netloom.model.registry import KINDS

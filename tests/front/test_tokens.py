@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from netloom.errors import Invalid
-from netloom.front.api.identity import AnyOf, Certificate, Credentials, Identity
-from netloom.front.api.tokens import ClientCertificates, TokenFile, line, mint, parse
+from netloom.front.api.auth.identity import AnyOf, Certificate, Credentials, Identity
+from netloom.front.api.auth.tokens import ClientCertificates, TokenFile, line, mint, parse
 
 
 class Clock:

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from netloom.errors import TooLarge, TooManyRequests
-from netloom.front.api.limits import Limits
-from netloom.front.api.turns import Turn, Turns
+from netloom.front.api.http.fair_queue import Turn, Turns
+from netloom.front.api.http.limits import Limits
 from tests.front.serving import Serving, network, path, serving
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from netloom.errors import AlreadyExists, BadRequest, Invalid, NotFound
-from netloom.front.api import tokens
+from netloom.front.api.auth import tokens
 from netloom.model import codec
 from netloom.run import certificates, credentials, files
 from netloom.run.credentials import Directory, Revoked

@@ -11,7 +11,7 @@ import msgspec
 import pytest
 
 from netloom.errors import Invalid, NotFound, Unreachable
-from netloom.front.api.server import tls_context
+from netloom.front.api.http.server import tls_context
 from netloom.run import certificates
 from netloom.run.delegation import CONFIG_MAP, Delegation, account
 from netloom.store.kubeconfig import Cluster

@@ -11,9 +11,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from netloom.front.api.app import Api
-from netloom.front.api.roles import RoleAuthorizer
-from netloom.front.api.server import Server
-from netloom.front.api.tokens import TokenFile
+from netloom.front.api.auth.roles import RoleAuthorizer
+from netloom.front.api.auth.tokens import TokenFile
+from netloom.front.api.http.server import Server
 from netloom.model.kind import Registry
 from netloom.run import doors, process
 from netloom.run.credentials import Directory

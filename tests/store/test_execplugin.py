@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from netloom.errors import BadRequest, NetloomError, NotFound, Unauthorized, Unreachable
-from netloom.front.api.tokens import line
+from netloom.front.api.auth.tokens import line
 from netloom.model.codec import encode_yaml
 from netloom.model.registry import NETWORK
 from netloom.store import execplugin, kubeconfig

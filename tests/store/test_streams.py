@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from netloom.errors import Expired, Forbidden, TooManyRequests, Unreachable
-from netloom.front.api.limits import Limits
+from netloom.front.api.http.limits import Limits
 from netloom.model.kind import Kind
 from netloom.model.registry import NETWORK, SUBNET
 from netloom.store.kube import KubeStore

@@ -1,8 +1,8 @@
 """Namespaces: each that is used has a Namespace, and one that is deleted is emptied first, as Kubernetes does it.
 
 For a store of our own; a Kubernetes does this by itself. The API creates the Namespace with the first object in it
-(front/api/namespaces.py). What is found without one (data of an older version, or an object that was created just when
-its namespace was finished) is given one here, and so are the namespaces that are always there.
+(front/api/admission/namespaces.py). What is found without one (data of an older version, or an object that was created
+just when its namespace was finished) is given one here, and so are the namespaces that are always there.
 
 A deleted Namespace stays, with the phase `Terminating`, until `kubernetes` is taken out of its `spec.finalizers`.
 Before that everything in it is deleted, what names others before what is named, and what is held by finalizers is
@@ -31,7 +31,7 @@ from netloom.model.registry import EVENT, IP_LOCK, NAMESPACE
 from netloom.store.base import Stored
 
 SETTLE = 1.0
-"""How long a namespace is watched before it is finished, in seconds; more than front/api/namespaces.py remembers."""
+"""How long a namespace is watched before it is finished, in seconds; longer than the API's admission caches it."""
 AGAIN = 2.0
 TOGETHER = 64
 REMAINING, HELD = "NamespaceContentRemaining", "NamespaceFinalizersRemaining"

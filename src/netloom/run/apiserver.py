@@ -16,8 +16,8 @@ from pathlib import Path
 from netloom import __version__
 from netloom.errors import Cause, Invalid
 from netloom.front.api.app import Api
-from netloom.front.api.limits import Limits
-from netloom.front.api.server import Server
+from netloom.front.api.http.limits import Limits
+from netloom.front.api.http.server import Server
 from netloom.run import config, doors, logs, metrics, process
 from netloom.run.config import ApiserverSettings
 from netloom.run.credentials import Directory

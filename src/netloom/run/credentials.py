@@ -22,8 +22,8 @@ from pathlib import Path
 from msgspec import Struct
 
 from netloom.errors import AlreadyExists, BadRequest, Conflict, Invalid, NotFound
-from netloom.front.api import tokens
-from netloom.front.api.identity import Identity
+from netloom.front.api.auth import tokens
+from netloom.front.api.auth.identity import Identity
 from netloom.model import codec
 from netloom.model.document import Document
 from netloom.run import certificates, files

@@ -5,7 +5,7 @@
 
 `follow` runs beside the server. Until it has read the ConfigMap for the first time the server is not ready: it would
 know nobody. A CA that the cluster has replaced is believed no more from the moment the new ConfigMap is read, on open
-connections too, because each request's certificate is held against the CAs of now (front/api/delegated.py).
+connections too, because each request's certificate is held against the CAs of now (front/api/auth/delegated.py).
 """
 
 import asyncio
@@ -19,9 +19,9 @@ from urllib.parse import quote
 import msgspec
 
 from netloom.errors import Cause, Invalid, NetloomError, NotFound, Unreachable
-from netloom.front.api import delegated
-from netloom.front.api.delegated import Trust
-from netloom.front.api.identity import AnyOf, Authenticator
+from netloom.front.api.auth import delegated
+from netloom.front.api.auth.delegated import Trust
+from netloom.front.api.auth.identity import AnyOf, Authenticator
 from netloom.model.document import Document
 from netloom.run import certificates
 from netloom.store import kubeconfig

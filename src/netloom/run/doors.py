@@ -15,14 +15,15 @@ from pathlib import Path
 from msgspec import Struct
 
 from netloom.errors import Conflict, Invalid, NetloomError
-from netloom.front.api import server, tokens
+from netloom.front.api.admission.namespaces import NamespaceLifecycle
 from netloom.front.api.app import Api
-from netloom.front.api.delegated import AccessReviews
-from netloom.front.api.health import Check
-from netloom.front.api.identity import AnyOf, Authenticator
-from netloom.front.api.limits import Limits
-from netloom.front.api.namespaces import NamespaceLifecycle
-from netloom.front.api.roles import RoleAuthorizer
+from netloom.front.api.auth import tokens
+from netloom.front.api.auth.delegated import AccessReviews
+from netloom.front.api.auth.identity import AnyOf, Authenticator
+from netloom.front.api.auth.roles import RoleAuthorizer
+from netloom.front.api.http import server
+from netloom.front.api.http.health import Check
+from netloom.front.api.http.limits import Limits
 from netloom.model.kind import Registry
 from netloom.model.registry import GROUP, KINDS
 from netloom.run.credentials import Directory

@@ -10,10 +10,10 @@ bound by name. `netloom:controller` is for the controllers.
 `netloom:node` is for agents, and is as far as RBAC goes: it knows kinds and names, neither field selectors nor what is
 in an object. An agent that is a user of its own, `netloom:node:NAME`, can be held to its Node by name (`--nodes`).
 
-What is left is said elsewhere. With our own API server, by its rules for nodes (front/api/roles.py, node_writes.py): an
-agent reads and writes what concerns its node. With CRDs, by ValidatingAdmissionPolicies (run/node_policies.py): it
-writes its own Node, its part of the status of attachments on it and its own Events; but it can read all of what
-netloom:node names.
+What is left is said elsewhere. With our own API server, by its rules for nodes (front/api/auth/roles.py,
+front/api/admission/node_writes.py): an agent reads and writes what concerns its node. With CRDs, by
+ValidatingAdmissionPolicies (run/node_policies.py): it writes its own Node, its part of the status of attachments on it
+and its own Events; but it can read all of what netloom:node names.
 """
 
 import base64
@@ -24,7 +24,7 @@ from typing import Any
 from msgspec import Struct
 
 from netloom.errors import Invalid
-from netloom.front.api.delegated import AGENT, NODE_PREFIX, NODES
+from netloom.front.api.auth.delegated import AGENT, NODE_PREFIX, NODES
 from netloom.model.cluster import SYSTEM_NAMESPACE
 from netloom.model.document import Document
 from netloom.model.registry import GROUP, KINDS, VERSION

@@ -30,8 +30,8 @@ from prometheus_client.openmetrics.exposition import generate_latest as openmetr
 from netloom import __version__
 from netloom.control.runtime.counters import Histogram, Histograms
 from netloom.front.api.app import Observation
-from netloom.front.api.server import Server
-from netloom.front.api.watches import Watches
+from netloom.front.api.http.server import Server
+from netloom.front.api.verbs.watches import Watches
 from netloom.run.metering import MeteredStore
 
 Counter, Gauge = CounterMetricFamily, GaugeMetricFamily

@@ -3,10 +3,10 @@
     netloom crds --with-roles            `objects` and `events`
     netloom apiserver --print-manifests  `events`: our API server holds agents to their objects itself
 
-The rules are those of front/api/node_writes.py, in CEL; change both together. A policy sees one object and no other,
-but for its parameters: the Nodes are those of the policy that compares underlay addresses, which therefore is asked
-only when an agent changes one. What no policy can say: which node an attachment is on that an Event is about, and how
-many Events a node may write (kube-apiserver has EventRateLimit for that, and expires Events itself).
+The rules are those of front/api/admission/node_writes.py, in CEL; change both together. A policy sees one object and
+no other, but for its parameters: the Nodes are those of the policy that compares underlay addresses, which therefore
+is asked only when an agent changes one. What no policy can say: which node an attachment is on that an Event is about,
+and how many Events a node may write (kube-apiserver has EventRateLimit for that, and expires Events itself).
 
 The expressions need no more than Kubernetes 1.32 knows.
 """
@@ -14,7 +14,7 @@ The expressions need no more than Kubernetes 1.32 knows.
 from collections.abc import Iterable
 
 from netloom.control.runtime.events import LONGEST_MESSAGE
-from netloom.front.api.delegated import NODE_NAME, NODE_PREFIX, NODES
+from netloom.front.api.auth.delegated import NODE_NAME, NODE_PREFIX, NODES
 from netloom.model.cluster import NODE_LABELS
 from netloom.model.document import Document
 from netloom.model.events import AGENT
@@ -24,7 +24,7 @@ from netloom.run.manifests import AGENT_USER
 _API = "admissionregistration.k8s.io/v1"
 _LONGEST_WORD = 253
 
-# Who an agent is and of which node, as front/api/delegated.py has it.
+# Who an agent is and of which node, as front/api/auth/delegated.py has it.
 _WHO = "request.userInfo"
 _IS_AGENT = f"{_WHO}.username == '{AGENT_USER}'"
 _BOUND_TO = f"(has({_WHO}.extra) && '{NODE_NAME}' in {_WHO}.extra ? {_WHO}.extra['{NODE_NAME}'][0] : '')"

@@ -19,8 +19,8 @@ from random import SystemRandom
 from netloom import __version__
 from netloom.control.runtime.manager import Manager
 from netloom.errors import Unreachable
-from netloom.front.api.health import Check
-from netloom.front.api.server import Server
+from netloom.front.api.http.health import Check
+from netloom.front.api.http.server import Server
 from netloom.run import config, controllers, doors, files, logs, metrics, metrics_control, process
 from netloom.run.config import ServeSettings
 from netloom.run.credentials import Directory

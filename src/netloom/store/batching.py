@@ -1,8 +1,9 @@
 """Sends requests that are made at about the same time as one, to a server that takes batches.
 
-A server of ours says in every answer, by a header, how many requests it takes at once (front/api/batches.py). Until one
-has said so, and to a Kubernetes API server for ever, each request goes alone. Behind a Kubernetes API server that sends
-our group on to a server of ours, only what is of our group goes together: which group says so is noted for each. Then:
+A server of ours says in every answer, by a header, how many requests it takes at once (front/api/verbs/batches.py).
+Until one has said so, and to a Kubernetes API server for ever, each request goes alone. Behind a Kubernetes API server
+that sends our group on to a server of ours, only what is of our group goes together: which group says so is noted for
+each. Then:
 
     request ──► queue ──(the loop comes round)──► batch ──► one POST ──► each answer to whoever asked
                   ▲                                          │

@@ -3,10 +3,10 @@
     KubeWatch ──► Streams.open(path) ──► begin ──┐                                     ┌──► lines of this watch
     KubeWatch ──► Streams.open(path) ──► begin ──┴─► one request, one answer, both last ┴──► lines of that watch
 
-A server of ours says in its answers that it does (front/api/streams.py has the protocol). To a Kubernetes API server,
-and through proxies, each watch goes alone. When the connection is lost every watch on it is lost, as each would have
-been on its own; each then goes on from its last revision, and the first of them opens the next connection. Who does not
-read what is his holds up the others, within bounds: so nothing piles up here.
+A server of ours says in its answers that it does (front/api/verbs/streams.py has the protocol). To a Kubernetes API
+server, and through proxies, each watch goes alone. When the connection is lost every watch on it is lost, as each
+would have been on its own; each then goes on from its last revision, and the first of them opens the next connection.
+Who does not read what is his holds up the others, within bounds: so nothing piles up here.
 """
 
 import asyncio

@@ -18,30 +18,32 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from netloom.errors import Internal, MethodNotAllowed, NetloomError, NotFound, TimedOut, TooLarge, Unauthorized
-from netloom.front.api import damaged, definitions, lists, served, statuses
-from netloom.front.api.admission import Admission
-from netloom.front.api.batches import PATH as BATCH
-from netloom.front.api.batches import Batches
-from netloom.front.api.calls import JSON, Call
-from netloom.front.api.discovery import Discovery
-from netloom.front.api.exchange import Exchange, Gone, Headers, Receive, Scope, Send
-from netloom.front.api.forms import View
-from netloom.front.api.health import Check, Health
-from netloom.front.api.identity import Attributes, Authenticator, Authorizer, Identity, forbidden
-from netloom.front.api.in_use import InUse
-from netloom.front.api.limits import Limits
-from netloom.front.api.namespaces import NamespaceLifecycle
-from netloom.front.api.node_writes import NodeRestriction, WasOn, nowhere
-from netloom.front.api.operations import Operations
-from netloom.front.api.paths import Request, Routes, Verb, trimmed
-from netloom.front.api.reviews import Reviews
-from netloom.front.api.rights import Rights
-from netloom.front.api.roles import METRICS
-from netloom.front.api.schemas import Schemas
-from netloom.front.api.streams import PATH as STREAM
-from netloom.front.api.streams import Streams
-from netloom.front.api.turns import Callers, Turn, Turns
-from netloom.front.api.watches import Watches
+from netloom.front.api.admission.admission import Admission
+from netloom.front.api.admission.in_use import InUse
+from netloom.front.api.admission.namespaces import NamespaceLifecycle
+from netloom.front.api.admission.node_writes import NodeRestriction, WasOn, nowhere
+from netloom.front.api.auth.identity import Attributes, Authenticator, Authorizer, Identity, forbidden
+from netloom.front.api.auth.reviews import Reviews
+from netloom.front.api.auth.roles import METRICS
+from netloom.front.api.auth.watch_rights import Rights
+from netloom.front.api.http.exchange import Exchange, Gone, Headers, Receive, Scope, Send
+from netloom.front.api.http.fair_queue import Callers, Turn, Turns
+from netloom.front.api.http.health import Check, Health
+from netloom.front.api.http.limits import Limits
+from netloom.front.api.http.paths import Request, Routes, Verb, trimmed
+from netloom.front.api.output import damaged, statuses
+from netloom.front.api.output.forms import View
+from netloom.front.api.schemas import definitions, served
+from netloom.front.api.schemas.discovery import Discovery
+from netloom.front.api.schemas.documents import Schemas
+from netloom.front.api.verbs import lists
+from netloom.front.api.verbs.batches import PATH as BATCH
+from netloom.front.api.verbs.batches import Batches
+from netloom.front.api.verbs.calls import JSON, Call
+from netloom.front.api.verbs.operations import Operations
+from netloom.front.api.verbs.streams import PATH as STREAM
+from netloom.front.api.verbs.streams import Streams
+from netloom.front.api.verbs.watches import Watches
 from netloom.model.document import Document
 from netloom.model.kind import Registry
 from netloom.model.registry import CUSTOM_RESOURCE_DEFINITION, KINDS, NAMESPACE

@@ -1,0 +1,1 @@
+"""Rules that need more than the object: who writes, what else is stored."""

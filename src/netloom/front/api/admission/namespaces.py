@@ -1,0 +1,130 @@
+"""Namespaces: nothing is created in one that is being deleted, nor in one that a cluster does not have.
+
+An API of ours keeps the Namespaces itself. Nobody has to create one before it is used: the first object of a namespace
+brings its Namespace along. An Event does not, because nodes write Events, and a node must not create namespaces; it is
+refused as Kubernetes refuses it. Behind kube-apiserver the namespaces are the cluster's, and have to be there.
+
+Deleting a namespace deletes all that is in it: a controller deletes what is there (control/namespaces.py, or the
+cluster's own). So before something is created its namespace is looked up; that it is active is remembered for half a
+second. What comes in within that time is deleted with the rest: the controller waits longer than that.
+"""
+
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from enum import Enum, auto
+
+from netloom.errors import AlreadyExists, Cause, Forbidden, NetloomError, NotFound, Unreachable
+from netloom.front.api.admission.admission import Operation, Write
+from netloom.front.api.auth.identity import Attributes, forbidden
+from netloom.front.api.auth.review_cache import Remembered
+from netloom.model.cluster import SYSTEM_NAMESPACES
+from netloom.model.document import Document
+from netloom.model.registry import EVENT, NAMESPACE
+from netloom.store.base import Store
+
+SECONDS = 0.5
+
+Find = Callable[[str], Awaitable[Document]]
+"""Returns a namespace of the cluster; `NotFound` where there is none."""
+
+
+class State(Enum):
+    """What is known of a namespace."""
+
+    ABSENT = auto()
+    ACTIVE = auto()
+    TERMINATING = auto()
+
+
+class NamespaceLifecycle:
+    """The admission that looks up namespaces, of a cluster or of our own store."""
+
+    def __init__(self, find: Find, *, own: Store | None = None) -> None:
+        """`own` is the store that has the Namespaces, where they are ours to create."""
+        self._find = find
+        self._own = own
+        # Our own store is asked again whether a namespace still terminates: one of that name may be created next.
+        self._known = Remembered[str, State](
+            lambda state: SECONDS if state is State.ACTIVE or own is None else 0.0, size=10_000
+        )
+
+    @classmethod
+    def of_store(cls, store: Store) -> "NamespaceLifecycle":
+        """Return the admission for Namespaces that `store` keeps."""
+
+        async def find(name: str) -> Document:
+            return (await store.get(NAMESPACE, "", name)).document()
+
+        return cls(find, own=store)
+
+    async def review(self, write: Write, store: Store) -> None:
+        """Refuse what would be created where nothing may be, and the deletion of namespaces that must stay."""
+        if write.kind is NAMESPACE:
+            _keep_system(write)
+            return
+        if write.operation is not Operation.CREATE or not write.namespace:
+            return
+        match await self._state(write.namespace):
+            case State.TERMINATING:
+                raise _terminating(write)
+            case State.ABSENT if not self._brings_namespace(write):
+                raise NotFound(f'namespaces "{write.namespace}" not found')
+
+    async def bring(self, write: Write) -> None:
+        """Create the Namespace of an object that is about to be created, which has been reviewed."""
+        if self._own is None or not write.namespace or write.dry_run:
+            return
+        if await self._state(write.namespace) is State.ABSENT:
+            with suppress(AlreadyExists):
+                await self._own.create(NAMESPACE, document(write.namespace))
+
+    async def is_terminating(self, name: str) -> bool:
+        """Whether a namespace is being deleted, or is gone from a cluster while something is left in it."""
+        try:
+            return await self._state(name) is State.TERMINATING
+        except NotFound:
+            return True
+
+    def _brings_namespace(self, write: Write) -> bool:
+        if self._own is None:
+            return False
+        return write.kind is not EVENT or write.namespace in SYSTEM_NAMESPACES
+
+    async def _state(self, name: str) -> State:
+        return await self._known.get(name, lambda: self._look_up(name))
+
+    async def _look_up(self, name: str) -> State:
+        try:
+            found = await self._find(name)
+        except NotFound:
+            if self._own is None:
+                raise NotFound(f'namespaces "{name}" not found') from None
+            return State.ABSENT
+        except NetloomError as error:
+            if self._own is not None:
+                raise
+            raise Unreachable(
+                f"the cluster cannot be asked for namespace {name}: {error.message}", retry_after=1
+            ) from error
+        return State.TERMINATING if (found.get("metadata") or {}).get("deletionTimestamp") else State.ACTIVE
+
+
+def document(name: str) -> Document:
+    """Return a Namespace to create."""
+    return {"apiVersion": NAMESPACE.api_version, "kind": NAMESPACE.name, "metadata": {"name": name}}
+
+
+def _keep_system(write: Write) -> None:
+    if write.operation is Operation.DELETE and write.name in SYSTEM_NAMESPACES:
+        raise Forbidden(f'namespaces "{write.name}" is forbidden: this namespace may not be deleted')
+
+
+def _terminating(write: Write) -> Forbidden:
+    what = Attributes("create", write.kind, write.namespace, write.name)
+    refused = forbidden(
+        write.who,
+        what,
+        f"unable to create new content in namespace {write.namespace} because it is being terminated",
+    )
+    cause = Cause("metadata.namespace", f"namespace {write.namespace} is being terminated", "NamespaceTerminating")
+    return Forbidden(refused.message, causes=[cause])

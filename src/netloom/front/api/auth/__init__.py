@@ -1,0 +1,1 @@
+"""Authentication and authorization; watches end when their right does (`watch_rights`)."""

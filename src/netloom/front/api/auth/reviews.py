@@ -1,0 +1,127 @@
+"""Questions about oneself: `kubectl auth can-i`, with `--list` too, and `kubectl auth whoami`.  Nothing is stored."""
+
+from typing import Any
+
+from netloom.errors import BadRequest, MethodNotAllowed
+from netloom.front.api.auth.identity import Attributes, Authorizer, Identity, namespace_of
+from netloom.front.api.auth.rules import rules
+from netloom.front.api.http.exchange import Exchange
+from netloom.front.api.output import protobuf_kinds
+from netloom.front.api.schemas.discovery import REVIEWS, Review
+from netloom.front.api.schemas.served import VERSIONS
+from netloom.front.api.verbs.calls import is_protobuf
+from netloom.model import codec
+from netloom.model.document import Document
+from netloom.model.kind import Kind, Registry
+from netloom.model.selectors import LENGTH_LIMIT, selector
+
+BODY_LIMIT = 64 * 1024
+NAME_LIMIT = 253
+LENGTH_LIMITS = {"path": 1024, "rawSelector": LENGTH_LIMIT}
+"""How many characters the fields of a question may have, where it is not `NAME_LIMIT`."""
+
+_PATHS = {f"/apis/{review.group}/{review.version}/{review.plural}": review for review in REVIEWS}
+
+
+class Reviews:
+    """Answers for whoever asks, about themselves."""
+
+    def __init__(self, kinds: Registry, authorizer: Authorizer) -> None:
+        self._kinds = kinds
+        self._authorizer = authorizer
+
+    def serves(self, path: str) -> bool:
+        """Whether a path is a review's."""
+        return path in _PATHS
+
+    async def reply(self, exchange: Exchange, path: str, who: Identity) -> None:
+        """Answer one question."""
+        if exchange.method != "POST":
+            raise MethodNotAllowed("the server does not allow this method on the requested resource")
+        review = _PATHS[path]
+        body = await exchange.body(BODY_LIMIT)
+        media = exchange.header(b"content-type") or "application/json"
+        if is_protobuf(media):
+            question = protobuf_kinds.decode(body, f"{review.group}/{review.version}", review.name)
+        else:
+            question = codec.decode(body, media)
+        if question.get("kind", review.name) != review.name:
+            raise BadRequest(f"the kind in the data does not match the expected kind ({review.name})")
+        answer = _answer(review, question, await self._status(review, question, who))
+        try:
+            await exchange.reply_status(201, answer)
+        except (AttributeError, TypeError) as error:  # Only what the question says is not of our making.
+            raise BadRequest(f"spec is not that of a {review.name}: {error}") from None
+
+    async def _status(self, review: Review, question: Document, who: Identity) -> Document:
+        match review.name:
+            case "SelfSubjectAccessReview":
+                return await self._can(question, who)
+            case "SelfSubjectRulesReview":
+                spec = _spec(question)
+                if not (namespace := _text(spec, "namespace")):
+                    raise BadRequest("no namespace on request: spec.namespace says whose rules")
+                return await rules(self._authorizer, self._kinds, who, namespace)
+            case _:
+                return await _whoami(who)
+
+    async def _can(self, question: Document, who: Identity) -> Document:
+        spec = _spec(question)
+        resource, path = spec.get("resourceAttributes"), spec.get("nonResourceAttributes")
+        if isinstance(path, dict) == isinstance(resource, dict):
+            raise BadRequest("exactly one of spec.nonResourceAttributes or spec.resourceAttributes must be specified")
+        if isinstance(path, dict):
+            what = Attributes(verb=_text(path, "verb"), path=_text(path, "path"))
+            return {"allowed": await self._authorizer.allows(who, what)}
+        assert isinstance(resource, dict)
+        kind = self._kind(resource)
+        if kind is None:
+            return {"allowed": False, "reason": "no such resource"}
+        fields = resource.get("fieldSelector") or {}
+        wanted = selector(
+            "", _text(fields, "rawSelector") if isinstance(fields, dict) else "", selectable=kind.selectable
+        )
+        what = Attributes(
+            verb=_text(resource, "verb"),
+            kind=kind,
+            namespace=namespace_of(kind, _text(resource, "namespace"), _text(resource, "name")),
+            name=_text(resource, "name"),
+            subresource=_text(resource, "subresource"),
+            selector=wanted,
+        )
+        return {"allowed": await self._authorizer.allows(who, what)}
+
+    def _kind(self, resource: Document) -> Kind | None:
+        group, plural = _text(resource, "group"), _text(resource, "resource")
+        found = [kind for kind in self._kinds if (kind.group, kind.plural) == (group, plural)]
+        found += [served.kind for served in VERSIONS if (served.group, served.kind.plural) == (group, plural)]
+        return found[0] if found else None
+
+
+def _spec(question: Document) -> Document:
+    spec = question.get("spec") or {}
+    if not isinstance(spec, dict):
+        raise BadRequest("spec must be an object")
+    return spec
+
+
+async def _whoami(who: Identity) -> Document:
+    return {"userInfo": {"username": who.name, "groups": [*who.groups, *who.roles]}}
+
+
+def _answer(review: Review, question: Document, status: Document) -> Document:
+    metadata: Document = {"creationTimestamp": None}
+    answer: Document = {"kind": review.name, "apiVersion": f"{review.group}/{review.version}", "metadata": metadata}
+    if "spec" in question:
+        answer["spec"] = question["spec"]
+    return answer | {"status": status}
+
+
+def _text(given: dict[str, Any], key: str) -> str:
+    value = given.get(key) or ""
+    if not isinstance(value, str):
+        raise BadRequest(f"{key} must be a string")
+    limit = LENGTH_LIMITS.get(key, NAME_LIMIT)
+    if len(value) > limit:
+        raise BadRequest(f"{key}: Too long: may not be more than {limit} characters")
+    return value

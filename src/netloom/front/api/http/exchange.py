@@ -1,0 +1,245 @@
+"""One request and its answer: the thin layer between ASGI's messages and the verbs.
+
+It bounds what is read, knows whether an answer has begun (after which an error can only end the connection), and sends
+small answers in one piece. A client that went away is `Gone`, which is nobody's error.
+"""
+
+import zlib
+from collections.abc import Awaitable, Callable, Iterable, MutableMapping
+from typing import Any, Protocol
+
+import msgspec
+from msgspec.structs import replace
+
+from netloom.errors import BadRequest, TooLarge
+from netloom.front.api.auth.identity import Certificate, Credentials
+from netloom.front.api.http.fair_queue import Turn
+from netloom.front.api.http.limits import Limits
+from netloom.front.api.http.negotiation import (
+    JSON_ONLY,
+    OF_MESSAGES,
+    OF_METADATA,
+    Media,
+    Output,
+    negotiate,
+    negotiate_status,
+)
+from netloom.front.api.output import protobuf_kinds
+from netloom.front.api.schemas.served import Served
+from netloom.model.document import Document
+from netloom.model.kind import Kind
+
+Scope = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
+Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
+Headers = list[tuple[bytes, bytes]]
+
+JSON = b"application/json"
+TEXT = b"text/plain; charset=utf-8"
+BATCH = b"netloom-batch"
+"""The header that says how many requests a batch may have: see batches.py."""
+WATCHES = b"netloom-watches"
+"""The header that says how many watches may share a connection: see streams.py."""
+FORWARDED = frozenset({b"forwarded", b"via", b"x-forwarded-for", b"x-forwarded-uri", b"x-remote-user"})
+"""Headers by which proxies are known, kube-apiserver among them."""
+CONNECTION = "netloom.connection"
+"""The key of the `Connection` in the scope's extensions."""
+_LARGE_BODY = 16 * 1024
+_WARNING_LIMIT = 256
+_WARNINGS_LIMIT = 4096
+
+
+class Gone(Exception):
+    """The client is no longer there."""
+
+
+class Connection(Protocol):
+    """What the server tells about the connection a request came by."""
+
+    certificate: Certificate | None
+    """The client's, verified; None where it showed none."""
+    on_lost: Callable[[], None] | None
+    """Called once when the connection ends; whoever waits for something else than the client sets it."""
+    deadline: float
+    """When the rest of the request must be there; who lets it take longer says so."""
+
+    def push(self, chunk: bytes) -> bool:
+        """Send a part of the answer under way at once, if that needs no waiting; False: nothing was done."""
+
+    def abort(self) -> None:
+        """End the connection now, whatever is still to be said."""
+
+
+class Exchange:
+    """One request and its answer."""
+
+    __slots__ = ("_receive", "_send", "_warnings", "code", "connection", "headers", "limits", "method", "scope", "turn")
+
+    def __init__(self, scope: Scope, receive: Receive, send: Send, limits: Limits) -> None:
+        self.scope = scope
+        self.method: str = scope["method"]
+        self.headers: Headers = scope["headers"]
+        extensions = scope.get("extensions") or {}
+        self.connection: Connection | None = extensions.get(CONNECTION)
+        self.limits = limits
+        self.code = 0
+        """The status sent; 0 before the answer begins."""
+        self.turn: Turn | None = None
+        self._receive = receive
+        self._send = send
+        self._warnings: list[str] = []
+
+    @property
+    def path(self) -> str:
+        """The path as it came, still percent-encoded."""
+        raw: bytes = self.scope["raw_path"]
+        return raw.decode("latin-1")
+
+    @property
+    def query(self) -> str:
+        """The query as it came."""
+        raw: bytes = self.scope["query_string"]
+        return raw.decode("latin-1")
+
+    def header(self, name: bytes) -> str:
+        """Return the first header of that (lower-case) name, or ""."""
+        for key, value in self.headers:
+            if key == name:
+                return value.decode("latin-1")
+        return ""
+
+    def credentials(self) -> Credentials:
+        """Return what the client offers as proof of who it is."""
+        certificate = self.connection.certificate if self.connection is not None else None
+        client = self.scope.get("client")
+        return Credentials(self.headers, certificate, client[0] if client else "")
+
+    def output(self, kind: Kind | None, served: Served | None = None) -> Output:
+        """Return what the client wants to be answered in about a kind; None: about what is never Protobuf."""
+        if kind is None:
+            return negotiate(self.header(b"accept"), JSON_ONLY)
+        has_message = protobuf_kinds.message_of(kind) is not None
+        output = negotiate(self.header(b"accept"), OF_MESSAGES if has_message else OF_METADATA)
+        return output if served is None else replace(output, served=served)
+
+    async def body(self, limit: int = 0) -> bytes:
+        """Return the whole body, which has at most `limit` bytes; 0: as many as the server takes."""
+        limit = limit or self.limits.body
+        length = self.header(b"content-length")
+        if self.header(b"content-encoding") not in ("", "identity"):
+            raise BadRequest("compressed bodies are not read: send the body without Content-Encoding")
+        if length.isdigit() and int(length) > limit:
+            raise TooLarge(f"Request entity too large: limit is {limit}")
+        chunks: list[bytes] = []
+        size, more = 0, True
+        while more:
+            message = await self._receive()
+            if message["type"] != "http.request":
+                raise Gone
+            chunk: bytes = message.get("body", b"")
+            size += len(chunk)
+            if size > limit:
+                raise TooLarge(f"Request entity too large: limit is {limit}")
+            if self.turn is not None:
+                self.turn.hold(len(chunk))
+            chunks.append(chunk)
+            more = message.get("more_body", False)
+        if size > _LARGE_BODY:
+            await self.pause()  # To read it takes time, and the turn of this request was before it was there.
+        return chunks[0] if len(chunks) == 1 else b"".join(chunks)
+
+    async def more(self) -> bytes:
+        """Return the next part of a body that is read as it comes; b"" at its end."""
+        message = await self._receive()
+        if message["type"] != "http.request":
+            raise Gone
+        chunk: bytes = message.get("body", b"")
+        return chunk if chunk or not message.get("more_body", False) else await self.more()
+
+    def wait_as(self, turn: Turn) -> None:
+        """Have turns as `turn` says."""
+        self.turn = turn
+
+    async def pause(self) -> None:
+        """Let other requests have their turns; to be called between parts of much work."""
+        if self.turn is not None:
+            await self.turn.take()
+
+    def warn(self, texts: Iterable[str]) -> None:
+        """Say something to the person behind the client, beside the answer."""
+        self._warnings.extend(texts)
+
+    async def reply(
+        self, code: int, body: bytes, media: bytes = JSON, headers: Iterable[tuple[bytes, bytes]] = ()
+    ) -> None:
+        """Send the whole answer."""
+        extra = list(headers)
+        if len(body) > self.limits.gzip_over and self.accepts_gzip():
+            body = zlib.compress(body, 1, wbits=31)
+            extra += COMPRESSED
+        if code != 304:
+            extra.append((b"content-length", b"%d" % len(body)))
+        await self.start(code, media, extra)
+        await self.finish(body)
+
+    async def reply_document(self, code: int, document: Document, headers: Iterable[tuple[bytes, bytes]] = ()) -> None:
+        """Send a document as JSON."""
+        await self.reply(code, msgspec.json.encode(document), JSON, headers)
+
+    async def reply_status(self, code: int, status: Document, headers: Iterable[tuple[bytes, bytes]] = ()) -> None:
+        """Send a `Status`, or the answer to a review, in JSON or Protobuf."""
+        if negotiate_status(self.header(b"accept")) is Media.PROTOBUF:
+            await self.reply(code, protobuf_kinds.encode(status), Media.PROTOBUF.encode(), headers)
+        else:
+            await self.reply_document(code, status, headers)
+
+    async def start(self, code: int, media: bytes, headers: Iterable[tuple[bytes, bytes]] = ()) -> None:
+        """Begin the answer."""
+        self.code = code
+        extra: Headers = [(b"content-type", media), *headers]
+        if all(name != b"cache-control" for name, _ in extra):
+            extra.append((b"cache-control", b"no-cache, private"))
+        extra.append((BATCH, b"%d" % self.limits.batch))
+        if not self._is_forwarded():
+            extra.append((WATCHES, b"%d" % self.limits.watches_per_stream))
+        if self._warnings:
+            extra += _warnings(self._warnings)
+        await self._send({"type": "http.response.start", "status": code, "headers": extra})
+
+    async def write(self, chunk: bytes) -> None:
+        """Send a part of the answer; waits while the client does not read."""
+        await self._send({"type": "http.response.body", "body": chunk, "more_body": True})
+
+    def push(self, chunk: bytes) -> bool:
+        """Do as `write` if that needs no waiting; False: it does, and nothing was done."""
+        return self.connection is not None and self.connection.push(chunk)
+
+    async def finish(self, chunk: bytes = b"") -> None:
+        """Send the rest of the answer."""
+        await self._send({"type": "http.response.body", "body": chunk, "more_body": False})
+
+    def _is_forwarded(self) -> bool:
+        return any(name in FORWARDED for name, _ in self.headers)
+
+    def accepts_gzip(self) -> bool:
+        """Whether the client takes compressed answers."""
+        return "gzip" in self.header(b"accept-encoding")
+
+
+def _warnings(texts: Iterable[str]) -> Headers:
+    """Return warnings as headers (RFC 9111 had them as `Warning: 299 - "text"`), cut where they would grow too long."""
+    found: Headers = []
+    size = 0
+    for text in dict.fromkeys(texts):
+        plain = "".join(c if c.isprintable() else " " for c in text[:_WARNING_LIMIT])
+        quoted = plain.replace("\\", "\\\\").replace('"', '\\"')
+        value = f'299 - "{quoted}"'.encode()
+        size += len(value)
+        if size > _WARNINGS_LIMIT:
+            break
+        found.append((b"warning", value))
+    return found
+
+
+COMPRESSED = ((b"content-encoding", b"gzip"), (b"vary", b"Accept-Encoding"))
+"""The headers of a compressed answer."""

@@ -1,0 +1,218 @@
+"""Fair queuing: which request is served next when more are waiting than one process can serve at once.
+
+One event loop serves all callers, so a caller who sends more, or asks for more expensive things, would take the time of
+the others. Every request waits here for its turn. Turns are given one in each round of the loop, to the flow (all
+requests of one caller) that has used the least processor time; a flow that was idle has no credit for that. This is
+start-time fair queuing (Goyal, Vin and Cheng, 1996) with the time measured and not estimated: a flow is charged for
+each step of its requests when the step is over, and pays before its next turn.
+
+So with N busy callers each has 1/N of the processor, whatever they ask for and over however many connections, and what
+nobody else wants anyone may use. What one turn can cost at most, the limits on requests must bound.
+"""
+
+import asyncio
+import hashlib
+import time
+from collections import deque
+from collections.abc import Awaitable, Callable, Coroutine, Generator, Hashable
+from heapq import heappop, heappush
+from itertools import count
+from typing import Any, TypeVar
+
+from netloom.errors import TooManyRequests
+from netloom.front.api.auth.identity import Credentials, Identity
+
+T = TypeVar("T")
+
+TURN_SECONDS = 0.0001
+"""What each turn costs besides what is measured: reading and parsing the request, and writing the answer."""
+MOST_FLOWS = 4096
+"""How many flows are remembered, before those that owe nothing are forgotten."""
+
+
+class Flow:
+    """All requests of one caller."""
+
+    __slots__ = ("held", "used", "waiting")
+
+    def __init__(self, used: float) -> None:
+        self.used = used
+        """The processor time it has used.  A flow that was idle counts as if it had used as much as the others."""
+        self.waiting: deque[asyncio.Future[None]] = deque()
+        self.held = 0
+        """How many bytes its requests hold in memory."""
+
+
+class Turns:
+    """Gives turns to flows."""
+
+    def __init__(self, *, most_held: int = 32 << 20, clock: Callable[[], float] = time.perf_counter) -> None:
+        """`most_held` is how many bytes of bodies the requests of one flow may hold together.
+
+        A step of a request does not wait, so `clock` need not be the thread's own, which costs ten times as much.
+        """
+        self.most_held = most_held
+        self.clock = clock
+        self._flows: dict[Hashable, Flow] = {}
+        self._reached = 0.0
+        """The time used by the flow that had the last turn: what a flow that comes back begins with."""
+        self._queue: list[tuple[float, int, Flow]] = []
+        """The flows that wait, by what they had used when they were put here."""
+        self._number = count()
+        self._busy = False
+        """Whether a turn was given in this round of the loop, or anybody waits."""
+
+    def __len__(self) -> int:
+        return len(self._flows)
+
+    def flow(self, key: Hashable) -> Flow:
+        """Return the flow of a caller."""
+        found = self._flows.get(key)
+        if found is None:
+            if len(self._flows) >= MOST_FLOWS:
+                self._forget()
+            found = self._flows[key] = Flow(self._reached)
+        return found
+
+    async def take(self, flow: Flow) -> None:
+        """Wait for a turn."""
+        loop = asyncio.get_running_loop()
+        if not self._busy:
+            self._busy = True
+            self._begin(flow)
+            loop.call_soon(self._next, loop)
+            return
+        turn = loop.create_future()
+        flow.waiting.append(turn)
+        if len(flow.waiting) == 1:
+            self._put(flow)
+        await turn
+
+    def _next(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Give one turn."""
+        while self._queue:
+            when, _, flow = heappop(self._queue)
+            while flow.waiting and flow.waiting[0].done():  # Cancelled.
+                flow.waiting.popleft()
+            if not flow.waiting:
+                continue
+            if flow.used > when:  # It was charged meanwhile.
+                self._put(flow)
+                continue
+            turn = flow.waiting.popleft()
+            self._begin(flow)
+            if flow.waiting:
+                self._put(flow)
+            turn.set_result(None)  # It goes on before `_next` is called again, and so is charged before.
+            loop.call_soon(self._next, loop)
+            return
+        self._busy = False
+
+    def _begin(self, flow: Flow) -> None:
+        self._reached = max(self._reached, flow.used)
+        flow.used = self._reached + TURN_SECONDS
+
+    def _put(self, flow: Flow) -> None:
+        heappush(self._queue, (max(self._reached, flow.used), next(self._number), flow))
+
+    def _forget(self) -> None:
+        """Forget the flows that owe nothing; where there are too many others, the oldest of them too."""
+        owing = [(k, flow) for k, flow in self._flows.items() if flow.used > self._reached or flow.waiting or flow.held]
+        self._flows = dict(owing[-MOST_FLOWS // 2 :])
+
+
+class Callers:
+    """Whose credentials are whose, as far as they were good lately: a request waits before anybody is asked about it.
+
+    Requests with credentials that are not known here wait together, by the address they come from: who makes up a
+    token for each request gains nothing by it.
+    """
+
+    def __init__(self) -> None:
+        self._known: dict[bytes, Hashable] = {}
+
+    def key(self, offered: Credentials) -> Hashable:
+        """Return the key of the flow in which a request waits."""
+        return self._known.get(_digest(offered), ("address", offered.client))
+
+    def add(self, offered: Credentials, who: Identity) -> Hashable:
+        """Return the key of the flow of somebody whose credentials are good."""
+        digest, key = _digest(offered), ("caller", who.name, who.roles)
+        if digest not in self._known:
+            while len(self._known) >= MOST_FLOWS:
+                del self._known[next(iter(self._known))]
+        self._known[digest] = key
+        return key
+
+
+def _digest(offered: Credentials) -> bytes:
+    shown = offered.certificate.encoded if offered.certificate is not None else b""
+    proofs = (offered.header(b"authorization"), shown, offered.header(b"x-remote-user"))
+    return hashlib.sha256(b"\0".join(proofs)).digest()
+
+
+class Turn:
+    """One request's part in a flow."""
+
+    __slots__ = ("_held", "_turns", "flow")
+
+    def __init__(self, turns: Turns, flow: Flow) -> None:
+        self.flow = flow
+        self._turns = turns
+        self._held = 0
+
+    async def take(self) -> None:
+        """Wait for a turn."""
+        await self._turns.take(self.flow)
+
+    def move(self, key: Hashable) -> None:
+        """Go on as a part of another flow: it is known now who asks."""
+        self.flow = self._turns.flow(key)
+
+    def hold(self, size: int) -> None:
+        """Count bytes that the request holds, or raise `TooManyRequests`."""
+        if self.flow.held + size > self._turns.most_held:
+            raise TooManyRequests("too many large requests at once: send them one after the other", retry_after=1)
+        self.flow.held += size
+        self._held += size
+
+    def release(self) -> None:
+        """Count no more of what was held."""
+        self.flow.held -= self._held
+        self._held = 0
+
+    def metered(self, work: Coroutine[Any, Any, T]) -> Awaitable[T]:
+        """Return some work of this request: its flow is charged for the processor time that it takes."""
+        return _Metered(self, work, self._turns.clock)
+
+
+class _Metered(Awaitable[T]):
+    """A coroutine, step by step, with a look at the clock before and after each."""
+
+    __slots__ = ("_clock", "_turn", "_work")
+
+    def __init__(self, turn: Turn, work: Coroutine[Any, Any, T], clock: Callable[[], float]) -> None:
+        self._turn = turn
+        self._work = work
+        self._clock = clock
+
+    def __await__(self) -> Generator[Any, Any, T]:
+        work, clock, turn = self._work, self._clock, self._turn
+        thrown: BaseException | None = None
+        while True:
+            began = clock()
+            try:
+                waited = work.send(None) if thrown is None else work.throw(thrown)
+            except StopIteration as done:
+                value: T = done.value
+                return value
+            finally:
+                turn.flow.used += clock() - began
+            thrown = None
+            try:
+                yield waited
+            except GeneratorExit:
+                work.close()
+                raise
+            except BaseException as error:  # noqa: BLE001  # passed on to the work, whatever it is
+                thrown = error

@@ -1,0 +1,67 @@
+"""What is asked of one object, and what came of it, apart from how it came in and how it is answered.
+
+A request of its own (app.py) and one of many in a batch (batches.py) are the same `Call` to everything behind the door:
+both are authorized, read, validated, managed, admitted and stored by the same code (operations.py).
+"""
+
+from dataclasses import dataclass, field
+
+from msgspec import Struct
+
+from netloom.errors import UnsupportedMediaType
+from netloom.front.api.auth.identity import Identity
+from netloom.front.api.http.paths import Request, program_name
+from netloom.front.api.output import protobuf_kinds
+from netloom.model import codec
+from netloom.model.document import Document
+from netloom.store.base import Stored
+
+JSON = "application/json"
+
+
+@dataclass(slots=True)
+class Call:
+    """One request about one object."""
+
+    request: Request
+    who: Identity
+    body: bytes = b""
+    media: str = JSON
+    """What the body is written in."""
+    agent: str = ""
+    """The client's User-Agent."""
+    warnings: list[str] = field(default_factory=list)
+    """What the person behind the client is told beside the answer, whether it is good or bad."""
+
+    def document(self) -> Document:
+        """Return the object in the body: JSON, YAML, or Protobuf where the kind has a message."""
+        kind, served = self.request.kind, self.request.served
+        if served is not None:
+            if not is_protobuf(self.media):
+                return served.stored(codec.decode(self.body, self.media))
+            return served.stored(protobuf_kinds.decode(self.body, served.api_version, kind.name))
+        if not is_protobuf(self.media):
+            return codec.decode(self.body, self.media)
+        if protobuf_kinds.message_of(kind) is None:
+            raise UnsupportedMediaType(
+                "the body of the request was in an unknown format - accepted media types include: "
+                f"application/json, application/yaml: {kind.qualified} have no Protobuf"
+            )
+        return protobuf_kinds.decode(self.body, kind.api_version, kind.name)
+
+    def manager(self) -> str:
+        """Return the field manager of what is written: as given, or the program's name from its User-Agent."""
+        return self.request.options.manager or program_name(self.agent)
+
+
+def is_protobuf(media: str) -> bool:
+    """Whether a Content-Type is Protobuf."""
+    return media.partition(";")[0].strip().lower() == protobuf_kinds.MEDIA
+
+
+class Result(Struct, frozen=True):
+    """What came of it: the object, or a `Status` in its place."""
+
+    code: int
+    stored: Stored | None = None
+    status: Document | None = None

@@ -1,0 +1,279 @@
+"""Many watches over one connection: an extension of our own, for programs that watch much.
+
+    POST /apis/netloom.dev/v1alpha1/watches          a request and an answer that both last, line by line
+    → {"begin":7,"path":"/apis/…/networks?watch=true&resourceVersion=41&…"}
+    → {"end":7}
+    ← {"watch":7,"type":"BEGUN","object":{}}
+    ← {"watch":7,"type":"ADDED","object":{…}}
+    ← {"watch":7,"type":"ERROR","object":{…}}        a Status: this watch is over, the others go on
+    ← {"watch":0,"type":"BOOKMARK","object":{…}}     all of them have come this far
+
+A connection costs either side a hundred times what a watch does: buffers, a handshake, a descriptor. A node needs three
+watches for each Network that concerns it, and there are many nodes. Nothing else differs: each watch is parsed,
+authenticated, authorized, counted and bounded as if it had come alone. A credential that is no longer good ends the
+connection, after each watch got its ERROR.
+
+Servers that offer it say so in the header `Netloom-Watches` of their answers, with how many one connection may have;
+not to who comes through a proxy, which may want the whole of a request before it passes any of it on.
+"""
+
+import asyncio
+import random
+import time
+from contextlib import suppress
+from math import inf
+from typing import NoReturn
+
+import msgspec
+from msgspec import Struct
+
+from netloom.errors import BadRequest, Internal, MethodNotAllowed, NetloomError, TooLarge, TooManyRequests, Unauthorized
+from netloom.front.api.auth.identity import Identity
+from netloom.front.api.auth.watch_rights import Right
+from netloom.front.api.http.exchange import JSON, Exchange, Gone
+from netloom.front.api.http.paths import Request, Routes, Verb
+from netloom.front.api.output import statuses
+from netloom.front.api.output.forms import View
+from netloom.front.api.output.frames import frame
+from netloom.front.api.verbs.batches import Observer
+from netloom.front.api.verbs.lists import CHUNK
+from netloom.front.api.verbs.operations import Operations
+from netloom.front.api.verbs.watches import Watches
+from netloom.model.registry import GROUP, VERSION
+from netloom.store.base import Sink, Watch
+
+PATH = f"/apis/{GROUP}/{VERSION}/watches"
+LONGEST_LINE = 32 << 10
+MOST_WAITING = 16 << 20
+"""How many bytes may wait for a client that does not read before it is cut off: it may then go on from where it was."""
+_TOGETHER = 16
+"""How many watches are begun before other callers have their turns."""
+_CLOSE = ((b"connection", b"close"),)
+
+
+class _Told(Struct, frozen=True):
+    begin: int = 0
+    path: str = ""
+    end: int = 0
+
+
+_told = msgspec.json.Decoder(_Told).decode
+
+
+class Streams:
+    """Answers streams of watches."""
+
+    def __init__(self, watches: Watches, routes: Routes, operations: Operations, observe: Observer) -> None:
+        self.watches = watches
+        self.routes = routes
+        self.operations = operations
+        self.observe = observe
+
+    async def reply(self, exchange: Exchange, who: Identity) -> None:
+        """Carry watches until time is over or the client goes."""
+        if exchange.method != "POST":
+            raise MethodNotAllowed("a stream of watches is begun by POST")
+        if exchange.connection is None:
+            raise BadRequest("watches can share a connection only where there is one")
+        exchange.connection.deadline = inf  # The rest of the request may take as long as the watches last.
+        await exchange.start(200, JSON, _CLOSE)
+        await exchange.write(b"")  # The headers, at once.
+        await _Stream(self, exchange, who).run()
+
+
+class _Stream:
+    """One connection's watches."""
+
+    def __init__(self, parent: Streams, exchange: Exchange, who: Identity) -> None:
+        self._parent = parent
+        self._exchange = exchange
+        self._session = parent.watches.rights.session(exchange.credentials(), who)
+        self._clock: asyncio.Timeout | None = None
+        self._watches: dict[int, Watch] = {}
+        self._tasks: dict[int, asyncio.Task[None]] = {}
+        self._outbox = _Outbox(exchange)
+
+    async def run(self) -> None:
+        limits = self._exchange.limits
+        lasts = limits.watch_seconds * random.uniform(0.5, 1.0)  # noqa: S311  # so that not all come back together
+        try:
+            async with asyncio.timeout(lasts) as clock:
+                self._listen(clock)
+                await self._carry(limits.bookmark_seconds)
+        except TimeoutError:
+            pass
+        except BaseExceptionGroup as errors:
+            if errors.split((Gone, NetloomError))[1] is not None:
+                raise
+            raise Gone from None
+        finally:
+            self._clock = None
+            if self._exchange.connection is not None:
+                self._exchange.connection.on_lost = None
+        with suppress(Gone):
+            await self._exchange.finish(self._outbox.rest())
+
+    def _listen(self, clock: asyncio.Timeout) -> None:
+        """Be over when the client is gone, or the server stops."""
+        self._clock = clock
+        if self._exchange.connection is not None:
+            self._exchange.connection.on_lost = self._end
+
+    def _end(self) -> None:
+        if self._clock is not None and not self._clock.expired():
+            self._clock.reschedule(-inf)
+
+    async def _carry(self, bookmarks: float) -> None:
+        async with asyncio.TaskGroup() as group:
+            beside = [group.create_task(self._outbox.run()), group.create_task(self._mark(bookmarks))]
+            try:
+                await self._obey(group)
+            finally:
+                for task in (*beside, *self._tasks.values()):
+                    task.cancel()
+
+    async def _obey(self, group: asyncio.TaskGroup) -> None:
+        """Begin and end watches as the client says, until it goes."""
+        rest = b""
+        while chunk := await self._exchange.more():
+            *lines, rest = (rest + chunk).split(b"\n")
+            if any(len(line) > LONGEST_LINE for line in (*lines, rest)):
+                raise TooLarge(f"a line has at most {LONGEST_LINE} bytes")
+            for number, line in enumerate(lines):
+                if number % _TOGETHER == _TOGETHER - 1:
+                    await self._exchange.pause()
+                self._do(line, group)
+
+    def _do(self, line: bytes, group: asyncio.TaskGroup) -> None:
+        try:
+            told = _told(line)
+        except msgspec.DecodeError as error:
+            raise BadRequest(f"this is neither a begin nor an end: {error}") from None
+        if told.end and (task := self._tasks.get(told.end)) is not None:
+            task.cancel()
+        if not told.begin:
+            return
+        if told.begin in self._tasks:
+            raise BadRequest(f"watch {told.begin} has begun already")
+        if len(self._tasks) >= self._exchange.limits.watches_per_stream:
+            self._outbox.put(told.begin, _error(TooManyRequests("too many watches on one connection", retry_after=1)))
+            return
+        self._tasks[told.begin] = group.create_task(self._charged(told.begin, told.path))
+
+    async def _charged(self, number: int, path: str) -> None:
+        """Do one watch at the expense of the caller."""
+        work = self._follow(number, path)
+        await (work if self._exchange.turn is None else self._exchange.turn.metered(work))
+
+    async def _follow(self, number: int, path: str) -> None:
+        """Do one watch to its end."""
+        began, code = time.perf_counter(), 200
+        request: Request | None = None
+        try:
+            plain, _, query = path.partition("?")
+            request = self._parent.routes.parse("GET", plain, query)
+            if request.verb is not Verb.WATCH or not request.options.revision or request.options.initial is not None:
+                raise BadRequest("this is no watch from a revision on")
+            # The connection may have been opened long ago.
+            self._session.who = await self._parent.watches.rights.authenticate(self._session.offered)
+            await self._parent.operations.authorize(request, self._session.who)
+            await self._events(number, request)
+        except NetloomError as error:
+            code = error.http_status
+            self._outbox.put(number, _error(error))
+            if isinstance(error, Unauthorized):
+                self._end()  # Whoever has a better credential by now needs a connection of its own for that.
+        finally:
+            del self._tasks[number]
+            self._parent.observe(request, "GET", code, time.perf_counter() - began)
+
+    async def _events(self, number: int, request: Request) -> None:
+        view = View(request.kind, self._exchange.output(None), request.options.include)
+        async with self._parent.watches.following(request, self._session) as (watch, frame_of, right):
+            self._watches[number] = watch
+            try:
+                self._outbox.put(number, frame("BEGUN", b"{}"))
+                await self._pass_on(watch, right, lambda event: self._outbox.put(number, frame_of(event, view)))
+            finally:
+                del self._watches[number]
+
+    async def _pass_on(self, watch: Watch, right: Right, sink: Sink) -> NoReturn:
+        """Send events until the right to them is lost; raise why."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(None) as over:
+
+                def lost() -> None:
+                    watch.direct(None)
+                    if not over.expired():
+                        over.reschedule(-inf)
+
+                with right.calling(lost):
+                    if right.lost is None:
+                        watch.direct(sink)
+                        while True:
+                            for event in await watch.next():
+                                sink(event)
+        raise right.lost or Internal("a watch ended without a reason")
+
+    async def _mark(self, every: float) -> None:
+        """Say now and then how far all watches have come."""
+        while True:
+            await asyncio.sleep(every)
+            if self._watches:
+                revision = min(watch.revision for watch in self._watches.values())
+                self._outbox.put(0, frame("BOOKMARK", b'{"metadata":{"resourceVersion":"%d"}}' % revision))
+
+
+class _Outbox:
+    """What is on its way to one client: all that comes in one turn of the loop goes in one piece."""
+
+    def __init__(self, exchange: Exchange) -> None:
+        self._exchange = exchange
+        self._parts: list[bytes] = []
+        self._size = 0
+        self._scheduled = False
+        self._stuck = asyncio.Event()
+        """Set while the client does not read: `run` then waits for it."""
+
+    def put(self, number: int, made: bytes) -> bool:
+        """Send a frame of a watch, soon."""
+        part = b'{"watch":%d,%b' % (number, made[1:])
+        self._parts.append(part)
+        self._size += len(part)
+        if not self._scheduled:
+            self._scheduled = True
+            asyncio.get_running_loop().call_soon(self._flush)
+        return True
+
+    def rest(self) -> bytes:
+        """Return what is left when the stream ends, and send no more; nothing where the client does not read."""
+        parts, self._parts = self._parts, []
+        return b"" if self._stuck.is_set() else b"".join(parts)
+
+    async def run(self) -> None:
+        """Send what could not be sent without waiting, until cancelled."""
+        while True:
+            await self._stuck.wait()
+            while self._parts:
+                parts, self._parts, self._size = self._parts, [], 0
+                whole = b"".join(parts)
+                for at in range(0, len(whole), CHUNK):
+                    await self._exchange.write(whole[at : at + CHUNK])
+            self._stuck.clear()
+
+    def _flush(self) -> None:
+        self._scheduled = False
+        if not self._parts:
+            return
+        if self._stuck.is_set():
+            if self._size > MOST_WAITING and self._exchange.connection is not None:
+                self._exchange.connection.abort()
+        elif self._exchange.push(b"".join(self._parts)):
+            self._parts.clear()
+            self._size = 0
+        else:
+            self._stuck.set()
+
+
+def _error(error: NetloomError) -> bytes:
+    return frame("ERROR", msgspec.json.encode(statuses.failure(error)))
