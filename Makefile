@@ -55,7 +55,6 @@ test-versions: test-setup kubectl-old  ## the tests against other versions of Ku
 	@tools/kube/build $(KUBE_OLDER) kube-apiserver kubectl
 	@for version in $(ETCD_NEWER); do tools/etcd/build $$version >/dev/null; done
 	@$(PYTEST) -m versions $(ARGS)
-	@NETLOOM_TEST_FIRST_PACKETS=50 $(PYTEST) tests/lab/test_first_packets.py -k after_ready
 	@$(MAKE) --no-print-directory test-uvicorn test-python
 
 .PHONY: test-python

@@ -14,7 +14,7 @@ from tests.support.process import wait_until
 
 pytestmark = [pytest.mark.lab, pytest.mark.ovn, pytest.mark.root, pytest.mark.timeout(240)]
 
-LABS = int(os.environ.get("NETLOOM_TEST_FIRST_PACKETS", "2"))
+LABS = int(os.environ.get("NETLOOM_TEST_FIRST_PACKETS", "50"))
 BLOCKS = {4: ("10.71.0.0/24", "10.71.0."), 6: ("fd71::/64", "fd71::")}
 # No two pairs share both nodes, so no pair finds neighbours that another one's packets made known.
 PAIRS = dict(
@@ -72,6 +72,7 @@ def test_the_next_hops_of_nodes_with_attachments_are_known_before_any_packet() -
         world.end()
 
 
+@pytest.mark.versions
 @pytest.mark.parametrize("number", range(LABS))
 def test_the_first_packet_after_ready_arrives(number: int) -> None:
     with labs.running(nodes=4) as lab:
