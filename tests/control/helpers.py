@@ -9,12 +9,12 @@ from typing import Any, TypeVar
 from netloom.control.runtime.cache import Key
 from netloom.control.runtime.clock import Clock
 from netloom.control.runtime.election import Election
-from netloom.control.runtime.manager import Manager
 from netloom.model.document import Document
 from netloom.model.kind import Kind, Registry
 from netloom.model.networks import Network, Subnet
 from netloom.model.registry import IP_LOCK, KINDS, NETWORK, SUBNET
 from netloom.run import controllers
+from netloom.run.controllers import ControlPlane
 from netloom.sim import loop as sim
 from netloom.store.base import Store, Stored
 from netloom.store.memory import MemoryStore
@@ -98,7 +98,7 @@ def assemble(
     only: Iterable[Kind] = (),
     parts: Iterable[str] = ("subnets", "garbage"),
     **planted: Any,
-) -> Manager:
+) -> ControlPlane:
     """Wire controllers as the program does, with a clock of the test's own; `only` some kinds are collected.
 
     Those in `parts` work, by name; "" is all.

@@ -9,7 +9,6 @@ from random import Random
 from typing import Any
 
 from netloom.control.runtime.election import Election
-from netloom.control.runtime.manager import Manager
 from netloom.model.document import Document
 from netloom.model.kind import Kind
 from netloom.model.registry import KINDS, NETWORK, NETWORK_ATTACHMENT, SUBNET
@@ -18,7 +17,7 @@ from netloom.ovsdb.serving import Pipe, dial
 from netloom.plan.node.grants import ALL_PROVIDERS
 from netloom.plan.ovn.planner import Planner
 from netloom.plan.ovn.rows import Ref
-from netloom.run.controllers import Options
+from netloom.run.controllers import ControlPlane, Options
 from netloom.run.ovn import Ovn
 from netloom.sim import loop as sim
 from netloom.store.base import Store, Stored
@@ -43,9 +42,9 @@ class Site:
         self.sb = Database(schema("sb"), self.random)
         self.servers = {NB: Server([self.nb]), SB: Server([self.sb])}
         self.pipes: list[Pipe] = []
-        self.manager: Manager | None = None
+        self.manager: ControlPlane | None = None
 
-    def assemble(self, election: Election | None = None, **told: Any) -> Manager:
+    def assemble(self, election: Election | None = None, **told: Any) -> ControlPlane:
         connect = dial(self.servers, self.pipes)
         ovn = Ovn(nb=(NB,), sb=(SB,), dial=connect)
         options = Options(quarantine=0.0, ovn=ovn, **{"providers": ALL_PROVIDERS, **told})
@@ -53,7 +52,7 @@ class Site:
         return self.manager
 
     @asynccontextmanager
-    async def running(self, **told: Any) -> AsyncIterator[Manager]:
+    async def running(self, **told: Any) -> AsyncIterator[ControlPlane]:
         manager = self.assemble(**told)
         async with asyncio.TaskGroup() as group:
             task = group.create_task(manager.run())

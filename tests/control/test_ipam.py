@@ -10,14 +10,13 @@ import pytest
 
 from netloom.control.ipam.views import DECIDED, QUARANTINE
 from netloom.control.runtime.client import Client
-from netloom.control.runtime.manager import Manager
 from netloom.errors import Unreachable
 from netloom.model.attachments import NetworkAttachment
 from netloom.model.document import Document
 from netloom.model.networks import IPLock, Network, Subnet, VNILock
 from netloom.model.registry import EVENT, IP_LOCK, NETWORK, NETWORK_ATTACHMENT, SUBNET
 from netloom.plan.audit.addresses import audit
-from netloom.run.controllers import Options
+from netloom.run.controllers import ControlPlane, Options
 from netloom.sim.world import eventually
 from netloom.store.base import Stored
 from netloom.store.memory import MemoryStore
@@ -25,7 +24,7 @@ from tests.control.helpers import assemble, document, memory, network, owner_ref
 
 
 @asynccontextmanager
-async def giving(store: MemoryStore, quarantine: float = 5.0) -> AsyncIterator[Manager]:
+async def giving(store: MemoryStore, quarantine: float = 5.0) -> AsyncIterator[ControlPlane]:
     manager = assemble(store, random=Random(1), collect=True, parts=[""], told=Options(quarantine=quarantine))
     async with asyncio.TaskGroup() as group:
         task = group.create_task(manager.run())

@@ -10,9 +10,9 @@ from uuid import UUID
 import pytest
 
 from netloom.control.runtime.counters import Histograms
-from netloom.control.runtime.manager import Manager
 from netloom.model.registry import NETWORK, NETWORK_ATTACHMENT, SUBNET
 from netloom.run import controllers
+from netloom.run.controllers import ControlPlane
 from netloom.sim import loop as sim
 from netloom.store.engine import Minter
 from netloom.store.memory import MemoryStore
@@ -30,7 +30,9 @@ def counts(many: Histograms) -> dict[tuple[str, ...], int]:
     return {words: one.count for words, one in many.found.items()}
 
 
-def controlled(scenario: Callable[[MemoryStore, Manager], Coroutine[Any, Any, None]], *, exact: bool = True) -> None:
+def controlled(
+    scenario: Callable[[MemoryStore, ControlPlane], Coroutine[Any, Any, None]], *, exact: bool = True
+) -> None:
     async def main() -> None:
         store = memory()
         if not exact:
@@ -60,7 +62,7 @@ async def make(store: MemoryStore, cidr: str = "10.0.0.0/30") -> None:
 
 @pytest.mark.parametrize(("exact", "since"), [(True, "wish"), (False, "seen")])
 def test_a_wish_counts_from_its_uid_or_from_when_it_was_seen(exact: bool, since: str) -> None:
-    async def scenario(store: MemoryStore, manager: Manager) -> None:
+    async def scenario(store: MemoryStore, manager: ControlPlane) -> None:
         await make(store)
         await attach(store, "a")
         await asyncio.sleep(5)
@@ -75,7 +77,7 @@ def test_a_wish_counts_from_its_uid_or_from_when_it_was_seen(exact: bool, since:
 
 
 def test_what_held_a_wish_up_is_told_apart() -> None:
-    async def scenario(store: MemoryStore, manager: Manager) -> None:
+    async def scenario(store: MemoryStore, manager: ControlPlane) -> None:
         await attach(store, "early")  # Before its Network.
         await asyncio.sleep(5)
         await make(store)
@@ -96,7 +98,7 @@ def test_what_held_a_wish_up_is_told_apart() -> None:
 
 
 def test_a_subnet_in_conflict_is_counted() -> None:
-    async def scenario(store: MemoryStore, manager: Manager) -> None:
+    async def scenario(store: MemoryStore, manager: ControlPlane) -> None:
         await make(store)
         await store.create(SUBNET, document(SUBNET, "rival", {"network": "blue", "cidr": "10.0.0.0/24"}))
         await asyncio.sleep(5)

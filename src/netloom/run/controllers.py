@@ -6,7 +6,7 @@ simulator use this very wiring, with a clock and chance of their own.
 
 import logging
 import socket
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from functools import partial
 from random import Random
 from typing import Any
@@ -118,7 +118,7 @@ def assemble(
     registry: Registry = KINDS,
     validator: type[subnets.SubnetValidator] = subnets.SubnetValidator,
     ipam: type[Ipam] = Ipam,
-) -> Manager:
+) -> "ControlPlane":
     """Return all controllers over `store`.
 
     `housekeeping` is what a Kubernetes does by itself: collecting owned objects (of `registry`), and old Events. A test
@@ -138,18 +138,30 @@ def assemble(
     if housekeeping:
         wiring.wire_garbage(registry)
         chores.append(partial(expire_events, wiring.client, random=random, clock=clock))
-    return Manager(
-        controllers=wiring.controllers,
-        informers=list(dict.fromkeys(wiring.informers)),
-        recorder=wiring.recorder,
-        random=random,
-        election=election,
-        chores=chores,
-        connections=wiring.connections,
-        ipam=wiring.ipam,
-        logical=wiring.logical,
-        subnets=wiring.validator,
-    )
+    return ControlPlane(wiring, chores)
+
+
+class ControlPlane(Manager):
+    """All controllers; those whose numbers are exported, by name."""
+
+    def __init__(self, wiring: "_Wiring", chores: Sequence[Chore]) -> None:
+        super().__init__(
+            controllers=wiring.controllers,
+            informers=list(dict.fromkeys(wiring.informers)),
+            recorder=wiring.recorder,
+            random=wiring.random,
+            election=wiring.election,
+            chores=chores,
+            connections=wiring.connections,
+        )
+        self.ipam = wiring.ipam
+        self.logical = wiring.logical
+        self.subnets = wiring.validator
+
+    @property
+    def ready(self) -> bool:
+        """Whether this process does its part, OVN included."""
+        return super().ready and (self.logical is None or self.logical.ready(leading=self.working))
 
 
 class _Wiring:
@@ -162,6 +174,7 @@ class _Wiring:
     def __init__(self, store: Store, random: Random, election: Candidate | None, clock: Clock, told: Options) -> None:
         self.store = store
         self.random = random
+        self.election = election
         self.clock = clock
         self.told = told
         self.fence = election.certain if election is not None else always

@@ -12,19 +12,18 @@ from netloom.control.runtime.events import Recorder
 from netloom.control.runtime.informer import Informer
 from netloom.control.runtime.manager import Manager
 from netloom.control.subnets import SubnetValidator
+from netloom.run.controllers import ControlPlane
 from netloom.run.metrics import Counter, Families, Gauge, Source, histogram, histograms
 
 
-def manager(running: Manager) -> Source:
+def manager(running: ControlPlane) -> Source:
     """Return the numbers of the controllers."""
 
     def read() -> Families:
         yield Gauge("netloom_leader", "Whether this process leads.", value=float(running.leading))
         yield from common(running)
-        if running.ipam is not None:
-            yield from _ipam(running.ipam)
-        if running.subnets is not None:
-            yield from _subnets(running.subnets)
+        yield from _ipam(running.ipam)
+        yield from _subnets(running.subnets)
         if running.logical is not None:
             yield from _logical(running.logical)
 

@@ -17,14 +17,11 @@ from collections.abc import Awaitable, Callable, Coroutine, Hashable, Sequence
 from random import Random
 from typing import Any
 
-from netloom.control.ipam.controller import Ipam
-from netloom.control.ovn.northbound_sync import Logical
 from netloom.control.runtime.controller import Controller
 from netloom.control.runtime.election import Candidate
 from netloom.control.runtime.events import Recorder
 from netloom.control.runtime.informer import Informer
 from netloom.control.runtime.sweep import sweep
-from netloom.control.subnets import SubnetValidator
 
 GRACE = 10.0
 FLUSH = 1.0
@@ -44,21 +41,12 @@ class Manager:
         chores: Sequence[Callable[[], Coroutine[Any, Any, Any]]] = (),
         connections: Sequence[Callable[[], Coroutine[Any, Any, Any]]] = (),
         grace: float = GRACE,
-        ipam: Ipam | None = None,
-        logical: Logical | None = None,
-        subnets: SubnetValidator | None = None,
     ) -> None:
-        """`chores` run while leading, `connections` always.
-
-        `ipam`, `logical` and `subnets` are among what runs; they are kept by name for whoever reads their numbers.
-        """
+        """`chores` run while leading, `connections` always."""
         self.controllers: tuple[Controller[Hashable], ...] = tuple(controllers)
         self.informers: tuple[Informer[Any], ...] = tuple(informers)
         self.recorder = recorder
         self.election = election
-        self.ipam = ipam
-        self.logical = logical
-        self.subnets = subnets
         self._random = random
         self._chores = tuple(chores)
         self._connections = tuple(connections)
@@ -71,6 +59,11 @@ class Manager:
         return all(informer.synced.is_set() for informer in self.informers)
 
     @property
+    def working(self) -> bool:
+        """Whether the controllers of this process run."""
+        return self._working
+
+    @property
     def leading(self) -> bool:
         """Whether this process leads, for certain, now."""
         return self._working and (self.election is None or self.election.certain())
@@ -78,8 +71,6 @@ class Manager:
     @property
     def ready(self) -> bool:
         """Whether this process does its part: leads and works, or stands by with full caches."""
-        if self.logical is not None and not self.logical.ready(leading=self._working):
-            return False
         return self.synced and (self._working or self.election is not None)
 
     async def run(self) -> None:
