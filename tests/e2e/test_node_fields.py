@@ -78,11 +78,19 @@ def test_a_node_changes_nothing_but_its_own_on_netloom_serve(tmp_path: Path) -> 
         check(admin, node, prepare(admin, KINDS))
 
 
-@pytest.mark.kube
-def test_a_node_changes_nothing_but_its_own_on_the_aggregated_api(etcd: Etcd, kubectl: Kubectl, tmp_path: Path) -> None:
-    store = f"etcd:{etcd.url}?prefix=/node-fields"
+@pytest.mark.parametrize(
+    "version",
+    [
+        pytest.param(kube_support.CURRENT, marks=pytest.mark.kube),
+        pytest.param(kube_support.OLDER, marks=pytest.mark.versions),
+    ],
+)
+def test_a_node_changes_nothing_but_its_own_on_the_aggregated_api(
+    version: str, etcd: Etcd, kubectl: Kubectl, tmp_path: Path
+) -> None:
+    store = f"etcd:{etcd.url}?prefix=/node-fields-{version}"
     with (
-        kube_support.kube() as cluster,
+        kube_support.kube(version) as cluster,
         joining.aggregated(cluster, kubectl, tmp_path, store=store, controlled=False) as joined,
     ):
         on_cluster(joined)

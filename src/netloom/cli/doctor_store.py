@@ -9,7 +9,7 @@ from msgspec import ValidationError, convert
 from netloom.cli.doctor import Complaint, Report
 from netloom.cli.session import Session
 from netloom.errors import NetloomError, NotFound
-from netloom.front.api.output.damaged import PATH, DamagedList
+from netloom.front.api.verbs.damaged import PATH, DamagedList
 
 _ADVICE = (
     "It is left out of lists and watches, and nothing that it owns is removed. Delete it by its name"

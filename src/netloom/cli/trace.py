@@ -27,6 +27,7 @@ from netloom.cli.trace_packet import Packet, Place, packet, place
 from netloom.cli.trace_reading import GATEWAY, Flow, Hop, Origin, Way, deciding, on_switch, parse, way
 from netloom.drivers.northbound import driver as northbound
 from netloom.drivers.northbound.observed import KEY, OF, OWNER
+from netloom.drivers.vswitch.control import control_socket
 from netloom.errors import Invalid, NetloomError, Unreachable
 from netloom.model.cluster import Node
 from netloom.model.networks import Router
@@ -146,11 +147,7 @@ class _Tracer:
         return text, ""
 
     def _switched(self, switch: Switch, device: str, sent: Packet) -> str:
-        try:
-            number = (switch.folder / "ovs-vswitchd.pid").read_text().strip()
-        except OSError:
-            raise Unreachable(f"there is no ovs-vswitchd.pid in {switch.folder}") from None
-        socket = switch.folder / f"ovs-vswitchd.{number}.ctl"
+        socket = control_socket(switch.folder)
         asked = ["ofproto/trace", "br-int", sent.openflow(device), *["--ct-next", "trk,new"] * LOOKS]
         return _run(["ovs-appctl", "-t", str(socket), *asked], self._unseen)
 

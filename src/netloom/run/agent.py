@@ -300,7 +300,7 @@ class Agent:
         tunnels = TunnelNeighbours(
             remotes=lambda: self.switch.tunnel_remotes() | fabric.remote_hosts(),
             kernel=self.links,
-            tell=SwitchControl(agent_fabric.run_folder(self.settings)).set_neighbours,
+            write=SwitchControl(agent_fabric.run_folder(self.settings)).set_neighbours,
             is_needed=lambda: self.switch.synced and self._whole.userspace,
         )
         self.switch.on_tunnels = fabric.on_host = tunnels.enqueue

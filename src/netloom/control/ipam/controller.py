@@ -20,10 +20,10 @@ caches be stale and requests arrive late:
 A crash between any two steps leaves a lock that its attachment owns and does not name: it is used, or released, when
 the attachment is looked at again.
 
-A freed address rests in quarantine: the lock's finalizer keeps its name from being created again (`ipam_locks`). An
+A freed address rests in quarantine: the lock's finalizer keeps its name from being created again (`locks`). An
 attachment made anew under the same name takes such an address back at once.
 
-Whoever finds its Subnet full waits in line (`ipam_room`).
+Whoever finds its Subnet full waits in line (`wait_queue`).
 """
 
 from collections.abc import Iterable, Mapping
@@ -80,7 +80,7 @@ class Ipam:
         clock: Clock = time_of_day,
         quarantine: float = 5.0,
     ) -> None:
-        """`attachments` and `locks` are the caches of `ipam_views`' informers."""
+        """`attachments` and `locks` are the caches of `views`' informers."""
         self._teller = Teller(recorder, clock=clock)
         self.counters = self._teller.counters
         self.room = Room(locks=locks, networks=networks, quarantine=quarantine)

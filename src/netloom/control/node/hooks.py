@@ -6,7 +6,7 @@
 Each runs at most once for each interface that is made or removed, because what is about to run is written down first,
 in the switch's database (`plan/node/hooks.py`): what never started is run after a crash, and what had started is
 reported as interrupted. An interface that is found after a restart was made before, and nothing is due for it; one
-that has to be made anew, as when its namespace went and came back, is made again.
+whose namespace went and came back is made again.
 
 postCreateExec runs after Ready is told, not before: Ready says that packets flow, which the program may need, and no
 program is to decide when. What it comes to is in the report and the Events, and costs the interface nothing; nor does a

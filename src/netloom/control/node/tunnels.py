@@ -2,11 +2,11 @@
 
 A userspace Open vSwitch resolves the neighbour behind a tunnel only when a packet is to be sent there, and drops that
 packet. It also learns from ARP replies and neighbour advertisements that pass its bridges, but not from all of them:
-one that matches a cached flow, or comes while the switch reads its addresses again, is forwarded and not looked at. So
-the node's kernel, whose own address is on such a bridge, asks for the next hop, and what it learns is written into the
-switch: when a tunnel port appears (OVN), when an attachment on another node is heard of (vxlan), and again before the
-switch forgets it, which it does after 15 minutes. A kernel's datapath keeps packets until their neighbour is known, so
-nothing is done there.
+one that matches a cached flow, or arrives while the switch reloads its addresses, is forwarded and not inspected. So
+the node's kernel, whose own address is on such a bridge, resolves the next hop, and the result is written into the
+switch: when a tunnel port appears (OVN), when an attachment on another node becomes known (vxlan), and again before the
+entry expires, after 15 minutes. A kernel datapath queues packets until their neighbour is resolved, so nothing is done
+there.
 """
 
 import asyncio
@@ -20,52 +20,55 @@ from netloom.errors import NetloomError
 
 log = logging.getLogger(__name__)
 
-SOON, REFRESH = 1.0, 60.0
-"""After how many seconds all of them are asked for again: the first time after a tunnel is new, and at most, each time
-doubled. A switch forgets neighbours when it is restarted, or when its bridge changes, as at the start of a node."""
-FIRST, LAST = 0.01, 1.0
-"""After how many seconds those that have not answered are looked for: at first, and at most, each time doubled."""
+REFRESH_MIN, REFRESH_MAX = 1.0, 60.0
+"""Seconds between refreshes of all next hops: doubled each time, and reset when a tunnel is new.  A switch drops its
+neighbours when it restarts, or when their bridge changes, as it does while a node starts."""
+POLL_MIN, POLL_MAX = 0.01, REFRESH_MAX
+"""Seconds between checks whether a neighbour has answered: doubled each time."""
+KERNEL_GIVES_UP = 1.0
+"""From this interval on a neighbour that has not answered is also asked again: the kernel asks three times, in three
+seconds.  That is a few times a minute and no more: another node's credential chooses which addresses these are."""
 
 
 class Kernel(Protocol):
-    """What the node's kernel does (`drivers.link_worker.Links`)."""
+    """The node's kernel (`drivers/link/worker.py: Links`)."""
 
     async def resolve(self, ips: Collection[str]) -> None:
-        """Ask for the next hops towards addresses."""
+        """Start resolving the next hops towards addresses."""
         ...
 
     async def neighbours(self, ips: Collection[str]) -> dict[str, Neighbour]:
-        """Return those that have answered."""
+        """Return the next hops that are resolved."""
         ...
 
 
 class TunnelNeighbours:
-    """Keeps the switch knowing the next hops of its tunnels."""
+    """Keeps the next hops of tunnels in the switch's neighbour table."""
 
     def __init__(
         self,
         *,
         remotes: Callable[[], Iterable[str]],
         kernel: Kernel,
-        tell: Callable[[Collection[Neighbour]], Awaitable[None]],
+        write: Callable[[Collection[Neighbour]], Awaitable[None]],
         is_needed: Callable[[], bool],
     ) -> None:
-        """`remotes` returns the addresses of the other ends; `tell` writes next hops into the switch."""
+        """`remotes` returns the addresses of the other ends; `write` writes next hops into the switch."""
         self._remotes = remotes
         self._kernel = kernel
-        self._tell = tell
+        self._write = write
         self._is_needed = is_needed
         self._known: set[str] = set()
         self._asked: set[str] = set()
         self._unanswered: set[str] = set()
-        """Those asked for that the switch does not know yet."""
-        self._refresh = SOON
-        self._rest = FIRST
-        self._trouble = ""
+        """Those of the asked that are not in the switch yet."""
+        self._refresh = REFRESH_MIN
+        self._poll = POLL_MIN
+        self._last_error = ""
         self._changed = asyncio.Event()
 
     def enqueue(self) -> None:
-        """Look for tunnels that are new."""
+        """Check for new tunnels."""
         self._changed.set()
 
     async def run(self) -> NoReturn:
@@ -76,26 +79,26 @@ class TunnelNeighbours:
             self._changed.clear()
             if clock() >= refresh_at:
                 self._asked.clear()
-                self._refresh = min(2 * self._refresh, REFRESH)
+                self._refresh = min(2 * self._refresh, REFRESH_MAX)
                 refresh_at = clock() + self._refresh
             if self._is_needed():
                 try:
-                    if await self._look():
-                        self._refresh, refresh_at = SOON, clock() + SOON
-                    self._trouble = ""
+                    if await self._reconcile():
+                        self._refresh, refresh_at = REFRESH_MIN, clock() + REFRESH_MIN
+                    self._last_error = ""
                 except NetloomError as error:
-                    if self._trouble != str(error):
-                        log.info("the next hops of tunnels are not all known: %s", error)
-                    self._trouble = str(error)
-                    refresh_at = min(refresh_at, clock() + LAST)
-            wake_at = min(refresh_at, clock() + self._rest) if self._unanswered else refresh_at
-            self._rest = min(2 * self._rest, LAST)
+                    if self._last_error != str(error):
+                        log.info("tunnel neighbours are not all resolved: %s", error)
+                    self._last_error = str(error)
+                    refresh_at = min(refresh_at, clock() + REFRESH_MIN)
+            wake_at = min(refresh_at, clock() + self._poll) if self._unanswered else refresh_at
+            self._poll = min(2 * self._poll, POLL_MAX)
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout_at(wake_at):
                     await self._changed.wait()
 
-    async def _look(self) -> bool:
-        """Ask for those that are due, and tell the switch of those that answered; whether any is new."""
+    async def _reconcile(self) -> bool:
+        """Resolve what is due, and write what is resolved into the switch; return whether any tunnel is new."""
         remotes = set(self._remotes())
         is_new = not remotes <= self._known
         self._known = remotes
@@ -105,11 +108,11 @@ class TunnelNeighbours:
             await self._kernel.resolve(due)
             self._asked |= due
             self._unanswered |= due
-            self._rest = FIRST
-        elif self._unanswered and self._rest >= LAST:
-            await self._kernel.resolve(self._unanswered)  # The kernel gives up after three seconds.
+            self._poll = POLL_MIN
+        elif self._unanswered and self._poll >= KERNEL_GIVES_UP:
+            await self._kernel.resolve(self._unanswered)
         if self._unanswered:
             answered = await self._kernel.neighbours(self._unanswered)
-            await self._tell(set(answered.values()))
+            await self._write(set(answered.values()))
             self._unanswered -= answered.keys()
         return is_new

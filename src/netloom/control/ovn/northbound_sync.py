@@ -1,6 +1,6 @@
 """From wishes to OVN: resources go into the planner, what it plans goes to the northbound database.
 
-    informers ──► Planner.put, remove ──► flush ──► Delta ──► Northbound.apply ──► conditions (`logical_status`)
+    informers ──► Planner.put, remove ──► flush ──► Delta ──► Northbound.apply ──► conditions (`status`)
                         ▲ the first of a burst at once, the others together
 
 One task does it all, in turns; it runs while this process leads. It begins with a look at everything there is: what is

@@ -1,6 +1,6 @@
 """Plans without OVN: what stands in the way of wishes is told, though there is no database to write them to.
 
-    informers ──► Planner.put, remove ──► flush ──► problems ──► conditions (`logical_status`)
+    informers ──► Planner.put, remove ──► flush ──► problems ──► conditions (`status`)
 
 In a cluster where VXLAN carries all Networks nobody runs OVN. SecurityProfiles and Shapings are then done by the nodes
 themselves; Routers, LoadBalancers and Mirrors by nobody, and are told so. This stands where `Logical` stands otherwise.

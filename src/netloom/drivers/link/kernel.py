@@ -97,7 +97,7 @@ class Kernel:
         return {route for of, route in found if of == index}
 
     def resolve(self, ip: str) -> None:
-        """Have the kernel ask for the next hop towards an address again.
+        """Start resolving the next hop towards an address, also where it is resolved already.
 
         A neighbour that is resolved is probed, which leaves its entry usable; a static one is left alone.
         """

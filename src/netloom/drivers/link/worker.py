@@ -114,11 +114,11 @@ class Links:
         return {one.name: one.alias[len(prefix) :] for one in await self.devices() if one.alias.startswith(prefix)}
 
     async def resolve(self, ips: Collection[str]) -> None:
-        """Have the kernel ask for the next hops towards these addresses again."""
+        """Start resolving the next hops towards these addresses."""
         await self._run(self._each, Kernel.resolve, ips)
 
     async def neighbours(self, ips: Collection[str]) -> dict[str, Neighbour]:
-        """Return the next hops towards these addresses, those that have answered."""
+        """Return those of the next hops towards these addresses that are resolved."""
         found = await self._run(self._each, Kernel.neighbour, ips)
         return {ip: one for ip, one in found.items() if one is not None}
 
@@ -157,7 +157,7 @@ class Links:
             try:
                 found[ip] = call(self._kernel(), ip)
             except (OSError, Refused) as error:  # One address costs itself.
-                log.debug("the next hop towards %s: %s", ip, error)
+                log.debug("the next hop towards %s cannot be resolved: %s", ip, error)
         return found
 
     def _pair(self, plan: PortPlan, given: Collection[str]) -> Link:

@@ -1,6 +1,6 @@
 """What of our rows in a northbound database is not as it should be, said of each row.  Pure.
 
-The comparison is the one by which rows are written (`northbound_diff`), so what is found here is what a sweep would put
+The comparison is the one by which rows are written (`diff`), so what is found here is what a sweep would put
 right, no more and no less.
 """
 

@@ -16,8 +16,17 @@ from netloom.ovsdb.framing import Framer, Message
 
 LIMIT = 1 << 20
 """The longest answer that is read, in bytes."""
-PATIENCE = 5.0
-"""How many seconds the daemon has to answer."""
+TIMEOUT = 5.0
+"""Seconds the daemon has to answer."""
+
+
+def control_socket(folder: Path) -> Path:
+    """Return the control socket of the ovs-vswitchd whose files are in `folder`."""
+    try:
+        number = (folder / "ovs-vswitchd.pid").read_text().strip()
+    except OSError:
+        raise Unreachable(f"there is no ovs-vswitchd.pid in {folder}") from None
+    return folder / f"ovs-vswitchd.{number}.ctl"
 
 
 class SwitchControl:
@@ -27,26 +36,22 @@ class SwitchControl:
         self._folder = folder
 
     async def set_neighbours(self, neighbours: Iterable[Neighbour]) -> None:
-        """Have tunnels know these next hops.  The switch forgets them after 15 minutes."""
+        """Add next hops to the neighbour table of tunnels, where they expire after 15 minutes."""
         await self.call([("tnl/neigh/set", one.device, one.ip, one.mac) for one in neighbours])
 
     async def call(self, commands: Sequence[Sequence[str]]) -> list[str]:
-        """Give commands and return what is answered to each; raises `Unreachable`, also if one is refused."""
+        """Run commands and return the reply to each; raise `Unreachable`, also if the daemon refuses one."""
         if not commands:
             return []
         try:
-            async with asyncio.timeout(PATIENCE):
-                return await self._call(self._socket(), commands)
+            async with asyncio.timeout(TIMEOUT):
+                return await self._call(control_socket(self._folder), commands)
         except (OSError, RemoteError) as error:  # TimeoutError is an OSError.
             raise Unreachable(
                 f"the control socket of ovs-vswitchd in {self._folder}: {str(error) or 'no answer'}"
             ) from error
 
-    def _socket(self) -> str:
-        number = (self._folder / "ovs-vswitchd.pid").read_text().strip()
-        return str(self._folder / f"ovs-vswitchd.{number}.ctl")
-
-    async def _call(self, path: str, commands: Sequence[Sequence[str]]) -> list[str]:
+    async def _call(self, path: Path, commands: Sequence[Sequence[str]]) -> list[str]:
         reader, writer = await asyncio.open_unix_connection(path)
         try:
             for number, (method, *params) in enumerate(commands):

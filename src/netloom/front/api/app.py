@@ -31,12 +31,12 @@ from netloom.front.api.http.fair_queue import Callers, Turn, Turns
 from netloom.front.api.http.health import Check, Health
 from netloom.front.api.http.limits import Limits
 from netloom.front.api.http.paths import Request, Routes, Verb, trimmed
-from netloom.front.api.output import damaged, statuses
+from netloom.front.api.output import statuses
 from netloom.front.api.output.forms import View
 from netloom.front.api.schemas import definitions, served
 from netloom.front.api.schemas.discovery import Discovery
 from netloom.front.api.schemas.documents import Schemas
-from netloom.front.api.verbs import lists
+from netloom.front.api.verbs import damaged, lists
 from netloom.front.api.verbs.batches import PATH as BATCH
 from netloom.front.api.verbs.batches import Batches
 from netloom.front.api.verbs.calls import JSON, Call

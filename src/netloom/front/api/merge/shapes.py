@@ -2,7 +2,7 @@
 
 To apply, a value is one of three things: a scalar, a list or an object. Lists are atomic (one field), sets (each value
 a field) or maps (each item found by its keys); objects are granular unless the schema says atomic. `shape` reads that
-once from a kind's schema; `merging` has the walks over documents that follow it.
+once from a kind's schema; `documents` has the walks over documents that follow it.
 """
 
 import functools

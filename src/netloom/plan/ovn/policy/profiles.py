@@ -2,7 +2,7 @@
 
 A profile is one port group, and its rules are ACLs of that group, however many ports there are. Who a rule names as the
 other end is in address sets. An attachment joins groups and sets by itself (`memberships`), so one that comes or goes
-costs no more than its own members; `membership` says which.
+costs no more than its own members; `port_groups` says which.
 
 What a profile means:
 
