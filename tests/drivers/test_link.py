@@ -426,3 +426,26 @@ def test_a_neighbour_that_does_not_answer_is_not_known(work: str) -> None:
             links.close()
 
     assert on_node(asked()) == {}
+
+
+def test_a_neighbour_that_is_known_only_by_what_it_sent_is_probed(work: str) -> None:
+    # As when two nodes start: ours asked before the other was there, and then the other asked for ours.
+    run("ip", "link", "add", "up0", "netns", NODE, "type", "veth", "peer", "name", "up0", "netns", WORK)
+    for name, last in ((NODE, 1), (WORK, 2)):
+        run(*within(name, "ip", "link", "set", "up0", "up"))
+        run(*within(name, "ip", "address", "add", f"10.7.0.{last}/24", "dev", "up0"))
+    mac = json.loads(shown(WORK, "-j", "link", "show", "up0"))[0]["address"]
+    run(*within(NODE, "ip", "neighbour", "replace", "10.7.0.2", "lladdr", mac, "nud", "stale", "dev", "up0"))
+
+    async def known() -> dict[str, Neighbour]:
+        links = Links(owner="x")
+        try:
+            for _ in range(500):
+                if found := await links.neighbours(["10.7.0.2"]):
+                    return found
+                await asyncio.sleep(0.02)
+            return {}
+        finally:
+            links.close()
+
+    assert on_node(known()) == {"10.7.0.2": ("10.7.0.2", "up0", mac)}

@@ -23,8 +23,9 @@ log = logging.getLogger(__name__)
 REFRESH_MIN, REFRESH_MAX = 1.0, 60.0
 """Seconds between refreshes of all next hops: doubled each time, and reset when a tunnel is new.  A switch drops its
 neighbours when it restarts, or when their bridge changes, as it does while a node starts."""
-POLL_MIN, POLL_MAX = 0.01, REFRESH_MAX
-"""Seconds between checks whether a neighbour has answered: doubled each time."""
+POLL_MIN, POLL_MAX, POLL_GROWTH = 0.01, REFRESH_MAX, 1.5
+"""Seconds between checks whether a neighbour has answered, and by what they grow: an answer is noticed after a third of
+the time it took."""
 KERNEL_GIVES_UP = 1.0
 """From this interval on a neighbour that has not answered is also asked again: the kernel asks three times, in three
 seconds.  That is a few times a minute and no more: another node's credential chooses which addresses these are."""
@@ -92,7 +93,7 @@ class TunnelNeighbours:
                     self._last_error = str(error)
                     refresh_at = min(refresh_at, clock() + REFRESH_MIN)
             wake_at = min(refresh_at, clock() + self._poll) if self._unanswered else refresh_at
-            self._poll = min(2 * self._poll, POLL_MAX)
+            self._poll = min(POLL_GROWTH * self._poll, POLL_MAX)
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout_at(wake_at):
                     await self._changed.wait()

@@ -41,9 +41,9 @@ _IFA_ADDRESS, _IFA_LOCAL, _IFA_FLAGS, _NO_DAD = 1, 2, 8, 0x02
 _RTA_DST, _RTA_OIF, _RTA_GATEWAY, _RTA_TABLE, _RTA_VIA = 1, 4, 5, 15, 18
 _MAIN, _UNICAST, _ONLINK = 254, 1, 4
 _NDA_DST, _NDA_MAC, _USE, _PROBE = 1, 2, 0x01, 0x10
-REACHABLE, RESOLVED, FIXED = 0x02, 0x02 | 0x04 | 0x08 | 0x10, 0x40 | 0x80
-"""States of a neighbour: RESOLVED is REACHABLE, STALE, DELAY or PROBE; FIXED is NOARP or PERMANENT, which an operator
-or a driver set."""
+REACHABLE, UNCONFIRMED, RESOLVED, FIXED = 0x02, 0x04 | 0x08, 0x02 | 0x04 | 0x08 | 0x10, 0x40 | 0x80
+"""States of a neighbour: UNCONFIRMED is STALE or DELAY; RESOLVED is these, REACHABLE or PROBE; FIXED is NOARP or
+PERMANENT, which an operator or a driver set."""
 PROTOCOL = 173
 """The `protocol` of our routes: by it they are known as ours.  Nobody else in iproute2's list has it."""
 

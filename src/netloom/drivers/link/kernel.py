@@ -107,19 +107,29 @@ class Kernel:
         state, _ = self._neighbour(hop)
         if state & codec.FIXED:
             return
-        message = codec.probe(hop) if state & codec.RESOLVED else codec.resolve(hop)
-        # The entry may have expired since.
-        self.change([Step(message, f"resolving {hop.ip}", errno.EINVAL)])
+        if state & codec.RESOLVED:
+            self._probe(hop)
+        else:
+            self.change([Step(codec.resolve(hop), f"resolving {hop.ip}")])
 
     def neighbour(self, ip: str) -> Neighbour | None:
-        """Return the next hop towards an address, if it has answered since it was asked for, or is static."""
+        """Return the next hop towards an address, if it has answered since it was asked for, or is static.
+
+        One that has not answered, but has sent something itself meanwhile, is probed: the kernel no longer asks for it.
+        """
         hop = self._next_hop(ip)
         if hop is None:
             return None
         state, mac = self._neighbour(hop)
+        if state & codec.UNCONFIRMED:
+            self._probe(hop)
         if not state & (codec.REACHABLE | codec.FIXED) or not mac:
             return None
         return Neighbour(hop.ip, socket.if_indextoname(hop.device), mac)
+
+    def _probe(self, hop: NextHop) -> None:
+        # The entry may have expired since.
+        self.change([Step(codec.probe(hop), f"probing {hop.ip}", errno.EINVAL)])
 
     def _next_hop(self, ip: str) -> NextHop | None:
         found = self._find(codec.get_next_hop(ip), errno.ENETUNREACH, errno.EHOSTUNREACH)
