@@ -28,7 +28,7 @@ from netloom.model.registry import KINDS, NETWORK_ATTACHMENT
 from netloom.ovsdb.io import Client
 from netloom.ovsdb.monitor import Change
 from netloom.plan.ovn.planner import Planner
-from netloom.plan.ovn.world import Port
+from netloom.plan.world.world import Port
 from tests.support.ovn import OVN_SHARE, Database
 from tests.support.process import scratch
 

@@ -14,7 +14,7 @@ from netloom.drivers.link.trouble import Trouble
 from netloom.model.attachments import PortType
 from netloom.plan.audit.ovn import ATTACHMENT, Interface, Wanted, audit_switch
 from netloom.plan.node.ports import PortPlan
-from netloom.plan.ovn.rows import Unit
+from netloom.plan.problem import Unit
 from tests.cli.test_commands import apply, network
 from tests.control.host_world import FakeLinks, World
 from tests.control.test_host import eventually, with_agent

@@ -9,7 +9,8 @@ from netloom.cli.trace_packet import Packet, Place, packet, place
 from netloom.cli.trace_reading import Origin, deciding, on_switch, parse, way
 from netloom.errors import Invalid, NotFound
 from netloom.model.document import Resource
-from netloom.plan.ovn.rows import Ref, Unit
+from netloom.plan.problem import Unit
+from netloom.plan.rows import Ref
 from tests.cli.test_commands import apply
 from tests.cli.test_plan import attachment
 from tests.plan.planning import planned, resources

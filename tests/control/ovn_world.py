@@ -16,7 +16,7 @@ from netloom.ovsdb.memory import Database, Server
 from netloom.ovsdb.serving import Pipe, dial
 from netloom.plan.node.grants import ALL_PROVIDERS
 from netloom.plan.ovn.planner import Planner
-from netloom.plan.ovn.rows import Ref
+from netloom.plan.rows import Ref
 from netloom.run.controllers import ControlPlane, Options
 from netloom.run.ovn import Ovn
 from netloom.sim import loop as sim

@@ -16,7 +16,8 @@ from netloom.model.document import ObjectMeta
 from netloom.model.policy import SecurityProfile, SecurityProfileSpec
 from netloom.model.registry import NETWORK_ATTACHMENT
 from netloom.plan.node.grants import provider_grants
-from netloom.plan.ovn.rows import Ref, Unit
+from netloom.plan.problem import Unit
+from netloom.plan.rows import Ref
 from tests.control.helpers import run
 from tests.control.ovn_world import NB, Site
 

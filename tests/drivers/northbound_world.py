@@ -11,7 +11,8 @@ from netloom.drivers.northbound.driver import TABLES
 from netloom.drivers.northbound.observed import Seen, Shape, shape
 from netloom.ovsdb.schema import Schema
 from netloom.plan.ovn.desired import Delta, Wanted
-from netloom.plan.ovn.rows import Member, Outcome, Ref, Row, Unit
+from netloom.plan.problem import Unit
+from netloom.plan.rows import Member, Outcome, Ref, Row
 
 SCHEMA = Schema.parse(json.loads(Path("/usr/share/ovn/ovn-nb.ovsschema").read_text()))
 SHAPE: Shape = shape(SCHEMA, TABLES)

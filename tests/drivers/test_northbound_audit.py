@@ -2,7 +2,7 @@
 
 from netloom.drivers.northbound.audit import Check, RowFinding, findings
 from netloom.plan.ovn.desired import Wanted
-from netloom.plan.ovn.rows import Ref
+from netloom.plan.rows import Ref
 from tests.drivers.northbound_world import BLUE, SWITCH, WEB, Plain, attachment, port, switch, wanted
 
 

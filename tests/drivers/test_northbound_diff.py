@@ -4,7 +4,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from netloom.plan.ovn.desired import Wanted
-from netloom.plan.ovn.rows import Member, Outcome, Ref, Row, Unit
+from netloom.plan.problem import Unit
+from netloom.plan.rows import Member, Outcome, Ref, Row
 from tests.drivers.northbound_world import (
     BLUE,
     PORT,

@@ -19,7 +19,7 @@ from netloom.ovsdb.monitor import Change
 from netloom.ovsdb.serving import Pipe, dial
 from netloom.plan.ovn.desired import Wanted
 from netloom.plan.ovn.planner import Planner
-from netloom.plan.ovn.rows import Unit
+from netloom.plan.problem import Unit
 from netloom.sim import loop as sim
 from tests.control.ovn_world import schema
 from tests.plan.planning import resources, unit_of

@@ -16,7 +16,8 @@ from netloom.model.document import Resource
 from netloom.ovsdb.io import Client
 from netloom.ovsdb.operations import Comment
 from netloom.plan.ovn.desired import Wanted
-from netloom.plan.ovn.rows import Column, Member, Outcome, Ref, Row, Unit
+from netloom.plan.problem import Unit
+from netloom.plan.rows import Column, Member, Outcome, Ref, Row
 from tests.drivers.northbound_world import BLUE, PORT, SWITCH, WEB, attachment, port, switch, wanted
 from tests.plan.routers import planner, resource
 from tests.support.ovn import OVN_SHARE, Database, run

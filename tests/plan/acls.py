@@ -7,7 +7,7 @@ from typing import Any
 from msgspec import Struct
 
 from netloom.plan.ovn.desired import Wanted
-from netloom.plan.ovn.rows import Ref
+from netloom.plan.rows import Ref
 
 _ATOM = re.compile(r"\d+ <= [\w.]+ <= \d+|[\w.]+ == (?:\{[^}]*\}|[^\s)]+)|\w+")
 

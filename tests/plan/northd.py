@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from netloom.plan.ovn.desired import Wanted
-from netloom.plan.ovn.rows import Ref
+from netloom.plan.rows import Ref
 from tests.plan.planning import northbound
 from tests.support.ovn import Central, run
 

@@ -15,8 +15,9 @@ from netloom.model.validation import admit
 from netloom.ovsdb.schema import BaseType, ColumnType, Schema
 from netloom.plan.ovn.desired import Delta, Wanted
 from netloom.plan.ovn.planner import Planner
-from netloom.plan.ovn.rows import Member, Ref, Unit
-from netloom.plan.ovn.world import Port
+from netloom.plan.problem import Unit
+from netloom.plan.rows import Member, Ref
+from netloom.plan.world.world import Port
 
 SCHEMA = Path("/usr/share/ovn/ovn-nb.ovsschema")
 """Of Debian's package ovn-common."""

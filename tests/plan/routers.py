@@ -10,7 +10,7 @@ from netloom.model.networks import Router
 from netloom.model.registry import KINDS
 from netloom.plan.ovn.layer3.routers import plan_router
 from netloom.plan.ovn.planner import Planner
-from netloom.plan.ovn.rows import Outcome, Ref
+from netloom.plan.rows import Outcome, Ref
 
 NODES = """
 n1: {kind: Node, metadata: {labels: {rack: a}}, spec: {underlayIP: 172.31.0.1}}

@@ -22,7 +22,7 @@ from netloom.plan.audit.ovn import (
     audit_switch,
 )
 from netloom.plan.node.ports import PortPlan
-from netloom.plan.ovn.rows import Unit
+from netloom.plan.problem import Unit
 from tests.plan.planning import resources
 
 NOW = datetime(2026, 11, 15, 12, 0, 0, tzinfo=UTC)

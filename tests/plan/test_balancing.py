@@ -8,8 +8,9 @@ import pytest
 from netloom.model.policy import LoadBalancer, Protocol
 from netloom.plan.ovn.layer3.load_balancers import balancer
 from netloom.plan.ovn.planner import Planner
-from netloom.plan.ovn.rows import Column, Ref, Unit
-from netloom.plan.ovn.world import Port
+from netloom.plan.problem import Unit
+from netloom.plan.rows import Column, Ref
+from netloom.plan.world.world import Port
 from tests.plan.planning import planned
 
 WORLD = """

@@ -14,8 +14,8 @@ from netloom.plan.node.grants import EVERYTHING
 from netloom.plan.node.ports import Host, PortPlan, plan_ports
 from netloom.plan.ovn.layer2.switches import port, switch
 from netloom.plan.ovn.planner import Planner
-from netloom.plan.ovn.rows import Problem, Unit
-from netloom.plan.ovn.world import Port
+from netloom.plan.problem import Problem, Unit
+from netloom.plan.world.world import Port
 from tests.plan.planning import planned, resources
 
 BLUE = "{kind: Network, metadata: {name: blue}, spec: {}}"

@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from netloom.plan.ovn.desired import Wanted
 from netloom.plan.ovn.layer2.dhcp import server_mac
 from netloom.plan.ovn.layer2.dhcp_options import OPTIONS_V4, OPTIONS_V6, written
-from netloom.plan.ovn.rows import Column, Outcome, Problem, Ref, Row, Unit
+from netloom.plan.problem import Problem, Unit
+from netloom.plan.rows import Column, Outcome, Ref, Row
 from tests.plan.northd import misread, write
 from tests.plan.planning import planned, resources
 from tests.support.ovn import Central, ovn_central

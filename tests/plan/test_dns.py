@@ -1,8 +1,9 @@
 """Names: each Network's records are those of its attachments, in the domain their Subnet tells."""
 
 from netloom.plan.ovn.layer2.dns import record, records
-from netloom.plan.ovn.rows import Member, Ref, Unit
-from netloom.plan.ovn.world import Port
+from netloom.plan.problem import Unit
+from netloom.plan.rows import Member, Ref
+from netloom.plan.world.world import Port
 from tests.plan.planning import planned, resources
 
 BLUE = """

@@ -5,7 +5,7 @@ from typing import cast
 from netloom.model.attachments import NetworkAttachment
 from netloom.model.networks import Network, Subnet
 from netloom.plan.ovn.forecast import Foreseen, foresee
-from netloom.plan.ovn.rows import Unit
+from netloom.plan.problem import Unit
 from tests.plan.planning import resources
 
 BLUE = """

@@ -5,7 +5,8 @@ import yaml
 
 from netloom.model.networks import Router
 from netloom.plan.ovn.layer3.gateways import redirect_port
-from netloom.plan.ovn.rows import Outcome, Ref, Unit
+from netloom.plan.problem import Unit
+from netloom.plan.rows import Outcome, Ref
 from tests.plan.routers import ROUTER, members, planner, reasons, resource, routed, rows
 
 

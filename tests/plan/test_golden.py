@@ -13,7 +13,7 @@ from random import Random
 import pytest
 
 from netloom.plan.ovn.planner import Planner
-from netloom.plan.ovn.rows import Ref
+from netloom.plan.rows import Ref
 from tests.plan.northd import misread, write
 from tests.plan.planning import Database, offences, planned, rendered, resources, unit_of
 from tests.support.ovn import Central, ovn_central

@@ -20,7 +20,7 @@ from netloom.plan.node.grants import (
     node_grants,
     provider_grants,
 )
-from netloom.plan.ovn.rows import Problem
+from netloom.plan.problem import Problem
 
 SPACES = st.sampled_from(["a", "b", "a-b", "a-", "ab", "b-a"]).map(lambda text: text.strip("-"))
 PARTS = st.sampled_from(["run", "netns", "a", "b", "a-b", "ab", "..", ".", "", "w", "{namespace}", "a\0", "net"])

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from netloom.model.policy import PortRange, RuleProtocol
-from netloom.plan.ovn.policy.matches import addressed, carried, either, left, merged, one_of
+from netloom.plan.policy.matches import addressed, carried, either, left, merged, one_of
 
 
 def ports(*written: str) -> list[PortRange]:

@@ -3,7 +3,7 @@
 import pytest
 import yaml
 
-from netloom.plan.ovn.rows import Ref
+from netloom.plan.rows import Ref
 from tests.plan.routers import ROUTER, members, reasons, routed, rows, translations
 
 AUTOMATIC = {

@@ -10,7 +10,7 @@ from netloom.model.attachments import NetworkAttachment, PortType
 from netloom.model.networks import Fabric, Network, Subnet
 from netloom.plan.node.grants import EVERYTHING, NOT_GRANTED, node_grants
 from netloom.plan.node.ports import Host, PlannedRoute, PortPlan, gateway, plan_port
-from netloom.plan.ovn.rows import Problem
+from netloom.plan.problem import Problem
 
 HOST = Host(underlay_mtu=1500, grants=EVERYTHING)
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from netloom.plan.ovn.desired import Wanted
-from netloom.plan.ovn.rows import Ref
+from netloom.plan.rows import Ref
 from tests.plan.planning import planned
 from tests.support.ovn import Central, ovn_central, run
 

@@ -12,8 +12,9 @@ from netloom.model.document import Resource
 from netloom.plan.ovn import planner as planning
 from netloom.plan.ovn.desired import Delta
 from netloom.plan.ovn.planner import BULK, UNITS, Planner
-from netloom.plan.ovn.rows import Outcome, Problem, Ref, Row, Unit
-from netloom.plan.ovn.world import Port, World
+from netloom.plan.problem import Problem, Unit
+from netloom.plan.rows import Outcome, Ref, Row
+from netloom.plan.world.world import Port, World
 from tests.plan.planning import Database, offences, planned, rendered, resources, unit_of
 from tests.plan.strategies import BASE, RESOURCES
 

@@ -9,10 +9,11 @@ from hypothesis import strategies as st
 
 from netloom.model.policy import Action, EgressRule, IngressRule, Peer, SecurityProfile
 from netloom.plan.ovn.planner import Planner
-from netloom.plan.ovn.policy.profiles import covered, group, memberships
-from netloom.plan.ovn.rows import Member, Ref, Unit
-from netloom.plan.ovn.selector_matches import selection
-from netloom.plan.ovn.world import Port
+from netloom.plan.ovn.profiles import covered, group, memberships
+from netloom.plan.problem import Unit
+from netloom.plan.rows import Member, Ref
+from netloom.plan.world.selector_matches import selection
+from netloom.plan.world.world import Port
 from tests.plan.acls import Packet, Reader
 from tests.plan.planning import planned, resources
 

@@ -6,10 +6,11 @@ import msgspec
 import pytest
 
 from netloom.model.paths import Quality, Shaping, ShapingSpec
-from netloom.plan.ovn.layer2.qos import verdict
 from netloom.plan.ovn.planner import Planner
-from netloom.plan.ovn.rows import Ref, Unit
-from netloom.plan.ovn.world import Port
+from netloom.plan.policy.shaping import verdict
+from netloom.plan.problem import Unit
+from netloom.plan.rows import Ref
+from netloom.plan.world.world import Port
 from tests.plan.planning import planned
 
 WORLD = """

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from netloom.model import addresses
 from netloom.plan.ovn.layer3.router_ports import overlap
-from netloom.plan.ovn.rows import Unit
+from netloom.plan.problem import Unit
 from tests.plan.acls import Packet, Reader
 from tests.plan.planning import offences, rendered
 from tests.plan.routers import planner, resource

@@ -9,7 +9,8 @@ from netloom.model.networks import Router
 from netloom.plan import names
 from netloom.plan.ovn.layer3 import router_ports as feet
 from netloom.plan.ovn.layer3.routers import plan_router
-from netloom.plan.ovn.rows import Ref, Unit
+from netloom.plan.problem import Unit
+from netloom.plan.rows import Ref
 from tests.plan.routers import ROUTER, members, planner, reasons, resource, routed, rows
 
 INNER = "networks: [{network: blue}, {network: red}]"

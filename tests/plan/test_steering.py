@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 import yaml
 
-from netloom.plan.ovn.rows import Outcome, Ref
+from netloom.plan.rows import Outcome, Ref
 from tests.plan.northd import write
 from tests.plan.routers import ROUTER, members, planner, reasons, resource, routed, rows
 from tests.support.ovn import ovn_central

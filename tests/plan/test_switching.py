@@ -8,8 +8,9 @@ import pytest
 from netloom.plan.node.grants import provider_grants
 from netloom.plan.ovn.layer2.switches import port, switch
 from netloom.plan.ovn.planner import Planner
-from netloom.plan.ovn.rows import Ref, Unit
-from netloom.plan.ovn.world import Port
+from netloom.plan.problem import Unit
+from netloom.plan.rows import Ref
+from netloom.plan.world.world import Port
 from tests.plan.northd import write
 from tests.plan.planning import planned, resources
 from tests.support.ovn import ovn_central

@@ -2,8 +2,8 @@
 
 import msgspec
 
-from netloom.plan.ovn.rows import Unit
-from netloom.plan.ovn.world import Port
+from netloom.plan.problem import Unit
+from netloom.plan.world.world import Port
 from tests.plan.planning import planned
 
 MIRROR = "{kind: Mirror, metadata: {name: m}, spec: {source: {attachment: a}, destination: {attachment: tap}}}"

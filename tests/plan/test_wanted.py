@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from netloom.plan.ovn.desired import Delta, Wanted
-from netloom.plan.ovn.rows import Member, Outcome, Problem, Ref, Row, Unit
+from netloom.plan.problem import Problem, Unit
+from netloom.plan.rows import Member, Outcome, Ref, Row
 from tests.plan.planning import Database, rendered
 
 A, B, C = (Unit("Network", "default", name) for name in "abc")

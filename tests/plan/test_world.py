@@ -14,9 +14,9 @@ from netloom.model.document import ObjectMeta, Resource
 from netloom.model.networks import Network, Router, Subnet
 from netloom.model.policy import SecurityProfile
 from netloom.model.selection import LabelRequirement, LabelSelector, SelectorOperator
-from netloom.plan.ovn.rows import Unit
-from netloom.plan.ovn.selector_matches import selection
-from netloom.plan.ovn.world import SPARE, Port, World
+from netloom.plan.problem import Unit
+from netloom.plan.world.selector_matches import selection
+from netloom.plan.world.world import SPARE, Port, World
 from tests.plan.planning import resources
 
 ME, YOU = Unit("Router", "default", "me"), Unit("Router", "default", "you")

@@ -21,7 +21,7 @@ from netloom.drivers.northbound.driver import Applied
 from netloom.errors import NetloomError, NotFound
 from netloom.model.registry import KINDS
 from netloom.plan.ovn.planner import Planner
-from netloom.plan.ovn.rows import Unit
+from netloom.plan.problem import Unit
 
 CHAPTER = "northbound"
 _CONTROLLER = "--repair does it now; if it stays so, see that a controller runs and reaches the database."

@@ -23,7 +23,7 @@ from netloom.plan import names
 from netloom.plan.audit.ovn import Bound, Check, Expected, Finding, audit_nodes, audit_southbound
 from netloom.plan.ovn.desired import Wanted
 from netloom.plan.ovn.layer3.gateways import redirect_port
-from netloom.plan.ovn.rows import Ref
+from netloom.plan.rows import Ref
 
 CHAPTER = "southbound"
 TABLES = {"Port_Binding": ("logical_port", "chassis", "type", "up"), "Chassis": ("name", "hostname")}

@@ -20,7 +20,7 @@ from netloom.model.policy import LoadBalancer, SecurityProfile
 from netloom.model.registry import KINDS
 from netloom.plan.node.grants import NOT_GRANTED, ProviderRefusal
 from netloom.plan.ovn.planner import Planner
-from netloom.plan.ovn.rows import Unit
+from netloom.plan.problem import Unit
 
 R = TypeVar("R", bound=Resource)
 

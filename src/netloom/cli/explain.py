@@ -34,7 +34,7 @@ from netloom.plan import names
 from netloom.plan.ovn.desired import Wanted
 from netloom.plan.ovn.layer3.gateways import redirect_port
 from netloom.plan.ovn.planner import UNITS
-from netloom.plan.ovn.rows import Unit
+from netloom.plan.problem import Unit
 
 
 class Explanation(Struct, kw_only=True):

@@ -12,7 +12,7 @@ from netloom.model.document import Resource
 from netloom.model.networks import Fabric
 from netloom.plan.audit.ovn import ATTACHMENT
 from netloom.plan.node.ports import PortPlan
-from netloom.plan.ovn.rows import Unit
+from netloom.plan.problem import Unit
 
 
 class Port(Struct, frozen=True, kw_only=True):

@@ -9,7 +9,7 @@ from netloom.cli.access import Access, following
 from netloom.drivers.northbound import driver as northbound
 from netloom.drivers.northbound.observed import KEY, OF, OWNER
 from netloom.ovsdb.io import Client
-from netloom.plan.ovn.rows import Unit
+from netloom.plan.problem import Unit
 
 SOUTH: Mapping[str, tuple[str, ...]] = {
     "Port_Binding": ("logical_port", "type", "chassis", "up", "tunnel_key", "datapath"),

@@ -30,7 +30,7 @@ from netloom.plan.audit import ovn as audit_ovn
 from netloom.plan.audit.ovn import Finding, Interface
 from netloom.plan.node.grants import EVERYTHING, NOT_GRANTED
 from netloom.plan.node.ports import Host, PortPlan, plan_ports
-from netloom.plan.ovn.rows import Unit
+from netloom.plan.problem import Unit
 
 T = TypeVar("T")
 

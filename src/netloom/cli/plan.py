@@ -36,7 +36,7 @@ from netloom.plan.ovn import comparison as comparing
 from netloom.plan.ovn.comparison import PortChange, RowChange
 from netloom.plan.ovn.desired import Wanted
 from netloom.plan.ovn.forecast import Foreseen, foresee
-from netloom.plan.ovn.rows import Problem, Unit
+from netloom.plan.problem import Problem, Unit
 from netloom.run.config import listed
 
 

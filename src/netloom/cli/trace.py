@@ -31,7 +31,7 @@ from netloom.drivers.vswitch.control import control_socket
 from netloom.errors import Invalid, NetloomError, Unreachable
 from netloom.model.cluster import Node
 from netloom.model.networks import Router
-from netloom.plan.ovn.rows import Unit
+from netloom.plan.problem import Unit
 
 SECONDS = 30.0
 LOOKS = 12

@@ -20,7 +20,7 @@ from netloom.plan import names
 from netloom.plan.node.ports import gateway
 from netloom.plan.ovn.desired import Wanted
 from netloom.plan.ovn.layer2 import switches as switching
-from netloom.plan.ovn.rows import Ref
+from netloom.plan.rows import Ref
 
 STRANGER = "02:00:00:00:00:01"
 SOURCE_PORT = 40000

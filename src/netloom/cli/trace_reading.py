@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping
 
 from msgspec import Struct
 
-from netloom.plan.ovn.rows import Unit
+from netloom.plan.problem import Unit
 
 _PIPELINE = re.compile(r'\s*(ingress|egress)\(dp="([^"]*)"(?:, inport="([^"]*)")?(?:, outport="([^"]*)")?\)')
 _FLOW = re.compile(r"\s*\d+\. ([\w-]+)(?: \([^)]*\))?: (.*), priority (\d+), uuid ([0-9a-f]{8})")

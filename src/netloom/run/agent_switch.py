@@ -19,7 +19,7 @@ from netloom.model.networks import Fabric
 from netloom.ovsdb.reconnect import is_exposed
 from netloom.ovsdb.rows.vswitch import OpenVSwitch
 from netloom.plan.node.ports import PortPlan
-from netloom.plan.ovn.rows import Problem
+from netloom.plan.problem import Problem
 from netloom.run.config import AgentSettings
 
 log = logging.getLogger(__name__)

@@ -4,8 +4,8 @@
 
 The only importer of prometheus_client. The parts count in integers on their own objects and know nothing of metrics;
 one collector reads them at each scrape. Names follow OpenMetrics: base units, `_total` on counters, no label whose
-values a stranger can choose. What controllers have is in `metrics_control`, what an agent has in `metrics_agent`; what
-each number means is on the page docs/metrics.md, which a test compares with what is really there.
+values a stranger can choose. `metrics_runtime` has the numbers of every process with controllers, `metrics_control` and
+`metrics_agent` those of one; what each means is on the page docs/metrics.md, which a test compares with what is there.
 """
 
 import asyncio

@@ -7,7 +7,7 @@ from typing import Protocol
 from netloom.control.node.lifetimes import Lifetimes
 from netloom.control.node.views import Neighbourhood
 from netloom.control.runtime.manager import Manager
-from netloom.run import metrics_control
+from netloom.run import metrics_runtime
 from netloom.run.metrics import Counter, Families, Gauge, Source, histogram, histograms
 
 COUNTERS: Mapping[str, str] = {
@@ -64,7 +64,7 @@ def agent(one: Measured) -> Source:
         yield from _lifetimes(one.lifetimes)
         yield from _around(one)
         if one.manager is not None:
-            yield from metrics_control.common(one.manager)
+            yield from metrics_runtime.manager(one.manager)
 
     return read
 

@@ -1,17 +1,9 @@
-"""The numbers of controllers: queues, caches, Events, addresses, Subnets, OVN."""
-
-from collections import Counter as Tally
-from collections.abc import Hashable, Iterable
-from typing import Any
+"""The numbers of the central controllers: addresses, Subnets, OVN."""
 
 from netloom.control.ipam.controller import Ipam
 from netloom.control.ovn.northbound_sync import Logical
-from netloom.control.runtime.controller import Controller
-from netloom.control.runtime.counters import Histograms
-from netloom.control.runtime.events import Recorder
-from netloom.control.runtime.informer import Informer
-from netloom.control.runtime.manager import Manager
 from netloom.control.subnets import SubnetValidator
+from netloom.run import metrics_runtime
 from netloom.run.controllers import ControlPlane
 from netloom.run.metrics import Counter, Families, Gauge, Source, histogram, histograms
 
@@ -21,78 +13,13 @@ def manager(running: ControlPlane) -> Source:
 
     def read() -> Families:
         yield Gauge("netloom_leader", "Whether this process leads.", value=float(running.leading))
-        yield from common(running)
+        yield from metrics_runtime.manager(running)
         yield from _ipam(running.ipam)
         yield from _subnets(running.subnets)
         if running.logical is not None:
             yield from _logical(running.logical)
 
     return read
-
-
-def common(running: Manager) -> Families:
-    """Return the numbers that all processes with controllers have."""
-    yield Gauge("netloom_caches_synced", "Whether all caches are filled.", value=float(running.synced))
-    yield from _caches(running.informers)
-    yield from _queues(running.controllers)
-    yield from _events(running.recorder)
-
-
-def _caches(informers: Iterable[Informer[Any]]) -> Families:
-    objects, lists, watches = Tally[str](), Tally[str](), Tally[str]()
-    for one in informers:
-        resource = one.kind.plural
-        objects[resource] += len(one.cache)
-        lists[resource] += one.lists
-        watches[resource] += one.watches
-    gauge = Gauge("netloom_cache_objects", "Objects in a cache.", labels=["resource"])
-    listed = Counter("netloom_cache_lists", "How often a cache was filled from a list.", labels=["resource"])
-    watched = Counter("netloom_cache_watches", "How often a watch was begun for a cache.", labels=["resource"])
-    for resource in sorted(objects):
-        gauge.add_metric([resource], objects[resource])
-        listed.add_metric([resource], lists[resource])
-        watched.add_metric([resource], watches[resource])
-    yield from (gauge, listed, watched)
-
-
-def _queues(controllers: Iterable[Controller[Hashable]]) -> Families:
-    labels = ["controller"]
-    keys = Gauge("netloom_queue_keys", "Keys in a controller's queue.", labels=["controller", "state"])
-    adds = Counter("netloom_queue_adds", "Keys added to a queue.", labels=labels)
-    retries = Counter("netloom_queue_retries", "Keys put back by a failure.", labels=labels)
-    text = "For how long the workers have been at the keys they are at, all together."
-    unfinished = Gauge("netloom_queue_unfinished_work_seconds", text, labels=labels, unit="seconds")
-    text = "For how long the slowest worker has been at its key."
-    longest = Gauge("netloom_queue_longest_running_seconds", text, labels=labels, unit="seconds")
-    workers = Gauge("netloom_workers", "Keys a controller may work on at a time.", labels=labels)
-    reconciles = Counter("netloom_reconciles", "Reconciles, by how they ended.", labels=["controller", "outcome"])
-    waits, works = Histograms(("controller",)), Histograms(("controller",))
-    for controller in controllers:
-        name, queue = controller.name, controller.queue
-        for state, count in (("ready", len(queue)), ("waiting", queue.waiting), ("working", queue.working)):
-            keys.add_metric([name, state], count)
-        adds.add_metric([name], queue.counters.adds)
-        retries.add_metric([name], queue.counters.retries)
-        unfinished.add_metric([name], queue.unfinished)
-        longest.add_metric([name], queue.longest_running)
-        workers.add_metric([name], controller.workers)
-        reconciles.add_metric([name, "ok"], controller.succeeded)
-        reconciles.add_metric([name, "failed"], controller.failed)
-        waits.found[name,] = queue.counters.latency
-        works.found[name,] = queue.counters.work
-    yield from (keys, adds, retries, unfinished, longest, workers, reconciles)
-    yield histograms("netloom_queue_wait_seconds", "From ready to taken.", waits)
-    yield histograms("netloom_reconcile_duration_seconds", "From taken to done.", works)
-
-
-def _events(recorder: Recorder) -> Families:
-    """Return the numbers of the Events."""
-    counters = recorder.counters
-    events = Counter("netloom_events", "Events told, by what became of them.", labels=["outcome"])
-    for outcome, count in (("written", counters.written), ("dropped", counters.dropped), ("failed", counters.failed)):
-        events.add_metric([outcome], count)
-    yield events
-    yield Gauge("netloom_events_waiting", "Events that wait to be written.", value=recorder.waiting)
 
 
 def _ipam(ipam: Ipam) -> Families:

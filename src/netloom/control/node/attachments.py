@@ -47,7 +47,7 @@ from netloom.ovsdb.errors import Refused
 from netloom.plan import names
 from netloom.plan.node.grants import NOT_GRANTED
 from netloom.plan.node.ports import Host, PortPlan, plan_port
-from netloom.plan.ovn.rows import Problem
+from netloom.plan.problem import Problem
 
 log = logging.getLogger(__name__)
 

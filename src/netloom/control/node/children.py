@@ -10,7 +10,7 @@ from netloom.control.node.views import View
 from netloom.control.runtime.cache import Cache, Change, Key
 from netloom.model.networks import Network
 from netloom.plan.node.ports import Family, PortPlan
-from netloom.plan.ovn.rows import Problem
+from netloom.plan.problem import Problem
 
 Kin = tuple[View | PortPlan | Problem | Network | None, ...]
 """The parent, what it comes to, its Network, and the rivals."""

@@ -37,7 +37,7 @@ from netloom.model.paths import Shaping
 from netloom.model.policy import SecurityProfile
 from netloom.ovsdb.rows.vswitch import Interface
 from netloom.plan.node.ports import PortPlan
-from netloom.plan.ovn.rows import Problem
+from netloom.plan.problem import Problem
 from netloom.plan.vxlan.fabric import LocalPort, Remote, VxlanPlan
 from netloom.plan.vxlan.inputs import local_port, remote_port
 

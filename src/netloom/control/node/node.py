@@ -22,7 +22,7 @@ from netloom.errors import AlreadyExists, NetloomError
 from netloom.model.cluster import Datapath, Node, NodeSpec, NodeStatus
 from netloom.model.document import Condition, ObjectMeta
 from netloom.model.registry import NODE
-from netloom.plan.ovn.rows import Problem
+from netloom.plan.problem import Problem
 
 log = logging.getLogger(__name__)
 

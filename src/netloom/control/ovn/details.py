@@ -10,11 +10,11 @@ from netloom.model.paths import Shaping, ShapingStatus
 from netloom.model.policy import LoadBalancer, LoadBalancerStatus, Protocol, SecurityProfile, SecurityProfileStatus
 from netloom.model.status import Status
 from netloom.plan.ovn.desired import Wanted
-from netloom.plan.ovn.layer2.qos import verdict
 from netloom.plan.ovn.layer3.gateways import redirect_port
 from netloom.plan.ovn.layer3.load_balancers import balancer
 from netloom.plan.ovn.planner import Planner
-from netloom.plan.ovn.policy.port_groups import covered, group
+from netloom.plan.policy.port_groups import covered, group
+from netloom.plan.policy.shaping import verdict
 from netloom.plan.vxlan.limits import limits
 
 

@@ -35,10 +35,10 @@ from netloom.model.document import Resource
 from netloom.model.events import ObjectReference
 from netloom.plan.node.grants import NO_PROVIDERS, ProviderRefusal
 from netloom.plan.ovn.desired import Delta
-from netloom.plan.ovn.inputs import ATTACHMENT, Port
 from netloom.plan.ovn.planner import Planner
-from netloom.plan.ovn.rows import Problem, Unit
+from netloom.plan.problem import Problem, Unit
 from netloom.plan.vxlan.limits import counted
+from netloom.plan.world.inputs import ATTACHMENT, Port
 
 TOGETHER = 0.02
 """How long after a write more changes are waited for, in seconds: OVN is quickest with groups of 20 to 50 ports."""

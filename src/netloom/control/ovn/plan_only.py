@@ -20,10 +20,10 @@ from netloom.control.ovn.northbound_sync import TOGETHER, face
 from netloom.control.runtime.cache import Change
 from netloom.model.document import Resource
 from netloom.plan.node.grants import NO_PROVIDERS, ProviderRefusal
-from netloom.plan.ovn.inputs import ATTACHMENT
 from netloom.plan.ovn.planner import Planner
-from netloom.plan.ovn.rows import Problem, Unit
+from netloom.plan.problem import Problem, Unit
 from netloom.plan.vxlan.limits import counted
+from netloom.plan.world.inputs import ATTACHMENT
 
 logger = logging.getLogger(__name__)
 

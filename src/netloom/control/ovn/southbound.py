@@ -10,7 +10,7 @@ from typing import Any
 from netloom.ovsdb.io import Client
 from netloom.ovsdb.monitor import Change
 from netloom.ovsdb.operations import Condition
-from netloom.plan.ovn.rows import Unit
+from netloom.plan.problem import Unit
 
 DATABASE = "OVN_Southbound"
 TABLES: dict[str, Sequence[str] | None] = {

@@ -28,9 +28,9 @@ from netloom.errors import NotFound
 from netloom.model.document import Condition, Document, Resource
 from netloom.model.events import ObjectReference
 from netloom.model.registry import KINDS, NETWORK_ATTACHMENT
-from netloom.plan.ovn.inputs import ATTACHMENT
 from netloom.plan.ovn.planner import Planner
-from netloom.plan.ovn.rows import Problem, Unit
+from netloom.plan.problem import Problem, Unit
+from netloom.plan.world.inputs import ATTACHMENT
 
 OWN = frozenset(("Router", "SecurityProfile", "LoadBalancer", "Shaping", "Mirror"))
 WORKERS = 16

@@ -1,7 +1,7 @@
 """What can stand in the way on a node: something about the machine that a person, or time, must mend."""
 
 from netloom.errors import NetloomError
-from netloom.plan.ovn.rows import Problem
+from netloom.plan.problem import Problem
 
 
 class Trouble(NetloomError):

@@ -12,7 +12,8 @@ from msgspec import Struct
 
 from netloom.drivers.northbound.bundles import Bundle, Touch
 from netloom.drivers.northbound.observed import Seen
-from netloom.plan.ovn.rows import Problem, Ref, Unit
+from netloom.plan.problem import Problem, Unit
+from netloom.plan.rows import Ref
 
 
 class Check(StrEnum):

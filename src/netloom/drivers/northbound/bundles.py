@@ -9,7 +9,8 @@ from typing import Any
 
 from msgspec import Struct
 
-from netloom.plan.ovn.rows import Ref, Unit
+from netloom.plan.problem import Unit
+from netloom.plan.rows import Ref
 
 
 class New(Struct, frozen=True, gc=False):

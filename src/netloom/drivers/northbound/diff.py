@@ -24,7 +24,8 @@ from typing import Any, cast
 from netloom.drivers.northbound.bundles import Bundle, Changed, Gone, New, Touch, ordered
 from netloom.drivers.northbound.observed import KEY, OF, OWNER, Link, Seen, Table
 from netloom.drivers.northbound.targets import Changes, Targets, Wishes, meets, order
-from netloom.plan.ovn.rows import Member, Problem, Ref, Unit
+from netloom.plan.problem import Problem, Unit
+from netloom.plan.rows import Member, Ref
 
 PREFIX = "netloom-"
 STEP = 1000

@@ -34,7 +34,8 @@ from netloom.ovsdb.io import Client
 from netloom.ovsdb.monitor import Change
 from netloom.ovsdb.notation import Uuid
 from netloom.ovsdb.rows import northbound as known
-from netloom.plan.ovn.rows import Problem, Ref, Row, Unit
+from netloom.plan.problem import Problem, Unit
+from netloom.plan.rows import Ref, Row
 
 DATABASE = "OVN_Northbound"
 OWNER = "netloom"

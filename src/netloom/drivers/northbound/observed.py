@@ -12,7 +12,8 @@ from typing import Any, NamedTuple
 from msgspec import Struct
 
 from netloom.ovsdb.schema import Schema
-from netloom.plan.ovn.rows import Ref, Unit
+from netloom.plan.problem import Unit
+from netloom.plan.rows import Ref
 
 OWNER = "netloom-owner"
 KEY = "netloom-key"

@@ -8,7 +8,8 @@ from collections.abc import Callable, Collection, Mapping
 from typing import Any, Protocol
 
 from netloom.drivers.northbound.observed import NAMED, Seen
-from netloom.plan.ovn.rows import Member, Problem, Ref, Row, Unit
+from netloom.plan.problem import Problem, Unit
+from netloom.plan.rows import Member, Ref, Row
 
 TAKEN = "NameTaken"
 

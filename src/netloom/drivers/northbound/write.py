@@ -15,7 +15,7 @@ from typing import Any
 from netloom.drivers.northbound.bundles import Bundle, Touch
 from netloom.drivers.northbound.observed import KEY, OWNER, Seen
 from netloom.ovsdb.operations import Condition, Delete, Insert, Mutate, Mutation, Operation, Update, Wait, is_uuid
-from netloom.plan.ovn.rows import Ref
+from netloom.plan.rows import Ref
 
 FEW = 512
 """Operations up to which somebody is taken to be waiting for them."""

@@ -33,7 +33,7 @@ from netloom.ovsdb.rows.vswitch import Bridge, Interface, OpenVSwitch, Port
 from netloom.plan.node import hooks
 from netloom.plan.node.hooks import AFTER, EXEC, After
 from netloom.plan.node.ports import PortPlan
-from netloom.plan.ovn.rows import Unit
+from netloom.plan.problem import Unit
 
 DATABASE = "Open_vSwitch"
 INTEGRATION = "br-int"

@@ -14,7 +14,7 @@ from netloom.drivers.vswitch.driver import OF, OWNER, Vswitch
 from netloom.ovsdb.notation import Uuid, Value
 from netloom.ovsdb.operations import Insert, Mutate, NamedUuid, Operation, Update, is_uuid
 from netloom.ovsdb.rows.vswitch import Mirror, Port
-from netloom.plan.ovn.rows import Unit
+from netloom.plan.problem import Unit
 
 KIND = "Mirror"
 

@@ -13,7 +13,7 @@ from msgspec import Struct
 from netloom.model.attachments import PortType
 from netloom.model.cluster import AGENT_SILENT_SECONDS, Node
 from netloom.plan.node.ports import PortPlan
-from netloom.plan.ovn.rows import Unit
+from netloom.plan.problem import Unit
 
 ATTACHMENT = "NetworkAttachment"
 NODE = "Node"

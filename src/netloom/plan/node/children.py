@@ -12,8 +12,8 @@ port, the one whose name comes first has it, in whatever Network they are, and w
 from collections.abc import Iterable
 
 from netloom.model.networks import Fabric, Network
-from netloom.plan.ovn.rows import Problem
-from netloom.plan.ovn.world import Port, World
+from netloom.plan.problem import Problem
+from netloom.plan.world.world import Port, World
 
 NOT_PLUGGED = "ParentNotPlugged"
 

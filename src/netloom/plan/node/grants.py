@@ -22,7 +22,7 @@ from netloom.errors import Cause, Invalid
 from netloom.model import addresses
 from netloom.model.networks import Network, Provider
 from netloom.model.rules import DEVICE_PATTERN, LABEL_PATTERN
-from netloom.plan.ovn.rows import Problem
+from netloom.plan.problem import Problem
 
 NOT_GRANTED = "NotGranted"
 EVERY = "*"

@@ -23,7 +23,7 @@ from netloom.plan.addresses import blocks as addressing
 from netloom.plan.node import children
 from netloom.plan.node.grants import NodeGrants
 from netloom.plan.node.hooks import Commands, commands
-from netloom.plan.ovn.rows import Problem
+from netloom.plan.problem import Problem
 
 ADDRESSED = "Addressed"
 GENEVE = 58

@@ -16,7 +16,8 @@ from netloom.model.networks import Network
 from netloom.plan.node.grants import EVERYTHING
 from netloom.plan.node.ports import Host, PortPlan, plan_ports
 from netloom.plan.ovn.desired import Wanted
-from netloom.plan.ovn.rows import Problem, Ref, Unit
+from netloom.plan.problem import Problem, Unit
+from netloom.plan.rows import Ref
 
 
 class Kind(StrEnum):

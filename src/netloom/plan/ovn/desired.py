@@ -16,7 +16,8 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from msgspec import Struct
 
-from netloom.plan.ovn.rows import Member, Outcome, Problem, Ref, Row, Unit
+from netloom.plan.problem import Problem, Unit
+from netloom.plan.rows import Member, Outcome, Ref, Row
 
 Value = str | int | Ref
 

@@ -23,7 +23,7 @@ from netloom.plan.addresses.allocation import Decision, Held, Slot, Wish, decide
 from netloom.plan.addresses.blocks import Address, AddressSet, Place, place
 from netloom.plan.addresses.reserved import Claim, of_balancer, of_router
 from netloom.plan.node.ports import ADDRESSED
-from netloom.plan.ovn.rows import Unit
+from netloom.plan.problem import Unit
 
 LAST_VNI = 0xFFFFFF
 LAST_MAC = 0x0200FFFFFFFF

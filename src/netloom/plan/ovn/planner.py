@@ -16,16 +16,17 @@ from typing import Any
 from netloom.model.document import Resource
 from netloom.plan.node.grants import ALL_PROVIDERS, ProviderRefusal
 from netloom.plan.ovn.desired import Delta, Wanted
-from netloom.plan.ovn.inputs import ATTACHMENT
 from netloom.plan.ovn.layer2.dhcp import plan_subnet
 from netloom.plan.ovn.layer2.mirrors import plan_mirror
 from netloom.plan.ovn.layer2.qos import plan_shaping
 from netloom.plan.ovn.layer2.switches import plan_attachment, plan_network
 from netloom.plan.ovn.layer3.load_balancers import plan_balancer
 from netloom.plan.ovn.layer3.routers import plan_router
-from netloom.plan.ovn.policy.profiles import plan_profile
-from netloom.plan.ovn.rows import Outcome, Problem, Unit
-from netloom.plan.ovn.world import Port, World
+from netloom.plan.ovn.profiles import plan_profile
+from netloom.plan.problem import Problem, Unit
+from netloom.plan.rows import Outcome
+from netloom.plan.world.inputs import ATTACHMENT
+from netloom.plan.world.world import Port, World
 
 UNITS: dict[str, Callable[[World, Any], Outcome]] = {
     "Network": plan_network,

@@ -7,8 +7,8 @@ from collections.abc import Iterable, Iterator
 
 from netloom.model.networks import Fabric, Network
 from netloom.model.policy import Action, EgressRule, IngressRule, SecurityProfile
-from netloom.plan.ovn.rows import Unit
-from netloom.plan.ovn.world import World
+from netloom.plan.problem import Unit
+from netloom.plan.world.world import World
 
 
 def limits(world: World, profile: SecurityProfile) -> str:

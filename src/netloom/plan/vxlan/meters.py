@@ -1,4 +1,4 @@
-"""Shaping by rate as meters: what `plan/ovn/layer2/qos.py` says a Shaping means.  Pure.
+"""Shaping by rate as meters: what `plan/policy/shaping.py` says a Shaping means.  Pure.
 
 Each local port at the beginning of a way has meters of its own: one for what it sends to the other end, and with
 direction both one for what it gets from there. Only one meter counts a packet; which, is said by the same priorities.
@@ -16,13 +16,13 @@ from msgspec import Struct
 
 from netloom.model.paths import Direction, Place, Shaping
 from netloom.openflow.flows import Flow, Goto, Key, Meter, MeterSpec
-from netloom.plan.ovn.layer2.qos import bandwidth, priority
-from netloom.plan.ovn.selector_index import Filed, filed
-from netloom.plan.ovn.selector_matches import Selection, selection
+from netloom.plan.policy.shaping import bandwidth, priority
 from netloom.plan.vxlan.flow_claims import Table
 from netloom.plan.vxlan.layout import CLASS, IPV4, IPV6, METERS, flow
 from netloom.plan.vxlan.policy import EGRESS, INGRESS, Class, Fields, Set, class_number
 from netloom.plan.vxlan.ports import LocalPort, Remote
+from netloom.plan.world.selector_index import Filed, filed
+from netloom.plan.world.selector_matches import Selection, selection
 
 T = TypeVar("T")
 Name = tuple[str, str]

@@ -1,6 +1,6 @@
 """SecurityProfiles as flows, by the switch's own connection tracker.  Pure.
 
-`plan/ovn/policy/profiles.py` says what a profile means.
+`plan/ovn/profiles.py` says what a profile means.
 
     a port's packet ──► OUT, IN: whose address is the other end's? (class)   is it a reply? (tracker)
                     ──► JUDGE: for each profile of the port with a list for this way ──► RULES ──► bits of VERDICT
@@ -27,8 +27,8 @@ from netloom.model import addresses
 from netloom.model.policy import Action, EgressRule, IngressRule, Peer, PortRange, RuleProtocol, SecurityProfile
 from netloom.openflow.flows import Action as Act
 from netloom.openflow.flows import Conjunction, Ct, Flow, Goto, Resubmit, SetField
-from netloom.plan.ovn.policy import matches
-from netloom.plan.ovn.policy.port_groups import peer_set
+from netloom.plan.policy import matches
+from netloom.plan.policy.port_groups import peer_set
 from netloom.plan.vxlan.layout import (
     ALLOWED,
     CLASS,
@@ -69,7 +69,7 @@ from netloom.plan.vxlan.layout import (
 )
 
 Set = str
-"""A set of attachments that rules speak of, by the key `plan/ovn/policy/port_groups.py` gives it."""
+"""A set of attachments that rules speak of, by the key `plan/policy/port_groups.py` gives it."""
 Class = frozenset[Set]
 """All the sets an address is in."""
 Number = tuple[int, int]

@@ -1,6 +1,6 @@
 """Which profiles cover which local ports, and the flows that come of it, a change at a time.  Pure.
 
-    profiles ──► who joins what in a namespace (`plan/ovn/policy/port_groups.py`) ──► a port's profiles ──► its flows
+    profiles ──► who joins what in a namespace (`plan/policy/port_groups.py`) ──► a port's profiles ──► its flows
                                                                       └─► profiles in use ──► their flows
     classes that come or go ──► flows of the profiles in use that speak of them
 
@@ -13,9 +13,8 @@ from collections import Counter
 from collections.abc import Collection
 
 from netloom.model.policy import SecurityProfile
-from netloom.plan.ovn.policy.port_groups import Scheme, joined, joining
-from netloom.plan.ovn.rows import Unit
-from netloom.plan.ovn.world import World
+from netloom.plan.policy.port_groups import Scheme, joined, joining
+from netloom.plan.problem import Unit
 from netloom.plan.vxlan.flow_claims import Table
 from netloom.plan.vxlan.policy import (
     WAYS,
@@ -31,6 +30,7 @@ from netloom.plan.vxlan.policy import (
     rules,
 )
 from netloom.plan.vxlan.ports import LocalPort, Remote
+from netloom.plan.world.world import World
 
 Name = tuple[str, str]
 """Namespace and name."""

@@ -14,8 +14,9 @@ from netloom.model import addresses
 from netloom.model.networks import Dhcp, Fabric, Network, Router, Subnet
 from netloom.plan.addresses.blocks import Address, Place, place, text
 from netloom.plan.ovn.layer2.dhcp_options import LONGEST, listed, quoted, route_size, routes, written
-from netloom.plan.ovn.rows import Outcome, Problem, Ref, Row
-from netloom.plan.ovn.world import World
+from netloom.plan.problem import Problem
+from netloom.plan.rows import Outcome, Ref, Row
+from netloom.plan.world.world import World
 
 TABLE = "DHCP_Options"
 TUNNELLED_MTU = 1442

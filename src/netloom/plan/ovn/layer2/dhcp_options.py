@@ -13,7 +13,7 @@ from difflib import get_close_matches
 import msgspec
 
 from netloom.model import addresses
-from netloom.plan.ovn.rows import Problem
+from netloom.plan.problem import Problem
 
 OPTIONS_V4 = {
     "T1": "uint32",

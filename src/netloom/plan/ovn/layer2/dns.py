@@ -7,7 +7,7 @@ Only where a Subnet has a domain: on a switch with records OVN lets UDP from por
 (its own flow, above all ACLs), and a firewall must not have a hole that nobody asked for.
 """
 
-from netloom.plan.ovn.rows import Member, Ref, Row
+from netloom.plan.rows import Member, Ref, Row
 
 
 def records(namespace: str, network: str) -> Ref:

@@ -8,8 +8,9 @@ from collections.abc import Iterator
 
 from netloom.model.networks import Fabric, Network
 from netloom.model.paths import Mirror
-from netloom.plan.ovn.rows import Outcome, Problem
-from netloom.plan.ovn.world import Port, World
+from netloom.plan.problem import Problem
+from netloom.plan.rows import Outcome
+from netloom.plan.world.world import Port, World
 
 
 def plan_mirror(world: World, mirror: Mirror) -> Outcome:

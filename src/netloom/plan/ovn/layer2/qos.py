@@ -5,51 +5,25 @@ what each of its attachments has, not what they share. A rule stands on the atta
 attachment sends to the other end, and with direction both another about what it gets from there. Meters count IP, so
 that ARP is never lost to them. A Shaping of one attachment plans its rules itself; where it is of many, each of them
 plans its own (`shares`), so that one more costs one more.
-
-A meter has no queue: what is too much is dropped. TCP answers to a burst of losses by waiting, at least 200 ms, for its
-retransmission timer, and then goes on with what the meter has saved up meanwhile, which is at most its burst. So with
-less than 200 ms worth of the rate TCP gets a fraction of it (measured: with 64 kB at 10 Mbit/s a quarter), and with 300
-ms within 10 %. That is the default, and what a smaller wish comes to.
-
-Only one rule is applied to a packet. The more closely a rule says whom it is about, the higher it stands:
-
-    priority   from            and 1000 more where `to` is given
-    2000       node
-    4000       network
-    6000       selector
-    8000       attachment
-
-and of two that say it equally, the slower.
-
-Delay, jitter and loss are beyond OVN. What is applied and what is not is said by `verdict`.
 """
 
 from collections.abc import Iterator
-from math import log2
 from typing import NamedTuple
 
 from msgspec import Struct, structs
 
-from netloom.model import addresses, quantities
+from netloom.model import addresses
 from netloom.model.cluster import Node
 from netloom.model.networks import Fabric, Network
-from netloom.model.paths import Direction, Place, Quality, Shaping, ShapingSpec, Unsupported
+from netloom.model.paths import Direction, Place, Shaping
 from netloom.plan import names
-from netloom.plan.ovn.policy import matches
-from netloom.plan.ovn.rows import Column, Member, Outcome, Problem, Ref, Row
-from netloom.plan.ovn.selector_index import Filed, filed
-from netloom.plan.ovn.selector_matches import Selection, selection
-from netloom.plan.ovn.world import Port, World
-
-SAVED = 0.3
-"""The least burst, in seconds of the rate: what TCP needs to live with a meter."""
-LEAST = 120
-"""The least burst at all, in kbit: some ten packets."""
-LARGEST = 2**32 - 1
-"""What a meter can count, in kbit/s and kbit."""
-
-NODE, NETWORK, SELECTOR, ATTACHMENT = 2000, 4000, 6000, 8000
-TO = 1000
+from netloom.plan.policy import matches
+from netloom.plan.policy.shaping import bandwidth, priority
+from netloom.plan.problem import Problem
+from netloom.plan.rows import Column, Member, Outcome, Ref, Row
+from netloom.plan.world.selector_index import Filed, filed
+from netloom.plan.world.selector_matches import Selection, selection
+from netloom.plan.world.world import Port, World
 
 
 class Way(NamedTuple):
@@ -63,13 +37,6 @@ class Way(NamedTuple):
 
 FORWARD = Way("forward", "from-lport", "inport", "dst")
 BACK = Way("back", "to-lport", "outport", "src")
-
-
-class Verdict(NamedTuple):
-    """What of a Shaping is in force, for its status."""
-
-    applied: Quality | None
-    unsupported: tuple[Unsupported, ...]
 
 
 def plan_shaping(world: World, shaping: Shaping) -> Outcome:
@@ -101,30 +68,6 @@ def shares(world: World, port: Port) -> Outcome:
         for ip in (one.partition("/")[0] for one in port.ips):
             outcome.members.append(Member(_set(key, addresses.family(ip)), "addresses", ip))
     return outcome
-
-
-def verdict(spec: ShapingSpec) -> Verdict:
-    """Return what is in force of a Shaping that is planned, and what cannot be."""
-    missing = [
-        Unsupported(field=name, reason="it cannot be done: a meter drops what is too much, and does nothing else")
-        for name in ("delay", "jitter", "loss")
-        if getattr(spec, name)
-    ]
-    if not spec.rate:
-        return Verdict(None, tuple(missing))
-    rate, burst = bandwidth(spec)
-    if spec.burst and quantities.size(spec.burst) * 8 < burst * 1000:
-        said = f"a meter has no queue: with less than {SAVED * 1000:.0f} ms of the rate TCP would get a fraction of it"
-        missing.append(Unsupported(field="burst", reason=said))
-    applied = spec.rate if rate < LARGEST else f"{LARGEST}kbit"
-    return Verdict(Quality(rate=applied, burst=f"{burst * 1000 // 8}b"), tuple(missing))
-
-
-def bandwidth(spec: ShapingSpec) -> tuple[int, int]:
-    """Return rate and burst as a meter has them: in kbit/s and kbit."""
-    rate = max(1, quantities.rate(spec.rate) // 1000)
-    asked = quantities.size(spec.burst) * 8 // 1000 if spec.burst else 0
-    return min(rate, LARGEST), min(max(asked, int(rate * SAVED), LEAST), LARGEST)
 
 
 def _carried(world: World, namespace: str, name: str) -> bool:
@@ -273,10 +216,3 @@ def _apply(share: Share, port: Port, outcome: Outcome) -> None:
         row = Row("QoS", f"{port.namespace}/{share.shaping}:{port.name}:{rule.way.name}", columns)
         outcome.rows.append(row)
         outcome.members.append(Member(switch, "qos_rules", row.ref))
-
-
-def priority(spec: ShapingSpec, rate: int) -> int:
-    """Return how high a Shaping stands among those that are about the same packet."""
-    place = spec.from_
-    tier = ATTACHMENT if place.attachment else NETWORK if place.network else NODE if place.node else SELECTOR
-    return tier + (TO if spec.to else 0) + 999 - int(log2(rate) * 30)

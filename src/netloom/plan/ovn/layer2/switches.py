@@ -23,10 +23,11 @@ from netloom.plan.node import children
 from netloom.plan.ovn.layer2 import dhcp
 from netloom.plan.ovn.layer2.dns import record, records, zone
 from netloom.plan.ovn.layer2.qos import shares
-from netloom.plan.ovn.policy.profiles import memberships, unknown
-from netloom.plan.ovn.rows import Column, Member, Outcome, Problem, Ref, Row
-from netloom.plan.ovn.selector_matches import selection
-from netloom.plan.ovn.world import Port, World
+from netloom.plan.ovn.profiles import memberships, unknown
+from netloom.plan.problem import Problem
+from netloom.plan.rows import Column, Member, Outcome, Ref, Row
+from netloom.plan.world.selector_matches import selection
+from netloom.plan.world.world import Port, World
 
 SWITCH = "Logical_Switch"
 PORT = "Logical_Switch_Port"

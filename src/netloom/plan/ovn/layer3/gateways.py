@@ -24,9 +24,10 @@ from netloom.model.networks import Gateway, Network, Router
 from netloom.plan import names
 from netloom.plan.ovn.layer3 import router_ports as feet
 from netloom.plan.ovn.layer3.router_ports import Asked, Foot
-from netloom.plan.ovn.rows import Column, Outcome, Problem, Row
-from netloom.plan.ovn.selector_matches import selection
-from netloom.plan.ovn.world import World
+from netloom.plan.problem import Problem
+from netloom.plan.rows import Column, Outcome, Row
+from netloom.plan.world.selector_matches import selection
+from netloom.plan.world.world import World
 
 FIRST = 100
 """The priority of the first node; every next one has one less."""

@@ -21,8 +21,9 @@ from netloom.model.networks import Fabric, Network, Router
 from netloom.model.policy import HealthCheck, LoadBalancer, Protocol, Vip
 from netloom.plan import names
 from netloom.plan.ovn.layer3 import vips
-from netloom.plan.ovn.rows import Column, Member, Outcome, Problem, Ref, Row
-from netloom.plan.ovn.world import World
+from netloom.plan.problem import Problem
+from netloom.plan.rows import Column, Member, Outcome, Ref, Row
+from netloom.plan.world.world import World
 
 TABLE = "Load_Balancer"
 CHECK = "Load_Balancer_Health_Check"

@@ -22,8 +22,9 @@ from netloom.model.networks import Nat, NatType, Router
 from netloom.plan import names
 from netloom.plan.ovn.layer3 import router_ports as feet
 from netloom.plan.ovn.layer3.router_ports import Foot
-from netloom.plan.ovn.rows import Member, Outcome, Problem, Ref, Row
-from netloom.plan.ovn.world import World
+from netloom.plan.problem import Problem
+from netloom.plan.rows import Member, Outcome, Ref, Row
+from netloom.plan.world.world import World
 
 
 class _Books(Struct):

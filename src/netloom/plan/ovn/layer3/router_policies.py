@@ -25,8 +25,9 @@ from netloom.model.policy import PolicyAction, RouterPolicy
 from netloom.plan import names
 from netloom.plan.ovn.layer3 import router_ports as feet
 from netloom.plan.ovn.layer3.router_ports import Foot
-from netloom.plan.ovn.policy import matches
-from netloom.plan.ovn.rows import Column, Member, Outcome, Problem, Ref, Row
+from netloom.plan.policy import matches
+from netloom.plan.problem import Problem
+from netloom.plan.rows import Column, Member, Outcome, Ref, Row
 
 TABLE = "Logical_Router_Policy"
 

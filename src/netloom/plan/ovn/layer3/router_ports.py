@@ -19,8 +19,9 @@ from netloom.model.addresses import Address, Block, Interface
 from netloom.model.networks import Fabric, Network, Router, RouterPort, Subnet
 from netloom.plan import names
 from netloom.plan.addresses.blocks import default_gateway
-from netloom.plan.ovn.rows import Column, Member, Outcome, Problem, Ref, Row
-from netloom.plan.ovn.world import World
+from netloom.plan.problem import Problem
+from netloom.plan.rows import Column, Member, Outcome, Ref, Row
+from netloom.plan.world.world import World
 
 
 class Foot(Struct, frozen=True):

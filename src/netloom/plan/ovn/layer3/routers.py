@@ -28,8 +28,9 @@ from netloom.plan.ovn.layer3 import gateways, nat
 from netloom.plan.ovn.layer3 import router_policies as steering
 from netloom.plan.ovn.layer3 import router_ports as feet
 from netloom.plan.ovn.layer3.router_ports import Foot
-from netloom.plan.ovn.rows import Column, Member, Outcome, Problem, Ref, Row
-from netloom.plan.ovn.world import World
+from netloom.plan.problem import Problem
+from netloom.plan.rows import Column, Member, Outcome, Ref, Row
+from netloom.plan.world.world import World
 
 ADVERTISE_SECONDS = 60
 """The longest time between two unasked advertisements; OVN's own 600 s is long for somebody who did not ask."""

@@ -25,8 +25,8 @@ from netloom.plan.addresses import reserved as bespoken
 from netloom.plan.addresses.blocks import Address as Number
 from netloom.plan.addresses.blocks import place, text
 from netloom.plan.ovn.layer3 import router_ports as feet
-from netloom.plan.ovn.rows import Column, Member, Outcome, Ref, Row
-from netloom.plan.ovn.world import World
+from netloom.plan.rows import Column, Member, Outcome, Ref, Row
+from netloom.plan.world.world import World
 
 
 class Spot(NamedTuple):

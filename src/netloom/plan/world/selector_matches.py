@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from netloom.model.selection import LabelSelector, SelectorOperator
 from netloom.model.selectors import Operator, Requirement
-from netloom.plan.ovn.inputs import Port
+from netloom.plan.world.inputs import Port
 
 _OPERATORS = {
     SelectorOperator.IN: Operator.IN,

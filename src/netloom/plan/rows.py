@@ -14,6 +14,8 @@ from typing import NamedTuple
 
 from msgspec import Struct
 
+from netloom.plan.problem import Problem
+
 
 class Ref(NamedTuple):
     """Which planned row.  As a column's value: a reference to it."""
@@ -25,17 +27,6 @@ class Ref(NamedTuple):
 Atom = str | int | float | bool | Ref
 Column = Atom | frozenset[str] | frozenset[int] | frozenset[Ref] | Mapping[str, str] | Mapping[str, int] | None
 """A column as OVSDB has it: required (an atom), optional (an atom or None), a set (frozenset), a map."""
-
-
-class Unit(NamedTuple):
-    """Which resource something was planned for."""
-
-    kind: str
-    namespace: str
-    name: str
-
-    def __str__(self) -> str:
-        return f"{self.kind}/{self.namespace}/{self.name}" if self.namespace else f"{self.kind}/{self.name}"
 
 
 class Row(Struct, frozen=True, gc=False):
@@ -65,15 +56,6 @@ class Member(NamedTuple):
     column: str
     value: str | int | Ref
     key: str = ""
-
-
-class Problem(NamedTuple):
-    """Why a resource, or a part of it, is not in the plan."""
-
-    reason: str
-    """In one word, for the condition."""
-    message: str
-    """For people: what is wrong, with the field's name, and what to do."""
 
 
 class Outcome(Struct):

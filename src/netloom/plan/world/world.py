@@ -20,10 +20,10 @@ from netloom.model.networks import Network, Router, Subnet
 from netloom.model.policy import LoadBalancer, SecurityProfile
 from netloom.model.selection import LabelSelector
 from netloom.plan.node.grants import ALL_PROVIDERS, NOT_GRANTED, ProviderRefusal
-from netloom.plan.ovn.inputs import ATTACHMENT, Pool, Port, face
-from netloom.plan.ovn.rows import Problem, Unit
-from netloom.plan.ovn.selector_matches import Selection, Selections, selection
-from netloom.plan.ovn.tracking import NOTHING, Answer, Topic, Tracker
+from netloom.plan.problem import Problem, Unit
+from netloom.plan.world.inputs import ATTACHMENT, Pool, Port, face
+from netloom.plan.world.selector_matches import Selection, Selections, selection
+from netloom.plan.world.tracking import NOTHING, Answer, Topic, Tracker
 
 __all__ = ["Port", "World"]
 

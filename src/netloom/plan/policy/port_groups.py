@@ -16,10 +16,11 @@ from msgspec import Struct
 from netloom.model.networks import Fabric, Network
 from netloom.model.policy import Peer, SecurityProfile
 from netloom.plan import names
-from netloom.plan.ovn.rows import Member, Problem, Ref, Row
-from netloom.plan.ovn.selector_index import Filed, filed
-from netloom.plan.ovn.selector_matches import Selection, selection
-from netloom.plan.ovn.world import Port, World
+from netloom.plan.problem import Problem
+from netloom.plan.rows import Member, Ref, Row
+from netloom.plan.world.selector_index import Filed, filed
+from netloom.plan.world.selector_matches import Selection, selection
+from netloom.plan.world.world import Port, World
 
 
 class Set(NamedTuple):

@@ -11,7 +11,7 @@ from collections.abc import Callable, Hashable, Iterable
 from collections.abc import Set as AbstractSet
 from typing import Any
 
-from netloom.plan.ovn.rows import Unit
+from netloom.plan.problem import Unit
 
 
 class Answer:

@@ -7,7 +7,7 @@ under a label that everything its selector selects has; where there is no such l
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Generic, NamedTuple, TypeVar
 
-from netloom.plan.ovn.selector_matches import ANY, Selection
+from netloom.plan.world.selector_matches import ANY, Selection
 
 T = TypeVar("T")
 

@@ -41,10 +41,11 @@ from netloom.model.networks import Subnet
 from netloom.model.policy import Action, EgressRule, IngressRule, Peer, SecurityProfile
 from netloom.plan import names
 from netloom.plan.addresses.blocks import Address, place, text
-from netloom.plan.ovn.policy import matches
-from netloom.plan.ovn.policy.port_groups import covered, group, memberships, peer_set, sets_of, unknown
-from netloom.plan.ovn.rows import Column, Outcome, Problem, Row
-from netloom.plan.ovn.world import World
+from netloom.plan.policy import matches
+from netloom.plan.policy.port_groups import covered, group, memberships, peer_set, sets_of, unknown
+from netloom.plan.problem import Problem
+from netloom.plan.rows import Column, Outcome, Row
+from netloom.plan.world.world import World
 
 __all__ = ["covered", "group", "memberships", "plan_profile", "unknown"]
 

@@ -1,1 +1,0 @@
-"""SecurityProfiles as port groups, address sets and ACLs; match expressions."""
