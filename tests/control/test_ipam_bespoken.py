@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.json import encode
 
-from netloom.control.ipam.reserved import Bespoken
+from netloom.control.ipam.pools import Bespoken
 from netloom.control.runtime.cache import Change, Key
 from netloom.model.document import Document, Resource
 from netloom.model.kind import Kind

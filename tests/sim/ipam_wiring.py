@@ -7,7 +7,7 @@ from random import Random
 from typing import Any
 
 from netloom.control.ipam.controller import Ipam
-from netloom.control.ipam.lock_client import Locksmith
+from netloom.control.ipam.locks import Locksmith
 from netloom.control.ipam.views import Attachment, Lock
 from netloom.control.runtime.manager import Manager
 from netloom.model.kind import Registry

@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from netloom.control.ipam import capacity
 from netloom.control.runtime.cache import Key
 from netloom.control.runtime.client import Client
 from netloom.control.subnets import SubnetValidator, Verdict, judge, vni_of
 from netloom.model.networks import Network, Subnet
 from netloom.model.registry import NETWORK, SUBNET
+from netloom.plan.addresses import blocks
 from netloom.sim import loop as sim
 from netloom.sim.links import Weather
 from netloom.sim.world import Process, World, eventually
@@ -49,7 +49,7 @@ class Guarded(MemoryStore):
         for segment in (await self.segments()).values():
             for one, two in combinations([s for s in segment if s.status.validated], 2):
                 assert one.metadata.namespace == two.metadata.namespace
-                overlap = capacity.overlap(capacity.block(one.spec.cidr), capacity.block(two.spec.cidr))
+                overlap = blocks.overlap(blocks.block(one.spec.cidr), blocks.block(two.spec.cidr))
                 assert not overlap, f"{one.metadata.name} and {two.metadata.name} are both validated"
 
     async def settled(self) -> bool:

@@ -24,7 +24,6 @@ from typing import NamedTuple
 
 import msgspec
 
-from netloom.control.ipam import capacity
 from netloom.control.node.lifetimes import SEEN, WISH, by_since, wished
 from netloom.control.runtime.cache import Cache, Change, Key
 from netloom.control.runtime.client import Client
@@ -37,6 +36,7 @@ from netloom.model.document import Condition
 from netloom.model.networks import Network, Subnet, SubnetStatus
 from netloom.model.registry import NETWORK, SUBNET
 from netloom.model.selectors import selector
+from netloom.plan.addresses import blocks
 
 VALIDATED = "Validated"
 BY_NETWORK = "network"
@@ -76,7 +76,7 @@ def vni_of(network: Network) -> int | None:
 def judge(subnet: Subnet, others: Iterable[Subnet]) -> Verdict:
     """Compare a Subnet with those that share its VNI.  Pure."""
     try:
-        mine = capacity.block(subnet.spec.cidr)
+        mine = blocks.block(subnet.spec.cidr)
     except ValueError:
         return Verdict((f"CIDR {subnet.spec.cidr} is malformed",), "Malformed")
     errors: list[str] = []
@@ -90,10 +90,10 @@ def judge(subnet: Subnet, others: Iterable[Subnet]) -> Verdict:
     return Verdict(tuple(sorted(errors)), "Conflict" if errors else "Disjoint", tuple(rivals))
 
 
-def _conflicts(subnet: Subnet, mine: capacity.Block, other: Subnet) -> Iterable[str]:
+def _conflicts(subnet: Subnet, mine: blocks.Block, other: Subnet) -> Iterable[str]:
     name = f"{other.metadata.namespace}/{other.metadata.name}"
     try:
-        overlapping = capacity.overlap(mine, capacity.block(other.spec.cidr))
+        overlapping = blocks.overlap(mine, blocks.block(other.spec.cidr))
     except ValueError:
         overlapping = False  # It will never be validated.
     if overlapping:
@@ -263,6 +263,6 @@ def _same(live: Subnet | None, subnet: Subnet) -> Subnet | None:
 def _capacity(subnet: Subnet) -> int | None:
     spec = subnet.spec
     try:
-        return capacity.capacity(capacity.block(spec.cidr), spec.gateway, spec.exclude)
+        return blocks.capacity(blocks.block(spec.cidr), spec.gateway, spec.exclude)
     except ValueError:
         return None

@@ -17,7 +17,7 @@ from netloom.control import networks, nodes, subnets
 from netloom.control.ipam.controller import WORKERS, Ipam
 from netloom.control.ipam.locks import WORKERS as LOCK_WORKERS
 from netloom.control.ipam.locks import LockKeeper
-from netloom.control.ipam.usage import EVERY, UseKeeper
+from netloom.control.ipam.pools import EVERY, UseKeeper
 from netloom.control.ipam.views import attachment_informer, lock_informer
 from netloom.control.namespaces import NamespaceReconciler
 from netloom.control.ovn.northbound_sync import Logical

@@ -1,5 +1,7 @@
 """IPAM: each attachment gets its addresses and its MAC, exactly once, and returns them.
 
-`controller` reconciles attachments. The hard state is the IPLocks in the store (`lock_client`, `locks`); `ledger` is a
-cache of what is used, `allocator` chooses, `wait_queue` holds the attachments that no Subnet has a free address for.
+`controller` reconciles attachments. The hard state is the IPLocks in the store (`locks`). `ledger` caches which
+addresses are used, `pools` which addresses each Subnet has; `allocator` chooses one, and queues the attachments for
+which no Subnet has a free address. `macs` knows which MACs are used, `status` writes an attachment's status,
+`telemetry` its Events and metrics. `views` are the parts of attachments and locks that are kept in memory.
 """

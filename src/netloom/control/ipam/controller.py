@@ -29,14 +29,12 @@ Whoever finds its Subnet full waits in line (`wait_queue`).
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from netloom.control.ipam.allocator import Chooser
-from netloom.control.ipam.lock_client import Locksmith
+from netloom.control.ipam.allocator import Chooser, Room
+from netloom.control.ipam.locks import Locksmith
 from netloom.control.ipam.macs import Macs
-from netloom.control.ipam.status import FULL, Result, settled
-from netloom.control.ipam.status_writer import Scribe
+from netloom.control.ipam.status import FULL, Result, Scribe, settled
 from netloom.control.ipam.telemetry import Teller, reference_to
 from netloom.control.ipam.views import ADDRESSED, BY_NETWORK, BY_SUBNET, Attachment, Lock, Seen
-from netloom.control.ipam.wait_queue import Room
 from netloom.control.runtime.cache import Cache, Change, Key
 from netloom.control.runtime.client import Client
 from netloom.control.runtime.clock import Clock

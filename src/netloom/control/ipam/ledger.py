@@ -12,7 +12,7 @@ There is one book for each VNI of a namespace. Names of locks are unique in a na
 """
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from heapq import heappop, heappush
 
 from netloom.control.ipam.views import QUARANTINE, Lock
@@ -222,70 +222,3 @@ class Books:
         if not book:
             del self._books[key.namespace, vni]
         self._freed(key, network, one, by)
-
-
-class Lines:
-    """Who waits for an address: in line at each full Subnet, oldest first; or for one certain address."""
-
-    def __init__(self) -> None:
-        self._lines: dict[Key, dict[Key, tuple[str, str]]] = {}
-        self._places: dict[Key, tuple[Key, ...]] = {}
-        self._asking: dict[Key, dict[Key, None]] = {}
-        self._asks: dict[Key, tuple[Key, ...]] = {}
-
-    def __len__(self) -> int:
-        """Return how many attachments wait."""
-        return len(self._places.keys() | self._asks.keys())
-
-    def wait(
-        self, attachment: Key, age: tuple[str, str], subnets: Iterable[Key], asked: Iterable[Key]
-    ) -> tuple[Key, ...]:
-        """Let an attachment wait at these Subnets and for these locks, and nowhere else; return the lines it left."""
-        now, before = tuple(dict.fromkeys(subnets)), self._places.get(attachment, ())
-        left = tuple(one for one in before if one not in now)
-        for one in left:
-            line = self._lines[one]
-            del line[attachment]
-            if not line:
-                del self._lines[one]
-        for one in now:
-            self._lines.setdefault(one, {})[attachment] = age
-        _set(self._places, attachment, now)
-        for one in self._asks.get(attachment, ()):
-            self._asking[one].pop(attachment, None)
-            if not self._asking[one]:
-                del self._asking[one]
-        asks = tuple(asked)
-        for one in asks:
-            self._asking.setdefault(one, {})[attachment] = None
-        _set(self._asks, attachment, asks)
-        return left
-
-    def waits(self, attachment: Key) -> bool:
-        """Whether an attachment is in any line."""
-        return attachment in self._places or attachment in self._asks
-
-    def older(self, subnet: Key, attachment: Key, age: tuple[str, str]) -> int:
-        """Return how many wait at a Subnet that came before `age`."""
-        line = self._lines.get(subnet)
-        return sum(other < age for one, other in line.items() if one != attachment) if line else 0
-
-    def first(self, subnet: Key, most: int) -> list[Key]:
-        """Return those who wait at a Subnet, oldest first, and no more than `most`."""
-        line = self._lines.get(subnet)
-        return sorted(line, key=line.__getitem__)[:most] if line else []
-
-    def asking(self, lock: Key) -> list[Key]:
-        """Return who waits for this very address."""
-        return list(self._asking.get(lock, ()))
-
-    def any(self, subnet: Key) -> bool:
-        """Whether anybody waits at a Subnet."""
-        return subnet in self._lines
-
-
-def _set(table: dict[Key, tuple[Key, ...]], key: Key, value: tuple[Key, ...]) -> None:
-    if value:
-        table[key] = value
-    else:
-        table.pop(key, None)

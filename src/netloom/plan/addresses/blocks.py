@@ -9,7 +9,7 @@ taken out, wherever they lie.
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Sequence
-from ipaddress import IPv4Address, IPv6Address, ip_address, ip_network
+from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
 from typing import NamedTuple
 
 from msgspec import Struct
@@ -17,7 +17,10 @@ from msgspec import Struct
 from netloom.model import addresses
 
 Span = tuple[int, int]
-"""The first and the last of some addresses."""
+"""The first and the last address of a range."""
+Block = IPv4Network | IPv6Network
+MOST = 2**53 - 1
+"""The greatest integer that every reader of JSON keeps; a /64 has more addresses than that."""
 
 
 class Address(NamedTuple):
@@ -262,20 +265,20 @@ def place(
     errors: tuple[str, ...] = (),
 ) -> Place:
     """Return a Subnet's addresses; bits of the CIDR behind the prefix do not count.  Raises ValueError."""
-    block = ip_network(cidr, strict=False)
-    base, last = int(block.network_address), int(block.broadcast_address)
+    within = block(cidr)
+    base, last = int(within.network_address), int(within.broadcast_address)
     way_out = int(ip_address(gateway)) if gateway else default_gateway(base, last)
-    excluded = tuple(sorted(found for one in exclude if (found := span(one, block.version)) is not None))
+    excluded = tuple(sorted(found for one in exclude if (found := span(one, within.version)) is not None))
     holes = list(excluded)
     if way_out is not None:
         holes.append((way_out, way_out))
     return Place(
         name,
         network,
-        block.version,
+        within.version,
         base,
         last,
-        block.prefixlen,
+        within.prefixlen,
         tuple(without(usable(base, last), holes)),
         way_out,
         excluded,
@@ -283,6 +286,21 @@ def place(
         errors,
         cidr,
     )
+
+
+def block(cidr: str) -> Block:
+    """Return the block of a CIDR; bits behind the prefix do not count.  Raises ValueError."""
+    return ip_network(cidr, strict=False)
+
+
+def overlap(one: Block, other: Block) -> bool:
+    """Whether two blocks have an address in common."""
+    return one.version == other.version and one.overlaps(other)
+
+
+def capacity(within: Block, gateway: str, exclude: Iterable[str]) -> int:
+    """Return how many addresses of a block can be allocated, at most `MOST`."""
+    return min(MOST, place("", "", str(within), gateway=gateway, exclude=tuple(exclude)).capacity())
 
 
 def span(written: str, version: int) -> Span | None:

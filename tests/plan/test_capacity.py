@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from netloom.control.ipam.capacity import MOST, block, capacity, default_gateway, overlap, usable
+from netloom.plan.addresses.blocks import MOST, block, capacity, default_gateway, overlap, usable
 
 
 @pytest.mark.parametrize(
@@ -34,11 +34,11 @@ def test_capacity_of_a_block(cidr: str, gateway: str, exclude: list[str], expect
 )
 def test_capacity_is_what_counting_one_by_one_gives(length: int, spans: list[tuple[int, int]], gateway: int) -> None:
     network = ip_network(f"10.0.1.0/{length}")
-    base = int(network.network_address)
+    base, end = int(network.network_address), int(network.broadcast_address)
     exclude = [f"{ip_address(base + min(s))}-{ip_address(base + max(s))}" for s in spans]
     taken = {base + n for low, high in map(sorted, spans) for n in range(low, high + 1)}
-    taken.add(base + gateway if gateway >= 0 else default_gateway(network) or -1)
-    first, last = usable(network)
+    taken.add(base + gateway if gateway >= 0 else default_gateway(base, end) or -1)
+    first, last = usable(base, end)
     expected = sum(address not in taken for address in range(first, last + 1))
     assert capacity(network, str(ip_address(base + gateway)) if gateway >= 0 else "", exclude) == expected
 
