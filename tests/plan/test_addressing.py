@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from msgspec.structs import replace
 
-from netloom.plan.addresses.blocks import Address, AddressSet, Place, address, place
+from netloom.plan.addresses.blocks import Address, AddressSet, Pool, address, pool
 
 NUMBERS = st.one_of(st.integers(0, 40), st.integers(2**128 - 8, 2**128 - 1))
 ENDS = st.integers(0, 44)
@@ -56,15 +56,15 @@ TestSets = Sets.TestCase
 
 
 @st.composite
-def subnets(draw: st.DrawFn) -> tuple[Place, set[int]]:
-    """Return a small Subnet, and what may be given away of it, one by one."""
+def subnets(draw: st.DrawFn) -> tuple[Pool, set[int]]:
+    """Return a small Subnet, and the addresses of it that can be allocated, one by one."""
     length = draw(st.integers(26, 32))
     block = ip_network(f"10.0.{draw(st.integers(0, 1))}.0/{length}")
     base, last = int(block.network_address), int(block.broadcast_address)
     inside = st.integers(base, last)
     gateway = draw(st.none() | inside)
     spans = draw(st.lists(st.tuples(inside, inside).map(sorted), max_size=4))
-    made = place(
+    made = pool(
         "s",
         "blue",
         str(block),
@@ -80,13 +80,13 @@ def subnets(draw: st.DrawFn) -> tuple[Place, set[int]]:
 
 
 @given(subnets(), st.data())
-def test_a_subnet_gives_away_what_it_should_and_the_rest_it_refuses(
-    made: tuple[Place, set[int]], data: st.DataObject
+def test_a_subnet_allocates_every_address_that_it_does_not_refuse(
+    made: tuple[Pool, set[int]], data: st.DataObject
 ) -> None:
     where, numbers = made
     assert where.capacity() == len(numbers)
     assert {n for low, high in where.ranges for n in range(low, high + 1)} == numbers
-    refused = {n for n in range(where.first, where.last + 1) if where.refuses(Address(4, n))}
+    refused = {n for n in range(where.first, where.last + 1) if where.refusal(Address(4, n))}
     assert refused == set(range(where.first, where.last + 1)) - numbers
     used = data.draw(st.sets(st.integers(where.first, where.last)))
     taken = AddressSet(used)
@@ -98,21 +98,21 @@ def test_a_subnet_gives_away_what_it_should_and_the_rest_it_refuses(
 
 
 @given(subnets(), st.data())
-def test_what_is_spoken_for_counts_as_used_and_is_not_chosen(made: tuple[Place, set[int]], data: st.DataObject) -> None:
+def test_a_reserved_address_counts_as_used_and_is_not_chosen(made: tuple[Pool, set[int]], data: st.DataObject) -> None:
     plain, numbers = made
     inside = st.sets(st.integers(plain.first, plain.last))
-    used, spoken = data.draw(inside), data.draw(inside)
-    where, taken = replace(plain, bespoken=AddressSet(spoken)), AddressSet(used)
+    used, reserved = data.draw(inside), data.draw(inside)
+    where, taken = replace(plain, reserved=AddressSet(reserved)), AddressSet(used)
     assert where.capacity() == plain.capacity()
-    assert where.used(taken) == len(numbers & (used | spoken))
-    assert {n for n in range(where.first, where.last + 1) if where.gives(Address(4, n))} == numbers - spoken
+    assert where.used(taken) == len(numbers & (used | reserved))
+    assert {n for n in range(where.first, where.last + 1) if where.may_choose(Address(4, n))} == numbers - reserved
     cursor = data.draw(st.integers(where.first - 2, where.last + 2))
-    left = sorted(numbers - used - spoken)
+    left = sorted(numbers - used - reserved)
     assert where.choose(taken, cursor) == next((n for n in left if n >= cursor), left[0] if left else None)
 
 
 @given(subnets())
-def test_a_subnet_is_filled_to_its_last_address(made: tuple[Place, set[int]]) -> None:
+def test_a_subnet_is_filled_to_its_last_address(made: tuple[Pool, set[int]]) -> None:
     where, numbers = made
     taken, cursor, given_away = AddressSet(), 0, []
     while (number := where.choose(taken, cursor)) is not None:
@@ -124,7 +124,7 @@ def test_a_subnet_is_filled_to_its_last_address(made: tuple[Place, set[int]]) ->
 
 
 def test_a_large_block_costs_no_more_than_a_small_one() -> None:
-    huge = place("s", "blue", "fd00::/64", exclude=["fd00::2-fd00::ffff:ffff"])
+    huge = pool("s", "blue", "fd00::/64", exclude=["fd00::2-fd00::ffff:ffff"])
     assert huge.capacity() == 2**64 - 3 - (2**32 - 2)
     taken = AddressSet()
     for _ in range(1000):
@@ -149,6 +149,6 @@ def test_what_is_no_address_is_not_read(text: str) -> None:
 
 
 def test_the_gateway_of_another_family_and_the_exclusions_of_another_take_nothing() -> None:
-    assert place("s", "blue", "10.0.0.0/24", exclude=["fd00::1"]).capacity() == 253
+    assert pool("s", "blue", "10.0.0.0/24", exclude=["fd00::1"]).capacity() == 253
     with pytest.raises(ValueError, match="does not appear"):
-        place("s", "blue", "10.0.0.0/33")
+        pool("s", "blue", "10.0.0.0/33")

@@ -100,7 +100,7 @@ def test_refusals_are_foreseen_in_the_words_of_the_controllers() -> None:
         "out": ("10.9.0.1 is outside Subnet blue-v4 (10.1.0.0/29)",),
         "taken": ("10.1.0.2 is taken by default/old",),
         "lost": ("Network red does not exist",),
-        "there": ("10.1.0.5 is that of Router r",),
+        "there": ("10.1.0.5 is used by Router r",),
         "vip": ("10.1.0.6 is a VIP of LoadBalancer l",),
     }
 

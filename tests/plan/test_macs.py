@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from netloom.plan.addresses import macs
-from netloom.plan.addresses.blocks import Address, address, lock_name, locked
+from netloom.plan.addresses.blocks import Address, address, lock_name
 
 VECTORS = [
     (1, "192.168.10.2", "02:a8:0a:02:00:01", "v1-1-192-168-10-2"),
@@ -29,7 +29,6 @@ def test_the_vectors_of_kos_hold(vni: int, ip: str, mac: str, name: str) -> None
     assert macs.formula(vni, at(ip)) == mac
     assert next(macs.candidates(vni, at(ip))) == mac
     assert lock_name(vni, at(ip)) == name
-    assert locked(name) == (vni, at(ip))
     assert str(at(ip)) == ip
 
 
@@ -64,11 +63,6 @@ def test_the_formula_gives_no_mac_twice(one: tuple[int, int], other: tuple[int, 
     assert (first == second) == (one == other)
 
 
-@given(VNIS, ADDRESSES)
-def test_a_lock_name_says_vni_and_address(vni: int, one: Address) -> None:
-    assert locked(lock_name(vni, one)) == (vni, one)
-
-
-@pytest.mark.parametrize("name", ["", "v1", "v2-1-10-0-0-2", "v1-x-10-0-0-2", "v1-1-10-0-0-256", "v1-01-10-0-0-2"])
-def test_what_is_no_lock_name_is_not_read(name: str) -> None:
-    assert locked(name) is None
+@given(st.tuples(VNIS, ADDRESSES), st.tuples(VNIS, ADDRESSES))
+def test_no_two_addresses_share_the_name_of_a_lock(one: tuple[int, Address], other: tuple[int, Address]) -> None:
+    assert (lock_name(*one) == lock_name(*other)) == (one == other)

@@ -193,7 +193,7 @@ class Chooser:
         had = [lock.address for lock in self._books.former(view.key) if lock.vni == vni]
         had += [one for ip, _ in view.locks if view.vni == vni and (one := address(ip)) is not None]
         for one in dict.fromkeys((*self._attempts.get(view.key, ()), *had)):
-            if not any(where.holds(one) and where.gives(one) for where in slot.places):
+            if not any(where.holds(one) and where.may_choose(one) for where in slot.pools):
                 continue
             name = lock_name(vni, one)
             lock = self._books.lock(view.metadata.namespace, name) or self._books.resting(view.metadata.namespace, name)
@@ -203,7 +203,7 @@ class Chooser:
     def _pick(self, view: Attachment, vni: int, slot: Slot) -> int | None:
         """Return a free address that nobody before us in line will take."""
         used = self._books.book(view.metadata.namespace, vni).of(slot.version)
-        for one in slot.places:
+        for one in slot.pools:
             subnet = Key(view.metadata.namespace, one.name)
             if self._lines.any(subnet):
                 free = one.free(used)

@@ -47,8 +47,8 @@ from netloom.model.events import ObjectReference
 from netloom.model.networks import Network, Router, Subnet
 from netloom.model.policy import LoadBalancer
 from netloom.plan.addresses import macs
-from netloom.plan.addresses.allocation import Decision, Held, Refusal, Slot, Wish, decide
-from netloom.plan.addresses.blocks import Address, Place, address, lock_name
+from netloom.plan.addresses.allocation import Decision, Held, Refusal, Request, Slot, decide
+from netloom.plan.addresses.blocks import Address, Pool, address, lock_name
 
 WORKERS = 256
 
@@ -217,7 +217,7 @@ class Ipam:
             found = await self._fulfil(view, vni or 0, decision)
         except NetloomError as error:
             if error.retry:  # It keeps its place in line while it rests.
-                subnets = [Key(view.metadata.namespace, one.name) for slot in decision.choose for one in slot.places]
+                subnets = [Key(view.metadata.namespace, one.name) for slot in decision.choose for one in slot.pools]
                 self.room.wait(view.key, view.age, subnets, ())
             raise
         if decision.pending and not (decision.refusals or found.refusals or found.locks or view.locks):
@@ -257,9 +257,9 @@ class Ipam:
             return False
         return self._macs.rival(view, view.has_mac) is None
 
-    def _decide(self, view: Attachment, vni: int | None, places: Mapping[str, Place], *, there: bool) -> Decision:
+    def _decide(self, view: Attachment, vni: int | None, places: Mapping[str, Pool], *, there: bool) -> Decision:
         meta = view.metadata
-        wish = Wish(meta.namespace, view.network, view.subnets, view.ips, tuple(uid for _, uid in view.locks))
+        wish = Request(meta.namespace, view.network, view.subnets, view.ips, tuple(uid for _, uid in view.locks))
         held = [_held(one) for one in self.books.owned(meta.uid)]
 
         def taken(one: Address) -> str | None:
@@ -292,7 +292,7 @@ class Ipam:
                 found.locks.append(chosen)
             else:
                 found.refusals.append(_full(slot))
-                found.full += [Key(namespace, one.name) for one in slot.places]
+                found.full += [Key(namespace, one.name) for one in slot.pools]
         asked = {Key(namespace, lock_name(vni, one)): one for one in found.blocked}
         self.room.wait(view.key, view.age, found.full, asked)
         # What was freed while we were at other parts of the wish was not waited for yet.
@@ -363,5 +363,5 @@ def _had(lock: Lock) -> str:
 
 
 def _full(slot: Slot) -> Refusal:
-    names = ", ".join(one.name for one in slot.places)
-    return Refusal(FULL, f"Subnet {names} is full" if len(slot.places) == 1 else f"Subnets {names} are full")
+    names = ", ".join(one.name for one in slot.pools)
+    return Refusal(FULL, f"Subnet {names} is full" if len(slot.pools) == 1 else f"Subnets {names} are full")

@@ -23,8 +23,8 @@ from netloom.control.runtime.client import Client
 from netloom.errors import NotFound
 from netloom.model.networks import Network, Router, Subnet
 from netloom.model.policy import LoadBalancer
-from netloom.plan.addresses.blocks import MOST, Address, AddressSet, Place, place
-from netloom.plan.addresses.reserved import Claim, of_attachment, of_balancer, of_router
+from netloom.plan.addresses.blocks import MOST, Address, AddressSet, Pool, pool
+from netloom.plan.addresses.reserved import Reservation, of_attachment, of_balancer, of_router
 
 Source = tuple[str, Key]
 """Who claims: a kind and which of it."""
@@ -95,7 +95,7 @@ class Bespoken:
 
         return self._claim(("LoadBalancer", key), of_balancer(found, router) if found is not None else ())
 
-    def _claim(self, source: Source, claims: Iterable[Claim]) -> list[Claimed]:
+    def _claim(self, source: Source, claims: Iterable[Reservation]) -> list[Claimed]:
         """Let somebody claim these addresses and no others."""
         namespace = source[1].namespace
         before = self._claims.pop(source, {})
@@ -129,18 +129,18 @@ class Places:
 
     def __init__(self, bespoken: Bespoken) -> None:
         self._bespoken = bespoken
-        self._places: dict[Key, Place] = {}
-        self._on: dict[Key, dict[str, Place]] = {}
+        self._places: dict[Key, Pool] = {}
+        self._on: dict[Key, dict[str, Pool]] = {}
 
-    def get(self, subnet: Key) -> Place | None:
+    def get(self, subnet: Key) -> Pool | None:
         """Return a Subnet's addresses."""
         return self._places.get(subnet)
 
-    def on(self, namespace: str, network: str) -> Mapping[str, Place]:
+    def on(self, namespace: str, network: str) -> Mapping[str, Pool]:
         """Return the Subnets of a Network, by name."""
         return self._on.get(Key(namespace, network), {})
 
-    def of(self, view: Attachment) -> Mapping[str, Place]:
+    def of(self, view: Attachment) -> Mapping[str, Pool]:
         """Return the Subnets an attachment names, as far as there are such, or those of its Network."""
         namespace = view.metadata.namespace
         if not view.subnets:
@@ -169,19 +169,19 @@ class Places:
             self._on.setdefault(Key(change.key.namespace, now.network), {})[now.name] = now
         return {one.network for one in (before, now) if one is not None}
 
-    def _place(self, subnet: Subnet | None) -> Place | None:
+    def _place(self, subnet: Subnet | None) -> Pool | None:
         if subnet is None:
             return None
         found = _place(subnet)
         network = Key(subnet.metadata.namespace, found.network)
-        return replace(found, bespoken=self._bespoken.numbers(network, found.version)) if found.version else found
+        return replace(found, reserved=self._bespoken.numbers(network, found.version)) if found.version else found
 
 
-def _place(subnet: Subnet) -> Place:
+def _place(subnet: Subnet) -> Pool:
     """Return a Subnet's addresses; one that is malformed has none, and will not be validated."""
     spec = subnet.spec
     try:
-        return place(
+        return pool(
             subnet.metadata.name,
             spec.network,
             spec.cidr,
@@ -192,7 +192,7 @@ def _place(subnet: Subnet) -> Place:
         )
     except ValueError:
         errors = subnet.status.errors
-        return Place(subnet.metadata.name, spec.network, 0, 0, -1, 0, (), None, (), False, errors, spec.cidr)
+        return Pool(subnet.metadata.name, spec.network, 0, 0, -1, 0, (), None, (), False, errors, spec.cidr)
 
 
 EVERY = 1.0
@@ -208,7 +208,7 @@ class UseKeeper:
         subnets: Cache[Subnet],
         networks: Cache[Network],
         books: Books,
-        place: Callable[[Key], Place | None],
+        place: Callable[[Key], Pool | None],
     ) -> None:
         self._client = client
         self._subnets = subnets

@@ -21,7 +21,7 @@ from netloom.model.document import Condition, Document
 from netloom.model.registry import NETWORK_ATTACHMENT
 from netloom.plan.addresses import macs
 from netloom.plan.addresses.allocation import Decision, Refusal
-from netloom.plan.addresses.blocks import Address, Place
+from netloom.plan.addresses.blocks import Address, Pool
 
 PLUGGED = "Plugged"
 FULL = "SubnetFull"
@@ -133,7 +133,7 @@ class Scribe:
         self,
         view: Attachment,
         vni: int | None,
-        places: Mapping[str, Place],
+        places: Mapping[str, Pool],
         decision: Decision,
         *,
         locks: Sequence[Lock],
@@ -192,7 +192,7 @@ class Scribe:
             raise Conflict("the attachment is gone") from None
 
 
-def _with_prefix(one: Address, places: Mapping[str, Place], before: Mapping[str, str]) -> str:
+def _with_prefix(one: Address, places: Mapping[str, Pool], before: Mapping[str, str]) -> str:
     for where in places.values():
         if where.holds(one):
             return f"{one}/{where.prefix}"

@@ -1,13 +1,13 @@
-"""What an attachment is to have: wish, Subnets and locks in; keep, take, choose, release and errors out.  Pure.
+"""Which addresses an attachment gets: request, pools and locks in; keep, take, choose, release and refusals out.  Pure.
 
-    ips given        exactly those, for their families; each must be in a Subnet, free, and one that is given away
+    ips given        exactly these, for their families; each must be in a Subnet, free, and one that can be allocated
     subnets named    one address of each, in the families for which no ips are given
     neither          one address of each family that has a validated Subnet on the Network
 
-A lock that is held is kept where it serves the wish; of several that would do, one the status names, else the oldest
-(the larger uid where they are of one age): so two deciders who see the same locks keep the same. An address that is in
-use stays although the Subnet excludes it later: exclusions are about giving away. What cannot be had is an error of
-this attachment and costs no other wish of it.
+A lock that the attachment holds is kept if it serves the request. If several do, one that the status names comes first,
+then the oldest (the larger uid if they are of the same age): two processes that see the same locks keep the same one.
+An address in use stays although the Subnet excludes it later: exclusions apply to new allocations only. A part of the
+request that cannot be served becomes a refusal, and does not affect the other parts.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -16,22 +16,22 @@ from typing import NamedTuple
 from msgspec import Struct
 
 from netloom.model import addresses
-from netloom.plan.addresses.blocks import Address, Place, address
+from netloom.plan.addresses.blocks import Address, Pool, address
 
 
-class Wish(Struct, frozen=True):
-    """What of an attachment matters here."""
+class Request(Struct, frozen=True):
+    """The part of an attachment that decides about its addresses."""
 
     namespace: str
     network: str
     subnets: tuple[str, ...] = ()
     ips: tuple[str, ...] = ()
     named: tuple[str, ...] = ()
-    """The uids of the locks its status names, in order."""
+    """The uids of the locks that its status names, in order."""
 
 
 class Held(Struct, frozen=True):
-    """A lock the attachment owns."""
+    """A lock that the attachment owns."""
 
     address: Address
     vni: int
@@ -43,101 +43,101 @@ class Held(Struct, frozen=True):
 
 
 class Refusal(NamedTuple):
-    """Why a wish, or a part of it, is not fulfilled."""
+    """Why a part of a request is not served."""
 
     reason: str
-    """In one word, for the condition."""
+    """One word, for the condition."""
     text: str
 
 
 class Slot(Struct, frozen=True):
-    """One address to be chosen, from the first of these Subnets that has one."""
+    """One address to choose, from the first of these pools that has a free one."""
 
     version: int
-    places: tuple[Place, ...]
+    pools: tuple[Pool, ...]
 
 
 class Decision(Struct):
-    """What is to be done."""
+    """What to do for one attachment."""
 
     keep: list[Held] = []
     take: list[Address] = []
-    """Asked for, and free as far as is known."""
+    """Requested addresses that seem to be free."""
     choose: list[Slot] = []
     release: list[Held] = []
     refusals: list[Refusal] = []
     blocked: list[Address] = []
-    """Asked for, and taken: look again when it is freed."""
+    """Requested addresses that are taken: decide again when one is freed."""
     pending: bool = False
-    """A Subnet has not been looked at yet: wait."""
+    """A Subnet is not validated yet: decide again when it is."""
 
 
 Taken = Callable[[Address], str | None]
-"""Says who has an address, as "taken by NAMESPACE/NAME"; None where it may be had."""
+"""Returns who has an address, as "taken by NAMESPACE/NAME"; None if it is free."""
 
 
 def decide(
-    wish: Wish,
+    request: Request,
     vni: int | None,
-    places: Mapping[str, Place],
+    pools: Mapping[str, Pool],
     held: Sequence[Held],
     taken: Taken,
     *,
     network: bool = True,
 ) -> Decision:
-    """Return what is to be done for one attachment.
+    """Return what to do for one attachment.
 
-    `places` are the Subnets it names, or those of its Network, by name. `network` says whether the Network is there.
+    `pools` are those of the Subnets that it names, or of its Network, by name. `network` is whether the Network exists.
     """
     decision = Decision()
     if not network:
         decision.release = list(held)
-        decision.refusals = [Refusal("NetworkMissing", f"Network {wish.network} does not exist")]
+        decision.refusals = [Refusal("NetworkMissing", f"Network {request.network} does not exist")]
         return decision
     if vni is None:
         decision.keep = sorted(
-            (one for one in held if one.uid in wish.named), key=lambda one: wish.named.index(one.uid)
+            (one for one in held if one.uid in request.named), key=lambda one: request.named.index(one.uid)
         )
-        decision.refusals = [Refusal("NetworkPending", f"Network {wish.network} has no VNI yet")]
+        decision.refusals = [Refusal("NetworkPending", f"Network {request.network} has no VNI yet")]
         return decision
-    ready = _selected(wish, places, decision)
+    ready = _usable_pools(request, pools, decision)
     mine = [one for one in held if one.vni == vni]
     kept: dict[str, Held] = {}
-    asked = _asked(wish, places, ready, mine, taken, decision, kept)
-    for slot in _slots(wish, ready, asked):
-        best = _best(wish, slot, [one for one in mine if one.uid not in kept])
+    families = _requested(request, pools, ready, mine, taken, decision, kept)
+    for slot in _slots(request, ready, families):
+        best = _best(request, slot, [one for one in mine if one.uid not in kept])
         if best is None:
             decision.choose.append(slot)
         else:
             kept[best.uid] = best
-    _settle(wish, held, kept, decision)
+    _keep_or_release(request, held, kept, decision)
     return decision
 
 
-def _selected(wish: Wish, places: Mapping[str, Place], decision: Decision) -> list[Place]:
-    """Return the Subnets addresses may come from; say what is wrong with the others."""
-    if not wish.subnets:
-        ready = sorted((one for one in places.values() if one.validated), key=lambda one: one.name)
-        if not places:
-            decision.refusals.append(Refusal("SubnetMissing", f"Network {wish.network} has no Subnet"))
-        for unready in () if ready else places.values():
-            _unvalidated(unready, decision)
+def _usable_pools(request: Request, pools: Mapping[str, Pool], decision: Decision) -> list[Pool]:
+    """Return the pools that addresses may come from, and refuse the others."""
+    if not request.subnets:
+        ready = sorted((one for one in pools.values() if one.validated), key=lambda one: one.name)
+        if not pools:
+            decision.refusals.append(Refusal("SubnetMissing", f"Network {request.network} has no Subnet"))
+        for unready in () if ready else pools.values():
+            _refuse_unvalidated(unready, decision)
         return ready
     ready = []
-    for name in dict.fromkeys(wish.subnets):
-        if (one := places.get(name)) is None:
+    for name in dict.fromkeys(request.subnets):
+        if (one := pools.get(name)) is None:
             decision.refusals.append(Refusal("SubnetMissing", f"Subnet {name} does not exist"))
-        elif one.network != wish.network:
-            text = f"Subnet {name} is of Network {one.network}, not of {wish.network}"
+        elif one.network != request.network:
+            text = f"Subnet {name} belongs to Network {one.network}, not to {request.network}"
             decision.refusals.append(Refusal("SubnetElsewhere", text))
         elif not one.validated:
-            _unvalidated(one, decision)
+            _refuse_unvalidated(one, decision)
         else:
             ready.append(one)
     return ready
 
 
-def _unvalidated(one: Place, decision: Decision) -> None:
+def _refuse_unvalidated(one: Pool, decision: Decision) -> None:
     if not one.errors:
         decision.pending = True
         return
@@ -146,47 +146,47 @@ def _unvalidated(one: Place, decision: Decision) -> None:
         decision.refusals.append(refusal)
 
 
-def _asked(
-    wish: Wish,
-    places: Mapping[str, Place],
-    ready: Sequence[Place],
+def _requested(
+    request: Request,
+    pools: Mapping[str, Pool],
+    ready: Sequence[Pool],
     mine: Sequence[Held],
     taken: Taken,
     decision: Decision,
     kept: dict[str, Held],
 ) -> set[int]:
-    """See to the addresses asked for; return their families."""
+    """Keep, take or refuse each requested address; return their families."""
     families: set[int] = set()
     seen: set[Address] = set()
-    for written in wish.ips:
-        families.add(addresses.family(written))
-        one = address(written)
+    for text in request.ips:
+        families.add(addresses.family(text))
+        one = address(text)
         if one is None:
-            decision.refusals.append(Refusal("Malformed", f"{written} is not an IPv4 or IPv6 address"))
+            decision.refusals.append(Refusal("Malformed", f"{text} is not an IPv4 or IPv6 address"))
         elif one in seen:
-            decision.refusals.append(Refusal("AskedTwice", f"{one} is asked for twice"))
+            decision.refusals.append(Refusal("AskedTwice", f"{one} is requested twice"))
         else:
             seen.add(one)
-            _ask(one, wish, places, ready, mine, taken, decision, kept)
+            _request_one(one, request, pools, ready, mine, taken, decision, kept)
     return families
 
 
-def _ask(
+def _request_one(
     one: Address,
-    wish: Wish,
-    places: Mapping[str, Place],
-    ready: Sequence[Place],
+    request: Request,
+    pools: Mapping[str, Pool],
+    ready: Sequence[Pool],
     mine: Sequence[Held],
     taken: Taken,
     decision: Decision,
     kept: dict[str, Held],
 ) -> None:
-    place = next((place for place in ready if place.holds(one)), None)
-    if place is None:
-        _nowhere(one, wish, places, ready, decision)
+    pool = next((pool for pool in ready if pool.holds(one)), None)
+    if pool is None:
+        _refuse_outside(one, request, pools, ready, decision)
         return
-    refused = place.refuses(one)
-    have = [held for held in mine if held.address == one and (held.uid in wish.named or not refused)]
+    refused = pool.refusal(one)
+    have = [held for held in mine if held.address == one and (held.uid in request.named or not refused)]
     if have:
         kept[have[0].uid] = have[0]
     elif refused:
@@ -198,57 +198,61 @@ def _ask(
         decision.take.append(one)
 
 
-def _nowhere(one: Address, wish: Wish, places: Mapping[str, Place], ready: Sequence[Place], decision: Decision) -> None:
-    """Say why an address is in none of the Subnets it may come from, unless that was explained already."""
-    around = [place for place in places.values() if place.network == wish.network and place.holds(one)]
-    if around:  # Not validated; where Subnets are named that was said already.
-        _unvalidated(around[0], decision)
+def _refuse_outside(
+    one: Address, request: Request, pools: Mapping[str, Pool], ready: Sequence[Pool], decision: Decision
+) -> None:
+    """Refuse an address that is in none of the usable pools, unless an earlier refusal explains that."""
+    around = [pool for pool in pools.values() if pool.network == request.network and pool.holds(one)]
+    if around:  # Not validated. Where the request names Subnets, `_usable_pools` has refused it already.
+        _refuse_unvalidated(around[0], decision)
         return
-    if not ready or (wish.subnets and len(ready) < len(set(wish.subnets))):
+    if not ready or (request.subnets and len(ready) < len(set(request.subnets))):
         return
-    families = {place.version for place in places.values()}
-    of = f"Subnet{'s' * (len(ready) > 1)} {', '.join(place.name for place in ready)}"
+    families = {pool.version for pool in pools.values()}
+    of = f"Subnet{'s' * (len(ready) > 1)} {', '.join(pool.name for pool in ready)}"
     if one.version not in families:
-        text = f"{one} is IPv{one.version}, and {of} {'have' if len(ready) > 1 else 'has'} no such address"
+        text = (
+            f"{one} is IPv{one.version}, but {of} {'have' if len(ready) > 1 else 'has'} no IPv{one.version} addresses"
+        )
         decision.refusals.append(Refusal("WrongFamily", text))
         return
-    blocks = ", ".join(f"{place.name} ({place.cidr})" for place in ready if place.version == one.version)
+    blocks = ", ".join(f"{pool.name} ({pool.cidr})" for pool in ready if pool.version == one.version)
     decision.refusals.append(Refusal("Outside", f"{one} is outside Subnet {blocks}"[:1024]))
 
 
-def _slots(wish: Wish, ready: Sequence[Place], asked: set[int]) -> Iterator[Slot]:
-    if wish.subnets:
-        yield from (Slot(one.version, (one,)) for one in ready if one.version not in asked)
+def _slots(request: Request, ready: Sequence[Pool], requested: set[int]) -> Iterator[Slot]:
+    if request.subnets:
+        yield from (Slot(one.version, (one,)) for one in ready if one.version not in requested)
         return
-    for version in sorted({one.version for one in ready} - asked):
+    for version in sorted({one.version for one in ready} - requested):
         yield Slot(version, tuple(one for one in ready if one.version == version))
 
 
-def _best(wish: Wish, slot: Slot, free: Iterable[Held]) -> Held | None:
+def _best(request: Request, slot: Slot, free: Iterable[Held]) -> Held | None:
     """Return the lock to keep for a slot."""
     fitting = []
     for held in free:
-        place = next((place for place in slot.places if place.holds(held.address)), None)
-        if place is not None and (held.uid in wish.named or place.refuses(held.address) is None):
+        pool = next((pool for pool in slot.pools if pool.holds(held.address)), None)
+        if pool is not None and (held.uid in request.named or pool.refusal(held.address) is None):
             fitting.append(held)
     if not fitting:
         return None
     fitting.sort(key=lambda held: held.uid, reverse=True)
     fitting.sort(key=lambda held: held.created)
-    fitting.sort(key=lambda held: _rank(wish, held))
+    fitting.sort(key=lambda held: _rank(request, held))
     return fitting[0]
 
 
-def _rank(wish: Wish, held: Held) -> int:
-    return wish.named.index(held.uid) if held.uid in wish.named else len(wish.named)
+def _rank(request: Request, held: Held) -> int:
+    return request.named.index(held.uid) if held.uid in request.named else len(request.named)
 
 
-def _settle(wish: Wish, held: Sequence[Held], kept: dict[str, Held], decision: Decision) -> None:
-    """Part what is held into what is kept, those the status names first and in its order, and what is released."""
+def _keep_or_release(request: Request, held: Sequence[Held], kept: dict[str, Held], decision: Decision) -> None:
+    """Divide the held locks into those to keep, with those that the status names first, and those to release."""
     rest = [one for one in held if one.uid not in kept]
     if decision.pending:
-        # Not known yet what will serve: nothing that is in use is taken away meanwhile.
-        kept |= {one.uid: one for one in rest if one.uid in wish.named}
+        # It is not known yet which locks will serve: release none that the status names.
+        kept |= {one.uid: one for one in rest if one.uid in request.named}
     else:
         decision.release = rest
-    decision.keep = sorted(kept.values(), key=lambda one: _rank(wish, one))
+    decision.keep = sorted(kept.values(), key=lambda one: _rank(request, one))

@@ -1,15 +1,16 @@
-"""Addresses as numbers: which of a block may be given away, which are used, and what their locks are called.  Pure.
+"""Addresses as numbers: sets of them, the pool of a Subnet, and the names of locks.  Pure.
 
-Everything here costs by the addresses in use, never by the size of the block: a /64 is two numbers.
+The cost of every operation depends on the number of addresses in use, not on the size of the block: a /64 is two
+numbers.
 
-A block of five addresses or more keeps back its first two (the network, the gateway) and its last (broadcast); a
-smaller one is used whole. That rule, and the names of locks, are kos's. The gateway and what the Subnet excludes are
-taken out, wherever they lie.
+In a block of five addresses or more the first two (network, gateway) and the last (broadcast) are never allocated; a
+smaller block is used completely. This rule and the names of locks are those of kos. The gateway and the addresses that
+the Subnet excludes are never allocated either, wherever they are in the block.
 """
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Sequence
-from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
+from ipaddress import IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
 from typing import NamedTuple
 
 from msgspec import Struct
@@ -34,7 +35,7 @@ class Address(NamedTuple):
 
 
 def address(written: str) -> Address | None:
-    """Return the address a text means, or None; read as the API reads it, so no IPv4 dressed up as IPv6."""
+    """Parse an address; return None if it is malformed.  As in the API, an IPv4-mapped IPv6 address is malformed."""
     if addresses.is_ipv4(written):
         return Address(4, int.from_bytes(map(int, written.split(".")), "big"))
     try:
@@ -52,36 +53,20 @@ def text(one: Address) -> str:
 
 
 def lock_name(vni: int, one: Address) -> str:
-    """Return what the lock of an address is called: as no two addresses of a VNI share it, none is given twice."""
+    """Return the name of an address's lock.  Names are unique for VNI and address, so no address is allocated twice."""
     if one.version == 4:
         return f"v1-{vni}-{text(one).replace('.', '-')}"
     groups = ((one.number >> shift) & 0xFFFF for shift in range(112, -1, -16))
     return f"v1-{vni}-{'-'.join(f'{group:x}' for group in groups)}"
 
 
-def locked(name: str) -> tuple[int, Address] | None:
-    """Return the VNI and the address a lock's name is made of, or None if it is no such name."""
-    parts = name.split("-")
-    if parts[0] != "v1" or len(parts) not in (6, 10) or not parts[1].isdecimal():
-        return None
-    try:
-        if len(parts) == 6:
-            found = Address(4, int(IPv4Address(".".join(parts[2:]))))
-        else:
-            found = Address(6, int(IPv6Address(":".join(parts[2:]))))
-    except ValueError:
-        return None
-    vni = int(parts[1])
-    return (vni, found) if lock_name(vni, found) == name else None
-
-
 def vni_lock_name(vni: int) -> str:
-    """Return what the lock of a VNI is called."""
+    """Return the name of a VNI's lock."""
     return f"vni-{vni}"
 
 
 class AddressSet:
-    """A set of numbers, kept as sorted disjoint runs that do not touch."""
+    """A set of numbers, stored as sorted, disjoint runs; no two runs are adjacent."""
 
     __slots__ = ("_firsts", "_lasts", "_size")
 
@@ -108,7 +93,7 @@ class AddressSet:
         return list(zip(self._firsts, self._lasts, strict=True))
 
     def add(self, number: int) -> bool:
-        """Add a number; False if it was there."""
+        """Add a number; return False if the set had it."""
         firsts, lasts = self._firsts, self._lasts
         at = bisect_right(firsts, number)
         if at and number <= lasts[at - 1]:
@@ -129,7 +114,7 @@ class AddressSet:
         return True
 
     def discard(self, number: int) -> bool:
-        """Take a number out; False if it was not there."""
+        """Remove a number; return False if the set did not have it."""
         firsts, lasts = self._firsts, self._lasts
         at = bisect_right(firsts, number) - 1
         if at < 0 or number > lasts[at]:
@@ -149,7 +134,7 @@ class AddressSet:
         return True
 
     def count(self, first: int, last: int) -> int:
-        """Return how many numbers of this set are in a span."""
+        """Return how many numbers of this set are in a range."""
         firsts, lasts = self._firsts, self._lasts
         found = 0
         for at in range(bisect_left(lasts, first), bisect_right(firsts, last)):
@@ -157,42 +142,42 @@ class AddressSet:
         return found
 
     def gap(self, first: int, last: int) -> int | None:
-        """Return the first number of a span that is not in this set, or None."""
+        """Return the first number of a range that is not in this set, or None."""
         at = bisect_right(self._firsts, first) - 1
         if at >= 0 and first <= self._lasts[at]:
-            first = self._lasts[at] + 1  # Runs do not touch: what follows a run is free.
+            first = self._lasts[at] + 1  # Runs are not adjacent: the number after a run is free.
         return first if first <= last else None
 
 
-NOBODYS = AddressSet()
+NO_ADDRESSES = AddressSet()
 
 
-class Place(Struct, frozen=True):
-    """A Subnet, as far as its addresses go."""
+class Pool(Struct, frozen=True):
+    """The addresses of one Subnet."""
 
     name: str
     network: str
     version: int
     first: int
     last: int
-    """The ends of the block."""
+    """The first and the last address of the block."""
     prefix: int
     ranges: tuple[Span, ...]
-    """What may be given away, in order."""
+    """The addresses that can be allocated, in order."""
     gateway: int | None
     excluded: tuple[Span, ...]
     validated: bool = True
     errors: tuple[str, ...] = ()
     cidr: str = ""
-    bespoken: AddressSet = NOBODYS
-    """Those that somebody speaks for without having a lock: they count as used, and are not chosen."""
+    reserved: AddressSet = NO_ADDRESSES
+    """The addresses that other objects reserve without a lock: they count as used, and are never chosen."""
 
     def holds(self, one: Address) -> bool:
         """Whether an address is in the block."""
         return one.version == self.version and self.first <= one.number <= self.last
 
-    def refuses(self, one: Address) -> tuple[str, str] | None:
-        """Return why an address of the block is never given away, as a reason and words; None if it may be."""
+    def refusal(self, one: Address) -> tuple[str, str] | None:
+        """Return why an address of the block is never allocated, as reason and message; None if it can be."""
         number = one.number
         if number == self.gateway:
             return "Reserved", f"{one} is the gateway of Subnet {self.name}"
@@ -203,28 +188,28 @@ class Place(Struct, frozen=True):
             return "Excluded", f"{one} is excluded by Subnet {self.name}"
         return None
 
-    def gives(self, one: Address) -> bool:
-        """Whether an address of the block may be given to who did not ask for it."""
-        return self.refuses(one) is None and one.number not in self.bespoken
+    def may_choose(self, one: Address) -> bool:
+        """Whether an address of the block may be allocated to an attachment that did not request it."""
+        return self.refusal(one) is None and one.number not in self.reserved
 
     def capacity(self) -> int:
-        """Return how many addresses can be given away."""
+        """Return how many addresses can be allocated at most."""
         return sum(high - low + 1 for low, high in self.ranges)
 
     def used(self, taken: AddressSet) -> int:
-        """Return how many of those that can be given away are taken."""
+        """Return how many of the addresses that can be allocated are taken or reserved."""
         found = sum(taken.count(low, high) for low, high in self.ranges)
-        if self.bespoken:
-            others = (number for number in self.bespoken if number not in taken)
+        if self.reserved:
+            others = (number for number in self.reserved if number not in taken)
             found += sum(any(low <= number <= high for low, high in self.ranges) for number in others)
         return found
 
     def free(self, taken: AddressSet) -> int:
-        """Return how many addresses are left to be given."""
+        """Return how many addresses are free."""
         return self.capacity() - self.used(taken)
 
     def choose(self, taken: AddressSet, cursor: int = 0) -> int | None:
-        """Return the first free address at or after the cursor, then from the beginning; None: it is full."""
+        """Return the first free address at or after the cursor, else the first free one; None if the pool is full."""
         for low, high in self.ranges:
             if high >= cursor and (found := self._gap(taken, max(low, cursor), high)) is not None:
                 return found
@@ -236,25 +221,25 @@ class Place(Struct, frozen=True):
         return None
 
     def _gap(self, taken: AddressSet, first: int, last: int) -> int | None:
-        """Return the first number of a span that nobody has and nobody speaks for, or None."""
+        """Return the first number of a range that is neither taken nor reserved, or None."""
         found = taken.gap(first, last)
-        while found is not None and found in self.bespoken:
-            beyond = self.bespoken.gap(found, last)
+        while found is not None and found in self.reserved:
+            beyond = self.reserved.gap(found, last)
             found = taken.gap(beyond, last) if beyond is not None else None
         return found
 
 
 def usable(base: int, last: int) -> Span:
-    """Return the first and the last address of a block that may be given away, exclusions aside."""
+    """Return the first and the last address of a block that can be allocated, before exclusions."""
     return (base + 2, last - 1) if last - base >= 4 else (base, last)
 
 
 def default_gateway(base: int, last: int) -> int | None:
-    """Return the first host address; a block of one or two addresses has no room for a gateway."""
+    """Return the first host address; None for a block of one or two addresses, which has no gateway."""
     return base + 1 if last - base >= 2 else None
 
 
-def place(
+def pool(
     name: str,
     network: str,
     cidr: str,
@@ -263,8 +248,8 @@ def place(
     exclude: Sequence[str] = (),
     validated: bool = True,
     errors: tuple[str, ...] = (),
-) -> Place:
-    """Return a Subnet's addresses; bits of the CIDR behind the prefix do not count.  Raises ValueError."""
+) -> Pool:
+    """Return a Subnet's pool; bits of the CIDR behind the prefix do not count.  Raises ValueError."""
     within = block(cidr)
     base, last = int(within.network_address), int(within.broadcast_address)
     way_out = int(ip_address(gateway)) if gateway else default_gateway(base, last)
@@ -272,19 +257,19 @@ def place(
     holes = list(excluded)
     if way_out is not None:
         holes.append((way_out, way_out))
-    return Place(
-        name,
-        network,
-        within.version,
-        base,
-        last,
-        within.prefixlen,
-        tuple(without(usable(base, last), holes)),
-        way_out,
-        excluded,
-        validated,
-        errors,
-        cidr,
+    return Pool(
+        name=name,
+        network=network,
+        version=within.version,
+        first=base,
+        last=last,
+        prefix=within.prefixlen,
+        ranges=tuple(without(usable(base, last), holes)),
+        gateway=way_out,
+        excluded=excluded,
+        validated=validated,
+        errors=errors,
+        cidr=cidr,
     )
 
 
@@ -300,11 +285,11 @@ def overlap(one: Block, other: Block) -> bool:
 
 def capacity(within: Block, gateway: str, exclude: Iterable[str]) -> int:
     """Return how many addresses of a block can be allocated, at most `MOST`."""
-    return min(MOST, place("", "", str(within), gateway=gateway, exclude=tuple(exclude)).capacity())
+    return min(MOST, pool("", "", str(within), gateway=gateway, exclude=tuple(exclude)).capacity())
 
 
 def span(written: str, version: int) -> Span | None:
-    """Return a range `FIRST-LAST`, or one address, as numbers; None where it is of another family."""
+    """Return a range `FIRST-LAST`, or one address, as numbers; None if it is of another family."""
     low, _, high = written.partition("-")
     ends = ip_address(low.strip()), ip_address((high or low).strip())
     if not ends[0].version == ends[1].version == version:
@@ -314,7 +299,7 @@ def span(written: str, version: int) -> Span | None:
 
 
 def without(whole: Span, holes: Iterable[Span]) -> Iterator[Span]:
-    """Give what is left of a span, in order."""
+    """Return the parts of a range that are in none of `holes`, in order."""
     position, last = whole
     for low, high in sorted(holes):
         if low > last:

@@ -1,8 +1,8 @@
-"""MAC addresses made of VNI and address.  Pure.
+"""MAC addresses derived from VNI and IP address.  Pure.
 
-kos's formula packs a VNI of 21 bits and a private IPv4 address into one MAC: no two of them share one, anywhere. What
-does not fit gets a hash; there the candidates after the first are for whoever finds the first taken in its Network.
-All are unicast and locally administered, so they are nobody's hardware.
+The formula of kos packs a VNI of 21 bits and a private IPv4 address into one MAC, so the result is unique everywhere.
+Where VNI or address do not fit, the MAC is a hash. Hashes can collide, so there are several candidates: an attachment
+uses the first that is not in use in its Network. All are unicast and locally administered, so no hardware has them.
 """
 
 import hashlib
@@ -12,12 +12,12 @@ from itertools import islice
 from netloom.plan.addresses.blocks import Address
 
 CANDIDATES = 16
-"""How many are tried; that all are taken happens to nobody."""
+"""How many candidates there are; that all of them are in use is practically impossible."""
 _PRIVATE = ((0x0A000000, 0xFF000000), (0xAC100000, 0xFFF00000), (0xC0A80000, 0xFFFF0000))
 
 
 def formula(vni: int, one: Address) -> str:
-    """Return kos's MAC of an address, or "" where the formula does not fit."""
+    """Return the MAC of an address by the formula of kos, or "" where the formula does not fit."""
     number = one.number
     if one.version != 4 or vni >= 1 << 21 or not any(number & mask == base for base, mask in _PRIVATE):
         return ""
@@ -26,21 +26,21 @@ def formula(vni: int, one: Address) -> str:
 
 
 def hashed(vni: int, one: Address, attempt: int = 0) -> str:
-    """Return a MAC that VNI, address and attempt decide."""
+    """Return a MAC that is a hash of VNI, address and attempt."""
     seed = f"{vni}/{one.version}/{one.number}/{attempt}".encode()
     number = int.from_bytes(hashlib.blake2b(seed, digest_size=6).digest(), "big")
     return _text(number & ~(0x01 << 40) | (0x02 << 40))
 
 
 def candidates(vni: int, one: Address) -> Iterator[str]:
-    """Give the MACs an attachment with this first address may have, the best first."""
+    """Return the MACs that an attachment with this first address may have, in order of preference."""
     if fitting := formula(vni, one):
         yield fitting
     yield from islice((hashed(vni, one, attempt) for attempt in range(CANDIDATES)), CANDIDATES - bool(fitting))
 
 
 def number(mac: str) -> int:
-    """Return a MAC as a number: what two ways of writing it have in common."""
+    """Return a MAC as a number, which is the same for every notation of it."""
     return int(mac.replace(":", ""), 16)
 
 

@@ -1,11 +1,10 @@
-"""Addresses that are spoken for without being given: Routers', VIPs, and what attachments may use besides their own.
+"""Addresses that objects reserve in their own specs, without a lock: of Routers, VIPs, and allowed addresses.  Pure.
 
-Nobody locks such an address: its owner wrote it into its own spec. Whoever gives addresses away must know them, or an
-attachment would get a VIP some day, and the LoadBalancer would lose it. Which Network an address is claimed in follows
-from the wish alone, whether or not a Subnet there has it.
+IPAM must know these addresses, or it would one day allocate a VIP to an attachment, and the LoadBalancer would lose it.
+The Network in which an address is reserved follows from the specs alone, whether or not a Subnet there has it.
 
-An address of a Router or of a LoadBalancer is nobody else's. One that attachments are *allowed* may be the own address
-of one of them: it is not chosen for anybody, but whoever asks for it may have it.  Pure.
+An address of a Router or a LoadBalancer is exclusive. An address in `allowedAddresses` may be the own address of one of
+the attachments that share it: it is never chosen, but an attachment that requests it gets it.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -16,35 +15,35 @@ from netloom.model.policy import LoadBalancer
 from netloom.plan.addresses.blocks import Address, address
 
 
-class Claim(NamedTuple):
+class Reservation(NamedTuple):
     """One address in one Network."""
 
     network: str
     address: Address
     by: str
-    """Whose it is, as "that of Router NAME"; "" where whoever asks for it may have it."""
+    """The owner, as "used by Router NAME"; "" where an attachment that requests the address gets it."""
 
 
-def of_router(router: Router) -> Iterator[Claim]:
-    """Give what a Router claims; a gateway it takes from a Subnet is the Subnet's own business."""
-    by = f"that of Router {router.metadata.name}"
+def of_router(router: Router) -> Iterator[Reservation]:
+    """Return what a Router reserves.  A gateway address that it takes from a Subnet is excluded there already."""
+    by = f"used by Router {router.metadata.name}"
     for port in router.spec.networks:
-        yield from _claims(port.network, port.ips, by)
+        yield from _reservations(port.network, port.ips, by)
     if router.spec.gateway is not None:
         outside = router.spec.gateway.network
-        yield from _claims(outside, router.spec.gateway.ips, by)
-        yield from _claims(outside, (one.external for one in router.spec.nat), by)
+        yield from _reservations(outside, router.spec.gateway.ips, by)
+        yield from _reservations(outside, (one.external for one in router.spec.nat), by)
 
 
-def of_balancer(balancer: LoadBalancer, router: Callable[[str], Router | None]) -> Iterator[Claim]:
-    """Give what a LoadBalancer claims: its VIPs, in all Networks where they are answered for."""
+def of_balancer(balancer: LoadBalancer, router: Callable[[str], Router | None]) -> Iterator[Reservation]:
+    """Return what a LoadBalancer reserves: its VIPs, in every Network in which they are answered."""
     by = f"a VIP of LoadBalancer {balancer.metadata.name}"
     for network in networks(balancer, router):
-        yield from _claims(network, (vip.ip for vip in balancer.spec.vips), by)
+        yield from _reservations(network, (vip.ip for vip in balancer.spec.vips), by)
 
 
 def networks(balancer: LoadBalancer, router: Callable[[str], Router | None]) -> list[str]:
-    """Return the Networks a balancer has to do with: those it serves, and those its Routers' gateways are in."""
+    """Return the Networks in which a LoadBalancer is reached: those it serves, and those of its Routers."""
     routers = [one for one in map(router, balancer.spec.routers) if one is not None]
     found = dict.fromkeys(balancer.spec.networks)
     found |= dict.fromkeys(port.network for one in routers for port in one.spec.networks)
@@ -52,12 +51,12 @@ def networks(balancer: LoadBalancer, router: Callable[[str], Router | None]) -> 
     return list(found)
 
 
-def of_attachment(network: str, allowed: Iterable[str]) -> Iterator[Claim]:
-    """Give what an attachment claims besides its own addresses."""
-    yield from _claims(network, allowed, "")
+def of_attachment(network: str, allowed: Iterable[str]) -> Iterator[Reservation]:
+    """Return what an attachment reserves besides its own addresses."""
+    yield from _reservations(network, allowed, "")
 
 
-def _claims(network: str, texts: Iterable[str], by: str) -> Iterator[Claim]:
+def _reservations(network: str, texts: Iterable[str], by: str) -> Iterator[Reservation]:
     for text in texts:
         if (one := address(text.partition("/")[0])) is not None:
-            yield Claim(network, one, by)
+            yield Reservation(network, one, by)

@@ -16,7 +16,7 @@ from netloom.model.attachments import NetworkAttachment
 from netloom.model.document import OwnerReference, Resource
 from netloom.model.networks import IPLock, Network, Subnet, VNILock
 from netloom.plan.addresses import macs
-from netloom.plan.addresses.blocks import Address, Place, address, lock_name, place, vni_lock_name
+from netloom.plan.addresses.blocks import Address, Pool, address, lock_name, pool, vni_lock_name
 
 ATTACHMENT = "NetworkAttachment"
 MANAGED_BY = "app.kubernetes.io/managed-by"
@@ -109,11 +109,11 @@ class _World:
         self.network = {_key(one): one for one in networks}
         self.by_uid = {one.metadata.uid: one for one in attachments}
         self.lock = {_key(one): one for one in locks}
-        self.places: dict[tuple[str, str], list[Place]] = defaultdict(list)
+        self.places: dict[tuple[str, str], list[Pool]] = defaultdict(list)
         for one in subnets:
             try:
                 self.places[one.metadata.namespace, one.spec.network].append(
-                    place(one.metadata.name, one.spec.network, one.spec.cidr)
+                    pool(one.metadata.name, one.spec.network, one.spec.cidr)
                 )
             except ValueError:
                 continue  # It holds no address.

@@ -19,9 +19,9 @@ from netloom.model.networks import Fabric, Network, Router, Subnet
 from netloom.model.policy import LoadBalancer
 from netloom.plan import names
 from netloom.plan.addresses import macs
-from netloom.plan.addresses.allocation import Decision, Held, Slot, Wish, decide
-from netloom.plan.addresses.blocks import Address, AddressSet, Place, place
-from netloom.plan.addresses.reserved import Claim, of_balancer, of_router
+from netloom.plan.addresses.allocation import Decision, Held, Request, Slot, decide
+from netloom.plan.addresses.blocks import Address, AddressSet, Pool, pool
+from netloom.plan.addresses.reserved import Reservation, of_balancer, of_router
 from netloom.plan.node.ports import ADDRESSED
 from netloom.plan.problem import Unit
 
@@ -61,7 +61,7 @@ class _Foresight:
         """What is written somewhere is not to stand in for something else."""
         self._networks: dict[Key, Network] = {}
         self._subnets: dict[Key, Subnet] = {}
-        self._places: dict[Key, dict[str, Place]] = {}
+        self._places: dict[Key, dict[str, Pool]] = {}
         self._taken: dict[int, dict[int, AddressSet]] = {}
         """By VNI and family."""
         self._holders: dict[tuple[int, Address], str] = {}
@@ -139,7 +139,7 @@ class _Foresight:
         if network is not None and network.spec.fabric is Fabric.LINUX:
             return one
         decision = decide(
-            Wish(*key, one.spec.subnets, one.spec.ips, tuple(lock.uid for lock in one.status.locks)),
+            Request(*key, one.spec.subnets, one.spec.ips, tuple(lock.uid for lock in one.status.locks)),
             vni,
             self._around(one),
             [Held(_address(lock.ip), one.status.vni or 0, lock.uid) for lock in one.status.locks],
@@ -157,7 +157,7 @@ class _Foresight:
         holder = self._holders.get((vni, asked))
         return None if holder in (None, who) else f"taken by {holder}"
 
-    def _around(self, one: NetworkAttachment) -> Mapping[str, Place]:
+    def _around(self, one: NetworkAttachment) -> Mapping[str, Pool]:
         namespace = one.metadata.namespace
         if not one.spec.subnets:
             return self._places.get((namespace, one.spec.network), {})
@@ -187,7 +187,7 @@ class _Foresight:
 
     def _chosen(self, one: NetworkAttachment, vni: int, slot: Slot) -> Address | None:
         """Return what stands for an address that will be chosen; None: there is none left."""
-        for where in slot.places:
+        for where in slot.pools:
             number = self._free(one, vni, where)
             if number is None:
                 continue
@@ -196,11 +196,11 @@ class _Foresight:
             self._found.chosen[_unit(one), where.name] = number
             self._found.stand_ins[str(found)] = f"(an address of {where.name})"
             return found
-        listed = ", ".join(where.name for where in slot.places)
+        listed = ", ".join(where.name for where in slot.pools)
         self._say(one, f"no address is free in Subnet {listed}: it will wait")
         return None
 
-    def _free(self, one: NetworkAttachment, vni: int, where: Place) -> int | None:
+    def _free(self, one: NetworkAttachment, vni: int, where: Pool) -> int | None:
         """Return an address nobody has or writes: the one that stood in before, or one from the end of the block."""
         used = self._used(vni, where.version)
         earlier = self._earlier.get((_unit(one), where.name))
@@ -247,7 +247,7 @@ def _bespoken(resources: Iterable[Resource]) -> dict[tuple[str, str, Address], s
     found: dict[tuple[str, str, Address], str] = {}
     for one in resources:
         namespace = one.metadata.namespace
-        claims: Iterable[Claim] = ()
+        claims: Iterable[Reservation] = ()
         if isinstance(one, Router):
             claims = of_router(one)
         elif isinstance(one, LoadBalancer):
@@ -279,9 +279,9 @@ def _address(written: str) -> Address:
     return Address(found.version, int(found))
 
 
-def _place(subnet: Subnet) -> Place:
+def _place(subnet: Subnet) -> Pool:
     spec, status = subnet.spec, subnet.status
-    return place(
+    return pool(
         subnet.metadata.name,
         spec.network,
         spec.cidr,
@@ -292,5 +292,5 @@ def _place(subnet: Subnet) -> Place:
     )
 
 
-def _length(places: Iterable[Place], one: Address) -> int:
+def _length(places: Iterable[Pool], one: Address) -> int:
     return next((where.prefix for where in places if where.holds(one)), 32 if one.version == 4 else 128)

@@ -40,7 +40,7 @@ from msgspec import Struct
 from netloom.model.networks import Subnet
 from netloom.model.policy import Action, EgressRule, IngressRule, Peer, SecurityProfile
 from netloom.plan import names
-from netloom.plan.addresses.blocks import Address, place, text
+from netloom.plan.addresses.blocks import Address, pool, text
 from netloom.plan.policy import matches
 from netloom.plan.policy.port_groups import covered, group, memberships, peer_set, sets_of, unknown
 from netloom.plan.problem import Problem
@@ -232,6 +232,6 @@ def _dhcp_servers(world: World, namespace: str) -> tuple[str, ...]:
         dhcp = subnet.spec.dhcp
         if dhcp is None or not dhcp.enabled or ":" in subnet.spec.cidr:
             continue
-        block = place(subnet.metadata.name, subnet.spec.network, subnet.spec.cidr, gateway=subnet.spec.gateway)
+        block = pool(subnet.metadata.name, subnet.spec.network, subnet.spec.cidr, gateway=subnet.spec.gateway)
         found.add(text(Address(4, block.first if block.gateway is None else block.gateway)))
     return tuple(sorted(found))

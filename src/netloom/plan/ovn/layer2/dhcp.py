@@ -12,7 +12,7 @@ from hashlib import blake2b
 
 from netloom.model import addresses
 from netloom.model.networks import Dhcp, Fabric, Network, Router, Subnet
-from netloom.plan.addresses.blocks import Address, Place, place, text
+from netloom.plan.addresses.blocks import Address, Pool, pool, text
 from netloom.plan.ovn.layer2.dhcp_options import LONGEST, listed, quoted, route_size, routes, written
 from netloom.plan.problem import Problem
 from netloom.plan.rows import Outcome, Ref, Row
@@ -41,7 +41,7 @@ def plan_subnet(world: World, subnet: Subnet) -> Outcome:
         return Outcome(problems=_unserved(network))
     if world.ungranted(network) is not None:
         return Outcome()  # Of which its Network tells.
-    block = place(subnet.metadata.name, subnet.spec.network, subnet.spec.cidr, gateway=subnet.spec.gateway)
+    block = pool(subnet.metadata.name, subnet.spec.network, subnet.spec.cidr, gateway=subnet.spec.gateway)
     v4 = block.version == 4
     options = _options_v4(network, subnet, dhcp, block) if v4 else _options_v6(subnet, dhcp)
     asked, problems = written(dhcp.options, block.version)
@@ -79,7 +79,7 @@ def server_mac(namespace: str, subnet: str) -> str:
     return (number & ~(0x01 << 40) | (0x02 << 40)).to_bytes(6, "big").hex(":")
 
 
-def _options_v4(network: Network, subnet: Subnet, dhcp: Dhcp, block: Place) -> dict[str, str]:
+def _options_v4(network: Network, subnet: Subnet, dhcp: Dhcp, block: Pool) -> dict[str, str]:
     gateway = None if block.gateway is None else text(Address(4, block.gateway))
     options = {
         "server_id": gateway or text(Address(4, block.first)),
@@ -114,7 +114,7 @@ def _strangers(dhcp: Dhcp, version: int) -> Iterator[Problem]:
             yield Problem("WrongFamily", said)
 
 
-def _detours(world: World, subnet: Subnet, block: Place) -> list[tuple[str, str]]:
+def _detours(world: World, subnet: Subnet, block: Pool) -> list[tuple[str, str]]:
     """Return the blocks that are reached through a Router that is not the gateway, and its address in the Subnet."""
     namespace, network = subnet.metadata.namespace, subnet.spec.network
     found: set[tuple[str, str]] = set()

@@ -18,7 +18,7 @@ from netloom.model.cluster import Node
 from netloom.model.networks import Fabric, Network, Provider
 from netloom.model.selection import LabelSelector
 from netloom.plan import names
-from netloom.plan.addresses.blocks import Place, address, place
+from netloom.plan.addresses.blocks import Pool, address, pool
 from netloom.plan.node import children
 from netloom.plan.ovn.layer2 import dhcp
 from netloom.plan.ovn.layer2.dns import record, records, zone
@@ -86,12 +86,12 @@ def _localnet(namespace: str, network: str, provider: Provider) -> Row:
 class Block(Struct, frozen=True):
     """What a Subnet means to who has an address of it."""
 
-    place: Place
+    place: Pool
     dhcp: Ref | None
     domain: str
 
 
-NOWHERE = Block(Place("", "", 0, 0, 0, 0, (), None, ()), None, "")
+NOWHERE = Block(Pool("", "", 0, 0, 0, 0, (), None, ()), None, "")
 """The Subnet of an address that is in none."""
 
 
@@ -115,7 +115,7 @@ def segment(world: World, namespace: str, network: str) -> Segment | None:
     blocks = []
     for subnet in world.subnets(namespace, network):
         spec = subnet.spec
-        where = place(subnet.metadata.name, network, spec.cidr)
+        where = pool(subnet.metadata.name, network, spec.cidr)
         blocks.append(Block(where, dhcp.served(subnet), spec.dhcp.domain_name if spec.dhcp is not None else ""))
     provider = found.spec.provider
     return Segment(

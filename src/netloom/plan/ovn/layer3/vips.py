@@ -21,9 +21,9 @@ from netloom.model.addresses import Address, Block
 from netloom.model.networks import Network, Router
 from netloom.model.policy import LoadBalancer, Vip
 from netloom.plan import names
-from netloom.plan.addresses import reserved as bespoken
+from netloom.plan.addresses import reserved
 from netloom.plan.addresses.blocks import Address as Number
-from netloom.plan.addresses.blocks import place, text
+from netloom.plan.addresses.blocks import pool, text
 from netloom.plan.ovn.layer3 import router_ports as feet
 from netloom.plan.rows import Column, Member, Outcome, Ref, Row
 from netloom.plan.world.world import World
@@ -53,7 +53,7 @@ def spots(world: World, balancer: LoadBalancer) -> Iterator[Spot]:
 
 def networks(world: World, balancer: LoadBalancer) -> list[str]:
     """Return the Networks a balancer has to do with, in this world."""
-    return bespoken.networks(balancer, lambda name: world.get(Router, balancer.metadata.namespace, name))
+    return reserved.networks(balancer, lambda name: world.get(Router, balancer.metadata.namespace, name))
 
 
 def refusal(world: World, balancer: LoadBalancer, vip: Vip) -> tuple[str, str] | None:
@@ -223,7 +223,7 @@ def checker(world: World, namespace: str, network: str, version: int, ip: str) -
         spec = subnet.spec
         if not addresses.within(ip, spec.cidr):
             continue
-        block = place("", network, spec.cidr, gateway=spec.gateway, exclude=spec.exclude)
+        block = pool("", network, spec.cidr, gateway=spec.gateway, exclude=spec.exclude)
         for low, high in reversed(block.ranges):
             for number in range(high, low - 1, -1):
                 one = text(Number(version, number))

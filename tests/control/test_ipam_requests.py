@@ -1,4 +1,4 @@
-"""Bad wishes: each is an error of that attachment alone, and heals by itself when its cause goes."""
+"""Bad requests: each is an error of one attachment only, and ends when its cause ends."""
 
 import asyncio
 from pathlib import Path
@@ -14,7 +14,7 @@ from netloom.run.controllers import Options
 from netloom.store.memory import MemoryStore
 from tests.control.helpers import assemble, document, memory, network, run, subnet
 
-(TABLE,) = codec.documents((Path(__file__).parent / "data" / "wishes.yaml").read_bytes())
+(TABLE,) = codec.documents((Path(__file__).parent / "data" / "requests.yaml").read_bytes())
 CASES: list[dict[str, Any]] = TABLE["cases"]
 OLD = ("holder", "g1", "g2", "g3")
 
@@ -66,16 +66,16 @@ async def _seen(store: MemoryStore, name: str) -> NetworkAttachment:
 
 async def _others(store: MemoryStore) -> dict[str, Any]:
     items = (await store.list(NETWORK_ATTACHMENT)).items
-    return {item.name: item.document()["status"] for item in items if item.name != "wish"}
+    return {item.name: item.document()["status"] for item in items if item.name != "request"}
 
 
-def test_there_are_at_least_forty_five_bad_wishes() -> None:
+def test_there_are_at_least_forty_five_bad_requests() -> None:
     assert len(CASES) >= 45
     assert len({case["name"] for case in CASES}) == len(CASES)
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: str(case["name"]).replace(" ", "-"))
-def test_wish(case: dict[str, Any]) -> None:
+def test_request(case: dict[str, Any]) -> None:
     async def main() -> None:
         store = memory()
         manager = assemble(store, random=Random(1), collect=True, parts=[""], told=Options(quarantine=1.0))
@@ -86,7 +86,7 @@ def test_wish(case: dict[str, Any]) -> None:
                 await _do(store, action)
             await asyncio.sleep(5)
             before = await _others(store)
-            await _attach(store, "wish", case["spec"])
+            await _attach(store, "request", case["spec"])
             await asyncio.sleep(5)
             await _refused(store, case)
             assert await _others(store) == before
@@ -100,23 +100,23 @@ def test_wish(case: dict[str, Any]) -> None:
 
 
 async def _refused(store: MemoryStore, case: dict[str, Any]) -> None:
-    told = await _seen(store, "wish")
-    assert list(told.status.errors.ipam) == case["errors"]
-    assert list(told.status.ips) == case.get("ips", [])
-    addressed = told.status.condition("Addressed")
+    seen = await _seen(store, "request")
+    assert list(seen.status.errors.ipam) == case["errors"]
+    assert list(seen.status.ips) == case.get("ips", [])
+    addressed = seen.status.condition("Addressed")
     assert addressed is not None
     assert (addressed.status, addressed.reason) == ("False", case["reason"])
     assert addressed.message == "; ".join(case["errors"])
-    ready = told.status.condition("Ready")
+    ready = seen.status.condition("Ready")
     assert ready is not None
     assert ready.status == "False"
     events = [item.document() for item in (await store.list(EVENT)).items]
-    warned = {e["message"] for e in events if e["involvedObject"]["name"] == "wish" and e["type"] == "Warning"}
+    warned = {e["message"] for e in events if e["involvedObject"]["name"] == "request" and e["type"] == "Warning"}
     assert set(case["errors"]) <= warned
 
 
 async def _healed(store: MemoryStore, case: dict[str, Any]) -> None:
-    healed = await _seen(store, "wish")
+    healed = await _seen(store, "request")
     assert healed.status.errors.ipam == ()
     assert list(healed.status.ips) == case["then"]
     addressed = healed.status.condition("Addressed")
@@ -125,6 +125,8 @@ async def _healed(store: MemoryStore, case: dict[str, Any]) -> None:
     assert healed.status.mac == (healed.spec.mac.lower() or healed.status.mac)
     locks = [item.document() for item in (await store.list(IP_LOCK)).items]
     own = {
-        lock["spec"]["ip"] for lock in locks if lock["metadata"].get("ownerReferences", [{}])[0].get("name") == "wish"
+        lock["spec"]["ip"]
+        for lock in locks
+        if lock["metadata"].get("ownerReferences", [{}])[0].get("name") == "request"
     }
     assert own == {ip.partition("/")[0] for ip in case["then"]}
