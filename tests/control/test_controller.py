@@ -26,7 +26,7 @@ def test_changes_become_keys_and_keys_are_looked_at() -> None:
             seen.append(key)
 
         networks = informer(store, Network, random=Random(1))
-        controller = Controller("test", look, random=Random(1), everything=lambda: [Key("", "always")])
+        controller = Controller("test", look, random=Random(1), all_keys=lambda: [Key("", "always")])
         controller.watch(networks, lambda change: [change.key])
         async with asyncio.TaskGroup() as group:
             tasks = [group.create_task(networks.run()), group.create_task(controller.run())]
@@ -64,7 +64,7 @@ def test_a_mapping_that_fails_costs_that_object_only(caplog: pytest.LogCaptureFi
                 task.cancel()
 
     run(main())
-    assert "cannot tell whom ns1/bad concerns" in caplog.text
+    assert "cannot find the keys affected by a change of ns1/bad" in caplog.text
 
 
 def test_a_failure_is_tried_again_and_one_bad_key_does_not_hold_up_others(caplog: pytest.LogCaptureFixture) -> None:
@@ -116,10 +116,10 @@ def test_what_will_not_go_away_by_itself_is_told_in_an_event() -> None:
         async def look(key: str) -> None:
             raise errors[key]
 
-        def about(key: str) -> ObjectReference | None:
+        def target(key: str) -> ObjectReference | None:
             return None if key == "unknown" else ObjectReference(kind="Node", name=key)
 
-        controller = Controller("test", look, random=Random(1), recorder=recorder, about=about)
+        controller = Controller("test", look, random=Random(1), recorder=recorder, event_target=target)
         async with asyncio.TaskGroup() as group:
             tasks = [group.create_task(recorder.run()), group.create_task(controller.run())]
             controller.queue.update(errors)
@@ -229,7 +229,7 @@ def test_a_sweep_looks_at_everything_now_and_then() -> None:
         async def look(key: str) -> None:
             seen.append(key)
 
-        controller: Controller[Any] = Controller("test", look, random=Random(1), everything=lambda: ["a", "b"])
+        controller: Controller[Any] = Controller("test", look, random=Random(1), all_keys=lambda: ["a", "b"])
         async with asyncio.TaskGroup() as group:
             tasks = [
                 group.create_task(controller.run()),

@@ -178,7 +178,7 @@ def test_waiters_are_served_in_the_order_of_their_age() -> None:
                 await attach(store, name)
                 await asyncio.sleep(1.5)
             assert manager.ipam is not None
-            assert len(manager.ipam.lines) == 3
+            assert len(manager.ipam.allocator.queue) == 3
             assert await ips(store, "w1", "w2", "w3") == []
             await detach(store, "c")
             await asyncio.sleep(4)
@@ -187,7 +187,7 @@ def test_waiters_are_served_in_the_order_of_their_age() -> None:
             await detach(store, "a", "w2")
             await asyncio.sleep(4)
             assert len(await ips(store, "w3")) == 1
-            assert len(manager.ipam.lines) == 0
+            assert len(manager.ipam.allocator.queue) == 0
             await manager.recorder.flush()
             reasons = [reason for reason, _ in await events(store, "w1")]
             assert sorted(reasons) == ["AddressAssigned", "AddressWaiting"]

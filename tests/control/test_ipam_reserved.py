@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.json import encode
 
-from netloom.control.ipam.pools import Bespoken
+from netloom.control.ipam.pools import ReservedAddresses
 from netloom.control.runtime.cache import Change, Key
 from netloom.model.document import Document, Resource
 from netloom.model.kind import Kind
@@ -170,7 +170,7 @@ BALANCERS = [
     balancer("b", "10.0.0.4", routers=["q"]),
     balancer("b", "10.0.0.8", "10.0.0.9"),
 ]
-wishes = st.one_of(
+changes = st.one_of(
     st.tuples(st.just(ROUTER), st.sampled_from(ROUTERS), st.booleans()),
     st.tuples(st.just(LOAD_BALANCER), st.sampled_from(BALANCERS), st.booleans()),
 )
@@ -182,33 +182,33 @@ EVERYTHING = [
 ]
 
 
-def tell(bespoken: Bespoken, kind: Kind, name: str, value: Resource | None) -> None:
+def tell(reserved: ReservedAddresses, kind: Kind, name: str, value: Resource | None) -> None:
     key = Key("ns1", name)
     if kind is ROUTER:
         assert isinstance(value, Router | None)
-        bespoken.router_changed(Change(key, None, value))
+        reserved.router_changed(Change(key, None, value))
     else:
         assert isinstance(value, LoadBalancer | None)
-        bespoken.balancer_changed(Change(key, None, value))
+        reserved.balancer_changed(Change(key, None, value))
 
 
-def known(bespoken: Bespoken) -> list[tuple[str | None, bool]]:
+def known(reserved: ReservedAddresses) -> list[tuple[str | None, bool]]:
     return [
-        (bespoken.owner(where, one), one.number in bespoken.numbers(where, one.version)) for where, one in EVERYTHING
+        (reserved.owner(where, one), one.number in reserved.numbers(where, one.version)) for where, one in EVERYTHING
     ]
 
 
-@given(st.lists(wishes, max_size=12), st.randoms(use_true_random=False))
+@given(st.lists(changes, max_size=12), st.randoms(use_true_random=False))
 def test_what_is_known_follows_from_what_there_is_and_not_from_how_it_came(
     history: list[tuple[Kind, Document, bool]], chance: Random
 ) -> None:
-    through, last = Bespoken(), {}
-    for kind, wish, there in history:
-        name = wish["metadata"]["name"]
-        value = kind.decode(encode(wish)) if there else None
+    through, last = ReservedAddresses(), {}
+    for kind, spec, there in history:
+        name = spec["metadata"]["name"]
+        value = kind.decode(encode(spec)) if there else None
         tell(through, kind, name, value)
         last[kind, name] = value
-    afresh, order = Bespoken(), list(last.items())
+    afresh, order = ReservedAddresses(), list(last.items())
     chance.shuffle(order)
     for (kind, name), value in order:
         tell(afresh, kind, name, value)

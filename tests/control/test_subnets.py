@@ -198,7 +198,7 @@ def test_capacity_follows_the_spec_and_nothing_is_written_without_news() -> None
             assert (changed.status.capacity, changed.status.observed_generation) == (243, 2)
             before = await store.revision()
             for _ in range(3):
-                manager.controllers[0].queue.update(manager.controllers[0].everything())
+                manager.controllers[0].queue.update(manager.controllers[0].all_keys())
                 await asyncio.sleep(5)
             assert await store.revision() == before
 
@@ -306,7 +306,7 @@ def test_judging_is_blind_to_the_order_of_rivals() -> None:
 def test_the_validators_events_about_unknown_keys_have_no_object() -> None:
     async def main() -> None:
         validator, _ = _validator(memory())
-        assert validator.about(Key("ns1", "s1")) is None
+        assert validator.event_target(Key("ns1", "s1")) is None
         await eventually(lambda: True)
 
     run(main())

@@ -69,8 +69,8 @@ def test_a_wish_counts_from_its_uid_or_from_when_it_was_seen(exact: bool, since:
         assert manager.ipam is not None
         assert manager.subnets is not None
         counters = manager.ipam.counters
-        assert counts(counters.wish_to_lock) == counts(counters.wish_to_address) == {(since, "nothing"): 1}
-        assert counters.wish_to_address.found[since, "nothing"].total < 5
+        assert counts(counters.creation_to_lock) == counts(counters.creation_to_address) == {(since, "nothing"): 1}
+        assert counters.creation_to_address.found[since, "nothing"].total < 5
         assert counts(manager.subnets.counters.wish_to_validated) == {(since,): 1}
 
     controlled(scenario, exact=exact)
@@ -86,13 +86,13 @@ def test_what_held_a_wish_up_is_told_apart() -> None:
             await asyncio.sleep(1)
         assert manager.ipam is not None
         counters = manager.ipam.counters
-        assert counts(counters.wish_to_address)[("wish", "other")] == 1
-        given = counts(counters.wish_to_address)[("wish", "nothing")]
+        assert counts(counters.creation_to_address)[("wish", "other")] == 1
+        given = counts(counters.creation_to_address)[("wish", "nothing")]
         await store.delete(NETWORK_ATTACHMENT, "ns1", "b")
         await asyncio.sleep(30)
-        assert counts(counters.wish_to_address)[("wish", "full")] >= 1
-        assert counts(counters.wish_to_address)[("wish", "nothing")] == given
-        assert counters.wish_to_address.found["wish", "other"].total >= 5
+        assert counts(counters.creation_to_address)[("wish", "full")] >= 1
+        assert counts(counters.creation_to_address)[("wish", "nothing")] == given
+        assert counters.creation_to_address.found["wish", "other"].total >= 5
 
     controlled(scenario)
 

@@ -7,7 +7,7 @@ from random import Random
 from typing import Any
 
 from netloom.control.ipam.controller import Ipam
-from netloom.control.ipam.locks import Locksmith
+from netloom.control.ipam.locks import LockClient
 from netloom.control.ipam.views import Attachment, Lock
 from netloom.control.runtime.manager import Manager
 from netloom.model.kind import Registry
@@ -22,16 +22,15 @@ WORKERS = 4
 """There are half a dozen keys here; a hundred idle workers would only take time."""
 
 
-class _GullibleSmith(Locksmith):
-    def is_mine(self, view: Attachment, lock: Lock) -> bool:
+class _GullibleLocks(LockClient):
+    def is_owner(self, view: Attachment, lock: Lock) -> bool:
         return bool(view.metadata.uid and lock.metadata.uid)
 
 
 class _GullibleIpam(Ipam):
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
-        self._smith.__class__ = _GullibleSmith
-        self._chooser.smith = self._smith
+        self.allocator.locks.__class__ = _GullibleLocks
 
 
 def wiring(process: Process, quarantine: float) -> Manager:

@@ -68,7 +68,7 @@ class NamespaceReconciler:
         elif namespace.metadata.deletion_timestamp and change.new is None:
             yield change.key.namespace
 
-    def everything(self) -> Iterable[str]:
+    def all_keys(self) -> Iterable[str]:
         """Return the namespaces that are deleted, or have no Namespace."""
         known = {key.name: one.metadata.deletion_timestamp for key, one in self._namespaces.cache.items()}
         used = {

@@ -123,11 +123,11 @@ class NetworkKeeper:
     def _locks_of(self, network: Network) -> list[Key]:
         return [Key("", lock.metadata.name) for lock in self._locks.indexed(BY_HOLDER, network.metadata.uid)]
 
-    def everything(self) -> Iterable[Key]:
+    def all_keys(self) -> Iterable[Key]:
         """Return all keys."""
         return [key for key, _ in self._networks.items()] + [key for key, _ in self._locks.items()]
 
-    def about(self, key: Key) -> Network | VNILock | None:
+    def event_target(self, key: Key) -> Network | VNILock | None:
         """Return what a key means, for Events."""
         return self._networks.get(*key) if key.namespace else self._locks.get(*key)
 

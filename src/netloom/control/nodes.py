@@ -33,7 +33,7 @@ class NodeWatcher:
         self._heard: dict[Key, tuple[str, float]] = {}
         """The heartbeat seen last, and when that was."""
 
-    def everything(self) -> Iterable[Key]:
+    def all_keys(self) -> Iterable[Key]:
         """Return all keys."""
         return [key for key, _ in self._nodes.items()]
 

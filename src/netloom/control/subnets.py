@@ -145,11 +145,11 @@ class SubnetValidator:
             yield key
             yield from self._blocked.get(key, ())
 
-    def everything(self) -> Iterable[Key]:
+    def all_keys(self) -> Iterable[Key]:
         """Return all keys."""
         return [key for key, _ in self._subnets.items()]
 
-    def about(self, key: Key) -> Subnet | None:
+    def event_target(self, key: Key) -> Subnet | None:
         """Return the Subnet a key means, for Events."""
         return self._subnets.get(*key)
 

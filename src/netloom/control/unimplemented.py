@@ -40,18 +40,18 @@ class UnimplementedReconciler:
         """Return the object that changed."""
         return () if change.new is None else (Target(kind, *change.key),)
 
-    def everything(self) -> Iterable[Target]:
+    def all_keys(self) -> Iterable[Target]:
         """Return all keys."""
         return [Target(kind, *key) for kind, cache in self._caches.items() for key, _ in cache.items()]
 
-    def about(self, key: Target) -> Resource | None:
+    def event_target(self, key: Target) -> Resource | None:
         """Return the object a key means, for Events."""
         found: Resource | None = self._caches[key.kind].get(key.namespace, key.name)
         return found
 
     async def reconcile(self, key: Target) -> None:
         """Write that nothing acts on the object, if it is not written."""
-        found: Any = self.about(key)
+        found: Any = self.event_target(key)
         if found is None or found.metadata.deletion_timestamp:
             return
         ready = found.status.condition(READY)

@@ -222,7 +222,7 @@ class Agent:
         fabric = self._carrying(attachments, neighbours, ports, plugging)
         tunnels = self._tunnels(fabric)
         mirrors = MirrorKeeper(attachments.cache, neighbours, self.switch)
-        copying = Controller("mirrors", mirrors.reconcile, random=self.random, everything=mirrors.everything, workers=1)
+        copying = Controller("mirrors", mirrors.reconcile, random=self.random, all_keys=mirrors.everything, workers=1)
         neighbours.mirrored = copying.queue.add
         remind = partial(keeper.remind, plugging.queue.add)
         self.manager = Manager(
@@ -259,11 +259,11 @@ class Agent:
             "host",
             keeper.reconcile,
             random=self.random,
-            everything=keeper.everything,
+            all_keys=keeper.everything,
             workers=WORKERS,
             backoff=BACKOFF,
             recorder=recorder,
-            about=keeper.about,
+            event_target=keeper.about,
         )
 
     def _carrying(

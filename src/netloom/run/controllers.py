@@ -16,8 +16,8 @@ from msgspec import Struct
 from netloom.control import networks, nodes, subnets
 from netloom.control.ipam.controller import WORKERS, Ipam
 from netloom.control.ipam.locks import WORKERS as LOCK_WORKERS
-from netloom.control.ipam.locks import LockKeeper
-from netloom.control.ipam.pools import EVERY, UseKeeper
+from netloom.control.ipam.locks import LockReconciler
+from netloom.control.ipam.pools import EVERY, UsageReconciler
 from netloom.control.ipam.views import attachment_informer, lock_informer
 from netloom.control.namespaces import NamespaceReconciler
 from netloom.control.ovn.northbound_sync import Logical
@@ -34,6 +34,7 @@ from netloom.control.runtime.election import Candidate
 from netloom.control.runtime.events import Recorder
 from netloom.control.runtime.informer import Informer, informer
 from netloom.control.runtime.manager import Manager
+from netloom.control.runtime.queue import Queue
 from netloom.control.runtime.sweep import expire_events
 from netloom.control.unimplemented import UnimplementedReconciler
 from netloom.errors import Cause, Invalid
@@ -202,17 +203,25 @@ class _Wiring:
         self.chores: list[Chore] = []
         self.connections: list[Chore] = []
 
-    def controller(self, name: str, part: Any, *, workers: int = 4) -> Controller[Any]:  # noqa: ANN401  # any part
+    def controller(
+        self,
+        name: str,
+        part: Any,  # noqa: ANN401  # any part
+        *,
+        workers: int = 4,
+        queue: Queue[Any] | None = None,
+    ) -> Controller[Any]:
         """Add a controller."""
         made: Controller[Any] = Controller(
             name,
             part.reconcile,
             random=self.random,
-            everything=part.everything,
+            all_keys=part.all_keys,
             workers=workers,
+            queue=queue,
             fence=self.fence,
             recorder=self.recorder,
-            about=getattr(part, "about", None),
+            event_target=getattr(part, "event_target", None),
         )
         self.controllers.append(made)
         return made
@@ -226,40 +235,42 @@ class _Wiring:
 
     def wire_ipam(self, kind: type[Ipam]) -> None:
         """Add what gives addresses, what takes them back, and what counts them."""
+        queue: Queue[Any] = Queue(random=self.random)
+        usage: Queue[Any] = Queue(random=self.random)
         self.ipam = kind(
             self.client,
             attachments=self.attachments.cache,
             locks=self.locks.cache,
             networks=self.networks.cache,
             recorder=self.recorder,
+            enqueue=queue.update,
+            on_use_changed=lambda subnet: usage.add_after(subnet, EVERY),
             clock=self.clock,
             quarantine=self.told.quarantine,
         )
-        giving = self.controller("ipam", self.ipam, workers=WORKERS)
-        self.ipam.room.wake = giving.queue.update
-        keeper = LockKeeper(
+        giving = self.controller("ipam", self.ipam, workers=WORKERS, queue=queue)
+        locks = LockReconciler(
             self.client,
             locks=self.locks.cache,
             attachments=self.attachments.cache,
             quarantine=self.told.quarantine,
         )
-        ending = self.controller("ipam-locks", keeper, workers=LOCK_WORKERS)
-        use = UseKeeper(
+        ending = self.controller("ipam-locks", locks, workers=LOCK_WORKERS)
+        used = UsageReconciler(
             self.client,
             subnets=self.subnets.cache,
             networks=self.networks.cache,
-            books=self.ipam.books,
-            place=self.ipam.places.get,
+            ledger=self.ipam.allocator.ledger,
+            pools=self.ipam.allocator.pools,
         )
-        counting = self.controller("ipam-use", use)
-        self.ipam.room.used = lambda subnet: counting.queue.add_after(subnet, EVERY)
+        self.controller("ipam-use", used, queue=usage)
         giving.watch(self.attachments, self.ipam.attachment_changed)
         giving.watch(self.locks, self.ipam.lock_changed)
         giving.watch(self.networks, self.ipam.network_changed)
         giving.watch(self.subnets, self.ipam.subnet_changed)
         giving.watch(self.routers, self.ipam.router_changed)
         giving.watch(self.balancers, self.ipam.balancer_changed)
-        ending.watch(self.locks, keeper.lock_changed)
+        ending.watch(self.locks, locks.lock_changed)
 
     def wire_networks(self) -> None:
         """Add what gives Networks their VNIs."""
@@ -273,7 +284,7 @@ class _Wiring:
             first=first,
             last=last,
             rest=self.told.vni_rest,
-            in_use=self.ipam.books.known,
+            in_use=self.ipam.allocator.ledger.in_use,
             refusal=self.told.providers.refusal,
             remark=self.told.ovn.exposed if self.told.ovn is not None else "",
         )
@@ -308,7 +319,7 @@ class _Wiring:
             recorder=self.recorder,
             random=self.random,
             fence=self.fence,
-            about=lambda unit: keeper.about(unit),
+            about=lambda unit: keeper.event_target(unit),
             caches={kind: one.cache for kind, one in watched.items()} | {"NetworkAttachment": self.attachments.cache},
             refusal=self.told.providers.refusal,
         )
@@ -345,7 +356,7 @@ class _Wiring:
             clock=self.clock,
         )
         telling = self.controller("logical", keeper, workers=STATUS_WORKERS)
-        plans.told = lambda units: telling.queue.update(keeper.everything() if units is None else sorted(units))
+        plans.told = lambda units: telling.queue.update(keeper.all_keys() if units is None else sorted(units))
         for kind, one in watched.items():
             one.on_change(partial(plans.changed, kind))
         self.attachments.on_change(plans.attachment_changed)

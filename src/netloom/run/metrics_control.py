@@ -29,11 +29,15 @@ def _ipam(ipam: Ipam) -> Families:
     text = "From seeing an attachment to its addresses in its status."
     yield histogram("netloom_ipam_address_seconds", text, counters.to_address)
     text = "From the wish for an attachment to its first lock."
-    yield histograms("netloom_ipam_wish_to_lock_seconds", text, counters.wish_to_lock)
+    yield histograms("netloom_ipam_wish_to_lock_seconds", text, counters.creation_to_lock)
     text = "From the wish for an attachment to its addresses in its status."
-    yield histograms("netloom_ipam_wish_to_address_seconds", text, counters.wish_to_address)
+    yield histograms("netloom_ipam_wish_to_address_seconds", text, counters.creation_to_address)
     yield Gauge("netloom_ipam_locks", "Addresses locked, those in quarantine included.", value=ipam.locks)
-    yield Gauge("netloom_ipam_waiting", "Attachments that wait for an address that is not free.", value=len(ipam.lines))
+    yield Gauge(
+        "netloom_ipam_waiting",
+        "Attachments that wait for an address that is not free.",
+        value=len(ipam.allocator.queue),
+    )
     yield Counter("netloom_ipam_assigned", "Addresses given.", value=counters.assigned)
     yield Counter("netloom_ipam_released", "Addresses taken back while in use.", value=counters.released)
     retries = Counter(

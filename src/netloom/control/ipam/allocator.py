@@ -1,87 +1,89 @@
-"""Choosing an address: one the attachment had, if that is to be had, else the next that is free.
+"""Who gets which free address.
 
-Next is after the one chosen before, and from the beginning behind the last: so a freed address is not given again at
-once, and of many workers each tries another.
+`Allocator` prefers an address that the attachment had before, then takes the next free one: the next after the one
+chosen last, and from the beginning after the last. So a freed address is not allocated again at once, and workers that
+run at the same time try different addresses.
 
-What room there is, who waits for some, and whom to wake when there is more.
-
-Whoever finds its Subnet full waits in line, in the order of age, and is woken when an address is freed, a Subnet is
-added, validated or changed, or somebody leaves the line. Who is not in line gets an address only if there are more than
-those in line before it will take.
+An attachment that finds its Subnet full waits in the Subnet's `WaitQueue`, ordered by age. It is enqueued again when an
+address is freed, when a Subnet is added, validated or changed, and when another attachment leaves the queue. An
+attachment that does not wait gets an address only if more are free than the older ones in the queue need.
 """
 
 from collections.abc import Callable, Iterable, Iterator
 
-from netloom.control.ipam.ledger import Books
-from netloom.control.ipam.locks import Locksmith
-from netloom.control.ipam.pools import Bespoken, Claimed, Places
-from netloom.control.ipam.telemetry import Teller
+from netloom.control.ipam.ledger import AddressLedger
+from netloom.control.ipam.locks import LockClient
+from netloom.control.ipam.pools import NetworkAddress, ReservedAddresses, SubnetPools
+from netloom.control.ipam.telemetry import Telemetry
 from netloom.control.ipam.views import Attachment, Lock
 from netloom.control.runtime.cache import Cache, Key
+from netloom.control.runtime.client import Client
 from netloom.errors import Unreachable
 from netloom.model.networks import Network
 from netloom.plan.addresses.allocation import Slot
 from netloom.plan.addresses.blocks import Address, address, lock_name
 
 
-class Lines:
-    """Who waits for an address: in line at each full Subnet, oldest first; or for one certain address."""
+class WaitQueue:
+    """The attachments that wait for any address of a full Subnet, oldest first, or for a certain address."""
 
     def __init__(self) -> None:
-        self._lines: dict[Key, dict[Key, tuple[str, str]]] = {}
-        self._places: dict[Key, tuple[Key, ...]] = {}
-        self._asking: dict[Key, dict[Key, None]] = {}
-        self._asks: dict[Key, tuple[Key, ...]] = {}
+        self._waiting: dict[Key, dict[Key, tuple[str, str]]] = {}
+        """By Subnet, the attachments that wait and their ages."""
+        self._subnets_of: dict[Key, tuple[Key, ...]] = {}
+        self._requesting: dict[Key, dict[Key, None]] = {}
+        """By lock, the attachments that wait for its address."""
+        self._requests_of: dict[Key, tuple[Key, ...]] = {}
 
     def __len__(self) -> int:
         """Return how many attachments wait."""
-        return len(self._places.keys() | self._asks.keys())
+        return len(self._subnets_of.keys() | self._requests_of.keys())
 
     def wait(
-        self, attachment: Key, age: tuple[str, str], subnets: Iterable[Key], asked: Iterable[Key]
+        self, attachment: Key, age: tuple[str, str], subnets: Iterable[Key], requested: Iterable[Key]
     ) -> tuple[Key, ...]:
-        """Let an attachment wait at these Subnets and for these locks, and nowhere else; return the lines it left."""
-        now, before = tuple(dict.fromkeys(subnets)), self._places.get(attachment, ())
+        """Wait at exactly these Subnets and for exactly these locks; return the Subnets whose queue was left."""
+        now, before = tuple(dict.fromkeys(subnets)), self._subnets_of.get(attachment, ())
         left = tuple(one for one in before if one not in now)
         for one in left:
-            line = self._lines[one]
-            del line[attachment]
-            if not line:
-                del self._lines[one]
+            waiting = self._waiting[one]
+            del waiting[attachment]
+            if not waiting:
+                del self._waiting[one]
         for one in now:
-            self._lines.setdefault(one, {})[attachment] = age
-        _set(self._places, attachment, now)
-        for one in self._asks.get(attachment, ()):
-            self._asking[one].pop(attachment, None)
-            if not self._asking[one]:
-                del self._asking[one]
-        asks = tuple(asked)
-        for one in asks:
-            self._asking.setdefault(one, {})[attachment] = None
-        _set(self._asks, attachment, asks)
+            self._waiting.setdefault(one, {})[attachment] = age
+        _set(self._subnets_of, attachment, now)
+        for one in self._requests_of.get(attachment, ()):
+            self._requesting[one].pop(attachment, None)
+            if not self._requesting[one]:
+                del self._requesting[one]
+        requests = tuple(requested)
+        for one in requests:
+            self._requesting.setdefault(one, {})[attachment] = None
+        _set(self._requests_of, attachment, requests)
         return left
 
-    def waits(self, attachment: Key) -> bool:
-        """Whether an attachment is in any line."""
-        return attachment in self._places or attachment in self._asks
+    def is_waiting(self, attachment: Key) -> bool:
+        """Whether an attachment waits at any Subnet or for any address."""
+        return attachment in self._subnets_of or attachment in self._requests_of
 
-    def older(self, subnet: Key, attachment: Key, age: tuple[str, str]) -> int:
-        """Return how many wait at a Subnet that came before `age`."""
-        line = self._lines.get(subnet)
-        return sum(other < age for one, other in line.items() if one != attachment) if line else 0
+    def count_older(self, subnet: Key, attachment: Key, age: tuple[str, str]) -> int:
+        """Return how many other attachments that are older than `age` wait at a Subnet."""
+        waiting = self._waiting.get(subnet)
+        return sum(other < age for one, other in waiting.items() if one != attachment) if waiting else 0
 
-    def first(self, subnet: Key, most: int) -> list[Key]:
-        """Return those who wait at a Subnet, oldest first, and no more than `most`."""
-        line = self._lines.get(subnet)
-        return sorted(line, key=line.__getitem__)[:most] if line else []
+    def oldest(self, subnet: Key, most: int) -> list[Key]:
+        """Return the oldest attachments that wait at a Subnet, at most `most`."""
+        waiting = self._waiting.get(subnet)
+        return sorted(waiting, key=waiting.__getitem__)[:most] if waiting else []
 
-    def asking(self, lock: Key) -> list[Key]:
-        """Return who waits for this very address."""
-        return list(self._asking.get(lock, ()))
+    def requesting(self, lock: Key) -> list[Key]:
+        """Return the attachments that wait for the address of this lock."""
+        return list(self._requesting.get(lock, ()))
 
-    def any(self, subnet: Key) -> bool:
-        """Whether anybody waits at a Subnet."""
-        return subnet in self._lines
+    def has_waiters(self, subnet: Key) -> bool:
+        """Whether any attachment waits at a Subnet."""
+        return subnet in self._waiting
 
 
 def _set(table: dict[Key, tuple[Key, ...]], key: Key, value: tuple[Key, ...]) -> None:
@@ -91,126 +93,133 @@ def _set(table: dict[Key, tuple[Key, ...]], key: Key, value: tuple[Key, ...]) ->
         table.pop(key, None)
 
 
-class Room:
-    """The books, the places and the lines, together."""
+class Allocator:
+    """Locks addresses for attachments, and enqueues those that wait when addresses become free."""
 
-    def __init__(self, *, locks: Cache[Lock], networks: Cache[Network], quarantine: float) -> None:
-        self.books = Books(locks, self._freed, quarantine=quarantine)
-        self.lines = Lines()
-        self.bespoken = Bespoken()
-        self.places = Places(self.bespoken)
-        self.wake: Callable[[Iterable[Key]], None] = lambda _keys: None
-        """Have attachments looked at: the controller's queue."""
-        self.used: Callable[[Key], None] = lambda _subnet: None
-        """Told of each Subnet whose use changed."""
+    def __init__(
+        self,
+        client: Client,
+        *,
+        locks: Cache[Lock],
+        networks: Cache[Network],
+        telemetry: Telemetry,
+        quarantine: float,
+        enqueue: Callable[[Iterable[Key]], None],
+        on_use_changed: Callable[[Key], None],
+    ) -> None:
+        """`enqueue` enqueues attachments; `on_use_changed` is called with each Subnet whose usage changed."""
+        self.ledger = AddressLedger(locks, self._on_freed, quarantine=quarantine)
+        self.reserved = ReservedAddresses()
+        self.pools = SubnetPools(self.reserved)
+        self.queue = WaitQueue()
+        self.locks = LockClient(client, self.ledger, quarantine=quarantine)
         self._networks = networks
-
-    def wait(self, key: Key, age: tuple[str, str], subnets: Iterable[Key], asked: Iterable[Key]) -> None:
-        """Let an attachment wait for room in these Subnets and for these locks to go, and for nothing else."""
-        for subnet in self.lines.wait(key, age, subnets, asked):
-            self.wake_line(subnet)
-
-    def leave(self, key: Key) -> None:
-        """Let an attachment wait for nothing."""
-        self.wait(key, ("", ""), (), ())
-
-    def wake_line(self, subnet: Key, *, but: Key | None = None) -> None:
-        """Wake as many as there are free addresses."""
-        one = self.places.get(subnet)
-        if one is None or not self.lines.any(subnet):
-            return
-        network = self._networks.get(subnet.namespace, one.network)
-        if network is not None and network.status.vni:
-            used = self.books.book(subnet.namespace, network.status.vni).of(one.version)
-            self.wake(key for key in self.lines.first(subnet, one.free(used)) if key != but)
-
-    def bespeak(self, claimed: Iterable[Claimed]) -> None:
-        """Know that somebody speaks for addresses, or has ceased to; whoever waits for one may have it then."""
-        for on, one in claimed:
-            network = self._networks.get(*on)
-            if network is not None and network.status.vni and self.bespoken.owner(on, one) is None:
-                self._freed(Key(on.namespace, lock_name(network.status.vni, one)), on.name, one, None)
-            else:
-                for subnet in self.places.around(*on, one):
-                    self.used(subnet)
-
-    def is_free(self, lock: Key, network: Key, one: Address) -> bool:
-        """Whether nobody has an address, nor speaks for it."""
-        if self.books.lock(*lock) is not None or self.books.resting(*lock) is not None:
-            return False
-        return self.bespoken.owner(network, one) is None
-
-    def _freed(self, lock: Key, network: str, one: Address, by: Key | None) -> None:
-        """Wake who waits for an address that is free now; not who just gave up on it, which tries again in its time."""
-        self.wake(key for key in self.lines.asking(lock) if key != by)
-        for subnet in self.places.around(lock.namespace, network, one):
-            self.used(subnet)
-            self.wake_line(subnet, but=by)
-
-
-class Chooser:
-    """Gets addresses for attachments."""
-
-    def __init__(self, books: Books, lines: Lines, smith: Locksmith, teller: Teller) -> None:
-        self.smith = smith
-        self._books = books
-        self._lines = lines
-        self._teller = teller
+        self._telemetry = telemetry
+        self._enqueue = enqueue
+        self._on_use_changed = on_use_changed
         self._cursors: dict[Key, int] = {}
         self._attempts: dict[Key, tuple[Address, ...]] = {}
-        """Addresses whose locks may have been made: the store did not say."""
+        """By attachment, addresses whose locks may exist: the store did not answer."""
 
-    def forget(self, key: Key) -> None:
-        """Know that an attachment is gone."""
-        self._attempts.pop(key, None)
+    # Choosing.
 
     async def choose(self, view: Attachment, vni: int, slot: Slot) -> Lock | None:
-        """Lock one address for a slot: one it had, if that is to be had, else the next that is free."""
+        """Lock one address for a slot: one that the attachment had if possible, else the next free one."""
         for one in self._preferred(view, vni, slot):
             lock = await self.take(view, vni, one)
-            if self.smith.is_mine(view, lock):
+            if self.locks.is_owner(view, lock):
                 return lock
-        while (number := self._pick(view, vni, slot)) is not None:
+        while (number := self._next_free(view, vni, slot)) is not None:
             lock = await self.take(view, vni, Address(slot.version, number))
-            if self.smith.is_mine(view, lock):
+            if self.locks.is_owner(view, lock):
                 return lock
         return None
 
     async def take(self, view: Attachment, vni: int, one: Address) -> Lock:
-        """Lock an address, or return whose it is; remember it where that is not known."""
+        """Lock an address, or return the lock of its owner; remember the attempt if the store does not answer."""
         try:
-            lock = await self.smith.take(view, vni, one)
+            lock = await self.locks.take(view, vni, one)
         except Unreachable:
             self._attempts[view.key] = tuple({*self._attempts.get(view.key, ()), one})
             raise
         self._attempts.pop(view.key, None)
-        if not self.smith.is_mine(view, lock):
-            self._teller.retried("Taken")
+        if not self.locks.is_owner(view, lock):
+            self._telemetry.retried("Taken")
         return lock
 
     def _preferred(self, view: Attachment, vni: int, slot: Slot) -> Iterator[Address]:
-        """Give addresses of a slot that the attachment had or may have, as far as they are to be had."""
-        had = [lock.address for lock in self._books.former(view.key) if lock.vni == vni]
+        """Return the addresses of a slot that the attachment had, or may have locked, and that it can get."""
+        had = [lock.address for lock in self.ledger.former(view.key) if lock.vni == vni]
         had += [one for ip, _ in view.locks if view.vni == vni and (one := address(ip)) is not None]
         for one in dict.fromkeys((*self._attempts.get(view.key, ()), *had)):
-            if not any(where.holds(one) and where.may_choose(one) for where in slot.pools):
+            if not any(pool.holds(one) and pool.may_choose(one) for pool in slot.pools):
                 continue
-            name = lock_name(vni, one)
-            lock = self._books.lock(view.metadata.namespace, name) or self._books.resting(view.metadata.namespace, name)
-            if lock is None or self.smith.may_have(view, lock):
+            lock = self.find_lock(Key(view.metadata.namespace, lock_name(vni, one)))
+            if lock is None or self.locks.may_take(view, lock):
                 yield one
 
-    def _pick(self, view: Attachment, vni: int, slot: Slot) -> int | None:
-        """Return a free address that nobody before us in line will take."""
-        used = self._books.book(view.metadata.namespace, vni).of(slot.version)
-        for one in slot.pools:
-            subnet = Key(view.metadata.namespace, one.name)
-            if self._lines.any(subnet):
-                free = one.free(used)
-                if free == 0 or free <= self._lines.older(subnet, view.key, view.age):
+    def _next_free(self, view: Attachment, vni: int, slot: Slot) -> int | None:
+        """Return a free address that no older attachment in the queue needs."""
+        used = self.ledger.used(view.metadata.namespace, vni, slot.version)
+        for pool in slot.pools:
+            subnet = Key(view.metadata.namespace, pool.name)
+            if self.queue.has_waiters(subnet):
+                free = pool.free(used)
+                if free == 0 or free <= self.queue.count_older(subnet, view.key, view.age):
                     continue
-            number = one.choose(used, self._cursors.get(subnet, 0))
+            number = pool.choose(used, self._cursors.get(subnet, 0))
             if number is not None:
                 self._cursors[subnet] = number + 1
                 return number
         return None
+
+    # Waiting.
+
+    def wait(self, key: Key, age: tuple[str, str], subnets: Iterable[Key], requested: Iterable[Key]) -> None:
+        """Make an attachment wait at exactly these Subnets, and for exactly these locks to go."""
+        for subnet in self.queue.wait(key, age, subnets, requested):
+            self.enqueue_waiting(subnet)
+
+    def stop_waiting(self, key: Key) -> None:
+        """Remove an attachment from the queue."""
+        self.wait(key, ("", ""), (), ())
+
+    def forget(self, key: Key) -> None:
+        """Drop what is remembered of an attachment that is gone."""
+        self._attempts.pop(key, None)
+        self.stop_waiting(key)
+
+    def enqueue_waiting(self, subnet: Key, *, but: Key | None = None) -> None:
+        """Enqueue as many of the attachments that wait at a Subnet as it has free addresses."""
+        pool = self.pools.get(subnet)
+        if pool is None or not self.queue.has_waiters(subnet):
+            return
+        network = self._networks.get(subnet.namespace, pool.network)
+        if network is not None and network.status.vni:
+            used = self.ledger.used(subnet.namespace, network.status.vni, pool.version)
+            self._enqueue(key for key in self.queue.oldest(subnet, pool.free(used)) if key != but)
+
+    def reservations_changed(self, changed: Iterable[NetworkAddress]) -> None:
+        """Follow a change of reservations: count usage again, and enqueue those that wait for a freed address."""
+        for on, one in changed:
+            network = self._networks.get(*on)
+            if network is not None and network.status.vni and self.reserved.owner(on, one) is None:
+                self._on_freed(Key(on.namespace, lock_name(network.status.vni, one)), on.name, one, None)
+            else:
+                for subnet in self.pools.subnets_with(*on, one):
+                    self._on_use_changed(subnet)
+
+    def find_lock(self, key: Key) -> Lock | None:
+        """Return the lock that keeps an address in use: one that exists, or one whose quarantine continues."""
+        return self.ledger.lock(*key) or self.ledger.quarantined(*key)
+
+    def is_free(self, lock: Key, network: Key, one: Address) -> bool:
+        """Whether an address is neither locked, nor in quarantine, nor reserved."""
+        return self.find_lock(lock) is None and self.reserved.owner(network, one) is None
+
+    def _on_freed(self, lock: Key, network: str, one: Address, by: Key | None) -> None:
+        """Enqueue the attachments that wait for a freed address; not `by`, which gave it up and has its own retry."""
+        self._enqueue(key for key in self.queue.requesting(lock) if key != by)
+        for subnet in self.pools.subnets_with(lock.namespace, network, one):
+            self._on_use_changed(subnet)
+            self.enqueue_waiting(subnet, but=by)

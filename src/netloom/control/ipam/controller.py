@@ -1,40 +1,41 @@
-"""IPAM: gives each attachment its addresses and its MAC, and takes them back.
+"""IPAM: assigns addresses and a MAC to each attachment, and releases them.
 
-    attachment ──► decide (plan/wishes) ──► create IPLocks ──► write the status that names them ──► delete spare IPLocks
+    attachment ──► decide ──► create IPLocks ──► write the status that names them ──► delete spare IPLocks
 
-The IPLock is the hard state. Its name is made of VNI and address, and a store creates a name once: whoever made the
-lock has the address, whatever anybody's cache says. Its owner is the attachment, so it goes with it.
+The IPLock is the hard state. Its name consists of VNI and address, and a store creates a name once: the process that
+creates the lock has the address, whatever any cache says. The lock's owner is the attachment, so it goes with it.
 
-Why an address is never given twice, and none that is in use is taken away, although two processes may believe to lead,
-caches be stale and requests arrive late:
+Why no address is assigned twice, and none that is in use is released, although two processes may both act as leader,
+caches may be stale and requests may arrive late:
 
-- A lock is *named* in a status only by a write that carries the revision of the attachment the decision was made by; so
-  of two deciders one succeeds, and the other decides again.
-- A lock says at which revision of its attachment it was decided on. It may be named without further ado only at that
-  revision. To name it later it is *touched* first: updated to say the new revision, which changes its own revision.
-- A lock is deleted (released) only by who has seen its attachment at a later revision that does not name it, and the
-  deletion carries the revision of the lock. So whoever decided on it before can no longer name it, because the
-  attachment has moved on; and whoever decides now touches it, so that either the touch or the deletion fails.
-- Everybody prefers a lock the status names, then the oldest: see `plan/wishes`.
+- A status *names* a lock only by a write that carries the revision of the attachment by which the decision was made. So
+  of two processes that decide, one succeeds, and the other decides again.
+- A lock has an annotation with the revision of its attachment at which it was decided on. At that revision the status
+  may name it directly. To name it at a later revision, the process first *touches* it: it updates the annotation to the
+  new revision, which changes the revision of the lock.
+- A process deletes (releases) a lock only if it has seen the attachment at a later revision that does not name it, and
+  the deletion carries the revision of the lock. So a process that decided on the lock before cannot name it any more,
+  because the attachment has changed; and a process that decides now touches it, so that either the touch or the
+  deletion fails.
+- All processes prefer a lock that the status names, then the oldest: see `plan/addresses/allocation.py`.
 
-A crash between any two steps leaves a lock that its attachment owns and does not name: it is used, or released, when
-the attachment is looked at again.
+A crash between any two steps leaves a lock that its attachment owns and does not name. The next reconcile of the
+attachment uses or releases it.
 
-A freed address rests in quarantine: the lock's finalizer keeps its name from being created again (`locks`). An
-attachment made anew under the same name takes such an address back at once.
+A freed address is in quarantine: the finalizer of its lock keeps the name from being created again (`locks`). A new
+attachment with the name of the former owner may take such an address back at once.
 
-Whoever finds its Subnet full waits in line (`wait_queue`).
+An attachment that finds its Subnet full waits in a queue (`allocator`).
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
-from netloom.control.ipam.allocator import Chooser, Room
-from netloom.control.ipam.locks import Locksmith
-from netloom.control.ipam.macs import Macs
-from netloom.control.ipam.status import FULL, Result, Scribe, settled
-from netloom.control.ipam.telemetry import Teller, reference_to
-from netloom.control.ipam.views import ADDRESSED, BY_NETWORK, BY_SUBNET, Attachment, Lock, Seen
+from netloom.control.ipam.allocator import Allocator
+from netloom.control.ipam.macs import MacTable
+from netloom.control.ipam.status import StatusWriter
+from netloom.control.ipam.telemetry import Telemetry, reference_to
+from netloom.control.ipam.views import BY_NETWORK, BY_SUBNET, Attachment, ConditionState, Lock
 from netloom.control.runtime.cache import Cache, Change, Key
 from netloom.control.runtime.client import Client
 from netloom.control.runtime.clock import Clock
@@ -43,29 +44,31 @@ from netloom.control.runtime.conditions import TRUE
 from netloom.control.runtime.events import Recorder
 from netloom.control.runtime.gc import BY_UID
 from netloom.errors import NetloomError
+from netloom.model.conditions import ADDRESSED
 from netloom.model.events import ObjectReference
 from netloom.model.networks import Network, Router, Subnet
 from netloom.model.policy import LoadBalancer
 from netloom.plan.addresses import macs
-from netloom.plan.addresses.allocation import Decision, Held, Refusal, Request, Slot, decide
+from netloom.plan.addresses.allocation import FULL, Decision, Held, Refusal, Request, Slot, decide
 from netloom.plan.addresses.blocks import Address, Pool, address, lock_name
 
 WORKERS = 256
 
 
 @dataclass(slots=True)
-class _Found:
-    """What came of trying to fulfil a decision."""
+class _Outcome:
+    """The result of carrying out a decision."""
 
     locks: list[Lock] = field(default_factory=list)
     refusals: list[Refusal] = field(default_factory=list)
     full: list[Key] = field(default_factory=list)
-    """The Subnets to wait at."""
+    """The full Subnets, to wait at."""
     blocked: list[Address] = field(default_factory=list)
+    """The requested addresses that are taken, to wait for."""
 
 
 class Ipam:
-    """Reconciles attachments.  The keys are attachments' keys."""
+    """Reconciles attachments.  The keys are those of attachments."""
 
     def __init__(
         self,
@@ -75,110 +78,122 @@ class Ipam:
         locks: Cache[Lock],
         networks: Cache[Network],
         recorder: Recorder,
+        enqueue: Callable[[Iterable[Key]], None],
+        on_use_changed: Callable[[Key], None],
         clock: Clock = time_of_day,
         quarantine: float = 5.0,
     ) -> None:
-        """`attachments` and `locks` are the caches of `views`' informers."""
-        self._teller = Teller(recorder, clock=clock)
-        self.counters = self._teller.counters
-        self.room = Room(locks=locks, networks=networks, quarantine=quarantine)
-        self.books, self.lines, self.places = self.room.books, self.room.lines, self.room.places
+        """`attachments` and `locks` are the caches of the informers of `views`.
+
+        `enqueue` adds attachments to the queue of this controller. `on_use_changed` is called with the key of each
+        Subnet whose usage changed.
+        """
         self._attachments = attachments
         self._locks = locks
         self._networks = networks
-        self._smith = Locksmith(client, self.books, quarantine=quarantine)
-        self._chooser = Chooser(self.books, self.lines, self._smith, self._teller)
-        self._macs = Macs(attachments.get)
-        self._scribe = Scribe(client, self._macs, clock=clock)
-        self._written: dict[Key, int] = {}
-        """The revisions we wrote that the informer has not seen."""
-        self._again: set[Key] = set()
-        """Who was to be looked at while the informer was behind."""
+        self._enqueue = enqueue
+        self._on_use_changed = on_use_changed
+        self._telemetry = Telemetry(recorder, clock=clock)
+        self.counters = self._telemetry.counters
+        self.allocator = Allocator(
+            client,
+            locks=locks,
+            networks=networks,
+            telemetry=self._telemetry,
+            quarantine=quarantine,
+            enqueue=enqueue,
+            on_use_changed=on_use_changed,
+        )
+        self._ledger, self._pools = self.allocator.ledger, self.allocator.pools
+        self._macs = MacTable(attachments.get)
+        self._status = StatusWriter(client, attachments, self._macs, self._telemetry, enqueue=enqueue, clock=clock)
+        self._postponed: set[Key] = set()
+        """The attachments to reconcile when the informer has seen the last write of their status."""
 
-    # What changed, and whom it concerns.
+    # Changes. Each method returns the keys to reconcile.
 
     def attachment_changed(self, change: Change[Attachment]) -> Iterable[Key]:
-        """Return whom a change of an attachment concerns: itself, and who waits for a MAC it gave up."""
+        """Return the attachment, and those that wait for a MAC that it does not have any more."""
         key, old, new = change.key, change.old, change.new
-        self.room.bespeak(self.room.bespoken.attachment_changed(change))
-        yield from self._macs.changed(key, old, new)
+        self.allocator.reservations_changed(self.allocator.reserved.attachment_changed(change))
+        yield from self._macs.attachment_changed(key, old, new)
         if old is not None and (new is None or old.metadata.uid != new.metadata.uid):
             self._forget(key)
             for ip, _ in old.locks:
                 if (one := address(ip)) is not None:
-                    self.books.left_behind(key, Key(key.namespace, lock_name(old.vni, one)))
+                    self._ledger.add_former(key, Key(key.namespace, lock_name(old.vni, one)))
         if new is None:
             yield from self._macs.unclaim(key)
             return
         if old is None and not new.locks:
-            self._teller.seen(key)
-        written = self._written.get(key)
+            self._telemetry.seen(key)
+        written = self._status.written.get(key)
         if written is not None and new.metadata.revision >= written:
-            del self._written[key]
+            del self._status.written[key]
             yield from self._macs.unclaim(key)
-            if new.metadata.revision == written and key not in self._again:
+            if new.metadata.revision == written and key not in self._postponed:
                 return  # Our own write, after which there was nothing to do.
-        self._again.discard(key)
+        self._postponed.discard(key)
         yield key
 
     def lock_changed(self, change: Change[Lock]) -> Iterable[Key]:
-        """Return whom a change of a lock concerns: its owner; and wake who waits if it is gone."""
+        """Return the owner of a lock, unless this process created the lock."""
         old, new = change.old, change.new
-        ours = new is not None and self._smith.made(new)
-        self.books.changed(change)
-        self.books.settle()
+        created_here = new is not None and self.allocator.locks.is_own_creation(new)
+        self._ledger.lock_changed(change)
+        self._ledger.expire_records()
         if old is None and new is not None:
-            for subnet in self.places.around(change.key.namespace, new.network, new.address):
-                self.room.used(subnet)
+            for subnet in self._pools.subnets_with(change.key.namespace, new.network, new.address):
+                self._on_use_changed(subnet)
         owners = {owner.name for one in (old, new) if one is not None and (owner := one.owner)}
         if new is not None and (owner := new.owner) is not None:
             namesake = self._attachments.get(change.key.namespace, owner.name)
             if namesake is not None and namesake.metadata.uid != owner.uid:
-                self.books.left_behind(Key(change.key.namespace, owner.name), change.key)
-        if not ours:
+                self._ledger.add_former(Key(change.key.namespace, owner.name), change.key)
+        if not created_here:
             yield from (Key(change.key.namespace, name) for name in owners)
 
     def network_changed(self, change: Change[Network]) -> Iterable[Key]:
-        """Return whom a change of a Network concerns: its attachments, if its VNI did."""
+        """Return the attachments of a Network whose VNI changed."""
         old, new = change.old, change.new
         if old is not None and new is not None and old.status.vni == new.status.vni:
             return []
-        for name in self.places.on(*change.key):
-            self.room.used(Key(change.key.namespace, name))
+        for name in self._pools.of_network(*change.key):
+            self._on_use_changed(Key(change.key.namespace, name))
         return self._in_order(self._attachments.indexed(BY_NETWORK, str(change.key)))
 
     def subnet_changed(self, change: Change[Subnet]) -> Iterable[Key]:
-        """Return whom a change of a Subnet concerns: who is on its Network or names it, if its addresses changed."""
-        self.room.used(change.key)  # Always: what its status says may be older than what was counted.
-        networks = self.places.changed(change)
+        """Return the attachments that name a Subnet whose pool changed, or are on its Network."""
+        self._on_use_changed(change.key)  # Always: `status.used` may be older than the last count.
+        networks = self._pools.subnet_changed(change)
         if not networks:
             return []
-        concerned = {one.key: one for one in self._attachments.indexed(BY_SUBNET, str(change.key))}
+        affected = {one.key: one for one in self._attachments.indexed(BY_SUBNET, str(change.key))}
         for network in networks:
             found = self._attachments.indexed(BY_NETWORK, str(Key(change.key.namespace, network)))
-            concerned |= {one.key: one for one in found}
-        return self._in_order(concerned.values())
+            affected |= {one.key: one for one in found}
+        return self._in_order(affected.values())
 
     def router_changed(self, change: Change[Router]) -> Iterable[Key]:
-        """Know which addresses a Router has, and wake who waits for one it gave up."""
-        self.room.bespeak(self.room.bespoken.router_changed(change))
+        """Update what a Router reserves; the allocator enqueues the attachments that wait for a freed address."""
+        self.allocator.reservations_changed(self.allocator.reserved.router_changed(change))
         return ()
 
     def balancer_changed(self, change: Change[LoadBalancer]) -> Iterable[Key]:
-        """Know which VIPs a LoadBalancer has, and wake who waits for one it gave up."""
-        self.room.bespeak(self.room.bespoken.balancer_changed(change))
+        """Update what a LoadBalancer reserves; the allocator enqueues the attachments that wait for a freed address."""
+        self.allocator.reservations_changed(self.allocator.reserved.balancer_changed(change))
         return ()
 
-    def everything(self) -> Iterable[Key]:
-        """Return all keys: who has waited before first, and of these the oldest."""
+    def all_keys(self) -> Iterable[Key]:
+        """Return the keys of all attachments: first those with errors, and of these the oldest first."""
         for key, lock in self._locks.items():
             owner = lock.owner
             if owner is not None and not self._attachments.indexed(BY_UID, owner.uid):
-                self.books.left_behind(Key(key.namespace, owner.name), key)
+                self._ledger.add_former(Key(key.namespace, owner.name), key)
         return self._in_order(self._attachments)
 
-    def about(self, key: Key) -> ObjectReference | None:
-        """Return the attachment a key means, for Events."""
+    def event_target(self, key: Key) -> ObjectReference | None:
+        """Return the attachment of a key, for Events."""
         view = self._attachments.get(*key)
         return reference_to(view) if view is not None else None
 
@@ -187,179 +202,157 @@ class Ipam:
         """How many addresses are locked."""
         return len(self._locks)
 
-    # Looking at one attachment.
+    # Reconciling one attachment.
 
     async def reconcile(self, key: Key) -> float | None:
-        """Give one attachment what it is to have."""
+        """Assign an attachment the addresses it should have."""
         view = self._attachments.get(*key)
         if view is None or view.metadata.deletion_timestamp:
-            self.room.leave(key)  # What it has goes with it.
+            self.allocator.stop_waiting(key)  # The garbage collector deletes its locks.
             return None
-        if self._written.get(key, 0) > view.metadata.revision:
-            self._again.add(key)
+        if self._status.written.get(key, 0) > view.metadata.revision:
+            self._postponed.add(key)
             return None
-        if self._served(view):
+        if self._is_up_to_date(view):
             return None
         try:
-            await self._look(view)
+            await self._assign(view)
         except NetloomError as error:
-            self._teller.retried(type(error).__name__)
+            self._telemetry.retried(type(error).__name__)
             raise
         return None
 
-    async def _look(self, view: Attachment) -> None:
-        self.books.settle()
+    async def _assign(self, view: Attachment) -> None:
+        self._ledger.expire_records()
         network = self._networks.get(view.metadata.namespace, view.network)
         vni = network.status.vni if network is not None else None
-        places = self.places.of(view)
-        decision = self._decide(view, vni, places, there=network is not None)
+        pools = self._pools.of_attachment(view)
+        decision = self._decide(view, vni, pools, network=network is not None)
         try:
-            found = await self._fulfil(view, vni or 0, decision)
+            outcome = await self._carry_out(view, vni or 0, decision)
         except NetloomError as error:
-            if error.retry:  # It keeps its place in line while it rests.
+            if error.retry:  # It keeps its place in the queue until the retry.
                 subnets = [Key(view.metadata.namespace, one.name) for slot in decision.choose for one in slot.pools]
-                self.room.wait(view.key, view.age, subnets, ())
+                self.allocator.wait(view.key, view.age, subnets, ())
             raise
-        if decision.pending and not (decision.refusals or found.refusals or found.locks or view.locks):
-            return  # Nothing is known yet.
-        result = self._scribe.result(view, vni, places, decision, locks=found.locks, refusals=found.refusals)
-        revision = await self._publish(view, result, decision.release)
+        if decision.pending and not (decision.refusals or outcome.refusals or outcome.locks or view.locks):
+            return  # There is nothing to write yet.
+        result = self._status.assignment(view, vni, pools, decision, locks=outcome.locks, refusals=outcome.refusals)
+        revision = await self._status.publish(view, result, decision.release)
         for held in decision.release:
             if held.decided < revision:
-                await self._smith.release(view, held)
+                await self.allocator.locks.release(view, held)
                 self.counters.released += 1
 
-    def _served(self, view: Attachment) -> bool:
-        """Whether an attachment without particular requests has what its locks say: said quickly, as most have.
+    def _is_up_to_date(self, view: Attachment) -> bool:
+        """Whether an attachment without particular requests has what its locks say: a quick check, as most have.
 
-        The status is compared with the locks exactly, also where a controller wrote it: what differs is put back.
+        The status is compared with the locks exactly, although a controller wrote it: any difference is repaired.
         """
-        if view.subnets or view.ips or view.mac or view.errors or not view.has_mac or self.lines.waits(view.key):
+        if view.subnets or view.ips or view.mac or view.errors or not view.has_mac:
+            return False
+        if self.allocator.queue.is_waiting(view.key):
             return False
         network = self._networks.get(view.metadata.namespace, view.network)
-        if network is None or network.status.vni != view.vni or not _says_so(view):
+        if network is None or network.status.vni != view.vni or not _is_addressed(view):
             return False
-        around = self.places.on(view.metadata.namespace, view.network)
-        places = {one.version: one for one in around.values() if one.validated}
-        if len(places) != len(around) or len(view.locks) != len(view.has_ips):
-            return False  # Several Subnets of a family, or one that is not valid: that takes a closer look.
-        owned = {lock.metadata.uid: lock for lock in self.books.owned(view.metadata.uid)}
+        around = self._pools.of_network(view.metadata.namespace, view.network)
+        pools = {one.version: one for one in around.values() if one.validated}
+        if len(pools) != len(around) or len(view.locks) != len(view.has_ips):
+            return False  # Several Subnets of a family, or one that is not validated: `decide` is needed.
+        owned = {lock.metadata.uid: lock for lock in self._ledger.owned(view.metadata.uid)}
         first: Address | None = None
         for (locked, uid), ip in zip(view.locks, view.has_ips, strict=True):
             lock = owned.pop(uid, None)
-            place = places.pop(lock.version, None) if lock is not None else None
-            if lock is None or place is None or lock.vni != view.vni or not place.holds(lock.address):
+            pool = pools.pop(lock.version, None) if lock is not None else None
+            if lock is None or pool is None or lock.vni != view.vni or not pool.holds(lock.address):
                 return False
-            if locked != str(lock.address) or ip != f"{locked}/{place.prefix}":
+            if locked != str(lock.address) or ip != f"{locked}/{pool.prefix}":
                 return False
             first = first or lock.address
-        if owned or places or first is None or view.has_mac not in macs.candidates(view.vni, first):
+        if owned or pools or first is None or view.has_mac not in macs.candidates(view.vni, first):
             return False
         return self._macs.rival(view, view.has_mac) is None
 
-    def _decide(self, view: Attachment, vni: int | None, places: Mapping[str, Pool], *, there: bool) -> Decision:
+    def _decide(self, view: Attachment, vni: int | None, pools: Mapping[str, Pool], *, network: bool) -> Decision:
         meta = view.metadata
-        wish = Request(meta.namespace, view.network, view.subnets, view.ips, tuple(uid for _, uid in view.locks))
-        held = [_held(one) for one in self.books.owned(meta.uid)]
+        request = Request(meta.namespace, view.network, view.subnets, view.ips, tuple(uid for _, uid in view.locks))
+        held = [_held(one) for one in self._ledger.owned(meta.uid)]
 
         def taken(one: Address) -> str | None:
-            name = lock_name(vni or 0, one)
-            lock = self.books.lock(meta.namespace, name) or self.books.resting(meta.namespace, name)
-            if lock is None or self._smith.may_have(view, lock):
-                return self.room.bespoken.owner(Key(meta.namespace, view.network), one)
-            return _had(lock)
+            lock = self.allocator.find_lock(Key(meta.namespace, lock_name(vni or 0, one)))
+            if lock is None or self.allocator.locks.may_take(view, lock):
+                return self.allocator.reserved.owner(Key(meta.namespace, view.network), one)
+            return _holder(lock)
 
-        return decide(wish, vni, places, held, taken, network=there)
+        return decide(request, vni, pools, held, taken, network=network)
 
-    async def _fulfil(self, view: Attachment, vni: int, decision: Decision) -> _Found:
-        """Get the locks that are missing; what cannot be had is waited for."""
-        found = _Found(blocked=list(decision.blocked))
+    async def _carry_out(self, view: Attachment, vni: int, decision: Decision) -> _Outcome:
+        """Create the locks that are missing, and wait for the addresses that are not available."""
+        outcome = _Outcome(blocked=list(decision.blocked))
         namespace = view.metadata.namespace
         named = {uid for _, uid in view.locks}
         for held in decision.keep:
             if held.uid not in named:
-                found.locks.append(await self._smith.adopt(view, held))
+                outcome.locks.append(await self.allocator.locks.adopt(view, held))
         for one in decision.take:
-            lock = await self._chooser.take(view, vni, one)
-            if self._smith.is_mine(view, lock):
-                found.locks.append(lock)
+            lock = await self.allocator.take(view, vni, one)
+            if self.allocator.locks.is_owner(view, lock):
+                outcome.locks.append(lock)
             else:
-                found.refusals.append(Refusal("Taken", f"{one} is {_had(lock)}"))
-                found.blocked.append(one)
+                outcome.refusals.append(Refusal("Taken", f"{one} is {_holder(lock)}"))
+                outcome.blocked.append(one)
         for slot in decision.choose:
-            chosen = await self._chooser.choose(view, vni, slot)
+            chosen = await self.allocator.choose(view, vni, slot)
             if chosen is not None:
-                found.locks.append(chosen)
+                outcome.locks.append(chosen)
             else:
-                found.refusals.append(_full(slot))
-                found.full += [Key(namespace, one.name) for one in slot.pools]
-        asked = {Key(namespace, lock_name(vni, one)): one for one in found.blocked}
-        self.room.wait(view.key, view.age, found.full, asked)
-        # What was freed while we were at other parts of the wish was not waited for yet.
-        for subnet in found.full:
-            self.room.wake_line(subnet)
+                outcome.refusals.append(_full(slot))
+                outcome.full += [Key(namespace, one.name) for one in slot.pools]
+        requested = {Key(namespace, lock_name(vni, one)): one for one in outcome.blocked}
+        self.allocator.wait(view.key, view.age, outcome.full, requested)
+        # Addresses freed while we took the other locks were freed before we waited for them.
+        for subnet in outcome.full:
+            self.allocator.enqueue_waiting(subnet)
         on = Key(namespace, view.network)
-        if any(self.room.is_free(key, on, one) for key, one in asked.items()):
-            self.room.wake([view.key])
-        if found.locks:
-            self._teller.locked(view)
-        return found
-
-    # Saying it.
-
-    async def _publish(self, view: Attachment, result: Result, spare: Iterable[Held]) -> int:
-        """Write the status if it says anything new; return the attachment's revision, as far as we know."""
-        revision = view.metadata.revision
-        if settled(view, result):
-            fresh = [held for held in spare if held.decided >= revision]
-            if not fresh:
-                return revision
-            # Somebody may be about to name these at this very revision. A write ends that; the next look undoes it.
-            words = f"gives back {', '.join(str(held.address) for held in fresh)}"
-            result = Result(result.ips, result.mac, result.vni, result.locks, result.refusals, result.pending, words)
-        if result.mac and result.mac != view.has_mac:
-            self._macs.claim(view, result.mac)
-        try:
-            revision = await self._scribe.write(view, result)
-        except BaseException:
-            self.room.wake(self._macs.unclaim(view.key))
-            raise
-        cached = self._attachments.get(*view.key)
-        if cached is not None and cached.metadata.revision < revision:
-            self._written[view.key] = revision
-        else:
-            self.room.wake(self._macs.unclaim(view.key))
-        self._teller.tell(view, result)
-        return revision
+        if any(self.allocator.is_free(key, on, one) for key, one in requested.items()):
+            self._enqueue([view.key])
+        if outcome.locks:
+            self._telemetry.locked(view)
+        return outcome
 
     def _forget(self, key: Key) -> None:
-        self._written.pop(key, None)
-        self._again.discard(key)
-        self._teller.forget(key)
-        self._chooser.forget(key)
-        self.room.leave(key)
+        self._status.written.pop(key, None)
+        self._postponed.discard(key)
+        self._telemetry.forget(key)
+        self.allocator.forget(key)
 
     def _in_order(self, views: Iterable[Attachment]) -> list[Key]:
         return [one.key for one in sorted(views, key=lambda one: (not one.errors, one.age))]
 
 
-def _says_so(view: Attachment) -> bool:
-    """Whether the status says that all is well with the wish as it is now."""
-    seen = view.addressed
+def _is_addressed(view: Attachment) -> bool:
+    """Whether the status says that the attachment has what its current spec requests."""
     generation = view.metadata.generation
-    return seen is not None and seen == Seen(TRUE, ADDRESSED, "", generation) and view.observed == generation
+    return view.addressed == ConditionState(TRUE, ADDRESSED, "", generation) and view.observed == generation
 
 
 def _held(lock: Lock) -> Held:
     meta = lock.metadata
-    vni = lock.vni if lock.version else -1  # A lock under a wrong name locks nothing.
-    created = meta.creation_timestamp
-    return Held(lock.address, vni, meta.uid, created, meta.name, meta.revision, lock.decided)
+    return Held(
+        address=lock.address,
+        vni=lock.vni if lock.version else -1,  # A lock under a wrong name locks nothing.
+        uid=meta.uid,
+        created=meta.creation_timestamp,
+        name=meta.name,
+        revision=meta.revision,
+        decided=lock.decided,
+    )
 
 
-def _had(lock: Lock) -> str:
-    """Say who has an address, or had it."""
-    return f"in quarantine, after {lock.holder}" if lock.going else f"taken by {lock.holder}"
+def _holder(lock: Lock) -> str:
+    """Return who has an address, or had it, for messages."""
+    return f"in quarantine: {lock.holder} had it before" if lock.terminating else f"taken by {lock.holder}"
 
 
 def _full(slot: Slot) -> Refusal:

@@ -1,14 +1,14 @@
-"""Which addresses are used, as far as this process knows: a cache beside the hard state, never instead of it.
+"""The addresses in use, as far as this process knows: a cache of the hard state, which is the IPLocks in the store.
 
-An address is used when the informer has its lock, or we know of a lock the informer has not seen yet (we made it, or
-met it), or one of our workers is about to make it. What is known besides the informer is forgotten as soon as the
-informer has come as far: from then on its word counts. A book that is wrong costs a retry, because the store refuses to
-create a lock twice; it never costs an address.
+An address is in use if the informer has its lock, if this process knows of a lock that the informer has not seen yet
+(it created the lock, or the store refused to create another), or if one of its workers is about to create the lock. As
+soon as the informer has reached the revision of such a lock, only the informer counts. A wrong entry costs a retry,
+because the store refuses to create a lock twice; it never costs an address.
 
-An address whose lock went before its quarantine was over, because somebody took it back and may not have come to lock
-it again, goes on resting here: it is used, for all but attachments of the name that had it.
+A lock may disappear before its quarantine is over: an attachment took the address back, and may have failed to lock it
+again. Such an address stays in quarantine here: it is in use, except for attachments with the name of the former owner.
 
-There is one book for each VNI of a namespace. Names of locks are unique in a namespace, and a VNI is one Network's.
+Addresses are kept by namespace and VNI: the names of locks are unique in a namespace, and a VNI belongs to one Network.
 """
 
 import asyncio
@@ -20,190 +20,168 @@ from netloom.control.runtime.cache import Cache, Change, Key
 from netloom.control.runtime.gc import BY_OWNER
 from netloom.plan.addresses.blocks import Address, AddressSet, lock_name
 
-Freed = Callable[[Key, str, Address, Key | None], None]
-"""Told which lock is gone, the Network and the address it was of, and who gave up on it if somebody did."""
+OnFreed = Callable[[Key, str, Address, Key | None], None]
+"""Called with the lock that is gone, its Network and address, and the attachment that gave up its claim, if one did."""
 
 
-class Book:
-    """The addresses used in one VNI."""
+class AddressLedger:
+    """The addresses in use, of all namespaces and VNIs."""
 
-    __slots__ = ("v4", "v6")
-
-    def __init__(self) -> None:
-        self.v4 = AddressSet()
-        self.v6 = AddressSet()
-
-    def of(self, version: int) -> AddressSet:
-        """Return the used addresses of one family."""
-        return self.v4 if version == 4 else self.v6
-
-    def __len__(self) -> int:
-        return len(self.v4) + len(self.v6)
-
-
-class Books:
-    """All books of this process."""
-
-    def __init__(self, cache: Cache[Lock], freed: Freed, *, quarantine: float = 0.0) -> None:
-        """`freed` is told of each address that nothing speaks for any more."""
+    def __init__(self, cache: Cache[Lock], on_freed: OnFreed, *, quarantine: float = 0.0) -> None:
         self._cache = cache
         self._quarantine = quarantine
-        self._going: dict[str, float] = {}
-        """Since when we know that a lock, by uid, is going."""
-        self._resting: dict[Key, Lock] = {}
-        """Locks that went before their time."""
-        self._freed = freed
-        self._books: dict[tuple[str, int], Book] = {}
-        self._noted: dict[Key, Lock] = {}
-        """Locks we know of besides the informer."""
-        self._noted_of: dict[str, dict[Key, None]] = {}
+        self._terminating: dict[str, float] = {}
+        """The times at which this process first saw locks terminating, by uid."""
+        self._quarantined: dict[Key, Lock] = {}
+        """Locks that disappeared before their quarantine was over."""
+        self._on_freed = on_freed
+        self._used: dict[tuple[str, int, int], AddressSet] = {}
+        """By namespace, VNI and address family."""
+        self._recorded: dict[Key, Lock] = {}
+        """Locks that the informer may not have seen yet."""
+        self._recorded_of: dict[str, dict[Key, None]] = {}
         self._expiry: list[tuple[int, Key]] = []
         self._claimed: dict[Key, int] = {}
-        """Locks about to be made."""
+        """Locks that workers are about to create."""
         self._former: dict[Key, dict[Key, None]] = {}
-        """For each attachment's name, the locks that one of that name has left behind."""
-        self._given_back: set[str] = set()
-        """The uids of locks we deleted, until the informer knows it."""
+        """By the key of an attachment, the locks of former attachments with that key."""
+        self._released: set[str] = set()
+        """The uids of locks that this process deleted, until the informer has seen it."""
 
     @property
     def revision(self) -> int:
-        """Up to where the informer has come."""
+        """The revision that the informer has reached."""
         return self._cache.revision
 
-    def book(self, namespace: str, vni: int) -> Book:
-        """Return one VNI's book."""
-        found = self._books.get((namespace, vni))
+    def used(self, namespace: str, vni: int, version: int) -> AddressSet:
+        """Return the addresses in use of one VNI and family."""
+        key = (namespace, vni, version)
+        found = self._used.get(key)
         if found is None:
-            found = self._books[namespace, vni] = Book()
+            found = self._used[key] = AddressSet()
         return found
 
-    def known(self, namespace: str, vni: int) -> bool:
-        """Whether any address of a VNI is used."""
-        return bool(self._books.get((namespace, vni)))
+    def in_use(self, namespace: str, vni: int) -> bool:
+        """Whether any address of a VNI is in use."""
+        return any(self._used.get((namespace, vni, version)) for version in (4, 6))
 
     def lock(self, namespace: str, name: str) -> Lock | None:
-        """Return a lock, as new as we know it."""
+        """Return the newest known version of a lock."""
         key = Key(namespace, name)
-        cached, noted = self._cache.get(namespace, name), self._noted.get(key)
-        if noted is not None and (cached is None or noted.metadata.revision > cached.metadata.revision):
-            return noted
+        cached, recorded = self._cache.get(namespace, name), self._recorded.get(key)
+        if recorded is not None and (cached is None or recorded.metadata.revision > cached.metadata.revision):
+            return recorded
         return cached
 
-    def is_claimed(self, key: Key) -> bool:
-        """Whether one of our workers is about to make this lock."""
-        return key in self._claimed
-
     def owned(self, uid: str) -> list[Lock]:
-        """Return the locks an attachment has, those in quarantine and those given back left out."""
+        """Return the locks of an attachment, without those in quarantine and those that this process released."""
         found: dict[Key, Lock] = {one.key: one for one in self._cache.indexed(BY_OWNER, uid)}
-        for key in self._noted_of.get(uid, ()):
-            if (noted := self.lock(*key)) is not None:
-                found[key] = noted
-        return [one for one in found.values() if not one.going and one.metadata.uid not in self._given_back]
+        for key in self._recorded_of.get(uid, ()):
+            if (recorded := self.lock(*key)) is not None:
+                found[key] = recorded
+        return [one for one in found.values() if not one.terminating and one.metadata.uid not in self._released]
 
-    def left_behind(self, attachment: Key, lock: Key) -> None:
-        """Know that an attachment is gone, and that a lock is to follow."""
+    def add_former(self, attachment: Key, lock: Key) -> None:
+        """Remember a lock of an attachment that is gone; the lock will follow."""
         if self.lock(*lock) is not None:
             self._former.setdefault(attachment, {})[lock] = None
 
     def former(self, attachment: Key) -> list[Lock]:
-        """Return the locks, in quarantine or soon to be, that an attachment of this name had."""
-        found = [self.lock(*key) or self._resting.get(key) for key in self._former.get(attachment, ())]
+        """Return the locks, in quarantine or soon to be, of former attachments with this key."""
+        found = [self.lock(*key) or self._quarantined.get(key) for key in self._former.get(attachment, ())]
         return [one for one in found if one is not None]
 
-    def resting(self, namespace: str, name: str) -> Lock | None:
-        """Return a lock that went before its quarantine was over."""
-        return self._resting.get(Key(namespace, name))
+    def quarantined(self, namespace: str, name: str) -> Lock | None:
+        """Return a lock that disappeared before its quarantine was over."""
+        return self._quarantined.get(Key(namespace, name))
 
     def claim(self, namespace: str, vni: int, one: Address) -> Key:
-        """Keep an address from our other workers while its lock is made."""
+        """Keep an address from the other workers while its lock is created."""
         key = Key(namespace, lock_name(vni, one))
         self._claimed[key] = self._claimed.get(key, 0) + 1
-        self.book(namespace, vni).of(one.version).add(one.number)
+        self.used(namespace, vni, one.version).add(one.number)
         return key
 
     def unclaim(self, key: Key, vni: int, one: Address, network: str, *, by: Key) -> None:
-        """Say that a lock is made, or will not be, by the attachment that had the claim."""
+        """End the claim of the attachment `by`: the lock is created, or will not be."""
         left = self._claimed.pop(key) - 1
         if left:
             self._claimed[key] = left
-        self._drop(key, vni, one, network, by=by)
+        self._free_if_unused(key, vni, one, network, by=by)
 
-    def note(self, lock: Lock) -> None:
-        """Know of a lock that the informer may not have seen yet."""
+    def record(self, lock: Lock) -> None:
+        """Remember a lock that the informer may not have seen yet."""
         if lock.metadata.revision <= self._cache.revision or not lock.version:
             return
         key = lock.key
-        self._noted[key] = lock
+        self._recorded[key] = lock
         if owner := lock.owner:
-            self._noted_of.setdefault(owner.uid, {})[key] = None
+            self._recorded_of.setdefault(owner.uid, {})[key] = None
         heappush(self._expiry, (lock.metadata.revision, key))
-        self.book(key.namespace, lock.vni).of(lock.version).add(lock.number)
+        self.used(key.namespace, lock.vni, lock.version).add(lock.number)
 
-    def is_noted(self, lock: Lock) -> bool:
-        """Whether we knew of this very version of a lock."""
-        noted = self._noted.get(lock.key)
-        return noted is not None and noted.metadata.resource_version == lock.metadata.resource_version
+    def record_release(self, lock_uid: str) -> None:
+        """Remember that this process deleted a lock."""
+        self._released.add(lock_uid)
 
-    def given_back(self, lock_uid: str) -> None:
-        """Know that a lock was deleted by us."""
-        self._given_back.add(lock_uid)
-
-    def settle(self) -> None:
-        """Forget what the informer knows by now."""
+    def expire_records(self) -> None:
+        """Drop the recorded locks that the informer has seen by now."""
         while self._expiry and self._expiry[0][0] <= self._cache.revision:
             _, key = heappop(self._expiry)
-            noted = self._noted.get(key)
-            if noted is None or noted.metadata.revision > self._cache.revision:
+            recorded = self._recorded.get(key)
+            if recorded is None or recorded.metadata.revision > self._cache.revision:
                 continue
-            del self._noted[key]
-            if (owner := noted.owner) and (keys := self._noted_of.get(owner.uid)) is not None:
+            del self._recorded[key]
+            if (owner := recorded.owner) and (keys := self._recorded_of.get(owner.uid)) is not None:
                 keys.pop(key, None)
                 if not keys:
-                    del self._noted_of[owner.uid]
-            self._drop(key, noted.vni, noted.address, noted.network)
+                    del self._recorded_of[owner.uid]
+            self._free_if_unused(key, recorded.vni, recorded.address, recorded.network)
 
-    def changed(self, change: Change[Lock]) -> None:
-        """Follow the informer."""
+    def lock_changed(self, change: Change[Lock]) -> None:
+        """Apply a change that the informer reports."""
         old, new = change.old, change.new
-        if old is not None and (new is None or new.metadata.uid != old.metadata.uid or new.going):
-            self._given_back.discard(old.metadata.uid)
-        if old is not None and (old.going or new is None or new.metadata.uid != old.metadata.uid):
-            self._unformer(old)
+        replaced = old is not None and (new is None or new.metadata.uid != old.metadata.uid)
+        if old is not None and (replaced or (new is not None and new.terminating)):
+            self._released.discard(old.metadata.uid)
+        if old is not None and (old.terminating or replaced):
+            self._remove_former(old)
         if new is not None:
-            self._resting.pop(change.key, None)
-            if new.going:
-                self._going.setdefault(new.metadata.uid, asyncio.get_running_loop().time())
-        if old is not None and (new is None or new.metadata.uid != old.metadata.uid):
-            self._rest(change.key, old, self._going.pop(old.metadata.uid, None), gone=new is None)
+            self._quarantined.pop(change.key, None)
+            if new.terminating:
+                self._terminating.setdefault(new.metadata.uid, asyncio.get_running_loop().time())
+        if old is not None and replaced:
+            since = self._terminating.pop(old.metadata.uid, None)
+            if new is None:
+                self._continue_quarantine(change.key, old, since)
         if new is not None and new.version:
-            self.book(new.metadata.namespace, new.vni).of(new.version).add(new.number)
-            if new.going and (owner := new.owner):
+            self.used(new.metadata.namespace, new.vni, new.version).add(new.number)
+            if new.terminating and (owner := new.owner):
                 self._former.setdefault(Key(new.metadata.namespace, owner.name), {})[change.key] = None
         elif new is None and old is not None and old.version:
-            self._drop(change.key, old.vni, old.address, old.network)
+            self._free_if_unused(change.key, old.vni, old.address, old.network)
 
-    def _rest(self, key: Key, lock: Lock, since: float | None, *, gone: bool) -> None:
-        """Let an address rest for what is left of its quarantine."""
-        if not gone or QUARANTINE not in lock.metadata.finalizers:
+    def _continue_quarantine(self, key: Key, lock: Lock, since: float | None) -> None:
+        """Keep the address of a lock that is gone in use for the rest of its quarantine."""
+        if QUARANTINE not in lock.metadata.finalizers:
             return
         loop = asyncio.get_running_loop()
         left = self._quarantine - (loop.time() - since if since is not None else 0.0)
         if left <= 0 or (owner := lock.owner) is None:
             return
-        self._resting[key] = lock
+        self._quarantined[key] = lock
         self._former.setdefault(Key(key.namespace, owner.name), {})[key] = None
-        loop.call_later(left, self._rested, key, lock)
+        loop.call_later(left, self._end_quarantine, key, lock)
 
-    def _rested(self, key: Key, lock: Lock) -> None:
-        if self._resting.get(key) is not lock:
+    def _end_quarantine(self, key: Key, lock: Lock) -> None:
+        if self._quarantined.get(key) is not lock:
             return
-        del self._resting[key]
+        del self._quarantined[key]
         if self.lock(*key) is None:
-            self._unformer(lock)
-        self._drop(key, lock.vni, lock.address, lock.network)
+            self._remove_former(lock)
+        self._free_if_unused(key, lock.vni, lock.address, lock.network)
 
-    def _unformer(self, lock: Lock) -> None:
+    def _remove_former(self, lock: Lock) -> None:
         if not (owner := lock.owner):
             return
         name = Key(lock.metadata.namespace, owner.name)
@@ -212,13 +190,13 @@ class Books:
             if not keys:
                 del self._former[name]
 
-    def _drop(self, key: Key, vni: int, one: Address, network: str, *, by: Key | None = None) -> None:
-        """Take an address out of its book if nothing speaks for it any more."""
-        if key in self._claimed or key in self._noted or key in self._resting or self._cache.get(*key) is not None:
+    def _free_if_unused(self, key: Key, vni: int, one: Address, network: str, *, by: Key | None = None) -> None:
+        """Remove an address that has no lock, no claim and no quarantine."""
+        if key in self._claimed or key in self._recorded or key in self._quarantined or self._cache.get(*key):
             return
-        book = self._books.get((key.namespace, vni))
-        if book is None or not book.of(one.version).discard(one.number):
+        used = self._used.get((key.namespace, vni, one.version))
+        if used is None or not used.discard(one.number):
             return
-        if not book:
-            del self._books[key.namespace, vni]
-        self._freed(key, network, one, by)
+        if not used:
+            del self._used[key.namespace, vni, one.version]
+        self._on_freed(key, network, one, by)

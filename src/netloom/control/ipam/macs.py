@@ -1,8 +1,8 @@
-"""Which MACs are in use on each Network, and who has the better right to one.
+"""The MACs in use in each Network, and which attachment has precedence for one.
 
-The right is decided alike wherever it is looked at: who has the MAC in its status comes before who only wants it, who
-asks for it by name before who would get it by chance, the older before the younger. A MAC we are about to write counts
-from then on, until the informer has seen the write.
+Every process decides precedence in the same way: an attachment whose status has the MAC comes before one that only
+wants it, one that requests it by name before one to which it would be assigned, the older before the younger. A MAC
+that this process is about to write counts from then on, until the informer has seen the write.
 """
 
 from collections.abc import Callable
@@ -15,26 +15,26 @@ from netloom.plan.addresses import macs
 _Network = tuple[str, str]
 
 
-class Rank(NamedTuple):
-    """Who comes first; smaller is better."""
+class Precedence(NamedTuple):
+    """The order of attachments that want one MAC; the smallest gets it."""
 
-    wants: bool
-    unasked: bool
+    has_not: bool
+    unrequested: bool
     age: tuple[str, str]
 
 
-class Macs:
+class MacTable:
     """The MACs of all Networks."""
 
     def __init__(self, find: Callable[[str, str], Attachment | None]) -> None:
-        """`find` gives an attachment as the informer knows it."""
+        """`find` returns an attachment as the informer has it."""
         self._find = find
         self._users: dict[_Network, dict[int, Key | list[Key]]] = {}
-        """Most MACs have one user: fifty thousand lists would cost more than all the rest."""
+        """Most MACs have one user, stored without a list: fifty thousand lists would need more memory than the rest."""
         self._claims: dict[Key, tuple[_Network, str]] = {}
 
-    def changed(self, key: Key, old: Attachment | None, new: Attachment | None) -> list[Key]:
-        """Follow the informer; return who may get what was given up."""
+    def attachment_changed(self, key: Key, old: Attachment | None, new: Attachment | None) -> list[Key]:
+        """Apply a change that the informer reports; return the attachments that may get a freed MAC."""
         before = {(_network(old), number) for number in _numbers(old)} if old else set()
         now = {(_network(new), number) for number in _numbers(new)} if new else set()
         for network, number in now - before:
@@ -43,13 +43,13 @@ class Macs:
         return [other for gone in before - now if gone != _claimed(claim) for other in self._remove(*gone, key)]
 
     def claim(self, view: Attachment, mac: str) -> None:
-        """Let an attachment have a MAC that its status does not say yet."""
+        """Give an attachment a MAC that its status does not have yet."""
         self.unclaim(view.key)
         self._claims[view.key] = (_network(view), mac)
         self._add(_network(view), macs.number(mac), view.key)
 
     def unclaim(self, key: Key) -> list[Key]:
-        """Let the informer's word count again; return who may get what was given up."""
+        """Use what the informer has again; return the attachments that may get a freed MAC."""
         claim = self._claims.pop(key, None)
         view = self._find(*key)
         if claim is None or (
@@ -59,23 +59,23 @@ class Macs:
         return self._remove(claim[0], macs.number(claim[1]), key)
 
     def rival(self, view: Attachment, mac: str) -> Key | None:
-        """Return who has a better right to a MAC than this attachment, if anybody."""
+        """Return the attachment that has precedence over this one for a MAC, or None."""
         users = self._users.get(_network(view), {}).get(macs.number(mac))
         if users is None or users == view.key:
             return None
-        own = self._rank(view, mac)
-        better = [
-            (self._rank(other, mac), key)
+        own = self._precedence(view, mac)
+        others = [
+            (self._precedence(other, mac), key)
             for key in ([users] if isinstance(users, Key) else users)
             if key != view.key and (other := self._find(*key)) is not None
         ]
-        best = min(better, default=None)
-        return best[1] if best is not None and best[0] < own else None
+        first = min(others, default=None)
+        return first[1] if first is not None and first[0] < own else None
 
-    def _rank(self, view: Attachment, mac: str) -> Rank:
+    def _precedence(self, view: Attachment, mac: str) -> Precedence:
         claim = self._claims.get(view.key)
         has = claim[1] if claim is not None else view.has_mac
-        return Rank(has != mac, view.mac != mac, view.age)
+        return Precedence(has != mac, view.mac != mac, view.age)
 
     def _add(self, network: _Network, number: int, key: Key) -> None:
         users = self._users.setdefault(network, {})
@@ -87,7 +87,7 @@ class Macs:
             users[number] = [there, key]
 
     def _remove(self, network: _Network, number: int, key: Key) -> list[Key]:
-        """Take one user of a MAC away; return the others."""
+        """Remove one user of a MAC; return the others."""
         users = self._users.get(network, {})
         there = users.get(number)
         if isinstance(there, list) and key in there:

@@ -1,7 +1,7 @@
-"""What the controllers keep of attachments and locks: of fifty thousand each, so only what they read.
+"""The parts of attachments and locks that the controllers keep in memory: there may be fifty thousand of each.
 
-The views are decoded straight from the stored bytes. They carry the `metadata` the collector wants and what the plan of
-the logical network is made from, so all share one informer of each kind, and one copy.
+A view is decoded directly from the stored bytes. It has the `metadata` that the garbage collector reads and the fields
+that OVN's planner reads, so that all controllers share one informer of each kind, and one copy.
 """
 
 from collections.abc import Iterable, Mapping
@@ -13,6 +13,7 @@ from msgspec import Struct
 from netloom.control.runtime.cache import Key
 from netloom.control.runtime.gc import BY_OWNER, BY_UID, ItemMeta
 from netloom.control.runtime.informer import Informer
+from netloom.model.conditions import ADDRESSED, PROGRAMMED
 from netloom.model.document import OwnerReference
 from netloom.model.registry import IP_LOCK, NETWORK_ATTACHMENT
 from netloom.plan.addresses.blocks import Address, address, lock_name
@@ -21,22 +22,20 @@ from netloom.store.base import Store, Stored
 BY_NETWORK = "network"
 BY_SUBNET = "subnet"
 QUARANTINE = "netloom.dev/quarantine"
-"""The finalizer that keeps a freed address from being given away at once."""
+"""The finalizer that keeps a freed address in quarantine."""
 DECIDED = "netloom.dev/decided-at"
-"""The annotation with the revision of the attachment at which its lock was decided on."""
-ADDRESSED = "Addressed"
-PROGRAMMED = "Programmed"
+"""The annotation of a lock with the revision of the attachment at which it was decided on."""
 
 
 class Meta(ItemMeta, frozen=True, kw_only=True):
-    """What is kept of the metadata."""
+    """The metadata of a view."""
 
     creation_timestamp: str = ""
     generation: int = 0
 
     @property
     def revision(self) -> int:
-        """`resourceVersion` as the number it is."""
+        """`resourceVersion` as a number."""
         return int(self.resource_version or 0)
 
 
@@ -47,42 +46,42 @@ class Lock(Struct, frozen=True, gc=False):
     network: str
     vni: int
     version: int
-    """0: its name is not that of its address, so it locks nothing."""
+    """0 if the name of the lock does not match its address: it locks nothing."""
     number: int
     decided: int = 0
 
     @property
     def key(self) -> Key:
-        """Which lock it is."""
+        """Its namespace and name."""
         return Key(self.metadata.namespace, self.metadata.name)
 
     @property
     def address(self) -> Address:
-        """What is locked."""
+        """The locked address."""
         return Address(self.version, self.number)
 
     @property
     def owner(self) -> OwnerReference | None:
-        """The attachment it is for; None where a person made it."""
+        """The attachment that it was created for; None if a person created it."""
         for one in self.metadata.owner_references:
             if one.kind == NETWORK_ATTACHMENT.name:
                 return one
         return None
 
     @property
-    def going(self) -> bool:
-        """Whether it is freed, and only kept for the quarantine."""
+    def terminating(self) -> bool:
+        """Whether it is deleted, and only kept for the quarantine."""
         return bool(self.metadata.deletion_timestamp)
 
     @property
     def holder(self) -> str:
-        """Whose it is, for people."""
+        """Its owner, for messages."""
         owner = self.owner
         return f"{self.metadata.namespace}/{owner.name}" if owner else f"IPLock {self.key}"
 
 
-class Seen(Struct, frozen=True, gc=False):
-    """The Addressed condition, as it stands in the status."""
+class ConditionState(Struct, frozen=True, gc=False):
+    """The condition `Addressed`, without its time."""
 
     status: str
     reason: str
@@ -99,7 +98,7 @@ class Attachment(Struct, frozen=True, gc=False):
     ips: tuple[str, ...] = ()
     mac: str = ""
     fresh: bool = True
-    """It has no status at all yet."""
+    """It has no status yet."""
     has_ips: tuple[str, ...] = ()
     has_mac: str = ""
     vni: int = 0
@@ -107,25 +106,25 @@ class Attachment(Struct, frozen=True, gc=False):
     """(address, uid of the lock) as the status has them."""
     errors: tuple[str, ...] = ()
     observed: int = 0
-    addressed: Seen | None = None
+    addressed: ConditionState | None = None
     node: str = ""
     labels: Mapping[str, str] = {}
     profiles: tuple[str, ...] = ()
     allowed: tuple[str, ...] = ()
     unprogrammed: bool = False
-    """Its status says that OVN does not have it."""
+    """Its status has the condition `Programmed`, which says that OVN does not have all of it."""
     parent: str = ""
-    """The attachment of whose port it is a VLAN."""
+    """The attachment whose port carries this one as a VLAN."""
     vlan: int | None = None
 
     @property
     def key(self) -> Key:
-        """Which attachment it is."""
+        """Its namespace and name."""
         return Key(self.metadata.namespace, self.metadata.name)
 
     @property
     def age(self) -> tuple[str, str]:
-        """What attachments are served in the order of."""
+        """The order in which attachments are served."""
         return self.metadata.creation_timestamp, self.metadata.uid
 
 
@@ -203,22 +202,22 @@ class _WireAttachment(Struct, frozen=True):
 
 _lock = msgspec.json.Decoder(_WireLock).decode
 _attachment = msgspec.json.Decoder(_WireAttachment).decode
-_words: dict[str, str] = {}
-_conditions: dict[tuple[str, str, str, int], Seen] = {}
+_strings: dict[str, str] = {}
+_conditions: dict[tuple[str, str, str, int], ConditionState] = {}
 _label_sets: dict[tuple[tuple[str, str], ...], Mapping[str, str]] = {}
 _NO_LABELS: Mapping[str, str] = {}
 _NO_STATUS = _Status()
 
 
-def _same(word: str) -> str:
-    """Return the one copy of a word that many objects have."""
-    if len(_words) > 65536:
-        _words.clear()
-    return _words.setdefault(word, word)
+def _intern(text: str) -> str:
+    """Return the shared copy of a string that many objects have."""
+    if len(_strings) > 65536:
+        _strings.clear()
+    return _strings.setdefault(text, text)
 
 
 def lock_view(stored: Stored) -> Lock:
-    """Return what is kept of an IPLock."""
+    """Return the view of an IPLock."""
     wire = _lock(stored.raw)
     meta, spec = wire.metadata, wire.spec
     one = address(spec.ip)
@@ -229,21 +228,21 @@ def lock_view(stored: Stored) -> Lock:
     if len(owners) == 1 and owners[0].kind == NETWORK_ATTACHMENT.name:
         owners = (_owner(owners[0].name, owners[0].uid),)
     return Lock(
-        Meta(
+        metadata=Meta(
             name=stored.name,
-            namespace=_same(stored.namespace),
+            namespace=_intern(stored.namespace),
             uid=meta.uid,
             resource_version=meta.resource_version,
             deletion_timestamp=meta.deletion_timestamp,
             owner_references=owners,
             finalizers=_QUARANTINED if meta.finalizers == _QUARANTINED else meta.finalizers,
-            creation_timestamp=_same(meta.creation_timestamp),
+            creation_timestamp=_intern(meta.creation_timestamp),
         ),
-        _same(spec.network),
-        spec.vni,
-        one.version,
-        one.number,
-        int(decided) if decided.isdecimal() else 0,
+        network=_intern(spec.network),
+        vni=spec.vni,
+        version=one.version,
+        number=one.number,
+        decided=int(decided) if decided.isdecimal() else 0,
     )
 
 
@@ -257,74 +256,74 @@ def _owner(name: str, uid: str) -> OwnerReference:
 
 
 def attachment_view(stored: Stored) -> Attachment:
-    """Return what is kept of a NetworkAttachment."""
+    """Return the view of a NetworkAttachment."""
     wire = _attachment(stored.raw)
     given, spec, status = wire.metadata, wire.spec, wire.status or _NO_STATUS
     meta = Meta(
         name=stored.name,
-        namespace=_same(stored.namespace),
+        namespace=_intern(stored.namespace),
         uid=given.uid,
         resource_version=given.resource_version,
         deletion_timestamp=given.deletion_timestamp,
         owner_references=given.owner_references,
         finalizers=given.finalizers,
-        creation_timestamp=_same(given.creation_timestamp),
+        creation_timestamp=_intern(given.creation_timestamp),
         generation=given.generation,
     )
     return Attachment(
-        meta,
-        _same(spec.network),
-        tuple(map(_same, spec.subnets)) if spec.subnets else (),
-        spec.ips,
-        spec.mac.lower(),
-        wire.status is None,
-        status.ips,
-        status.mac.lower(),
-        status.vni,
-        tuple((one.ip, one.uid) for one in status.locks),
-        status.errors.ipam,
-        status.observed_generation,
-        _seen(status.conditions),
-        _same(spec.node),
-        _labels(given.labels) if given.labels else _NO_LABELS,
-        tuple(map(_same, spec.security_profiles)) if spec.security_profiles else (),
-        spec.allowed_addresses,
-        any(one.type == PROGRAMMED for one in status.conditions),
-        _same(spec.port.parent),
-        spec.port.vlan,
+        metadata=meta,
+        network=_intern(spec.network),
+        subnets=tuple(map(_intern, spec.subnets)) if spec.subnets else (),
+        ips=spec.ips,
+        mac=spec.mac.lower(),
+        fresh=wire.status is None,
+        has_ips=status.ips,
+        has_mac=status.mac.lower(),
+        vni=status.vni,
+        locks=tuple((one.ip, one.uid) for one in status.locks),
+        errors=status.errors.ipam,
+        observed=status.observed_generation,
+        addressed=_addressed(status.conditions),
+        node=_intern(spec.node),
+        labels=_labels(given.labels) if given.labels else _NO_LABELS,
+        profiles=tuple(map(_intern, spec.security_profiles)) if spec.security_profiles else (),
+        allowed=spec.allowed_addresses,
+        unprogrammed=any(one.type == PROGRAMMED for one in status.conditions),
+        parent=_intern(spec.port.parent),
+        vlan=spec.port.vlan,
     )
 
 
 def _labels(labels: dict[str, str]) -> Mapping[str, str]:
-    """Return the one copy of labels that many objects have."""
+    """Return the shared copy of labels that many objects have."""
     if len(_label_sets) > 65536:
         _label_sets.clear()
     return _label_sets.setdefault(tuple(sorted(labels.items())), labels)
 
 
-def _seen(conditions: Iterable[_Condition]) -> Seen | None:
+def _addressed(conditions: Iterable[_Condition]) -> ConditionState | None:
     for one in conditions:
         if one.type == ADDRESSED:
             key = (one.status, one.reason, one.message, one.observed_generation)
             if len(_conditions) > 4096:
                 _conditions.clear()
-            return _conditions.setdefault(key, Seen(*key))
+            return _conditions.setdefault(key, ConditionState(*key))
     return None
 
 
 def attachment_informer(store: Store, *, random: Random) -> Informer[Attachment]:
-    """Return an informer of attachments, found by owner, uid, Network and Subnet."""
+    """Return an informer of attachments with indexes by owner, uid, Network and Subnet."""
     indexes = {
         BY_OWNER: lambda one: [owner.uid for owner in one.metadata.owner_references],
         BY_UID: lambda one: (one.metadata.uid,),
-        BY_NETWORK: lambda one: (_same(f"{one.metadata.namespace}/{one.network}"),),
-        BY_SUBNET: lambda one: [_same(f"{one.metadata.namespace}/{name}") for name in one.subnets],
+        BY_NETWORK: lambda one: (_intern(f"{one.metadata.namespace}/{one.network}"),),
+        BY_SUBNET: lambda one: [_intern(f"{one.metadata.namespace}/{name}") for name in one.subnets],
     }
     return Informer(store, NETWORK_ATTACHMENT, attachment_view, random=random, indexes=indexes)
 
 
 def lock_informer(store: Store, *, random: Random) -> Informer[Lock]:
-    """Return an informer of locks, found by owner and uid."""
+    """Return an informer of locks with indexes by owner and uid."""
     indexes = {
         BY_OWNER: lambda one: [owner.uid for owner in one.metadata.owner_references],
         BY_UID: lambda one: (one.metadata.uid,),

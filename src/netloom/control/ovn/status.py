@@ -15,7 +15,7 @@ from typing import Any, Protocol
 import msgspec
 
 from netloom.control.ipam.telemetry import reference_to
-from netloom.control.ipam.views import PROGRAMMED, Attachment
+from netloom.control.ipam.views import Attachment
 from netloom.control.ovn.details import details
 from netloom.control.ovn.southbound import Southbound
 from netloom.control.runtime.cache import Cache
@@ -25,6 +25,7 @@ from netloom.control.runtime.clock import now as time_of_day
 from netloom.control.runtime.conditions import FALSE, READY, TRUE, with_condition
 from netloom.control.runtime.events import Recorder
 from netloom.errors import NotFound
+from netloom.model.conditions import PROGRAMMED
 from netloom.model.document import Condition, Document, Resource
 from netloom.model.events import ObjectReference
 from netloom.model.registry import KINDS, NETWORK_ATTACHMENT
@@ -76,7 +77,7 @@ class StatusKeeper:
         self._south = south
         self._clock = clock
 
-    def everything(self) -> Iterable[Unit]:
+    def all_keys(self) -> Iterable[Unit]:
         """Return whoever may have something to be told."""
         wanted = self._logical.planner.wanted
         units = [Unit(kind, *key) for kind in sorted(OWN) for key, _ in self._caches[kind].items()]
@@ -86,7 +87,7 @@ class StatusKeeper:
         units += [Unit(ATTACHMENT, *key) for key, view in self._attachments.items() if view.unprogrammed]
         return dict.fromkeys(units)
 
-    def about(self, unit: Unit) -> Resource | ObjectReference | None:
+    def event_target(self, unit: Unit) -> Resource | ObjectReference | None:
         """Return the resource of a unit, for Events."""
         if unit.kind == ATTACHMENT:
             view = self._attachments.get(unit.namespace, unit.name)
@@ -169,7 +170,7 @@ class StatusKeeper:
             return
         status["conditions"] = [_written(one) for one in after]
         await self._client.replace_status(kind, document)
-        about = self.about(unit)
+        about = self.event_target(unit)
         if problems and about is not None:
             self._recorder.warning(about, condition.reason, condition.message)
 

@@ -1,14 +1,14 @@
-"""A controller: informers say what changed, keys are queued, workers look again.
+"""A controller: informers report changes, keys are queued, workers reconcile.
 
-    informer ──change──► keys_of(change) ──► queue ──key──► reconcile(key) ──► done, again after a while, or a failure
+    informer ──change──► keys_of(change) ──► queue ──key──► reconcile(key) ──► done, again after a delay, or an error
 
-`reconcile` gets a key, not a change: it reads the present state and does what is missing. It returns None, or the
-seconds after which to look again although nothing changed. What it raises is its failure, and costs that key only: it
-waits according to the error's class. A failure that will not go away by itself (not a conflict, not a store that is
-away) is told of in an Event, where `about` knows the object.
+`reconcile` gets a key, not a change: it reads the current state and does what is missing. It returns None, or the
+seconds after which to reconcile the key again although nothing changed. An error that it raises concerns that key only:
+the key is retried after a delay that depends on the class of the error. An error that does not pass by itself (not a
+conflict, not an unreachable store) is reported in an Event, if `event_target` returns an object for the key.
 
-No reconcile starts unless `fence` says that this process leads for certain. A reconcile that is cancelled half-way puts
-its key back: whoever leads next in this process looks again.
+No reconcile starts unless `fence` confirms that this process leads. A cancelled reconcile puts its key back, for the
+next time this process leads.
 """
 
 import asyncio
@@ -31,11 +31,11 @@ V = TypeVar("V")
 
 logger = logging.getLogger(__name__)
 
-UNCERTAIN_REST = 0.1
+UNCERTAIN_DELAY = 0.1
 
 
 class Controller(Generic[K]):
-    """One kind of work, on keys of one type."""
+    """Reconciles keys of one type."""
 
     def __init__(
         self,
@@ -43,17 +43,19 @@ class Controller(Generic[K]):
         reconcile: Callable[[K], Awaitable[float | None]],
         *,
         random: Random,
-        everything: Callable[[], Iterable[K]] | None = None,
+        all_keys: Callable[[], Iterable[K]] | None = None,
         workers: int = 4,
         fence: Callable[[], bool] = always,
         backoff: Backoff | None = None,
+        queue: Queue[K] | None = None,
         recorder: Recorder | None = None,
-        about: Callable[[K], Resource | ObjectReference | None] | None = None,
+        event_target: Callable[[K], Resource | ObjectReference | None] | None = None,
     ) -> None:
+        """`queue` is for a reconciler that enqueues keys itself, and so needs the queue first."""
         self.name = name
-        self.queue: Queue[K] = Queue(random=random, backoff=backoff)
-        self.everything = everything or tuple
-        self._partial = everything is None
+        self.queue: Queue[K] = Queue(random=random, backoff=backoff) if queue is None else queue
+        self.all_keys = all_keys or tuple
+        self._partial = all_keys is None
         self.succeeded = 0
         self.failed = 0
         self._paused = False
@@ -62,12 +64,12 @@ class Controller(Generic[K]):
         self.workers = workers
         self._fence = fence
         self._recorder = recorder
-        self._about = about
+        self._event_target = event_target
 
     def watch(self, informer: Informer[V], keys_of: Callable[[Change[V]], Iterable[K]]) -> None:
-        """Have the keys that `keys_of` makes of each of the informer's changes looked at.
+        """Enqueue the keys that `keys_of` returns for each change that the informer reports.
 
-        Before `run`, which begins with everything where that is known, `keys_of` is only told.
+        `run` starts with all keys, if `all_keys` is given. Until then `keys_of` is called, but its keys are dropped.
         """
 
         def enqueue(change: Change[V]) -> None:
@@ -75,20 +77,20 @@ class Controller(Generic[K]):
                 for key in keys_of(change):
                     if self._running or self._partial:
                         self.queue.add(key)
-            except Exception:  # The edge: one object nobody thought of must not stop the informer.
-                logger.exception("%s: cannot tell whom %s concerns", self.name, change.key)
+            except Exception:  # The edge: one unexpected object must not stop the informer.
+                logger.exception("%s: cannot find the keys affected by a change of %s", self.name, change.key)
 
         informer.on_change(enqueue)
 
     def pause(self) -> None:
-        """Begin no further reconcile, until `run` is called again."""
+        """Start no further reconcile until `run` is called again."""
         self._paused = True
 
     async def run(self) -> None:
-        """Work until cancelled, paused, or until the queue is closed and empty.  Begins with a look at everything."""
+        """Enqueue all keys, then work until cancelled, paused, or until the queue is closed and empty."""
         self._paused = False
         self._running = True
-        self.queue.update(self.everything())
+        self.queue.update(self.all_keys())
         try:
             async with asyncio.TaskGroup() as group:
                 for _ in range(self.workers):
@@ -103,26 +105,26 @@ class Controller(Generic[K]):
             except Closed:
                 return
             try:
-                await self._look_if_allowed(key)
+                await self._process_if_leading(key)
             except asyncio.CancelledError:
                 self.queue.add(key)
                 raise
             finally:
                 self.queue.done(key)
 
-    async def _look_if_allowed(self, key: K) -> None:
+    async def _process_if_leading(self, key: K) -> None:
         if self._paused:
             self.queue.add(key)
         elif not self._fence():
             self.queue.add(key)
-            await asyncio.sleep(UNCERTAIN_REST)
+            await asyncio.sleep(UNCERTAIN_DELAY)
         else:
-            await self._look(key)
+            await self._process(key)
 
-    async def _look(self, key: K) -> None:
+    async def _process(self, key: K) -> None:
         try:
             again = await self._reconcile(key)
-        except Exception as error:  # noqa: BLE001 - the task's edge: one bad object costs that object only.
+        except Exception as error:  # noqa: BLE001 - the edge of the task: one bad object affects only itself.
             self.failed += 1
             delay = self.queue.retry(key, error)
             self._report(key, error, delay)
@@ -136,9 +138,9 @@ class Controller(Generic[K]):
         expected = isinstance(error, NetloomError) and error.retry
         level = logging.DEBUG if expected else logging.ERROR
         bug = None if isinstance(error, NetloomError) else error
-        logger.log(level, "%s: %s failed, again in %.1f s: %s", self.name, key, delay, error, exc_info=bug)
-        if expected or not self._recorder or not self._about:
+        logger.log(level, "%s: reconciling %s failed, retry in %.1f s: %s", self.name, key, delay, error, exc_info=bug)
+        if expected or not self._recorder or not self._event_target:
             return
-        if (about := self._about(key)) is not None:
+        if (target := self._event_target(key)) is not None:
             text = error.message if isinstance(error, NetloomError) else f"internal error: {type(error).__name__}"
-            self._recorder.warning(about, "ReconcileFailed", text)
+            self._recorder.warning(target, "ReconcileFailed", text)

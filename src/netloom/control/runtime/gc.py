@@ -128,7 +128,7 @@ class Collector:
             # A dependent that is gone, or no longer owned, may be what its owner waits for.
             yield from self._waiting_owner(owner)
 
-    def everything(self) -> Iterable[ItemKey]:
+    def all_keys(self) -> Iterable[ItemKey]:
         """Return the keys of all objects that own or are owned, and do not seem well."""
         return [
             item_key
@@ -139,7 +139,7 @@ class Collector:
             if not self._seems_well(item_key, value.metadata)
         ]
 
-    def about(self, key: ItemKey) -> ObjectReference:
+    def event_target(self, key: ItemKey) -> ObjectReference:
         """Return what Events about a key are about."""
         found = self._cached(key)
         uid = found.metadata.uid if found else ""
@@ -307,7 +307,7 @@ class Collector:
                 yield ItemKey(owner.api_version, owner.kind, found.metadata.namespace, found.metadata.name)
 
     def _warn(self, dependent: ItemKey, reason: str, message: str) -> None:
-        self._recorder.warning(self.about(dependent), reason, message)
+        self._recorder.warning(self.event_target(dependent), reason, message)
 
 
 def _blocks(dependent: Item, uid: str) -> bool:

@@ -35,7 +35,7 @@ async def sweep(
     while True:
         await asyncio.sleep(every * random.uniform(0.75, 1.25))
         for controller in controllers:
-            for key in controller.everything():
+            for key in controller.all_keys():
                 controller.queue.add_after(key, random.uniform(0, spread))
 
 

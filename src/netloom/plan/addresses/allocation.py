@@ -18,6 +18,9 @@ from msgspec import Struct
 from netloom.model import addresses
 from netloom.plan.addresses.blocks import Address, Pool, address
 
+FULL = "SubnetFull"
+"""The reason of a refusal that ends when an address is freed."""
+
 
 class Request(Struct, frozen=True):
     """The part of an attachment that decides about its addresses."""
