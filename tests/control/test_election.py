@@ -375,6 +375,6 @@ def test_a_lease_that_cannot_be_held_is_complained_of_once(caplog: pytest.LogCap
     run(main())
     said = [record.message for record in caplog.records if record.levelname == "WARNING"]
     assert said == [
-        'cannot hold the Lease kube-system/netloom: namespaces "netloom-system" not found (does the namespace exist?)',
-        "cannot hold the Lease kube-system/netloom: you may not",
+        'cannot take the Lease kube-system/netloom: namespaces "netloom-system" not found (does the namespace exist?)',
+        "cannot take the Lease kube-system/netloom: you may not",
     ]

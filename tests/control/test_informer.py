@@ -210,7 +210,7 @@ def test_being_refused_is_logged_and_tried_again_from_the_start(caplog: pytest.L
             task.cancel()
 
     run(main())
-    assert [record.message for record in caplog.records] == ["cannot follow networks.netloom.dev: you may not"] * 2
+    assert [record.message for record in caplog.records] == ["cannot watch networks.netloom.dev: you may not"] * 2
 
 
 def test_an_informer_that_has_lost_its_right_asks_seldom_and_goes_on_when_it_has_it_again() -> None:

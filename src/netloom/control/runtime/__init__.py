@@ -1,6 +1,8 @@
-"""What every controller is made of, after the pattern of client-go and controller-runtime.
+"""The parts of every controller, after the pattern of client-go and controller-runtime.
 
-informer ──► cache ──► queue ──► controller ──► reconcile;  manager runs them, election says which process may write
+    informer ──► cache ──► queue ──► controller ──► reconcile
 
-Nothing here knows what is reconciled.
+`manager` runs them, `election` decides which process may write, `events` records Events, `gc` collects garbage.
+
+Nothing here depends on what is reconciled.
 """

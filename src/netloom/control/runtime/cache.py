@@ -1,8 +1,9 @@
-"""What an informer knows: a copy of part of the store, with indexes.  Pure: no IO, no clock.
+"""The cache of an informer: a copy of part of the store, with indexes.  Pure: no IO, no clock.
 
-Whatever the order in which lists and watch events come in, and however often, the copy ends as the store's state at the
-newest revision it was told of. A relist is compared with what was there, so that a deletion nobody saw is still a
-change. An object that cannot be decoded is treated as absent and remembered in `undecodable`: it costs itself only.
+In whatever order lists and watch events arrive, and however often, the copy ends as the state of the store at the
+newest revision received. A new list is compared with the copy, so that a deletion that no watch reported is still a
+change. An object that cannot be decoded is treated as absent and kept in `undecodable`: it does not affect other
+objects.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -17,7 +18,7 @@ V = TypeVar("V")
 
 
 class Key(NamedTuple):
-    """Which object of a kind."""
+    """The namespace and the name of an object."""
 
     namespace: str
     name: str
@@ -27,7 +28,7 @@ class Key(NamedTuple):
 
 
 class Change(Struct, Generic[V], frozen=True, eq=False):
-    """What became of one object.  A hint to look at its key, never a thing to act upon by itself."""
+    """A change of one object.  A hint to reconcile its key; never act on the change itself."""
 
     key: Key
     old: V | None
@@ -42,14 +43,14 @@ class Cache(Generic[V]):
 
     def __init__(self, decode: Callable[[Stored], V], indexes: Mapping[str, Indexer[V]] | None = None) -> None:
         self.revision = 0
-        """Everything up to this revision is in here."""
+        """The cache has all changes up to this revision."""
         self.undecodable: dict[Key, str] = {}
         self._decode = decode
         self._indexers = dict(indexes or {})
         self._values: dict[Key, V] = {}
         self._revisions: dict[Key, int] = {}
         self._indexes: dict[str, dict[str, Key | dict[Key, None]]] = {name: {} for name in self._indexers}
-        """Where one object has an entry, the key itself stands there: most entries of most indexes are such."""
+        """An entry of a single object is its key, without a dict: most entries of most indexes are."""
 
     def __len__(self) -> int:
         return len(self._values)
@@ -66,24 +67,24 @@ class Cache(Generic[V]):
         return self._values.get(Key(namespace, name))
 
     def indexed(self, index: str, value: str) -> list[V]:
-        """Return the objects for which the index's function gives `value`."""
+        """Return the objects for which the function of the index returns `value`."""
         found = self._indexes[index].get(value)
         if found is None:
             return []
         return [self._values[found]] if isinstance(found, Key) else [self._values[key] for key in found]
 
     def listing(self) -> "Listing[V]":
-        """Begin to take in a list, page by page."""
+        """Start to receive a list, page by page."""
         return Listing(self._decode, self._revisions)
 
     def replace(self, items: Iterable[Stored], revision: int) -> list[Change[V]]:
-        """Let `items`, listed at `revision`, be all there is; return what changed."""
+        """Replace the content by `items`, listed at `revision`; return what changed."""
         listing = self.listing()
         listing.add(items)
         return self.finish(listing, revision)
 
     def finish(self, listing: "Listing[V]", revision: int) -> list[Change[V]]:
-        """Let what was listed, at `revision`, be all there is; return what changed."""
+        """Replace the content by what was listed, at `revision`; return what changed."""
         changes: list[Change[V]] = []
         for key, decoded in listing.changed.items():
             changes += self._put(key, decoded)
@@ -93,7 +94,7 @@ class Cache(Generic[V]):
         return changes
 
     def apply(self, events: Sequence[Event], revision: int) -> list[Change[V]]:
-        """Follow what a watch said, up to `revision`; events of the past change nothing."""
+        """Apply the events of a watch, up to `revision`; events older than the cache change nothing."""
         changes: list[Change[V]] = []
         for event in events:
             item = event.object
@@ -152,7 +153,7 @@ class Cache(Generic[V]):
 
 
 class _Decoded(NamedTuple, Generic[V]):
-    """One object of a list: its bytes are let go of at once, a list of fifty thousand is too much to keep twice."""
+    """One object of a list.  Its bytes are not kept: a list of fifty thousand is too much to have twice."""
 
     revision: int
     value: V | None
@@ -167,7 +168,7 @@ def _decoded(decode: Callable[[Stored], V], item: Stored) -> _Decoded[V]:
 
 
 class Listing(Generic[V]):
-    """A list on its way into a cache."""
+    """A list that is being received."""
 
     def __init__(self, decode: Callable[[Stored], V], revisions: Mapping[Key, int]) -> None:
         self._decode = decode
@@ -176,7 +177,7 @@ class Listing(Generic[V]):
         self.same: set[Key] = set()
 
     def add(self, items: Iterable[Stored]) -> None:
-        """Take in a page."""
+        """Decode a page; skip objects that the cache has at the same revision."""
         for item in items:
             key = Key(item.namespace, item.name)
             if self._revisions.get(key) == item.revision:

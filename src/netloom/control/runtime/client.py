@@ -1,8 +1,9 @@
-"""A store as controllers see it: typed values in and out, and no write without the right to write.
+"""A store as controllers use it: typed values in and out, and no write without leadership.
 
-Writes are checked against `fence` first: a process that is no longer certain to lead (it slept, the store was away)
-does not write, even in the middle of a reconcile. What was sent before cannot be called back; there the resourceVersion
-that every update carries, and the uid that every delete does, decide. `Conflict` is the caller's: the queue retries.
+Every write checks `fence` first: a process that is no longer certain to lead (it was stopped, the store was
+unreachable) does not write, even in the middle of a reconcile. A request that was sent before cannot be recalled; the
+resourceVersion of every update, and the uid of every delete, decide whether it takes effect. `Conflict` goes to the
+caller: the queue retries.
 """
 
 from collections.abc import Callable, Iterable
@@ -23,7 +24,7 @@ PAGE = 500
 
 
 def always() -> bool:
-    """Be certain: for a process that runs alone."""
+    """Return True: the fence of a process that needs no leader election."""
     return True
 
 
@@ -39,23 +40,23 @@ class Client:
         self._registry = registry
 
     async def get(self, of: type[R], namespace: str, name: str) -> R:
-        """Return one object as it is now; `NotFound` if there is none."""
+        """Read one object from the store; raise `NotFound` if there is none."""
         return _value(of, await self._store.get(self._registry.of(of), namespace, name))
 
     async def find(self, of: type[R], namespace: str, name: str) -> R | None:
-        """Return one object as it is now, or None."""
+        """Read one object from the store; return None if there is none."""
         try:
             return await self.get(of, namespace, name)
         except NotFound:
             return None
 
     async def list(self, of: type[R], namespace: str = "", *, selector: Selector = EVERYTHING) -> list[R]:
-        """Return all objects selected, as they are now."""
+        """Read all selected objects from the store."""
         kind = self._registry.of(of)
         return [_value(of, item) for item in await self.stored(kind, namespace, selector=selector)]
 
     async def stored(self, kind: Kind, namespace: str = "", *, selector: Selector = EVERYTHING) -> Iterable[Stored]:
-        """Return all objects selected, as the store has them, from all pages."""
+        """Read all selected objects, undecoded, from all pages."""
         page = await self._store.list(kind, namespace, selector=selector, limit=self._page)
         items = list(page.items)
         while page.token:
@@ -64,51 +65,51 @@ class Client:
         return items
 
     async def any(self, kind: Kind, namespace: str) -> bool:
-        """Whether there is an object of a kind in a namespace now."""
+        """Whether the store has an object of a kind in a namespace."""
         return bool((await self._store.list(kind, namespace, limit=1)).items)
 
     async def document(self, kind: Kind, namespace: str, name: str) -> Document:
-        """Return one object as a document, as it is now."""
+        """Read one object from the store as a document."""
         return (await self._store.get(kind, namespace, name)).document()
 
     async def read(self, kind: Kind, namespace: str, name: str) -> Stored:
-        """Return one object as the store has it now."""
+        """Read one object from the store, undecoded."""
         return await self._store.get(kind, namespace, name)
 
     async def create_document(self, kind: Kind, document: Document) -> Stored:
-        """Store a new object, and return it as the store has it."""
+        """Create an object from a document, and return it undecoded."""
         self._check()
         return await self._store.create(kind, document)
 
     async def create(self, value: R) -> R:
-        """Store a new object."""
+        """Create an object."""
         self._check()
         kind = self._registry.of(value)
         return _value(type(value), await self._store.create(kind, kind.document(value)))
 
     async def update(self, value: R) -> R:
-        """Replace an object.  What this version's type does not know of it is lost: fit for our own objects."""
+        """Replace an object.  Fields that its type does not have are lost: use it for our own objects only."""
         self._check()
         kind = self._registry.of(value)
         return _value(type(value), await self._store.update(kind, kind.document(value)))
 
     async def replace(self, kind: Kind, document: Document) -> Stored:
-        """Replace an object by a document, read before with `document`: nothing is lost."""
+        """Replace an object by a document, read before with `document`: no field is lost."""
         self._check()
         return await self._store.update(kind, document)
 
     async def replace_status(self, kind: Kind, document: Document) -> Stored:
-        """Replace an object's status by that of a document, which says which object at which revision."""
+        """Replace an object's status by that of a document, whose metadata has the object's uid and revision."""
         self._check()
         return await self._store.update(kind, document, subresource="status")
 
     async def finalize(self, kind: Kind, document: Document) -> Stored:
-        """Replace an object's spec.finalizers by those of a document; what is deleted goes with the last of them."""
+        """Replace an object's spec.finalizers; a deleted object is removed when none is left."""
         self._check()
         return await self._store.update(kind, document, subresource="finalize")
 
     async def update_status(self, value: R, status: Status) -> R:
-        """Let `status` be the status of `value` and return the outcome; write only if that changes anything."""
+        """Write `status` as the status of `value`, unless they are equal; return the object."""
         if getattr(value, "status", None) == status:
             return value
         self._check()
@@ -126,7 +127,7 @@ class Client:
         revision: int | None = None,
         propagation: Propagation = Propagation.BACKGROUND,
     ) -> None:
-        """Delete the object that has this uid (and revision); one that is gone already is no error."""
+        """Delete the object with this uid (and revision); an object that is gone is no error."""
         self._check()
         try:
             await self._store.delete(kind, namespace, name, uid=uid, revision=revision, propagation=propagation)
@@ -135,7 +136,7 @@ class Client:
 
     def _check(self) -> None:
         if not self.fence():
-            raise Unreachable("not certain to lead: nothing is written")
+            raise Unreachable("this process is not certain to lead: nothing was written")
 
 
 def _value(of: type[R], stored: Stored) -> R:

@@ -1,7 +1,7 @@
-"""The time of day, and how Kubernetes writes it.
+"""The time of day, in the notation of Kubernetes.
 
-The time of day is for people: time stamps in status, Events and Leases. Nothing is decided by comparing it with another
-machine's; whatever waits or expires goes by the event loop's own clock.
+The time of day is for people: timestamps in statuses, Events and Leases. No decision compares it with the clock of
+another machine; waiting and expiry use the clock of the event loop.
 """
 
 from collections.abc import Callable
@@ -16,17 +16,17 @@ def now() -> datetime:
 
 
 def stamp(time: datetime) -> str:
-    """Return `time` as metav1.Time is written: whole seconds."""
+    """Format `time` as a metav1.Time: whole seconds."""
     return time.strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def micro(time: datetime) -> str:
-    """Return `time` as metav1.MicroTime is written: six digits of the second."""
+    """Format `time` as a metav1.MicroTime: microseconds."""
     return time.strftime("%Y-%m-%dT%H:%M:%S.%fZ")
 
 
 def parse(text: str | None) -> datetime | None:
-    """Return the time a time stamp means, or None where there is none to be read."""
+    """Parse a timestamp; return None if it is empty or malformed."""
     if not text:
         return None
     try:

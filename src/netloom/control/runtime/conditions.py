@@ -1,10 +1,10 @@
 """Conditions: what was observed about an object, for people and for `wait --for=condition`.  Pure.
 
-`lastTransitionTime` moves when the status changes and at no other time, so that a condition computed again is equal to
-the one before, and nothing is written. It has microseconds, finer than Kubernetes' own, so that one sees from the
-object how long each step took; RFC 3339 allows it, and who reads metav1.Time reads it.
+`lastTransitionTime` changes when the status changes and at no other time, so that a condition that is computed again
+equals the one before, and nothing is written. It has microseconds, more than those of Kubernetes, so that the object
+shows how long each step took; RFC 3339 allows them, and readers of metav1.Time accept them.
 
-`Ready` is the summary: the first of the others that does not hold, or all well.
+`Ready` is the summary: the first of the other conditions that does not hold, or True.
 """
 
 from collections.abc import Sequence
@@ -18,7 +18,7 @@ TRUE, FALSE, UNKNOWN = "True", "False", "Unknown"
 
 
 def with_condition(conditions: Sequence[Condition], condition: Condition, now: datetime) -> tuple[Condition, ...]:
-    """Return `conditions` with `condition` in the place of the one of its type, or at the end."""
+    """Return `conditions` with the one of the same type replaced by `condition`, or `condition` appended."""
     old = next((c for c in conditions if c.type == condition.type), None)
     since = old.last_transition_time if old and old.status == condition.status else micro(now)
     new = Condition(
@@ -35,7 +35,7 @@ def with_condition(conditions: Sequence[Condition], condition: Condition, now: d
 
 
 def summary(conditions: Sequence[Condition], needed: Sequence[str], generation: int) -> Condition:
-    """Return the `Ready` that the `needed` conditions add up to; one that is missing is unknown yet."""
+    """Return the condition `Ready` that summarizes the `needed` conditions; a missing one counts as Unknown."""
     have = {c.type: c for c in conditions}
     for status in (FALSE, UNKNOWN):
         for need in needed:
@@ -54,7 +54,7 @@ def summary(conditions: Sequence[Condition], needed: Sequence[str], generation: 
 def observed(
     conditions: Sequence[Condition], new: Sequence[Condition], *, generation: int, now: datetime
 ) -> tuple[Condition, ...]:
-    """Return `conditions` with each of `new`, seen at `generation`, and the `Ready` they add up to."""
+    """Return `conditions` with each of `new`, observed at `generation`, and the `Ready` that summarizes them."""
     result = tuple(conditions)
     for condition in new:
         seen = Condition(

@@ -1,18 +1,18 @@
-"""Who leads: one of many, by a Lease, as Kubernetes' own components do it (client-go's leaderelection).
+"""Leader election by a Lease, as the components of Kubernetes do it (client-go's leaderelection).
 
-The lease names its holder, who writes it again (renews it) before it runs out. Why no two lead at one instant:
+The lease names its holder, which renews it (writes it again) before it expires. Why no two processes lead at one time:
 
-- Who wants to take a lease waits until it has seen it unchanged for the whole duration the lease states. That is
-  measured by its own clock, from its own sight of the last change; clocks of different machines are never compared.
-- The holder is certain only until `deadline` after it *sent* its last successful renewal, by its own clock. Anybody
-  else saw that renewal after it was sent, and waits longer than the deadline. So certainty ends before a taking can
-  begin, by `duration - deadline`, and in that time work is stopped.
-- Every write of the lease carries the resourceVersion it was decided on. A renewal that was delayed on its way, and
-  comes after somebody else took the lease, is refused.
+- A candidate takes a lease only after it has seen it unchanged for the whole duration that the lease states. It
+  measures this by its own clock, from when it saw the last change; clocks of different machines are never compared.
+- The holder is certain to lead only until `deadline` after it *sent* its last successful renewal, by its own clock.
+  Other candidates see that renewal after it was sent, and wait longer than the deadline. So the certainty ends before
+  another candidate can take the lease, by `duration - deadline`, and in that time the work is stopped.
+- Every write of the lease carries the resourceVersion that it is based on. The store refuses a renewal that was delayed
+  and arrives after another candidate took the lease.
 
-`certain()` compares times when it is asked. It does not rely on a timer having run: a process that was stopped and goes
-on much later is uncertain at its first instruction. On a graceful stop the lease is kept, and renewed, until all work
-ended, and then given back, so that the next one need not wait.
+`certain()` compares times when it is called. It does not depend on a timer: a process that was stopped and continues
+much later is uncertain at its first instruction. On a graceful stop the process keeps and renews the lease until all
+work has ended, and then releases it, so that the next leader need not wait.
 """
 
 import asyncio
@@ -37,34 +37,34 @@ logger = logging.getLogger(__name__)
 
 
 class Durations(Struct, frozen=True, kw_only=True):
-    """How long things take, in seconds.  With these, a dead leader is replaced within 5 s."""
+    """The durations of an election, in seconds.  With the defaults, a dead leader is replaced within 5 s."""
 
     duration: int = 4
-    """How long others wait after they saw the lease change."""
+    """How long other candidates wait after they saw the lease change."""
     deadline: float = 3.0
     """How long after sending a renewal the leader is certain; the rest of `duration` is for stopping."""
     renew: float = 1.0
-    """How long the leader rests between renewals."""
+    """How long the leader waits between renewals."""
     retry: float = 0.25
-    """How long anybody rests after an attempt that did not work out."""
+    """How long a candidate waits after an attempt that failed."""
 
     def __post_init__(self) -> None:
         if not 0 < self.retry <= self.renew < self.deadline < self.duration:
-            raise ValueError("a lease needs 0 < retry <= renew < deadline < duration")
+            raise ValueError("the durations of a lease must satisfy 0 < retry <= renew < deadline < duration")
 
 
 class Candidate(Protocol):
-    """Takes part in an election."""
+    """A participant in an election."""
 
     @property
     def holder(self) -> str:
-        """Who led when the lease was last seen."""
+        """The leader when the lease was last read."""
 
     def certain(self) -> bool:
-        """Whether this candidate leads, for certain, now."""
+        """Whether this candidate is certain to lead now."""
 
     async def run(self, lead: Callable[[], Awaitable[None]]) -> None:
-        """Take part until cancelled or until `lead` ends, which runs while this candidate leads."""
+        """Participate until cancelled or until `lead` returns; `lead` runs while this candidate leads."""
 
 
 class Election:
@@ -82,10 +82,10 @@ class Election:
         clock: Clock = time_of_day,
     ) -> None:
         if not identity:
-            raise ValueError("a candidate needs an identity of its own")
+            raise ValueError("a candidate needs an identity")
         self.identity = identity
         self.transitions = 0
-        """How often this candidate began to lead."""
+        """How often this candidate became the leader."""
         self._store = store
         self._name = name
         self._namespace = namespace
@@ -94,38 +94,38 @@ class Election:
         self._clock = clock
         self._lease: Lease | None = None
         self._seen_at = 0.0
-        """When the lease was first seen as it is in `_lease`, by the loop's clock."""
+        """When `_lease` was first read in its current version, by the clock of the event loop."""
         self._doubtful = True
         """Whether `_lease` must be read again before it is written."""
         self._certain_until = 0.0
-        self._complaint = ""
+        self._logged = ""
 
     def certain(self) -> bool:
-        """Whether this candidate leads, for certain, now."""
+        """Whether this candidate is certain to lead now."""
         return asyncio.get_running_loop().time() < self._certain_until
 
     @property
     def holder(self) -> str:
-        """Who held the lease when it was last seen."""
+        """The holder of the lease when it was last read."""
         return self._lease.spec.holder_identity if self._lease else ""
 
     async def run(self, lead: Callable[[], Awaitable[None]]) -> None:
-        """Take part until cancelled or until `lead` ends, which runs while this candidate leads, else is cancelled."""
+        """Participate until cancelled or until `lead` returns; `lead` is cancelled when the lease is lost."""
         while True:
             if not await self._attempt():
-                await asyncio.sleep(self._rest())
+                await asyncio.sleep(self._delay())
                 continue
             self.transitions += 1
-            logger.info("%s leads (%s/%s)", self.identity, self._namespace, self._name)
+            logger.info("%s is the leader (%s/%s)", self.identity, self._namespace, self._name)
             if not await self._hold(lead):
                 return
-            logger.warning("%s no longer leads (%s/%s)", self.identity, self._namespace, self._name)
+            logger.warning("%s is no longer the leader (%s/%s)", self.identity, self._namespace, self._name)
 
     async def _hold(self, lead: Callable[[], Awaitable[None]]) -> bool:
-        """Run `lead` for as long as the lease can be renewed, then give it back; say whether it was lost."""
+        """Run `lead` as long as the lease can be renewed, then release it; return whether it was lost."""
         try:
             async with asyncio.TaskGroup() as group:
-                # The deadline is a timeout around the work, moved on by renewals: it strikes even if renewing hangs.
+                # The deadline is a timeout around the work that each renewal extends: it works even if a renewal hangs.
                 scope = asyncio.timeout_at(self._certain_until)
                 try:
                     async with scope:
@@ -135,14 +135,14 @@ class Election:
                     if not scope.expired():
                         raise
                 finally:
-                    # Not before: the lease is renewed while the work is being stopped, too.
+                    # Not earlier: the lease is renewed also while the work is being stopped.
                     renewing.cancel()
         finally:
             await self._release()
         return scope.expired()
 
     async def _renew(self, scope: asyncio.Timeout) -> None:
-        """Move the deadline `scope` on, until it struck or somebody else holds the lease."""
+        """Extend the deadline `scope` until it expires or another candidate holds the lease."""
         renewed = True
         while True:
             await asyncio.sleep(self._durations.renew if renewed else self._durations.retry)
@@ -157,36 +157,36 @@ class Election:
                 return
 
     async def _attempt(self) -> bool:
-        """Write the lease as ours if it is ours, free or run out, in bounded time; say whether it is ours now."""
+        """Take or renew the lease if it is ours, free or expired, in bounded time; return whether it is ours now."""
         try:
             async with asyncio.timeout(self._durations.renew):
                 if self._doubtful:
-                    await self._look()
-                if self._held_by_another() and not self._run_out():
+                    await self._read()
+                if self._held_by_another() and not self._has_expired():
                     return False
-                self._doubtful = True  # Until the answer is here, who knows.
+                self._doubtful = True  # Until the answer arrives, the outcome is unknown.
                 sent_at = asyncio.get_running_loop().time()
                 self._saw(await self._write(self._lease))
         except TimeoutError:
             return False
         except NetloomError as error:
-            self._complain(error)
+            self._log(error)
             return False
         self._doubtful = False
-        self._complaint = ""
+        self._logged = ""
         self._certain_until = sent_at + self._durations.deadline
         return True
 
-    def _complain(self, error: NetloomError) -> None:
-        """Say once what will not pass by itself: a namespace that is not there, a right that is missing."""
+    def _log(self, error: NetloomError) -> None:
+        """Log once an error that does not pass by itself: a missing namespace, a missing permission."""
         level = logging.DEBUG if error.retry or isinstance(error, AlreadyExists) else logging.WARNING
-        if level == logging.WARNING and str(error) == self._complaint:
+        if level == logging.WARNING and str(error) == self._logged:
             return
-        self._complaint = str(error) if level == logging.WARNING else self._complaint
+        self._logged = str(error) if level == logging.WARNING else self._logged
         hint = " (does the namespace exist?)" if isinstance(error, NotFound) else ""
-        logger.log(level, "cannot hold the Lease %s/%s: %s%s", self._namespace, self._name, error, hint)
+        logger.log(level, "cannot take the Lease %s/%s: %s%s", self._namespace, self._name, error, hint)
 
-    async def _look(self) -> None:
+    async def _read(self) -> None:
         """Read the lease."""
         try:
             self._saw(await self._store.get(LEASE, self._namespace, self._name))
@@ -194,22 +194,22 @@ class Election:
             self._lease = None
 
     def _saw(self, stored: Stored) -> None:
-        """Keep the lease, and since when it is like this."""
+        """Keep the lease, and the time at which this version was first seen."""
         lease = stored.value()
         assert isinstance(lease, Lease)
         if self._lease is None or self._lease.metadata.revision != lease.metadata.revision:
             self._seen_at = asyncio.get_running_loop().time()
         self._lease = lease
 
-    def _rest(self) -> float:
-        """Return how long to wait for the lease: until it may run out, if that is soon."""
-        rest = self._durations.retry * self._random.uniform(0.75, 1.0)
+    def _delay(self) -> float:
+        """Return how long to wait before the next attempt: until the lease may expire, if that is soon."""
+        delay = self._durations.retry * self._random.uniform(0.75, 1.0)
         if self._held_by_another():
-            rest = min(rest, self._free_at() - asyncio.get_running_loop().time())
-        return max(rest, 0.01)
+            delay = min(delay, self._free_at() - asyncio.get_running_loop().time())
+        return max(delay, 0.01)
 
     async def _write(self, lease: Lease | None) -> Stored:
-        """Create the lease, or write it as ours."""
+        """Create the lease, or update it with this candidate as the holder."""
         spec = lease.spec if lease else LeaseSpec()
         now = self._now_other_than(spec.renew_time)
         ours = spec.holder_identity == self.identity
@@ -232,27 +232,27 @@ class Election:
         return await self._store.update(LEASE, LEASE.document(msgspec.structs.replace(lease, spec=spec)))
 
     def _now_other_than(self, before: str | None) -> str:
-        """Return the time of day; a renewal that changed nothing would be none, should the clock stand or go back."""
+        """Return the time of day, but not `before`: a renewal must change the lease, even if the clock does not."""
         now = self._clock()
         return micro(now) if micro(now) != before else micro(now + timedelta(microseconds=1))
 
     async def _release(self) -> None:
-        """Give the lease back, if it is ours; nobody depends on that working."""
+        """Release the lease if it is ours; if that fails, it expires."""
         certain, self._certain_until = self.certain(), 0.0
         if not certain:
             return
         try:
             async with asyncio.timeout(self._durations.renew):
-                # More than once: a renewal may have been on its way when the work ended, and arrives before us.
-                while not await self._given_back():
+                # More than once: a renewal that was in flight when the work ended may arrive first.
+                while not await self._released():
                     self._doubtful = True
         except (TimeoutError, NetloomError) as error:
-            logger.info("the lease was not given back and will run out: %s", error)
+            logger.info("the lease was not released and will expire: %s", error)
         self._doubtful = True
 
-    async def _given_back(self) -> bool:
+    async def _released(self) -> bool:
         if self._doubtful:
-            await self._look()
+            await self._read()
         if self._lease is None or self.holder != self.identity:
             return True
         now = micro(self._clock())
@@ -269,11 +269,11 @@ class Election:
     def _held_by_another(self) -> bool:
         return self.holder not in ("", self.identity)
 
-    def _run_out(self) -> bool:
+    def _has_expired(self) -> bool:
         return asyncio.get_running_loop().time() >= self._free_at()
 
     def _free_at(self) -> float:
-        """When the lease, if it does not change until then, has run out."""
+        """When the lease expires, if it does not change before."""
         assert self._lease is not None
         return self._seen_at + (self._lease.spec.lease_duration_seconds or self._durations.duration)
 
@@ -281,9 +281,9 @@ class Election:
 class JointElection:
     """A candidate that leads while it holds two leases: `outer`, which it takes first, and `inner`.
 
-    For changing which lease decides. Candidates that know only the outer one, and candidates that know only the inner
-    one, never lead beside one that holds both. So those of the first kind can be replaced by those that hold both, and
-    when none is left, these by those of the second kind.
+    For an upgrade that changes the lease. A candidate that uses only one of the two leases never leads at the same time
+    as one that holds both. So candidates of the old lease can be replaced by candidates of both, and when none is left,
+    those by candidates of the new lease.
     """
 
     def __init__(self, outer: Election, inner: Election) -> None:
@@ -292,13 +292,13 @@ class JointElection:
 
     @property
     def holder(self) -> str:
-        """Who held the inner lease when it was last seen."""
+        """The holder of the inner lease when it was last read."""
         return self._inner.holder
 
     def certain(self) -> bool:
-        """Whether both leases are held, for certain, now."""
+        """Whether this candidate is certain to hold both leases now."""
         return self._outer.certain() and self._inner.certain()
 
     async def run(self, lead: Callable[[], Awaitable[None]]) -> None:
-        """Take part until cancelled or until `lead` ends, which runs while both leases are held."""
+        """Participate until cancelled or until `lead` returns; `lead` runs while both leases are held."""
         await self._outer.run(lambda: self._inner.run(lead))

@@ -1,14 +1,14 @@
-"""Telling people what happened, as Kubernetes' Events.
+"""The recorder of Kubernetes Events.
 
-Telling must never hold up or fail whoever does the work: `normal` and `warning` put a note into a bounded buffer and
-return; `run` writes the notes. The same thing said again about the same object is counted, not repeated (`count`,
-`lastTimestamp`). One object cannot fill the store: each may say 25 things at once and one more every five minutes, as
-with client-go. Times have microseconds where the store keeps them; a Kubernetes cuts an Event's to seconds.
+Recording must never delay or fail the caller: `normal` and `warning` put a note into a bounded buffer and return; `run`
+writes the notes. A note that repeats one about the same object increases `count` and `lastTimestamp` of its Event. One
+object cannot fill the store: each has a burst of 25 notes and one more every five minutes, as with client-go. Times
+have microseconds where the store keeps them; Kubernetes truncates those of an Event to seconds.
 
-The notes are written in groups, all of a group at once, so that they share the store's commit or a request; a group is
-small beside what the controllers write at full speed, whose writes matter more. What comes faster than that waits in
-the buffer, and when the buffer is full the least important goes: a warning takes the place of what went as it should.
-Warnings are written first. What is dropped is counted.
+The notes are written in groups, all of a group at the same time, so that they share a commit of the store or a request.
+A group is small compared with what the controllers write at full speed, because their writes matter more. Further notes
+wait in the buffer. When the buffer is full, a warning replaces the oldest normal note; other notes are dropped and
+counted. Warnings are written first.
 """
 
 import asyncio
@@ -36,14 +36,14 @@ BURST = 25
 REFILL = 300.0
 REMEMBERED = 4096
 BUFFERED = 8192
-"""Enough for everything that a burst as large as a /20 says; about a kilobyte each."""
+"""Enough for a burst of attachments as large as a /20; a note takes about a kilobyte."""
 GROUP = 32
 LONGEST_MESSAGE = 1024
 RETRY = 1.0
 
 
 class Note(Struct, frozen=True):
-    """One thing to tell.  Equal notes are one Event, counted."""
+    """One thing to record.  Equal notes become one Event with a count."""
 
     object: ObjectReference
     type: str
@@ -60,7 +60,7 @@ class _Pending:
 
 @dataclass(slots=True)
 class Bucket:
-    """A rate with a burst: how much may still be written at once.  Pure: time is an argument."""
+    """A token bucket.  Pure: time is an argument."""
 
     tokens: float = BURST
     at: float = 0.0
@@ -80,7 +80,7 @@ class Bucket:
 
 @dataclass(slots=True)
 class RecorderCounters:
-    """What became of the notes."""
+    """Counters of the notes."""
 
     written: int = 0
     dropped: int = 0
@@ -88,7 +88,7 @@ class RecorderCounters:
 
 
 def reference(value: Resource) -> ObjectReference:
-    """Return what an Event says it is about."""
+    """Return the reference to an object for its Events."""
     return ObjectReference(
         kind=value.kind,
         namespace=value.metadata.namespace,
@@ -101,7 +101,7 @@ def reference(value: Resource) -> ObjectReference:
 
 @dataclass(slots=True)
 class _Memory:
-    """A dict that forgets what was not used for longest."""
+    """Bounded memory of the Events written and the buckets; the least recently used are dropped."""
 
     events: "OrderedDict[Note, Stored]" = field(default_factory=OrderedDict)
     buckets: "OrderedDict[str, Bucket]" = field(default_factory=OrderedDict)
@@ -133,26 +133,26 @@ class Recorder:
         self._clock = clock
         self._memory = _Memory()
         self._pending: dict[str, OrderedDict[Note, _Pending]] = {WARNING: OrderedDict(), NORMAL: OrderedDict()}
-        """By type, the more important first."""
+        """By type, in the order of importance."""
         self._wake = asyncio.Event()
         self._idle = asyncio.Event()
         self._idle.set()
 
-    def normal(self, about: Resource | ObjectReference, reason: str, message: str) -> None:
-        """Tell that something went as it should."""
-        self._tell(about, NORMAL, reason, message)
+    def normal(self, target: Resource | ObjectReference, reason: str, message: str) -> None:
+        """Record an expected event about an object."""
+        self._record(target, NORMAL, reason, message)
 
-    def warning(self, about: Resource | ObjectReference, reason: str, message: str) -> None:
-        """Tell that something is amiss."""
-        self._tell(about, WARNING, reason, message)
+    def warning(self, target: Resource | ObjectReference, reason: str, message: str) -> None:
+        """Record a problem of an object."""
+        self._record(target, WARNING, reason, message)
 
-    def _tell(self, about: Resource | ObjectReference, type_: str, reason: str, message: str) -> None:
-        whom = reference(about) if isinstance(about, Resource) else about
+    def _record(self, target: Resource | ObjectReference, type_: str, reason: str, message: str) -> None:
+        to = reference(target) if isinstance(target, Resource) else target
         if len(message) > LONGEST_MESSAGE:
             message = message[: LONGEST_MESSAGE - 1] + "…"
-        # Without its revision: the same thing said of a later state of the object is still the same thing.
+        # Without its revision: the same note about a later version of the object is a repetition.
         known = ObjectReference(
-            kind=whom.kind, namespace=whom.namespace, name=whom.name, uid=whom.uid, api_version=whom.api_version
+            kind=to.kind, namespace=to.namespace, name=to.name, uid=to.uid, api_version=to.api_version
         )
         note = Note(known, type_, reason, message)
         now = self._clock()
@@ -160,8 +160,8 @@ class Recorder:
             pending.count += 1
             pending.last = now
             return
-        bucket = self._memory.bucket(whom.uid or f"{whom.kind}/{whom.namespace}/{whom.name}")
-        if not self._room(type_) or not bucket.take(asyncio.get_running_loop().time()):
+        bucket = self._memory.bucket(to.uid or f"{to.kind}/{to.namespace}/{to.name}")
+        if not self._has_space(type_) or not bucket.take(asyncio.get_running_loop().time()):
             self.counters.dropped += 1
             return
         self._pending[type_][note] = _Pending(1, now, now)
@@ -171,8 +171,8 @@ class Recorder:
         self._idle.clear()
         self._wake.set()
 
-    def _room(self, type_: str) -> bool:
-        """Whether there is room for one more note, if need be in the place of a less important one."""
+    def _has_space(self, type_: str) -> bool:
+        """Whether the buffer takes one more note, if necessary instead of a less important one."""
         return self.waiting < BUFFERED or (type_ == WARNING and bool(self._pending[NORMAL]))
 
     @property
@@ -192,7 +192,7 @@ class Recorder:
             self._idle.set()
 
     def _next(self) -> list[tuple[Note, _Pending]]:
-        """Take the next notes to write: no note is twice among them, so that nothing is told twice."""
+        """Take the next notes to write; no two of them are equal."""
         group: list[tuple[Note, _Pending]] = []
         for notes in self._pending.values():
             while notes and len(group) < GROUP:
@@ -200,7 +200,7 @@ class Recorder:
         return group
 
     async def flush(self) -> None:
-        """Wait until all that was told is written, or given up; only while `run` runs."""
+        """Wait until all notes are written or dropped; call it only while `run` runs."""
         await self._idle.wait()
 
     async def _write(self, note: Note, pending: _Pending) -> None:
@@ -208,15 +208,15 @@ class Recorder:
             try:
                 stored = await self._once(note, pending)
             except NetloomError as error:
-                # Once more: the Event expired meanwhile, or somebody else counted, or the store was away for a moment.
-                # That it expired an agent hears as Forbidden: the server tells a node nothing about what is not there.
+                # Try once more: the Event has expired, another writer updated it, or the store was unreachable for a
+                # moment. An agent gets Forbidden for an expired Event: the API hides from nodes whether it exists.
                 self._memory.events.pop(note, None)
                 if not isinstance(error, NotFound | Conflict | Forbidden):
                     await asyncio.sleep(RETRY * self._random.uniform(0.5, 1.0))
                 stored = await self._once(note, pending)
         except NetloomError as error:
             self.counters.failed += 1
-            logger.info("an Event was not written: %s: %s: %s", note.reason, note.message, error)
+            logger.info("cannot write the Event %s (%s): %s", note.reason, note.message, error)
             return
         self._memory.keep(note, stored)
         self.counters.written += 1
@@ -230,11 +230,11 @@ class Recorder:
         return await self._store.create(EVENT, self._new(note, pending))
 
     def _new(self, note: Note, pending: _Pending) -> Document:
-        whom = note.object
+        to = note.object
         event = Event(
             api_version=EVENT.api_version,
             kind=EVENT.name,
-            involved_object=whom,
+            involved_object=to,
             reason=note.reason,
             message=note.message,
             type=note.type,
@@ -245,6 +245,6 @@ class Recorder:
             reporting_component=self._source.component,
             reporting_instance=self._source.host,
         )
-        # As client-go names them; a name has at most 253 characters.
-        name = f"{whom.name[:236]}.{self._random.getrandbits(64):016x}"
-        return EVENT.document(event) | {"metadata": {"name": name, "namespace": whom.namespace or "default"}}
+        # The same format as client-go's; a name has at most 253 characters.
+        name = f"{to.name[:236]}.{self._random.getrandbits(64):016x}"
+        return EVENT.document(event) | {"metadata": {"name": name, "namespace": to.namespace or "default"}}

@@ -1,4 +1,4 @@
-"""Things that are followed for as long as somebody needs them: begun, and ended, each by itself."""
+"""Sets of informers that run only while something needs them: each is started and ended separately."""
 
 import asyncio
 from collections.abc import Callable
@@ -14,28 +14,28 @@ V = TypeVar("V")
 
 @dataclass(slots=True)
 class Followed:
-    """One thing that is followed, while somebody needs it."""
+    """Informers that belong together, while something needs them."""
 
     informers: tuple[Informer[Any], ...]
     known: Callable[[], None]
-    """Called when all of it is known: a list that is empty is no change, and still news."""
-    gone: Callable[[], None] = lambda: None
-    """Called when it is followed no longer."""
+    """Called when all caches are filled: an empty list is no change, and matters all the same."""
+    on_end: list[Callable[[], None]] = field(default_factory=list)
+    """Called when it ends."""
     tasks: list[asyncio.Task[Any]] = field(default_factory=list)
     ended: bool = False
 
     @property
     def synced(self) -> bool:
-        """Whether all of it is known."""
+        """Whether all caches are filled."""
         return all(one.synced.is_set() for one in self.informers)
 
     @property
     def following(self) -> bool:
-        """Whether all of it is known, and as new as can be."""
+        """Whether all caches are filled and up to date."""
         return all(one.following for one in self.informers)
 
     def want(self, wanted: bool) -> None:
-        """Say whether somebody needs it: nothing is asked for anew while nobody does."""
+        """Set whether something needs it: while nothing does, no new watch is started."""
         for one in self.informers:
             if wanted:
                 one.wanted.set()
@@ -43,21 +43,22 @@ class Followed:
                 one.wanted.clear()
 
     async def announce(self) -> None:
-        """Tell when all of it is known."""
+        """Call `known` when all caches are filled."""
         for one in self.informers:
             await one.synced.wait()
         self.known()
 
     def end(self) -> None:
-        """Follow it no longer."""
+        """End it."""
         self.ended = True
         for task in self.tasks:
             task.cancel()
-        self.gone()
+        for listener in self.on_end:
+            listener()
 
 
 def follow(parts: dict[K, Followed], wanted: set[K], begin: Callable[[K], Followed]) -> None:
-    """Have exactly these followed; those that are stay as they are."""
+    """Start what is missing and end what is not wanted, so that exactly `wanted` is followed."""
     for key in sorted(parts.keys() - wanted):
         parts.pop(key).end()
     for key in sorted(wanted - parts.keys()):
@@ -65,16 +66,15 @@ def follow(parts: dict[K, Followed], wanted: set[K], begin: Callable[[K], Follow
 
 
 def pass_on(followed: Followed, source: Informer[V], tell: Callable[[Change[V]], None]) -> None:
-    """Tell of changes while this is followed, and in the end that all of it is gone."""
+    """Call `tell` with each change while this is followed, and with a deletion of every object when it ends."""
 
     def changed(change: Change[V]) -> None:
         if not followed.ended:
             tell(change)
 
-    def gone() -> None:
-        before()
+    def end() -> None:
         for key, value in source.cache.items():
             tell(Change(key, value, None))
 
-    before, followed.gone = followed.gone, gone
+    followed.on_end.append(end)
     source.on_change(changed)

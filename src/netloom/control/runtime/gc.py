@@ -1,20 +1,19 @@
-"""Garbage collection: owned objects go with their owners, as Kubernetes' collector does it.
+"""Garbage collection: dependents are deleted with their owners, as by the garbage collector of Kubernetes.
 
-For a store of our own; a Kubernetes collects by itself. Three ways to go, by the owner's deletion:
+It runs on our own stores; Kubernetes has its own. There are three policies, chosen when the owner is deleted:
 
-- background: the owner is gone; its dependents, whose owners are now *all* gone, are deleted;
-- foreground: the owner waits with the finalizer `foregroundDeletion` until those dependents are gone that have
-  `blockOwnerDeletion`;
-- orphan: the owner waits with the finalizer `orphan` until no dependent names it any more.
+- background: the owner is removed at once; dependents whose owners are *all* gone are deleted afterwards;
+- foreground: the owner has the finalizer `foregroundDeletion` until the dependents with `blockOwnerDeletion` are gone;
+- orphan: the owner has the finalizer `orphan` until no dependent names it any more.
 
-The collector must never delete what somebody living owns, so it believes in an absence only after a live read: no
-object of that kind and name, or one with another uid. Where it cannot know (a kind that is not ours, a store that does
-not answer, an owner that lives in another namespace) it leaves the object alone and says so in an Event. Deletes carry
-the uid and the revision of what was judged: an object that got another owner meanwhile is judged again.
+The collector must never delete an object with an existing owner. It considers an owner absent only after a live read:
+the store has no object of that kind and name, or one with another uid. Where it cannot decide (an unknown kind, an
+unreachable store, an owner in another namespace) it leaves the object alone and records an Event. A deletion carries
+the uid and the revision of the object as it was checked: an object that got another owner in between is checked again.
 
-What blocks or must be orphaned is found by a live list, not in the caches, because a dependent that the cache does not
-know yet would be lost. An owner that is in a namespace has dependents there only: an object of another namespace that
-names it, which anybody with rights there can write, does not hold up its deletion.
+Dependents that block, or that must be orphaned, are found by a live list and not in the caches, because a dependent
+that the cache does not have yet would be lost. An owner in a namespace has dependents only there: an object in another
+namespace that names it, which any user with permissions there can create, does not block its deletion.
 """
 
 from collections.abc import Iterable, Sequence
@@ -41,11 +40,11 @@ BY_OWNER = "owner"
 BY_UID = "uid"
 SOON = 1.0
 WORKERS = 64
-"""Who deletes much does it together: writes made at the same time share a request and a commit."""
+"""Many, because deletions made at the same time share a request and a commit."""
 
 
 class ItemMeta(Value, frozen=True, kw_only=True):
-    """What the collector keeps of an object's metadata: it keeps it of every object there is."""
+    """The metadata that the collector keeps, of every object."""
 
     name: str = ""
     namespace: str = ""
@@ -57,13 +56,13 @@ class ItemMeta(Value, frozen=True, kw_only=True):
 
 
 class Item(Value, frozen=True, kw_only=True):
-    """What the collector keeps of an object."""
+    """The part of an object that the collector keeps."""
 
     metadata: ItemMeta = ItemMeta()
 
 
 class ItemKey(NamedTuple):
-    """Which object of which kind."""
+    """The kind, namespace and name of an object."""
 
     api_version: str
     kind: str
@@ -75,26 +74,27 @@ class ItemKey(NamedTuple):
 
 
 class State(Enum):
-    """What is known of an owner."""
+    """The state of an owner."""
 
-    LIVING = auto()
+    EXISTS = auto()
     WAITING = auto()
-    """It lives only until its dependents are gone."""
+    """It is deleted in the foreground: it waits until its dependents are gone."""
     ABSENT = auto()
     UNKNOWN = auto()
 
 
 def item(stored: Stored) -> Item:
-    """Return the part of an object that the collector reads."""
+    """Decode the part of an object that the collector keeps."""
     return msgspec.json.decode(stored.raw, type=Item)
 
 
 def collected_informers(
     store: Store, *, random: Random, registry: Registry = KINDS, shared: Iterable[Informer[Any]] = ()
 ) -> list[Informer[Item]]:
-    """Return the informers a `Collector` needs, one of each kind.
+    """Return the informers that a `Collector` needs, one of each kind.
 
-    Those `shared` with other controllers are taken as they are: their values have an `ItemMeta`, and they the indexes.
+    Informers that are `shared` with other controllers are used as they are: their values have an `ItemMeta`, and they
+    have the same indexes.
     """
     indexes = {
         BY_OWNER: lambda item: [owner.uid for owner in item.metadata.owner_references],
@@ -116,31 +116,31 @@ class Collector:
         self._registry = registry
 
     def changed(self, kind: Kind, change: Change[Item]) -> Iterable[ItemKey]:
-        """Return whom a change concerns: the object if it owns or is owned, and its dependents when it goes."""
+        """Return the object, its dependents if it is gone, and owners that wait for it."""
         key = ItemKey(kind.api_version, kind.name, *change.key)
-        if change.new is not None and _concerned(change.new) and not self._seems_well(key, change.new.metadata):
+        if change.new is not None and _is_relevant(change.new) and not self._needs_nothing(key, change.new.metadata):
             yield key
         if change.old is not None and (change.new is None or change.new.metadata.uid != change.old.metadata.uid):
             yield from self._dependents(change.old.metadata.uid)
         elif change.new is not None and change.new.metadata.deletion_timestamp:
             yield from self._dependents(change.new.metadata.uid)
         for owner in change.old.metadata.owner_references if change.old else ():
-            # A dependent that is gone, or no longer owned, may be what its owner waits for.
+            # Its owner may wait for a dependent that is gone, or does not name it any more.
             yield from self._waiting_owner(owner)
 
     def all_keys(self) -> Iterable[ItemKey]:
-        """Return the keys of all objects that own or are owned, and do not seem well."""
+        """Return the keys of all objects with owners or finalizers of the collector, unless they need no action."""
         return [
             item_key
             for informer in self._informers.values()
             for key, value in informer.cache.items()
-            if _concerned(value)
+            if _is_relevant(value)
             for item_key in [ItemKey(informer.kind.api_version, informer.kind.name, *key)]
-            if not self._seems_well(item_key, value.metadata)
+            if not self._needs_nothing(item_key, value.metadata)
         ]
 
     def event_target(self, key: ItemKey) -> ObjectReference:
-        """Return what Events about a key are about."""
+        """Return the object of a key, for Events."""
         found = self._cached(key)
         uid = found.metadata.uid if found else ""
         return ObjectReference(
@@ -148,9 +148,9 @@ class Collector:
         )
 
     async def reconcile(self, key: ItemKey) -> float | None:
-        """Do what is missing for one object, as a dependent and as an owner."""
+        """Process one object, as an owner and as a dependent."""
         cached = self._cached(key)
-        if cached is None or self._seems_well(key, cached.metadata):
+        if cached is None or self._needs_nothing(key, cached.metadata):
             return None
         kind = self._registry.kind(key.api_version, key.kind)
         try:
@@ -166,11 +166,11 @@ class Collector:
                 await self._finish_orphan(kind, document, meta)
             return None
         if meta.owner_references:
-            await self._judge(key, kind, document, meta)
+            await self._check_owners(key, kind, document, meta)
         return None
 
-    def _seems_well(self, key: ItemKey, meta: ItemMeta) -> bool:
-        """Whether the caches have all owners living.  If they are behind they will tell; nothing is lost by then."""
+    def _needs_nothing(self, key: ItemKey, meta: ItemMeta) -> bool:
+        """Whether all owners exist according to the caches.  If a cache is behind, its next change enqueues the key."""
         return not meta.deletion_timestamp and all(
             found is not None and found.metadata.uid == owner.uid and not _waits(found.metadata)
             for owner in meta.owner_references
@@ -183,13 +183,13 @@ class Collector:
             return None
         return informer.cache.get(dependent.namespace if informer.kind.namespaced else "", owner.name)
 
-    async def _judge(self, key: ItemKey, kind: Kind, document: Document, meta: ItemMeta) -> None:
-        """Delete an object that has nobody left, or take away the owners that are gone."""
+    async def _check_owners(self, key: ItemKey, kind: Kind, document: Document, meta: ItemMeta) -> None:
+        """Delete an object that has no owner left, or remove the references to owners that are gone."""
         states = {owner: await self._state(key, owner) for owner in dict.fromkeys(meta.owner_references)}
         if State.UNKNOWN in states.values():
             return
-        if State.LIVING in states.values():
-            left = [owner for owner in meta.owner_references if states[owner] is State.LIVING]
+        if State.EXISTS in states.values():
+            left = [owner for owner in meta.owner_references if states[owner] is State.EXISTS]
             if len(left) != len(meta.owner_references):
                 await self._replace_owners(kind, document, left)
             return
@@ -203,21 +203,25 @@ class Collector:
         )
 
     def _propagation(self, meta: ItemMeta) -> Propagation:
-        """Return how to delete what a waiting owner waits for: its own dependents first, unless that is a circle."""
+        """Return how to delete a dependent of a waiting owner: in the foreground, unless owners form a cycle."""
         dependents = [found for key in self._dependents(meta.uid, meta.namespace) if (found := self._cached(key))]
         if not dependents or any(_waits(found.metadata) for found in dependents):
             return Propagation.BACKGROUND
         return Propagation.FOREGROUND
 
     async def _state(self, dependent: ItemKey, owner: OwnerReference) -> State:
-        """Find out whether an owner lives, by a live read."""
+        """Return the state of an owner, by a live read."""
         try:
             kind = self._registry.kind(owner.api_version, owner.kind)
         except NotFound:
-            self._warn(dependent, "OwnerRefUnknownKind", f"owner {_named(owner)} is of a kind not kept here")
+            self._warn(dependent, "OwnerRefUnknownKind", f"owner {_named(owner)} has an unknown kind")
             return State.UNKNOWN
         if kind.namespaced and not dependent.namespace:
-            self._warn(dependent, "OwnerRefInvalidNamespace", f"owner {_named(owner)} is in a namespace, this is not")
+            self._warn(
+                dependent,
+                "OwnerRefInvalidNamespace",
+                f"owner {_named(owner)} is in a namespace, but this object is not",
+            )
             return State.UNKNOWN
         namespace = dependent.namespace if kind.namespaced else ""
         try:
@@ -225,22 +229,22 @@ class Collector:
         except NotFound:
             found = ItemMeta()
         if found.uid == owner.uid:
-            return State.WAITING if _waits(found) else State.LIVING
+            return State.WAITING if _waits(found) else State.EXISTS
         elsewhere = self._elsewhere(owner.uid)
-        if elsewhere is None or not await self._lives(elsewhere, owner.uid):
+        if elsewhere is None or not await self._exists(elsewhere, owner.uid):
             return State.ABSENT
-        self._warn(dependent, "OwnerRefInvalidNamespace", f"owner {_named(owner)} is not here but at {elsewhere}")
+        self._warn(dependent, "OwnerRefInvalidNamespace", f"owner {_named(owner)} is in another namespace: {elsewhere}")
         return State.UNKNOWN
 
     def _elsewhere(self, uid: str) -> ItemKey | None:
-        """Return where the caches have an object of this uid."""
+        """Return the object that has this uid in the caches."""
         for informer in self._informers.values():
             for found in informer.cache.indexed(BY_UID, uid):
                 meta = found.metadata
                 return ItemKey(informer.kind.api_version, informer.kind.name, meta.namespace, meta.name)
         return None
 
-    async def _lives(self, key: ItemKey, uid: str) -> bool:
+    async def _exists(self, key: ItemKey, uid: str) -> bool:
         kind = self._registry.kind(key.api_version, key.kind)
         try:
             document = await self._client.document(kind, key.namespace, key.name)
@@ -249,24 +253,24 @@ class Collector:
         return msgspec.convert(document, Item).metadata.uid == uid
 
     async def _finish_foreground(self, kind: Kind, document: Document, meta: ItemMeta) -> float | None:
-        """Let an owner go when nobody is left that it waits for; the others are queued and go by `_judge`."""
+        """Remove the finalizer of an owner that waits for no dependent; `_check_owners` deletes the dependents."""
         known = [found for key in self._dependents(meta.uid, meta.namespace) if (found := self._cached(key))]
         if any(_blocks(found, meta.uid) for found in known):
-            return None  # As far as the cache knows; when it learns better, it tells.
+            return None  # When the cache sees that one is gone, it enqueues this owner.
         if any(_blocks(item(stored), meta.uid) for _, stored in await self._live_dependents(kind, meta)):
-            return SOON  # Unknown to the cache, which may so miss its end.
+            return SOON  # The cache does not have it yet, and may never report that it is gone.
         await self._remove_finalizer(kind, document, FOREGROUND)
         return None
 
     async def _finish_orphan(self, kind: Kind, document: Document, meta: ItemMeta) -> None:
-        """Take an owner out of all its dependents, then let it go."""
+        """Remove an owner from all its dependents, then remove its finalizer."""
         for of, stored in await self._live_dependents(kind, meta):
             owners = [owner for owner in item(stored).metadata.owner_references if owner.uid != meta.uid]
             await self._replace_owners(of, stored.document(), owners)
         await self._remove_finalizer(kind, document, ORPHAN)
 
     async def _live_dependents(self, kind: Kind, meta: ItemMeta) -> list[tuple[Kind, Stored]]:
-        """Return all objects that name this owner, from the store itself."""
+        """Return all objects that name this owner, by a live list."""
         return [
             (of, stored)
             for of in self._registry
@@ -292,7 +296,7 @@ class Collector:
         return informer.cache.get(key.namespace, key.name) if informer else None
 
     def _dependents(self, uid: str, namespace: str = "") -> Iterable[ItemKey]:
-        """Return who the caches say names this owner, in the owner's namespace if it has one, else anywhere."""
+        """Return the dependents of an owner in the caches: in its namespace if it has one, else anywhere."""
         for informer in self._informers.values():
             for dependent in informer.cache.indexed(BY_OWNER, uid):
                 meta = dependent.metadata
@@ -318,7 +322,7 @@ def _waits(meta: ItemMeta) -> bool:
     return bool(meta.deletion_timestamp) and FOREGROUND in meta.finalizers
 
 
-def _concerned(value: Item) -> bool:
+def _is_relevant(value: Item) -> bool:
     meta = value.metadata
     return bool(meta.owner_references or (meta.deletion_timestamp and {FOREGROUND, ORPHAN} & set(meta.finalizers)))
 

@@ -1,15 +1,15 @@
-"""Keeps a `Cache` like the store: list, watch, and when the watch is lost, watch or list again.
+"""An informer keeps a `Cache` up to date: it lists, watches, and when the watch ends, watches or lists again.
 
-        ┌────────── Expired: the revision is gone ─────────┐
+        ┌────────── Expired: revision compacted   ─────────┐
         ▼                                                  │
       list ──► watch since the list's revision ──► events ─┤
                  ▲                                         │
-                 └── Unreachable: from the last revision ──┘   after a wait that grows, with jitter
+                 └── Unreachable: from the last revision ──┘   after a growing delay, with jitter
 
-Handlers are told of each change as a hint, to queue a key; they read nothing into the order or the number of hints.
-`synced` is set once the first list is in. The memory is that of the values: what a handler does not keep is gone.
+Handlers are called with each change, as a hint to queue a key; they must not depend on the order or the number of
+calls. `synced` is set after the first list. Only the decoded values are kept in memory.
 
-While nobody needs it `wanted` can be cleared: it goes on as long as its watch does, and does not ask for another one.
+While nothing needs the informer, `wanted` can be cleared: it continues until its watch ends, and then starts no other.
 """
 
 import asyncio
@@ -39,7 +39,7 @@ logger = logging.getLogger(__name__)
 
 
 class Informer(Generic[V]):
-    """Follows the objects of one kind, of one namespace or all, selected or all."""
+    """Follows the objects of one kind: of one namespace or all, selected or all."""
 
     def __init__(
         self,
@@ -59,7 +59,7 @@ class Informer(Generic[V]):
         self.wanted = asyncio.Event()
         self.wanted.set()
         self.following = False
-        """Whether it has a watch: what is in the cache is as new as can be."""
+        """Whether it has a watch, so that the cache is up to date."""
         self.lists = 0
         self.watches = 0
         self._store = store
@@ -73,7 +73,7 @@ class Informer(Generic[V]):
         self._failures = 0
 
     def on_change(self, handler: Handler[V]) -> None:
-        """Have `handler` called for each change from now on; it is called at once for what is there already."""
+        """Call `handler` for each change from now on, and at once for each object that the cache has."""
         self._handlers.append(handler)
         for key, value in self.cache.items():
             handler(Change(key, None, value))
@@ -87,17 +87,17 @@ class Informer(Generic[V]):
                     await self._list()
                 await self._follow()
             except Expired:
-                # A page's token can expire as well; a list in one piece cannot, so that it ends some time.
+                # The token of a page can expire, too; a list without pages cannot, so this ends.
                 self._paged = self._listed
                 self._listed = False
-                await self._rest()
+                await self._back_off()
             except NetloomError as error:
                 if not error.retry:
-                    # The right to follow it may end before it is known here that nobody needs it.
+                    # The permission to watch may end before this process knows that it needs the watch no more.
                     level = logging.WARNING if self.wanted.is_set() else logging.DEBUG
-                    logger.log(level, "cannot follow %s: %s", self.kind.qualified, error)
+                    logger.log(level, "cannot watch %s: %s", self.kind.qualified, error)
                     self._listed = False
-                await self._rest()
+                await self._back_off()
 
     async def _list(self) -> None:
         listing = self.cache.listing()
@@ -116,7 +116,7 @@ class Informer(Generic[V]):
                 break
         self.lists += 1
         self._listed = self._paged = True
-        self._tell(self.cache.finish(listing, page.revision))
+        self._notify(self.cache.finish(listing, page.revision))
         self.synced.set()
 
     async def _follow(self) -> NoReturn:
@@ -130,19 +130,19 @@ class Informer(Generic[V]):
             while True:
                 events = await watch.next()
                 self._failures = 0
-                self._tell(self.cache.apply(events, watch.revision))
+                self._notify(self.cache.apply(events, watch.revision))
         finally:
             self.following = False
             if asyncio.get_running_loop().time() - began > PACE.longest:
-                self._failures = 0  # Servers end watches now and then; where nothing happens that is no trouble.
+                self._failures = 0  # Servers end idle watches from time to time: no failure.
             await watch.close()
 
-    def _tell(self, changes: list[Change[V]]) -> None:
+    def _notify(self, changes: list[Change[V]]) -> None:
         for change in changes:
             for handler in self._handlers:
                 handler(change)
 
-    async def _rest(self) -> None:
+    async def _back_off(self) -> None:
         self._failures += 1
         await asyncio.sleep(PACE.delay(self._failures, self._random))
 
@@ -158,7 +158,7 @@ def informer(
     registry: Registry = KINDS,
     page: int = PAGE,
 ) -> Informer[R]:
-    """Return an informer of a kind's typed values, less their managedFields."""
+    """Return an informer of the typed values of a kind, without their managedFields."""
     return Informer(
         store,
         registry.of(of),
@@ -172,7 +172,7 @@ def informer(
 
 
 def lean(value: Resource) -> Resource:
-    """Return a value without its managedFields: they are often most of an object, and no controller reads them."""
+    """Return a value without its managedFields, which are often most of an object, and which no controller reads."""
     if not value.metadata.managed_fields:
         return value
     return structs.replace(value, metadata=structs.replace(value.metadata, managed_fields=()))

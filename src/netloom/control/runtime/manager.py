@@ -1,15 +1,15 @@
-"""Runs controllers: informers always, workers while leading, and ends them decently.
+"""The manager of a process's controllers: informers run always, workers while leading; all end gracefully.
 
-    run ─┬─ informers          always, so that who takes over knows everything already
-         ├─ connections        always: to OVN's databases
+    run ─┬─ informers          always, so that the next leader has full caches
+         ├─ connections        always: to the databases of OVN
          ├─ recorder           always
          └─ election ── lead ─┬─ wait for the caches
                               ├─ controllers' workers
-                              └─ sweep, and whatever else only a leader does
+                              └─ resync, and other tasks of a leader
 
-Stopping: cancellation of `run` is the only way. Reconciles that are under way get `grace` seconds to finish, unless the
-lease was lost; then they are cancelled at once, because somebody else is about to begin. The lease is given back only
-after all of them ended.
+Cancellation of `run` is the only way to stop it. Running reconciles get `grace` seconds to finish, unless the lease was
+lost: then they are cancelled at once, because another process is about to start. The lease is released only after all
+of them have ended.
 """
 
 import asyncio
@@ -55,7 +55,7 @@ class Manager:
 
     @property
     def synced(self) -> bool:
-        """Whether all caches have been filled."""
+        """Whether all caches are filled."""
         return all(informer.synced.is_set() for informer in self.informers)
 
     @property
@@ -65,12 +65,12 @@ class Manager:
 
     @property
     def leading(self) -> bool:
-        """Whether this process leads, for certain, now."""
+        """Whether this process is certain to lead now."""
         return self._working and (self.election is None or self.election.certain())
 
     @property
     def ready(self) -> bool:
-        """Whether this process does its part: leads and works, or stands by with full caches."""
+        """Whether this process leads, or stands by with full caches."""
         return self.synced and (self._working or self.election is not None)
 
     async def run(self) -> None:
@@ -92,7 +92,7 @@ class Manager:
         self._working = True
         try:
             async with asyncio.TaskGroup() as group:
-                # Stopping is in the hands of this task, which waits, rather than of the group, which would not.
+                # This task stops the others, because it waits for running reconciles; the group would not.
                 tasks = [_spawn(group, controller.run) for controller in self.controllers]
                 tasks += [_spawn(group, chore) for chore in self._chores]
                 tasks.append(group.create_task(sweep(self.controllers, random=self._random)))
@@ -106,7 +106,7 @@ class Manager:
             self._working = False
 
     async def _finish(self) -> None:
-        """Let reconciles that are under way end; no new ones begin."""
+        """Wait for running reconciles to end; start no new ones."""
         for controller in self.controllers:
             controller.pause()
         if self.election is not None and not self.election.certain():
@@ -119,7 +119,7 @@ class Manager:
             pass
 
     async def _flush(self) -> None:
-        """Let the last Events be written, if that is quick."""
+        """Write the last Events, if that takes no more than a second."""
         try:
             async with asyncio.timeout(FLUSH):
                 await self.recorder.flush()

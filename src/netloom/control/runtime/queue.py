@@ -1,16 +1,16 @@
-"""Keys to look at: each at most once in the queue, and by one worker at a time.
+"""The work queue of a controller: a key is in it at most once, and one worker at a time processes it.
 
-    add(key) ──► ready ──► get() ──► being worked on ──► done(key)
+    add(key) ──► ready ──► get() ──► in progress ──► done(key)
                    ▲                      │ add(key) meanwhile: dirty
                    └──────────────────────┘ and ready again at done, once
-    retry(key, error) ──► waits, as long as the error's class says ──► add(key)
+    retry(key, error) ──► waits for a delay that depends on the error ──► add(key)
 
-A key means "look again", so adding it twice is adding it once, and a key added while it is worked on is worked on once
-more, because the worker may have read the old state. How long a failed key waits depends on what went wrong: a conflict
-is gone as soon as the cache caught up, a store that does not answer needs rest, a wrong object will stay wrong until
-somebody edits it (and editing it adds its key anyway).
+A key means "reconcile this object", so adding it twice is the same as adding it once. A key that is added while it is
+in progress is processed once more, because the worker may have read the old state. How long a failed key waits depends
+on the error: a conflict ends as soon as the cache has caught up, an unreachable store needs a longer pause, an invalid
+object stays invalid until a user edits it (and the edit adds its key anyway).
 
-Time is the event loop's; chance is the `random.Random` that was given.
+Time is that of the event loop; jitter comes from the `random.Random` that is passed in.
 """
 
 import asyncio
@@ -29,37 +29,37 @@ K = TypeVar("K", bound=Hashable)
 
 
 class Closed(Exception):
-    """The queue is closed and empty: the worker may go."""
+    """The queue is closed and empty: the worker may end."""
 
 
 class Pace(Struct, frozen=True):
-    """The first and the longest wait, in seconds; each failure in a row doubles it."""
+    """An exponential backoff: the first and the longest delay, in seconds; each failure in a row doubles the delay."""
 
     first: float
     longest: float
 
     def delay(self, failures: int, random: Random) -> float:
-        """Return how long to wait after so many failures, the last included, with jitter downwards."""
+        """Return the delay after this many failures in a row, less a random part of up to a half."""
         return min(self.longest, self.first * 2.0 ** min(failures - 1, 30)) * random.uniform(0.5, 1.0)
 
 
 class Backoff(Struct, frozen=True, kw_only=True):
-    """How long a failed key waits, by what went wrong."""
+    """The delays of failed keys, by error."""
 
     conflict: Pace = Pace(0.02, 1.0)
     unreachable: Pace = Pace(0.2, 30.0)
     refused: Pace = Pace(30.0, 900.0)
-    """The store said no and will say no again: Invalid, Forbidden, …"""
+    """The store refuses, and will refuse again: Invalid, Forbidden, …"""
     unknown: Pace = Pace(0.2, 300.0)
-    """Anything else, which is to say a bug."""
+    """Any other error, which is a bug."""
 
     def pace(self, error: BaseException) -> Pace:
-        """Return the pace for an error."""
+        """Return the delays for an error."""
         match error:
             case Conflict() | Expired():
                 return self.conflict
             case NotFound() | AlreadyExists() | NetloomError(retry=True):
-                # Something went, or came, between reading and writing: also that passes.
+                # An object was created or deleted between reading and writing: this passes, too.
                 return self.unreachable
             case NetloomError(http_status=status) if status < 500:
                 return self.refused
@@ -67,21 +67,21 @@ class Backoff(Struct, frozen=True, kw_only=True):
                 return self.unknown
 
     def delay(self, error: BaseException, failures: int, random: Random) -> float:
-        """Return how long to wait; never less than the other side asked for."""
-        asked = (error.retry_after or 0.0) if isinstance(error, NetloomError) else 0.0
-        return max(asked, self.pace(error).delay(failures, random))
+        """Return the delay; never less than the server asked for with Retry-After."""
+        requested = (error.retry_after or 0.0) if isinstance(error, NetloomError) else 0.0
+        return max(requested, self.pace(error).delay(failures, random))
 
 
 @dataclass(slots=True)
 class QueueCounters:
-    """What happened in a queue."""
+    """Counters of a queue."""
 
     adds: int = 0
     retries: int = 0
     latency: Histogram = field(default_factory=Histogram)
-    """From becoming ready to being taken."""
+    """From ready to in progress."""
     work: Histogram = field(default_factory=Histogram)
-    """From being taken to done."""
+    """From in progress to done."""
 
 
 class Queue(Generic[K]):
@@ -93,14 +93,14 @@ class Queue(Generic[K]):
         self._backoff = backoff or Backoff()
         self._ready: asyncio.Queue[K | None] = asyncio.Queue()
         self._since: dict[K, float] = {}
-        """Ready keys, and since when."""
+        """Ready keys, and the times since when."""
         self._working: dict[K, float] = {}
-        """Keys being worked on, and since when."""
+        """Keys in progress, and the times since when."""
         self._dirty: set[K] = set()
-        """Keys being worked on that were added again."""
+        """Keys in progress that were added again."""
         self._failures: dict[K, int] = {}
         self._due: dict[K, float] = {}
-        """Keys that wait, and until when."""
+        """Delayed keys, and the times until when."""
         self._waiting: list[tuple[float, int, K]] = []
         self._sequence = 0
         self._timer: asyncio.TimerHandle | None = None
@@ -114,26 +114,26 @@ class Queue(Generic[K]):
 
     @property
     def waiting(self) -> int:
-        """How many keys wait for their time."""
+        """How many keys are delayed."""
         return len(self._due)
 
     @property
     def working(self) -> int:
-        """How many keys are being worked on."""
+        """How many keys are in progress."""
         return len(self._working)
 
     @property
     def longest_running(self) -> float:
-        """For how many seconds the slowest worker has been at its key."""
+        """For how many seconds the slowest worker has processed its key."""
         return self._time() - min(self._working.values()) if self._working else 0.0
 
     @property
     def unfinished(self) -> float:
-        """For how many seconds the workers have been at their keys, all together."""
+        """For how many seconds the workers have processed their current keys, in total."""
         return self._time() * len(self._working) - sum(self._working.values()) if self._working else 0.0
 
     def add(self, key: K) -> None:
-        """Have `key` looked at, soon."""
+        """Add `key`."""
         if self._closed or key in self._since or key in self._dirty:
             return
         self.counters.adds += 1
@@ -144,12 +144,12 @@ class Queue(Generic[K]):
         self._ready.put_nowait(key)
 
     def update(self, keys: Iterable[K]) -> None:
-        """Have all of `keys` looked at, soon."""
+        """Add all of `keys`."""
         for key in keys:
             self.add(key)
 
     def add_after(self, key: K, delay: float) -> None:
-        """Have `key` looked at after `delay` seconds, or earlier if it waits for an earlier time already."""
+        """Add `key` after `delay` seconds, or earlier if an earlier time is set already."""
         if self._closed:
             return
         due = self._time() + delay
@@ -161,7 +161,7 @@ class Queue(Generic[K]):
         self._set_timer()
 
     def retry(self, key: K, error: BaseException) -> float:
-        """Have `key` looked at again after what `error` calls for; return how long that is."""
+        """Add `key` after the delay for `error`; return the delay."""
         self._failures[key] = failures = self._failures.get(key, 0) + 1
         self.counters.retries += 1
         delay = self._backoff.delay(error, failures, self._random)
@@ -169,15 +169,15 @@ class Queue(Generic[K]):
         return delay
 
     def failures(self, key: K) -> int:
-        """Return how often in a row `key` has failed."""
+        """Return how many times in a row `key` has failed."""
         return self._failures.get(key, 0)
 
     def forget(self, key: K) -> None:
-        """Let the next failure of `key` be its first."""
+        """Reset the failures of `key`."""
         self._failures.pop(key, None)
 
     async def get(self) -> K:
-        """Wait for a key and take it; call `done` when done with it.  Raises `Closed` when there will be none."""
+        """Wait for a key and take it; the caller calls `done` afterwards.  Raises `Closed` when the queue is closed."""
         key = await self._ready.get()
         if key is None:
             self._ready.put_nowait(None)  # For the next worker.
@@ -189,7 +189,7 @@ class Queue(Generic[K]):
         return key
 
     def done(self, key: K) -> None:
-        """Say that the work on `key` ended; it is ready again at once if it was added meanwhile."""
+        """End the processing of `key`; it is ready again at once if it was added meanwhile."""
         self.counters.work.observe(self._time() - self._working.pop(key))
         if not self._working:
             self._idle.set()
@@ -199,7 +199,7 @@ class Queue(Generic[K]):
             self._ready.put_nowait(key)
 
     def close(self) -> None:
-        """Take no more keys, drop those that wait for their time; workers go once the ready ones are done."""
+        """Refuse new keys and drop delayed ones; workers end after the ready ones."""
         if self._closed:
             return
         self._closed = True
@@ -209,7 +209,7 @@ class Queue(Generic[K]):
         self._ready.put_nowait(None)
 
     async def idle(self) -> None:
-        """Wait until no key is being worked on."""
+        """Wait until no key is in progress."""
         await self._idle.wait()
 
     def _set_timer(self) -> None:
@@ -220,7 +220,7 @@ class Queue(Generic[K]):
             self._timer = asyncio.get_running_loop().call_at(self._waiting[0][0], self._release)
 
     def _release(self) -> None:
-        """Make ready all keys whose time has come."""
+        """Add the delayed keys that are due."""
         now = self._time()
         while self._waiting and self._waiting[0][0] <= now:
             due, _, key = heapq.heappop(self._waiting)

@@ -1,8 +1,8 @@
-"""Looking at everything now and then, in case a hint was lost; and clearing away what is old.
+"""Periodic tasks of the leader: the resync of all controllers, and the expiry of Events.
 
-A sweep queues every key of every controller, spread over a while so that it is no burst. Events are kept for an hour
-after they were made, as the store says: the times in them are their writer's to choose. What is told again later is
-another Event. Where the store is a Kubernetes, it expires its own.
+A resync enqueues every key of every controller, spread over a minute to avoid a burst; it repairs whatever a missed
+hint left undone. Events expire an hour after their creation according to the store, because their writers choose the
+other times in them. A note that is repeated later is a new Event. Kubernetes expires its Events itself.
 """
 
 import asyncio
@@ -31,7 +31,7 @@ EVENTS_KEPT = timedelta(hours=1)
 async def sweep(
     controllers: Sequence[Controller[Hashable]], *, random: Random, every: float = EVERY, spread: float = SPREAD
 ) -> NoReturn:
-    """Have everything looked at every now and then, until cancelled."""
+    """Enqueue all keys of all controllers about every ten minutes, until cancelled."""
     while True:
         await asyncio.sleep(every * random.uniform(0.75, 1.25))
         for controller in controllers:
@@ -40,17 +40,17 @@ async def sweep(
 
 
 async def expire_events(client: Client, *, random: Random, clock: Clock = time_of_day) -> NoReturn:
-    """Delete Events that are more than an hour old, every now and then, until cancelled."""
+    """Delete Events that are more than an hour old about every five minutes, until cancelled."""
     while True:
         await asyncio.sleep(EVENTS_EVERY * random.uniform(0.75, 1.25))
         try:
             await expire_events_once(client, clock=clock)
         except NetloomError as error:
-            logger.info("old Events stay for now: %s", error)
+            logger.info("cannot delete expired Events: %s", error)
 
 
 async def expire_events_once(client: Client, *, clock: Clock = time_of_day) -> int:
-    """Delete Events that were made more than an hour ago; return how many."""
+    """Delete Events that were created more than an hour ago; return how many."""
     oldest = clock() - EVENTS_KEPT
     gone = 0
     for event in await client.list(Event):
@@ -61,6 +61,6 @@ async def expire_events_once(client: Client, *, clock: Clock = time_of_day) -> i
         try:
             await client.delete(EVENT, meta.namespace, meta.name, uid=meta.uid)
         except Conflict:
-            continue  # Another of the same name has taken its place.
+            continue  # A new Event has the same name.
         gone += 1
     return gone
