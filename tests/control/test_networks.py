@@ -153,7 +153,7 @@ async def status_of(store: MemoryStore, name: str, namespace: str) -> tuple[int 
     return status.vni, ready.message if ready else ""
 
 
-RESTS = "VNI 7 was that of ns1/first, and rests before another namespace has it"
+RESTS = "VNI 7 is in quarantine: ns1/first had it before, in another namespace"
 
 
 def test_a_vni_rests_before_another_namespace_gets_it() -> None:

@@ -12,7 +12,7 @@ from netloom.control.runtime.cache import Cache, Change, Key
 from netloom.control.runtime.client import Client
 from netloom.control.runtime.events import Recorder
 from netloom.control.runtime.manager import Manager
-from netloom.control.subnets import BY_NETWORK, SubnetValidator, by_network, judge
+from netloom.control.subnets import BY_NETWORK, SubnetValidator, by_network, check
 from netloom.errors import Unreachable
 from netloom.model.networks import Network, Subnet
 from netloom.model.registry import EVENT, NETWORK, SUBNET
@@ -299,8 +299,8 @@ def test_judging_is_blind_to_the_order_of_rivals() -> None:
     others = [_value(SUBNET, subnet(f"r{n}", f"10.{n}.0.0/16"), n, f"v{n}") for n in range(20)]
     shuffled = list(others)
     Random(3).shuffle(shuffled)
-    assert judge(mine, [mine, *others]).errors == judge(mine, [*shuffled, mine]).errors
-    assert len(judge(mine, others).rivals) == 20
+    assert check(mine, [mine, *others]).errors == check(mine, [*shuffled, mine]).errors
+    assert len(check(mine, others).rivals) == 20
 
 
 def test_the_validators_events_about_unknown_keys_have_no_object() -> None:

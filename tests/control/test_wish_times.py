@@ -71,7 +71,7 @@ def test_a_wish_counts_from_its_uid_or_from_when_it_was_seen(exact: bool, since:
         counters = manager.ipam.counters
         assert counts(counters.creation_to_lock) == counts(counters.creation_to_address) == {(since, "nothing"): 1}
         assert counters.creation_to_address.found[since, "nothing"].total < 5
-        assert counts(manager.subnets.counters.wish_to_validated) == {(since,): 1}
+        assert counts(manager.subnets.counters.creation_to_validated) == {(since,): 1}
 
     controlled(scenario, exact=exact)
 

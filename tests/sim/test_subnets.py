@@ -9,7 +9,7 @@ import pytest
 
 from netloom.control.runtime.cache import Key
 from netloom.control.runtime.client import Client
-from netloom.control.subnets import SubnetValidator, Verdict, judge, vni_of
+from netloom.control.subnets import SubnetValidator, Verdict, check, vni_of
 from netloom.model.networks import Network, Subnet
 from netloom.model.registry import NETWORK, SUBNET
 from netloom.plan.addresses import blocks
@@ -56,7 +56,7 @@ class Guarded(MemoryStore):
         """Whether every Subnet is valid, or says rightly why it is not."""
         for segment in (await self.segments()).values():
             for one in segment:
-                verdict = judge(one, segment)
+                verdict = check(one, segment)
                 if one.status.validated:
                     continue
                 if not verdict.errors or one.status.errors != verdict.errors:
@@ -125,7 +125,7 @@ class Gullible(SubnetValidator):
     """A planted bug: it believes its cache."""
 
     async def _examine(self, subnet: Subnet) -> tuple[Subnet | None, Verdict]:
-        return subnet, judge(subnet, (s for s in self._subnets if s.spec.network == subnet.spec.network))
+        return subnet, check(subnet, (s for s in self._subnets if s.spec.network == subnet.spec.network))
 
 
 async def gullible_day() -> None:

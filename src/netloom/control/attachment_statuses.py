@@ -1,6 +1,6 @@
-"""How an attachment's status is sent.  Two write it, IPAM and the agent of its node: each sends all of it.
+"""Writing an attachment's status.  IPAM and the agent of its node both write it, and each sends all of it.
 
-What the other wrote goes along as it was read; the revision it was read at says whether it still is so.
+A writer sends the other's fields as it read them; the revision makes the store refuse them if they have changed since.
 """
 
 from typing import Any, Protocol
@@ -10,7 +10,7 @@ from netloom.model.registry import NETWORK_ATTACHMENT
 
 
 class Meta(Protocol):
-    """What of the metadata says which attachment, at which revision."""
+    """The metadata that identifies an attachment and its revision."""
 
     @property
     def name(self) -> str:
@@ -30,7 +30,7 @@ class Meta(Protocol):
 
 
 def sent(meta: Meta, status: Document) -> Document:
-    """Return what is sent to the store: enough to say which attachment, at which revision, and its status."""
+    """Return the document to send: the identity and the revision of an attachment, and its status."""
     return {
         "apiVersion": NETWORK_ATTACHMENT.api_version,
         "kind": NETWORK_ATTACHMENT.name,
@@ -45,7 +45,7 @@ def sent(meta: Meta, status: Document) -> Document:
 
 
 def put(within: dict[str, Any], name: str, value: object) -> None:
-    """Let a field be this value; an empty one is left out."""
+    """Set a field; remove it if the value is empty."""
     if value:
         within[name] = value
     else:

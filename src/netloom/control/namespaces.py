@@ -1,15 +1,16 @@
-"""Namespaces: each that is used has a Namespace, and one that is deleted is emptied first, as Kubernetes does it.
+"""Namespaces: every namespace in use has a Namespace, and a deleted one is emptied first, as in Kubernetes.
 
-For a store of our own; a Kubernetes does this by itself. The API creates the Namespace with the first object in it
-(front/api/admission/namespaces.py). What is found without one (data of an older version, or an object that was created
-just when its namespace was finished) is given one here, and so are the namespaces that are always there.
+It runs on our own stores; Kubernetes does this itself. The API creates a Namespace with the first object in it
+(front/api/admission/namespaces.py). This controller creates those that are missing all the same (data of an older
+version, or an object that was created at the very moment its namespace was removed), and the system namespaces.
 
-A deleted Namespace stays, with the phase `Terminating`, until `kubernetes` is taken out of its `spec.finalizers`.
-Before that everything in it is deleted, what names others before what is named, and what is held by finalizers is
-waited for: an IPLock's quarantine, a finalizer of somebody's operator. The conditions say what is left.
+A deleted Namespace stays, with the phase `Terminating`, until `kubernetes` is removed from its `spec.finalizers`.
+Before that all objects in it are deleted, those that refer to others first. Objects with finalizers are waited for: the
+quarantine of an IPLock, a finalizer of a user's operator. The conditions say what is left.
 
-API servers remember for half a second that a namespace is active. So it is not finished before it has been watched for
-longer than that, and looked through once more. Events come last and are not waited for: what is deleted causes them.
+API servers cache for half a second that a namespace is active. So a Namespace is removed only after a longer time than
+that, and after its content was listed once more. Events are deleted last and not waited for, because deletions cause
+new ones.
 """
 
 import asyncio
@@ -31,33 +32,33 @@ from netloom.model.registry import EVENT, IP_LOCK, NAMESPACE
 from netloom.store.base import Stored
 
 SETTLE = 1.0
-"""How long a namespace is watched before it is finished, in seconds; longer than the API's admission caches it."""
+"""How long a deleted namespace must have been empty, in seconds; longer than the API caches that it is active."""
 AGAIN = 2.0
 TOGETHER = 64
 REMAINING, HELD = "NamespaceContentRemaining", "NamespaceFinalizersRemaining"
 
 Left = dict[Kind, list[Stored]]
-"""What could not be deleted yet."""
+"""The objects that are not gone yet."""
 
 
 class NamespaceReconciler:
-    """Reconciles namespaces.  The keys are their names."""
+    """Reconciles Namespaces.  The keys are their names."""
 
     def __init__(self, client: Client, informers: Sequence[Informer[Item]], *, clock: Clock) -> None:
-        """`informers` are of all kinds, Namespace among them."""
+        """`informers` are those of all kinds, including Namespace."""
         self._client = client
         self._clock = clock
         self._namespaces = next(one for one in informers if one.kind is NAMESPACE)
         self._contents = [one for one in informers if one.kind.namespaced]
         kinds = tuple(one.kind for one in self._contents if one.kind is not EVENT)
         self._order = deletion_order(kinds)
-        # What others leave behind does not keep a namespace in use: locks rest, Events expire.
+        # IPLocks in quarantine and Events do not keep a namespace in use.
         self._using = tuple(kind for kind in kinds if kind is not IP_LOCK)
         self._since: dict[str, tuple[str, float]] = {}
-        """Which namespace of a name is deleted, by its uid, and since when that is known."""
+        """By name, the uid of a deleted Namespace and when the deletion was first seen."""
 
     def changed(self, kind: Kind, change: Change[Item]) -> Iterable[str]:
-        """Return the namespaces that a change is about."""
+        """Return the namespace of a changed object, if it is missing or deleted."""
         if kind is NAMESPACE:
             yield change.key.name
             return
@@ -69,7 +70,7 @@ class NamespaceReconciler:
             yield change.key.namespace
 
     def all_keys(self) -> Iterable[str]:
-        """Return the namespaces that are deleted, or have no Namespace."""
+        """Return the namespaces that are deleted or have no Namespace."""
         known = {key.name: one.metadata.deletion_timestamp for key, one in self._namespaces.cache.items()}
         used = {
             key.namespace for one in self._contents if one.kind in self._using for key, _ in one.cache.items()
@@ -77,7 +78,7 @@ class NamespaceReconciler:
         return sorted((used - known.keys()) | {name for name, deleted in known.items() if deleted})
 
     async def reconcile(self, name: str) -> float | None:
-        """Create a Namespace that is missing, or empty one that is deleted; return when to look again."""
+        """Create a missing Namespace, or empty a deleted one; return when to check again."""
         try:
             found = await self._client.get(Namespace, "", name)
         except NotFound:
@@ -101,7 +102,7 @@ class NamespaceReconciler:
         return False
 
     async def _empty(self, namespace: Namespace) -> float | None:
-        """Delete what is in a namespace, and finish it when nothing is left."""
+        """Delete the content of a namespace, and remove its finalizer when nothing is left."""
         name, uid = namespace.metadata.name, namespace.metadata.uid
         now = asyncio.get_running_loop().time()
         if self._since.get(name, ("", now))[0] != uid:
@@ -109,7 +110,7 @@ class NamespaceReconciler:
         since = self._since[name][1]
         left = {kind: found for kind in self._order if (found := await self._delete_all(kind, name))}
         if left:
-            await self._say(namespace, left)
+            await self._write_remaining(namespace, left)
             return AGAIN
         if now - since < SETTLE:
             return SETTLE - (now - since)
@@ -118,7 +119,7 @@ class NamespaceReconciler:
         return None
 
     async def _delete_all(self, kind: Kind, namespace: str) -> list[Stored]:
-        """Delete all objects of a kind; return those that stay for now."""
+        """Delete all objects of a kind; return those that are not gone yet."""
         found = list(await self._client.stored(kind, namespace))
         if not found:
             return []
@@ -130,7 +131,7 @@ class NamespaceReconciler:
         meta = item(stored).metadata
         if meta.deletion_timestamp:
             return
-        with suppress(Conflict):  # In use, or another by now: the next look decides.
+        with suppress(Conflict):  # In use, or replaced: decided at the next reconcile.
             await self._client.delete(stored.kind, stored.namespace, stored.name, uid=meta.uid)
 
     async def _finish(self, namespace: Namespace) -> None:
@@ -141,8 +142,8 @@ class NamespaceReconciler:
         document["spec"] = {"finalizers": [one for one in finalizers if one != NAMESPACE_FINALIZER]}
         await self._client.finalize(NAMESPACE, document)
 
-    async def _say(self, namespace: Namespace, left: Left) -> None:
-        """Write what is left into the status."""
+    async def _write_remaining(self, namespace: Namespace, left: Left) -> None:
+        """Write into the status what is left."""
         counts = ", ".join(f"{kind.qualified} has {len(found)} resource instances" for kind, found in left.items())
         finalizers = sorted(
             {one for found in left.values() for stored in found for one in item(stored).metadata.finalizers}
@@ -152,8 +153,8 @@ class NamespaceReconciler:
         )
         held = Condition(type=HELD, status=FALSE, reason="ContentHasNoFinalizers")
         if finalizers:
-            words = f"Some content in the namespace has finalizers remaining: {', '.join(finalizers[:10])}"
-            held = Condition(type=HELD, status=TRUE, reason="SomeFinalizersRemain", message=words)
+            text = f"Some content in the namespace has finalizers remaining: {', '.join(finalizers[:10])}"
+            held = Condition(type=HELD, status=TRUE, reason="SomeFinalizersRemain", message=text)
         conditions = namespace.status.conditions
         for condition in (remaining, held):
             conditions = with_condition(conditions, condition, self._clock())

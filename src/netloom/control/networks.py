@@ -1,19 +1,20 @@
-"""VNIs: each Network gets one, and no two have the same, over all namespaces.
+"""VNIs: each Network gets one, unique over all namespaces.
 
-The VNILock is the hard state, as the IPLock is that of an address: its name is the VNI, so it is created once. A
-Network that names its VNI gets that or none; to others one is given from the configured range. What a Network has is
-what its `status.vni` says, and that is written only after its lock is there.
+The VNILock is the hard state, as the IPLock is that of an address: its name is the VNI, so a store creates it once. A
+Network whose spec has a VNI gets that one or none; the others get one from the configured range. The VNI of a Network
+is the one in its `status.vni`, which is written only after the lock exists.
 
-A VNI is free again when its Network is gone, which only a live read can say, and no address of it is locked any more:
-names of IPLocks are unique in a namespace only, so another namespace must not get a VNI whose addresses are in use.
+A VNI is free again when its Network is gone, which only a live read can confirm, and no address of it is locked any
+more: names of IPLocks are unique in a namespace only, so another namespace must not get a VNI whose addresses are in
+use.
 
-Nor at once after that: a controller that has not heard yet that a Network is gone may lock one more address of it,
-where nothing refuses the deletion of a Network in use. So the VNI rests first. As with the quarantine of an address,
-the deleted lock stays as long as its finalizer does, and no restart forgets it; the rest lasts from the moment this
-process saw the deletion, and begins anew when an address turns up meanwhile. The namespace that had the VNI may have it
-back without a rest, because there a late lock is in everybody's way by its name.
+Even then it is not free at once: where nothing prevents the deletion of a Network in use, a controller that has not
+seen the deletion may lock one more address of it. So the VNI is in quarantine first. As with an address, the deleted
+lock stays as long as it has its finalizer, and a restart does not lose it. The quarantine lasts from the moment this
+process saw the deletion, and starts again if an address is locked meanwhile. The namespace that had the VNI may take it
+back without a quarantine, because there the name of a late lock prevents a second one.
 
-A lock made by hand, which lacks the controllers' label, keeps a VNI from being given for good.
+A lock that a person created, which does not have the controllers' label, excludes a VNI permanently.
 
 A Network that may not join its physical network (`plan/node/grants.py`) keeps its VNI and is not Ready.
 """
@@ -43,17 +44,17 @@ LEAST, MOST = 4096, 2**24 - 1
 BY_HOLDER = "holder"
 SOON = 2.0
 ANY = 0
-"""What is waited for by who would take any VNI."""
+"""The key of the Networks that wait for any VNI."""
 ATTEMPTS = 8
 
 
 def by_holder(lock: VNILock) -> Iterable[str]:
-    """Return the index entry of a VNILock: its Network's uid."""
+    """Return the index entry of a VNILock: the uid of its Network."""
     return (lock.spec.network.uid,)
 
 
-class NetworkKeeper:
-    """Reconciles Networks, and VNILocks: their keys have no namespace."""
+class NetworkReconciler:
+    """Reconciles Networks and VNILocks.  The keys of VNILocks have no namespace."""
 
     def __init__(
         self,
@@ -70,12 +71,11 @@ class NetworkKeeper:
         refusal: ProviderRefusal = NO_PROVIDERS.refusal,
         remark: str = "",
     ) -> None:
-        """`locks` has the index `BY_HOLDER`; `in_use` says whether addresses of a VNI are known to be locked.
+        """`locks` has the index `BY_HOLDER`; `in_use` returns whether addresses of a VNI are known to be locked.
 
-        `refusal` says why a Network may not join its physical network.
-
-        `rest` is for how many seconds a VNI that is free goes to no other namespace. `remark` is a warning that every
-        Network of fabric `ovn` carries in the message of its Ready.
+        `rest` is the quarantine in seconds, in which a VNI is given to no other namespace. `refusal` returns why a
+        Network may not join its physical network. `remark` is a warning for the message of `Ready` of every Network of
+        fabric `ovn`.
         """
         self._client = client
         self._networks = networks
@@ -86,9 +86,9 @@ class NetworkKeeper:
         self._cursor = first
         self._rest = rest
         self._since: dict[str, float] = {}
-        """Since when locks rest, by their uids."""
+        """When the quarantine of locks began, by uid."""
         self._taking: dict[int, str] = {}
-        """VNIs that are taken over, and by which Network: between the old lock and the new one nobody else's."""
+        """VNIs that are being taken over, and by which Network: no other may lock them in between."""
         self._in_use = in_use
         self._refusal = refusal
         self._remark = remark
@@ -96,7 +96,7 @@ class NetworkKeeper:
         self._written: dict[Key, int] = {}
 
     def network_changed(self, change: Change[Network]) -> Iterable[Key]:
-        """Return whom a change of a Network concerns: itself, and, where it went, its locks."""
+        """Return the Network and its locks."""
         old, new = change.old, change.new
         if old is not None and (new is None or new.metadata.uid != old.metadata.uid):
             yield from self._locks_of(old)
@@ -105,7 +105,7 @@ class NetworkKeeper:
             yield from self._locks_of(new)
 
     def lock_changed(self, change: Change[VNILock]) -> Iterable[Key]:
-        """Return whom a change of a VNILock concerns: itself, its Network, and who waits for it to go."""
+        """Return the VNILock, its Network, and the Networks that wait for its VNI."""
         old, new = change.old, change.new
         for lock in (old, new):
             if lock is not None:
@@ -114,7 +114,7 @@ class NetworkKeeper:
             self._since.pop(old.metadata.uid, None)
         if new is not None:
             yield change.key
-            if new.metadata.deletion_timestamp:  # Its namespace may have it already.
+            if new.metadata.deletion_timestamp:  # Its own namespace may take it now.
                 yield from self._waiting.pop(new.spec.vni, ())
         elif old is not None:
             yield from self._waiting.pop(old.spec.vni, ())
@@ -124,29 +124,29 @@ class NetworkKeeper:
         return [Key("", lock.metadata.name) for lock in self._locks.indexed(BY_HOLDER, network.metadata.uid)]
 
     def all_keys(self) -> Iterable[Key]:
-        """Return all keys."""
+        """Return the keys of all Networks and VNILocks."""
         return [key for key, _ in self._networks.items()] + [key for key, _ in self._locks.items()]
 
     def event_target(self, key: Key) -> Network | VNILock | None:
-        """Return what a key means, for Events."""
+        """Return the object of a key, for Events."""
         return self._networks.get(*key) if key.namespace else self._locks.get(*key)
 
     async def reconcile(self, key: Key) -> float | None:
-        """Give a Network its VNI, or let go of a lock whose Network does not have it any more."""
+        """Assign a VNI to a Network, or release a lock whose Network does not use it any more."""
         if not key.namespace:
             lock = self._locks.get(*key)
-            return await self._tidy(lock) if lock is not None else None
+            return await self._release_if_unused(lock) if lock is not None else None
         network = self._networks.get(*key)
         if network is None or network.metadata.deletion_timestamp:
             self._written.pop(key, None)
             return None
         if self._written.get(key, 0) > network.metadata.revision:
-            return None  # The informer will tell of our own write.
+            return None  # The informer will report our own write.
         self._written.pop(key, None)
-        await self._number(key, network)
+        await self._assign(key, network)
         return None
 
-    async def _number(self, key: Key, network: Network) -> None:
+    async def _assign(self, key: Key, network: Network) -> None:
         wanted = network.spec.vni or network.status.vni
         holder = await self._claim(network, wanted) if wanted else ""
         if holder is None:
@@ -162,10 +162,10 @@ class NetworkKeeper:
             await self._write(key, network, vni, taken="" if vni else text)
 
     async def _choose(self, network: Network) -> int | None:
-        """Claim the next free VNI of the range; None: there is none."""
+        """Lock the next free VNI of the range; return None if there is none."""
         own = [one for one in self._locks.indexed(BY_HOLDER, network.metadata.uid) if _holds(network, one)]
         if own:
-            return own[0].spec.vni  # Made before a crash, or the status was lost.
+            return own[0].spec.vni  # Locked before a crash, or the status was lost.
         for _ in range(self._last - self._first + 1):
             vni = self._cursor
             self._cursor = vni + 1 if vni < self._last else self._first
@@ -174,14 +174,14 @@ class NetworkKeeper:
         return None
 
     async def _claim(self, network: Network, vni: int) -> str | None:
-        """Lock a VNI for a Network; None: it has it; else who does."""
+        """Lock a VNI for a Network; return None if it has it now, else why not."""
         name = vni_lock_name(vni)
         cached = self._locks.get("", name)
         if cached is not None and _holds(network, cached):
             return None
         uid = network.metadata.uid
         if self._taking.get(vni, uid) != uid:
-            raise Conflict(f"{name} is being taken over")
+            raise Conflict(f"VNILock {name} is being taken over by another Network")
         try:
             for _ in range(ATTEMPTS):
                 try:
@@ -193,99 +193,99 @@ class NetworkKeeper:
                     continue
                 if _holds(network, lock):
                     return None
-                if kept := await self._kept_from(network, lock):
-                    return kept
+                if refused := await self._refusal_of(network, lock):
+                    return refused
                 if self._taking.setdefault(vni, uid) != uid:
                     break
-                await self._check_lives(network)
-                await self._end(lock)
-            raise Conflict(f"{name} comes and goes")
+                await self._check_exists(network)
+                await self._delete_now(lock)
+            raise Conflict(f"VNILock {name} was created and deleted {ATTEMPTS} times by others")
         finally:
             if self._taking.get(vni) == uid:
                 del self._taking[vni]
 
-    async def _check_lives(self, network: Network) -> None:
-        """Refuse to end a rest for a Network that, as the store says, is gone."""
+    async def _check_exists(self, network: Network) -> None:
+        """Raise `Conflict` if the store says that the Network is gone."""
         meta = network.metadata
         live = await self._client.find(Network, meta.namespace, meta.name)
         if live is None or live.metadata.uid != meta.uid or live.metadata.deletion_timestamp:
-            raise Conflict(f"{meta.namespace}/{meta.name} is gone")
+            raise Conflict(f"Network {meta.namespace}/{meta.name} is gone")
 
-    async def _kept_from(self, network: Network, lock: VNILock) -> str:
-        """Say why a Network cannot have a VNI that is locked; "": it may, as soon as that lock is gone."""
+    async def _refusal_of(self, network: Network, lock: VNILock) -> str:
+        """Return why a Network cannot have a locked VNI; "" if it can, as soon as that lock is deleted."""
         holder, vni = lock.spec.network, lock.spec.vni
         if holder.uid == network.metadata.uid:
-            return ""  # Somebody deleted its lock.
+            return ""  # Its own lock, which a user deleted.
         if not await self._gone(lock):
             return f"VNI {vni} is taken by {holder.namespace}/{holder.name}"
         if holder.namespace == network.metadata.namespace:
             return ""
-        if self._rest or await self._addressed(holder.namespace, vni):
-            return f"VNI {vni} was that of {holder.namespace}/{holder.name}, and rests before another namespace has it"
+        if self._rest or await self._has_locks(holder.namespace, vni):
+            return f"VNI {vni} is in quarantine: {holder.namespace}/{holder.name} had it before, in another namespace"
         return ""
 
     async def _gone(self, lock: VNILock) -> bool:
-        """Whether the Network a lock is for is gone, for certain; a lock made by hand is never let go."""
+        """Whether a live read confirms that the Network of a lock is gone; False for a lock that a person created."""
         if lock.metadata.labels.get(MANAGED_BY) != MANAGER:
             return False
         live = await self._client.find(Network, lock.spec.network.namespace, lock.spec.network.name)
         return live is None or live.metadata.uid != lock.spec.network.uid
 
-    async def _addressed(self, namespace: str, vni: int) -> bool:
-        """Whether any address of a VNI is locked in a namespace, for certain."""
+    async def _has_locks(self, namespace: str, vni: int) -> bool:
+        """Whether any address of a VNI is locked in a namespace, by a live list."""
         if self._in_use(namespace, vni):
             return True
         which = selector(fields=f"spec.vni={vni}", selectable=IP_LOCK.selectable)
         return bool(list(await self._client.stored(IP_LOCK, namespace, selector=which)))
 
-    async def _tidy(self, lock: VNILock) -> float | None:
-        """Delete a lock that is nobody's any more, and let it go when it has rested."""
+    async def _release_if_unused(self, lock: VNILock) -> float | None:
+        """Delete a lock that no Network uses, and remove its finalizer after the quarantine."""
         holder, vni = lock.spec.network, lock.spec.vni
         if lock.metadata.labels.get(MANAGED_BY) != MANAGER:
             return None
-        if not _idle(self._networks.get(holder.namespace, holder.name), lock):
+        if not _is_unused(self._networks.get(holder.namespace, holder.name), lock):
             return None
-        if not _idle(await self._client.find(Network, holder.namespace, holder.name), lock):
-            return SOON  # The informer is behind.
-        if await self._addressed(holder.namespace, vni):
+        if not _is_unused(await self._client.find(Network, holder.namespace, holder.name), lock):
+            return SOON  # The cache is behind.
+        if await self._has_locks(holder.namespace, vni):
             self._since.pop(lock.metadata.uid, None)
             return SOON
         if not lock.metadata.deletion_timestamp:
-            await self._lay_to_rest(lock)
+            await self._start_quarantine(lock)
             return None
         now = asyncio.get_running_loop().time()
         left = self._since.setdefault(lock.metadata.uid, now) + self._rest - now
         if left > 0:
             return left
-        await self._lift(lock)
+        await self._end_quarantine(lock)
         return None
 
-    async def _lay_to_rest(self, lock: VNILock) -> None:
-        """Delete a lock, which stays until it has rested."""
+    async def _start_quarantine(self, lock: VNILock) -> None:
+        """Delete a lock; its finalizer keeps it until the quarantine is over."""
         meta = lock.metadata
-        if self._rest and QUARANTINE not in meta.finalizers:  # Made by an older version, or by the doctor.
-            await self._replace(lock, (*meta.finalizers, QUARANTINE))
+        if self._rest and QUARANTINE not in meta.finalizers:  # Created by an older version, or by `netloom doctor`.
+            await self._set_finalizers(lock, (*meta.finalizers, QUARANTINE))
         await self._client.delete(VNI_LOCK, "", meta.name, uid=meta.uid)
 
-    async def _end(self, lock: VNILock) -> None:
-        """Let a lock go at once."""
+    async def _delete_now(self, lock: VNILock) -> None:
+        """Delete a lock without a quarantine."""
         if not lock.metadata.deletion_timestamp:
             await self._client.delete(VNI_LOCK, "", lock.metadata.name, uid=lock.metadata.uid)
-        await self._lift(lock)
+        await self._end_quarantine(lock)
 
-    async def _lift(self, lock: VNILock) -> None:
-        """Take its finalizer from a lock that is going, so that it goes."""
+    async def _end_quarantine(self, lock: VNILock) -> None:
+        """Remove the finalizer from a deleted lock, so that the store removes it."""
         live = await self._client.find(VNILock, "", lock.metadata.name)
         if live is not None and live.metadata.uid == lock.metadata.uid and QUARANTINE in live.metadata.finalizers:
-            await self._replace(live, tuple(name for name in live.metadata.finalizers if name != QUARANTINE))
+            await self._set_finalizers(live, tuple(name for name in live.metadata.finalizers if name != QUARANTINE))
 
-    async def _replace(self, lock: VNILock, finalizers: tuple[str, ...]) -> None:
-        """Let a lock have these finalizers."""
+    async def _set_finalizers(self, lock: VNILock, finalizers: tuple[str, ...]) -> None:
+        """Write the finalizers of a lock."""
         meta = msgspec.structs.replace(lock.metadata, finalizers=finalizers)
         try:
             await self._client.update(msgspec.structs.replace(lock, metadata=meta))
         except NotFound:
-            pass  # Somebody else let it go.
+            pass  # Another process was faster.
 
     async def _write(self, key: Key, network: Network, vni: int | None, *, taken: str = "") -> None:
         before = network.status
@@ -308,7 +308,7 @@ class NetworkKeeper:
         try:
             written = await self._client.update_status(network, status)
         except NotFound:
-            return  # The informer will tell, and its locks go.
+            return  # The informer will report that it is gone, and its locks are released.
         self._written[key] = written.metadata.revision
         if vni and vni != before.vni:
             self._recorder.normal(network, "VNIAssigned", f"VNI {vni}")
@@ -317,15 +317,15 @@ class NetworkKeeper:
             self._recorder.warning(network, reason, refused)
 
 
-def _idle(network: Network | None, lock: VNILock) -> bool:
-    """Whether a lock is for a Network that is gone, or has another VNI."""
+def _is_unused(network: Network | None, lock: VNILock) -> bool:
+    """Whether the Network of a lock is gone or has another VNI."""
     if network is None or network.metadata.uid != lock.spec.network.uid:
         return True
     return network.status.vni is not None and lock.spec.vni not in (network.status.vni, network.spec.vni)
 
 
 def _holds(network: Network, lock: VNILock) -> bool:
-    """Whether a lock is this Network's, and stays."""
+    """Whether a Network holds a lock that is not deleted."""
     return lock.spec.network.uid == network.metadata.uid and not lock.metadata.deletion_timestamp
 
 

@@ -1,8 +1,8 @@
-"""Nodes whose agent is silent: Ready is not what it said last, it is unknown.
+"""Nodes without heartbeats: their condition `Ready` becomes Unknown.
 
-An agent says every ten seconds that it is alive. How long it has been silent is measured here, from when its last
-heartbeat was seen, by this process's own clock: what the machines think the time is does not matter. A controller that
-has just started gives everybody the same while to be heard. The agent itself says Ready again with its next heartbeat.
+An agent writes a heartbeat every ten seconds. This controller measures the time since it saw the last one, by its own
+clock: the clocks of the nodes do not matter. After a start it waits for every node as long as usual. The agent writes
+`Ready` again with its next heartbeat.
 """
 
 import asyncio
@@ -23,7 +23,7 @@ REASON = "AgentSilent"
 
 
 class NodeWatcher:
-    """Reconciles the Ready of Nodes nobody is heard from.  The keys are Nodes' keys."""
+    """Reconciles `Ready` of Nodes without heartbeats.  The keys are those of Nodes."""
 
     def __init__(self, client: Client, nodes: Cache[Node], recorder: Recorder, *, clock: Clock) -> None:
         self._client = client
@@ -31,18 +31,18 @@ class NodeWatcher:
         self._recorder = recorder
         self._clock = clock
         self._heard: dict[Key, tuple[str, float]] = {}
-        """The heartbeat seen last, and when that was."""
+        """The last heartbeat, and when it was seen."""
 
     def all_keys(self) -> Iterable[Key]:
-        """Return all keys."""
+        """Return the keys of all Nodes."""
         return [key for key, _ in self._nodes.items()]
 
     def node_changed(self, change: Change[Node]) -> Iterable[Key]:
-        """Look at a Node that changed."""
+        """Return the Node."""
         return (change.key,)
 
     async def reconcile(self, key: Key) -> float | None:
-        """Say so if a Node's agent is silent; return when to look again."""
+        """Set `Ready` to Unknown if heartbeats are missing; return when to check again."""
         node = self._nodes.get(*key)
         if node is None:
             self._heard.pop(key, None)
@@ -54,26 +54,24 @@ class NodeWatcher:
             self._heard[key] = (node.status.last_heartbeat, now)
         if now - since < AGENT_SILENT_SECONDS:
             return AGENT_SILENT_SECONDS - (now - since)
-        await self._tell(node)
+        await self._set_unknown(node)
         return None  # The next heartbeat is a change.
 
-    async def _tell(self, node: Node) -> None:
+    async def _set_unknown(self, node: Node) -> None:
         ready = node.status.condition(READY)
         if ready is None or ready.status == UNKNOWN:
             return
-        said = (
-            f"the agent has said nothing for {AGENT_SILENT_SECONDS:g} seconds; see whether `netloom agent` runs there"
-        )
+        message = f"no heartbeat for {AGENT_SILENT_SECONDS:g} seconds: check that `netloom agent` runs on this node"
         unknown = Condition(
             type=READY,
             status=UNKNOWN,
             observed_generation=node.metadata.generation,
             reason=REASON,
-            message=said,
+            message=message,
         )
         conditions = with_condition(node.status.conditions, unknown, self._clock())
         try:
             await self._client.update_status(node, msgspec.structs.replace(node.status, conditions=conditions))
         except NotFound:
-            return  # The informer will tell.
-        self._recorder.warning(node, REASON, said)
+            return  # The informer will report that it is gone.
+        self._recorder.warning(node, REASON, message)

@@ -1,21 +1,22 @@
-"""The Subnet validator: the blocks of one VNI are disjoint, and all of one namespace.
+"""The Subnet validator: the blocks of one VNI are disjoint, and all in one namespace.
 
-A Subnet belongs to the Network it names; Networks with one VNI are one segment, and so are their Subnets one set of
-rivals. (A Network whose VNI is yet to be chosen is a segment of its own; who chooses sees to it that no other has it.)
-A Subnet with no rival that overlaps it becomes `validated`, for ever. Of two in conflict, one that is validated stays
-so and only the newcomer is refused; if neither is, both are, until one goes.
+A Subnet belongs to the Network that it names. Networks with the same VNI are one segment, and all their Subnets must be
+disjoint. (A Network without a VNI is a segment of its own; the VNI that it gets later is unique.) A Subnet that
+overlaps no other one becomes `validated`, and stays so. Of two Subnets in conflict, a validated one stays validated and
+only the new one is refused; if neither is validated, both are refused, until one is deleted.
 
 Why two Subnets in conflict are never both validated, however many validators run and however stale their caches are:
-say that a Subnet *counts* from the instant at which it exists and its Network has its VNI; block, network and VNI do
-not change after that. Take two in conflict, A counting no later than B. Who validates B reads, live, first all Networks
-and then the Subnets of those with B's VNI. B counted when the Networks were read, because B was seen before and its VNI
-is taken from that very list. So A counted, too: its Network is in that list with the same VNI, and A in the Subnets
-read after it, unless A has been deleted. With A in sight B is not validated, whether A is or not. The caches only say
-when to look; the write carries the revision of the B that was read, so it cannot fall upon another B of the same name.
+say that a Subnet *counts* from the moment at which it exists and its Network has its VNI; block, Network and VNI do not
+change after that. Take two Subnets in conflict, where A counts no later than B. The process that validates B reads,
+live, first all Networks and then the Subnets of those with B's VNI. B counted when the Networks were read, because B
+was seen before and its VNI is taken from that list. So A counted, too: its Network is in that list with the same VNI,
+and A is among the Subnets read afterwards, unless it has been deleted. If A is there, B is not validated, whether or
+not A is. The caches only decide when to check. The write carries the revision of the B that was read, so it cannot
+apply to another B of the same name.
 
-What makes a refused Subnet be looked at again: its rivals are remembered, and when one goes, or its Network changes,
-those it stood in the way of are queued. A rival that the cache has not seen yet could go unnoticed; then the Subnet is
-looked at again soon, until the cache knows it.
+When a refused Subnet is checked again: its rivals are remembered. When one is deleted, or its Network changes, the
+Subnets that it blocked are enqueued. The deletion of a rival that the cache has not seen could be missed; in that case
+the Subnet is checked again soon, until the cache has the rival.
 """
 
 from collections.abc import Iterable
@@ -45,22 +46,22 @@ MOST_ERRORS = 256
 
 
 class Verdict(NamedTuple):
-    """What was found out about one Subnet."""
+    """The result of checking one Subnet."""
 
     errors: tuple[str, ...]
-    """Sorted; empty: it is valid."""
+    """Sorted; empty if the Subnet is valid."""
     reason: str
     rivals: tuple[Subnet, ...] = ()
 
 
 @dataclass(slots=True)
 class SubnetCounters:
-    """What happened, for whoever exports metrics."""
+    """Counters of the Subnet validator."""
 
-    wish_to_validated: Histograms = field(default_factory=by_since)
-    """From a wish for a Subnet to its being valid."""
+    creation_to_validated: Histograms = field(default_factory=by_since)
+    """From the creation of a Subnet to its validation."""
     refused: int = 0
-    """How often a Subnet was found to be in conflict, anew."""
+    """How often a Subnet was newly found in conflict."""
 
 
 def by_network(subnet: Subnet) -> Iterable[str]:
@@ -69,12 +70,12 @@ def by_network(subnet: Subnet) -> Iterable[str]:
 
 
 def vni_of(network: Network) -> int | None:
-    """Return a Network's VNI, given or chosen."""
+    """Return a Network's VNI, from its spec or its status."""
     return network.spec.vni or network.status.vni
 
 
-def judge(subnet: Subnet, others: Iterable[Subnet]) -> Verdict:
-    """Compare a Subnet with those that share its VNI.  Pure."""
+def check(subnet: Subnet, others: Iterable[Subnet]) -> Verdict:
+    """Compare a Subnet with the others of its VNI.  Pure."""
     try:
         mine = blocks.block(subnet.spec.cidr)
     except ValueError:
@@ -103,7 +104,7 @@ def _conflicts(subnet: Subnet, mine: blocks.Block, other: Subnet) -> Iterable[st
 
 
 class SubnetValidator:
-    """Reconciles Subnets.  The keys are Subnets' keys."""
+    """Reconciles Subnets.  The keys are those of Subnets."""
 
     def __init__(
         self,
@@ -120,14 +121,14 @@ class SubnetValidator:
         self._recorder = recorder
         self._clock = clock
         self._blocked: dict[Key, dict[Key, None]] = {}
-        """For each rival, those it stands in the way of."""
+        """For each rival, the Subnets that it blocks."""
         self._vnis: dict[Key, tuple[int, int | None]] = {}
-        """What the last list of Networks said: revision and VNI, so that each version is decoded once."""
+        """Revision and VNI of each Network in the last list, so that each version is decoded once."""
         self._seen: dict[str, float] = {}
-        """When Subnets that are not valid yet were first seen, by uid."""
+        """When Subnets that are not validated yet were first seen, by uid."""
 
     def subnet_changed(self, change: Change[Subnet]) -> Iterable[Key]:
-        """Return whom a change of a Subnet concerns: itself, and, when it goes, those it stood in the way of."""
+        """Return the Subnet, and those that it blocked if it is gone."""
         if change.new is None or (change.old is not None and change.old.metadata.uid != change.new.metadata.uid):
             yield from self._blocked.pop(change.key, ())
         if change.new is None and change.old is not None:
@@ -137,7 +138,7 @@ class SubnetValidator:
         yield change.key
 
     def network_changed(self, change: Change[Network]) -> Iterable[Key]:
-        """Return whom a change of a Network concerns: its Subnets, and those they stand in the way of."""
+        """Return the Subnets of a Network whose VNI changed, and those that they block."""
         if change.old is not None and change.new is not None and vni_of(change.old) == vni_of(change.new):
             return
         for subnet in self._subnets.indexed(BY_NETWORK, str(change.key)):
@@ -146,15 +147,15 @@ class SubnetValidator:
             yield from self._blocked.get(key, ())
 
     def all_keys(self) -> Iterable[Key]:
-        """Return all keys."""
+        """Return the keys of all Subnets."""
         return [key for key, _ in self._subnets.items()]
 
     def event_target(self, key: Key) -> Subnet | None:
-        """Return the Subnet a key means, for Events."""
+        """Return the Subnet of a key, for Events."""
         return self._subnets.get(*key)
 
     async def reconcile(self, key: Key) -> float | None:
-        """Find out whether a Subnet is valid and write it down."""
+        """Check a Subnet and write the result."""
         subnet = self._subnets.get(*key)
         if subnet is None or subnet.metadata.deletion_timestamp:
             return None
@@ -163,13 +164,13 @@ class SubnetValidator:
             return None
         live, verdict = await self._examine(subnet)
         if live is None:
-            return None  # Gone, or another by now: the informer will tell.
+            return None  # Gone or replaced: the informer will report it.
         again = self._remember(key, verdict.rivals)
         await self._write(live, verdict)
         return again
 
     async def _examine(self, subnet: Subnet) -> tuple[Subnet | None, Verdict]:
-        """Read the Networks, then the Subnets that share the VNI, live and in this order; compare."""
+        """Read the Networks, then the Subnets of the same VNI, live and in this order; compare."""
         namespace, network = subnet.metadata.namespace, subnet.spec.network
         vnis = await self._read_vnis()
         if (own := Key(namespace, network)) not in vnis:
@@ -185,10 +186,10 @@ class SubnetValidator:
                     selector=selector(fields=f"spec.network={key.name}", selectable=SUBNET.selectable),
                 )
         live = next((other for other in others if other.metadata.uid == subnet.metadata.uid), None)
-        return live, judge(live or subnet, others)
+        return live, check(live or subnet, others)
 
     async def _read_vnis(self) -> dict[Key, int | None]:
-        """Return all Networks there are now, and their VNIs."""
+        """Return all Networks and their VNIs, by a live list."""
         listed: dict[Key, tuple[int, int | None]] = {}
         for item in await self._client.stored(NETWORK):
             key = Key(item.namespace, item.name)
@@ -202,7 +203,7 @@ class SubnetValidator:
         return {key: vni for key, (_, vni) in listed.items()}
 
     def _remember(self, key: Key, rivals: Iterable[Subnet]) -> float | None:
-        """Note who stands in the way of `key`; say when to look again if one could go unnoticed."""
+        """Remember the rivals of `key`; return when to check again if the deletion of one could be missed."""
         again: float | None = None
         for rival in rivals:
             theirs = Key(rival.metadata.namespace, rival.metadata.name)
@@ -213,7 +214,7 @@ class SubnetValidator:
         return again
 
     async def _write(self, subnet: Subnet, verdict: Verdict) -> None:
-        """Write what was found out, if it is news, and tell of it."""
+        """Write the result, if it has changed, and record an Event."""
         before = subnet.status
         status = self._status(subnet, verdict)
         await self._client.update_status(subnet, status)
@@ -227,13 +228,13 @@ class SubnetValidator:
             self.counters.refused += 1
 
     def _validated(self, subnet: Subnet) -> None:
-        """Count how long it took."""
+        """Count the time from the creation to now."""
         seen = self._seen.pop(subnet.metadata.uid, None)
-        wish = wished(subnet.metadata.uid, subnet.metadata.creation_timestamp)
-        if wish is not None:
-            self.counters.wish_to_validated.observe((WISH,), self._clock().timestamp() - wish)
+        created = wished(subnet.metadata.uid, subnet.metadata.creation_timestamp)
+        if created is not None:
+            self.counters.creation_to_validated.observe((WISH,), self._clock().timestamp() - created)
         elif seen is not None:
-            self.counters.wish_to_validated.observe((SEEN,), self._clock().timestamp() - seen)
+            self.counters.creation_to_validated.observe((SEEN,), self._clock().timestamp() - seen)
 
     def _status(self, subnet: Subnet, verdict: Verdict) -> SubnetStatus:
         generation = subnet.metadata.generation

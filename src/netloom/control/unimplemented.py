@@ -1,8 +1,8 @@
-"""Kinds that nothing acts on yet: each of their objects says so.
+"""Kinds that Netloom does not implement yet: the status of each of their objects says so.
 
 An object that is accepted and has no effect must not look as if it had one: its `Ready` is False, with the reason
-`NotImplemented`. Somebody's own operator may implement such a kind: a `Ready` with another reason is left alone. Which
-kinds these are is one table, `model/registry.py: NOT_IMPLEMENTED`; with the last of them this module goes.
+`NotImplemented`. A user's own operator may implement such a kind: a `Ready` with another reason is left alone. The
+kinds are listed in `NOT_IMPLEMENTED` in `model/registry.py`; this module can be removed with the last of them.
 """
 
 from collections.abc import Iterable, Mapping
@@ -20,7 +20,7 @@ REASON = "NotImplemented"
 
 
 class Target(NamedTuple):
-    """Which object of which kind."""
+    """The kind, namespace and name of an object."""
 
     kind: str
     namespace: str
@@ -28,7 +28,7 @@ class Target(NamedTuple):
 
 
 class UnimplementedReconciler:
-    """Reconciles the objects of the kinds that nothing acts on."""
+    """Reconciles the statuses of objects of kinds that are not implemented."""
 
     def __init__(self, client: Client, caches: Mapping[str, Cache[Any]], *, clock: Clock) -> None:
         """`caches` are by kind."""
@@ -41,16 +41,16 @@ class UnimplementedReconciler:
         return () if change.new is None else (Target(kind, *change.key),)
 
     def all_keys(self) -> Iterable[Target]:
-        """Return all keys."""
+        """Return the keys of all these objects."""
         return [Target(kind, *key) for kind, cache in self._caches.items() for key, _ in cache.items()]
 
     def event_target(self, key: Target) -> Resource | None:
-        """Return the object a key means, for Events."""
+        """Return the object of a key, for Events."""
         found: Resource | None = self._caches[key.kind].get(key.namespace, key.name)
         return found
 
     async def reconcile(self, key: Target) -> None:
-        """Write that nothing acts on the object, if it is not written."""
+        """Write the condition `Ready`, if it is missing."""
         found: Any = self.event_target(key)
         if found is None or found.metadata.deletion_timestamp:
             return

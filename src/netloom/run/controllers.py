@@ -275,7 +275,7 @@ class _Wiring:
     def wire_networks(self) -> None:
         """Add what gives Networks their VNIs."""
         first, last = self.told.vnis
-        keeper = networks.NetworkKeeper(
+        keeper = networks.NetworkReconciler(
             self.client,
             networks=self.networks.cache,
             locks=self.vni_locks.cache,

@@ -52,7 +52,7 @@ def _subnets(validator: SubnetValidator) -> Families:
     """Return the numbers of the Subnet validator."""
     counters = validator.counters
     text = "From the wish for a Subnet to its being valid."
-    yield histograms("netloom_subnet_wish_to_validated_seconds", text, counters.wish_to_validated)
+    yield histograms("netloom_subnet_wish_to_validated_seconds", text, counters.creation_to_validated)
     yield Counter("netloom_subnet_refusals", "Conflicts of Subnets found.", value=counters.refused)
 
 
