@@ -13,7 +13,6 @@ from typing import Any, TypeVar, cast
 from netloom.cli import node_fabric
 from netloom.cli.access import Switch, following
 from netloom.control.node.ports import Ports
-from netloom.control.node.status import PLUGGED
 from netloom.drivers.link.audit import faults
 from netloom.drivers.link.trouble import Trouble
 from netloom.drivers.link.worker import Links
@@ -23,6 +22,7 @@ from netloom.drivers.vswitch.prepare import MAPPINGS, read_mappings
 from netloom.drivers.vxlan.bridge import underlay_of
 from netloom.errors import Unreachable
 from netloom.model.attachments import NetworkAttachment
+from netloom.model.conditions import PLUGGED
 from netloom.model.document import Resource
 from netloom.model.paths import Mirror, MirrorDirection
 from netloom.ovsdb.rows import vswitch as rows

@@ -14,9 +14,10 @@ from typing import Any
 
 from msgspec import Struct
 
-from netloom.control.node.lifetimes import ADDRESSED, PLUGGED, wished
+from netloom.control.node.lifetimes import wished
 from netloom.control.runtime.clock import micro, parse
 from netloom.control.runtime.conditions import TRUE
+from netloom.model.conditions import ADDRESSED, PLUGGED
 from netloom.model.document import Document
 from netloom.plan.node.hooks import CROWDED, INTERRUPTED, NOT_STARTED, OVERDUE, REFUSED
 

@@ -25,9 +25,9 @@ from netloom.control.runtime.cache import Change, Key
 from netloom.control.runtime.client import Client
 from netloom.errors import NetloomError, NotFound
 from netloom.model.cluster import Datapath
+from netloom.model.conditions import ADDRESSED
 from netloom.model.registry import NETWORK_ATTACHMENT
 from netloom.plan import names
-from netloom.plan.node.ports import ADDRESSED
 from netloom.store import http
 from netloom.store.base import Store
 from netloom.store.kubeconfig import Cluster

@@ -30,7 +30,7 @@ from netloom.control.node.children import Kin, children_of, concerned, family, r
 from netloom.control.node.hooks import HostHooks
 from netloom.control.node.lifetimes import Lifetimes
 from netloom.control.node.ports import UP_HEARD, Ports, State
-from netloom.control.node.status import PLUGGED, Found, document, settled
+from netloom.control.node.status import Found, document, settled
 from netloom.control.node.views import Neighbourhood, View
 from netloom.control.runtime.cache import Cache, Change, Key
 from netloom.control.runtime.client import Client
@@ -42,6 +42,7 @@ from netloom.control.runtime.queue import Pace
 from netloom.drivers.link.trouble import Trouble
 from netloom.errors import NetloomError, NotFound
 from netloom.model.attachments import NetworkAttachment, PortType
+from netloom.model.conditions import PLUGGED
 from netloom.model.registry import NETWORK_ATTACHMENT
 from netloom.ovsdb.errors import Refused
 from netloom.plan import names

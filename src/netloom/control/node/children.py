@@ -8,6 +8,7 @@ from collections.abc import Iterator
 
 from netloom.control.node.views import View
 from netloom.control.runtime.cache import Cache, Change, Key
+from netloom.model.conditions import ADDRESSED
 from netloom.model.networks import Network
 from netloom.plan.node.ports import Family, PortPlan
 from netloom.plan.problem import Problem
@@ -52,6 +53,6 @@ def _matters(view: View | None) -> object:
     """Return what others are planned from."""
     if view is None:
         return None
-    value, addressed = view.value, view.value.status.condition("Addressed")
+    value, addressed = view.value, view.value.status.condition(ADDRESSED)
     given = addressed is not None and addressed.status == "True"
     return value.metadata.uid, view.going, value.spec.port, value.status.mac, bool(value.status.ips), given

@@ -27,9 +27,9 @@ from netloom.control.runtime.conditions import TRUE
 from netloom.control.runtime.counters import LIFETIMES, Histogram, Histograms, Timing
 from netloom.model import uids
 from netloom.model.attachments import NetworkAttachment
+from netloom.model.conditions import ADDRESSED, PLUGGED
 from netloom.model.document import Condition, ObjectMeta
 
-ADDRESSED, PLUGGED = "Addressed", "Plugged"
 WISH, SEEN = "wish", "seen"
 SLACK = 2.0
 """By how many seconds a uid may differ from the creationTimestamp that one clock gave both."""

@@ -14,11 +14,10 @@ from netloom.control.attachment_statuses import put, sent
 from netloom.control.node.views import View
 from netloom.control.runtime.conditions import FALSE, READY, TRUE, UNKNOWN, summary, with_condition
 from netloom.model.attachments import ExecReport, NetworkAttachment
+from netloom.model.conditions import ADDRESSED, PLUGGED
 from netloom.model.document import Condition, Document
 from netloom.model.networks import Fabric
-from netloom.plan.node.ports import ADDRESSED
 
-PLUGGED = "Plugged"
 LONGEST = 1024
 AWAITED = {
     Fabric.OVN: "OVN has not said that the port's flows are installed",

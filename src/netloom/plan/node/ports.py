@@ -16,6 +16,7 @@ from msgspec import Struct
 
 from netloom.model import addresses
 from netloom.model.attachments import AttachmentPort, NetworkAttachment, PortType
+from netloom.model.conditions import ADDRESSED
 from netloom.model.document import Resource
 from netloom.model.networks import Fabric, Network, Subnet
 from netloom.plan import names
@@ -25,7 +26,6 @@ from netloom.plan.node.grants import NodeGrants
 from netloom.plan.node.hooks import Commands, commands
 from netloom.plan.problem import Problem
 
-ADDRESSED = "Addressed"
 GENEVE = 58
 """What Geneve adds to a packet over IPv4: Ethernet 14, IPv4 20, UDP 8, Geneve 8, OVN's option 8."""
 GENEVE_V6 = 78

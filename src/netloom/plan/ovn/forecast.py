@@ -14,6 +14,7 @@ from msgspec.structs import replace
 
 from netloom.model import addresses
 from netloom.model.attachments import NetworkAttachment
+from netloom.model.conditions import ADDRESSED
 from netloom.model.document import Condition, Resource
 from netloom.model.networks import Fabric, Network, Router, Subnet
 from netloom.model.policy import LoadBalancer
@@ -22,7 +23,6 @@ from netloom.plan.addresses import macs
 from netloom.plan.addresses.allocation import Decision, Held, Request, Slot, decide
 from netloom.plan.addresses.blocks import Address, AddressSet, Pool, pool
 from netloom.plan.addresses.reserved import Reservation, of_balancer, of_router
-from netloom.plan.node.ports import ADDRESSED
 from netloom.plan.problem import Unit
 
 LAST_VNI = 0xFFFFFF
