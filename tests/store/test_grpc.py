@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from netloom import protobuf
 from netloom.errors import BadRequest, TimedOut, TooLarge, Unreachable
 from netloom.store import etcdwire, http2
 from netloom.store.grpc import CallFailed, Channel
@@ -307,11 +308,11 @@ def test_messages_that_are_none_are_refused(data: bytes) -> None:
 
 @given(st.text(max_size=50), st.binary(max_size=300), st.integers(0, 2**62))
 def test_what_is_written_for_etcd_can_be_read(key: str, value: bytes, revision: int) -> None:
-    fields = dict(etcdwire._fields(etcdwire.unless_changed(key, revision)))
+    fields = dict(protobuf.fields(etcdwire.unless_changed(key, revision)))
     assert (fields[2], fields[3], fields[6]) == (2, key.encode(), revision)
-    put = dict(etcdwire._fields(etcdwire.put(key, value)))[2]
+    put = dict(protobuf.fields(etcdwire.put(key, value)))[2]
     assert isinstance(put, bytes)
-    assert dict(etcdwire._fields(put)) == {1: key.encode(), 2: value}
+    assert dict(protobuf.fields(put)) == {1: key.encode(), 2: value}
 
 
 def test_an_error_leaves_the_connection_as_it_is() -> None:
