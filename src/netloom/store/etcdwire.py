@@ -11,11 +11,15 @@ from typing import TypeVar
 from msgspec import Struct
 
 from netloom.errors import Unreachable
-from netloom.protobuf import Malformed, bytes_field, fields, whole_field
+from netloom.protobuf import Body, Malformed, bytes_field, fields, read_extent, whole_field
 
 T = TypeVar("T")
 
 _EQUAL, _MOD = 0, 2
+_KVS = 0x12
+"""The tag, number and wire type, of a key in a range."""
+_KEY, _MOD_REVISION, _VALUE, _IGNORED = 0x0A, 0x18, 0x2A, (0x10, 0x20)
+"""The tags of a key's fields; those ignored are create_revision and version."""
 
 
 class Header(Struct, frozen=True):
@@ -24,7 +28,7 @@ class Header(Struct, frozen=True):
     revision: int = 0
 
 
-class KeyValue(Struct, frozen=True):
+class KeyValue(Struct, frozen=True, gc=False):
     """One key."""
 
     key: bytes
@@ -127,7 +131,7 @@ def _of_etcd(read: Callable[[bytes], T]) -> Callable[[bytes], T]:
     def reading(data: bytes) -> T:
         try:
             return read(data)
-        except Malformed as error:
+        except (Malformed, IndexError) as error:
             raise Unreachable(f"etcd sent a message that cannot be read: {error}") from None
 
     return reading
@@ -135,13 +139,27 @@ def _of_etcd(read: Callable[[bytes], T]) -> Callable[[bytes], T]:
 
 @_of_etcd
 def read_range(data: bytes) -> Range:
-    """Read what a read found."""
-    header, kvs, more, count = Header(), [], False, 0
-    for number, value in fields(data):
+    """Read what a read found.
+
+    A list has thousands of keys, and decoding them is most of its cost, so they are decoded in place.
+    """
+    kvs, rest = [], []
+    at, end = 0, len(data)
+    body = Body(data, end)
+    while at < end:
+        start = at
+        if data[at] == _KVS:
+            at, stop = read_extent(data, at + 1, end)
+            kvs.append(_key_value(data, at, stop))
+            at = stop
+        else:  # The header and what is said of the whole range: a few fields.
+            _, wire, at = body.tag(at, end)
+            at = body.skip(wire, at, end)
+            rest.append(data[start:at])
+    header, more, count = Header(), False, 0
+    for number, value in fields(b"".join(rest)):
         if number == 1:
             header = _header(_blob(value))
-        elif number == 2:
-            kvs.append(_key_value(_blob(value)))
         elif number == 3:
             more = bool(value)
         elif number == 4:
@@ -186,15 +204,40 @@ def _header(data: bytes) -> Header:
     return Header(next((_whole(value) for number, value in fields(data) if number == 3), 0))
 
 
-def _key_value(data: bytes) -> KeyValue:
+def _key_value(data: bytes, at: int, end: int) -> KeyValue:
+    """Read the key between two positions; its fields are key, create_revision, mod_revision, version and value.
+
+    Each of them has a tag of one byte and then a varint, a value or a length. That is written out here, because calls
+    cost more than the reading itself.
+    """
     key, body, revision = b"", b"", 0
-    for number, value in fields(data):
-        if number == 1:
-            key = _blob(value)
-        elif number == 3:
-            revision = _whole(value)
-        elif number == 5:
-            body = _blob(value)
+    while at < end:
+        start = at
+        tag, whole = data[at], data[at + 1]
+        at += 2
+        if whole > 127:
+            whole &= 127
+            shift = 7
+            while (byte := data[at]) > 127 and shift < 63:
+                whole |= (byte & 127) << shift
+                shift += 7
+                at += 1
+            whole |= byte << shift
+            at += 1
+        if tag == _VALUE:
+            body = data[at : at + whole]
+            at += whole
+        elif tag == _MOD_REVISION:
+            revision = whole
+        elif tag == _KEY:
+            key = data[at : at + whole]
+            at += whole
+        elif tag not in _IGNORED:
+            rest = Body(data, end)
+            _, wire, at = rest.tag(start, end)
+            at = rest.skip(wire, at, end)
+    if at > end:
+        raise Malformed("it is cut off")
     return KeyValue(key, body, revision)
 
 
@@ -204,9 +247,9 @@ def _event(data: bytes) -> KeyEvent:
         if number == 1:
             kind = "DELETE" if value == 1 else "PUT"
         elif number == 2:
-            kv = _key_value(_blob(value))
+            kv = _key_value(found := _blob(value), 0, len(found))
         elif number == 3:
-            before = _key_value(_blob(value))
+            before = _key_value(found := _blob(value), 0, len(found))
     return KeyEvent(kv, before, kind)
 
 
