@@ -17,6 +17,7 @@ def main() -> None:
         "openflow": _openflow,
         "agents": _agents,
         "hostile": _hostile,
+        "clients": _clients,
     }
     kept = [benches[name]() for name in sys.argv[1:] or benches]
     sys.exit(0 if all(kept) else 1)
@@ -66,6 +67,12 @@ def _hostile() -> bool:
     from bench import hostile
 
     return show("with hostile clients", "without", hostile.rows())
+
+
+def _clients() -> bool:
+    from bench import clients
+
+    return show("protocols", "library", clients.rows())
 
 
 def import_row() -> Row:

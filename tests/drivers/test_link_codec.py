@@ -11,6 +11,7 @@ from pyroute2.netlink.rtnl.ifaddrmsg import ifaddrmsg  # type: ignore[import-unt
 from pyroute2.netlink.rtnl.ifinfmsg import ifinfmsg  # type: ignore[import-untyped]
 from pyroute2.netlink.rtnl.ndmsg import ndmsg  # type: ignore[import-untyped]
 from pyroute2.netlink.rtnl.rtmsg import rtmsg  # type: ignore[import-untyped]
+from pyroute2.netlink.rtnl.tcmsg import tcmsg  # type: ignore[import-untyped]
 
 from netloom.drivers.link import codec as codec
 from netloom.drivers.link.codec import Link, NextHop, Route
@@ -158,3 +159,31 @@ def test_the_next_hop_is_the_gateway_or_else_the_destination(ip: Any, gateway: A
     assert read_back(unicast) == NextHop(str(ip), index)
     assert read_back(unicast, by) == NextHop(str(gateway), index)
     assert read_back(local) is None
+
+
+@pytest.mark.parametrize(
+    ("kind", "wanted"),
+    [
+        ("bridge", {}),
+        ("vxlan", {"IFLA_VXLAN_ID": 1}),
+        ("geneve", {"IFLA_GENEVE_ID": 1, "IFLA_GENEVE_REMOTE": "127.0.0.1"}),
+        ("vrf", {"IFLA_VRF_TABLE": 10}),
+    ],
+)
+def test_pyroute2_reads_the_device_a_probe_makes(kind: str, wanted: dict[str, object]) -> None:
+    asked = read(ifinfmsg, codec.new_device(kind))
+    info = asked.get_attr("IFLA_LINKINFO")
+    assert (asked.get_attr("IFLA_IFNAME"), info.get_attr("IFLA_INFO_KIND")) == (kind, kind)
+    assert dict((info.get_attr("IFLA_INFO_DATA") or {"attrs": []})["attrs"]) == wanted
+
+
+def test_pyroute2_reads_the_qdisc_a_probe_makes() -> None:
+    asked = {kind: read(tcmsg, codec.new_qdisc(kind)) for kind in codec.PROBED_QDISCS}
+    assert [one.get_attr("TCA_KIND") for one in asked.values()] == ["fq", "htb", "netem", "tbf"]
+    assert [(one["index"], one["handle"] >> 16, one["parent"]) for one in asked.values()] == [
+        (1, number, 0xFFFFFFFF) for number in (1, 2, 3, 4)
+    ]
+    assert asked["netem"].get_attr("TCA_OPTIONS")["delay"] == 1000
+    assert asked["htb"].get_attr("TCA_OPTIONS").get_attr("TCA_HTB_INIT")["version"] == 3
+    shaped = asked["tbf"].get_attr("TCA_OPTIONS").get_attr("TCA_TBF_PARMS")
+    assert (shaped["rate"], shaped["limit"]) == (1_000_000, 3000)

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 import schemathesis
 
-from netloom.front.api.output import protobuf
+from netloom import protobuf
 from netloom.front.api.schemas import meta, openapi, openapi_proto
 from netloom.front.api.verbs.batches import PATH as BATCH
 from netloom.model.document import Document
@@ -249,37 +249,12 @@ MESSAGES: dict[str, dict[int, tuple[str, str]]] = {
 }
 
 
-def varint(data: bytes, at: int) -> tuple[int, int]:
-    value = shift = 0
-    while True:
-        byte = data[at]
-        at += 1
-        value |= (byte & 0x7F) << shift
-        shift += 7
-        if byte < 0x80:
-            return value, at
-
-
-def split(data: bytes) -> Iterator[tuple[int, int | bytes]]:
-    at = 0
-    while at < len(data):
-        tag, at = varint(data, at)
-        if tag & 7 == 0:
-            value: int | bytes
-            value, at = varint(data, at)
-        else:
-            length, at = varint(data, at) if tag & 7 == 2 else (8, at)
-            value = data[at : at + length]
-            at += length
-        yield tag >> 3, value
-
-
 def decode(message: str, data: bytes) -> Any:
     out: Document = {}
-    for number, raw in split(data):
+    for number, raw in protobuf.fields(data):
         key, reads = MESSAGES[message][number]
         if reads.startswith("named ") or reads == "extension":
-            pair = dict(split(raw if isinstance(raw, bytes) else b""))
+            pair = dict(protobuf.fields(raw if isinstance(raw, bytes) else b""))
             inner = pair[2]
             assert isinstance(pair[1], bytes)
             assert isinstance(inner, bytes)
@@ -287,7 +262,7 @@ def decode(message: str, data: bytes) -> Any:
             continue
         value = scalar(reads.removeprefix("*"), raw)
         if key == "=":
-            return [item.decode() for _, item in split(data)] if reads[0] == "*" else value  # type: ignore[union-attr]
+            return [item.decode() for _, item in protobuf.fields(data)] if reads[0] == "*" else value  # type: ignore[union-attr]
         out[key] = [*out.get(key, []), value] if reads[0] == "*" else value
     return [] if message == "StringArray" else out
 

@@ -12,8 +12,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from netloom import protobuf
 from netloom.errors import BadRequest
-from netloom.front.api.output import protobuf, protobuf_kinds
+from netloom.front.api.output import protobuf_kinds
+from netloom.front.api.output.protobuf import FIELD_LIMIT
 from netloom.front.api.output.protobuf_kinds import LIST_META, MESSAGES, PARTIAL
 
 VECTORS = [msgspec.json.decode(line) for line in Path(__file__).with_name("protobuf.jsonl").read_bytes().splitlines()]
@@ -215,7 +217,7 @@ def test_what_is_no_message_is_refused(bad: bytes, words: str) -> None:
 )
 def test_a_body_of_many_fields_is_refused(shape: Callable[[int], bytes]) -> None:
     with pytest.raises(BadRequest, match="more than 50000 fields"):
-        MESSAGES["ObjectMeta"].decode(shape(protobuf.FIELD_LIMIT + 1))
+        MESSAGES["ObjectMeta"].decode(shape(FIELD_LIMIT + 1))
 
 
 def test_a_time_that_is_in_no_calendar_is_no_error() -> None:

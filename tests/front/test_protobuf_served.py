@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
+from netloom import protobuf
 from netloom.front.api.http.negotiation import OF_MESSAGES, negotiate
-from netloom.front.api.output import protobuf, protobuf_kinds
+from netloom.front.api.output import protobuf_kinds
 from netloom.front.api.output.forms import View
 from netloom.front.api.output.frames import Frames
 from netloom.front.api.output.protobuf_kinds import MEDIA, MESSAGES

@@ -1,7 +1,6 @@
 """What `kubectl get` shows, computed here."""
 
 from datetime import UTC, datetime
-from typing import Any
 
 import msgspec
 import pytest
@@ -120,20 +119,6 @@ def test_what_is_not_there_is_an_empty_cell() -> None:
 def test_a_date_that_is_none_is_invalid(time: str) -> None:
     dated = {"metadata": {"name": "w", "creationTimestamp": time}}
     assert tables.table(KIND, [dated], now=NOW)["rows"][0]["cells"][-1] == "<invalid>"
-
-
-@pytest.mark.parametrize("text", ["spec", ".spec[", ".spec[?(@.a)]", ".a..b", ".spec[99999999999]"])
-def test_a_path_that_is_none_is_refused(text: str) -> None:
-    with pytest.raises(ValueError, match="is not a path"):
-        tables.path(text)
-
-
-@pytest.mark.parametrize(
-    ("text", "found"),
-    [(".spec.ips[-1]", ["10.0.0.2"]), (".spec.ips[5]", []), (".spec['node']", ["n1"]), ("", [WIDGET])],
-)
-def test_paths_find_what_they_name(text: str, found: list[Any]) -> None:
-    assert tables.path(text)(WIDGET) == found
 
 
 def test_every_kind_can_be_shown() -> None:

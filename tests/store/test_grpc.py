@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from netloom import protobuf
 from netloom.errors import BadRequest, TimedOut, TooLarge, Unreachable
 from netloom.store import etcdwire, http2
 from netloom.store.grpc import CallFailed, Channel
@@ -305,13 +306,50 @@ def test_messages_that_are_none_are_refused(data: bytes) -> None:
             pass
 
 
+VARINTS = st.one_of(st.integers(0, 300), st.integers(0, 2**63 - 1))
+FIELDS_OF_A_KEY = st.lists(
+    st.one_of(
+        st.tuples(st.sampled_from([1, 5]), st.binary(max_size=300)),
+        st.tuples(st.sampled_from([2, 3, 4]), VARINTS),
+        st.tuples(st.sampled_from([6, 7, 16, 5000]), st.one_of(st.binary(max_size=3), VARINTS)),
+    ),
+    max_size=8,
+)
+
+
+def written(fields: list[tuple[int, int | bytes]]) -> bytes:
+    write = {int: protobuf.whole_field, bytes: protobuf.bytes_field}
+    return b"".join(write[type(value)](number, value) for number, value in fields)  # type: ignore[operator]
+
+
+@given(st.lists(FIELDS_OF_A_KEY, max_size=5), VARINTS)
+def test_a_range_is_read_as_its_fields_are(keys: list[list[tuple[int, int | bytes]]], count: int) -> None:
+    unknown = protobuf.bytes_field(77, b"?")
+    parts = [unknown + protobuf.bytes_field(2, written(fields)) for fields in keys]
+    found = etcdwire.read_range(b"".join(parts) + protobuf.whole_field(3, 1) + protobuf.whole_field(4, count))
+    assert (found.more, found.count) == (True, count)
+    wanted = [dict(protobuf.fields(written(fields))) for fields in keys]
+    assert [(kv.key, kv.value, kv.mod_revision) for kv in found.kvs] == [
+        (fields.get(1, b""), fields.get(5, b""), fields.get(3, 0)) for fields in wanted
+    ]
+
+
+@given(FIELDS_OF_A_KEY.filter(bool), st.data())
+def test_a_key_that_is_cut_off_is_refused(fields: list[tuple[int, int | bytes]], data: st.DataObject) -> None:
+    whole = written(fields)
+    whole += protobuf.bytes_field(5, b"value")
+    cut = data.draw(st.integers(len(whole) - 6, len(whole) - 1))
+    with pytest.raises(Unreachable, match="cannot be read"):
+        etcdwire.read_range(protobuf.bytes_field(2, whole[:cut]) + protobuf.whole_field(4, 1))
+
+
 @given(st.text(max_size=50), st.binary(max_size=300), st.integers(0, 2**62))
 def test_what_is_written_for_etcd_can_be_read(key: str, value: bytes, revision: int) -> None:
-    fields = dict(etcdwire._fields(etcdwire.unless_changed(key, revision)))
+    fields = dict(protobuf.fields(etcdwire.unless_changed(key, revision)))
     assert (fields[2], fields[3], fields[6]) == (2, key.encode(), revision)
-    put = dict(etcdwire._fields(etcdwire.put(key, value)))[2]
+    put = dict(protobuf.fields(etcdwire.put(key, value)))[2]
     assert isinstance(put, bytes)
-    assert dict(etcdwire._fields(put)) == {1: key.encode(), 2: value}
+    assert dict(protobuf.fields(put)) == {1: key.encode(), 2: value}
 
 
 def test_an_error_leaves_the_connection_as_it_is() -> None:

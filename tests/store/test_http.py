@@ -207,6 +207,119 @@ def test_information_before_the_answer_is_skipped() -> None:
     asyncio.run(go())
 
 
+@pytest.mark.parametrize("by", [1, 7, 1000])
+def test_where_an_answer_is_cut_makes_no_difference(by: int) -> None:
+    whole = (
+        b"HTTP/1.1 100 Continue\r\nX-Note: no\r\n\r\n"
+        b"HTTP/1.1 200 OK\r\nX-Note:  yes \r\nTransfer-Encoding: chunked\r\n\r\n"
+        + chunk(b"one") + b"3;name=value\r\ntwo\r\n0\r\nX-Trailer: dropped\r\n\r\n"
+    )  # fmt: skip
+
+    async def go() -> None:
+        async def cut(request: Request, writer: asyncio.StreamWriter) -> None:
+            for at in range(0, len(whole), by):
+                writer.write(whole[at : at + by])
+                await asyncio.sleep(0)
+
+        async with serving(cut) as server:
+            client = Client(server.url)
+            for _ in range(2):
+                found = await client.request("GET", "/")
+                assert (found.status, found.body) == (200, b"onetwo")
+                assert found.headers == {"x-note": "yes", "transfer-encoding": "chunked"}
+            assert server.connections == 1
+            await client.close()
+
+    asyncio.run(go())
+
+
+@pytest.mark.parametrize("end", [b"0\r\nX-Long: ", b"1;", b"0\r\n" + b"X: y\r\n" * 1000 + b"X-Long: "])
+def test_endless_trailers_and_chunk_extensions_are_refused(end: bytes) -> None:
+    async def go() -> None:
+        async def endless(request: Request, writer: asyncio.StreamWriter) -> None:
+            writer.write(STREAM + chunk(b"one") + end)
+            while not writer.is_closing():
+                writer.write(b"x" * 10_000)
+                await writer.drain()
+
+        async with serving(endless) as server:
+            client = Client(server.url)
+            with pytest.raises(Unreachable, match="bytes of headers"):
+                await client.request("GET", "/")
+            assert client.meter.received < 1 << 20
+            await client.close()
+
+    asyncio.run(go())
+
+
+def test_a_body_without_a_length_ends_with_the_connection() -> None:
+    async def go() -> None:
+        async def until_close(request: Request, writer: asyncio.StreamWriter) -> None:
+            writer.write(b"HTTP/1.1 200 OK\r\n\r\nall of it")
+            await writer.drain()
+            writer.close()
+
+        async with serving(until_close) as server:
+            client = Client(server.url)
+            for _ in range(2):
+                assert (await client.request("GET", "/")).body == b"all of it"
+            assert server.connections == 2
+            await client.close()
+
+    asyncio.run(go())
+
+
+def test_an_answer_that_nobody_asked_for_is_never_taken_for_the_next_one() -> None:
+    async def go() -> None:
+        async with serving(always(reply(200, b"mine") + reply(200, b"not mine"))) as server:
+            client = Client(server.url)
+            for _ in range(3):
+                assert (await client.request("GET", "/")).body == b"mine"
+            assert server.connections == 3
+            await client.close()
+
+    asyncio.run(go())
+
+
+def test_a_stream_that_is_not_read_holds_up_its_server() -> None:
+    async def go() -> None:
+        async def flood(request: Request, writer: asyncio.StreamWriter) -> None:
+            writer.write(STREAM)
+            while not writer.is_closing():
+                writer.write(chunk(b"x" * 60_000))
+                await writer.drain()
+
+        async with serving(flood) as server:
+            client = Client(server.url)
+            async with await client.stream("GET", "/") as stream:
+                before = -1
+                while client.meter.received > before:  # Until the buffers of both sides are full.
+                    before = client.meter.received
+                    await asyncio.sleep(0.1)
+                assert before < 1 << 20
+                assert len(await stream.read()) < 1 << 20
+                while client.meter.received == before:
+                    await stream.read()
+            await client.close()
+
+    asyncio.run(go())
+
+
+@pytest.mark.parametrize(
+    ("path", "token"), [("/a b", "t"), ("/a\r\nX: y", "t"), ("/ü", "t"), ("/", "t\r\nX: y"), ("/", "t\n"), ("/", "ü")]
+)
+def test_a_request_is_never_more_than_one(path: str, token: str) -> None:
+    async def go() -> None:
+        async with serving(always(reply(200))) as server:
+            client = Client(server.url, headers=lambda: {"Authorization": f"Bearer {token}"})
+            with pytest.raises(BadRequest, match="characters that HTTP does not allow"):
+                await client.request("GET", path)
+            assert server.requests == []
+            await client.close()
+
+    asyncio.run(go())
+
+
 @pytest.mark.parametrize("url", ["ftp://x", "127.0.0.1:80", "http://", ""])
 def test_an_address_must_be_one(url: str) -> None:
     with pytest.raises(BadRequest, match="is not an http:// or https:// address"):

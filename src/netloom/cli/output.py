@@ -5,9 +5,9 @@ from collections.abc import Sequence
 
 import click
 
-from netloom.cli.jsonpath import JSONPath, shown
 from netloom.model import codec
 from netloom.model.document import Document
+from netloom.model.jsonpath import Template
 from netloom.model.registry import KINDS
 
 FORMATS = ("wide", "yaml", "json", "name")
@@ -22,7 +22,7 @@ class OutputType(click.ParamType[str]):
         """Take a known format, or jsonpath=PATH with a path that parses."""
         text = str(value)
         if text.startswith("jsonpath="):
-            JSONPath(text.removeprefix("jsonpath="))
+            Template(text.removeprefix("jsonpath="))
             return text
         if text not in FORMATS:
             self.fail(f"{text!r} is not one of {', '.join(FORMATS)}, jsonpath=PATH.", param, ctx)
@@ -45,7 +45,8 @@ def print_documents(documents: Sequence[Document], form: str, *, single: bool, m
     if single:
         whole = documents[0]
     if form.startswith("jsonpath="):
-        click.echo(" ".join(shown(value) for value in JSONPath(form.removeprefix("jsonpath=")).find(whole)))
+        text = Template(form.removeprefix("jsonpath=")).render(whole)
+        click.echo(text, nl=not text.endswith("\n"))
     elif form == "json":
         click.echo(json.dumps(whole, indent=4, ensure_ascii=False))
     else:

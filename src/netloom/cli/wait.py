@@ -7,13 +7,13 @@ import click
 
 from netloom.cli import reading
 from netloom.cli.completing import complete_targets
-from netloom.cli.jsonpath import JSONPath, shown
 from netloom.cli.reading import Scope
 from netloom.cli.resources import Target, targets
 from netloom.cli.session import Session, connectable
 from netloom.cli.times import DURATION
 from netloom.errors import Expired, NetloomError, NotFound, TimedOut
 from netloom.model.document import Document
+from netloom.model.jsonpath import JSONPath, shown
 
 Check = Callable[[Document | None], bool]
 A_WEEK = 7 * 24 * 3600.0

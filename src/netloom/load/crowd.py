@@ -18,6 +18,7 @@ from collections.abc import AsyncIterator
 from ipaddress import IPv4Address
 from pathlib import Path
 from random import Random
+from typing import TYPE_CHECKING
 
 import msgspec
 from msgspec import Struct
@@ -27,9 +28,12 @@ from netloom.load import objects
 from netloom.load.agents import Heard, Knowledge, SimulatedAgent, open_client
 from netloom.model.registry import NODE
 from netloom.run import process
-from netloom.store import http, kubeconfig
+from netloom.store import kubeconfig
 from netloom.store.kube import KubeStore
 from netloom.store.kubeconfig import Cluster
+
+if TYPE_CHECKING:
+    from netloom.store.http1 import Meter
 
 FIRST_ADDRESS = int(IPv4Address("198.18.0.0"))
 """Where their underlay begins: a range for benchmarks, which no router carries."""
@@ -89,7 +93,7 @@ class Crowd:
         self._heard = Heard()
         self._agents: list[SimulatedAgent] = []
         self._stores: list[KubeStore] = []
-        self._meters: list[http.Meter] = []
+        self._meters: list[Meter] = []
 
     async def run(self) -> None:
         """Be all of them until cancelled."""

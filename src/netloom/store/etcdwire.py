@@ -1,17 +1,25 @@
-"""etcd's messages as protobuf: those few of its API that a store needs, written and read by hand.
+"""etcd's messages as Protobuf: those of its API that a store needs, written and read by hand.
 
-A message is a row of fields; a field is a number, a wire type and a value (a varint, or bytes of a known length). The
-numbers are those of etcd's `rpc.proto` and `kv.proto`. Fields nobody here knows are skipped, as protobuf has it.
+The numbers of fields are those of etcd's `rpc.proto` and `kv.proto`. Unknown fields are skipped. The wire format is in
+`netloom/protobuf.py`.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Sequence
+from functools import wraps
+from typing import TypeVar
 
 from msgspec import Struct
 
 from netloom.errors import Unreachable
+from netloom.protobuf import Body, Malformed, bytes_field, fields, read_extent, whole_field
 
-_VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
+T = TypeVar("T")
+
 _EQUAL, _MOD = 0, 2
+_KVS = 0x12
+"""The tag, number and wire type, of a key in a range."""
+_KEY, _MOD_REVISION, _VALUE, _IGNORED = 0x0A, 0x18, 0x2A, (0x10, 0x20)
+"""The tags of a key's fields; those ignored are create_revision and version."""
 
 
 class Header(Struct, frozen=True):
@@ -20,7 +28,7 @@ class Header(Struct, frozen=True):
     revision: int = 0
 
 
-class KeyValue(Struct, frozen=True):
+class KeyValue(Struct, frozen=True, gc=False):
     """One key."""
 
     key: bytes
@@ -68,32 +76,32 @@ class Told(Struct, frozen=True):
 
 def put(key: str, value: bytes) -> bytes:
     """Return the operation that sets a key."""
-    return _bytes(2, _bytes(1, key.encode()) + _bytes(2, value))
+    return bytes_field(2, bytes_field(1, key.encode()) + bytes_field(2, value))
 
 
 def delete_key(key: str) -> bytes:
     """Return the operation that removes a key."""
-    return _bytes(3, _bytes(1, key.encode()))
+    return bytes_field(3, bytes_field(1, key.encode()))
 
 
 def unless_changed(key: str, revision: int) -> bytes:
     """Return the condition that a key was last written at `revision`; 0: that it is not there."""
-    return _number(1, _EQUAL) + _number(2, _MOD) + _bytes(3, key.encode()) + _tag(6, _VARINT) + _varint(revision)
+    return _number(1, _EQUAL) + _number(2, _MOD) + bytes_field(3, key.encode()) + whole_field(6, revision)
 
 
 def txn(conditions: Sequence[bytes], operations: Sequence[bytes]) -> bytes:
     """Return a transaction: all `operations` if all `conditions` hold."""
-    return b"".join([_bytes(1, one) for one in conditions] + [_bytes(2, one) for one in operations])
+    return b"".join([bytes_field(1, one) for one in conditions] + [bytes_field(2, one) for one in operations])
 
 
 def range_(key: str, end: str, limit: int, revision: int, *, count_only: bool) -> bytes:
     """Return a read of a key, or with `end` of the keys up to there."""
-    first = _bytes(1, _key(key)) + (_bytes(2, end.encode()) if end else b"")
+    first = bytes_field(1, _key(key)) + (bytes_field(2, end.encode()) if end else b"")
     return first + _number(3, limit) + _number(4, revision) + _number(9, int(count_only))
 
 
 def compaction(revision: int) -> bytes:
-    """Return the wish that history before `revision` be dropped."""
+    """Return the request to drop the history before `revision`."""
     return _number(1, revision)
 
 
@@ -101,24 +109,11 @@ def watch(key: str, end: str, first: int) -> bytes:
     """Return the beginning of a watch of a range of keys, from the revision `first` on."""
     # Progress reports, what was there before, and large messages in parts: a message has up to 1,000 revisions in it.
     flags = _number(4, 1) + _number(6, 1) + _number(8, 1)
-    return _bytes(1, _bytes(1, key.encode()) + _bytes(2, end.encode()) + _number(3, first) + flags)
-
-
-def _tag(number: int, wire: int) -> bytes:
-    return bytes((number << 3 | wire,))  # All the numbers here are below 16.
-
-
-def _varint(value: int) -> bytes:
-    out = bytearray()
-    while value > 127:
-        out.append(value & 127 | 128)
-        value >>= 7
-    out.append(value)
-    return bytes(out)
+    return bytes_field(1, bytes_field(1, key.encode()) + bytes_field(2, end.encode()) + _number(3, first) + flags)
 
 
 def _number(number: int, value: int) -> bytes:
-    return _tag(number, _VARINT) + _varint(value) if value else b""
+    return whole_field(number, value) if value else b""
 
 
 def _key(key: str) -> bytes:
@@ -126,21 +121,45 @@ def _key(key: str) -> bytes:
     return key.encode(errors="surrogateescape")
 
 
-def _bytes(number: int, value: bytes) -> bytes:
-    return _tag(number, _BYTES) + _varint(len(value)) + value
-
-
 # Reading.
 
 
+def _of_etcd(read: Callable[[bytes], T]) -> Callable[[bytes], T]:
+    """Raise `Unreachable` where etcd sends what is no message."""
+
+    @wraps(read)
+    def reading(data: bytes) -> T:
+        try:
+            return read(data)
+        except (Malformed, IndexError) as error:
+            raise Unreachable(f"etcd sent a message that cannot be read: {error}") from None
+
+    return reading
+
+
+@_of_etcd
 def read_range(data: bytes) -> Range:
-    """Read what a read found."""
-    header, kvs, more, count = Header(), [], False, 0
-    for number, value in _fields(data):
+    """Read what a read found.
+
+    A list has thousands of keys, and decoding them is most of its cost, so they are decoded in place.
+    """
+    kvs, rest = [], []
+    at, end = 0, len(data)
+    body = Body(data, end)
+    while at < end:
+        start = at
+        if data[at] == _KVS:
+            at, stop = read_extent(data, at + 1, end)
+            kvs.append(_key_value(data, at, stop))
+            at = stop
+        else:  # The header and what is said of the whole range: a few fields.
+            _, wire, at = body.tag(at, end)
+            at = body.skip(wire, at, end)
+            rest.append(data[start:at])
+    header, more, count = Header(), False, 0
+    for number, value in fields(b"".join(rest)):
         if number == 1:
             header = _header(_blob(value))
-        elif number == 2:
-            kvs.append(_key_value(_blob(value)))
         elif number == 3:
             more = bool(value)
         elif number == 4:
@@ -148,10 +167,11 @@ def read_range(data: bytes) -> Range:
     return Range(header, kvs, more, count)
 
 
+@_of_etcd
 def read_done(data: bytes) -> Done:
     """Read what became of a transaction."""
     header, succeeded = Header(), False
-    for number, value in _fields(data):
+    for number, value in fields(data):
         if number == 1:
             header = _header(_blob(value))
         elif number == 2:
@@ -159,11 +179,12 @@ def read_done(data: bytes) -> Done:
     return Done(header, succeeded)
 
 
+@_of_etcd
 def read_told(data: bytes) -> Told:
     """Read a message of a watch."""
     header, created, canceled, compacted, reason = Header(), False, False, 0, ""
     events: list[KeyEvent] = []
-    for number, value in _fields(data):
+    for number, value in fields(data):
         if number == 11:
             events.append(_event(_blob(value)))
         elif number == 1:
@@ -180,82 +201,65 @@ def read_told(data: bytes) -> Told:
 
 
 def _header(data: bytes) -> Header:
-    return Header(next((_whole(value) for number, value in _fields(data) if number == 3), 0))
+    return Header(next((_whole(value) for number, value in fields(data) if number == 3), 0))
 
 
-def _key_value(data: bytes) -> KeyValue:
+def _key_value(data: bytes, at: int, end: int) -> KeyValue:
+    """Read the key between two positions; its fields are key, create_revision, mod_revision, version and value.
+
+    Each of them has a tag of one byte and then a varint, a value or a length. That is written out here, because calls
+    cost more than the reading itself.
+    """
     key, body, revision = b"", b"", 0
-    for number, value in _fields(data):
-        if number == 1:
-            key = _blob(value)
-        elif number == 3:
-            revision = _whole(value)
-        elif number == 5:
-            body = _blob(value)
+    while at < end:
+        start = at
+        tag, whole = data[at], data[at + 1]
+        at += 2
+        if whole > 127:
+            whole &= 127
+            shift = 7
+            while (byte := data[at]) > 127 and shift < 63:
+                whole |= (byte & 127) << shift
+                shift += 7
+                at += 1
+            whole |= byte << shift
+            at += 1
+        if tag == _VALUE:
+            body = data[at : at + whole]
+            at += whole
+        elif tag == _MOD_REVISION:
+            revision = whole
+        elif tag == _KEY:
+            key = data[at : at + whole]
+            at += whole
+        elif tag not in _IGNORED:
+            rest = Body(data, end)
+            _, wire, at = rest.tag(start, end)
+            at = rest.skip(wire, at, end)
+    if at > end:
+        raise Malformed("it is cut off")
     return KeyValue(key, body, revision)
 
 
 def _event(data: bytes) -> KeyEvent:
     kind, kv, before = "PUT", KeyValue(b""), None
-    for number, value in _fields(data):
+    for number, value in fields(data):
         if number == 1:
             kind = "DELETE" if value == 1 else "PUT"
         elif number == 2:
-            kv = _key_value(_blob(value))
+            kv = _key_value(found := _blob(value), 0, len(found))
         elif number == 3:
-            before = _key_value(_blob(value))
+            before = _key_value(found := _blob(value), 0, len(found))
     return KeyEvent(kv, before, kind)
-
-
-def _fields(data: bytes) -> Iterator[tuple[int, int | bytes]]:
-    """Yield the fields of a message: its number, and a number or bytes."""
-    at, end = 0, len(data)
-    try:
-        while at < end:
-            tag, at = _read_varint(data, at)
-            wire = tag & 7
-            if wire == _VARINT:
-                value, at = _read_varint(data, at)
-                yield tag >> 3, value
-                continue
-            if wire == _BYTES:
-                length, at = _read_varint(data, at)
-            elif wire in (_FIXED64, _FIXED32):
-                length = 8 if wire == _FIXED64 else 4
-            else:
-                raise Unreachable(f"etcd sent a field of the unknown type {wire}")
-            if at + length > end:
-                raise Unreachable("etcd sent a message that is cut off")
-            yield tag >> 3, data[at : at + length]
-            at += length
-    except IndexError:
-        raise Unreachable("etcd sent a message that is cut off") from None
-
-
-def _read_varint(data: bytes, at: int) -> tuple[int, int]:
-    byte = data[at]
-    at += 1
-    if byte < 128:
-        return byte, at
-    value, shift = byte & 127, 7
-    while True:
-        byte = data[at]
-        at += 1
-        value |= (byte & 127) << shift
-        if byte < 128:
-            return value, at
-        shift += 7
-        if shift > 63:
-            raise Unreachable("etcd sent a number that is too large")
 
 
 def _blob(value: int | bytes) -> bytes:
     if isinstance(value, int):
-        raise Unreachable("etcd sent a number where bytes belong")
+        raise Malformed("it has a number where bytes belong")
     return value
 
 
 def _whole(value: int | bytes) -> int:
     if not isinstance(value, int):
-        raise Unreachable("etcd sent bytes where a number belongs")
+        raise Malformed("it has bytes where a number belongs")
     return value

@@ -1,40 +1,33 @@
-"""A small HTTP/1.1 client on asyncio streams and h11, for the two stores that are somebody else's server.
+"""A small HTTP/1.1 client for the two stores that are other programs' servers.  `http1.py` has the connection.
 
-It does what they need and no more: a bounded pool of kept-alive connections to one server, TLS with client
-certificates, whole answers within a time and a size, and streams (a watch) that are read as they come. Redirects,
-cookies, proxies and compression are left out.
+The client does what these stores need and no more: a bounded pool of kept-alive connections to one server, TLS with
+client certificates, whole answers within a time and a size, and streams (a watch) that are read as they arrive. HEAD,
+redirects, cookies, proxies and compression are left out.
 
-What goes wrong is told apart by what the caller may do about it: `Refused`, nobody took the request, so it may be sent
-to another server; `Unreachable` and `TimedOut`, it is unknown whether the other side acted.
+Errors are classified by what the caller may do next: `Refused`, no server took the request, so it may be sent to
+another server; `Unreachable` and `TimedOut`, it is unknown whether the server acted.
 """
 
 import asyncio
 import os
 import socket
 import ssl
-import time
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Mapping
 from types import TracebackType
 from typing import Protocol
 from urllib.parse import urlsplit
 
-import h11
 from msgspec import Struct
 
 from netloom.errors import BadRequest, TimedOut, TooLarge, Unreachable
+from netloom.store.http1 import Connection, Head, Meter
 
-Headers = list[tuple[str, str]]
-
-_MAX_HEADERS = 64 << 10
-_READ = 256 << 10
-_IDLE_SECONDS = 20.0
-"""How long a connection is kept for the next request: less than servers keep theirs, so that we are the first to go."""
+_CRLF = "\r\n"
 
 
 class Refused(Unreachable):
-    """Nobody took the request: it has certainly not been acted on."""
+    """No server took the request: it has certainly not been acted on."""
 
 
 class Response(Struct, frozen=True):
@@ -53,7 +46,7 @@ def tls_context(
         context = ssl.create_default_context(cadata=ca.decode("ascii") if ca else None)
         if ca:
             # Since Python 3.13 certificates without an Authority Key Identifier are refused. Those of private
-            # authorities, made with openssl's defaults, often have none, and whom we trust does not depend on it.
+            # authorities, made with openssl's defaults, often have none, and trust does not depend on it.
             context.verify_flags &= ~ssl.VERIFY_X509_STRICT
         if insecure:
             context.check_hostname = False
@@ -80,7 +73,7 @@ def load_certificate(context: ssl.SSLContext, certificate: bytes, key: bytes) ->
 
 
 def keep_alive(connection: socket.socket) -> None:
-    """Let the kernel find out whether the other side is still there: a watch may be silent for long."""
+    """Enable TCP keep-alive: a watch may be silent for long, and only the kernel then notices a lost peer."""
     connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, 15)
     connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, 5)
@@ -88,89 +81,22 @@ def keep_alive(connection: socket.socket) -> None:
 
 
 class Login(Protocol):
-    """Credentials that end and are replaced while we run."""
+    """Credentials that expire and are replaced while the program runs."""
 
     generation: int
-    """Counts them."""
+    """The number of the current credential; each new one has the next number."""
 
     async def refresh(self) -> None:
-        """Get a new one if there is none or it has expired."""
+        """Get a new credential if there is none or it has expired."""
 
     def refused(self, generation: int) -> bool:
-        """Note that the server refused one; return whether there is, or may be, another."""
-
-
-class Meter:
-    """What came over all connections of a client, in bytes, as they are within TLS."""
-
-    __slots__ = ("received",)
-
-    def __init__(self) -> None:
-        self.received = 0
-
-
-class _Connection:
-    """One connection and where its dialogue stands."""
-
-    __slots__ = ("generation", "h11", "idle_since", "meter", "reader", "used", "writer")
-
-    def __init__(
-        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, meter: "Meter", generation: int
-    ) -> None:
-        self.reader = reader
-        self.writer = writer
-        self.meter = meter
-        self.generation = generation
-        """Of the login whose client certificate it was opened with."""
-        self.h11 = h11.Connection(h11.CLIENT, max_incomplete_event_size=_MAX_HEADERS)
-        self.idle_since = 0.0
-        self.used = False
-
-    @property
-    def stale(self) -> bool:
-        return self.writer.is_closing() or self.reader.at_eof() or time.monotonic() - self.idle_since > _IDLE_SECONDS
-
-    async def send(self, events: Iterable[h11.Event]) -> None:
-        for event in events:
-            if data := self.h11.send(event):
-                self.writer.write(data)
-        await self.writer.drain()
-
-    async def next_event(self) -> h11.Event:
-        while True:
-            event = self.h11.next_event()
-            if event is h11.NEED_DATA:
-                data = await self.reader.read(_READ)
-                self.meter.received += len(data)
-                self.h11.receive_data(data)
-                continue
-            assert isinstance(event, h11.Event)
-            return event
-
-    def ready_again(self) -> bool:
-        """Get ready for another request, if that is possible."""
-        if self.h11.our_state is not h11.DONE or self.h11.their_state is not h11.DONE:
-            return False
-        self.h11.start_next_cycle()
-        self.used = True
-        self.idle_since = time.monotonic()
-        return True
-
-    def abort(self) -> None:
-        # Python 3.11.2, Debian 12's, forgets that it has closed a TLS connection twice, and trips over it.
-        with suppress(AttributeError):
-            self.writer.transport.abort()
-
-    async def close(self) -> None:
-        self.writer.close()
-        with suppress(OSError, ssl.SSLError):
-            await self.writer.wait_closed()
+        """Record that the server refused a credential; return whether there is, or may be, another."""
 
 
 class Stream:
-    """An answer that is read as it comes.  Ends its connection when it is closed."""
+    """An answer that is read as it arrives.  Closing it drops its connection."""
 
-    def __init__(self, connection: _Connection, status: int, release: Callable[[], None]) -> None:
+    def __init__(self, connection: Connection, status: int, release: Callable[[], None]) -> None:
         self.status = status
         self._connection = connection
         self._release = release
@@ -179,17 +105,12 @@ class Stream:
     async def read(self) -> bytes:
         """Return the next bytes, b"" at the orderly end; `Unreachable` when the connection is lost."""
         try:
-            while True:
-                event = await self._connection.next_event()
-                if isinstance(event, h11.Data):
-                    return bytes(event.data)
-                if isinstance(event, h11.EndOfMessage | h11.ConnectionClosed):
-                    return b""
-        except (OSError, h11.ProtocolError) as error:
+            return await self._connection.read()
+        except ConnectionError as error:
             raise Unreachable(f"the connection was lost: {error}") from error
 
     async def read_all(self, limit: int) -> bytes:
-        """Return what is left, at most `limit` bytes."""
+        """Return the rest of the body, at most `limit` bytes."""
         parts, size = [], 0
         while part := await self.read():
             size += len(part)
@@ -215,24 +136,23 @@ class Stream:
 
 
 class Duplex:
-    """A request and its answer that both last: what is sent is sent at once, what comes is read as it comes."""
+    """A request and its answer that both last: parts are sent at once, and the answer is read as it arrives."""
 
-    def __init__(self, connection: _Connection, status: int, release: Callable[[], None]) -> None:
+    def __init__(self, connection: Connection, status: int, release: Callable[[], None]) -> None:
         self.status = status
         self._stream = Stream(connection, status, release)
         self._connection = connection
 
     def send(self, data: bytes) -> None:
-        """Send a part of the request; what cannot be sent is noticed by who reads."""
-        with suppress(h11.LocalProtocolError):  # The answer is over: nobody listens any more.
-            self._connection.writer.write(self._connection.h11.send(h11.Data(data=data)) or b"")
+        """Send a part of the request; a part that cannot be sent shows as an error or the end in `read`."""
+        self._connection.send_chunk(data)
 
     async def read(self) -> bytes:
         """Return the next bytes, b"" at the orderly end; `Unreachable` when the connection is lost."""
         return await self._stream.read()
 
     def close(self) -> None:
-        """End it.  Idempotent."""
+        """Stop sending and reading.  Idempotent."""
         self._stream.close()
 
 
@@ -266,9 +186,9 @@ class Client:
         self._connect_timeout = connect_timeout
         self._timeout = timeout
         self._max_body = max_body
-        self._idle: deque[_Connection] = deque()
+        self._idle: deque[Connection] = deque()
         self._streams: dict[Stream | Duplex, None] = {}
-        # Streams last and are bounded by whoever watches; what is bounded here is how many requests are under way.
+        # Bounds the requests under way. Streams last, and the number of watches bounds them.
         self._slots = asyncio.Semaphore(connections)
         self._closed = False
         self.meter = Meter()
@@ -282,29 +202,29 @@ class Client:
             raise TimedOut(f"{self._authority} did not answer within {self._timeout:g} s") from error
 
     async def stream(self, method: str, path: str, *, body: bytes = b"", content_type: str = "") -> Stream:
-        """Send a request and return its answer as a stream, once the headers are there."""
+        """Send a request and return its answer as a stream, once its headers are there."""
         try:
             async with asyncio.timeout(self._timeout):
                 connection, head = await self._opened(method, path, body, content_type)
         except TimeoutError as error:
             raise TimedOut(f"{self._authority} did not answer within {self._timeout:g} s") from error
-        stream = Stream(connection, head.status_code, lambda: self._streams.pop(stream, None))
+        stream = Stream(connection, head.status, lambda: self._streams.pop(stream, None))
         self._streams[stream] = None
         return stream
 
     async def duplex(self, method: str, path: str) -> Duplex:
-        """Send the head of a request whose body is yet to come, and return both once there is an answer."""
+        """Send the head of a request whose body follows in parts; return both once the answer begins."""
         try:
             async with asyncio.timeout(self._connect_timeout):
                 connection, head = await self._opened(method, path, None, "application/json")
         except TimeoutError as error:
             raise TimedOut(f"{self._authority} did not answer within {self._connect_timeout:g} s") from error
-        made = Duplex(connection, head.status_code, lambda: self._streams.pop(made, None))
+        made = Duplex(connection, head.status, lambda: self._streams.pop(made, None))
         self._streams[made] = None
         return made
 
     async def close(self) -> None:
-        """End all connections."""
+        """Close all connections."""
         self._closed = True
         for stream in list(self._streams):
             stream.close()
@@ -314,28 +234,28 @@ class Client:
     async def _exchange(self, method: str, path: str, body: bytes, content_type: str) -> Response:
         connection, head = await self._opened(method, path, body, content_type, reuse=True)
         try:
-            data = await Stream(connection, head.status_code, lambda: None).read_all(self._max_body)
+            data = await Stream(connection, head.status, _nothing).read_all(self._max_body)
         except BaseException:
             connection.abort()
             raise
-        if self._closed or not connection.ready_again():
+        if self._closed or not connection.renew():
             connection.abort()
         else:
             self._idle.append(connection)
         self._prune()
-        return Response(head.status_code, {k.decode().lower(): v.decode("latin-1") for k, v in head.headers}, data)
+        return Response(head.status, {k.decode("latin-1"): v.decode("latin-1") for k, v in head.headers}, data)
 
     async def _opened(
         self, method: str, path: str, body: bytes | None, content_type: str, *, reuse: bool = False
-    ) -> tuple[_Connection, h11.Response]:
-        """Send a request and return the head of its answer; a login that is refused is replaced, once."""
+    ) -> tuple[Connection, Head]:
+        """Send a request and return the head of its answer; replace a credential that is refused, once."""
         if self._login is None:
             return await self._attempt(method, path, body, content_type, reuse=reuse)
         await self._login.refresh()
         generation = self._login.generation
         connection, head = await self._attempt(method, path, body, content_type, reuse=reuse)
-        if head.status_code == 401 and self._login.refused(generation):
-            # Who is not known has done nothing yet.
+        if head.status == 401 and self._login.refused(generation):
+            # A request that was not authenticated has not been acted on.
             connection.abort()
             await self._login.refresh()
             connection, head = await self._attempt(method, path, body, content_type, reuse=False)
@@ -343,13 +263,13 @@ class Client:
 
     async def _attempt(
         self, method: str, path: str, body: bytes | None, content_type: str, *, reuse: bool
-    ) -> tuple[_Connection, h11.Response]:
+    ) -> tuple[Connection, Head]:
         connection = (self._reusable() if reuse else None) or await self._connect()
         try:
             try:
                 return connection, await self._begin(connection, method, path, body, content_type)
             except Unreachable:
-                # The server may have closed a kept connection while we were writing. Reading again harms nobody.
+                # The server may have closed a kept connection during the write. A GET is safe to repeat.
                 if method != "GET" or not connection.used:
                     raise
             connection.abort()
@@ -362,7 +282,7 @@ class Client:
     def _generation(self) -> int:
         return self._login.generation if self._login is not None else 0
 
-    def _reusable(self) -> _Connection | None:
+    def _reusable(self) -> Connection | None:
         while self._idle:
             connection = self._idle.pop()
             if not connection.stale and connection.generation == self._generation():
@@ -371,45 +291,47 @@ class Client:
         return None
 
     def _prune(self) -> None:
-        """End what has been idle for too long: a burst's connections would otherwise be kept as long as we live."""
+        """Drop connections that were idle for too long: those of a burst would otherwise be kept for ever."""
         while self._idle and self._idle[0].stale:
             self._idle.popleft().abort()
 
-    async def _connect(self) -> _Connection:
+    async def _connect(self) -> Connection:
         if self._closed:
             raise Unreachable("the client is closed")
         generation = self._generation()
         try:
             async with asyncio.timeout(self._connect_timeout):
-                reader, writer = await asyncio.open_connection(
+                transport, connection = await asyncio.get_running_loop().create_connection(
+                    lambda: Connection(self.meter, generation),
                     self._host,
                     self._port,
                     ssl=self._tls,
                     server_hostname=self._server_name if self._tls else None,
-                    limit=_READ,
                 )
         except (OSError, TimeoutError) as error:  # ssl.SSLError is an OSError.
             raise Refused(f"cannot connect to {self._authority}: {str(error) or 'timed out'}") from error
-        keep_alive(writer.get_extra_info("socket"))
-        return _Connection(reader, writer, self.meter, generation)
+        keep_alive(transport.get_extra_info("socket"))
+        return connection
 
     async def _begin(
-        self, connection: _Connection, method: str, path: str, body: bytes | None, content_type: str
-    ) -> h11.Response:
-        """Send the request and return the head of the answer.  None: the body comes later, in parts."""
-        headers: Headers = [("Host", self._authority), ("Accept", "application/json"), *self._headers().items()]
+        self, connection: Connection, method: str, path: str, body: bytes | None, content_type: str
+    ) -> Head:
+        """Send the request and return the head of the answer.  `body` None: it follows in chunks."""
+        lines = [f"Host: {self._authority}", "Accept: application/json"]
+        lines += [f"{name}: {value}" for name, value in self._headers().items()]
         if body:
-            headers += [("Content-Type", content_type or "application/json")]
-        length = ("Transfer-Encoding", "chunked") if body is None else ("Content-Length", str(len(body)))
-        request = h11.Request(method=method, target=self._prefix + path, headers=[*headers, length])
-        rest = () if body is None else (h11.Data(data=body), h11.EndOfMessage())
+            lines.append(f"Content-Type: {content_type or 'application/json'}")
+        lines.append("Transfer-Encoding: chunked" if body is None else f"Content-Length: {len(body)}")
+        target = self._prefix + path
+        text = f"{method} {target} HTTP/1.1\r\n{_CRLF.join(lines)}\r\n\r\n"
+        if " " in target or not text.isascii() or not (target.isprintable() and all(map(str.isprintable, lines))):
+            raise BadRequest("the path or a header of the request has characters that HTTP does not allow there")
         try:
-            await connection.send([request, *rest])
-            while True:
-                event = await connection.next_event()
-                if isinstance(event, h11.Response):
-                    return event
-                if isinstance(event, h11.ConnectionClosed):
-                    raise Unreachable(f"{self._authority} closed the connection without an answer")
-        except (OSError, h11.ProtocolError) as error:
+            await connection.send(text.encode("ascii") + (body or b""))
+            return await connection.head()
+        except ConnectionError as error:
             raise Unreachable(f"{self._authority}: {error}") from error
+
+
+def _nothing() -> None:
+    pass

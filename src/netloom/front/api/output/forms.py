@@ -16,10 +16,11 @@ from netloom.front.api.http.negotiation import Form, Media, Output
 from netloom.front.api.http.paths import Include
 from netloom.front.api.output import protobuf_kinds, statuses, tables
 from netloom.front.api.output.frames import frame
-from netloom.front.api.output.protobuf import Message, bytes_field
+from netloom.front.api.output.protobuf import Message
 from netloom.model import codec
 from netloom.model.document import Document, Json
 from netloom.model.kind import Kind
+from netloom.protobuf import bytes_field
 from netloom.store.base import Event, Page, Stored
 
 INITIAL_EVENTS_END = "k8s.io/initial-events-end"

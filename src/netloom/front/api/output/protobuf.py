@@ -3,7 +3,8 @@
 Kubernetes generates its messages with gogo/protobuf from Go types, and what is written follows from the Go type of a
 field. A plain value is always written, its zero value too; a pointer is written where it is set; lists and maps are
 written where they have something in them, maps in the order of their keys; fields come in the order of their numbers.
-A table (see `tables`) says all of that, so what is written here is, byte for byte, what Go writes:
+A table (see `tables`) says all of that, so what is written here is, byte for byte, what Go writes. The wire format is
+in `netloom/protobuf.py`.
 
     LeaseSpec       1 holderIdentity string?   2 leaseDurationSeconds int32?   3 acquireTime MicroTime?
     ObjectMeta      1 name string   11 labels map   13 ownerReferences OwnerReference*
@@ -14,14 +15,11 @@ A table (see `tables`) says all of that, so what is written here is, byte for by
     TYPE?           a pointer
     TYPE*           a list
 
-    on the wire     tag = number << 3 | wire type, then: 0 varint, 1 eight bytes, 2 length and bytes, 5 four bytes
-
 Reading follows Go as well: unknown fields are skipped, of a value that is there twice the last one counts, a message
 that is there twice is merged. The time this takes is linear in the size of the body, and the number of fields in one
 body is limited: a table cannot nest without end, but two bytes can become an object.
 """
 
-import struct
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime, timedelta
 from functools import cache
@@ -32,10 +30,10 @@ import msgspec
 from netloom.errors import BadRequest
 from netloom.model import codec
 from netloom.model.document import Document, Json
+from netloom.protobuf import BYTES, VARINT, Body, Malformed, bytes_field, read_extent, read_varint, varint, whole_field
 
 FIELD_LIMIT = 50_000
 """How many fields one body may have, those that are skipped included."""
-_VARINT, _FIXED64, _BYTES = 0, 1, 2
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _ZERO = "0001-01-01T00:00:00"
 
@@ -45,115 +43,9 @@ Reader = Callable[["Body", int, int, Document], int]
 """Reads one field's value, from a position on, into a document; returns the position after it."""
 
 
-def varint(value: int) -> bytes:
-    """Return a whole number; a negative one is written as what it is in 64 bits."""
-    if 0 <= value < 128:
-        return _SMALL[value]
-    value &= (1 << 64) - 1
-    out = bytearray()
-    while value > 127:
-        out.append(value & 127 | 128)
-        value >>= 7
-    out.append(value)
-    return bytes(out)
-
-
-_SMALL = [bytes((value,)) for value in range(128)]
-
-
-def bytes_field(number: int, value: bytes) -> bytes:
-    """Return a field that holds bytes, a text or a message."""
-    return varint(number << 3 | _BYTES) + varint(len(value)) + value
-
-
-def whole_field(number: int, value: int) -> bytes:
-    """Return a field that holds a whole number or a boolean."""
-    return varint(number << 3) + varint(value)
-
-
-def double_field(number: int, value: float) -> bytes:
-    """Return a field that holds a floating point number."""
-    return varint(number << 3 | _FIXED64) + struct.pack("<d", value)
-
-
-class Body:
-    """Bytes being read, and how many more fields they may have."""
-
-    __slots__ = ("data", "left")
-
-    def __init__(self, data: bytes) -> None:
-        self.data = data
-        self.left = FIELD_LIMIT
-
-    def varint(self, at: int, end: int) -> tuple[int, int]:
-        """Return a number, and the position after it."""
-        data = self.data
-        if at < end and data[at] < 128:
-            return data[at], at + 1
-        value = 0
-        for shift in range(0, 70, 7):
-            if at >= end:
-                raise broken()
-            byte = data[at]
-            at += 1
-            value |= (byte & 127) << shift
-            if byte < 128:
-                return value & 0xFFFFFFFFFFFFFFFF, at
-        raise broken()
-
-    def extent(self, at: int, end: int) -> tuple[int, int]:
-        """Return where bytes of a known length begin and end."""
-        size, at = self.varint(at, end)
-        if size > end - at:
-            raise broken()
-        return at, at + size
-
-    def tag(self, at: int, end: int) -> tuple[int, int, int]:
-        """Return the number and wire type of the next field, and the position after them."""
-        self.left -= 1
-        if self.left < 0:
-            raise BadRequest(f"the body has more than {FIELD_LIMIT} fields")
-        tag, at = self.varint(at, end)
-        if not 0 < tag >> 3 < 1 << 29:
-            raise broken()
-        return tag >> 3, tag & 7, at
-
-    def skip(self, wire: int, at: int, end: int) -> int:
-        """Return the position after the value of an unknown field."""
-        depth = 0  # Groups nest; they are skipped without recursion.
-        while True:
-            match wire:
-                case 0:
-                    _, at = self.varint(at, end)
-                case 1:
-                    at += 8
-                case 2:
-                    _, at = self.extent(at, end)
-                case 3:  # A group begins.
-                    depth += 1
-                case 4:  # It ends.
-                    depth -= 1
-                case 5:
-                    at += 4
-                case _:
-                    raise broken()
-            if at > end or depth < 0:
-                raise broken()
-            if depth == 0:
-                return at
-            _, wire, at = self.tag(at, end)
-
-    def text(self, at: int, end: int) -> str:
-        """Return what stands between two positions as text."""
-        try:
-            return self.data[at:end].decode()
-        except UnicodeDecodeError:
-            raise BadRequest("the body has a text that is not UTF-8") from None
-
-
-def broken() -> BadRequest:
+def broken(why: Malformed) -> BadRequest:
     """Return the error about bytes that are no message."""
-    return BadRequest("the body is not the Protobuf message that its Content-Type says it is")
+    return BadRequest(f"the body is not the Protobuf message that its Content-Type says it is: {why}")
 
 
 class Message:
@@ -185,8 +77,15 @@ class Message:
     def decode(self, data: bytes) -> Document:
         """Return the document that a message stands for; `BadRequest` where it is none."""
         found: Document = {}
-        self.read(Body(data), 0, len(data), found)
+        self.read_whole(data, found)
         return found
+
+    def read_whole(self, data: bytes, into: Document) -> None:
+        """Read a message into a document; `BadRequest` where it is none."""
+        try:
+            self.read(Body(data, FIELD_LIMIT), 0, len(data), into)
+        except Malformed as error:
+            raise broken(error) from None
 
     def read(self, body: Body, at: int, end: int, into: Document) -> None:
         """Read the message between two positions into a document."""
@@ -198,7 +97,7 @@ class Message:
                 at = body.skip(wire, at, end)
                 continue
             if wire != known[0]:
-                raise broken()
+                raise Malformed(f"field {number} has the wire type {wire}")
             at = known[1](body, at, end, into)
         for name, zero in self._always:
             if name not in into:
@@ -231,21 +130,21 @@ def _add(message: Message, number: int, name: str, kind: str, made: Mapping[str,
     mode = kind[-1] if kind[-1] in "?*!" else ""
     kind = kind.removesuffix(mode)
     if kind == "map":
-        message.add(number, name, _BYTES, _write_map(number), _read_map(name))
+        message.add(number, name, BYTES, _write_map(number), _read_map(name))
     elif kind in made:
         inner = made[kind]
         write = _write_all(number, inner.encode) if mode == "*" else _write_bytes(number, mode, inner.encode, {})
-        message.add(number, name, _BYTES, write, _read_message(name, inner, mode))
+        message.add(number, name, BYTES, write, _read_message(name, inner, mode))
         if mode == "":
             message.always(name, dict)
     elif kind in ("string", "Time", "MicroTime", "FieldsV1"):
         encode, decode = _BY_BYTES[kind]
         write = _write_all(number, encode) if mode == "*" else _write_bytes(number, mode, encode, "")
-        message.add(number, name, _BYTES, write, _read_bytes(name, mode, decode))
+        message.add(number, name, BYTES, write, _read_bytes(name, mode, decode))
         if mode == "!":
             message.always(name, str)
     else:
-        message.add(number, name, _VARINT, _write_whole(number, mode), _read_whole(name, mode, _BY_VARINT[kind]))
+        message.add(number, name, VARINT, _write_whole(number, mode), _read_whole(name, mode, _BY_VARINT[kind]))
         if mode == "!":
             message.always(name, _BY_VARINT[kind])
 
@@ -254,7 +153,7 @@ def _add(message: Message, number: int, name: str, kind: str, made: Mapping[str,
 
 
 def _write_bytes(number: int, mode: str, encode: Callable[[Any], bytes], zero: Json) -> Writer:
-    tag = varint(number << 3 | _BYTES)
+    tag = varint(number << 3 | BYTES)
     # Not before it is needed: the message inside may have no fields yet.
     unset = cache(lambda: bytes_field(number, encode(zero)))
 
@@ -269,7 +168,7 @@ def _write_bytes(number: int, mode: str, encode: Callable[[Any], bytes], zero: J
 
 
 def _write_all(number: int, encode: Callable[[Any], bytes]) -> Writer:
-    tag = varint(number << 3 | _BYTES)
+    tag = varint(number << 3 | BYTES)
 
     def write(parts: list[bytes], value: Json) -> None:
         for item in value or ():
@@ -305,7 +204,7 @@ def _write_whole(number: int, mode: str) -> Writer:
 
 def _read_bytes(name: str, mode: str, decode: Callable[[Body, int, int], Json]) -> Reader:
     def read(body: Body, at: int, end: int, into: Document) -> int:
-        at, end = body.extent(at, end)
+        at, end = read_extent(body.data, at, end)
         value = decode(body, at, end)
         if mode == "*":
             into.setdefault(name, []).append(value)
@@ -320,7 +219,7 @@ def _read_bytes(name: str, mode: str, decode: Callable[[Body, int, int], Json]) 
 
 def _read_message(name: str, message: Message, mode: str) -> Reader:
     def read(body: Body, at: int, end: int, into: Document) -> int:
-        at, end = body.extent(at, end)
+        at, end = read_extent(body.data, at, end)
         if mode == "*":
             place: Document = {}
             into.setdefault(name, []).append(place)
@@ -334,7 +233,7 @@ def _read_message(name: str, message: Message, mode: str) -> Reader:
 
 def _read_map(name: str) -> Reader:
     def read(body: Body, at: int, end: int, into: Document) -> int:
-        at, end = body.extent(at, end)
+        at, end = read_extent(body.data, at, end)
         entry: Document = {}
         _ENTRY.read(body, at, end, entry)
         into.setdefault(name, {})[entry["key"]] = entry["value"]
@@ -345,7 +244,7 @@ def _read_map(name: str) -> Reader:
 
 def _read_whole(name: str, mode: str, convert: Callable[[int], Json]) -> Reader:
     def read(body: Body, at: int, end: int, into: Document) -> int:
-        whole, at = body.varint(at, end)
+        whole, at = read_varint(body.data, at, end)
         value = convert(whole)
         if not value and mode == "":
             into.pop(name, None)
@@ -422,9 +321,9 @@ def _decode_fields(body: Body, at: int, end: int) -> Json:
         if number != 1:
             at = body.skip(wire, at, end)
             continue
-        if wire != _BYTES:
-            raise broken()
-        at, after = body.extent(at, end)
+        if wire != BYTES:
+            raise Malformed(f"field {number} has the wire type {wire}")
+        at, after = read_extent(body.data, at, end)
         raw, at = body.data[at:after], after
     return codec.decode(raw) if raw else None
 

@@ -14,9 +14,10 @@ those of a CustomResourceDefinition have none; only their metadata is written in
 from functools import cache, lru_cache
 
 from netloom.errors import BadRequest
-from netloom.front.api.output.protobuf import Body, Message, broken, bytes_field, tables, varint
+from netloom.front.api.output.protobuf import FIELD_LIMIT, Message, broken, tables
 from netloom.model.document import Document
 from netloom.model.kind import Kind
+from netloom.protobuf import BYTES, Body, Malformed, bytes_field, read_extent, varint
 
 MEDIA = "application/vnd.kubernetes.protobuf"
 MAGIC = b"k8s\x00"
@@ -116,7 +117,7 @@ def decode(data: bytes, api_version: str, kind: str) -> Document:
         raise BadRequest(
             f"the body is {name[:64]!r} in {version[:64]!r} and does not match the expected {kind!r} in {api_version!r}"
         )
-    _BY_KIND[api_version, kind].read(Body(raw), 0, len(raw), found)
+    _BY_KIND[api_version, kind].read_whole(raw, found)
     return found
 
 
@@ -147,14 +148,21 @@ def event(type_: str, envelope: bytes) -> bytes:
 @lru_cache(maxsize=64)
 def _type(api_version: str, kind: str) -> bytes:
     named = bytes_field(1, api_version.encode()) + bytes_field(2, kind.encode())
-    return MAGIC + bytes_field(1, named) + varint(2 << 3 | 2)
+    return MAGIC + bytes_field(1, named) + varint(2 << 3 | BYTES)
 
 
 def _opened(data: bytes) -> tuple[Document, bytes]:
     """Return what an envelope says about its contents, and the contents."""
     if not data.startswith(MAGIC):
         raise BadRequest("the body is not Kubernetes' Protobuf: that begins with k8s and a zero byte")
-    body = Body(data)
+    try:
+        return _read_envelope(data)
+    except Malformed as error:
+        raise broken(error) from None
+
+
+def _read_envelope(data: bytes) -> tuple[Document, bytes]:
+    body = Body(data, FIELD_LIMIT)
     at, end = len(MAGIC), len(data)
     named: Document = {}
     raw = b""
@@ -163,9 +171,9 @@ def _opened(data: bytes) -> tuple[Document, bytes]:
         if number not in (1, 2):
             at = body.skip(wire, at, end)
             continue
-        if wire != 2:
-            raise broken()
-        start, at = body.extent(at, end)
+        if wire != BYTES:
+            raise Malformed(f"field {number} has the wire type {wire}")
+        start, at = read_extent(data, at, end)
         if number == 1:
             _TYPE_META.read(body, start, at, named)
         else:

@@ -12,11 +12,10 @@ from collections.abc import Callable, Iterable
 from datetime import datetime
 from typing import Any
 
-import msgspec
-
 from netloom.front.api.merge.patch import Json
 from netloom.model.ages import age
 from netloom.model.document import Document
+from netloom.model.jsonpath import JSONPath, shown
 from netloom.model.kind import Column, Kind
 from netloom.store.base import Stored
 
@@ -24,14 +23,6 @@ Find = Callable[[Document], list[Any]]
 Cell = Callable[[Document, float], Json]
 Show = Callable[[list[Any], float], Json]
 
-_STEP = re.compile(
-    r"""\.(?P<name>[^.\[\]'"{}()]+)
-      | \[(?P<index>-?\d{1,9})\]
-      | (?P<all>\[\*\])
-      | \[(?P<quote>['"])(?P<quoted>.*?)(?P=quote)\]
-      | \[\?\(\s*@(?P<left>(?:\.[\w-]+)+)\s*==\s*(?P<mark>['"])(?P<right>.*?)(?P=mark)\s*\)\]""",
-    re.VERBOSE,
-)
 _NAME: Document = {
     "name": "Name",
     "type": "string",
@@ -107,12 +98,12 @@ def _cells(kind: Kind) -> list[Cell]:
 def _cell(column: Column) -> Cell:
     if "{" in column.path:
         return _template(column.path)
-    find = path(column.path)
-    shown: Show = _SHOWN.get(column.type, _text)
+    find = _find(column.path)
+    show: Show = _SHOWN.get(column.type, _text)
 
     def cell(document: Document, now: float) -> Json:
         found = find(document)
-        return shown(found, now) if found else None
+        return show(found, now) if found else None
 
     return cell
 
@@ -120,7 +111,7 @@ def _cell(column: Column) -> Cell:
 def _template(text: str) -> Cell:
     """Return a cell of several paths with text between them, or nothing where none leads anywhere."""
     literals = re.split(r"\{[^{}]*\}", text)
-    finds = [path(inner) for inner in re.findall(r"\{([^{}]*)\}", text)]
+    finds = [_find(inner) for inner in re.findall(r"\{([^{}]*)\}", text)]
 
     def cell(document: Document, now: float) -> Json:
         found = [find(document) for find in finds]
@@ -132,65 +123,17 @@ def _template(text: str) -> Cell:
     return cell
 
 
-def path(text: str) -> Find:
-    """Return a function that finds what a JSONPath leads to, or raise `ValueError`."""
-    steps: list[Callable[[list[Any]], list[Any]]] = []
-    names: list[str] = []
-    at = 0
-    while at < len(text):
-        found = _STEP.match(text, at)
-        if not found:
-            raise ValueError(f"{text!r} is not a path: {text[at:]!r} is not understood")
-        at = found.end()
-        names.append(found["name"] or found["quoted"] or "")
-        steps.append(_step(found))
-    if all(names):
-        return functools.partial(_straight, tuple(names))
-    return functools.partial(_walked, tuple(steps))
-
-
-def _straight(names: tuple[str, ...], document: Document) -> list[Any]:
-    """Follow a path of names only, which most are."""
-    value: Json = document
-    for name in names:
-        if not isinstance(value, dict):
-            return []
-        value = value.get(name)
-    return [] if value is None else [value]
-
-
-def _walked(steps: tuple[Callable[[list[Any]], list[Any]], ...], document: Document) -> list[Any]:
-    values: list[Any] = [document]
-    for step in steps:
-        values = step(values)
-    return [value for value in values if value is not None]
-
-
-def _step(found: re.Match[str]) -> Callable[[list[Any]], list[Any]]:
-    """Return the function from the values before a step to those after it."""
-    if found["all"]:
-        return lambda values: [item for value in values for item in _members(value)]
-    if found["index"]:
-        index = int(found["index"])
-        return lambda values: [v[index] for v in values if isinstance(v, list) and -len(v) <= index < len(v)]
-    if found["left"]:
-        names, right = tuple(found["left"].split(".")[1:]), found["right"]
-        return lambda values: [i for v in values for i in _members(v) if _straight(names, i) == [right]]
-    name = found["name"] or found["quoted"]
-    return lambda values: [value[name] for value in values if isinstance(value, dict) and name in value]
-
-
-def _members(value: Json) -> Iterable[Json]:
-    if isinstance(value, dict):
-        return value.values()
-    return value if isinstance(value, list) else ()
+def _find(text: str) -> Find:
+    """Return a function that finds what a JSONPath leads to, without nulls."""
+    path = JSONPath(text)
+    return lambda document: [value for value in path.find(document) if value is not None]
 
 
 def _text(found: list[Any], _: float) -> str:
     """Return values as text: several, or a list of plain ones, joined by commas."""
     if len(found) == 1 and isinstance(found[0], list) and not any(isinstance(i, dict | list) for i in found[0]):
         found = found[0]
-    return ",".join(v if isinstance(v, str) else msgspec.json.encode(v).decode() for v in found)
+    return ",".join(map(shown, found))
 
 
 def _integer(found: list[Any], _: float) -> int | None:

@@ -2,9 +2,8 @@
 
 The message types are those of gnostic's OpenAPIv2.proto. Here is the part of them that our documents use, as tables:
 for each message, the JSON key, its field number and how its value is written. What no table has is an error rather than
-left out, so that nothing gets lost on the way. Values of any type are JSON, which is YAML, in `Any.yaml`.
-
-    field    tag = number << 3 | wire type, then: 0 varint, 1 eight bytes, 2 length and bytes
+left out, so that nothing gets lost on the way. Values of any type are JSON, which is YAML, in `Any.yaml`. The wire
+format is in `netloom/protobuf.py`.
 """
 
 from collections.abc import Callable
@@ -12,8 +11,8 @@ from collections.abc import Callable
 import msgspec
 
 from netloom.front.api.merge.patch import Json
-from netloom.front.api.output.protobuf import bytes_field, double_field, whole_field
 from netloom.model.document import Document
+from netloom.protobuf import bytes_field, double_field, whole_field
 
 ASKED = "application/com.github.proto-openapi.spec.v2@v1.0+protobuf"
 """What a client's Accept header says."""
