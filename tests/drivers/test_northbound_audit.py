@@ -1,17 +1,17 @@
 """What is said of rows that are not as they should be: on plain values, by the same comparison that writes them."""
 
 from netloom.drivers.northbound.audit import Check, RowFinding, findings
-from netloom.plan.ovn.desired import Wanted
+from netloom.plan.ovn.desired import DesiredRows
 from netloom.plan.rows import Ref
 from tests.drivers.northbound_world import BLUE, SWITCH, WEB, Plain, attachment, port, switch, wanted
 
 
-def audited(database: Plain, wish: Wanted) -> list[RowFinding]:
+def audited(database: Plain, wish: DesiredRows) -> list[RowFinding]:
     bundles = database.look(wish)
     return findings(bundles, database.last.problems, database.seen, wish.rows)
 
 
-def filled() -> tuple[Plain, Wanted]:
+def filled() -> tuple[Plain, DesiredRows]:
     database = Plain()
     wish = wanted(blue=switch(), web=port("web", addresses=frozenset({"a"})))
     database.apply(wish, wish.take())

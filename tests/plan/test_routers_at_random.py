@@ -75,12 +75,12 @@ def test_whatever_is_wished_what_is_planned_holds_together(wished: dict[str, dic
     for router in routers:
         made.put(router)
     made.flush()
-    assert list(offences(made.wanted)) == []
-    assert not [one for problems in made.wanted.problems.values() for one in problems if one.reason == "Internal"]
-    _each_address_is_one_routers(made.wanted.rows)
-    _policies_can_be(made.wanted.rows)
+    assert list(offences(made.desired)) == []
+    assert not [one for problems in made.desired.problems.values() for one in problems if one.reason == "Internal"]
+    _each_address_is_one_routers(made.desired.rows)
+    _policies_can_be(made.desired.rows)
     for name in wished:
-        _no_block_is_on_two_feet(made.wanted.rows, f"ns/{name}:")
+        _no_block_is_on_two_feet(made.desired.rows, f"ns/{name}:")
     again, random = planner(MORE), Random(seed)
     for _ in range(2):
         random.shuffle(routers)
@@ -91,7 +91,7 @@ def test_whatever_is_wished_what_is_planned_holds_together(wished: dict[str, dic
         again.flush()
         again.put(routers[0])
     again.flush()
-    assert rendered(again.wanted) == rendered(made.wanted)
+    assert rendered(again.desired) == rendered(made.desired)
 
 
 @given(FEET, POLICIES, st.integers())
@@ -103,7 +103,7 @@ def test_the_order_of_policies_changes_no_row(feet: list[Any], policies: list[di
         made = planner(MORE)
         made.put(resource("a", {"kind": "Router", "spec": {"networks": feet, "policies": listed}}))
         made.flush()
-        found.append(rendered(made.wanted)["rows"])
+        found.append(rendered(made.desired)["rows"])
     assert found[0] == found[1]
 
 
@@ -148,8 +148,8 @@ def test_what_is_done_with_a_packet_is_what_the_highest_policy_that_fits_it_says
     spec = {"networks": networks, "gateway": gateway, "policies": policies}
     made.put(resource("a", {"kind": "Router", "spec": spec}))
     made.flush()
-    reader = Reader(made.wanted)
-    rows = [row.columns for ref, row in made.wanted.rows.items() if ref.table == "Logical_Router_Policy"]
+    reader = Reader(made.desired)
+    rows = [row.columns for ref, row in made.desired.rows.items() if ref.table == "Logical_Router_Policy"]
     for packet in packets:
         done = _highest(
             (int(str(row["priority"])), str(row["action"]), _hops(row["nexthops"]))

@@ -69,13 +69,13 @@ class NorthboundChapter:
             planner = _planned(session)
             await asyncio.sleep(0)
             self._rows = len(north.seen())
-            return north.audit(planner.wanted)
+            return north.audit(planner.desired)
 
     async def _mend(self, session: Session, units: Collection[Unit]) -> Applied:
         north = self._access.north()
         async with following(north.client):
             planner = _planned(session)
-            return await north.mend(planner.wanted, units, lambda unit: is_gone(session, unit))
+            return await north.mend(planner.desired, units, lambda unit: is_gone(session, unit))
 
 
 def _planned(session: Session) -> Planner:

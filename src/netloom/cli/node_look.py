@@ -145,10 +145,10 @@ class NodeLook:
         plan = node_fabric.wanted(resources, self.name, plans, self.switch)
         return await node_fabric.findings(self.folder, self.name, plan, plans)
 
-    def _wanted(self, plan: PortPlan) -> audit_ovn.Wanted:
+    def _wanted(self, plan: PortPlan) -> audit_ovn.ExpectedInterface:
         mine = [row for row in self.switch.interfaces((plan.namespace, plan.name)) if row.name == plan.device]
         amiss = faults(plan, given(mine[0])) if mine else []
-        return audit_ovn.Wanted(plan, self.switch.ids(plan), tuple(amiss))
+        return audit_ovn.ExpectedInterface(plan, self.switch.ids(plan), tuple(amiss))
 
     def _seen(self, row: rows.Interface) -> Interface:
         ids = row.external_ids

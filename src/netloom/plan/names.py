@@ -33,7 +33,7 @@ def router_port(namespace: str, name: str, network: str) -> str:
     return f"{namespace}/{name}:{network}"
 
 
-def router_plug(namespace: str, name: str, network: str) -> str:
+def peer_port(namespace: str, name: str, network: str) -> str:
     """Return the name of a Router's port in a Network, on the switch's side."""
     return f"{namespace}/{name}:{network}:plug"
 

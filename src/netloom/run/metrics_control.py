@@ -60,7 +60,7 @@ def _logical(logical: Logical) -> Families:
     yield Gauge("netloom_ovn_northbound_connected", "Whether the northbound is followed.", value=connected)
     in_step = float(logical.in_step and bool(connected))
     yield Gauge("netloom_ovn_in_step", "Whether the northbound was made what is wanted.", value=in_step)
-    wanted = logical.planner.wanted
+    wanted = logical.planner.desired
     yield Gauge("netloom_ovn_rows_wanted", "Rows that are wanted.", value=len(wanted.rows))
     problems = wanted.problems.keys() | north.problems.keys()
     yield Gauge("netloom_ovn_problems", "Resources that are not, or not wholly, in OVN.", value=len(problems))

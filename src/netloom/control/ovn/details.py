@@ -9,7 +9,7 @@ from netloom.model.networks import Fabric, Router, RouterStatus
 from netloom.model.paths import Shaping, ShapingStatus
 from netloom.model.policy import LoadBalancer, LoadBalancerStatus, Protocol, SecurityProfile, SecurityProfileStatus
 from netloom.model.status import Status
-from netloom.plan.ovn.desired import Wanted
+from netloom.plan.ovn.desired import DesiredRows
 from netloom.plan.ovn.layer3.gateways import redirect_port
 from netloom.plan.ovn.layer3.load_balancers import balancer
 from netloom.plan.ovn.planner import Planner
@@ -20,7 +20,7 @@ from netloom.plan.vxlan.limits import limits
 
 def details(resource: Resource, status: Status, planner: Planner, south: Southbound | None) -> Status:
     """Return a resource's status with what can be said of it; without a southbound, what that knows stays as it is."""
-    wanted = planner.wanted
+    wanted = planner.desired
     match resource, status:
         case Router(), RouterStatus() if south is not None:
             port = redirect_port(resource)
@@ -48,7 +48,7 @@ def _limited(status: SecurityProfileStatus, said: str) -> SecurityProfileStatus:
     return replace(status, conditions=conditions)
 
 
-def _endpoints(resource: LoadBalancer, wanted: Wanted, south: Southbound | None) -> tuple[int, int]:
+def _endpoints(resource: LoadBalancer, wanted: DesiredRows, south: Southbound | None) -> tuple[int, int]:
     """Return how many endpoints are up and down: as OVN does it, one is up unless it is known not to answer."""
     found: dict[tuple[Protocol, str], bool] = {}
     for protocol in Protocol:

@@ -213,12 +213,12 @@ class Logical:
         self.told(heard.keys() | counted(self.planner.world, moved) if self.in_step else None)
         if not self.in_step:
             self.in_step = self._ever = True
-            logger.info("the northbound database is in step", extra={"rows": len(self.planner.wanted.rows)})
+            logger.info("the northbound database is in step", extra={"rows": len(self.planner.desired.rows)})
         if since is not None:
             self.lag.observe(asyncio.get_running_loop().time() - since)
 
     async def _flush(self, *, everything: bool) -> None:
-        wanted = self.planner.wanted
+        wanted = self.planner.desired
         with closing(self.planner.slices(SLICE)) as deltas:
             if self.in_step:
                 await self._follow(deltas)
@@ -257,16 +257,16 @@ class Logical:
         if first is None:
             return
         if second is None:
-            applied = await self.north.apply(self.planner.wanted, *noted([first]))
+            applied = await self.north.apply(self.planner.desired, *noted([first]))
         else:
-            applied = await self.north.apply_each(self.planner.wanted, noted(chain((first, second), deltas)))
+            applied = await self.north.apply_each(self.planner.desired, noted(chain((first, second), deltas)))
         if applied.transactions:
             self._wrote = asyncio.get_running_loop().time()
         self.told(applied.told | concerned)
 
     def _filled(self, delta: Delta) -> set[Unit]:
         """Return the SecurityProfiles that somebody joined or left."""
-        of = self.planner.wanted.of
+        of = self.planner.desired.of
         rows = {one.row for members in (delta.joined, delta.left) for one in members if one.row.table == "Port_Group"}
         return {unit for ref in rows if (unit := of.get(ref)) is not None}
 

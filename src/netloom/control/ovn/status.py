@@ -78,7 +78,7 @@ class StatusKeeper:
 
     def everything(self) -> Iterable[Unit]:
         """Return whoever may have something to be told."""
-        wanted = self._logical.planner.wanted
+        wanted = self._logical.planner.desired
         units = [Unit(kind, *key) for kind in sorted(OWN) for key, _ in self._caches[kind].items()]
         units += sorted(wanted.problems.keys() | self._logical.refusals.keys())
         for kind in ("Network", "Subnet"):
@@ -128,7 +128,7 @@ class StatusKeeper:
         return None
 
     def _problems(self, unit: Unit) -> tuple[Problem, ...]:
-        problems = self._logical.planner.wanted.problems.get(unit, ())
+        problems = self._logical.planner.desired.problems.get(unit, ())
         refused = self._logical.refusals.get(unit)
         return problems if refused is None else (*problems, refused)
 

@@ -11,7 +11,7 @@ from typing import Any
 from msgspec import Struct
 
 from netloom.drivers.northbound.bundles import Bundle, Touch
-from netloom.drivers.northbound.observed import Seen
+from netloom.drivers.northbound.observed import ObservedRows
 from netloom.plan.problem import Problem, Unit
 from netloom.plan.rows import Ref
 
@@ -38,7 +38,7 @@ class RowFinding(Struct, frozen=True):
 
 
 def findings(
-    bundles: Sequence[Bundle], problems: Mapping[Unit, Problem], seen: Seen, wanted: Collection[Ref]
+    bundles: Sequence[Bundle], problems: Mapping[Unit, Problem], seen: ObservedRows, wanted: Collection[Ref]
 ) -> list[RowFinding]:
     """Return what is found, from what would be written."""
     new = {one.uuid for bundle in bundles for one in bundle.inserts}
@@ -70,7 +70,7 @@ def findings(
     return sorted(found, key=lambda one: (one.unit, one.table, one.key, one.check))
 
 
-def _gone(unit: Unit, touch: Touch, seen: Seen, wanted: Collection[Ref]) -> RowFinding | None:
+def _gone(unit: Unit, touch: Touch, seen: ObservedRows, wanted: Collection[Ref]) -> RowFinding | None:
     """Return that a row is too many, if that is why a reference to it goes."""
     target = seen.refs.get(touch.value) if isinstance(touch.value, str) else None
     if target is None or (target in wanted and seen.uuids.get(target) == touch.value):
@@ -78,13 +78,13 @@ def _gone(unit: Unit, touch: Touch, seen: Seen, wanted: Collection[Ref]) -> RowF
     return _removed(unit, target, touch.value, seen)
 
 
-def _removed(unit: Unit, ref: Ref, uuid: str, seen: Seen) -> RowFinding:
+def _removed(unit: Unit, ref: Ref, uuid: str, seen: ObservedRows) -> RowFinding:
     if uuid in seen.doubles.get(ref, ()):
         return RowFinding(Check.DOUBLE, unit, *ref, "there are two of it")
     return RowFinding(Check.LEFTOVER, unit, *ref, "nobody wants it")
 
 
-def _entry(touch: Touch, seen: Seen) -> str:
+def _entry(touch: Touch, seen: ObservedRows) -> str:
     target = seen.refs.get(touch.value) if isinstance(touch.value, str) else None
     value = target.key if target is not None else touch.value
     return f"{touch.key}={value}" if touch.key else str(value)

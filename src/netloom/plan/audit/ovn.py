@@ -64,14 +64,14 @@ class Finding(Struct, frozen=True, order=True):
 # The southbound.
 
 
-class Bound(Struct, frozen=True):
+class Binding(Struct, frozen=True):
     """A port as the southbound has it."""
 
     chassis: str = ""
     """The name of the node it is on; "" for none."""
 
 
-class Expected(Struct, frozen=True):
+class ExpectedBinding(Struct, frozen=True):
     """A port the southbound should have."""
 
     unit: Unit
@@ -81,7 +81,7 @@ class Expected(Struct, frozen=True):
 
 
 def audit_southbound(
-    expected: Iterable[Expected], bound: Mapping[str, Bound], chassis: Collection[str], nodes: Iterable[Node]
+    expected: Iterable[ExpectedBinding], bound: Mapping[str, Binding], chassis: Collection[str], nodes: Iterable[Node]
 ) -> list[Finding]:
     """Return what does not fit between ports and Nodes and what the southbound has of them."""
     found = [finding for one in expected for finding in _port(one, bound.get(one.port))]
@@ -95,7 +95,7 @@ def audit_southbound(
     return sorted(found)
 
 
-def _port(one: Expected, bound: Bound | None) -> Iterator[Finding]:
+def _port(one: ExpectedBinding, bound: Binding | None) -> Iterator[Finding]:
     if bound is None:
         yield Finding(Check.PORT_UNKNOWN, *one.unit, f"the southbound has no port {one.port}: ovn-northd is behind")
     elif not bound.chassis and one.unit.kind == ATTACHMENT:
@@ -148,7 +148,7 @@ class Interface(Struct, frozen=True):
     """What it carries, of that what is ours to say."""
 
 
-class Wanted(Struct, frozen=True):
+class ExpectedInterface(Struct, frozen=True):
     """A port that should be on a switch."""
 
     plan: PortPlan
@@ -158,7 +158,9 @@ class Wanted(Struct, frozen=True):
     """What is amiss with its devices."""
 
 
-def audit_switch(wanted: Iterable[Wanted], seen: Iterable[Interface], waiting: Collection[Unit]) -> list[Finding]:
+def audit_switch(
+    wanted: Iterable[ExpectedInterface], seen: Iterable[Interface], waiting: Collection[Unit]
+) -> list[Finding]:
     """Return what does not fit between the ports a node should have and those its switch has.
 
     `waiting` are attachments of the node that have no plan now, as their Network is not known: what they have stays.
@@ -181,7 +183,7 @@ def audit_switch(wanted: Iterable[Wanted], seen: Iterable[Interface], waiting: C
     return sorted(found)
 
 
-def _interfaces(unit: Unit, one: Wanted, seen: list[Interface]) -> Iterator[Finding]:
+def _interfaces(unit: Unit, one: ExpectedInterface, seen: list[Interface]) -> Iterator[Finding]:
     plan = one.plan
     for interface in seen:
         if interface.uid != plan.uid or interface.name != plan.device or plan.parent:

@@ -18,8 +18,8 @@ from netloom.model.policy import Peer, SecurityProfile
 from netloom.plan import names
 from netloom.plan.problem import Problem
 from netloom.plan.rows import Member, Ref, Row
-from netloom.plan.world.selector_index import Filed, filed
-from netloom.plan.world.selector_matches import Selection, selection
+from netloom.plan.world.selector_index import SelectorIndex, index_by_selector
+from netloom.plan.world.selector_matches import ScopedSelector, selector_in
 from netloom.plan.world.world import Port, World
 
 
@@ -52,11 +52,11 @@ def members_set(namespace: str, profile: str) -> Set:
     return Set(f"{namespace}/{profile}:members")
 
 
-def _selector_set(namespace: str, profile: str, chosen: Selection) -> Set:
+def _selector_set(namespace: str, profile: str, chosen: ScopedSelector) -> Set:
     return Set(f"{namespace}/{profile}:{names.symbol('selector', *_text(chosen))}")
 
 
-def _text(chosen: Selection) -> tuple[str, ...]:
+def _text(chosen: ScopedSelector) -> tuple[str, ...]:
     # Not repr: sets come in another order in each process, and names must stay the same.
     return (*(f"{key}={value}" for key, value in chosen.labels), *map(str, chosen.requirements))
 
@@ -66,13 +66,13 @@ def peer_set(profile: SecurityProfile, peer: Peer) -> Set:
     namespace, name = profile.metadata.namespace, profile.metadata.name
     if peer.selector is None:
         return members_set(namespace, peer.profile)
-    return _selector_set(namespace, name, selection(namespace, peer.selector))
+    return _selector_set(namespace, name, selector_in(namespace, peer.selector))
 
 
 def sets_of(world: World, profile: SecurityProfile) -> list[Set]:
     """Return the sets a profile's unit plans: those of the selectors it names, and its members' if anybody names it."""
     namespace, name = profile.metadata.namespace, profile.metadata.name
-    found = [_selector_set(namespace, name, chosen) for chosen in _selections(profile)]
+    found = [_selector_set(namespace, name, chosen) for chosen in _peer_selectors(profile)]
     if world.shared(_is_peer, namespace, name):
         found.append(members_set(namespace, name))
     return found
@@ -85,9 +85,9 @@ def _peers(profile: SecurityProfile) -> Iterator[Peer]:
         yield from egress.to
 
 
-def _selections(profile: SecurityProfile) -> list[Selection]:
+def _peer_selectors(profile: SecurityProfile) -> list[ScopedSelector]:
     namespace = profile.metadata.namespace
-    chosen = {selection(namespace, peer.selector) for peer in _peers(profile) if peer.selector is not None}
+    chosen = {selector_in(namespace, peer.selector) for peer in _peers(profile) if peer.selector is not None}
     return sorted(chosen, key=_text)
 
 
@@ -111,7 +111,7 @@ class Scheme(Struct, frozen=True):
     """Who joins what in a namespace: the same for all its attachments, and for all rules that name the same ends."""
 
     named: dict[str, Joins]
-    selected: Filed[Joins]
+    selected: SelectorIndex[Joins]
 
 
 def memberships(world: World, port: Port) -> list[Member]:
@@ -144,24 +144,24 @@ def joined(scheme: Scheme, profiles: Iterable[str], labels: Mapping[str, str]) -
     for name in profiles:
         if (joins := scheme.named.get(name)) is not None:
             yield joins
-    yield from scheme.selected.found(labels)
+    yield from scheme.selected.matching(labels)
 
 
 def joining(world: World, namespace: str) -> Scheme:
     """Return who joins what in a namespace."""
     named: dict[str, Joins] = {}
     entries = [entry for profile in world.profiles(namespace) for entry in _entries(world, profile, named)]
-    return Scheme(named, filed(entries))
+    return Scheme(named, index_by_selector(entries))
 
 
-def _entries(world: World, profile: SecurityProfile, named: dict[str, Joins]) -> Iterator[tuple[Selection, Joins]]:
+def _entries(world: World, profile: SecurityProfile, named: dict[str, Joins]) -> Iterator[tuple[ScopedSelector, Joins]]:
     """Give what is joined by labels because of a profile; what is joined by its name goes to `named`."""
     namespace, name = profile.metadata.namespace, profile.metadata.name
     is_peer = name in world.shared(_all_peers, namespace)
     own = named[name] = Joins(group(namespace, name), (members_set(namespace, name),) if is_peer else ())
     if profile.spec.selector is not None:
-        yield selection(namespace, profile.spec.selector), own
-    for chosen in _selections(profile):
+        yield selector_in(namespace, profile.spec.selector), own
+    for chosen in _peer_selectors(profile):
         yield chosen, Joins(None, (_selector_set(namespace, name, chosen),))
 
 
@@ -169,7 +169,7 @@ def covered(world: World, profile: SecurityProfile, fabric: Fabric = Fabric.OVN)
     """Return the attachments a profile covers, those that name it or have its labels, in the Networks of a fabric."""
     namespace, name = profile.metadata.namespace, profile.metadata.name
     wish = profile.spec.selector
-    chosen = None if wish is None else selection(namespace, wish)
+    chosen = None if wish is None else selector_in(namespace, wish)
     networks = {one.metadata.name for one in world.all(Network, namespace) if one.spec.fabric is fabric}
     return tuple(
         port

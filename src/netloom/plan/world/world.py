@@ -22,7 +22,7 @@ from netloom.model.selection import LabelSelector
 from netloom.plan.node.grants import ALL_PROVIDERS, NOT_GRANTED, ProviderRefusal
 from netloom.plan.problem import Problem, Unit
 from netloom.plan.world.inputs import ATTACHMENT, Pool, Port, face
-from netloom.plan.world.selector_matches import Selection, Selections, selection
+from netloom.plan.world.selector_matches import ScopedSelector, SelectorMatches, selector_in
 from netloom.plan.world.tracking import NOTHING, Answer, Topic, Tracker
 
 __all__ = ["Port", "World"]
@@ -50,7 +50,7 @@ class World:
         self._answers: dict[Topic, Any] = {}
         """Answers given, until they are touched."""
         self._shared: dict[tuple[Callable[..., Any], tuple[Any, ...]], Answer] = {}
-        self._selections = Selections()
+        self._matches = SelectorMatches()
         self._followed: set[Topic] = set()
 
     # Changing it.
@@ -99,7 +99,7 @@ class World:
             self._adopt(unit, old, new)
         if self._followed:
             self._follow(unit, old, new)
-        for chosen in self._selections.change(old, new):
+        for chosen in self._matches.change(old, new):
             touch(("selected", chosen))
 
     def _adopt(self, unit: Unit, old: Port | None, new: Port | None) -> None:
@@ -205,17 +205,17 @@ class World:
 
     def selected(self, namespace: str, selector: LabelSelector) -> tuple[Port, ...]:
         """Return the attachments of a namespace that a selector selects."""
-        chosen = selection(namespace, selector)
+        chosen = selector_in(namespace, selector)
         topic = ("selected", chosen)
-        if self._tracker.reading is None and chosen not in self._selections:
+        if self._tracker.reading is None and chosen not in self._matches:
             found = (port for port in self._of(namespace) if chosen.matches(port.labels))
             return tuple(sorted(found, key=lambda port: port.name))
         self._read(topic)
         answer: tuple[Port, ...] | None = self._answers.get(topic)
         if answer is None:
-            if chosen not in self._selections:
-                self._selections.add(chosen, self._of(namespace))
-            ports = self._selections[chosen]
+            if chosen not in self._matches:
+                self._matches.add(chosen, self._of(namespace))
+            ports = self._matches[chosen]
             answer = self._answers[topic] = tuple(ports[name] for name in sorted(ports))
         return answer
 
@@ -347,9 +347,9 @@ class World:
             if isinstance(topic, Answer):
                 self._drop(topic)
             elif topic[0] == "selected":
-                chosen = cast("Selection", topic[1])
-                if chosen in self._selections:
-                    self._selections.drop(chosen)
+                chosen = cast("ScopedSelector", topic[1])
+                if chosen in self._matches:
+                    self._matches.drop(chosen)
                 self._answers.pop(topic, None)
 
 

@@ -26,7 +26,7 @@ from netloom.plan.ovn.layer3 import router_ports as feet
 from netloom.plan.ovn.layer3.router_ports import Asked, Foot
 from netloom.plan.problem import Problem
 from netloom.plan.rows import Column, Outcome, Row
-from netloom.plan.world.selector_matches import selection
+from netloom.plan.world.selector_matches import selector_in
 from netloom.plan.world.world import World
 
 FIRST = 100
@@ -138,5 +138,5 @@ def _has(node: Node, network: Network) -> bool:
     """Whether a node has the physical network of a provider Network."""
     provider = network.spec.provider
     return provider is not None and (
-        provider.nodes is None or selection("", provider.nodes).matches(node.metadata.labels)
+        provider.nodes is None or selector_in("", provider.nodes).matches(node.metadata.labels)
     )

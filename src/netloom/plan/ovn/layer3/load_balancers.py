@@ -52,7 +52,7 @@ def balancer(namespace: str, name: str, protocol: Protocol) -> Ref:
     return Ref(TABLE, f"{namespace}/{name}:{protocol}")
 
 
-def plan_balancer(world: World, wish: LoadBalancer) -> Outcome:
+def plan_load_balancer(world: World, wish: LoadBalancer) -> Outcome:
     """Plan a LoadBalancer: its rows, the places they serve, and the stands its VIPs need."""
     outcome = Outcome()
     joined = sorted({*_switches(world, wish, outcome), *_routers(world, wish, outcome)})
@@ -90,7 +90,7 @@ def _switches(world: World, wish: LoadBalancer, outcome: Outcome) -> Iterator[Re
         if stand is not None and network.spec.provider is not None:
             outcome.problems += _on_wire(world, wish, network, at)
         elif stand is not None and stand.leader == wish.metadata.name:
-            vips.plan_stand(network, stand, outcome)
+            vips.plan_vip_router(network, stand, outcome)
         yield Ref("Logical_Switch", names.switch(namespace, name))
 
 

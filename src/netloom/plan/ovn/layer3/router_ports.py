@@ -220,7 +220,7 @@ def planned(router: Router, foot: Foot, outcome: Outcome, columns: Mapping[str, 
     row = Row("Logical_Router_Port", foot.name, {**port, **columns})
     # Where one node serves the foot, a new one tells the neighbours: of the router's address and all it translates.
     told = {} if row.columns["ha_chassis_group"] is None else {"nat-addresses": "router"}
-    other = names.router_plug(namespace, name, network)
+    other = names.peer_port(namespace, name, network)
     peer: dict[str, Column] = {
         "name": other,
         "type": "router",

@@ -178,7 +178,7 @@ def _prefix(world: World, namespace: str, network: str, ip: Address) -> int:
     return 0
 
 
-def plan_stand(network: Network, one: Stand, outcome: Outcome) -> None:
+def plan_vip_router(network: Network, one: Stand, outcome: Outcome) -> None:
     """Add the rows of a Network's stand."""
     namespace, name = network.metadata.namespace, network.metadata.name
     router = f"{names.switch(namespace, name)}::vips"

@@ -174,7 +174,7 @@ def test_northd_makes_flows_of_policies_for_one_next_hop_and_for_several(tmp_pat
     made.put(resource("r1", {"kind": "Router", "spec": {"networks": networks, "policies": policies}}))
     made.flush()
     with ovn_central(tmp_path) as central:
-        write(central, made.wanted)
+        write(central, made.desired)
         listed = central.nbctl("lr-policy-list", "ns/r1").split("\n")
         flows = [one for one in central.sbctl("lflow-list", "ns/r1").split("\n") if "(lr_in_policy" in one]
     assert len([line for line in listed if line.startswith("  ")]) == 4

@@ -36,7 +36,7 @@ def test_networks_and_attachments_become_switches_and_ports_and_go_again() -> No
             await site.settle()
             assert names(site, "Logical_Switch") == {"ns1/blue"}
             assert names(site, PORT) == {"ns1/a0", "ns1/a1"}
-            assert site.ours() == set((await site.planned()).wanted.rows)
+            assert site.ours() == set((await site.planned()).desired.rows)
             await site.delete("networkattachment", "a0")
             await site.settle()
             assert names(site, PORT) == {"ns1/a1"}
@@ -264,7 +264,7 @@ def test_wishes_wait_for_a_database_that_is_away() -> None:
                 assert not manager.logical.in_step
         async with site.running() as manager:
             assert manager.ready
-            assert site.ours() == set((await site.planned()).wanted.rows)
+            assert site.ours() == set((await site.planned()).desired.rows)
             with site.away():
                 await site.delete("networkattachment", "a0")
                 await site.attach("late")
@@ -286,7 +286,7 @@ def test_rows_of_what_was_deleted_while_nobody_looked_are_removed() -> None:
         await site.delete("securityprofile", "fw")
         async with site.running():
             assert names(site, PORT) == {"ns1/a0", "ns1/a2"}
-            assert site.ours() == set((await site.planned()).wanted.rows)
+            assert site.ours() == set((await site.planned()).desired.rows)
 
     run(main())
 
@@ -333,7 +333,7 @@ def test_who_stands_by_writes_nothing_and_takes_over() -> None:
             await site.attach("late")
             await site.settle()
             assert second.north.counters.transactions > 0
-            assert site.ours() == set((await site.planned()).wanted.rows)
+            assert site.ours() == set((await site.planned()).desired.rows)
             tasks[1].cancel()
 
     run(main())
@@ -466,9 +466,9 @@ async def killed_and_cut() -> None:
     async with site.running() as manager:
         await site.settle(60)
         planner = await site.planned()
-        assert site.ours() == set(planner.wanted.rows)
+        assert site.ours() == set(planner.desired.rows)
         assert manager.logical is not None
-        applied = await manager.logical.north.apply(planner.wanted)
+        applied = await manager.logical.north.apply(planner.desired)
         assert applied.written == 0
 
 
@@ -493,7 +493,7 @@ def test_a_database_that_was_emptied_is_filled_again() -> None:
                 site.transact({"op": "delete", "table": "DNS", "where": []})
                 await site.settle()
             await site.settle(30)
-            assert site.ours() == set((await site.planned()).wanted.rows)
+            assert site.ours() == set((await site.planned()).desired.rows)
             assert NB in site.servers
 
     run(main())

@@ -156,12 +156,12 @@ def test_of_two_routers_with_one_address_the_smaller_name_has_it_whoever_came_fi
         for name in order:
             made.put(resource(name, both))
             made.flush()
-        assert made.wanted.problems.keys() == {Unit("Router", "ns", "b")}
-        (problem,) = made.wanted.problems[Unit("Router", "ns", "b")]
+        assert made.desired.problems.keys() == {Unit("Router", "ns", "b")}
+        (problem,) = made.desired.problems[Unit("Router", "ns", "b")]
         assert problem.reason == "AddressTaken"
         assert "Router a" in problem.message
-        assert Ref("Logical_Router_Port", "ns/a:red") in made.wanted.rows
-        assert Ref("Logical_Router_Port", "ns/b:red") not in made.wanted.rows
+        assert Ref("Logical_Router_Port", "ns/a:red") in made.desired.rows
+        assert Ref("Logical_Router_Port", "ns/b:red") not in made.desired.rows
 
 
 def test_when_the_rival_goes_the_other_gets_the_address() -> None:
@@ -171,23 +171,23 @@ def test_when_the_rival_goes_the_other_gets_the_address() -> None:
     made.flush()
     made.remove(Unit("Router", "ns", "a"))
     made.flush()
-    assert made.wanted.problems == {}
-    assert Ref("Logical_Router_Port", "ns/b:red") in made.wanted.rows
+    assert made.desired.problems == {}
+    assert Ref("Logical_Router_Port", "ns/b:red") in made.desired.rows
 
 
 def test_a_router_is_planned_again_when_what_it_lacked_comes() -> None:
     made = planner("red: null\nred-v4: null")
     made.put(resource("r1", {"kind": "Router", "spec": yaml.safe_load(INNER)}))
     made.flush()
-    assert made.wanted.problems[Unit("Router", "ns", "r1")][0].reason == "NetworkMissing"
+    assert made.desired.problems[Unit("Router", "ns", "r1")][0].reason == "NetworkMissing"
     made.put(resource("red", {"kind": "Network", "spec": {}}))
     made.flush()
-    assert made.wanted.problems[Unit("Router", "ns", "r1")][0].reason == "SubnetMissing"
+    assert made.desired.problems[Unit("Router", "ns", "r1")][0].reason == "SubnetMissing"
     subnet = {"kind": "Subnet", "spec": {"network": "red", "cidr": "10.20.0.0/24"}, "status": {"validated": True}}
     made.put(resource("red-v4", subnet))
     made.flush()
-    assert made.wanted.problems == {}
-    assert Ref("Logical_Router_Port", "ns/r1:red") in made.wanted.rows
+    assert made.desired.problems == {}
+    assert Ref("Logical_Router_Port", "ns/r1:red") in made.desired.rows
 
 
 def test_a_router_with_other_addresses_is_not_planned_again_when_a_neighbour_changes() -> None:
@@ -317,7 +317,7 @@ def test_names_are_those_that_all_agree_on() -> None:
     outcome = routed(INNER)
     assert names.router("ns", "r1") in rows(outcome, "Logical_Router")
     assert names.router_port("ns", "r1", "blue") in rows(outcome, "Logical_Router_Port")
-    assert names.router_plug("ns", "r1", "blue") in rows(outcome, "Logical_Switch_Port")
+    assert names.peer_port("ns", "r1", "blue") in rows(outcome, "Logical_Switch_Port")
 
 
 def test_planning_twice_gives_the_same() -> None:
