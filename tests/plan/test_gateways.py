@@ -179,7 +179,7 @@ def test_a_foot_in_a_physical_network_is_served_where_the_gateway_is() -> None:
     assert plugs["ns/r1:dmz:plug"]["options"] == {"router-port": "ns/r1:dmz", "nat-addresses": "router"}
 
 
-def test_where_no_gateway_node_has_its_physical_network_those_that_have_serve_a_foot() -> None:
+def test_where_no_gateway_node_has_its_physical_network_those_that_have_serve_a_port() -> None:
     spec = yaml.safe_load(ROUTER)
     spec["networks"].append({"network": "dmz"})
     outcome = routed(yaml.safe_dump(spec), DMZ.replace("RACK", "b"))

@@ -109,7 +109,7 @@ def test_of_two_for_the_same_packets_at_one_priority_the_stricter_stands(stricte
     if stricter != laxer:
         assert reasons(one) == [("PolicyTwice", "spec.policies[1]")]
         assert reasons(other) == [("PolicyTwice", "spec.policies[0]")]
-        assert "spec.policies[0] is for the same packets" in one.problems[0].message
+        assert "spec.policies[0] matches the same packets" in one.problems[0].message
 
 
 @pytest.mark.parametrize(

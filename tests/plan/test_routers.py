@@ -1,4 +1,4 @@
-"""Routers become logical routers with a foot in each Network; a bad part costs that part."""
+"""Routers become logical routers with a port in each Network; a bad part costs that part."""
 
 from typing import Any
 
@@ -7,7 +7,7 @@ import yaml
 
 from netloom.model.networks import Router
 from netloom.plan import names
-from netloom.plan.ovn.layer3 import router_ports as feet
+from netloom.plan.ovn.layer3 import router_ports
 from netloom.plan.ovn.layer3.routers import plan_router
 from netloom.plan.problem import Unit
 from netloom.plan.rows import Ref
@@ -58,11 +58,11 @@ def test_a_network_without_subnets_takes_any_address() -> None:
 
 
 def test_macs_are_stable_unicast_local_and_different() -> None:
-    macs = {feet.mac(router, network) for router in ("ns/a", "ns/b") for network in ("blue", "red")}
+    macs = {router_ports.mac(router, network) for router in ("ns/a", "ns/b") for network in ("blue", "red")}
     assert len(macs) == 4
     assert all(int(mac[:2], 16) & 3 == 2 for mac in macs)
-    assert feet.mac("ns/a", "blue") == feet.mac("ns/a", "blue")
-    assert rows(routed(INNER), "Logical_Router_Port")["ns/r1:red"]["mac"] == feet.mac("ns/r1", "red")
+    assert router_ports.mac("ns/a", "blue") == router_ports.mac("ns/a", "blue")
+    assert rows(routed(INNER), "Logical_Router_Port")["ns/r1:red"]["mac"] == router_ports.mac("ns/r1", "red")
 
 
 @pytest.mark.parametrize(
@@ -241,10 +241,10 @@ def test_a_route_that_cannot_be_costs_that_route(route: str, reason: str, field:
     }
 
 
-def test_a_router_with_no_foot_at_all_says_so_of_its_routes() -> None:
+def test_a_router_with_no_port_at_all_says_so_of_its_routes() -> None:
     outcome = routed("routes: [{to: 10.99.0.0/16, via: 10.20.0.7}]")
     assert reasons(outcome) == [("NextHopFar", "spec.routes[0].via")]
-    assert "(there is none)" in outcome.problems[0].message
+    assert "(it has none)" in outcome.problems[0].message
 
 
 # IPv6 advertisements.

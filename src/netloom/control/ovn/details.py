@@ -11,7 +11,7 @@ from netloom.model.policy import LoadBalancer, LoadBalancerStatus, Protocol, Sec
 from netloom.model.status import Status
 from netloom.plan.ovn.desired import DesiredRows
 from netloom.plan.ovn.layer3.gateways import redirect_port
-from netloom.plan.ovn.layer3.load_balancers import balancer
+from netloom.plan.ovn.layer3.load_balancers import load_balancer_ref
 from netloom.plan.ovn.planner import Planner
 from netloom.plan.policy.port_groups import covered, group
 from netloom.plan.policy.shaping import verdict
@@ -52,7 +52,7 @@ def _endpoints(resource: LoadBalancer, wanted: DesiredRows, south: Southbound | 
     """Return how many endpoints are up and down: as OVN does it, one is up unless it is known not to answer."""
     found: dict[tuple[Protocol, str], bool] = {}
     for protocol in Protocol:
-        row = wanted.rows.get(balancer(resource.metadata.namespace, resource.metadata.name, protocol))
+        row = wanted.rows.get(load_balancer_ref(resource.metadata.namespace, resource.metadata.name, protocol))
         if row is None:
             continue
         vips, asked = row.columns["vips"], row.columns["ip_port_mappings"]
