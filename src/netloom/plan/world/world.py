@@ -21,7 +21,7 @@ from netloom.model.policy import LoadBalancer, SecurityProfile
 from netloom.model.selection import LabelSelector
 from netloom.plan.node.grants import ALL_PROVIDERS, NOT_GRANTED, ProviderRefusal
 from netloom.plan.problem import Problem, Unit
-from netloom.plan.world.inputs import ATTACHMENT, Pool, Port, face
+from netloom.plan.world.inputs import ATTACHMENT, Pool, Port, planner_input
 from netloom.plan.world.selector_matches import ScopedSelector, SelectorMatches, selector_in
 from netloom.plan.world.tracking import NOTHING, Answer, Topic, Tracker
 
@@ -64,7 +64,7 @@ class World:
         if isinstance(resource, Port):
             self._put_port(resource)
             return
-        new = face(resource)
+        new = planner_input(resource)
         if new is not None:
             self._change(Unit(new.kind, new.metadata.namespace, new.metadata.name), new)
 
