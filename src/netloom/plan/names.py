@@ -7,6 +7,9 @@ slash, so port groups and address sets are called by a digest.
 
 from hashlib import blake2s
 
+OWNER = "netloom"
+"""The owner of our rows in OVN, unless configured otherwise."""
+
 
 def switch(namespace: str, network: str) -> str:
     """Return the name of a Network's logical switch."""
