@@ -8,10 +8,10 @@ from msgspec.structs import replace
 
 from netloom.model.attachments import PortType
 from netloom.model.cluster import Node
+from netloom.plan.audit.finding import Check
 from netloom.plan.audit.ovn import (
     ATTACHMENT,
     Binding,
-    Check,
     ExpectedBinding,
     ExpectedInterface,
     Interface,

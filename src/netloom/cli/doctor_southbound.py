@@ -20,7 +20,8 @@ from netloom.model.cluster import Node
 from netloom.model.document import Resource
 from netloom.model.networks import Router
 from netloom.plan import names
-from netloom.plan.audit.ovn import Binding, Check, ExpectedBinding, Finding, audit_nodes, audit_southbound
+from netloom.plan.audit.finding import Check, Finding
+from netloom.plan.audit.ovn import Binding, ExpectedBinding, audit_nodes, audit_southbound
 from netloom.plan.ovn.desired import DesiredRows
 from netloom.plan.ovn.layer3.gateways import redirect_port
 from netloom.plan.rows import Ref

@@ -27,7 +27,8 @@ from netloom.model.document import Resource
 from netloom.model.paths import Mirror, MirrorDirection
 from netloom.ovsdb.rows import vswitch as rows
 from netloom.plan.audit import ovn as audit_ovn
-from netloom.plan.audit.ovn import Finding, Interface
+from netloom.plan.audit.finding import Finding
+from netloom.plan.audit.ovn import Interface
 from netloom.plan.node.grants import EVERYTHING, NOT_GRANTED
 from netloom.plan.node.ports import Host, PortPlan, plan_ports
 from netloom.plan.problem import Unit

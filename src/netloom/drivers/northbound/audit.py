@@ -5,25 +5,15 @@ right, no more and no less.
 """
 
 from collections.abc import Collection, Mapping, Sequence
-from enum import StrEnum
 from typing import Any
 
 from msgspec import Struct
 
 from netloom.drivers.northbound.bundles import Bundle, Touch
 from netloom.drivers.northbound.observed import ObservedRows
+from netloom.plan.audit.finding import Check
 from netloom.plan.problem import Problem, Unit
 from netloom.plan.rows import Ref
-
-
-class Check(StrEnum):
-    """What is wrong with a row."""
-
-    MISSING = "missing-row"
-    DRIFTED = "drifted-row"
-    LEFTOVER = "leftover-row"
-    DOUBLE = "double-row"
-    REFUSED = "refused-rows"
 
 
 class RowFinding(Struct, frozen=True):
@@ -47,7 +37,7 @@ def findings(
     for bundle in bundles:
         unit = bundle.unit
         for row in bundle.inserts:
-            found.add(RowFinding(Check.MISSING, unit, *row.ref, "it is not in the northbound database"))
+            found.add(RowFinding(Check.MISSING_ROW, unit, *row.ref, "it is not in the northbound database"))
         for change in bundle.updates:
             words = {_differs(name, change.seen[name], value) for name, value in change.columns.items()}
             drift.setdefault((unit, change.ref), set()).update(words)
@@ -64,9 +54,9 @@ def findings(
         for removal in bundle.removals:
             found.add(_removed(unit, removal.ref, removal.uuid, seen))
     for (unit, ref), several in drift.items():
-        found.add(RowFinding(Check.DRIFTED, unit, *ref, "; ".join(sorted(several))))
+        found.add(RowFinding(Check.DRIFTED_ROW, unit, *ref, "; ".join(sorted(several))))
     for unit, problem in problems.items():
-        found.add(RowFinding(Check.REFUSED, unit, "", "", problem.message))
+        found.add(RowFinding(Check.REFUSED_ROWS, unit, "", "", problem.message))
     return sorted(found, key=lambda one: (one.unit, one.table, one.key, one.check))
 
 
@@ -80,8 +70,8 @@ def _gone(unit: Unit, touch: Touch, seen: ObservedRows, wanted: Collection[Ref])
 
 def _removed(unit: Unit, ref: Ref, uuid: str, seen: ObservedRows) -> RowFinding:
     if uuid in seen.doubles.get(ref, ()):
-        return RowFinding(Check.DOUBLE, unit, *ref, "there are two of it")
-    return RowFinding(Check.LEFTOVER, unit, *ref, "nobody wants it")
+        return RowFinding(Check.DOUBLE_ROW, unit, *ref, "there are two of it")
+    return RowFinding(Check.LEFTOVER_ROW, unit, *ref, "nobody wants it")
 
 
 def _entry(touch: Touch, seen: ObservedRows) -> str:

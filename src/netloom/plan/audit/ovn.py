@@ -6,59 +6,17 @@ words. Whoever looks hands over plain values; where they came from is not known 
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from datetime import datetime
-from enum import StrEnum
 
 from msgspec import Struct
 
 from netloom.model.attachments import PortType
 from netloom.model.cluster import AGENT_SILENT_SECONDS, Node
+from netloom.plan.audit.finding import Check, Finding
 from netloom.plan.node.ports import PortPlan
 from netloom.plan.problem import Unit
 
 ATTACHMENT = "NetworkAttachment"
 NODE = "Node"
-
-
-class Check(StrEnum):
-    """What was found."""
-
-    PORT_UNKNOWN = "port-unknown"
-    PORT_UNBOUND = "port-unbound"
-    PORT_ELSEWHERE = "port-elsewhere"
-    GATEWAY_UNBOUND = "gateway-unbound"
-    CHASSIS_WITHOUT_NODE = "chassis-without-node"
-    NODE_WITHOUT_CHASSIS = "node-without-chassis"
-    NODE_NOT_READY = "node-not-ready"
-    MISSING_INTERFACE = "missing-interface"
-    LEFTOVER_INTERFACE = "leftover-interface"
-    WRONG_INTERFACE = "wrong-interface"
-    BROKEN_INTERFACE = "broken-interface"
-    NOT_INSTALLED = "not-installed"
-    WRONG_DEVICE = "wrong-device"
-    LEFTOVER_DEVICE = "leftover-device"
-    LEFTOVER_MIRROR = "leftover-mirror"
-    MISSING_MIRROR = "missing-mirror"
-    FLOWS_MISSING = "missing-flows"
-    LEFTOVER_FLOWS = "leftover-flows"
-
-
-class Finding(Struct, frozen=True, order=True):
-    """One thing that does not fit."""
-
-    check: Check
-    kind: str
-    namespace: str
-    name: str
-    message: str
-    what: str = ""
-    """The device, interface or chassis it is about."""
-    replaced: bool = False
-    """Whether the interface belongs to an attachment that was deleted and created again under the same name."""
-
-    @property
-    def unit(self) -> Unit:
-        """The resource it is about."""
-        return Unit(self.kind, self.namespace, self.name)
 
 
 # The southbound.
