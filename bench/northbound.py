@@ -125,14 +125,14 @@ async def _ours(database: Database, count: int) -> float:
         for resource_ in resources():
             planner.put(resource_)
         planner.flush()
-        await north.apply(planner.wanted)
+        await north.apply(planner.desired)
         given = list(ports(count))
         began = time.perf_counter()
         for port in given:
             planner.put(port)
-        await north.apply_each(planner.wanted, planner.slices(SLICE))
+        await north.apply_each(planner.desired, planner.slices(SLICE))
         took = time.perf_counter() - began
-        assert len(north.seen()) == len(planner.wanted.rows)
+        assert len(north.seen()) == len(planner.desired.rows)
     return count / took
 
 
@@ -144,7 +144,7 @@ def _plain(database: Database) -> float:
     for port in ports(ATTACHMENTS):
         planner.put(port)
     planner.flush()
-    wanted = [row for row in planner.wanted.rows.values() if row.table == "Logical_Switch_Port"]
+    wanted = [row for row in planner.desired.rows.values() if row.table == "Logical_Switch_Port"]
     with socket.socket(socket.AF_UNIX) as line:
         line.connect(str(database.socket))
         switch = _call(line, [{"op": "insert", "table": "Logical_Switch", "row": {"name": "plain"}}])[0]["uuid"]

@@ -20,6 +20,13 @@ def test_all_contracts_are_kept() -> None:
     assert ended.returncode == 0, ended.stdout + ended.stderr
 
 
+def test_the_controllers_of_a_cluster_without_ovn_load_no_northbound_driver() -> None:
+    code = "import sys, netloom.run.serve, netloom.run.controller; print(*sys.modules)"
+    loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
+    assert "netloom.control.ovn.plan_only" in loaded
+    assert [name for name in loaded if name.startswith("netloom.drivers.northbound")] == []
+
+
 @pytest.mark.parametrize(
     ("module", "line", "rule"),
     [

@@ -12,7 +12,7 @@ from netloom.cli.node_look import NodeLook
 from netloom.cli.session import connect
 from netloom.drivers.link.trouble import Trouble
 from netloom.model.attachments import PortType
-from netloom.plan.audit.ovn import ATTACHMENT, Interface, Wanted, audit_switch
+from netloom.plan.audit.ovn import ATTACHMENT, ExpectedInterface, Interface, audit_switch
 from netloom.plan.node.ports import PortPlan
 from netloom.plan.problem import Unit
 from tests.cli.test_commands import apply, network
@@ -66,5 +66,5 @@ def test_an_interface_that_the_api_still_wants_stays_whatever_its_attachment_is_
         assert not _is_unwanted(session, "n1", leftover)
         assert _is_unwanted(session, "n2", leftover)
         plan = structs.replace(PLAN, namespace=ns, name=THERE, uid="u2", device="nl2")
-        replaced = next(one for one in audit_switch([Wanted(plan, {})], [seen], ()) if one.what == "nl1")
+        replaced = next(one for one in audit_switch([ExpectedInterface(plan, {})], [seen], ()) if one.what == "nl1")
         assert _is_unwanted(session, "n1", replaced)

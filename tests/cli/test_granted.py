@@ -58,6 +58,6 @@ def test_a_network_is_mended_in_ovn_only_if_the_controllers_grant_it(
     every = resources(OUTSIDE % ready)
     (network,) = everything.of_type(every, Network)
     assert everything.judged(network) == said
-    strict = everything.planned(every, everything.refusals(every, unjudged=everything.UNJUDGED)).wanted
+    strict = everything.planned(every, everything.refusals(every, unjudged=everything.UNJUDGED)).desired
     assert bool(strict.rows) is mended
-    assert bool(everything.planned(every).wanted.rows) is (said != "never")
+    assert bool(everything.planned(every).desired.rows) is (said != "never")

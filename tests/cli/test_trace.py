@@ -71,12 +71,12 @@ def world() -> list[Resource]:
 
 def sent(world: list[Resource], start: str, end: str, *, v6: bool = False, protocol: str = "icmp") -> Packet:
     ends = [place(text, "default", world) for text in (start, end)]
-    wanted = planned(*world).wanted
+    wanted = planned(*world).desired
     return packet(ends[0], ends[1], world, wanted, protocol=protocol, number=80 if protocol != "icmp" else 0, v6=v6)
 
 
 def router_mac(world: list[Resource], network: str) -> str:
-    return str(planned(*world).wanted.rows[Ref("Logical_Router_Port", f"default/company:{network}")].columns["mac"])
+    return str(planned(*world).desired.rows[Ref("Logical_Router_Port", f"default/company:{network}")].columns["mac"])
 
 
 def test_neighbours_are_addressed_directly(world: list[Resource]) -> None:

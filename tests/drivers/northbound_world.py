@@ -8,9 +8,9 @@ from typing import Any
 from netloom.drivers.northbound.bundles import Bundle
 from netloom.drivers.northbound.diff import Comparison
 from netloom.drivers.northbound.driver import TABLES
-from netloom.drivers.northbound.observed import Seen, Shape, shape
+from netloom.drivers.northbound.observed import ObservedRows, Shape, shape
 from netloom.ovsdb.schema import Schema
-from netloom.plan.ovn.desired import Delta, Wanted
+from netloom.plan.ovn.desired import Delta, DesiredRows
 from netloom.plan.problem import Unit
 from netloom.plan.rows import Member, Outcome, Ref, Row
 
@@ -23,7 +23,7 @@ SWITCH = Ref("Logical_Switch", "ns1/blue")
 PORT = Ref("Logical_Switch_Port", "ns1/web")
 
 
-class Line:
+class Pipeline:
     """A row: an attribute for each column of its table."""
 
     def __init__(self, table: str, columns: dict[str, Any]) -> None:
@@ -40,8 +40,8 @@ class Plain:
     """A database that executes bundles: rows, mutations, references, and the end of rows nobody holds."""
 
     def __init__(self, owner: str = "netloom") -> None:
-        self.seen = Seen(owner, SHAPE)
-        self.rows: dict[tuple[str, str], Line] = {}
+        self.seen = ObservedRows(owner, SHAPE)
+        self.rows: dict[tuple[str, str], Pipeline] = {}
         self.written = 0
         self._names: Iterator[int] = iter(range(1, 1_000_000))
 
@@ -60,14 +60,14 @@ class Plain:
     def drop(self, table: str, uuid: str) -> None:
         self.seen.changed(table, uuid, self.rows.pop((table, uuid)), None)
 
-    def of(self, table: str) -> dict[str, Line]:
+    def of(self, table: str) -> dict[str, Pipeline]:
         return {uuid: row for (name, uuid), row in self.rows.items() if name == table}
 
-    def look(self, wanted: Wanted, delta: Delta | None = None, held: Iterable[Unit] = ()) -> list[Bundle]:
+    def look(self, wanted: DesiredRows, delta: Delta | None = None, held: Iterable[Unit] = ()) -> list[Bundle]:
         self.last = Comparison(wanted, self.seen, new_uuid=self.uuid, held=frozenset(held))
         return self.last.everything() if delta is None else self.last.delta(delta)
 
-    def apply(self, wanted: Wanted, delta: Delta | None = None) -> list[Bundle]:
+    def apply(self, wanted: DesiredRows, delta: Delta | None = None) -> list[Bundle]:
         found = self.look(wanted, delta)
         if self.last.incomplete:
             found = self.look(wanted)
@@ -117,7 +117,7 @@ class Plain:
                 return
 
     def _set(self, table: str, uuid: str, columns: dict[str, Any]) -> None:
-        old, new = self.rows.get((table, uuid)), Line(table, columns)
+        old, new = self.rows.get((table, uuid)), Pipeline(table, columns)
         self.rows[table, uuid] = new
         self.seen.changed(table, uuid, old, new)
 
@@ -136,9 +136,9 @@ def attachment(name: str) -> Unit:
     return Unit("NetworkAttachment", "ns1", name)
 
 
-def wanted(**outcomes: Outcome) -> Wanted:
+def wanted(**outcomes: Outcome) -> DesiredRows:
     """Return what is wanted by a Network called blue, and attachments."""
-    found = Wanted()
+    found = DesiredRows()
     for name, outcome in outcomes.items():
         found.replace(BLUE if name == "blue" else attachment(name), outcome)
     return found

@@ -1,17 +1,18 @@
 """What is said of rows that are not as they should be: on plain values, by the same comparison that writes them."""
 
-from netloom.drivers.northbound.audit import Check, RowFinding, findings
-from netloom.plan.ovn.desired import Wanted
+from netloom.drivers.northbound.audit import RowFinding, findings
+from netloom.plan.audit.finding import Check
+from netloom.plan.ovn.desired import DesiredRows
 from netloom.plan.rows import Ref
 from tests.drivers.northbound_world import BLUE, SWITCH, WEB, Plain, attachment, port, switch, wanted
 
 
-def audited(database: Plain, wish: Wanted) -> list[RowFinding]:
+def audited(database: Plain, wish: DesiredRows) -> list[RowFinding]:
     bundles = database.look(wish)
     return findings(bundles, database.last.problems, database.seen, wish.rows)
 
 
-def filled() -> tuple[Plain, Wanted]:
+def filled() -> tuple[Plain, DesiredRows]:
     database = Plain()
     wish = wanted(blue=switch(), web=port("web", addresses=frozenset({"a"})))
     database.apply(wish, wish.take())
@@ -32,7 +33,7 @@ def test_a_row_that_is_missing_is_said_once_and_not_also_of_its_switch() -> None
     database.change("Logical_Switch", lsw, ports=frozenset())
     database.collect()
     [found] = audited(database, wish)
-    assert (found.check, found.unit, found.key) == (Check.MISSING, WEB, "ns1/web")
+    assert (found.check, found.unit, found.key) == (Check.MISSING_ROW, WEB, "ns1/web")
 
 
 def test_a_changed_column_is_said_with_both_values() -> None:
@@ -40,24 +41,24 @@ def test_a_changed_column_is_said_with_both_values() -> None:
     database.change("Logical_Switch_Port", uuid_of(database, Ref("Logical_Switch_Port", "ns1/web")),
                     addresses=frozenset({"b"}))  # fmt: skip
     [found] = audited(database, wish)
-    assert (found.check, found.message) == (Check.DRIFTED, "addresses is b, not a")
+    assert (found.check, found.message) == (Check.DRIFTED_ROW, "addresses is b, not a")
 
 
 def test_a_row_nobody_wants_is_a_leftover_with_or_without_a_life_of_its_own() -> None:
     database, wish = filled()
     wish.replace(attachment("web"), None)
     [found] = audited(database, wish)
-    assert (found.check, found.unit, found.table) == (Check.LEFTOVER, WEB, "Logical_Switch_Port")
+    assert (found.check, found.unit, found.table) == (Check.LEFTOVER_ROW, WEB, "Logical_Switch_Port")
     wish.replace(BLUE, None)
     kinds = {(one.check, one.table) for one in audited(database, wish)}
-    assert (Check.LEFTOVER, "Logical_Switch") in kinds
+    assert (Check.LEFTOVER_ROW, "Logical_Switch") in kinds
 
 
 def test_a_second_row_of_one_key_is_a_double() -> None:
     database, wish = filled()
     first = database.rows["Logical_Switch", uuid_of(database, SWITCH)]
     database.add("Logical_Switch", name="ns1/blue", external_ids=dict(first.external_ids))
-    assert [one.check for one in audited(database, wish) if one.table == "Logical_Switch"] == [Check.DOUBLE]
+    assert [one.check for one in audited(database, wish) if one.table == "Logical_Switch"] == [Check.DOUBLE_ROW]
 
 
 def test_rows_of_others_are_nobodys_business_and_a_name_they_have_is_told() -> None:
@@ -66,7 +67,7 @@ def test_rows_of_others_are_nobodys_business_and_a_name_they_have_is_told() -> N
     database.add("Logical_Switch", name="somebody")
     wish = wanted(blue=switch())
     [found] = audited(database, wish)
-    assert found.check is Check.REFUSED
+    assert found.check is Check.REFUSED_ROWS
     assert "called 'ns1/blue' that is not Netloom's" in found.message
 
 

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from netloom.plan.ovn.desired import Wanted
+from netloom.plan.ovn.desired import DesiredRows
 from netloom.plan.problem import Unit
 from netloom.plan.rows import Member, Outcome, Ref, Row
 from tests.drivers.northbound_world import (
@@ -81,7 +81,7 @@ def test_a_row_of_another_owner_or_of_nobody_is_not_seen() -> None:
     database = Plain()
     database.add("Logical_Switch", name="theirs")
     database.add("Logical_Switch", name="others", external_ids={"netloom-owner": "other", "netloom-key": "ns1/blue"})
-    assert database.look(Wanted()) == []
+    assert database.look(DesiredRows()) == []
     assert not database.seen.uuids
 
 
@@ -179,7 +179,7 @@ def test_rows_that_need_each_other_go_together() -> None:
     database = Plain()
     one, two = attachment("one"), attachment("two")
     port_one, port_two = Ref("Logical_Router_Port", "one"), Ref("HA_Chassis_Group", "two")
-    wish = Wanted()
+    wish = DesiredRows()
     router = Ref("Logical_Router", "one")
     wish.replace(
         one,
@@ -215,7 +215,7 @@ STEPS = st.lists(
 )
 
 
-def _step(wish: Wanted, what: str, name: str, other: str, value: str) -> None:
+def _step(wish: DesiredRows, what: str, name: str, other: str, value: str) -> None:
     group = Ref("Port_Group", other)
     if what == "switch":
         wish.replace(Unit("Network", "ns1", name), switch(name, other_config={"v": value}))
@@ -246,7 +246,7 @@ def _step(wish: Wanted, what: str, name: str, other: str, value: str) -> None:
 def test_deltas_one_after_another_come_to_the_same_as_one_look_at_everything(
     steps: list[tuple[str, str, str, str]],
 ) -> None:
-    wish, database = Wanted(), Plain()
+    wish, database = DesiredRows(), Plain()
     for what, name, other, value in steps:
         if what == "flush":
             database.apply(wish, wish.take())
@@ -262,5 +262,5 @@ def test_deltas_one_after_another_come_to_the_same_as_one_look_at_everything(
     fresh.apply(wish)
     assert fresh.look(wish) == []
     assert fresh.seen.uuids.keys() == database.seen.uuids.keys()
-    database.apply(Wanted())
+    database.apply(DesiredRows())
     assert not database.rows

@@ -17,7 +17,7 @@ from netloom.ovsdb.io import Client
 from netloom.ovsdb.memory import Database, Server
 from netloom.ovsdb.monitor import Change
 from netloom.ovsdb.serving import Pipe, dial
-from netloom.plan.ovn.desired import Wanted
+from netloom.plan.ovn.desired import DesiredRows
 from netloom.plan.ovn.planner import Planner
 from netloom.plan.problem import Unit
 from netloom.sim import loop as sim
@@ -25,7 +25,7 @@ from tests.control.ovn_world import schema
 from tests.plan.planning import resources, unit_of
 
 GOLDEN = Path(__file__).parents[1] / "golden"
-CASES = sorted(path.name for path in GOLDEN.iterdir() if (path / "wishes.yaml").exists())
+CASES = sorted(path.name for path in GOLDEN.iterdir() if (path / "resources.yaml").exists())
 
 
 class World:
@@ -66,17 +66,17 @@ async def _run(north: Northbound) -> None:
 def test_a_plan_is_written_whole_and_once_and_goes_whole(case: str) -> None:
     async def main() -> None:
         world, planner = World(1), Planner()
-        for resource in resources((GOLDEN / case / "wishes.yaml").read_text()):
+        for resource in resources((GOLDEN / case / "resources.yaml").read_text()):
             planner.put(resource)
         delta = planner.flush()
         async with world.driver() as north:
-            await north.apply(planner.wanted, delta)
+            await north.apply(planner.desired, delta)
             assert north.problems == {}
-            assert north.seen().keys() == planner.wanted.rows.keys()
-            assert (await north.apply(planner.wanted)).transactions == 0
+            assert north.seen().keys() == planner.desired.rows.keys()
+            assert (await north.apply(planner.desired)).transactions == 0
         async with world.driver() as north:
-            assert (await north.apply(planner.wanted)).transactions == 0
-            await north.apply(Wanted())
+            assert (await north.apply(planner.desired)).transactions == 0
+            await north.apply(DesiredRows())
         assert not any(world.database.tables.values())
 
     sim.run(main(), seed=1)
@@ -87,20 +87,20 @@ def test_a_plan_is_written_whole_and_once_and_goes_whole(case: str) -> None:
 def test_plans_a_change_at_a_time_come_to_the_same(case: str, seed: int) -> None:
     async def main() -> None:
         world, planner = World(seed), Planner()
-        wishes = resources((GOLDEN / case / "wishes.yaml").read_text())
+        wishes = resources((GOLDEN / case / "resources.yaml").read_text())
         async with world.driver() as north:
             for _ in range(2):
                 world.random.shuffle(wishes)
                 for resource in wishes:
                     planner.put(resource)
-                    await north.apply(planner.wanted, planner.flush())
+                    await north.apply(planner.desired, planner.flush())
                 for resource in world.random.sample(wishes, len(wishes) // 2):
                     planner.remove(unit_of(resource))
                     if world.random.random() < 0.7:
-                        await north.apply(planner.wanted, planner.flush())
-                await north.apply(planner.wanted, planner.flush())
+                        await north.apply(planner.desired, planner.flush())
+                await north.apply(planner.desired, planner.flush())
                 assert north.problems == {}
-                assert (await north.apply(planner.wanted)).transactions == 0, "something was left"
+                assert (await north.apply(planner.desired)).transactions == 0, "something was left"
 
     sim.run(main(), seed=seed)
 
@@ -112,7 +112,7 @@ STEPS = st.lists(
 
 @given(case=st.sampled_from(CASES), seed=st.integers(0, 1 << 30), steps=STEPS)
 def test_cut_off_or_killed_at_any_point_it_converges(case: str, seed: int, steps: list[tuple[str, int]]) -> None:
-    wishes = resources((GOLDEN / case / "wishes.yaml").read_text())
+    wishes = resources((GOLDEN / case / "resources.yaml").read_text())
 
     async def main() -> None:
         world, planner = World(seed), Planner()
@@ -122,9 +122,9 @@ def test_cut_off_or_killed_at_any_point_it_converges(case: str, seed: int, steps
                 await _play(left, world, planner, wishes, north)
         async with world.driver() as north:
             planner.flush()
-            await north.apply(planner.wanted)
-            assert north.seen().keys() == planner.wanted.rows.keys()
-            assert (await north.apply(planner.wanted)).transactions == 0
+            await north.apply(planner.desired)
+            assert north.seen().keys() == planner.desired.rows.keys()
+            assert (await north.apply(planner.desired)).transactions == 0
 
     sim.run(main(), seed=seed)
 
@@ -158,11 +158,11 @@ async def _apply(planner: Planner, north: Northbound, *, full: bool) -> bool:
     with closing(planner.slices(3)) as deltas:
         try:
             if not full:
-                await north.apply_each(planner.wanted, deltas)
+                await north.apply_each(planner.desired, deltas)
                 return True
             for _ in deltas:
                 pass
-            await north.apply(planner.wanted)
+            await north.apply(planner.desired)
         except NetloomError:
             return False
     return True
@@ -173,20 +173,20 @@ async def _apply(planner: Planner, north: Northbound, *, full: bool) -> bool:
 def test_a_plan_in_slices_comes_to_the_same(case: str, most: int) -> None:
     async def main() -> None:
         world, planner = World(most), Planner()
-        wishes = resources((GOLDEN / case / "wishes.yaml").read_text())
+        wishes = resources((GOLDEN / case / "resources.yaml").read_text())
         async with world.driver() as north:
             for _ in range(2):
                 world.random.shuffle(wishes)
                 for resource in wishes:
                     planner.put(resource)
-                await north.apply_each(planner.wanted, planner.slices(most))
-                assert not north._seen.flying
-                assert north.seen().keys() == planner.wanted.rows.keys()
-                assert (await north.apply(planner.wanted)).transactions == 0
+                await north.apply_each(planner.desired, planner.slices(most))
+                assert not north._seen.in_flight
+                assert north.seen().keys() == planner.desired.rows.keys()
+                assert (await north.apply(planner.desired)).transactions == 0
                 for resource in world.random.sample(wishes, len(wishes) // 2):
                     planner.remove(unit_of(resource))
-                await north.apply_each(planner.wanted, planner.slices(most))
-                assert (await north.apply(planner.wanted)).transactions == 0
+                await north.apply_each(planner.desired, planner.slices(most))
+                assert (await north.apply(planner.desired)).transactions == 0
 
     sim.run(main(), seed=most)
 
@@ -204,17 +204,17 @@ def test_slices_in_any_order_come_to_the_same(seed: int, monkeypatch: pytest.Mon
 
         monkeypatch.setattr(planner.world, "drain", shuffled)
         case = CASES[seed % len(CASES)]
-        wishes = resources((GOLDEN / case / "wishes.yaml").read_text())
+        wishes = resources((GOLDEN / case / "resources.yaml").read_text())
         async with world.driver() as north:
             for _ in range(4):
                 for resource in wishes:
                     planner.put(resource)
-                await north.apply_each(planner.wanted, planner.slices(world.random.choice((1, 2))))
-                assert north.seen().keys() == planner.wanted.rows.keys()
+                await north.apply_each(planner.desired, planner.slices(world.random.choice((1, 2))))
+                assert north.seen().keys() == planner.desired.rows.keys()
                 for resource in world.random.sample(wishes, len(wishes) // 2):
                     planner.remove(unit_of(resource))
-                await north.apply_each(planner.wanted, planner.slices(world.random.choice((1, 2))))
-                assert (await north.apply(planner.wanted)).transactions == 0
+                await north.apply_each(planner.desired, planner.slices(world.random.choice((1, 2))))
+                assert (await north.apply(planner.desired)).transactions == 0
 
     sim.run(main(), seed=seed)
 
@@ -222,15 +222,15 @@ def test_slices_in_any_order_come_to_the_same(seed: int, monkeypatch: pytest.Mon
 def test_two_drivers_of_one_owner_end_with_one_row_of_each() -> None:
     async def main() -> None:
         world, planner = World(3), Planner()
-        for resource in resources((GOLDEN / "router-with-a-way-out" / "wishes.yaml").read_text()):
+        for resource in resources((GOLDEN / "router-with-a-way-out" / "resources.yaml").read_text()):
             planner.put(resource)
         planner.flush()
         async with world.driver() as one, world.driver() as two:
-            await asyncio.gather(one.apply(planner.wanted), two.apply(planner.wanted))
-            await one.apply(planner.wanted)
-            assert one.seen().keys() == planner.wanted.rows.keys()
+            await asyncio.gather(one.apply(planner.desired), two.apply(planner.desired))
+            await one.apply(planner.desired)
+            assert one.seen().keys() == planner.desired.rows.keys()
             assert not one._seen.doubles
-            assert (await two.apply(planner.wanted)).transactions == 0
+            assert (await two.apply(planner.desired)).transactions == 0
 
     for seed in range(20):
         sim.run(main(), seed=seed)
@@ -239,17 +239,17 @@ def test_two_drivers_of_one_owner_end_with_one_row_of_each() -> None:
 def test_whoever_is_refused_does_not_cost_the_others() -> None:
     async def main() -> None:
         world, planner = World(4), Planner()
-        for resource in resources((GOLDEN / "profiles" / "wishes.yaml").read_text()):
+        for resource in resources((GOLDEN / "profiles" / "resources.yaml").read_text()):
             planner.put(resource)
         planner.flush()
-        bad = [ref for ref in planner.wanted.rows if ref.table == "ACL"][:2]
-        units = {planner.wanted.of[ref] for ref in bad}
+        bad = [ref for ref in planner.desired.rows if ref.table == "ACL"][:2]
+        units = {planner.desired.of[ref] for ref in bad}
         for ref in bad:
-            planner.wanted.rows[ref].columns["priority"] = 1_000_000  # type: ignore[index]
+            planner.desired.rows[ref].columns["priority"] = 1_000_000  # type: ignore[index]
         async with world.driver() as north:
-            applied = await north.apply(planner.wanted)
+            applied = await north.apply(planner.desired)
             assert applied.told == units == north.problems.keys()
-            missing = planner.wanted.rows.keys() - north.seen().keys()
-            assert {planner.wanted.of[ref] for ref in missing} == units
+            missing = planner.desired.rows.keys() - north.seen().keys()
+            assert {planner.desired.of[ref] for ref in missing} == units
 
     sim.run(main(), seed=1)

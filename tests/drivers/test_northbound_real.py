@@ -15,7 +15,7 @@ from netloom.errors import Unreachable
 from netloom.model.document import Resource
 from netloom.ovsdb.io import Client
 from netloom.ovsdb.operations import Comment
-from netloom.plan.ovn.desired import Wanted
+from netloom.plan.ovn.desired import DesiredRows
 from netloom.plan.problem import Unit
 from netloom.plan.rows import Column, Member, Outcome, Ref, Row
 from tests.drivers.northbound_world import BLUE, PORT, SWITCH, WEB, attachment, port, switch, wanted
@@ -69,7 +69,7 @@ def play(main: Callable[[], Coroutine[Any, Any, None]]) -> None:
     asyncio.run(asyncio.wait_for(main(), 60))
 
 
-def company() -> Wanted:
+def company() -> DesiredRows:
     """Return a wish with most shapes in it: members of sets and maps, weak and strong references, rows in rows."""
     wish = wanted(blue=switch(other_config={"mcast_snoop": "false"}))
     dhcp = Ref("DHCP_Options", "ns1/blue-v4")
@@ -145,23 +145,23 @@ def test_a_policy_that_changes_is_the_same_row_and_those_of_others_in_the_router
         made = planner()
         made.put(router({"priority": 7, "action": "drop"}, {"priority": 9, "to": ["10.20.0.0/24"], "action": "drop"}))
         async with driver(server) as north:
-            await north.apply(made.wanted, made.flush())
+            await north.apply(made.desired, made.flush())
             nbctl(server, "lr-policy-add", "ns/r1", "8", "ip4", "drop")
             nbctl(server, "lr-policy-add", "ns/r1", "9", "ip4.dst == 10.9.0.0/16", "reroute", "10.20.0.7")
             await caught_up(north)
             (drop,) = [one for one in ours() if " 9 " in one]
             via = ["10.20.0.8", "10.20.0.7"]
             made.put(router({"priority": 9, "to": ["10.20.0.0/24"], "action": "reroute", "via": via}))
-            assert (await north.apply(made.wanted, made.flush())).transactions == 1
+            assert (await north.apply(made.desired, made.flush())).transactions == 1
             assert ours() == [f"{drop.split()[0]} 9 reroute 10.20.0.7 10.20.0.8"]
             nbctl(server, "set", "Logical_Router_Policy", drop.split()[0], "action=drop", "nexthop=10.20.0.9")
             await caught_up(north)
-            assert (await north.apply(made.wanted)).written == 1
+            assert (await north.apply(made.desired)).written == 1
             assert ours() == [f"{drop.split()[0]} 9 reroute 10.20.0.7 10.20.0.8"]
             assert nbctl(server, "get", "Logical_Router_Policy", drop.split()[0], "nexthop") == "[]\n"
             made.put(router())
-            await north.apply(made.wanted, made.flush())
-            assert (await north.apply(made.wanted)).written == 0
+            await north.apply(made.desired, made.flush())
+            assert (await north.apply(made.desired)).written == 0
         assert ours() == []
         left = nbctl(server, "lr-policy-list", "ns/r1")
         assert "10.9.0.0/16" in left
@@ -197,10 +197,10 @@ def test_foreign_rows_are_untouched_by_apply_delete_and_sweep(server: Database) 
             await north.apply(wish, repairing=True)
             assert "stranger" in nbctl(server, "lsp-list", "ns1/blue")
             nbctl(server, "lsp-del", "stranger")
-            await north.apply(Wanted())
+            await north.apply(DesiredRows())
             assert not north.seen()
             assert len(other.seen()) == 2
-            await other.apply(Wanted())
+            await other.apply(DesiredRows())
 
     play(main)
     assert dump(server) == before
@@ -282,7 +282,7 @@ def test_a_name_that_a_stranger_has_is_not_stolen_and_used_once_it_is_free(serve
     async def main() -> None:
         async with driver(server) as north:
             amiss = asyncio.Event()
-            north.amiss = amiss.set
+            north.on_problem.connect(amiss.set)
             wish = company()
             await north.apply(wish, wish.take())
             assert north.problems.keys() == {attachment("p1")}

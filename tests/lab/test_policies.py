@@ -129,7 +129,7 @@ def test_a_policy_whose_next_hop_is_nowhere_costs_itself_only(plain: World) -> N
     lost = {"priority": 100, "action": "reroute", "via": ["10.99.0.7"]}
     plain.wish("Router", "r1", {"networks": NETWORKS, "policies": [lost, drop]})
     said = plain.becomes("Router", "r1", "False", "NextHopFar")
-    assert said.startswith("spec.policies[0].via[0]: 10.99.0.7 is not in a network of the router")
+    assert said.startswith("spec.policies[0].via[0]: 10.99.0.7 is in no network of the router")
     unreachable(plain, [("red-1", TARGET[4], 7200)])
     assert plain.answers("red-1", TARGET[4], 7100)
 

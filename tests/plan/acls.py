@@ -6,7 +6,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from netloom.plan.ovn.desired import Wanted
+from netloom.plan.ovn.desired import DesiredRows
 from netloom.plan.rows import Ref
 
 _ATOM = re.compile(r"\d+ <= [\w.]+ <= \d+|[\w.]+ == (?:\{[^}]*\}|[^\s)]+)|\w+")
@@ -28,8 +28,8 @@ class Packet(Struct, frozen=True):
 class Reader:
     """Reads matches against what is wanted."""
 
-    def __init__(self, wanted: Wanted) -> None:
-        self.wanted = wanted
+    def __init__(self, wanted: DesiredRows) -> None:
+        self.desired = wanted
         self.groups = {
             str(row.columns["name"]): {one.key for one in wanted.members(ref).get("ports", ()) if isinstance(one, Ref)}
             for ref, row in wanted.rows.items()
@@ -45,7 +45,7 @@ class Reader:
         """Return the action taken and whether it is logged; "" where no ACL matches."""
         found = [
             (int(str(row.columns["priority"])), row.columns["action"], row.columns["log"])
-            for ref, row in self.wanted.rows.items()
+            for ref, row in self.desired.rows.items()
             if ref.table == "ACL"
             and row.columns["direction"] == direction
             and self.matches(row.columns["match"], packet)

@@ -4,13 +4,13 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from netloom.plan.ovn.desired import Wanted
+from netloom.plan.ovn.desired import DesiredRows
 from netloom.plan.rows import Ref
 from tests.plan.planning import northbound
 from tests.support.ovn import Central, run
 
 
-def write(central: Central, wanted: Wanted) -> None:
+def write(central: Central, wanted: DesiredRows) -> None:
     """Replace all that is in a northbound database by what is wanted, and wait until northd is done with it."""
     operations: list[dict[str, Any]] = [
         {"op": "delete", "table": name, "where": []}
@@ -46,7 +46,7 @@ def _encoded(value: Any) -> Any:
     return value
 
 
-def misread(central: Central, wanted: Wanted) -> str:
+def misread(central: Central, wanted: DesiredRows) -> str:
     """Return what OVN itself cannot read of the flows that came of it: ovn-trace reads them all before it begins."""
     places = ((ref.key, wanted.members(ref).get("ports", {})) for ref in sorted(wanted.rows))
     switch, port = next(((name, min(ports)) for name, ports in places if ports), ("", Ref("", "")))

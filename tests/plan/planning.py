@@ -13,7 +13,7 @@ from netloom.model.document import Resource
 from netloom.model.registry import KINDS
 from netloom.model.validation import admit
 from netloom.ovsdb.schema import BaseType, ColumnType, Schema
-from netloom.plan.ovn.desired import Delta, Wanted
+from netloom.plan.ovn.desired import Delta, DesiredRows
 from netloom.plan.ovn.planner import Planner
 from netloom.plan.problem import Unit
 from netloom.plan.rows import Member, Ref
@@ -51,7 +51,7 @@ def planned(*wishes: str | Resource | Port) -> Planner:
     return planner
 
 
-def rendered(wanted: Wanted) -> dict[str, Any]:
+def rendered(wanted: DesiredRows) -> dict[str, Any]:
     """Return all that is wanted as JSON has it, sorted."""
     rows: dict[str, Any] = {}
     for ref in sorted(wanted.rows):
@@ -66,7 +66,7 @@ def rendered(wanted: Wanted) -> dict[str, Any]:
     return {"rows": rows, "problems": problems}
 
 
-def _members(wanted: Wanted, ref: Ref) -> dict[str, Any]:
+def _members(wanted: DesiredRows, ref: Ref) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for column, places in sorted(wanted.members(ref).items()):
         if any(place != value for place, value in places.items()):
@@ -93,7 +93,7 @@ class Database:
         self.rows: dict[Ref, Mapping[str, Any]] = {}
         self.members: set[Member] = set()
 
-    def apply(self, wanted: Wanted, delta: Delta) -> None:
+    def apply(self, wanted: DesiredRows, delta: Delta) -> None:
         """Do what a delta says, and insist that it says nothing else."""
         assert not delta.joined & self.members, "joined twice"
         assert delta.left <= self.members, "left without having joined"
@@ -104,7 +104,7 @@ class Database:
             else:
                 self.rows.pop(ref, None)
 
-    def insist(self, wanted: Wanted) -> None:
+    def insist(self, wanted: DesiredRows) -> None:
         """Fail unless this is what is wanted."""
         assert self.rows == {ref: row.columns for ref, row in wanted.rows.items()}
         assert {(one.row, one.column, one.key or one.value): one.value for one in self.members} == {
@@ -124,7 +124,7 @@ def northbound() -> Schema:
     return Schema.parse(SCHEMA.read_bytes())
 
 
-def offences(wanted: Wanted) -> Iterator[str]:
+def offences(wanted: DesiredRows) -> Iterator[str]:
     """Give what the real northbound database would refuse, and references to rows that nobody plans."""
     for ref, row in wanted.rows.items():
         table = northbound().tables.get(ref.table)
@@ -197,7 +197,7 @@ def _refs(value: Any) -> Iterable[Ref]:
     return [one for one in every if isinstance(one, Ref)]
 
 
-def _is_held(wanted: Wanted, ref: Ref) -> bool:
+def _is_held(wanted: DesiredRows, ref: Ref) -> bool:
     return any(
         ref in _refs(value)
         for row in wanted.rows.values()

@@ -6,7 +6,8 @@ import msgspec
 
 from netloom.model.attachments import NetworkAttachment
 from netloom.model.networks import IPLock, Network, Subnet, VNILock
-from netloom.plan.audit.addresses import Check, Finding, audit
+from netloom.plan.audit.addresses import audit
+from netloom.plan.audit.finding import Check, Finding
 
 
 def world(**changed: Any) -> dict[str, dict[str, Any]]:

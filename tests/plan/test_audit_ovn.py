@@ -8,13 +8,13 @@ from msgspec.structs import replace
 
 from netloom.model.attachments import PortType
 from netloom.model.cluster import Node
+from netloom.plan.audit.finding import Check
 from netloom.plan.audit.ovn import (
     ATTACHMENT,
-    Bound,
-    Check,
-    Expected,
+    Binding,
+    ExpectedBinding,
+    ExpectedInterface,
     Interface,
-    Wanted,
     audit_devices,
     audit_mirrors,
     audit_nodes,
@@ -42,30 +42,32 @@ def node(name: str, *, ready: str = "True", seen: str = "2026-11-15T11:59:55Z", 
                                   f" status: {status}}}")[0])  # fmt: skip
 
 
-def south(bound: dict[str, Bound], *, chassis: tuple[str, ...] = ("n1",), nodes: tuple[str, ...] = ("n1",)) -> Any:
-    found = audit_southbound([Expected(WEB, "default/web", "n1")], bound, chassis, [node(name) for name in nodes])
+def south(bound: dict[str, Binding], *, chassis: tuple[str, ...] = ("n1",), nodes: tuple[str, ...] = ("n1",)) -> Any:
+    found = audit_southbound(
+        [ExpectedBinding(WEB, "default/web", "n1")], bound, chassis, [node(name) for name in nodes]
+    )
     return [(one.check, one.name) for one in found]
 
 
 def test_a_port_where_it_belongs_is_well() -> None:
-    assert south({"default/web": Bound("n1"), "somebody/elses": Bound("")}) == []
+    assert south({"default/web": Binding("n1"), "somebody/elses": Binding("")}) == []
 
 
 def test_a_port_that_is_nowhere_elsewhere_or_unknown_is_found() -> None:
     assert south({}) == [(Check.PORT_UNKNOWN, "web")]
-    assert south({"default/web": Bound("")}) == [(Check.PORT_UNBOUND, "web")]
-    assert south({"default/web": Bound("n2")}) == [(Check.PORT_ELSEWHERE, "web")]
+    assert south({"default/web": Binding("")}) == [(Check.PORT_UNBOUND, "web")]
+    assert south({"default/web": Binding("n2")}) == [(Check.PORT_ELSEWHERE, "web")]
 
 
 def test_a_gateway_may_be_on_any_chassis_but_not_on_none() -> None:
-    gateway = Expected(Unit("Router", "default", "r"), "cr-default/r:out")
-    assert audit_southbound([gateway], {gateway.port: Bound("n7")}, [], []) == []
-    [found] = audit_southbound([gateway], {gateway.port: Bound("")}, [], [])
+    gateway = ExpectedBinding(Unit("Router", "default", "r"), "cr-default/r:out")
+    assert audit_southbound([gateway], {gateway.port: Binding("n7")}, [], []) == []
+    [found] = audit_southbound([gateway], {gateway.port: Binding("")}, [], [])
     assert (found.check, found.name) == (Check.GATEWAY_UNBOUND, "r")
 
 
 def test_nodes_and_chassis_belong_together() -> None:
-    bound = {"default/web": Bound("n1")}
+    bound = {"default/web": Binding("n1")}
     assert south(bound, chassis=("n1", "old")) == [(Check.CHASSIS_WITHOUT_NODE, "old")]
     assert south(bound, nodes=("n1", "new")) == [(Check.NODE_WITHOUT_CHASSIS, "new")]
 
@@ -87,7 +89,7 @@ def test_a_node_is_ready_and_heard_of(found: Node, said: str | None) -> None:
 
 
 def switch(*seen: Interface, faults: tuple[str, ...] = (), waiting: tuple[Unit, ...] = ()) -> list[tuple[Check, str]]:
-    found = audit_switch([Wanted(PLAN, IDS, faults)], seen, waiting)
+    found = audit_switch([ExpectedInterface(PLAN, IDS, faults)], seen, waiting)
     return [(one.check, one.what) for one in found]
 
 
@@ -115,7 +117,7 @@ def test_what_is_amiss_with_the_devices_is_one_finding() -> None:
 
 
 def test_a_vlan_of_anothers_port_needs_no_interface_and_should_have_none() -> None:
-    child = Wanted(replace(PLAN, type=PortType.CHILD, parent="vm", parent_uid="u0", vlan=7), {})
+    child = ExpectedInterface(replace(PLAN, type=PortType.CHILD, parent="vm", parent_uid="u0", vlan=7), {})
     assert audit_switch([child], [], ()) == []
     [found] = audit_switch([child], [SEEN], ())
     assert (found.check, found.what) == (Check.LEFTOVER_INTERFACE, "nl1")

@@ -27,18 +27,18 @@ CHILD = Port("default", "c", "n1", "green", ("10.1.0.9/24",), "02:00:00:00:01:09
 
 def reasons(planner: Planner, name: str = "c") -> list[str]:
     planner.flush()
-    return [one.reason for one in planner.wanted.problems.get(Unit("NetworkAttachment", "default", name), ())]
+    return [one.reason for one in planner.desired.problems.get(Unit("NetworkAttachment", "default", name), ())]
 
 
 def row(planner: Planner, name: str = "c") -> Any:
-    found = planner.wanted.rows.get(port("default", name))
+    found = planner.desired.rows.get(port("default", name))
     return None if found is None else (found.columns["parent_name"], found.columns["tag"])
 
 
 def test_a_child_is_a_port_of_its_own_network_with_its_parents_name_and_a_tag() -> None:
     planner = planned(BLUE, GREEN, VM, CHILD)
-    assert planner.wanted.members(switch("default", "green"))["ports"].keys() == {port("default", "c")}
-    columns = planner.wanted.rows[port("default", "c")].columns
+    assert planner.desired.members(switch("default", "green"))["ports"].keys() == {port("default", "c")}
+    columns = planner.desired.rows[port("default", "c")].columns
     assert columns == {
         "name": "default/c",
         "addresses": frozenset({"02:00:00:00:01:09 10.1.0.9"}),
@@ -81,7 +81,7 @@ def test_a_parent_of_another_namespace_is_none() -> None:
 def test_what_cannot_be_is_said_of_the_child_and_heals(vm: dict[str, Any], child: dict[str, Any], reason: str) -> None:
     planner = planned(BLUE, GREEN, FAR, replace(VM, **vm), replace(CHILD, **child))
     assert (reasons(planner), row(planner)) == ([reason], None)
-    assert Unit("NetworkAttachment", "default", "vm") not in planner.wanted.problems or "parent" in vm
+    assert Unit("NetworkAttachment", "default", "vm") not in planner.desired.problems or "parent" in vm
     planner.put(VM)
     planner.put(CHILD)
     assert (reasons(planner), row(planner)) == ([], ("default/vm", 7))
@@ -220,5 +220,5 @@ status: {{ips: [10.0.0.{number}/24], mac: "02:00:00:00:00:{number}", vni: 9, con
         name = one.metadata.name
         if one.spec.port.parent:
             is_there = isinstance(there["default", name], PortPlan)
-            assert is_there is (port("default", name) in planner.wanted.rows)
+            assert is_there is (port("default", name) in planner.desired.rows)
             assert is_there is (not reasons(planner, name))

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from netloom.plan.ovn.desired import Wanted
+from netloom.plan.ovn.desired import DesiredRows
 from netloom.plan.ovn.layer2.dhcp import server_mac
 from netloom.plan.ovn.layer2.dhcp_options import OPTIONS_V4, OPTIONS_V6, written
 from netloom.plan.problem import Problem, Unit
@@ -27,13 +27,13 @@ def subnet(dhcp: str = "{}", cidr: str = "10.0.0.0/24", more: str = "", validate
 
 
 def options(*wishes: str) -> Any:
-    rows = planned(*wishes).wanted.rows
+    rows = planned(*wishes).desired.rows
     return rows[Ref("DHCP_Options", "default/a")].columns["options"]
 
 
 def test_a_v4_subnet_tells_what_a_machine_needs() -> None:
     dhcp = "{leaseSeconds: 600, dnsServers: [10.0.0.53], domainName: lab.example}"
-    row = planned(NETWORK % "", subnet(dhcp)).wanted.rows[Ref("DHCP_Options", "default/a")]
+    row = planned(NETWORK % "", subnet(dhcp)).desired.rows[Ref("DHCP_Options", "default/a")]
     assert row.columns == {
         "cidr": "10.0.0.0/24",
         "options": {
@@ -91,13 +91,13 @@ def test_the_gateway_is_the_one_given_and_a_tiny_block_has_none() -> None:
     ids=["not validated", "off", "no Network"],
 )
 def test_nothing_is_told_where_nobody_asks(wishes: list[str]) -> None:
-    wanted = planned(*wishes).wanted
+    wanted = planned(*wishes).desired
     assert Ref("DHCP_Options", "default/a") not in wanted.rows
     assert not wanted.problems
 
 
 def test_dhcp_where_ovn_does_not_carry_the_network_is_said_to_be_served_by_nobody() -> None:
-    wanted = planned(NETWORK % "fabric: vxlan", subnet()).wanted
+    wanted = planned(NETWORK % "fabric: vxlan", subnet()).desired
     assert not wanted.rows
     ((unit, (problem,)),) = wanted.problems.items()
     assert (unit.kind, problem.reason) == ("Subnet", "WrongFabric")
@@ -113,23 +113,23 @@ def test_people_may_say_more_say_otherwise_and_leave_out() -> None:
 
 def test_what_must_be_told_cannot_be_left_out() -> None:
     planner = planned(NETWORK % "", subnet('{options: {lease_time: "", server_id: " ", server_mac: ""}}'))
-    found: Any = planner.wanted.rows[Ref("DHCP_Options", "default/a")].columns["options"]
+    found: Any = planner.desired.rows[Ref("DHCP_Options", "default/a")].columns["options"]
     assert found["lease_time"] == "3600"
     assert found["server_id"] == "10.0.0.1"
-    assert [one.reason for one in planner.wanted.problems[A]] == ["BadOption"] * 3
+    assert [one.reason for one in planner.desired.problems[A]] == ["BadOption"] * 3
 
 
 def test_unknown_options_are_told_with_the_nearest_known() -> None:
     wish = '{options: {ntp-servers: 10.0.0.5, domain_search: x, qqqqqqq: "1"}, dnsServers: ["fd00::53"]}'
     planner = planned(NETWORK % "", subnet(wish))
-    family, domain, near, far = planner.wanted.problems[A]
+    family, domain, near, far = planner.desired.problems[A]
     assert family == Problem(
         "WrongFamily", "spec.dhcp.dnsServers[0]: fd00::53 cannot be told by DHCP for IPv4; it is left out"
     )
     assert domain.message.endswith("OVN knows no such option for IPv4, only for IPv6")
     assert near.message.endswith("did you mean ntp_server?")
     assert "it knows T1, T2, arp_cache_timeout" in far.message
-    assert Ref("DHCP_Options", "default/a") in planner.wanted.rows
+    assert Ref("DHCP_Options", "default/a") in planner.desired.rows
 
 
 ROUTERS = """
@@ -171,11 +171,11 @@ def test_more_routes_than_an_option_has_room_for_are_left_out_and_told_of() -> N
     routes = ", ".join(f"{{to: 10.99.{number}.0/24, via: 10.2.0.7}}" for number in range(40))
     many = (ROUTERS % "10.0.0.2/24").replace("{to: 10.99.0.0/16, via: 10.2.0.7}", routes)
     planner = planned(NETWORK % "", many, subnet())
-    found: Any = planner.wanted.rows[Ref("DHCP_Options", "default/a")].columns["options"]
+    found: Any = planner.desired.rows[Ref("DHCP_Options", "default/a")].columns["options"]
     told = found["classless_static_route"].strip("{}").split(", ")
     assert len(told) == 1 + (255 - 5) // 8
     assert told[-1] == "0.0.0.0/0,10.0.0.1"
-    (problem,) = planner.wanted.problems[A]
+    (problem,) = planner.desired.problems[A]
     assert problem.reason == "TooManyRoutes"
     assert problem.message.endswith("machines are not told of 10.99.36.0/24, nor of 9 more")
 
@@ -289,7 +289,7 @@ def test_ovn_can_read_whatever_is_written(central: Central, version: int) -> Non
     cidr, ip = ("10.0.0.0/24", "10.0.0.{}") if version == 4 else ("fd00::/64", "fd00::{}")
     must = {"server_id": "10.0.0.1", "server_mac": "02:00:00:00:00:01", "lease_time": "60"}
     base = must if version == 4 else {"server_id": "02:00:00:00:00:01"}
-    wanted, ports, rows = Wanted(), set(), []
+    wanted, ports, rows = DesiredRows(), set(), []
     for number in range(max(len(values) for values in GOOD.values())):
         given = base | {name: GOOD[kind][number % len(GOOD[kind])] for name, kind in known.items()}
         text, problems = written(given, version)

@@ -33,15 +33,15 @@ def test_a_network_without_a_domain_answers_for_no_names() -> None:
     planner = planned(BLUE % "")
     planner.put(web("10.0.0.9/24"))
     planner.flush()
-    assert not [ref for ref in planner.wanted.rows if ref.table == "DNS"]
+    assert not [ref for ref in planner.desired.rows if ref.table == "DNS"]
     planner.put(resources(BLUE % ", dhcp: {domainName: lab.example}")[1])
     planner.flush()
-    assert planner.wanted.members(ZONE) == {"records": {"web.lab.example": "10.0.0.9"}}
+    assert planner.desired.members(ZONE) == {"records": {"web.lab.example": "10.0.0.9"}}
 
 
 def test_one_attachment_costs_one_entry() -> None:
     planner = planned(BLUE % ", dhcp: {domainName: a.example}")
-    assert planner.wanted.members(Ref("Logical_Switch", "default/blue")) == {"dns_records": {ZONE: ZONE}}
+    assert planner.desired.members(Ref("Logical_Switch", "default/blue")) == {"dns_records": {ZONE: ZONE}}
     planner.put(web("10.0.0.9/24", "fd00::9/64"))
     first = Member(ZONE, "records", "10.0.0.9 fd00::9", "web.a.example")
     assert first in planner.flush().joined
@@ -51,14 +51,14 @@ def test_one_attachment_costs_one_entry() -> None:
     assert delta.joined == {Member(ZONE, "records", "10.0.0.10", "web.a.example")}
     planner.remove(Unit("NetworkAttachment", "default", "web"))
     planner.flush()
-    assert planner.wanted.members(ZONE) == {}
+    assert planner.desired.members(ZONE) == {}
 
 
 def test_names_move_with_the_domain() -> None:
     planner = planned(BLUE % ", dhcp: {domainName: lab.example}")
     planner.put(web("10.0.0.9/24"))
     planner.flush()
-    assert planner.wanted.members(ZONE) == {"records": {"web.lab.example": "10.0.0.9"}}
+    assert planner.desired.members(ZONE) == {"records": {"web.lab.example": "10.0.0.9"}}
     planner.put(resources(BLUE % ", dhcp: {enabled: false, domainName: b.example}")[1])
     planner.flush()
-    assert planner.wanted.members(ZONE) == {"records": {"web.b.example": "10.0.0.9"}}
+    assert planner.desired.members(ZONE) == {"records": {"web.b.example": "10.0.0.9"}}

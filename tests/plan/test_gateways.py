@@ -146,10 +146,10 @@ def test_a_node_that_comes_joins_the_group() -> None:
     made = planner("n2: null")
     made.put(resource("r1", {"kind": "Router", "spec": yaml.safe_load(ROUTER)}))
     made.flush()
-    assert made.wanted.problems[Unit("Router", "ns", "r1")][0].reason == "NodeMissing"
+    assert made.desired.problems[Unit("Router", "ns", "r1")][0].reason == "NodeMissing"
     made.put(resource("n2", {"kind": "Node", "metadata": {"labels": {"rack": "a"}}, "spec": {"underlayIP": "1.1.1.1"}}))
     delta = made.flush()
-    assert made.wanted.problems == {}
+    assert made.desired.problems == {}
     assert delta.rows == {Ref("HA_Chassis_Group", "ns/r1:outside"), Ref("HA_Chassis", "ns/r1:outside:n2")}
 
 
@@ -179,7 +179,7 @@ def test_a_foot_in_a_physical_network_is_served_where_the_gateway_is() -> None:
     assert plugs["ns/r1:dmz:plug"]["options"] == {"router-port": "ns/r1:dmz", "nat-addresses": "router"}
 
 
-def test_where_no_gateway_node_has_its_physical_network_those_that_have_serve_a_foot() -> None:
+def test_where_no_gateway_node_has_its_physical_network_those_that_have_serve_a_port() -> None:
     spec = yaml.safe_load(ROUTER)
     spec["networks"].append({"network": "dmz"})
     outcome = routed(yaml.safe_dump(spec), DMZ.replace("RACK", "b"))

@@ -19,16 +19,16 @@ from tests.plan.planning import Database, offences, planned, rendered, resources
 from tests.support.ovn import Central, ovn_central
 
 GOLDEN = Path(__file__).parents[1] / "golden"
-CASES = sorted(path.name for path in GOLDEN.iterdir() if (path / "wishes.yaml").exists())
+CASES = sorted(path.name for path in GOLDEN.iterdir() if (path / "resources.yaml").exists())
 
 
 def wishes(case: str) -> str:
-    return (GOLDEN / case / "wishes.yaml").read_text()
+    return (GOLDEN / case / "resources.yaml").read_text()
 
 
 @pytest.mark.parametrize("case", CASES)
 def test_wishes_come_to_these_rows(case: str) -> None:
-    found = rendered(planned(wishes(case)).wanted)
+    found = rendered(planned(wishes(case)).desired)
     path = GOLDEN / case / "rows.json"
     if os.environ.get("NETLOOM_UPDATE_GOLDEN"):
         path.write_text(json.dumps(found, indent=2) + "\n")
@@ -37,7 +37,7 @@ def test_wishes_come_to_these_rows(case: str) -> None:
 
 @pytest.mark.parametrize("case", CASES)
 def test_the_rows_are_what_the_real_schema_takes(case: str) -> None:
-    assert list(offences(planned(wishes(case)).wanted)) == []
+    assert list(offences(planned(wishes(case)).desired)) == []
 
 
 @pytest.mark.parametrize("case", CASES)
@@ -50,18 +50,18 @@ def test_order_grouping_and_repetition_change_nothing(case: str, seed: int) -> N
         for resource in wanted:
             planner.put(resource)
             if random.random() < 0.7:
-                database.apply(planner.wanted, planner.flush())
-                database.insist(planner.wanted)
+                database.apply(planner.desired, planner.flush())
+                database.insist(planner.desired)
         for resource in random.sample(wanted, len(wanted) // 2):
             planner.remove(unit_of(resource))
             if random.random() < 0.7:
-                database.apply(planner.wanted, planner.flush())
-                database.insist(planner.wanted)
+                database.apply(planner.desired, planner.flush())
+                database.insist(planner.desired)
     for resource in wanted:
         planner.put(resource)
-    database.apply(planner.wanted, planner.flush())
-    database.insist(planner.wanted)
-    assert rendered(planner.wanted) == rendered(planned(wishes(case)).wanted)
+    database.apply(planner.desired, planner.flush())
+    database.insist(planner.desired)
+    assert rendered(planner.desired) == rendered(planned(wishes(case)).desired)
 
 
 @pytest.mark.parametrize("case", CASES)
@@ -70,9 +70,9 @@ def test_nothing_is_left_of_what_is_removed(case: str) -> None:
     for resource in resources(wishes(case)):
         planner.remove(unit_of(resource))
     planner.flush()
-    assert rendered(planner.wanted) == {"rows": {}, "problems": {}}
+    assert rendered(planner.desired) == {"rows": {}, "problems": {}}
     assert not planner.flush()
-    for part in (planner.world, planner.world._tracker, planner.wanted, planner.world._selections):
+    for part in (planner.world, planner.world._tracker, planner.desired, planner.world._matches):
         held = {name: len(value) for name, value in vars(part).items() if hasattr(value, "__len__")}
         assert not any(size for name, size in held.items() if name not in ("_pool", "_last", "_followed")), held
 
@@ -88,7 +88,7 @@ def central(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Central]:
 def test_ovn_takes_the_rows_and_can_read_the_flows_that_come_of_them(case: str, central: Central) -> None:
     log = central.folder / "northd.log"
     before = len(log.read_text())
-    wanted = planned(wishes(case)).wanted
+    wanted = planned(wishes(case)).desired
     write(central, wanted)
     said = [line for line in log.read_text()[before:].splitlines() if "WARN" in line or "ERR" in line]
     assert [line for line in said if "Unknown chassis" not in line] == []  # There are no nodes here.
@@ -97,7 +97,7 @@ def test_ovn_takes_the_rows_and_can_read_the_flows_that_come_of_them(case: str, 
 
 @pytest.mark.ovn
 def test_flows_that_ovn_cannot_read_are_noticed(central: Central) -> None:
-    wanted = planned(wishes("dhcp")).wanted
+    wanted = planned(wishes("dhcp")).desired
     options = wanted.rows[Ref("DHCP_Options", "default/blue-a")].columns["options"]
     assert isinstance(options, dict)
     options["wpad"] = "unquoted text"

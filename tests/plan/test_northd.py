@@ -10,13 +10,13 @@ from typing import Any
 
 import pytest
 
-from netloom.plan.ovn.desired import Wanted
+from netloom.plan.ovn.desired import DesiredRows
 from netloom.plan.rows import Ref
 from tests.plan.planning import planned
 from tests.support.ovn import Central, ovn_central, run
 
 GOLDEN = Path(__file__).parents[1] / "golden"
-CASES = sorted(path.name for path in GOLDEN.iterdir() if (path / "wishes.yaml").exists())
+CASES = sorted(path.name for path in GOLDEN.iterdir() if (path / "resources.yaml").exists())
 
 pytestmark = pytest.mark.ovn
 
@@ -33,7 +33,7 @@ def central(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Central]:
 def test_northd_makes_flows_of_the_rows_without_a_complaint(central: Central, case: str) -> None:
     log = central.folder / "northd.log"
     before = log.read_text()
-    wanted = planned((GOLDEN / case / "wishes.yaml").read_text()).wanted
+    wanted = planned((GOLDEN / case / "resources.yaml").read_text()).desired
     transact(central, [insert(wanted, ref) for ref in wanted.rows])
     central.nbctl("--wait=sb", "sync")
     routers = {ref.key for ref in wanted.rows if ref.table in ("Logical_Router", "Logical_Switch")}
@@ -53,7 +53,7 @@ def transact(central: Central, operations: list[dict[str, Any]]) -> None:
     assert [one for one in results if one and "error" in one] == []
 
 
-def insert(wanted: Wanted, ref: Ref) -> dict[str, Any]:
+def insert(wanted: DesiredRows, ref: Ref) -> dict[str, Any]:
     columns = {name: wire(value) for name, value in wanted.rows[ref].columns.items()}
     for column, places in wanted.members(ref).items():
         entries = sorted(places.items(), key=repr)

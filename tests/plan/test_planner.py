@@ -51,17 +51,17 @@ class Planning(RuleBasedStateMachine):
 
     @rule()
     def flush(self) -> None:
-        wanted = self.planner.wanted
+        wanted = self.planner.desired
         self.database.apply(wanted, self.planner.flush())
         self.database.insist(wanted)
         scratch = planned(*(self.there[unit] for unit in sorted(self.there)))
-        assert rendered(wanted) == rendered(scratch.wanted)
+        assert rendered(wanted) == rendered(scratch.desired)
         assert not self.planner.flush()
 
     def teardown(self) -> None:
         self.flush()
-        assert not [one for some in self.planner.wanted.problems.values() for one in some if one.reason == "Internal"]
-        assert list(offences(self.planner.wanted)) == []
+        assert not [one for some in self.planner.desired.problems.values() for one in some if one.reason == "Internal"]
+        assert list(offences(self.planner.desired)) == []
 
 
 TestPlanning = Planning.TestCase
@@ -74,7 +74,7 @@ def test_order_does_not_matter(some: list[Resource], random: Any) -> None:
     there = {unit_of(resource): resource for resource in [*BASE, *some]}
     other = list(there.values())
     random.shuffle(other)
-    assert rendered(planned(*there.values()).wanted) == rendered(planned(*other).wanted)
+    assert rendered(planned(*there.values()).desired) == rendered(planned(*other).desired)
 
 
 WISHES = """
@@ -134,12 +134,14 @@ def test_a_unit_that_raises_costs_itself_and_heals(monkeypatch: Any) -> None:
     monkeypatch.setitem(planning.UNITS, "NetworkAttachment", failing)
     planner = planned(WISHES)
     unit = Unit("NetworkAttachment", "default", "web")
-    assert planner.wanted.problems == {unit: (Problem("Internal", "planning failed: RuntimeError: a mistake of ours"),)}
-    assert Ref("Logical_Switch", "default/blue") in planner.wanted.rows
+    assert planner.desired.problems == {
+        unit: (Problem("Internal", "planning failed: RuntimeError: a mistake of ours"),)
+    }
+    assert Ref("Logical_Switch", "default/blue") in planner.desired.rows
     planner.put(Port("default", "xray", "n1", "blue"))
     assert planner.flush().problems == {unit}
-    assert planner.wanted.problems == {}
-    assert Ref("DNS", "web") in planner.wanted.rows
+    assert planner.desired.problems == {}
+    assert Ref("DNS", "web") in planner.desired.rows
 
 
 def test_removing_what_was_never_there_is_nothing() -> None:

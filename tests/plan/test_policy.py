@@ -12,7 +12,7 @@ from netloom.plan.ovn.planner import Planner
 from netloom.plan.ovn.profiles import covered, group, memberships
 from netloom.plan.problem import Unit
 from netloom.plan.rows import Member, Ref
-from netloom.plan.world.selector_matches import selection
+from netloom.plan.world.selector_matches import selector_in
 from netloom.plan.world.world import Port
 from tests.plan.acls import Packet, Reader
 from tests.plan.planning import planned, resources
@@ -107,7 +107,9 @@ def world(*profiles: SecurityProfile) -> Planner:
 
 def covers(one: SecurityProfile, port: Port) -> bool:
     wish = one.spec.selector
-    return one.metadata.name in port.profiles or (wish is not None and selection("default", wish).matches(port.labels))
+    return one.metadata.name in port.profiles or (
+        wish is not None and selector_in("default", wish).matches(port.labels)
+    )
 
 
 def is_end(peer: Peer, ip: str, profiles: list[SecurityProfile]) -> bool:
@@ -118,7 +120,7 @@ def is_end(peer: Peer, ip: str, profiles: list[SecurityProfile]) -> bool:
         port for port in PORTS.values() if ip in {one.partition("/")[0] for one in port.ips + port.allowed_addresses}
     ]
     if peer.selector is not None:
-        return any(selection("default", peer.selector).matches(port.labels) for port in owners)
+        return any(selector_in("default", peer.selector).matches(port.labels) for port in owners)
     return any(covers(one, port) for one in profiles if one.metadata.name == peer.profile for port in owners)
 
 
@@ -152,7 +154,7 @@ def wanted_of(
 @given(st.fixed_dictionaries(dict.fromkeys("pq", specs)), st.lists(packets, min_size=1, max_size=8))
 def test_packets_fare_as_the_words_say(written: dict[str, Any], sent: list[tuple[str, str, tuple[str, int]]]) -> None:
     profiles = [profile(name, spec) for name, spec in written.items()]
-    reader = Reader(world(*profiles).wanted)
+    reader = Reader(world(*profiles).desired)
     for name, other, (protocol, number) in sent:
         port, ref = PORTS[name], f"default/{name}"
         for field, direction in (("ingress", "to-lport"), ("egress", "from-lport")):
@@ -175,7 +177,7 @@ def test_what_must_always_work_works_against_rules_that_forbid_everything() -> N
     planner = world(CLOSED)
     planner.put(resources(SUBNET)[0])
     planner.flush()
-    reader = Reader(planner.wanted)
+    reader = Reader(planner.desired)
     out = Packet(inport="default/a", protocol="udp", src="10.0.0.1", sport=68, dport=67)
     for dst, action in (("255.255.255.255", "allow"), ("10.0.0.1", "allow"), ("10.0.0.7", "reject")):
         assert reader.verdict(msgspec.structs.replace(out, dst=dst), "from-lport")[0] == action
@@ -196,14 +198,14 @@ def test_what_must_always_work_works_against_rules_that_forbid_everything() -> N
 
 
 def test_frames_that_are_not_ip_are_dropped_where_nothing_is_allowed() -> None:
-    reader = Reader(world(profile("p", {"ingress": []})).wanted)
+    reader = Reader(world(profile("p", {"ingress": []})).desired)
     assert reader.verdict(Packet(outport="default/b", protocol="other"), "to-lport") == ("drop", False)
     assert reader.verdict(Packet(inport="default/b", protocol="other"), "from-lport") == ("", False)
 
 
 def test_ports_do_not_multiply_the_rules() -> None:
     def acls(planner: Planner) -> int:
-        return sum(ref.table == "ACL" for ref in planner.wanted.rows)
+        return sum(ref.table == "ACL" for ref in planner.desired.rows)
 
     one = profile("p", {"ingress": [{"from": [{"selector": {}}], "ports": [{"protocol": "tcp", "port": 80}]}]})
     planner = world(one)
@@ -214,7 +216,7 @@ def test_ports_do_not_multiply_the_rules() -> None:
         )
     planner.flush()
     assert acls(planner) == before
-    assert len(planner.wanted.members(group("default", "p"))["ports"]) == 52
+    assert len(planner.desired.members(group("default", "p"))["ports"]) == 52
 
 
 def test_one_attachment_more_is_its_own_members_and_nothing_else() -> None:
@@ -242,25 +244,25 @@ def test_a_profile_that_comes_and_goes_as_the_other_end_heals() -> None:
     spec = {"ingress": [{"from": [{"profile": "q"}]}]}
     planner = world(profile("p", spec))
     unit = Unit("SecurityProfile", "default", "p")
-    assert [one.reason for one in planner.wanted.problems[unit]] == ["ProfileMissing"]
+    assert [one.reason for one in planner.desired.problems[unit]] == ["ProfileMissing"]
     planner.put(profile("q", {}))
     planner.flush()
-    assert unit not in planner.wanted.problems
-    assert planner.wanted.members(Ref("Address_Set", "default/q:members:v6")) == {"addresses": {"fd00::3": "fd00::3"}}
+    assert unit not in planner.desired.problems
+    assert planner.desired.members(Ref("Address_Set", "default/q:members:v6")) == {"addresses": {"fd00::3": "fd00::3"}}
     planner.remove(Unit("SecurityProfile", "default", "q"))
     planner.flush()
-    assert unit in planner.wanted.problems
+    assert unit in planner.desired.problems
 
 
 def test_a_port_whose_profile_is_missing_is_closed_until_it_comes() -> None:
     planner = world(profile("p", {}))
     ref, unit = Ref("Logical_Switch_Port", "default/c"), Unit("NetworkAttachment", "default", "c")
-    assert planner.wanted.rows[ref].columns["enabled"] is False
-    assert [one.reason for one in planner.wanted.problems[unit]] == ["ProfileMissing"]
+    assert planner.desired.rows[ref].columns["enabled"] is False
+    assert [one.reason for one in planner.desired.problems[unit]] == ["ProfileMissing"]
     planner.put(profile("q", {}))
     planner.flush()
-    assert planner.wanted.rows[ref].columns["enabled"] is True
-    assert unit not in planner.wanted.problems
+    assert planner.desired.rows[ref].columns["enabled"] is True
+    assert unit not in planner.desired.problems
 
 
 def test_covered_are_those_named_and_those_selected_where_ovn_carries_them() -> None:

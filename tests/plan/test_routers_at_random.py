@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from netloom.model import addresses
-from netloom.plan.ovn.layer3.router_ports import overlap
+from netloom.plan.ovn.layer3.router_ports import overlaps
 from netloom.plan.problem import Unit
 from tests.plan.acls import Packet, Reader
 from tests.plan.planning import offences, rendered
@@ -25,7 +25,7 @@ BLOCKS = st.sampled_from(["0.0.0.0/0", "::/0", "10.99.0.0/16", "10.10.0.0/24", "
 FEET = st.lists(
     st.fixed_dictionaries({"network": NETWORKS}, optional={"ips": st.lists(IPS, max_size=3)}),
     max_size=4,
-    unique_by=lambda foot: str(foot["network"]),
+    unique_by=lambda port: str(port["network"]),
 )
 POLICIES = st.lists(
     st.fixed_dictionaries(
@@ -75,12 +75,12 @@ def test_whatever_is_wished_what_is_planned_holds_together(wished: dict[str, dic
     for router in routers:
         made.put(router)
     made.flush()
-    assert list(offences(made.wanted)) == []
-    assert not [one for problems in made.wanted.problems.values() for one in problems if one.reason == "Internal"]
-    _each_address_is_one_routers(made.wanted.rows)
-    _policies_can_be(made.wanted.rows)
+    assert list(offences(made.desired)) == []
+    assert not [one for problems in made.desired.problems.values() for one in problems if one.reason == "Internal"]
+    _each_address_is_one_routers(made.desired.rows)
+    _policies_can_be(made.desired.rows)
     for name in wished:
-        _no_block_is_on_two_feet(made.wanted.rows, f"ns/{name}:")
+        _no_block_is_on_two_ports(made.desired.rows, f"ns/{name}:")
     again, random = planner(MORE), Random(seed)
     for _ in range(2):
         random.shuffle(routers)
@@ -91,19 +91,19 @@ def test_whatever_is_wished_what_is_planned_holds_together(wished: dict[str, dic
         again.flush()
         again.put(routers[0])
     again.flush()
-    assert rendered(again.wanted) == rendered(made.wanted)
+    assert rendered(again.desired) == rendered(made.desired)
 
 
 @given(FEET, POLICIES, st.integers())
-def test_the_order_of_policies_changes_no_row(feet: list[Any], policies: list[dict[str, Any]], seed: int) -> None:
+def test_the_order_of_policies_changes_no_row(ports: list[Any], policies: list[dict[str, Any]], seed: int) -> None:
     shuffled = [*policies, *policies[:1]]
     Random(seed).shuffle(shuffled)
     found = []
     for listed in (policies, shuffled):
         made = planner(MORE)
-        made.put(resource("a", {"kind": "Router", "spec": {"networks": feet, "policies": listed}}))
+        made.put(resource("a", {"kind": "Router", "spec": {"networks": ports, "policies": listed}}))
         made.flush()
-        found.append(rendered(made.wanted)["rows"])
+        found.append(rendered(made.desired)["rows"])
     assert found[0] == found[1]
 
 
@@ -148,8 +148,8 @@ def test_what_is_done_with_a_packet_is_what_the_highest_policy_that_fits_it_says
     spec = {"networks": networks, "gateway": gateway, "policies": policies}
     made.put(resource("a", {"kind": "Router", "spec": spec}))
     made.flush()
-    reader = Reader(made.wanted)
-    rows = [row.columns for ref, row in made.wanted.rows.items() if ref.table == "Logical_Router_Policy"]
+    reader = Reader(made.desired)
+    rows = [row.columns for ref, row in made.desired.rows.items() if ref.table == "Logical_Router_Policy"]
     for packet in packets:
         done = _highest(
             (int(str(row["priority"])), str(row["action"]), _hops(row["nexthops"]))
@@ -215,9 +215,9 @@ def _each_address_is_one_routers(planned: Any) -> None:
     assert [one for one, times in claimed.items() if times > 1] == []
 
 
-def _no_block_is_on_two_feet(planned: Any, prefix: str) -> None:
+def _no_block_is_on_two_ports(planned: Any, prefix: str) -> None:
     ports = [row for ref, row in planned.items() if ref.table == "Logical_Router_Port" and ref.key.startswith(prefix)]
     for one, other in combinations(ports, 2):
         for mine in map(addresses.interface, one.columns["networks"]):
             for theirs in map(addresses.interface, other.columns["networks"]):
-                assert mine.ip.is_link_local or not overlap(mine.network, theirs.network)
+                assert mine.ip.is_link_local or not overlaps(mine.network, theirs.network)

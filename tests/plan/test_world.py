@@ -15,7 +15,7 @@ from netloom.model.networks import Network, Router, Subnet
 from netloom.model.policy import SecurityProfile
 from netloom.model.selection import LabelRequirement, LabelSelector, SelectorOperator
 from netloom.plan.problem import Unit
-from netloom.plan.world.selector_matches import selection
+from netloom.plan.world.selector_matches import selector_in
 from netloom.plan.world.world import SPARE, Port, World
 from tests.plan.planning import resources
 
@@ -330,7 +330,7 @@ def test_selections_followed_are_those_looked_up(
             world.put(structs.replace(port(name), labels=labels))
         must = world.drain()
         for unit, selector in zip(units, chosen, strict=True):
-            wanted = selection("default", selector)
+            wanted = selector_in("default", selector)
             ports = tuple(p for p in world.ports("default", "blue") if wanted.matches(p.labels))
             assert unit in must or seen.get(unit, ports) == ports
             seen[unit] = reads(world, lambda w, s=selector: w.selected("default", s), unit)  # type: ignore[misc]

@@ -17,7 +17,7 @@ from tests.plan.planning import resources, unit_of
 from tests.support.ovn import OVN_SHARE, Database, run
 
 GOLDEN = Path(__file__).parents[1] / "golden"
-CASES = sorted(path.name for path in GOLDEN.iterdir() if (path / "wishes.yaml").exists())
+CASES = sorted(path.name for path in GOLDEN.iterdir() if (path / "resources.yaml").exists())
 
 pytestmark = pytest.mark.ovn
 
@@ -27,7 +27,7 @@ def test_whatever_comes_and_goes_is_written_once(case: str, tmp_path: Path) -> N
     database = Database(tmp_path, "nb", OVN_SHARE / "ovn-nb.ovsschema")
     try:
         database.start()
-        asyncio.run(asyncio.wait_for(churn(database, (GOLDEN / case / "wishes.yaml").read_text()), 120))
+        asyncio.run(asyncio.wait_for(churn(database, (GOLDEN / case / "resources.yaml").read_text()), 120))
         left = run("ovsdb-client", "--timeout=20", "--format=csv", "dump", database.remote, DATABASE)
         assert "netloom-owner" not in left
     finally:
@@ -56,7 +56,7 @@ async def churn(database: Database, wishes: str) -> None:
                 else:
                     planner.remove(unit_of(resource))
                 if random.random() < 0.5:
-                    await north.apply(planner.wanted, planner.flush())
+                    await north.apply(planner.desired, planner.flush())
             await settled(north, planner)
         for resource in resources(wishes):
             planner.remove(unit_of(resource))
@@ -65,6 +65,6 @@ async def churn(database: Database, wishes: str) -> None:
 
 
 async def settled(north: Northbound, planner: Planner) -> None:
-    await north.apply(planner.wanted, planner.flush())
+    await north.apply(planner.desired, planner.flush())
     assert north.problems == {}
-    assert (await north.apply(planner.wanted)).written == 0
+    assert (await north.apply(planner.desired)).written == 0

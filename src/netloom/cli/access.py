@@ -19,9 +19,10 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from netloom.cli.session import Session, connect, connectable
-from netloom.drivers.northbound.driver import OWNER, Northbound
+from netloom.drivers.northbound.driver import Northbound
 from netloom.errors import Unreachable
 from netloom.ovsdb.io import Client
+from netloom.plan.names import OWNER
 from netloom.run.config import ControllerSettings
 from netloom.run.ovn import Ovn, from_settings
 

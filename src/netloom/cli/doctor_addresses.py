@@ -29,7 +29,8 @@ from netloom.model.kind import Kind
 from netloom.model.networks import IPLock, Network, Subnet, VNILock
 from netloom.model.registry import IP_LOCK, KINDS, NETWORK, NETWORK_ATTACHMENT, VNI_LOCK
 from netloom.plan.addresses.blocks import vni_lock_name
-from netloom.plan.audit.addresses import MANAGED_BY, MANAGER, Check, Finding, audit, owner
+from netloom.plan.audit.addresses import MANAGED_BY, MANAGER, audit, owner
+from netloom.plan.audit.finding import Check, Finding
 
 R = TypeVar("R", bound=Resource)
 

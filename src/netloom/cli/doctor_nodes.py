@@ -27,7 +27,8 @@ from netloom.model.cluster import Node
 from netloom.model.document import Resource
 from netloom.model.registry import NETWORK_ATTACHMENT
 from netloom.ovsdb.operations import Operation, Wait, is_uuid
-from netloom.plan.audit.ovn import ATTACHMENT, Check, Finding
+from netloom.plan.audit.finding import Check, Finding
+from netloom.plan.audit.ovn import ATTACHMENT
 
 CHAPTER = "nodes"
 LOCK_SECONDS = 0.5

@@ -16,23 +16,29 @@ from netloom.cli.access import NO_NORTHBOUND, Access, following
 from netloom.cli.doctor import Complaint, Report
 from netloom.cli.doctor_believing import Settle, believed
 from netloom.cli.session import Session
-from netloom.drivers.northbound.audit import Check, RowFinding
+from netloom.drivers.northbound.audit import RowFinding
 from netloom.drivers.northbound.driver import Applied
 from netloom.errors import NetloomError, NotFound
 from netloom.model.registry import KINDS
+from netloom.plan.audit.finding import Check
 from netloom.plan.ovn.planner import Planner
 from netloom.plan.problem import Unit
 
 CHAPTER = "northbound"
 _CONTROLLER = "--repair does it now; if it stays so, see that a controller runs and reaches the database."
 ADVICE = {
-    Check.MISSING: f"The controller writes it within moments. {_CONTROLLER}",
-    Check.DRIFTED: f"Somebody else changed it, and the controller puts it back within minutes. {_CONTROLLER}",
-    Check.LEFTOVER: f"The controller removes it within minutes. {_CONTROLLER}",
-    Check.DOUBLE: f"Two writers were at work at once, and the controller removes one within minutes. {_CONTROLLER}",
-    Check.REFUSED: "Nothing of it is written until this is out of the way; `netloom describe` shows its conditions.",
+    Check.MISSING_ROW: f"The controller writes it within moments. {_CONTROLLER}",
+    Check.DRIFTED_ROW: f"Somebody else changed it, and the controller puts it back within minutes. {_CONTROLLER}",
+    Check.LEFTOVER_ROW: f"The controller removes it within minutes. {_CONTROLLER}",
+    Check.DOUBLE_ROW: f"Two writers were at work at once, and the controller removes one within minutes. {_CONTROLLER}",
+    Check.REFUSED_ROWS: "Nothing of it is written until this is resolved; `netloom describe` shows its conditions.",
 }
-DONE = {Check.MISSING: "written", Check.DRIFTED: "put back", Check.LEFTOVER: "removed", Check.DOUBLE: "one is removed"}
+DONE = {
+    Check.MISSING_ROW: "written",
+    Check.DRIFTED_ROW: "put back",
+    Check.LEFTOVER_ROW: "removed",
+    Check.DOUBLE_ROW: "one is removed",
+}
 
 
 class NorthboundChapter:
@@ -50,7 +56,7 @@ class NorthboundChapter:
         try:
             found = believed(lambda: self._look(session), self._settle)
             mended: list[Complaint] = []
-            if repair and (units := {one.unit for one in found if one.check is not Check.REFUSED}):
+            if repair and (units := {one.unit for one in found if one.check is not Check.REFUSED_ROWS}):
                 asyncio.run(self._mend(session, units))
                 left = self._look(session)
                 mended = [_complaint(one, DONE.get(one.check, "")) for one in found if one not in left]
@@ -69,13 +75,13 @@ class NorthboundChapter:
             planner = _planned(session)
             await asyncio.sleep(0)
             self._rows = len(north.seen())
-            return north.audit(planner.wanted)
+            return north.audit(planner.desired)
 
     async def _mend(self, session: Session, units: Collection[Unit]) -> Applied:
         north = self._access.north()
         async with following(north.client):
             planner = _planned(session)
-            return await north.mend(planner.wanted, units, lambda unit: is_gone(session, unit))
+            return await north.mend(planner.desired, units, lambda unit: is_gone(session, unit))
 
 
 def _planned(session: Session) -> Planner:

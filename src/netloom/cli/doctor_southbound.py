@@ -20,8 +20,9 @@ from netloom.model.cluster import Node
 from netloom.model.document import Resource
 from netloom.model.networks import Router
 from netloom.plan import names
-from netloom.plan.audit.ovn import Bound, Check, Expected, Finding, audit_nodes, audit_southbound
-from netloom.plan.ovn.desired import Wanted
+from netloom.plan.audit.finding import Check, Finding
+from netloom.plan.audit.ovn import Binding, ExpectedBinding, audit_nodes, audit_southbound
+from netloom.plan.ovn.desired import DesiredRows
 from netloom.plan.ovn.layer3.gateways import redirect_port
 from netloom.plan.rows import Ref
 
@@ -72,18 +73,18 @@ class SouthboundChapter:
             self._unseen = (f"southbound database: {error.message}",)
             return found
         self._counts |= {"chassis": len(chassis), "ports": len(bound)}
-        wanted = everything.planned(resources).wanted
+        wanted = everything.planned(resources).desired
         return found + audit_southbound(expected(resources, wanted), bound, chassis, nodes)
 
-    async def _read(self) -> tuple[dict[str, Bound], set[str]]:
+    async def _read(self) -> tuple[dict[str, Binding], set[str]]:
         async with following(self._access.south(TABLES)) as client:
             chassis: dict[str, Any] = {uuid: row for uuid, row in client.cache.rows("Chassis").items()}  # noqa: C416
             ports: list[Any] = list(client.cache.rows("Port_Binding").values())
             named = {uuid: str(row.name) for uuid, row in chassis.items()}
-            return {row.logical_port: Bound(named.get(row.chassis, "")) for row in ports}, set(named.values())
+            return {row.logical_port: Binding(named.get(row.chassis, "")) for row in ports}, set(named.values())
 
 
-def expected(resources: list[Resource], wanted: Wanted) -> Iterator[Expected]:
+def expected(resources: list[Resource], wanted: DesiredRows) -> Iterator[ExpectedBinding]:
     """Give the ports the southbound should have: those that are planned."""
     for one in resources:
         if one.metadata.deletion_timestamp:
@@ -92,11 +93,11 @@ def expected(resources: list[Resource], wanted: Wanted) -> Iterator[Expected]:
         if isinstance(one, NetworkAttachment):
             port = names.port(one.metadata.namespace, one.metadata.name)
             if Ref("Logical_Switch_Port", port) in wanted.rows:
-                yield Expected(unit, port, one.spec.node)
+                yield ExpectedBinding(unit, port, one.spec.node)
         if isinstance(one, Router) and (port := redirect_port(one)):
             row = wanted.rows.get(Ref("Logical_Router_Port", port.removeprefix("cr-")))
             if row is not None and row.columns.get("ha_chassis_group"):
-                yield Expected(unit, port)
+                yield ExpectedBinding(unit, port)
 
 
 def complaint(finding: Finding, advice: str, repair: str = "") -> Complaint:

@@ -11,12 +11,9 @@ from netloom.cli.reading import Scope
 from netloom.cli.resources import Target, of_kind
 from netloom.control.runtime.conditions import READY
 from netloom.errors import Invalid
-from netloom.model.attachments import NetworkAttachment
-from netloom.model.cluster import Node
+from netloom.model import registry
 from netloom.model.document import Document, Resource
-from netloom.model.networks import Network, Router, Subnet
-from netloom.model.paths import Mirror, Shaping
-from netloom.model.policy import LoadBalancer, SecurityProfile
+from netloom.model.networks import Network
 from netloom.model.registry import KINDS
 from netloom.plan.node.grants import NOT_GRANTED, ProviderRefusal
 from netloom.plan.ovn.planner import Planner
@@ -24,17 +21,7 @@ from netloom.plan.problem import Unit
 
 R = TypeVar("R", bound=Resource)
 
-PLANNED: tuple[type[Resource], ...] = (
-    Node,
-    Network,
-    Subnet,
-    NetworkAttachment,
-    Router,
-    SecurityProfile,
-    LoadBalancer,
-    Shaping,
-    Mirror,
-)
+PLANNED: tuple[type[Resource], ...] = tuple(kind.type for kind in registry.PLANNED)
 
 UNJUDGED = "the controllers have not said yet whether its namespace may join its physical network"
 

@@ -31,7 +31,7 @@ from netloom.model.document import Condition, Document, Resource
 from netloom.model.networks import Fabric, Network
 from netloom.model.registry import KINDS, NETWORK_ATTACHMENT
 from netloom.plan import names
-from netloom.plan.ovn.desired import Wanted
+from netloom.plan.ovn.desired import DesiredRows
 from netloom.plan.ovn.layer3.gateways import redirect_port
 from netloom.plan.ovn.planner import UNITS
 from netloom.plan.problem import Unit
@@ -97,7 +97,7 @@ def _explained(session: Session, access: Access, target: Target, document: Docum
         return found
     resources = everything.load(session.client)
     resource = everything.value(document, kind.type)
-    wanted = everything.planned(resources).wanted
+    wanted = everything.planned(resources).desired
     found.problems = tuple(problem.message for problem in wanted.problems.get(unit, ()))
     found.planned = tuple(f"{ref.table} {ref.key}" for ref in sorted(wanted.of) if wanted.of[ref] == unit)
     if not _has_own_fabric(resource, resources):
@@ -132,7 +132,7 @@ def _north(access: Access, found: Explanation, resource: Resource) -> None:
         found.unseen.append(f"northbound database: {error.message}")
 
 
-def _south(access: Access, found: Explanation, resource: Resource, wanted: Wanted) -> None:
+def _south(access: Access, found: Explanation, resource: Resource, wanted: DesiredRows) -> None:
     if not access.ovn.sb:
         found.unseen.append(NO_SOUTHBOUND)
         return
@@ -157,7 +157,7 @@ def _south(access: Access, found: Explanation, resource: Resource, wanted: Wante
         found.unseen.append(f"southbound database: {error.message}")
 
 
-def _monitored(unit: Unit, wanted: Wanted) -> Iterator[str]:
+def _monitored(unit: Unit, wanted: DesiredRows) -> Iterator[str]:
     """Give the ports whose endpoints a balancer watches."""
     for ref, row in wanted.rows.items():
         mappings = row.columns.get("ip_port_mappings")

@@ -21,7 +21,8 @@ from netloom.model.paths import Shaping
 from netloom.model.policy import SecurityProfile
 from netloom.openflow.flows import Flow, Key
 from netloom.openflow.io import Connection
-from netloom.plan.audit.ovn import ATTACHMENT, NODE, Check, Finding
+from netloom.plan.audit.finding import Check, Finding
+from netloom.plan.audit.ovn import ATTACHMENT, NODE
 from netloom.plan.node.ports import PortPlan
 from netloom.plan.vxlan.fabric import COOKIE, COOKIE_MASK, METERS, VxlanPlan
 from netloom.plan.vxlan.inputs import local_port, remote_port

@@ -27,7 +27,8 @@ from netloom.model.document import Resource
 from netloom.model.paths import Mirror, MirrorDirection
 from netloom.ovsdb.rows import vswitch as rows
 from netloom.plan.audit import ovn as audit_ovn
-from netloom.plan.audit.ovn import Finding, Interface
+from netloom.plan.audit.finding import Finding
+from netloom.plan.audit.ovn import Interface
 from netloom.plan.node.grants import EVERYTHING, NOT_GRANTED
 from netloom.plan.node.ports import Host, PortPlan, plan_ports
 from netloom.plan.problem import Unit
@@ -145,10 +146,10 @@ class NodeLook:
         plan = node_fabric.wanted(resources, self.name, plans, self.switch)
         return await node_fabric.findings(self.folder, self.name, plan, plans)
 
-    def _wanted(self, plan: PortPlan) -> audit_ovn.Wanted:
+    def _wanted(self, plan: PortPlan) -> audit_ovn.ExpectedInterface:
         mine = [row for row in self.switch.interfaces((plan.namespace, plan.name)) if row.name == plan.device]
         amiss = faults(plan, given(mine[0])) if mine else []
-        return audit_ovn.Wanted(plan, self.switch.ids(plan), tuple(amiss))
+        return audit_ovn.ExpectedInterface(plan, self.switch.ids(plan), tuple(amiss))
 
     def _seen(self, row: rows.Interface) -> Interface:
         ids = row.external_ids

@@ -1,7 +1,7 @@
 """`netloom plan -f`: what applying files, or deleting what is in them, would change in OVN and on each node.
 
-    what there is ────────────────► foresee ─► Planner ─┐
-    what there is, with the files ► foresee ─► Planner ─┴► compare ─► + ~ - , by resource and by node
+    what there is ────────────────► forecast ─► Planner ─┐
+    what there is, with the files ► forecast ─► Planner ─┴► compare ─► + ~ - , by resource and by node
 
 The server says what an object would be after an apply, by a dry run, so what is planned passed the same admission as
 what is applied. Nothing is changed. What controllers will choose, as addresses, is told as such.
@@ -34,8 +34,8 @@ from netloom.plan.node import grants
 from netloom.plan.node.grants import ProviderGrants
 from netloom.plan.ovn import comparison as comparing
 from netloom.plan.ovn.comparison import PortChange, RowChange
-from netloom.plan.ovn.desired import Wanted
-from netloom.plan.ovn.forecast import Foreseen, foresee
+from netloom.plan.ovn.desired import DesiredRows
+from netloom.plan.ovn.forecast import Forecast, forecast
 from netloom.plan.problem import Problem, Unit
 from netloom.run.config import listed
 
@@ -212,10 +212,10 @@ def compare(
     Which physical networks are `granted` only the controllers know; None: what they said is in the statuses, and a
     Network that they have not looked at is planned as if it were granted, with a note.
     """
-    old = foresee(before)
-    new = foresee(after, old)
-    past = everything.planned(old.resources).wanted
-    future = everything.planned(new.resources, None if granted is None else granted.refusal).wanted
+    old = forecast(before)
+    new = forecast(after, old)
+    past = everything.planned(old.resources).desired
+    future = everything.planned(new.resources, None if granted is None else granted.refusal).desired
     if granted is None:
         _note_unjudged(old)
         _note_unjudged(new)
@@ -230,7 +230,7 @@ def compare(
     )
 
 
-def _note_unjudged(world: Foreseen) -> None:
+def _note_unjudged(world: Forecast) -> None:
     """Say of which Networks it is not known whether they may join their physical networks."""
     for one in everything.of_type(world.resources, Network):
         if one.spec.provider is not None and everything.judged(one) is None:
@@ -240,7 +240,7 @@ def _note_unjudged(world: Foreseen) -> None:
             world.notes[unit] = (*world.notes.get(unit, ()), said)
 
 
-def _problems(old: Foreseen, new: Foreseen, past: Wanted, future: Wanted) -> dict[str, tuple[str, ...]]:
+def _problems(old: Forecast, new: Forecast, past: DesiredRows, future: DesiredRows) -> dict[str, tuple[str, ...]]:
     """Return what would not work, and does not already."""
     found: dict[str, tuple[str, ...]] = {}
     for unit in sorted({*new.notes, *future.problems}):

@@ -108,7 +108,7 @@ class _Tracer:
         self._session = session
         self._access = access
         self.resources = everything.load(session.client)
-        self._wanted = everything.planned(self.resources).wanted
+        self._wanted = everything.planned(self.resources).desired
         self._unseen: list[str] = []
         self._devices: dict[int, str] = {}
 

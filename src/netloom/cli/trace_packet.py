@@ -18,7 +18,7 @@ from netloom.model.networks import Network, Router, Subnet
 from netloom.model.policy import LoadBalancer
 from netloom.plan import names
 from netloom.plan.node.ports import gateway
-from netloom.plan.ovn.desired import Wanted
+from netloom.plan.ovn.desired import DesiredRows
 from netloom.plan.ovn.layer2 import switches as switching
 from netloom.plan.rows import Ref
 
@@ -115,7 +115,7 @@ def plain(one: NetworkAttachment) -> list[str]:
 
 
 def packet(
-    start: Place, end: Place, resources: list[Resource], wanted: Wanted, *, protocol: str, number: int, v6: bool
+    start: Place, end: Place, resources: list[Resource], wanted: DesiredRows, *, protocol: str, number: int, v6: bool
 ) -> Packet:
     """Return the packet from one place to another; `Invalid` where there can be none, with the reason."""
     for one in (start, end):
@@ -153,7 +153,7 @@ def _addresses(start: Place, end: Place, *, v6: bool) -> tuple[str, str]:
 
 
 def _next_hop(
-    sender: NetworkAttachment, src: str, dst: str, end: Place, resources: list[Resource], wanted: Wanted
+    sender: NetworkAttachment, src: str, dst: str, end: Place, resources: list[Resource], wanted: DesiredRows
 ) -> tuple[str, str]:
     """Return the MAC a sender hands a packet to, and what stands in the way of that on its side."""
     namespace, network = sender.metadata.namespace, sender.spec.network
@@ -206,7 +206,7 @@ def _holder(ip: str, namespace: str, network: str, resources: list[Resource]) ->
     return None
 
 
-def _router_mac(wanted: Wanted, namespace: str, network: str, ip: str, *, exact: bool) -> str:
+def _router_mac(wanted: DesiredRows, namespace: str, network: str, ip: str, *, exact: bool) -> str:
     """Return the MAC of the router's port in a Network that has an address, or (not exact) answers for it."""
     near = ""
     for mac, networks in _router_ports(wanted, namespace, network):
@@ -218,7 +218,7 @@ def _router_mac(wanted: Wanted, namespace: str, network: str, ip: str, *, exact:
     return "" if exact else near
 
 
-def _router_ports(wanted: Wanted, namespace: str, network: str) -> Iterator[tuple[str, list[str]]]:
+def _router_ports(wanted: DesiredRows, namespace: str, network: str) -> Iterator[tuple[str, list[str]]]:
     """Give the routers' ports in a Network: the MAC, and the addresses."""
     for ref in sorted(wanted.members(switching.switch(namespace, network)).get("ports", {}), key=str):
         row = wanted.rows.get(ref) if isinstance(ref, Ref) else None
@@ -231,7 +231,7 @@ def _router_ports(wanted: Wanted, namespace: str, network: str) -> Iterator[tupl
 
 
 def _from_outside(
-    start: Place, src: str, dst: str, resources: list[Resource], wanted: Wanted, *, protocol: str, number: int
+    start: Place, src: str, dst: str, resources: list[Resource], wanted: DesiredRows, *, protocol: str, number: int
 ) -> Packet:
     """Return a packet that comes by a physical network to a router's gateway."""
     ways = [one for one in resources if isinstance(one, Router) and one.spec.gateway is not None]

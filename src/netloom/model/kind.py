@@ -1,6 +1,7 @@
 """What a kind is: the one description from which routes, tables, selectors, OpenAPI and CRDs are made."""
 
 from collections.abc import Iterable, Iterator
+from enum import StrEnum
 
 import msgspec
 from msgspec import Struct
@@ -28,6 +29,19 @@ class Column(Struct, frozen=True):
     description: str = ""
 
 
+class Plan(StrEnum):
+    """How plans use the objects of a kind."""
+
+    NONE = ""
+    """Nothing is planned from them."""
+    INPUT = "input"
+    """The plans of other objects read them."""
+    ASIDE = "aside"
+    """They are planned, and their condition `Ready` is another controller's: `Programmed` reports problems."""
+    READY = "ready"
+    """They are planned, and their condition `Ready` says whether the plan is in force."""
+
+
 class Kind(Struct, frozen=True, kw_only=True, eq=False):
     """One kind of resource.  Compared by identity: there is one `Kind` value per kind, in the registry."""
 
@@ -53,6 +67,13 @@ class Kind(Struct, frozen=True, kw_only=True, eq=False):
     selectable: tuple[str, ...] = ()
     """Fields a field selector may name besides metadata.name and metadata.namespace, as `spec.node`."""
     description: str = ""
+    plan: Plan = Plan.NONE
+    needs_ovn: bool = False
+    """Whether only OVN implements it."""
+    refers_to_attachments: bool = False
+    """Whether its spec names or selects attachments, so that their plans decide about its status."""
+    read_by_nodes: bool = False
+    """Whether the agents of nodes read objects of this kind, besides Nodes and Events."""
 
     @property
     def subresources(self) -> dict[str, tuple[str, ...]]:

@@ -6,7 +6,7 @@ kind is to add its types and one entry here.
 
 from netloom.model import attachments, bgp, cluster, events, networks, paths, policy, sandbox
 from netloom.model.document import Resource
-from netloom.model.kind import READ_VERBS, VERBS, Column, Kind, Registry
+from netloom.model.kind import READ_VERBS, VERBS, Column, Kind, Plan, Registry
 
 GROUP = "netloom.dev"
 VERSION = "v1alpha1"
@@ -27,6 +27,10 @@ def _kind(
     namespaced: bool = True,
     has_status: bool = True,
     selectable: tuple[str, ...] = (),
+    plan: Plan = Plan.NONE,
+    needs_ovn: bool = False,
+    refers_to_attachments: bool = False,
+    read_by_nodes: bool = False,
 ) -> Kind:
     name = resource.__name__
     return Kind(
@@ -43,12 +47,17 @@ def _kind(
         columns=columns,
         selectable=selectable,
         description=(resource.__doc__ or "").partition("\n")[0],
+        plan=plan,
+        needs_ovn=needs_ovn,
+        refers_to_attachments=refers_to_attachments,
+        read_by_nodes=read_by_nodes,
     )
 
 
 NODE = _kind(
     cluster.Node,
     "nln",
+    plan=Plan.INPUT,
     namespaced=False,
     columns=(
         Column("Underlay", ".spec.underlayIP"),
@@ -63,6 +72,8 @@ NODE = _kind(
 NETWORK = _kind(
     networks.Network,
     "net",
+    plan=Plan.ASIDE,
+    read_by_nodes=True,
     columns=(
         Column("Fabric", ".spec.fabric"),
         Column("VNI", ".status.vni", "integer"),
@@ -78,6 +89,8 @@ NETWORK = _kind(
 SUBNET = _kind(
     networks.Subnet,
     "sn",
+    plan=Plan.ASIDE,
+    read_by_nodes=True,
     columns=(
         Column("Network", ".spec.network"),
         Column("CIDR", ".spec.cidr"),
@@ -93,6 +106,8 @@ SUBNET = _kind(
 NETWORK_ATTACHMENT = _kind(
     attachments.NetworkAttachment,
     "na",
+    plan=Plan.ASIDE,
+    read_by_nodes=True,
     columns=(
         Column("Node", ".spec.node"),
         Column("Network", ".spec.network"),
@@ -141,6 +156,8 @@ VNI_LOCK = _kind(
 ROUTER = _kind(
     networks.Router,
     "rtr",
+    plan=Plan.READY,
+    needs_ovn=True,
     columns=(
         Column("Networks", ".spec.networks[*].network"),
         Column("Gateway", ".status.gatewayNode"),
@@ -151,11 +168,19 @@ ROUTER = _kind(
     ),
 )
 SECURITY_PROFILE = _kind(
-    policy.SecurityProfile, "sp", columns=(Column("Ports", ".status.ports", "integer"), READY, WHY, AGE)
+    policy.SecurityProfile,
+    "sp",
+    plan=Plan.READY,
+    refers_to_attachments=True,
+    read_by_nodes=True,
+    columns=(Column("Ports", ".status.ports", "integer"), READY, WHY, AGE),
 )
 LOAD_BALANCER = _kind(
     policy.LoadBalancer,
     "lb",
+    plan=Plan.READY,
+    needs_ovn=True,
+    refers_to_attachments=True,
     columns=(
         Column("VIPs", ".spec.vips[*].ip"),
         Column("Up", ".status.endpointsUp", "integer"),
@@ -170,6 +195,9 @@ LOAD_BALANCER = _kind(
 SHAPING = _kind(
     paths.Shaping,
     "shp",
+    plan=Plan.READY,
+    refers_to_attachments=True,
+    read_by_nodes=True,
     columns=(
         Column("Rate", ".spec.rate"),
         Column("Delay", ".spec.delay"),
@@ -184,6 +212,10 @@ SHAPING = _kind(
 MIRROR = _kind(
     paths.Mirror,
     "mir",
+    plan=Plan.READY,
+    needs_ovn=True,
+    refers_to_attachments=True,
+    read_by_nodes=True,
     columns=(
         Column("Source", ".spec.source.attachment"),
         Column("Destination", ".spec.destination.attachment"),
@@ -383,3 +415,6 @@ KINDS = Registry(
 NOT_IMPLEMENTED = (SERVICE_CHAIN, PORT_POOL, SANDBOX, BGP_SPEAKER, BGP_PEER, EVPN_NETWORK)
 """The kinds that nothing acts on yet.  Their objects are stored and checked, say so in their status, and keep nothing
 from being deleted.  To implement a kind is to remove it here."""
+
+PLANNED = tuple(kind for kind in KINDS if kind.plan is not Plan.NONE)
+"""The kinds that plans are made from."""

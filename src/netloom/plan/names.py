@@ -1,11 +1,14 @@
-"""What things are called in OVN and on the nodes.  Pure, and the only place: agents and controllers must agree.
+"""Names in OVN and on the nodes.  Pure, and defined here only: agents and controllers must agree.
 
-Names are readable, because people look at them with ovn-nbctl: an attachment's port is `NAMESPACE/NAME`. A colon, which
-no resource's name can hold, sets apart the ports Netloom makes for itself. Names in match expressions may not hold a
-slash, so port groups and address sets are called by a digest.
+Names are readable, because people see them in ovn-nbctl: an attachment's port is `NAMESPACE/NAME`. A colon, which no
+resource's name can contain, marks the ports that Netloom creates for itself. Names in match expressions cannot contain
+a slash, so port groups and address sets have a digest as name.
 """
 
 from hashlib import blake2s
+
+OWNER = "netloom"
+"""The owner of our rows in OVN, unless configured otherwise."""
 
 
 def switch(namespace: str, network: str) -> str:
@@ -29,17 +32,17 @@ def router(namespace: str, name: str) -> str:
 
 
 def router_port(namespace: str, name: str, network: str) -> str:
-    """Return the name of a Router's port in a Network, on the router's side."""
+    """Return the name of a Router's port in a Network, on the router."""
     return f"{namespace}/{name}:{network}"
 
 
-def router_plug(namespace: str, name: str, network: str) -> str:
-    """Return the name of a Router's port in a Network, on the switch's side."""
+def peer_port(namespace: str, name: str, network: str) -> str:
+    """Return the name of a Router's port in a Network, on the switch: the peer port."""
     return f"{namespace}/{name}:{network}:plug"
 
 
 def symbol(kind: str, *parts: str) -> str:
-    """Return a name fit for `$NAME` and `@NAME` in match expressions: the kind and a digest of the parts."""
+    """Return a name that match expressions can use as `$NAME` and `@NAME`: the kind and a digest of the parts."""
     digest = blake2s("\0".join(parts).encode(), digest_size=8).hexdigest()
     return f"nl_{kind}_{digest}"
 

@@ -1,10 +1,10 @@
-"""Which resource is planned, and what is wrong with it."""
+"""Which resource is planned, and why a part of it is not."""
 
 from typing import NamedTuple
 
 
 class Unit(NamedTuple):
-    """Which resource something was planned for."""
+    """The resource that something is planned for."""
 
     kind: str
     namespace: str
@@ -18,6 +18,6 @@ class Problem(NamedTuple):
     """Why a resource, or a part of it, is not in the plan."""
 
     reason: str
-    """In one word, for the condition."""
+    """One word in CamelCase, for the condition."""
     message: str
-    """For people: what is wrong, with the field's name, and what to do."""
+    """For people: which field is wrong, why, and what to do."""

@@ -1,12 +1,13 @@
 """What must exist in a database: rows, the sets they are members of, and what could not be planned.  Pure.
 
-A resource is planned by itself: its `Outcome` is the rows it needs (`Row`), what it adds to sets and maps of rows that
-other resources need (`Member`: a port is a member of its switch's `ports`), and its problems. All outcomes together are
-the wanted database. So one changed attachment among many costs one outcome and one small transaction, and one bad
-resource costs that resource.
+Each resource is planned by itself: its `Outcome` is the rows it needs (`Row`), what it adds to sets and maps of other
+resources' rows (`Member`: a port is a member of its switch's `ports`), and its problems. All outcomes together are the
+desired database. So one changed attachment among many costs one outcome and one small transaction, and an invalid
+resource costs that resource only.
 
-A row is known by its table and its key. The key is made from what the row stands for, never from chance or order: the
-same wish always gives the same key, and the driver finds its rows again by the key they carry in `external_ids`.
+A row is identified by its table and its key. The key is made from what the row represents, never from random numbers or
+the order of events: the same spec always gives the same key, and the driver finds its rows again by the key that they
+carry in `external_ids`.
 """
 
 from collections.abc import Mapping
@@ -18,7 +19,7 @@ from netloom.plan.problem import Problem
 
 
 class Ref(NamedTuple):
-    """Which planned row.  As a column's value: a reference to it."""
+    """The identity of a planned row.  As a column's value, a reference to it."""
 
     table: str
     key: str
@@ -30,7 +31,7 @@ Column = Atom | frozenset[str] | frozenset[int] | frozenset[Ref] | Mapping[str, 
 
 
 class Row(Struct, frozen=True, gc=False):
-    """One row.  Its columns are all that are ours in it: the driver leaves the others as they are.
+    """One row.  The driver writes these columns and leaves all others as they are.
 
     `external_ids` may be among them: the driver adds the owner to it.
     """
@@ -41,15 +42,15 @@ class Row(Struct, frozen=True, gc=False):
 
     @property
     def ref(self) -> Ref:
-        """The way to refer to it."""
+        """A reference to it."""
         return Ref(self.table, self.key)
 
 
 class Member(NamedTuple):
-    """One element of a set column, or with `key` one entry of a map column, of a row some resource plans.
+    """One element of a set column, or with `key` one entry of a map column, of a planned row.
 
-    A member of a row that nobody plans is not written: it waits until somebody does. A column that has members is never
-    among the row's own columns.
+    A member of a row that no resource plans is not written until one does. A column that has members is never among the
+    row's own columns.
     """
 
     row: Ref
@@ -59,7 +60,7 @@ class Member(NamedTuple):
 
 
 class Outcome(Struct):
-    """What one resource comes to."""
+    """The plan of one resource."""
 
     rows: list[Row] = []
     members: list[Member] = []

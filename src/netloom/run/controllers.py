@@ -6,10 +6,10 @@ simulator use this very wiring, with a clock and chance of their own.
 
 import logging
 import socket
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from functools import partial
 from random import Random
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 
@@ -20,11 +20,11 @@ from netloom.control.ipam.locks import LockReconciler
 from netloom.control.ipam.pools import EVERY, UsageReconciler
 from netloom.control.ipam.views import attachment_informer, lock_informer
 from netloom.control.namespaces import NamespaceReconciler
-from netloom.control.ovn.northbound_sync import Logical
-from netloom.control.ovn.plan_only import Planning
+from netloom.control.ovn.plan_feed import PlanFeed, Sink
+from netloom.control.ovn.plan_only import PlanOnly
 from netloom.control.ovn.southbound import Southbound
 from netloom.control.ovn.status import WORKERS as STATUS_WORKERS
-from netloom.control.ovn.status import StatusKeeper
+from netloom.control.ovn.status import StatusReconciler
 from netloom.control.runtime import gc
 from netloom.control.runtime.client import Client, always
 from netloom.control.runtime.clock import Clock
@@ -41,14 +41,16 @@ from netloom.errors import Cause, Invalid
 from netloom.model.cluster import Node
 from netloom.model.kind import Registry
 from netloom.model.networks import Network, Router, Subnet, VNILock
-from netloom.model.paths import Mirror, Shaping
-from netloom.model.policy import LoadBalancer, SecurityProfile
-from netloom.model.registry import KINDS, NAMESPACE, NOT_IMPLEMENTED
+from netloom.model.policy import LoadBalancer
+from netloom.model.registry import KINDS, NAMESPACE, NETWORK_ATTACHMENT, NOT_IMPLEMENTED, PLANNED
 from netloom.plan.node.grants import NO_PROVIDERS, ProviderGrants, provider_grants
-from netloom.run import ovn as northern
+from netloom.plan.problem import Unit
 from netloom.run.config import ControllerSettings, ServeSettings
-from netloom.run.ovn import Ovn
+from netloom.run.ovn import Ovn, from_settings
 from netloom.store.base import Store
+
+if TYPE_CHECKING:
+    from netloom.drivers.northbound.driver import Northbound
 
 log = logging.getLogger(__name__)
 
@@ -103,7 +105,7 @@ def options_of(settings: ServeSettings | ControllerSettings) -> Options:
         quarantine=settings.quarantine,
         vni_range=settings.vni_range,
         vni_rest=settings.vni_rest,
-        ovn=northern.from_settings(settings),
+        ovn=from_settings(settings),
         providers=provider_grants(settings.provider_grants),
     )
 
@@ -134,7 +136,7 @@ def assemble(
     if wiring.told.ovn is not None:
         wiring.wire_ovn(wiring.told.ovn)
     elif wiring.told.planning:
-        wiring.wire_planning()
+        wiring.wire_plan_only()
     chores: list[Chore] = [*wiring.chores]
     if housekeeping:
         wiring.wire_garbage(registry)
@@ -156,13 +158,16 @@ class ControlPlane(Manager):
             connections=wiring.connections,
         )
         self.ipam = wiring.ipam
-        self.logical = wiring.logical
+        self.plans = wiring.plans
+        self.northbound = wiring.northbound
         self.subnets = wiring.validator
 
     @property
     def ready(self) -> bool:
         """Whether this process does its part, OVN included."""
-        return super().ready and (self.logical is None or self.logical.ready(leading=self.working))
+        return super().ready and (
+            self.plans is None or self.northbound is None or self.plans.ready(leading=self.working)
+        )
 
 
 class _Wiring:
@@ -170,7 +175,8 @@ class _Wiring:
 
     ipam: Ipam
     validator: subnets.SubnetValidator
-    logical: Logical | None = None
+    plans: PlanFeed | None = None
+    northbound: "Northbound | None" = None
 
     def __init__(self, store: Store, random: Random, election: Candidate | None, clock: Clock, told: Options) -> None:
         self.store = store
@@ -309,59 +315,68 @@ class _Wiring:
         self.informers += watched
 
     def wire_ovn(self, ovn: Ovn) -> None:
-        """Add what makes OVN's logical network of the resources, and says what became of them."""
+        """Add the controller that writes OVN's northbound database, and its statuses."""
+        from netloom.control.ovn.northbound_sync import NorthboundSync  # the driver: only where there is OVN
+
         if ovn.exposed:
             log.warning("%s", ovn.exposed)
         north, south = ovn.connect_north(self.random, self.fence), ovn.connect_south(self.random)
-        watched = self.planned_kinds()
-        logical = self.logical = Logical(
-            north,
-            recorder=self.recorder,
-            random=self.random,
-            fence=self.fence,
-            about=lambda unit: keeper.event_target(unit),
-            caches={kind: one.cache for kind, one in watched.items()} | {"NetworkAttachment": self.attachments.cache},
-            refusal=self.told.providers.refusal,
-        )
-        keeper, telling = self.wire_statuses(logical, watched, south)
+        self.northbound = north
+        sink = NorthboundSync(north, recorder=self.recorder, event_target=lambda unit: statuses.event_target(unit))
+        statuses, controller = self.wire_plans(sink, south)
         self.connections.append(north.client.run)
         if south is not None:
-            south.told = lambda units: telling.queue.update(keeper.concerned(units))
+            south.on_change.connect(lambda units: controller.queue.update(statuses.concerned(units)))
             self.connections.append(south.client.run)
 
-    def wire_planning(self) -> None:
-        """Add what says of wishes, in a cluster without OVN, whether they can be."""
-        planning = Planning(lambda: self.attachments.cache, self.told.providers.refusal)
-        self.wire_statuses(planning, self.planned_kinds(), None)
+    def wire_plan_only(self) -> None:
+        """Add the statuses of planned objects in a cluster without OVN."""
+        self.wire_plans(PlanOnly(lambda: self.attachments.cache), None)
 
-    def planned_kinds(self) -> dict[str, Informer[Any]]:
-        """Return the informers of all that is planned, attachments aside."""
-        kinds: tuple[type[Any], ...] = (SecurityProfile, Shaping, Mirror)
-        watched: dict[str, Informer[Any]] = {of.__name__: informer(self.store, of, random=self.random) for of in kinds}
-        self.informers += watched.values()
-        shared: tuple[Informer[Any], ...] = (self.networks, self.subnets, self.nodes, self.routers, self.balancers)
-        return watched | {one.kind.name: one for one in shared}
+    def planned_informers(self) -> dict[str, Informer[Any]]:
+        """Return the informers of all planned kinds except attachments."""
+        known = {one.kind: one for one in self.informers}
+        found: dict[str, Informer[Any]] = {}
+        for kind in PLANNED:
+            if kind is NETWORK_ATTACHMENT:
+                continue
+            if kind not in known:
+                known[kind] = informer(self.store, kind.type, random=self.random)
+                self.informers.append(known[kind])
+            found[kind.name] = known[kind]
+        return found
 
-    def wire_statuses(
-        self, plans: Logical | Planning, watched: Mapping[str, Informer[Any]], south: Southbound | None
-    ) -> tuple[StatusKeeper, Controller[Any]]:
-        """Add what says what became of wishes, and let what plans them be told of them."""
-        keeper = StatusKeeper(
+    def wire_plans(self, sink: Sink, south: Southbound | None) -> tuple[StatusReconciler, Controller[Any]]:
+        """Add the feed of plans to a sink, and the controller that writes the statuses of what is planned."""
+        informers = self.planned_informers()
+        caches = {kind: one.cache for kind, one in informers.items()}
+        plans = self.plans = PlanFeed(
+            sink,
+            random=self.random,
+            fence=self.fence,
+            caches=caches | {NETWORK_ATTACHMENT.name: self.attachments.cache},
+            refusal=self.told.providers.refusal,
+        )
+        statuses = StatusReconciler(
             self.client,
             plans,
-            caches={kind: one.cache for kind, one in watched.items()},
+            caches=caches,
             attachments=self.attachments.cache,
             recorder=self.recorder,
             south=south,
             clock=self.clock,
         )
-        telling = self.controller("logical", keeper, workers=STATUS_WORKERS)
-        plans.told = lambda units: telling.queue.update(keeper.all_keys() if units is None else sorted(units))
-        for kind, one in watched.items():
+        controller = self.controller("logical", statuses, workers=STATUS_WORKERS)
+
+        def enqueue(units: set[Unit] | None) -> None:
+            controller.queue.update(statuses.all_keys() if units is None else sorted(units))
+
+        plans.on_programmed.connect(enqueue)
+        for kind, one in informers.items():
             one.on_change(partial(plans.changed, kind))
         self.attachments.on_change(plans.attachment_changed)
         self.chores.append(plans.run)
-        return keeper, telling
+        return statuses, controller
 
     def wire_garbage(self, registry: Registry) -> None:
         """Add the garbage collector, and what creates Namespaces and empties those that are deleted."""

@@ -38,7 +38,7 @@ RBAC = "rbac.authorization.k8s.io"
 PORT = 8480
 READS = ["get", "list", "watch"]
 WRITES = ["create", "update", "patch", "delete", "deletecollection"]
-READ_BY_NODES = ["mirrors", "networkattachments", "networks", "securityprofiles", "shapings", "subnets"]
+READ_BY_NODES = sorted(kind.plural for kind in KINDS if kind.read_by_nodes)
 TLS_FOLDER = "/etc/netloom/tls"
 USER = 65532
 """The user and group of the image (deploy/container/Containerfile)."""

@@ -1,11 +1,16 @@
 """The numbers of the central controllers: addresses, Subnets, OVN."""
 
+from typing import TYPE_CHECKING
+
 from netloom.control.ipam.controller import Ipam
-from netloom.control.ovn.northbound_sync import Logical
+from netloom.control.ovn.plan_feed import PlanFeed
 from netloom.control.subnets import SubnetValidator
 from netloom.run import metrics_runtime
 from netloom.run.controllers import ControlPlane
 from netloom.run.metrics import Counter, Families, Gauge, Source, histogram, histograms
+
+if TYPE_CHECKING:
+    from netloom.drivers.northbound.driver import Northbound
 
 
 def manager(running: ControlPlane) -> Source:
@@ -16,8 +21,8 @@ def manager(running: ControlPlane) -> Source:
         yield from metrics_runtime.manager(running)
         yield from _ipam(running.ipam)
         yield from _subnets(running.subnets)
-        if running.logical is not None:
-            yield from _logical(running.logical)
+        if running.plans is not None and running.northbound is not None:
+            yield from _northbound(running.plans, running.northbound)
 
     return read
 
@@ -56,17 +61,16 @@ def _subnets(validator: SubnetValidator) -> Families:
     yield Counter("netloom_subnet_refusals", "Conflicts of Subnets found.", value=counters.refused)
 
 
-def _logical(logical: Logical) -> Families:
+def _northbound(plans: PlanFeed, north: "Northbound") -> Families:
     """Return the numbers of what is done to OVN's northbound database."""
-    north = logical.north
     counters, client = north.counters, north.client
     connected = float(client.synced.is_set())
     yield Gauge("netloom_ovn_northbound_connected", "Whether the northbound is followed.", value=connected)
-    in_step = float(logical.in_step and bool(connected))
+    in_step = float(plans.in_step and bool(connected))
     yield Gauge("netloom_ovn_in_step", "Whether the northbound was made what is wanted.", value=in_step)
-    wanted = logical.planner.wanted
-    yield Gauge("netloom_ovn_rows_wanted", "Rows that are wanted.", value=len(wanted.rows))
-    problems = wanted.problems.keys() | north.problems.keys()
+    desired = plans.planner.desired
+    yield Gauge("netloom_ovn_rows_wanted", "Rows that are wanted.", value=len(desired.rows))
+    problems = desired.problems.keys() | north.problems.keys()
     yield Gauge("netloom_ovn_problems", "Resources that are not, or not wholly, in OVN.", value=len(problems))
     rows = Counter("netloom_ovn_rows_written", "Rows written, by what was done.", labels=["table", "change"])
     for (table, change), count in sorted(counters.written.items()):
@@ -83,6 +87,6 @@ def _logical(logical: Logical) -> Families:
     for outcome, count in outcomes.items():
         transactions.add_metric([outcome], count)
     yield transactions
-    yield Counter("netloom_ovn_sweeps", "Comparisons of everything.", value=logical.sweeps)
+    yield Counter("netloom_ovn_sweeps", "Comparisons of everything.", value=plans.sweeps)
     yield Counter("netloom_ovn_connects", "Connections made to the northbound.", value=client.counters.connects)
-    yield histogram("netloom_ovn_lag_seconds", "From hearing of a change to its being there.", logical.lag)
+    yield histogram("netloom_ovn_lag_seconds", "From hearing of a change to its being there.", plans.lag)

@@ -4,18 +4,21 @@ import ssl
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from random import Random
+from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
 from netloom.control.ovn import southbound
 from netloom.control.ovn.southbound import Southbound
-from netloom.drivers.northbound import driver as northbound
-from netloom.drivers.northbound.driver import Northbound
 from netloom.errors import Cause, Invalid
 from netloom.ovsdb.io import Client, Dial
 from netloom.ovsdb.monitor import Change
 from netloom.ovsdb.reconnect import is_exposed, is_remote
+from netloom.plan.names import OWNER
 from netloom.run.config import ControllerSettings, ServeSettings
+
+if TYPE_CHECKING:
+    from netloom.drivers.northbound.driver import Northbound
 
 
 class Ovn(Struct, frozen=True, kw_only=True):
@@ -26,7 +29,7 @@ class Ovn(Struct, frozen=True, kw_only=True):
     tls: ssl.SSLContext | None = None
     names: tuple[str, ...] = ()
     """The names that certificates of the servers may be for; none: the host in each remote."""
-    owner: str = northbound.OWNER
+    owner: str = OWNER
     dial: Dial | None = None
     """How to connect, where it is not by sockets."""
 
@@ -38,14 +41,15 @@ class Ovn(Struct, frozen=True, kw_only=True):
             return ""
         return f"OVN is reached by {', '.join(found)}, neither encrypted nor authenticated: use ssl: in ovnNb and ovnSb"
 
-    def connect_north(self, random: Random, fence: Callable[[], bool]) -> Northbound:
-        """Return the hands on the northbound."""
+    def connect_north(self, random: Random, fence: Callable[[], bool]) -> "Northbound":
+        """Return the driver of the northbound."""
+        from netloom.drivers.northbound import driver  # only where there is OVN
 
         def connect(changed: Callable[[Sequence[Change]], None]) -> Client:
             return Client(
                 self.nb,
-                northbound.DATABASE,
-                tables=northbound.TABLES,
+                driver.DATABASE,
+                tables=driver.TABLES,
                 random=random,
                 tls=self.tls,
                 names=self.names,
@@ -53,7 +57,7 @@ class Ovn(Struct, frozen=True, kw_only=True):
                 dial=self.dial,
             )
 
-        return Northbound(connect, self.owner, random=random, fence=fence)
+        return driver.Northbound(connect, self.owner, random=random, fence=fence)
 
     def connect_south(self, random: Random) -> Southbound | None:
         """Return answers from the southbound, if it is known where that is."""

@@ -1,5 +1,5 @@
-"""OVN: `northbound_sync` feeds the planner and writes what it plans; `status` reports what became of it.
+"""Plans of networks: `plan_feed` feeds the planner and hands what it plans to a sink; `status` writes statuses.
 
-`plan_only` does the same where there is no OVN, and reports what could not be planned. `southbound` observes chassis,
-gateways and service monitors.
+The sinks are `northbound_sync`, which writes to OVN, and `plan_only` for clusters without OVN. `southbound` observes
+chassis, gateways and service monitors; `details` has the fields of statuses that depend on the kind.
 """

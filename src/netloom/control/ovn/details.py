@@ -1,4 +1,4 @@
-"""What a status says of a kind besides its conditions: what the plan came to, and what the southbound sees.  Pure."""
+"""The fields of a status that depend on its kind, from the plan and from the southbound.  Pure."""
 
 from msgspec.structs import replace
 
@@ -9,9 +9,9 @@ from netloom.model.networks import Fabric, Router, RouterStatus
 from netloom.model.paths import Shaping, ShapingStatus
 from netloom.model.policy import LoadBalancer, LoadBalancerStatus, Protocol, SecurityProfile, SecurityProfileStatus
 from netloom.model.status import Status
-from netloom.plan.ovn.desired import Wanted
+from netloom.plan.ovn.desired import DesiredRows
 from netloom.plan.ovn.layer3.gateways import redirect_port
-from netloom.plan.ovn.layer3.load_balancers import balancer
+from netloom.plan.ovn.layer3.load_balancers import load_balancer_ref
 from netloom.plan.ovn.planner import Planner
 from netloom.plan.policy.port_groups import covered, group
 from netloom.plan.policy.shaping import verdict
@@ -19,18 +19,18 @@ from netloom.plan.vxlan.limits import limits
 
 
 def details(resource: Resource, status: Status, planner: Planner, south: Southbound | None) -> Status:
-    """Return a resource's status with what can be said of it; without a southbound, what that knows stays as it is."""
-    wanted = planner.wanted
+    """Return a resource's status with the fields of its kind; without a southbound, its fields stay as they are."""
+    desired = planner.desired
     match resource, status:
         case Router(), RouterStatus() if south is not None:
             port = redirect_port(resource)
             return replace(status, gateway_node=south.gateway_node(port) if port else "")
         case SecurityProfile(), SecurityProfileStatus():
-            members = wanted.members(group(resource.metadata.namespace, resource.metadata.name)).get("ports", ())
+            members = desired.members(group(resource.metadata.namespace, resource.metadata.name)).get("ports", ())
             ports = len(members) + len(covered(planner.world, resource, Fabric.VXLAN))
             return _limited(replace(status, ports=ports), limits(planner.world, resource))
         case LoadBalancer(), LoadBalancerStatus():
-            up, down = _endpoints(resource, wanted, south)
+            up, down = _endpoints(resource, desired, south)
             return replace(status, endpoints_up=up, endpoints_down=down)
         case Shaping(), ShapingStatus():
             found = verdict(resource.spec)
@@ -40,27 +40,27 @@ def details(resource: Resource, status: Status, planner: Planner, south: Southbo
     return status
 
 
-def _limited(status: SecurityProfileStatus, said: str) -> SecurityProfileStatus:
-    """Return a status that says, although all is well, what is not done as it was asked."""
+def _limited(status: SecurityProfileStatus, message: str) -> SecurityProfileStatus:
+    """Return a Ready status whose message says which parts of the spec are not implemented as written."""
     conditions = tuple(
-        replace(one, message=said) if one.type == READY and one.status == TRUE else one for one in status.conditions
+        replace(one, message=message) if one.type == READY and one.status == TRUE else one for one in status.conditions
     )
     return replace(status, conditions=conditions)
 
 
-def _endpoints(resource: LoadBalancer, wanted: Wanted, south: Southbound | None) -> tuple[int, int]:
-    """Return how many endpoints are up and down: as OVN does it, one is up unless it is known not to answer."""
+def _endpoints(resource: LoadBalancer, desired: DesiredRows, south: Southbound | None) -> tuple[int, int]:
+    """Return how many endpoints are up and down.  As in OVN, one is up unless it is known not to answer."""
     found: dict[tuple[Protocol, str], bool] = {}
     for protocol in Protocol:
-        row = wanted.rows.get(balancer(resource.metadata.namespace, resource.metadata.name, protocol))
+        row = desired.rows.get(load_balancer_ref(resource.metadata.namespace, resource.metadata.name, protocol))
         if row is None:
             continue
-        vips, asked = row.columns["vips"], row.columns["ip_port_mappings"]
+        vips, checked = row.columns["vips"], row.columns["ip_port_mappings"]
         assert isinstance(vips, dict)
-        assert isinstance(asked, dict)
+        assert isinstance(checked, dict)
         for endpoint in {one for several in vips.values() for one in several.split(",") if one}:
             ip, _, number = endpoint.rpartition(":")
-            port = asked.get(ip, "").partition(":")[0]
+            port = checked.get(ip, "").partition(":")[0]
             answers = south.answers(port, ip.strip("[]"), int(number)) if south is not None and port else None
             found[protocol, endpoint] = answers is not False
     up = sum(found.values())

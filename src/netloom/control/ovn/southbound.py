@@ -1,7 +1,7 @@
-"""What OVN says of itself, in its southbound database: which node is a gateway now, which endpoints answer.
+"""OVN's southbound database, read only: which chassis is the gateway now, which endpoints answer health checks.
 
-Read only, and only what is asked for here: of ports those that stand for gateways. Whoever wants to know is told which
-resources a change concerns, and asks again.
+Only the rows that are needed are monitored: of the port bindings those of gateways. `on_change` names the resources
+that a change concerns; the listeners then query again.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -11,6 +11,7 @@ from netloom.ovsdb.io import Client
 from netloom.ovsdb.monitor import Change
 from netloom.ovsdb.operations import Condition
 from netloom.plan.problem import Unit
+from netloom.signals import Signal
 
 DATABASE = "OVN_Southbound"
 TABLES: dict[str, Sequence[str] | None] = {
@@ -23,12 +24,12 @@ REDIRECT = "cr-"
 
 
 class Southbound:
-    """Answers from a southbound database."""
+    """Queries of a southbound database."""
 
     def __init__(self, connect: Callable[[Callable[[Sequence[Change]], None]], Client]) -> None:
-        """`connect` makes the connection, given whom to tell of changes."""
-        self.told: Callable[[Iterable[Unit]], None] = lambda _units: None
-        """Told which Routers a change concerns, and, by a Unit without a name, in which namespaces LoadBalancers."""
+        """`connect` makes the connection, given the callback for changes."""
+        self.on_change: Signal[[Iterable[Unit]]] = Signal()
+        """Sent with the Routers that a change concerns; a Unit without a name is all LoadBalancers of a namespace."""
         self.client = connect(self._changed)
         cache = self.client.cache
         self._ports = cache.indexed("Port_Binding", "logical_port")
@@ -36,7 +37,7 @@ class Southbound:
         self._chassis = cache.rows("Chassis")
 
     def gateway_node(self, port: str) -> str:
-        """Return the node that carries a gateway's port (`gateways.redirect_port`) now, "" if none does."""
+        """Return the chassis that has claimed a gateway's port (`gateways.redirect_port`), "" if none has."""
         row = self._ports.one(port)
         if row is None or row.chassis is None:
             return ""
@@ -44,7 +45,7 @@ class Southbound:
         return "" if chassis is None else str(chassis.name)
 
     def answers(self, port: str, ip: str, number: int) -> bool | None:
-        """Whether an endpoint behind a logical port answers; None: nobody has found out."""
+        """Return whether an endpoint behind a logical port answers its health check; None: not known."""
         row = self._monitors.one(port, ip, number)
         status = None if row is None else row.status
         return None if not status else status == "online"
@@ -59,4 +60,4 @@ class Southbound:
             elif table == "Service_Monitor":
                 concerned[Unit("LoadBalancer", row.logical_port.partition("/")[0], "")] = None
         if concerned:
-            self.told(concerned)
+            self.on_change(concerned)

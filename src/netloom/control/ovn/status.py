@@ -1,22 +1,23 @@
-"""What became of wishes in OVN, in their statuses.
+"""The statuses of planned resources.
 
-The `Ready` of Routers, SecurityProfiles, LoadBalancers, Shapings and Mirrors says whether their rows are in the
-northbound database (`Programmed`), or what is in the way. Networks, Subnets and attachments have a `Ready`
-of others: they get a condition `Programmed` only while something is in the way, so that nothing is written for the
-thousands that are well.
+The condition `Ready` of Routers, SecurityProfiles, LoadBalancers, Shapings and Mirrors says whether their rows are in
+the northbound database (reason `Programmed`), or why not. The `Ready` of Networks, Subnets and attachments belongs to
+other controllers: they get a condition `Programmed` only while there is a problem, so that nothing is written for the
+thousands without one.
 
-A status is written when the database has what the present generation comes to, and never before: until then whoever
-waits for `Ready` sees an `observedGeneration` of the past.
+A status is written once the database has the rows of the current generation, and never before: until then a client that
+waits for `Ready` sees an older `observedGeneration`.
 """
 
 from collections.abc import Iterable, Mapping
-from typing import Any, Protocol
+from typing import Any
 
 import msgspec
 
 from netloom.control.ipam.telemetry import reference_to
 from netloom.control.ipam.views import Attachment
 from netloom.control.ovn.details import details
+from netloom.control.ovn.plan_feed import PlanFeed
 from netloom.control.ovn.southbound import Southbound
 from netloom.control.runtime.cache import Cache
 from netloom.control.runtime.client import Client
@@ -28,39 +29,25 @@ from netloom.errors import NotFound
 from netloom.model.conditions import PROGRAMMED
 from netloom.model.document import Condition, Document, Resource
 from netloom.model.events import ObjectReference
-from netloom.model.registry import KINDS, NETWORK_ATTACHMENT
-from netloom.plan.ovn.planner import Planner
+from netloom.model.kind import Plan
+from netloom.model.registry import KINDS, NETWORK_ATTACHMENT, PLANNED
 from netloom.plan.problem import Problem, Unit
 from netloom.plan.world.inputs import ATTACHMENT
 
-OWN = frozenset(("Router", "SecurityProfile", "LoadBalancer", "Shaping", "Mirror"))
+READY_BY_PLAN = frozenset(kind.name for kind in PLANNED if kind.plan is Plan.READY)
+ASIDE = tuple(kind.name for kind in PLANNED if kind.plan is Plan.ASIDE and kind is not NETWORK_ATTACHMENT)
 WORKERS = 16
 SOON = 0.2
 LONGEST = 1024
 
 
-class Plans(Protocol):
-    """What is planned, and how far it got: `Logical`, or `Planning` where there is no OVN."""
-
-    planner: Planner
-    in_step: bool
-    programmed: dict[Unit, int]
-    where: str
-    """What is said of one that is planned."""
-
-    @property
-    def refusals(self) -> Mapping[Unit, Problem]:
-        """What cannot be written, and why."""
-        ...
-
-
-class StatusKeeper:
-    """Reconciles what statuses say of OVN.  The keys are Units."""
+class StatusReconciler:
+    """Writes what became of plans to the statuses of resources.  The keys are Units."""
 
     def __init__(
         self,
         client: Client,
-        logical: Plans,
+        plans: PlanFeed,
         *,
         caches: Mapping[str, Cache[Any]],
         attachments: Cache[Attachment],
@@ -68,9 +55,9 @@ class StatusKeeper:
         south: Southbound | None = None,
         clock: Clock = time_of_day,
     ) -> None:
-        """`caches` are those of all kinds that are planned, by name, but attachments."""
+        """`caches` are those of all planned kinds except attachments, by name."""
         self._client = client
-        self._logical = logical
+        self._plans = plans
         self._caches = caches
         self._attachments = attachments
         self._recorder = recorder
@@ -78,11 +65,10 @@ class StatusKeeper:
         self._clock = clock
 
     def all_keys(self) -> Iterable[Unit]:
-        """Return whoever may have something to be told."""
-        wanted = self._logical.planner.wanted
-        units = [Unit(kind, *key) for kind in sorted(OWN) for key, _ in self._caches[kind].items()]
-        units += sorted(wanted.problems.keys() | self._logical.refusals.keys())
-        for kind in ("Network", "Subnet"):
+        """Return all resources whose status may have to be written."""
+        units = [Unit(kind, *key) for kind in sorted(READY_BY_PLAN) for key, _ in self._caches[kind].items()]
+        units += sorted({*self._plans.planner.desired.problems, *self._plans.sink.refused()})
+        for kind in ASIDE:
             units += [Unit(kind, *key) for key, one in self._caches[kind].items() if one.status.condition(PROGRAMMED)]
         units += [Unit(ATTACHMENT, *key) for key, view in self._attachments.items() if view.unprogrammed]
         return dict.fromkeys(units)
@@ -97,7 +83,7 @@ class StatusKeeper:
         return found
 
     def concerned(self, units: Iterable[Unit]) -> Iterable[Unit]:
-        """Return whom a change in the southbound concerns; without a name, all of a namespace."""
+        """Yield the resources that a southbound change concerns; a unit without a name is its whole namespace."""
         for unit in units:
             if unit.name:
                 yield unit
@@ -106,34 +92,34 @@ class StatusKeeper:
             yield from (Unit(unit.kind, *key) for key, _ in every if key.namespace == unit.namespace)
 
     async def reconcile(self, unit: Unit) -> float | None:
-        """Write what became of one resource, if that is news."""
-        if not self._logical.in_step:
-            return None  # Everybody is looked at once it is.
+        """Write the status of one resource, if it changed."""
+        if not self._plans.in_step:
+            return None  # All resources are enqueued once it is.
         problems = self._problems(unit)
         if unit.kind == ATTACHMENT:
             view = self._attachments.get(unit.namespace, unit.name)
             if view is not None and (problems or view.unprogrammed):
-                await self._tell_aside(unit, problems)
+                await self._write_aside(unit, problems)
             return None
         cache = self._caches.get(unit.kind)
         resource = None if cache is None else cache.get(unit.namespace, unit.name)
         if resource is None or resource.metadata.deletion_timestamp:
             return None
-        if unit.kind not in OWN:
+        if unit.kind not in READY_BY_PLAN:
             if problems or resource.status.condition(PROGRAMMED):
-                await self._tell_aside(unit, problems)
+                await self._write_aside(unit, problems)
             return None
-        if self._logical.programmed.get(unit) != resource.metadata.generation:
-            return None  # Told again when it is.
-        await self._tell(resource, problems)
+        if self._plans.programmed.get(unit) != resource.metadata.generation:
+            return None  # It is enqueued again when it is.
+        await self._write(resource, problems)
         return None
 
     def _problems(self, unit: Unit) -> tuple[Problem, ...]:
-        problems = self._logical.planner.wanted.problems.get(unit, ())
-        refused = self._logical.refusals.get(unit)
-        return problems if refused is None else (*problems, refused)
+        problems = self._plans.planner.desired.problems.get(unit, ())
+        refusal = self._plans.sink.refusal(unit)
+        return problems if refusal is None else (*problems, refusal)
 
-    async def _tell(self, resource: Any, problems: tuple[Problem, ...]) -> None:  # noqa: ANN401  # of any kind in OWN
+    async def _write(self, resource: Any, problems: tuple[Problem, ...]) -> None:  # noqa: ANN401  # of any kind
         before = resource.status
         generation = resource.metadata.generation
         ready = _condition(READY, problems, generation)
@@ -142,7 +128,7 @@ class StatusKeeper:
             observed_generation=generation,
             conditions=with_condition(before.conditions, ready, self._clock()),
         )
-        status = details(resource, status, self._logical.planner, self._south)
+        status = details(resource, status, self._plans.planner, self._south)
         try:
             await self._client.update_status(resource, status)
         except NotFound:
@@ -151,10 +137,10 @@ class StatusKeeper:
         if problems and (old is None or old.message != ready.message):
             self._recorder.warning(resource, ready.reason, ready.message)
         elif not problems and (old is None or old.status != TRUE):
-            self._recorder.normal(resource, PROGRAMMED, self._logical.where)
+            self._recorder.normal(resource, PROGRAMMED, self._plans.sink.success)
 
-    async def _tell_aside(self, unit: Unit, problems: tuple[Problem, ...]) -> None:
-        """Let a status that is somebody else's say that something is in the way, or not any more."""
+    async def _write_aside(self, unit: Unit, problems: tuple[Problem, ...]) -> None:
+        """Set or remove the condition `Programmed` of a status that belongs to another controller."""
         kind = NETWORK_ATTACHMENT if unit.kind == ATTACHMENT else KINDS.named(unit.kind)
         try:
             document = await self._client.document(kind, unit.namespace, unit.name)

@@ -5,25 +5,15 @@ right, no more and no less.
 """
 
 from collections.abc import Collection, Mapping, Sequence
-from enum import StrEnum
 from typing import Any
 
 from msgspec import Struct
 
 from netloom.drivers.northbound.bundles import Bundle, Touch
-from netloom.drivers.northbound.observed import Seen
+from netloom.drivers.northbound.observed import ObservedRows
+from netloom.plan.audit.finding import Check
 from netloom.plan.problem import Problem, Unit
 from netloom.plan.rows import Ref
-
-
-class Check(StrEnum):
-    """What is wrong with a row."""
-
-    MISSING = "missing-row"
-    DRIFTED = "drifted-row"
-    LEFTOVER = "leftover-row"
-    DOUBLE = "double-row"
-    REFUSED = "refused-rows"
 
 
 class RowFinding(Struct, frozen=True):
@@ -38,7 +28,7 @@ class RowFinding(Struct, frozen=True):
 
 
 def findings(
-    bundles: Sequence[Bundle], problems: Mapping[Unit, Problem], seen: Seen, wanted: Collection[Ref]
+    bundles: Sequence[Bundle], problems: Mapping[Unit, Problem], seen: ObservedRows, wanted: Collection[Ref]
 ) -> list[RowFinding]:
     """Return what is found, from what would be written."""
     new = {one.uuid for bundle in bundles for one in bundle.inserts}
@@ -47,7 +37,7 @@ def findings(
     for bundle in bundles:
         unit = bundle.unit
         for row in bundle.inserts:
-            found.add(RowFinding(Check.MISSING, unit, *row.ref, "it is not in the northbound database"))
+            found.add(RowFinding(Check.MISSING_ROW, unit, *row.ref, "it is not in the northbound database"))
         for change in bundle.updates:
             words = {_differs(name, change.seen[name], value) for name, value in change.columns.items()}
             drift.setdefault((unit, change.ref), set()).update(words)
@@ -64,13 +54,13 @@ def findings(
         for removal in bundle.removals:
             found.add(_removed(unit, removal.ref, removal.uuid, seen))
     for (unit, ref), several in drift.items():
-        found.add(RowFinding(Check.DRIFTED, unit, *ref, "; ".join(sorted(several))))
+        found.add(RowFinding(Check.DRIFTED_ROW, unit, *ref, "; ".join(sorted(several))))
     for unit, problem in problems.items():
-        found.add(RowFinding(Check.REFUSED, unit, "", "", problem.message))
+        found.add(RowFinding(Check.REFUSED_ROWS, unit, "", "", problem.message))
     return sorted(found, key=lambda one: (one.unit, one.table, one.key, one.check))
 
 
-def _gone(unit: Unit, touch: Touch, seen: Seen, wanted: Collection[Ref]) -> RowFinding | None:
+def _gone(unit: Unit, touch: Touch, seen: ObservedRows, wanted: Collection[Ref]) -> RowFinding | None:
     """Return that a row is too many, if that is why a reference to it goes."""
     target = seen.refs.get(touch.value) if isinstance(touch.value, str) else None
     if target is None or (target in wanted and seen.uuids.get(target) == touch.value):
@@ -78,13 +68,13 @@ def _gone(unit: Unit, touch: Touch, seen: Seen, wanted: Collection[Ref]) -> RowF
     return _removed(unit, target, touch.value, seen)
 
 
-def _removed(unit: Unit, ref: Ref, uuid: str, seen: Seen) -> RowFinding:
+def _removed(unit: Unit, ref: Ref, uuid: str, seen: ObservedRows) -> RowFinding:
     if uuid in seen.doubles.get(ref, ()):
-        return RowFinding(Check.DOUBLE, unit, *ref, "there are two of it")
-    return RowFinding(Check.LEFTOVER, unit, *ref, "nobody wants it")
+        return RowFinding(Check.DOUBLE_ROW, unit, *ref, "there are two of it")
+    return RowFinding(Check.LEFTOVER_ROW, unit, *ref, "nobody wants it")
 
 
-def _entry(touch: Touch, seen: Seen) -> str:
+def _entry(touch: Touch, seen: ObservedRows) -> str:
     target = seen.refs.get(touch.value) if isinstance(touch.value, str) else None
     value = target.key if target is not None else touch.value
     return f"{touch.key}={value}" if touch.key else str(value)

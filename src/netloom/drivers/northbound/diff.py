@@ -22,8 +22,8 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import Any, cast
 
 from netloom.drivers.northbound.bundles import Bundle, Changed, Gone, New, Touch, ordered
-from netloom.drivers.northbound.observed import KEY, OF, OWNER, Link, Seen, Table
-from netloom.drivers.northbound.targets import Changes, Targets, Wishes, meets, order
+from netloom.drivers.northbound.observed import KEY, OF, OWNER, Link, ObservedRows, Table
+from netloom.drivers.northbound.targets import Changes, Desired, Targets, meets, order
 from netloom.plan.problem import Problem, Unit
 from netloom.plan.rows import Member, Ref
 
@@ -36,7 +36,9 @@ MEMBERS = frozenset((("Address_Set", "addresses"), ("DNS", "records")))
 class Comparison:
     """One look at what is wanted and what is seen."""
 
-    def __init__(self, wanted: Wishes, seen: Seen, *, new_uuid: Callable[[], str], held: Collection[Unit] = ()) -> None:
+    def __init__(
+        self, wanted: Desired, seen: ObservedRows, *, new_uuid: Callable[[], str], held: Collection[Unit] = ()
+    ) -> None:
         """Nothing is written for units that are `held`, and nothing that needs their missing rows."""
         self.unknown: set[tuple[str, str]] = set()
         """Tables and columns this database does not have."""
@@ -88,7 +90,7 @@ class Comparison:
 
     def delta(self, delta: Changes) -> list[Bundle]:
         """Return what is to be written because of what has changed."""
-        if self._seen.flying and meets(self._seen.flying, delta):
+        if self._seen.in_flight and meets(self._seen.in_flight, delta):
             self.incomplete = True
             return []
         self._targets.covered = delta.rows

@@ -24,9 +24,9 @@ from typing import Any
 from netloom.drivers.northbound.audit import RowFinding, findings
 from netloom.drivers.northbound.bundles import Bundle, describe, kept
 from netloom.drivers.northbound.diff import Comparison
-from netloom.drivers.northbound.observed import Seen, shape
-from netloom.drivers.northbound.pipeline import Line
-from netloom.drivers.northbound.targets import TAKEN, Changes, Sent, Wishes
+from netloom.drivers.northbound.observed import ObservedRows, shape
+from netloom.drivers.northbound.pipeline import Pipeline
+from netloom.drivers.northbound.targets import TAKEN, Changes, Desired, Sent
 from netloom.drivers.northbound.write import Transaction, Writer, groups
 from netloom.errors import NetloomError, Unreachable
 from netloom.ovsdb.errors import Conflict, Refused
@@ -34,11 +34,12 @@ from netloom.ovsdb.io import Client
 from netloom.ovsdb.monitor import Change
 from netloom.ovsdb.notation import Uuid
 from netloom.ovsdb.rows import northbound as known
+from netloom.plan.names import OWNER
 from netloom.plan.problem import Problem, Unit
 from netloom.plan.rows import Ref, Row
+from netloom.signals import Signal
 
 DATABASE = "OVN_Northbound"
-OWNER = "netloom"
 UNDERWAY = 4
 """How many transactions may be on their way."""
 ATTEMPTS = 20
@@ -107,8 +108,8 @@ class Northbound:
         self.counters = NorthboundCounters()
         self.problems: dict[Unit, Problem] = {}
         """Who is not, or not wholly, in the database, and why."""
-        self.amiss: Callable[[], None] = lambda: None
-        """Called when something calls for a look at everything."""
+        self.on_problem: Signal[[]] = Signal()
+        """Sent when everything must be compared again."""
         self._next = random.getrandbits(32)
         text = f"{random.getrandbits(96):024x}"
         self._rest = f"-{text[:4]}-4{text[5:8]}-a{text[9:12]}-{text[12:]}"
@@ -118,7 +119,7 @@ class Northbound:
         self._schema: object = None
         self._said: set[tuple[str, str]] = set()
         self._connects = 0
-        self._seen = Seen(owner, {})
+        self._seen = ObservedRows(owner, {})
         self.client = connect(self._changed)
 
     def seen(self) -> dict[Ref, Row]:
@@ -149,7 +150,7 @@ class Northbound:
             or self._seen.doubles
             or any(name not in self._seen.taken for name in self._blocked.values())
         ):
-            self.amiss()
+            self.on_problem()
 
     def _learn(self) -> None:
         """Know what the server has: another one may have another schema."""
@@ -165,7 +166,7 @@ class Northbound:
             self._seen.learn(shape(schema, followed))
 
     async def apply(
-        self, wanted: Wishes, delta: Changes | None = None, *, repairing: bool = False, keep: bool = False
+        self, wanted: Desired, delta: Changes | None = None, *, repairing: bool = False, keep: bool = False
     ) -> Applied:
         """Make the database what is wanted: what `delta` says has changed, or everything.
 
@@ -207,12 +208,12 @@ class Northbound:
         self._conclude(wanted, delta, look.problems | refused, applied)
         return applied
 
-    def audit(self, wanted: Wishes) -> list[RowFinding]:
+    def audit(self, wanted: Desired) -> list[RowFinding]:
         """Return what is not as it should be; nothing is written."""
         bundles, problems = self._look(wanted)
         return findings(bundles, problems, self._seen, wanted.rows)
 
-    async def mend(self, wanted: Wishes, units: Collection[Unit], gone: Callable[[Unit], bool]) -> Applied:
+    async def mend(self, wanted: Desired, units: Collection[Unit], gone: Callable[[Unit], bool]) -> Applied:
         """Put right what is amiss with the rows of some resources, and of no others.
 
         For who has not followed the resources: of one that is not wanted `gone` says, once more, whether it is gone.
@@ -226,12 +227,12 @@ class Northbound:
         self.problems |= refused
         return applied
 
-    def _look(self, wanted: Wishes) -> tuple[list[Bundle], dict[Unit, Problem]]:
+    def _look(self, wanted: Desired) -> tuple[list[Bundle], dict[Unit, Problem]]:
         self._learn()
         look = Comparison(wanted, self._seen, new_uuid=self._new_uuid)
         return look.everything(), look.problems
 
-    def _conclude(self, wanted: Wishes, delta: Changes | None, found: dict[Unit, Problem], applied: Applied) -> None:
+    def _conclude(self, wanted: Desired, delta: Changes | None, found: dict[Unit, Problem], applied: Applied) -> None:
         if delta is None:
             before = self.problems
         else:
@@ -242,7 +243,7 @@ class Northbound:
         taken = {unit for unit, problem in self.problems.items() if problem.reason == TAKEN}
         self._blocked = {unit: name for unit, name in self._blocked.items() if unit in taken}
 
-    async def apply_each(self, wanted: Wishes, deltas: Iterable[Changes]) -> Applied:
+    async def apply_each(self, wanted: Desired, deltas: Iterable[Changes]) -> Applied:
         """Make the database what is wanted, delta by delta, while earlier ones are still on their way.
 
         What is on its way is taken to arrive. Where it does not, or there is anything out of the ordinary, everything
@@ -253,7 +254,7 @@ class Northbound:
         sent = Sent()
         try:
             async with asyncio.TaskGroup() as group:
-                line = Line(group, UNDERWAY)
+                line = Pipeline(group, UNDERWAY)
                 for delta in deltas:
                     if line.failed:
                         continue  # It is planned all the same.
@@ -263,7 +264,7 @@ class Northbound:
                     await self._fly(wanted, delta, line, applied)
                 await line.drain()
         finally:
-            self._seen.flying.clear()
+            self._seen.in_flight.clear()
         for _, error in line.failed:
             if not _theirs(error):
                 raise error
@@ -275,7 +276,7 @@ class Northbound:
         rest.told |= applied.told
         return rest
 
-    async def _fly(self, wanted: Wishes, delta: Changes, line: Line, applied: Applied) -> None:
+    async def _fly(self, wanted: Desired, delta: Changes, line: Pipeline, applied: Applied) -> None:
         look = Comparison(wanted, self._seen, new_uuid=self._new_uuid)
         bundles = look.delta(delta)
         if look.incomplete or look.problems or self.problems:
@@ -285,13 +286,13 @@ class Northbound:
         writer = Writer(self._seen, lambda table: len(self.client.cache.rows(table)))
         for some in groups(bundles, many=True):
             await line.put(some, partial(self._try, writer.transaction(some), some, applied))
-            self._seen.flying.update((new.ref, new.uuid) for bundle in some for new in bundle.inserts)
+            self._seen.in_flight.update((new.ref, new.uuid) for bundle in some for new in bundle.inserts)
 
     async def _send(self, bundles: Sequence[Bundle], applied: Applied) -> tuple[dict[Unit, Problem], bool]:
         """Write bundles until a transaction fails; return who was refused, and whether all is written."""
         writer = Writer(self._seen, lambda table: len(self.client.cache.rows(table)))
         async with asyncio.TaskGroup() as group:
-            line = Line(group, UNDERWAY)
+            line = Pipeline(group, UNDERWAY)
             for some in groups(bundles):
                 if line.failed:
                     break

@@ -71,7 +71,7 @@ def shape(schema: Schema, followed: Mapping[str, Sequence[str] | None]) -> Shape
     }
 
 
-class Seen:
+class ObservedRows:
     """The rows of one owner in a database."""
 
     def __init__(self, owner: str, shape: Shape) -> None:
@@ -83,7 +83,7 @@ class Seen:
         self.rows: dict[str, Any] = {}
         """As the cache has them: an attribute for each column."""
         self.doubles: dict[Ref, set[str]] = {}
-        self.flying: dict[Ref, str] = {}
+        self.in_flight: dict[Ref, str] = {}
         """Rows that are on their way, and not seen yet."""
         self.taken: dict[tuple[str, str], set[str]] = {}
         """Names in use by others: (table, name) and who."""

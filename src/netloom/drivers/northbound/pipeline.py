@@ -12,7 +12,7 @@ Sending = Callable[[Callable[[], None]], Coroutine[Any, Any, NetloomError | None
 """Sends a transaction, calls what it is given when that is on its way, and returns what was wrong with it."""
 
 
-class Line:
+class Pipeline:
     """Transactions on their way, in order."""
 
     def __init__(self, group: asyncio.TaskGroup, most: int) -> None:

@@ -7,14 +7,14 @@ another, or it is gone as soon as it is inserted: who holds what is kept here to
 from collections.abc import Callable, Collection, Mapping
 from typing import Any, Protocol
 
-from netloom.drivers.northbound.observed import NAMED, Seen
+from netloom.drivers.northbound.observed import NAMED, ObservedRows
 from netloom.plan.problem import Problem, Unit
 from netloom.plan.rows import Member, Ref, Row
 
 TAKEN = "NameTaken"
 
 
-class Wishes(Protocol):
+class Desired(Protocol):
     """What is wanted, as the planner keeps it."""
 
     @property
@@ -51,7 +51,9 @@ class Changes(Protocol):
 class Targets:
     """What can be referred to, in one look."""
 
-    def __init__(self, wanted: Wishes, seen: Seen, new_uuid: Callable[[], str], held: Collection[Unit]) -> None:
+    def __init__(
+        self, wanted: Desired, seen: ObservedRows, new_uuid: Callable[[], str], held: Collection[Unit]
+    ) -> None:
         self.problems: dict[Unit, Problem] = {}
         self.blocked: dict[Unit, tuple[str, str]] = {}
         self.new: dict[Ref, str] = {}
@@ -76,7 +78,7 @@ class Targets:
         """Return the uuid of a wanted row, there or new; None: it cannot be had."""
         if ref not in self._wanted.rows:
             return None
-        uuid = self._seen.uuids.get(ref) or self.new.get(ref) or self._seen.flying.get(ref)
+        uuid = self._seen.uuids.get(ref) or self.new.get(ref) or self._seen.in_flight.get(ref)
         if uuid is not None:
             return uuid
         unit = self._wanted.of[ref]
@@ -126,12 +128,12 @@ class Targets:
         return found
 
 
-def meets(flying: Collection[Ref], delta: Changes) -> bool:
+def meets(in_flight: Collection[Ref], delta: Changes) -> bool:
     """Whether what changed has to do with rows that are on their way: what those will be is not known for sure."""
     return (
-        any(ref in flying for ref in delta.rows)
-        or any(one.row in flying for one in delta.joined)
-        or any(one.row in flying or one.value in flying for one in delta.left)
+        any(ref in in_flight for ref in delta.rows)
+        or any(one.row in in_flight for one in delta.joined)
+        or any(one.row in in_flight or one.value in in_flight for one in delta.left)
     )
 
 

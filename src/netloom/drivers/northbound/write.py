@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 from netloom.drivers.northbound.bundles import Bundle, Touch
-from netloom.drivers.northbound.observed import KEY, OWNER, Seen
+from netloom.drivers.northbound.observed import KEY, OWNER, ObservedRows
 from netloom.ovsdb.operations import Condition, Delete, Insert, Mutate, Mutation, Operation, Update, Wait, is_uuid
 from netloom.plan.rows import Ref
 
@@ -47,7 +47,7 @@ def groups(bundles: Sequence[Bundle], *, many: bool = False) -> Iterator[list[Bu
 class Writer:
     """Makes operations for the database `seen` is about."""
 
-    def __init__(self, seen: Seen, count: Callable[[str], int]) -> None:
+    def __init__(self, seen: ObservedRows, count: Callable[[str], int]) -> None:
         """`count` says how many rows a table has."""
         self._seen = seen
         self._count = count
@@ -75,7 +75,7 @@ class Writer:
 class Transaction:
     """One transaction while it is made."""
 
-    def __init__(self, seen: Seen) -> None:
+    def __init__(self, seen: ObservedRows) -> None:
         self._seen = seen
         self._waits: list[Operation] = []
         self._acts: list[Operation] = []

@@ -8,64 +8,18 @@ audits a system at work looks twice and believes what is found both times. `Chec
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
-from enum import StrEnum
-
-from msgspec import Struct
 
 from netloom.model.attachments import NetworkAttachment
 from netloom.model.document import OwnerReference, Resource
 from netloom.model.networks import IPLock, Network, Subnet, VNILock
 from netloom.plan.addresses import macs
 from netloom.plan.addresses.blocks import Address, Pool, address, lock_name, pool, vni_lock_name
+from netloom.plan.audit.finding import Check, Finding
 
 ATTACHMENT = "NetworkAttachment"
 MANAGED_BY = "app.kubernetes.io/managed-by"
 MANAGER = "netloom-controller"
 """What is labelled so, the controllers made; what a person made they leave alone."""
-
-
-class Check(StrEnum):
-    """What can be wrong."""
-
-    DUPLICATE_ADDRESS = "duplicate-address"
-    """Two attachments have one address of a VNI."""
-    DUPLICATE_LOCK = "duplicate-lock"
-    """One address of a VNI is taken in two namespaces, where locks of one name do not meet."""
-    DUPLICATE_MAC = "duplicate-mac"
-    """Two attachments have one MAC on a Network."""
-    DUPLICATE_VNI = "duplicate-vni"
-    """Two Networks have one VNI."""
-    ORPHANED_LOCK = "orphaned-lock"
-    """An address is taken for an attachment that is gone."""
-    SPARE_LOCK = "spare-lock"
-    """An address is taken for an attachment that does not have it."""
-    MISNAMED_LOCK = "misnamed-lock"
-    """A lock's name is not that of its VNI and address, so it locks nothing."""
-    LOST_LOCK = "lost-lock"
-    """An attachment has an address whose lock is gone, going, or another's."""
-    OUTSIDE = "outside"
-    """An attachment has an address of no Subnet of its Network."""
-    STALE_VNI = "stale-vni"
-    """An attachment has addresses under a VNI that is not its Network's."""
-    UNHELD_VNI = "unheld-vni"
-    """A Network has a VNI without its lock."""
-    ORPHANED_VNI = "orphaned-vni"
-    """A VNI is taken for a Network that is gone, and for no address any more."""
-
-
-class Finding(Struct, frozen=True, order=True):
-    """One thing that is wrong with one object."""
-
-    check: Check
-    kind: str
-    namespace: str
-    name: str
-    message: str
-    uid: str = ""
-
-    def __str__(self) -> str:
-        where = f"{self.namespace}/{self.name}" if self.namespace else self.name
-        return f"{self.check}: {self.kind} {where}: {self.message}"
 
 
 def audit(
@@ -129,7 +83,7 @@ def _full(one: Resource) -> str:
 
 def _finding(check: Check, about: Resource, message: str) -> Finding:
     meta = about.metadata
-    return Finding(check, about.kind, meta.namespace, meta.name, message, meta.uid)
+    return Finding(check, about.kind, meta.namespace, meta.name, message, uid=meta.uid)
 
 
 def _addresses(one: NetworkAttachment) -> list[Address]:

@@ -6,12 +6,12 @@ words. Whoever looks hands over plain values; where they came from is not known 
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from datetime import datetime
-from enum import StrEnum
 
 from msgspec import Struct
 
 from netloom.model.attachments import PortType
 from netloom.model.cluster import AGENT_SILENT_SECONDS, Node
+from netloom.plan.audit.finding import Check, Finding
 from netloom.plan.node.ports import PortPlan
 from netloom.plan.problem import Unit
 
@@ -19,59 +19,17 @@ ATTACHMENT = "NetworkAttachment"
 NODE = "Node"
 
 
-class Check(StrEnum):
-    """What was found."""
-
-    PORT_UNKNOWN = "port-unknown"
-    PORT_UNBOUND = "port-unbound"
-    PORT_ELSEWHERE = "port-elsewhere"
-    GATEWAY_UNBOUND = "gateway-unbound"
-    CHASSIS_WITHOUT_NODE = "chassis-without-node"
-    NODE_WITHOUT_CHASSIS = "node-without-chassis"
-    NODE_NOT_READY = "node-not-ready"
-    MISSING_INTERFACE = "missing-interface"
-    LEFTOVER_INTERFACE = "leftover-interface"
-    WRONG_INTERFACE = "wrong-interface"
-    BROKEN_INTERFACE = "broken-interface"
-    NOT_INSTALLED = "not-installed"
-    WRONG_DEVICE = "wrong-device"
-    LEFTOVER_DEVICE = "leftover-device"
-    LEFTOVER_MIRROR = "leftover-mirror"
-    MISSING_MIRROR = "missing-mirror"
-    FLOWS_MISSING = "missing-flows"
-    LEFTOVER_FLOWS = "leftover-flows"
-
-
-class Finding(Struct, frozen=True, order=True):
-    """One thing that does not fit."""
-
-    check: Check
-    kind: str
-    namespace: str
-    name: str
-    message: str
-    what: str = ""
-    """The device, interface or chassis it is about."""
-    replaced: bool = False
-    """Whether the interface belongs to an attachment that was deleted and created again under the same name."""
-
-    @property
-    def unit(self) -> Unit:
-        """The resource it is about."""
-        return Unit(self.kind, self.namespace, self.name)
-
-
 # The southbound.
 
 
-class Bound(Struct, frozen=True):
+class Binding(Struct, frozen=True):
     """A port as the southbound has it."""
 
     chassis: str = ""
     """The name of the node it is on; "" for none."""
 
 
-class Expected(Struct, frozen=True):
+class ExpectedBinding(Struct, frozen=True):
     """A port the southbound should have."""
 
     unit: Unit
@@ -81,7 +39,7 @@ class Expected(Struct, frozen=True):
 
 
 def audit_southbound(
-    expected: Iterable[Expected], bound: Mapping[str, Bound], chassis: Collection[str], nodes: Iterable[Node]
+    expected: Iterable[ExpectedBinding], bound: Mapping[str, Binding], chassis: Collection[str], nodes: Iterable[Node]
 ) -> list[Finding]:
     """Return what does not fit between ports and Nodes and what the southbound has of them."""
     found = [finding for one in expected for finding in _port(one, bound.get(one.port))]
@@ -95,7 +53,7 @@ def audit_southbound(
     return sorted(found)
 
 
-def _port(one: Expected, bound: Bound | None) -> Iterator[Finding]:
+def _port(one: ExpectedBinding, bound: Binding | None) -> Iterator[Finding]:
     if bound is None:
         yield Finding(Check.PORT_UNKNOWN, *one.unit, f"the southbound has no port {one.port}: ovn-northd is behind")
     elif not bound.chassis and one.unit.kind == ATTACHMENT:
@@ -148,7 +106,7 @@ class Interface(Struct, frozen=True):
     """What it carries, of that what is ours to say."""
 
 
-class Wanted(Struct, frozen=True):
+class ExpectedInterface(Struct, frozen=True):
     """A port that should be on a switch."""
 
     plan: PortPlan
@@ -158,7 +116,9 @@ class Wanted(Struct, frozen=True):
     """What is amiss with its devices."""
 
 
-def audit_switch(wanted: Iterable[Wanted], seen: Iterable[Interface], waiting: Collection[Unit]) -> list[Finding]:
+def audit_switch(
+    wanted: Iterable[ExpectedInterface], seen: Iterable[Interface], waiting: Collection[Unit]
+) -> list[Finding]:
     """Return what does not fit between the ports a node should have and those its switch has.
 
     `waiting` are attachments of the node that have no plan now, as their Network is not known: what they have stays.
@@ -181,7 +141,7 @@ def audit_switch(wanted: Iterable[Wanted], seen: Iterable[Interface], waiting: C
     return sorted(found)
 
 
-def _interfaces(unit: Unit, one: Wanted, seen: list[Interface]) -> Iterator[Finding]:
+def _interfaces(unit: Unit, one: ExpectedInterface, seen: list[Interface]) -> Iterator[Finding]:
     plan = one.plan
     for interface in seen:
         if interface.uid != plan.uid or interface.name != plan.device or plan.parent:

@@ -15,7 +15,7 @@ from netloom.model.document import Resource
 from netloom.model.networks import Network
 from netloom.plan.node.grants import EVERYTHING
 from netloom.plan.node.ports import Host, PortPlan, plan_ports
-from netloom.plan.ovn.desired import Wanted
+from netloom.plan.ovn.desired import DesiredRows
 from netloom.plan.problem import Problem, Unit
 from netloom.plan.rows import Ref
 
@@ -59,7 +59,7 @@ class PortChange(Struct, frozen=True):
     problem: str = ""
 
 
-def rows(before: Wanted, after: Wanted) -> list[RowChange]:
+def rows(before: DesiredRows, after: DesiredRows) -> list[RowChange]:
     """Return what differs between two plans, by resource."""
     found: list[RowChange] = []
     for ref in sorted(before.rows.keys() | after.rows.keys()):
@@ -72,7 +72,7 @@ def rows(before: Wanted, after: Wanted) -> list[RowChange]:
     return sorted(found, key=lambda one: (one.unit, one.table, one.key))
 
 
-def _columns(wanted: Wanted, ref: Ref) -> dict[str, Any]:
+def _columns(wanted: DesiredRows, ref: Ref) -> dict[str, Any]:
     row = wanted.rows.get(ref)
     if row is None:
         return {}

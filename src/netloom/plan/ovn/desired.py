@@ -49,7 +49,7 @@ class _Parts(Struct, gc=False):
 _NONE = _Parts((), (), (), ())
 
 
-class Wanted:
+class DesiredRows:
     """The wanted rows, by what they are for."""
 
     def __init__(self) -> None:

@@ -32,7 +32,7 @@ MOST = 65536
 Key = tuple[str, str]
 
 
-class Foreseen(Struct):
+class Forecast(Struct):
     """Resources as they will be."""
 
     resources: list[Resource] = []
@@ -44,18 +44,18 @@ class Foreseen(Struct):
     """What stands in for what, so that it does so again."""
 
 
-def foresee(resources: Iterable[Resource], earlier: Foreseen | None = None) -> Foreseen:
+def forecast(resources: Iterable[Resource], earlier: Forecast | None = None) -> Forecast:
     """Return resources as they will be once controllers have seen to them.
 
     What stood in for something `earlier` does so again: so two worlds can be compared.
     """
-    return _Foresight(list(resources), earlier or Foreseen()).whole()
+    return _Foresight(list(resources), earlier or Forecast()).whole()
 
 
 class _Foresight:
-    def __init__(self, resources: list[Resource], earlier: Foreseen) -> None:
+    def __init__(self, resources: list[Resource], earlier: Forecast) -> None:
         self._resources = resources
-        self._found = Foreseen()
+        self._found = Forecast()
         self._earlier = earlier.chosen
         self._literal = b" ".join(map(encode, (one for one in resources if not isinstance(one, NetworkAttachment))))
         """What is written somewhere is not to stand in for something else."""
@@ -71,7 +71,7 @@ class _Foresight:
         self._from: dict[tuple[int, str, int], int] = {}
         """From where on, in a range of a Subnet, to look for an address that stands in: those above are used."""
 
-    def whole(self) -> Foreseen:
+    def whole(self) -> Forecast:
         for one in sorted(self._resources, key=_rank):
             match one:
                 case Network():

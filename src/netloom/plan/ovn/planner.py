@@ -15,12 +15,12 @@ from typing import Any
 
 from netloom.model.document import Resource
 from netloom.plan.node.grants import ALL_PROVIDERS, ProviderRefusal
-from netloom.plan.ovn.desired import Delta, Wanted
+from netloom.plan.ovn.desired import Delta, DesiredRows
 from netloom.plan.ovn.layer2.dhcp import plan_subnet
 from netloom.plan.ovn.layer2.mirrors import plan_mirror
 from netloom.plan.ovn.layer2.qos import plan_shaping
 from netloom.plan.ovn.layer2.switches import plan_attachment, plan_network
-from netloom.plan.ovn.layer3.load_balancers import plan_balancer
+from netloom.plan.ovn.layer3.load_balancers import plan_load_balancer
 from netloom.plan.ovn.layer3.routers import plan_router
 from netloom.plan.ovn.profiles import plan_profile
 from netloom.plan.problem import Problem, Unit
@@ -34,7 +34,7 @@ UNITS: dict[str, Callable[[World, Any], Outcome]] = {
     "NetworkAttachment": plan_attachment,
     "Router": plan_router,
     "SecurityProfile": plan_profile,
-    "LoadBalancer": plan_balancer,
+    "LoadBalancer": plan_load_balancer,
     "Shaping": plan_shaping,
     "Mirror": plan_mirror,
 }
@@ -49,7 +49,7 @@ class Planner:
     def __init__(self, refusal: ProviderRefusal = ALL_PROVIDERS.refusal) -> None:
         """`refusal` says which Networks may not join their physical networks; nothing is planned of these."""
         self.world = World(refusal)
-        self.wanted = Wanted()
+        self.desired = DesiredRows()
 
     def put(self, resource: Resource | Port) -> None:
         """Let a resource be as it is now; kinds that nothing is planned from are ignored."""
@@ -65,7 +65,7 @@ class Planner:
         with _uncollected() if len(dirty) >= BULK else nullcontext():
             for unit in dirty:
                 self._plan(unit)
-        return self.wanted.take()
+        return self.desired.take()
 
     def slices(self, most: int) -> Generator[Delta, None, None]:
         """Plan what must be planned again, so many units at a time; give what changed with each.
@@ -81,7 +81,7 @@ class Planner:
                 with _uncollected() if len(part) >= BULK else nullcontext():
                     for unit in part:
                         self._plan(unit)
-                yield self.wanted.take()
+                yield self.desired.take()
         finally:
             for unit in dirty[position:]:
                 self._plan(unit)
@@ -93,13 +93,13 @@ class Planner:
         resource = self.world.resource(unit)
         if resource is None:
             self.world.forget(unit)
-            self.wanted.replace(unit, None)
+            self.desired.replace(unit, None)
             return
         try:
             outcome = self.world.watched(unit, plan, resource)
         except Exception as error:  # noqa: BLE001 - One unit's mistake must not cost the others their rows.
             outcome = Outcome(problems=[Problem("Internal", f"planning failed: {type(error).__name__}: {error}")])
-        self.wanted.replace(unit, outcome)
+        self.desired.replace(unit, outcome)
 
 
 @contextmanager

@@ -1,9 +1,9 @@
 """Match expressions, as OVN's ACLs, QoS rules and router policies have them.  Pure.
 
-OVN turns an expression into OpenFlow, and how it is written decides into how many flows. An "is not" on an address
-becomes a flow for each bit, and several of them multiply; so a block with exceptions is written as the blocks that are
-left, of which there are few and whose number only adds up. Alternatives for one field stand in one set, which OVN
-combines with the other fields without multiplying (a conjunctive match).
+OVN translates an expression to OpenFlow, and its form decides how many flows that takes. A "!=" on an address becomes a
+flow for each bit, and several of them multiply. So a block with exceptions is written as the blocks that remain, which
+are few and only add up. Alternatives for one field are one set, which OVN combines with the other fields without
+multiplying (a conjunctive match).
 """
 
 from collections.abc import Iterable, Sequence
@@ -18,7 +18,7 @@ B = TypeVar("B", IPv4Network, IPv6Network)
 
 
 def left(cidr: str, exceptions: Iterable[str]) -> list[str]:
-    """Return the blocks that are left of one when others are taken out, in order; none where all of it is."""
+    """Return the blocks that remain of one without some exceptions, in order; [] if nothing remains."""
     remaining: list[Block] = [addresses.block(cidr)]
     for exception in exceptions:
         hole = addresses.block(exception)
@@ -31,7 +31,7 @@ def _cut(one: Block, hole: Block) -> Iterable[Block]:
         return _cut_same(one, hole)
     if isinstance(one, IPv6Network) and isinstance(hole, IPv6Network):
         return _cut_same(one, hole)
-    return (one,)  # A hole of another family is none.
+    return (one,)  # An exception of another family excludes nothing.
 
 
 def _cut_same(one: B, hole: B) -> Iterable[B]:
@@ -43,7 +43,7 @@ def _cut_same(one: B, hole: B) -> Iterable[B]:
 
 
 def merged(blocks: Iterable[str]) -> list[str]:
-    """Return the fewest blocks that are the same addresses as some blocks of one family, in order."""
+    """Return the fewest blocks with the same addresses as some blocks of one family, in order."""
     found = [addresses.interface(one).network for one in blocks]
     v4 = collapse_addresses(one for one in found if isinstance(one, IPv4Network))
     v6 = collapse_addresses(one for one in found if isinstance(one, IPv6Network))
@@ -51,24 +51,24 @@ def merged(blocks: Iterable[str]) -> list[str]:
 
 
 def either(alternatives: Sequence[str]) -> str:
-    """Return that one of some expressions holds, fit to stand beside `&&`."""
+    """Return an expression for "one of these holds" that can be an operand of `&&`."""
     return alternatives[0] if len(alternatives) == 1 else f"({' || '.join(alternatives)})"
 
 
 def one_of(name: str, values: Sequence[str]) -> str:
-    """Return that a field has one of some values, each a constant or `$SET`."""
+    """Return an expression for "the field has one of these values", each a constant or `$SET`."""
     return f"{name} == {values[0]}" if len(values) == 1 else f"{name} == {{{', '.join(values)}}}"
 
 
 def addressed(version: int, end: str, values: Sequence[str]) -> str:
-    """Return that the source or destination (`src`, `dst`) is among blocks of one family."""
+    """Return an expression for "the source or destination (`src`, `dst`) is in these blocks" of one family."""
     if any(value.endswith("/0") for value in values):
         return f"ip{version}"
     return one_of(f"ip{version}.{end}", values)
 
 
 def carried(ports: Sequence[PortRange], version: int | None = None) -> str:
-    """Return that a packet is for one of these ports; of one family, or of either.  There is at least one."""
+    """Return an expression for "the packet is for one of these ports", of which there is at least one."""
     terms = []
     for protocol in RuleProtocol:
         chosen = [one for one in ports if one.protocol is protocol]
@@ -84,7 +84,7 @@ def carried(ports: Sequence[PortRange], version: int | None = None) -> str:
 
 
 def _ranges(name: str, ports: Sequence[PortRange]) -> list[str]:
-    """Return that a field is in one of some ranges."""
+    """Return expressions for "the field is in one of these ranges"."""
     found = spans(ports)
     singles = [str(first) for first, last in found if first == last]
     wide = [f"{first} <= {name} <= {last}" for first, last in found if first != last]
@@ -92,7 +92,7 @@ def _ranges(name: str, ports: Sequence[PortRange]) -> list[str]:
 
 
 def spans(ports: Iterable[PortRange]) -> list[tuple[int, int]]:
-    """Return the first and last ports of some ranges, those that touch taken together."""
+    """Return the first and last ports of ranges, with adjacent and overlapping ranges merged."""
     found: list[tuple[int, int]] = []
     for first, last in sorted((one.port or 0, one.end_port or one.port or 0) for one in ports):
         if found and first <= found[-1][1] + 1:

@@ -1,11 +1,11 @@
-"""Who joins what because of SecurityProfiles: port groups and address sets, and the attachments in them.  Pure.
+"""The port groups and address sets of SecurityProfiles, and the attachments in them.  Pure.
 
-A profile's port group holds who it covers. The other ends its rules name are address sets, one for each family: the
-members of a profile somebody names, and, for each profile by itself, whom its selectors select. An attachment joins by
-itself; what it needs to know for that (`Scheme`) is worked out once for a namespace, and stays the same when rules
-change but not whom they are about. So a change of a rule's ports plans no attachment again.
+A profile's port group contains the attachments it covers. The peers of its rules are address sets, one for each family:
+the members of a profile that a rule names, and, separately for each profile, what its selectors select. Each attachment
+plans its own memberships. What it needs for that (`Scheme`) is computed once for a namespace, and stays the same when
+rules change but not their peers. So a change of a rule's ports replans no attachment.
 
-Addresses an attachment may send from besides its own count as its own.
+Additional addresses that an attachment may send from (`allowedAddresses`) count as its own.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -18,26 +18,26 @@ from netloom.model.policy import Peer, SecurityProfile
 from netloom.plan import names
 from netloom.plan.problem import Problem
 from netloom.plan.rows import Member, Ref, Row
-from netloom.plan.world.selector_index import Filed, filed
-from netloom.plan.world.selector_matches import Selection, selection
+from netloom.plan.world.selector_index import SelectorIndex, index_by_selector
+from netloom.plan.world.selector_matches import ScopedSelector, selector_in
 from netloom.plan.world.world import Port, World
 
 
 class Set(NamedTuple):
-    """Attachments whose addresses somebody's rules are about: two address sets."""
+    """The addresses of some attachments, as two address sets."""
 
     key: str
 
     def ref(self, version: int) -> Ref:
-        """Return the set for a family."""
+        """Return the set of a family."""
         return Ref("Address_Set", f"{self.key}:v{version}")
 
     def name(self, version: int) -> str:
-        """Return what it is called in a match."""
+        """Return its name in a match."""
         return names.symbol(f"v{version}", self.key)
 
     def rows(self) -> Iterator[Row]:
-        """Give the sets, without their members."""
+        """Yield the sets, without their members."""
         for version in (4, 6):
             yield Row("Address_Set", self.ref(version).key, {"name": self.name(version)})
 
@@ -48,31 +48,31 @@ def group(namespace: str, profile: str) -> Ref:
 
 
 def members_set(namespace: str, profile: str) -> Set:
-    """Return the set of those a profile covers."""
+    """Return the set of the attachments that a profile covers."""
     return Set(f"{namespace}/{profile}:members")
 
 
-def _selector_set(namespace: str, profile: str, chosen: Selection) -> Set:
-    return Set(f"{namespace}/{profile}:{names.symbol('selector', *_text(chosen))}")
+def _selector_set(namespace: str, profile: str, scoped: ScopedSelector) -> Set:
+    return Set(f"{namespace}/{profile}:{names.symbol('selector', *_text(scoped))}")
 
 
-def _text(chosen: Selection) -> tuple[str, ...]:
-    # Not repr: sets come in another order in each process, and names must stay the same.
-    return (*(f"{key}={value}" for key, value in chosen.labels), *map(str, chosen.requirements))
+def _text(scoped: ScopedSelector) -> tuple[str, ...]:
+    # Not repr: the order of sets differs between processes, and names must stay the same.
+    return (*(f"{key}={value}" for key, value in scoped.labels), *map(str, scoped.requirements))
 
 
 def peer_set(profile: SecurityProfile, peer: Peer) -> Set:
-    """Return the set of those a rule of a profile names, by another profile or by a selector."""
+    """Return the set of a rule's peer: another profile or a selector."""
     namespace, name = profile.metadata.namespace, profile.metadata.name
     if peer.selector is None:
         return members_set(namespace, peer.profile)
-    return _selector_set(namespace, name, selection(namespace, peer.selector))
+    return _selector_set(namespace, name, selector_in(namespace, peer.selector))
 
 
 def sets_of(world: World, profile: SecurityProfile) -> list[Set]:
-    """Return the sets a profile's unit plans: those of the selectors it names, and its members' if anybody names it."""
+    """Return the sets that a profile plans: those of its selectors, and its members' if a rule names the profile."""
     namespace, name = profile.metadata.namespace, profile.metadata.name
-    found = [_selector_set(namespace, name, chosen) for chosen in _selections(profile)]
+    found = [_selector_set(namespace, name, scoped) for scoped in _peer_selectors(profile)]
     if world.shared(_is_peer, namespace, name):
         found.append(members_set(namespace, name))
     return found
@@ -85,10 +85,10 @@ def _peers(profile: SecurityProfile) -> Iterator[Peer]:
         yield from egress.to
 
 
-def _selections(profile: SecurityProfile) -> list[Selection]:
+def _peer_selectors(profile: SecurityProfile) -> list[ScopedSelector]:
     namespace = profile.metadata.namespace
-    chosen = {selection(namespace, peer.selector) for peer in _peers(profile) if peer.selector is not None}
-    return sorted(chosen, key=_text)
+    scoped = {selector_in(namespace, peer.selector) for peer in _peers(profile) if peer.selector is not None}
+    return sorted(scoped, key=_text)
 
 
 def _is_peer(world: World, namespace: str, name: str) -> bool:
@@ -96,7 +96,7 @@ def _is_peer(world: World, namespace: str, name: str) -> bool:
 
 
 def _all_peers(world: World, namespace: str) -> frozenset[str]:
-    """Return the profiles that rules name as the other end."""
+    """Return the profiles that rules name as peers."""
     return frozenset(peer.profile for profile in world.profiles(namespace) for peer in _peers(profile) if peer.profile)
 
 
@@ -108,10 +108,10 @@ class Joins(NamedTuple):
 
 
 class Scheme(Struct, frozen=True):
-    """Who joins what in a namespace: the same for all its attachments, and for all rules that name the same ends."""
+    """The memberships of a namespace: the same for all its attachments, and for all rules with the same peers."""
 
     named: dict[str, Joins]
-    selected: Filed[Joins]
+    selected: SelectorIndex[Joins]
 
 
 def memberships(world: World, port: Port) -> list[Member]:
@@ -133,47 +133,47 @@ def memberships(world: World, port: Port) -> list[Member]:
 
 
 def unknown(world: World, port: Port) -> list[Problem]:
-    """Return what is wrong with the profiles an attachment names."""
+    """Return a problem for each profile that an attachment names and that does not exist."""
     named = world.shared(joining, port.namespace).named
     text = "spec.securityProfiles: SecurityProfile {} does not exist: the port is closed until it does"
     return [Problem("ProfileMissing", text.format(name)) for name in port.profiles if name not in named]
 
 
 def joined(scheme: Scheme, profiles: Iterable[str], labels: Mapping[str, str]) -> Iterator[Joins]:
-    """Give what an attachment joins that names some profiles and has some labels."""
+    """Yield what an attachment with these profiles and labels joins."""
     for name in profiles:
         if (joins := scheme.named.get(name)) is not None:
             yield joins
-    yield from scheme.selected.found(labels)
+    yield from scheme.selected.matching(labels)
 
 
 def joining(world: World, namespace: str) -> Scheme:
-    """Return who joins what in a namespace."""
+    """Return the memberships of a namespace."""
     named: dict[str, Joins] = {}
     entries = [entry for profile in world.profiles(namespace) for entry in _entries(world, profile, named)]
-    return Scheme(named, filed(entries))
+    return Scheme(named, index_by_selector(entries))
 
 
-def _entries(world: World, profile: SecurityProfile, named: dict[str, Joins]) -> Iterator[tuple[Selection, Joins]]:
-    """Give what is joined by labels because of a profile; what is joined by its name goes to `named`."""
+def _entries(world: World, profile: SecurityProfile, named: dict[str, Joins]) -> Iterator[tuple[ScopedSelector, Joins]]:
+    """Yield what a profile makes attachments join by labels; put what they join by its name in `named`."""
     namespace, name = profile.metadata.namespace, profile.metadata.name
     is_peer = name in world.shared(_all_peers, namespace)
     own = named[name] = Joins(group(namespace, name), (members_set(namespace, name),) if is_peer else ())
     if profile.spec.selector is not None:
-        yield selection(namespace, profile.spec.selector), own
-    for chosen in _selections(profile):
-        yield chosen, Joins(None, (_selector_set(namespace, name, chosen),))
+        yield selector_in(namespace, profile.spec.selector), own
+    for scoped in _peer_selectors(profile):
+        yield scoped, Joins(None, (_selector_set(namespace, name, scoped),))
 
 
 def covered(world: World, profile: SecurityProfile, fabric: Fabric = Fabric.OVN) -> tuple[Port, ...]:
     """Return the attachments a profile covers, those that name it or have its labels, in the Networks of a fabric."""
     namespace, name = profile.metadata.namespace, profile.metadata.name
-    wish = profile.spec.selector
-    chosen = None if wish is None else selection(namespace, wish)
+    selector = profile.spec.selector
+    scoped = None if selector is None else selector_in(namespace, selector)
     networks = {one.metadata.name for one in world.all(Network, namespace) if one.spec.fabric is fabric}
     return tuple(
         port
         for network in sorted(networks)
         for port in world.ports(namespace, network)
-        if name in port.profiles or (chosen is not None and chosen.matches(port.labels))
+        if name in port.profiles or (scoped is not None and scoped.matches(port.labels))
     )

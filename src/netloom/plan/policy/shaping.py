@@ -1,11 +1,11 @@
 """What a Shaping means on either fabric: rate, burst, and which of several applies to a packet.  Pure.
 
-A meter has no queue: what is too much is dropped. TCP answers to a burst of losses by waiting, at least 200 ms, for its
-retransmission timer, and then goes on with what the meter has saved up meanwhile, which is at most its burst. So with
-less than 200 ms worth of the rate TCP gets a fraction of it (measured: with 64 kB at 10 Mbit/s a quarter), and with 300
-ms within 10 %. That is the default, and what a smaller wish comes to.
+A meter has no queue: it drops packets above the rate. After a burst of losses TCP waits for its retransmission timer,
+at least 200 ms, and then sends what the meter has accumulated in the meantime, which is at most its burst. So with a
+burst of less than 200 ms of the rate TCP gets a fraction of it (measured: with 64 kB at 10 Mbit/s a quarter), and with
+300 ms it gets within 10 %. That is the default, and the minimum.
 
-Only one rule is applied to a packet. The more closely a rule says whom it is about, the higher it stands:
+Only one rule applies to a packet. The more specific a rule is, the higher its priority:
 
     priority   from            and 1000 more where `to` is given
     2000       node
@@ -13,9 +13,9 @@ Only one rule is applied to a packet. The more closely a rule says whom it is ab
     6000       selector
     8000       attachment
 
-and of two that say it equally, the slower.
+and of two equally specific ones, the slower applies.
 
-Delay, jitter and loss are beyond a meter: `verdict` says what is applied and what is not.
+A meter cannot do delay, jitter and loss: `verdict` says what is applied and what is not.
 """
 
 from math import log2
@@ -25,11 +25,11 @@ from netloom.model import quantities
 from netloom.model.paths import Quality, ShapingSpec, Unsupported
 
 SAVED = 0.3
-"""The least burst, in seconds of the rate: what TCP needs to live with a meter."""
+"""The smallest burst, in seconds of the rate: TCP needs it behind a meter."""
 LEAST = 120
-"""The least burst at all, in kbit: some ten packets."""
+"""The smallest burst in any case, in kbit: some ten packets."""
 LARGEST = 2**32 - 1
-"""What a meter can count, in kbit/s and kbit."""
+"""The largest rate and burst of a meter, in kbit/s and kbit."""
 
 NODE, NETWORK, SELECTOR, ATTACHMENT = 2000, 4000, 6000, 8000
 TO = 1000
@@ -43,9 +43,9 @@ class Verdict(NamedTuple):
 
 
 def verdict(spec: ShapingSpec) -> Verdict:
-    """Return what is in force of a Shaping that is planned, and what cannot be."""
+    """Return what of a planned Shaping is in force, and what is not supported."""
     missing = [
-        Unsupported(field=name, reason="it cannot be done: a meter drops what is too much, and does nothing else")
+        Unsupported(field=name, reason="not supported: a meter drops packets above the rate, and does nothing else")
         for name in ("delay", "jitter", "loss")
         if getattr(spec, name)
     ]
@@ -60,14 +60,14 @@ def verdict(spec: ShapingSpec) -> Verdict:
 
 
 def bandwidth(spec: ShapingSpec) -> tuple[int, int]:
-    """Return rate and burst as a meter has them: in kbit/s and kbit."""
+    """Return rate and burst of the meter, in kbit/s and kbit."""
     rate = max(1, quantities.rate(spec.rate) // 1000)
     asked = quantities.size(spec.burst) * 8 // 1000 if spec.burst else 0
     return min(rate, LARGEST), min(max(asked, int(rate * SAVED), LEAST), LARGEST)
 
 
 def priority(spec: ShapingSpec, rate: int) -> int:
-    """Return how high a Shaping stands among those that are about the same packet."""
+    """Return the priority of a Shaping among those that match the same packet."""
     place = spec.from_
     tier = ATTACHMENT if place.attachment else NETWORK if place.network else NODE if place.node else SELECTOR
     return tier + (TO if spec.to else 0) + 999 - int(log2(rate) * 30)

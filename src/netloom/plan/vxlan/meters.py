@@ -21,8 +21,8 @@ from netloom.plan.vxlan.flow_claims import Table
 from netloom.plan.vxlan.layout import CLASS, IPV4, IPV6, METERS, flow
 from netloom.plan.vxlan.policy import EGRESS, INGRESS, Class, Fields, Set, class_number
 from netloom.plan.vxlan.ports import LocalPort, Remote
-from netloom.plan.world.selector_index import Filed, filed
-from netloom.plan.world.selector_matches import Selection, selection
+from netloom.plan.world.selector_index import SelectorIndex, index_by_selector
+from netloom.plan.world.selector_matches import ScopedSelector, selector_in
 
 T = TypeVar("T")
 Name = tuple[str, str]
@@ -53,19 +53,19 @@ class Places(Struct, Generic[T], frozen=True):
     attachments: dict[str, list[T]]
     networks: dict[str, list[T]]
     nodes: dict[str, list[T]]
-    selected: Filed[T]
+    selected: SelectorIndex[T]
 
     def found(self, one: LocalPort | Remote) -> Iterator[T]:
         """Give the things that are for somebody."""
         yield from self.attachments.get(one.name, ())
         yield from self.networks.get(one.network, ())
         yield from self.nodes.get(one.node, ())
-        yield from self.selected.found(one.labels)
+        yield from self.selected.matching(one.labels)
 
 
 def _places(namespace: str, entries: Iterable[tuple[Place, T]]) -> Places[T]:
-    places: Places[T] = Places({}, {}, {}, filed(()))
-    selected: list[tuple[Selection, T]] = []
+    places: Places[T] = Places({}, {}, {}, index_by_selector(()))
+    selected: list[tuple[ScopedSelector, T]] = []
     for place, thing in entries:
         if place.attachment:
             places.attachments.setdefault(place.attachment, []).append(thing)
@@ -74,8 +74,8 @@ def _places(namespace: str, entries: Iterable[tuple[Place, T]]) -> Places[T]:
         elif place.node:
             places.nodes.setdefault(place.node, []).append(thing)
         elif place.selector is not None:
-            selected.append((selection(namespace, place.selector), thing))
-    return Places(places.attachments, places.networks, places.nodes, filed(selected))
+            selected.append((selector_in(namespace, place.selector), thing))
+    return Places(places.attachments, places.networks, places.nodes, index_by_selector(selected))
 
 
 class Scheme(Struct, frozen=True):

@@ -1,27 +1,26 @@
-"""The face of a resource: the part of it that can change what is planned.  Pure.
+"""Planner inputs: the part of each resource that a plan reads.  Pure.
 
-Heartbeats, conditions, annotations and managed fields come and go all day; a resource whose face stays the same is not
-planned again. An attachment's face is a `Port`, small enough to hold tens of thousands: texts that many ports have in
-common are held once.
+Heartbeats, conditions, annotations and managed fields change all the time; a resource whose planner input is unchanged
+is not planned again. The planner input of an attachment is a `Port`, small enough for tens of thousands: strings that
+many ports have in common are stored once.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
+from typing import Any
 
 from msgspec import Struct, structs
 
 from netloom.model.attachments import NetworkAttachment
-from netloom.model.cluster import Node, NodeStatus
 from netloom.model.document import ObjectMeta, Resource
-from netloom.model.networks import Network, NetworkStatus, Router, RouterStatus, Subnet, SubnetStatus
-from netloom.model.paths import Mirror, Shaping, ShapingStatus
-from netloom.model.policy import LoadBalancer, LoadBalancerStatus, SecurityProfile, SecurityProfileStatus
+from netloom.model.networks import Network, Subnet
+from netloom.model.registry import NETWORK_ATTACHMENT, PLANNED
 from netloom.model.status import Status
 
-ATTACHMENT = "NetworkAttachment"
+ATTACHMENT = NETWORK_ATTACHMENT.name
 
 
 class Port(Struct, frozen=True, gc=False):
-    """An attachment, as far as the plan goes."""
+    """The planner input of an attachment."""
 
     namespace: str
     name: str
@@ -36,12 +35,12 @@ class Port(Struct, frozen=True, gc=False):
     """The SecurityProfiles it names."""
     allowed_addresses: tuple[str, ...] = ()
     parent: str = ""
-    """The attachment of whose port it is a VLAN; "": it is a port of its own."""
+    """The attachment whose port carries it as a VLAN; "": it has a port of its own."""
     vlan: int | None = None
 
 
 class Pool:
-    """Holds equal values once.  It forgets none: who keeps one drops it when it has grown."""
+    """Stores equal values once.  It never forgets one: its owner replaces it when it has grown."""
 
     def __init__(self) -> None:
         self._texts: dict[str, str] = {}
@@ -52,57 +51,48 @@ class Pool:
         return len(self._texts) + len(self._labels) + len(self._lists)
 
     def port(self, attachment: NetworkAttachment) -> Port:
-        """Return the face of an attachment."""
+        """Return the planner input of an attachment."""
         metadata, spec, status = attachment.metadata, attachment.spec, attachment.status
         text = self._texts.setdefault
         labels = metadata.labels
         return Port(
-            text(metadata.namespace, metadata.namespace),
-            metadata.name,
-            text(spec.node, spec.node),
-            text(spec.network, spec.network),
-            status.ips,
-            status.mac,
-            status.vni,
-            self._labels.setdefault(tuple(sorted(labels.items())), labels) if labels else _NO_LABELS,
-            self._lists.setdefault(spec.security_profiles, spec.security_profiles),
-            spec.allowed_addresses,
-            spec.port.parent,
-            spec.port.vlan,
+            namespace=text(metadata.namespace, metadata.namespace),
+            name=metadata.name,
+            node=text(spec.node, spec.node),
+            network=text(spec.network, spec.network),
+            ips=status.ips,
+            mac=status.mac,
+            vni=status.vni,
+            labels=self._labels.setdefault(tuple(sorted(labels.items())), labels) if labels else _NO_LABELS,
+            profiles=self._lists.setdefault(spec.security_profiles, spec.security_profiles),
+            allowed_addresses=spec.allowed_addresses,
+            parent=spec.port.parent,
+            vlan=spec.port.vlan,
         )
 
 
-def face(resource: Resource) -> Resource | None:
-    """Return a resource with only what matters to the plan, or None where nothing of its kind does.
+def planner_input(resource: Resource) -> Resource | None:
+    """Return a resource with only the fields that a plan reads, or None where nothing is planned from its kind.
 
     Not for attachments: theirs is a `Port`.
     """
-    slim = _STATUS.get(type(resource))
-    if slim is None:
+    if type(resource) not in _PLANNED:
         return None
     given = resource.metadata
     metadata = ObjectMeta(name=given.name, namespace=given.namespace, labels=given.labels)
-    return structs.replace(resource, metadata=metadata, status=slim(resource))
+    return structs.replace(resource, metadata=metadata, status=_status(resource))
 
 
-def _network(resource: Resource) -> Status:
-    assert isinstance(resource, Network)
-    return NetworkStatus(vni=resource.status.vni)
-
-
-def _subnet(resource: Resource) -> Status:
-    assert isinstance(resource, Subnet)
-    return SubnetStatus(validated=resource.status.validated)
+def _status(resource: Any) -> Status:  # noqa: ANN401  # of any planned kind
+    """Return what a plan reads of a status: of most kinds nothing."""
+    empty: Status = type(resource.status)()
+    match resource:
+        case Network():
+            return structs.replace(empty, vni=resource.status.vni)
+        case Subnet():
+            return structs.replace(empty, validated=resource.status.validated)
+    return empty
 
 
 _NO_LABELS: Mapping[str, str] = {}
-_STATUS: dict[type[Resource], Callable[[Resource], Status]] = {
-    Network: _network,
-    Subnet: _subnet,
-    Node: lambda _: NodeStatus(),
-    Router: lambda _: RouterStatus(),
-    SecurityProfile: lambda _: SecurityProfileStatus(),
-    LoadBalancer: lambda _: LoadBalancerStatus(),
-    Shaping: lambda _: ShapingStatus(),
-    Mirror: lambda _: Status(),
-}
+_PLANNED = frozenset(kind.type for kind in PLANNED if kind is not NETWORK_ATTACHMENT)

@@ -1,44 +1,45 @@
-"""Things filed by the selectors they are for, and found by labels.  Pure.
+"""An index of values by the selectors they belong to, searched by labels.  Pure.
 
-An attachment asks which profiles, sets and meters are for it, and there may be thousands that are not. So each is filed
-under a label that everything its selector selects has; where there is no such label it is looked at each time.
+An attachment looks up the profiles, address sets and meters whose selectors match it, and there may be thousands that
+do not. So each entry is stored under a label that every object its selector matches must have. A selector without such
+a label is compared on each lookup.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Generic, NamedTuple, TypeVar
 
-from netloom.plan.world.selector_matches import ANY, Selection
+from netloom.plan.world.selector_matches import ANY, ScopedSelector
 
 T = TypeVar("T")
 
 
-class Filed(NamedTuple, Generic[T]):
-    """Things filed."""
+class SelectorIndex(NamedTuple, Generic[T]):
+    """Values with their selectors."""
 
-    by_label: dict[tuple[str, str], tuple[tuple[Selection, T], ...]]
-    others: tuple[tuple[Selection, T], ...]
+    by_label: dict[tuple[str, str], tuple[tuple[ScopedSelector, T], ...]]
+    others: tuple[tuple[ScopedSelector, T], ...]
 
-    def found(self, labels: Mapping[str, str]) -> Iterator[T]:
-        """Give the things that are for labels."""
+    def matching(self, labels: Mapping[str, str]) -> Iterator[T]:
+        """Yield the values whose selectors match labels."""
         if self.by_label:
             for label in labels.items():
-                for chosen, thing in self.by_label.get(label, ()):
-                    if chosen.matches(labels):
-                        yield thing
-        for chosen, thing in self.others:
-            if chosen.matches(labels):
-                yield thing
+                for selector, value in self.by_label.get(label, ()):
+                    if selector.matches(labels):
+                        yield value
+        for selector, value in self.others:
+            if selector.matches(labels):
+                yield value
 
 
-def filed(entries: Iterable[tuple[Selection, T]]) -> Filed[T]:
-    """Return things filed by their selections."""
-    by_label: dict[tuple[str, str], list[tuple[Selection, T]]] = {}
-    others: list[tuple[Selection, T]] = []
-    for chosen, thing in entries:
-        anchors = chosen.anchors()
-        if not anchors or any(value == ANY for _, value in anchors):
-            others.append((chosen, thing))
+def index_by_selector(entries: Iterable[tuple[ScopedSelector, T]]) -> SelectorIndex[T]:
+    """Return an index of values by their selectors."""
+    by_label: dict[tuple[str, str], list[tuple[ScopedSelector, T]]] = {}
+    others: list[tuple[ScopedSelector, T]] = []
+    for selector, value in entries:
+        anchors = selector.anchors()
+        if not anchors or any(text == ANY for _, text in anchors):
+            others.append((selector, value))
             continue
         for anchor in anchors:
-            by_label.setdefault(anchor, []).append((chosen, thing))
-    return Filed({label: tuple(found) for label, found in by_label.items()}, tuple(others))
+            by_label.setdefault(anchor, []).append((selector, value))
+    return SelectorIndex({label: tuple(found) for label, found in by_label.items()}, tuple(others))

@@ -1,7 +1,7 @@
 """Which ports a label selector selects, kept up to date as ports change.  Pure.
 
-A selector is filed under labels that whatever it selects must have, so that a port that comes, goes or changes is
-compared with the selectors of its own labels, not with all of them.
+A selector is indexed by labels that every port it selects must have. So a port that appears, changes or disappears is
+compared with the selectors of its own labels only.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -19,22 +19,22 @@ _OPERATORS = {
 }
 
 
-class Selection(NamedTuple):
-    """A selector in a namespace, comparable and hashable."""
+class ScopedSelector(NamedTuple):
+    """A label selector in a namespace, comparable and hashable."""
 
     namespace: str
     labels: tuple[tuple[str, str], ...]
     requirements: tuple[Requirement, ...]
 
     def matches(self, have: Mapping[str, str]) -> bool:
-        """Whether labels are selected."""
+        """Return whether the selector matches labels."""
         for key, value in self.labels:
             if have.get(key) != value:
                 return False
         return all(requirement.matches(have) for requirement in self.requirements)
 
     def anchors(self) -> tuple[tuple[str, str], ...]:
-        """Return labels one of which everything selected has; an empty value means any; none: nothing is known."""
+        """Return labels of which every selected object has at least one; () if none are known.  `ANY` is any value."""
         if self.labels:
             return self.labels[:1]
         for one in self.requirements:
@@ -46,53 +46,53 @@ class Selection(NamedTuple):
 
 
 ANY = "*"
-"""No label's value, so that it can stand for all."""
+"""Stands for all values of a label; no label can have it."""
 
 
-def selection(namespace: str, selector: LabelSelector) -> Selection:
-    """Return what a selector means in a namespace."""
+def selector_in(namespace: str, selector: LabelSelector) -> ScopedSelector:
+    """Return a selector together with the namespace it applies to."""
     requirements = {
         Requirement(one.key, _OPERATORS[one.operator], frozenset(one.values)) for one in selector.match_expressions
     }
-    return Selection(
+    return ScopedSelector(
         namespace,
         tuple(sorted(selector.match_labels.items())),
         tuple(sorted(requirements, key=lambda one: (one.key, one.operator, sorted(one.values)))),
     )
 
 
-class Selections:
-    """The selections somebody reads, and the names of the ports in each."""
+class SelectorMatches:
+    """The selectors that plans read, and the ports that each selects."""
 
     def __init__(self) -> None:
-        self._ports: dict[Selection, dict[str, Port]] = {}
-        self._filed: dict[tuple[str, str, str], set[Selection]] = {}
+        self._ports: dict[ScopedSelector, dict[str, Port]] = {}
+        self._by_label: dict[tuple[str, str, str], set[ScopedSelector]] = {}
 
-    def __contains__(self, one: Selection) -> bool:
+    def __contains__(self, one: ScopedSelector) -> bool:
         return one in self._ports
 
-    def __getitem__(self, one: Selection) -> Mapping[str, Port]:
+    def __getitem__(self, one: ScopedSelector) -> Mapping[str, Port]:
         return self._ports[one]
 
-    def add(self, one: Selection, ports: Iterable[Port]) -> None:
-        """Begin to follow a selection, among the ports of its namespace."""
+    def add(self, one: ScopedSelector, ports: Iterable[Port]) -> None:
+        """Start to track a selector, given the ports of its namespace."""
         self._ports[one] = {port.name: port for port in ports if one.matches(port.labels)}
-        for place in _places(one):
-            self._filed.setdefault(place, set()).add(one)
+        for place in _index_keys(one):
+            self._by_label.setdefault(place, set()).add(one)
 
-    def drop(self, one: Selection) -> None:
-        """Follow it no more."""
+    def drop(self, one: ScopedSelector) -> None:
+        """Stop tracking a selector."""
         del self._ports[one]
-        for place in _places(one):
-            self._filed[place].discard(one)
-            if not self._filed[place]:
-                del self._filed[place]
+        for place in _index_keys(one):
+            self._by_label[place].discard(one)
+            if not self._by_label[place]:
+                del self._by_label[place]
 
-    def change(self, old: Port | None, new: Port | None) -> Iterator[Selection]:
-        """Take note of a port's change; give the selections it was in, or is in now."""
+    def change(self, old: Port | None, new: Port | None) -> Iterator[ScopedSelector]:
+        """Record the change of a port; yield the selectors that selected it or select it now."""
         if not self._ports:
             return
-        concerned = self._near(old) | self._near(new)
+        concerned = self._candidates(old) | self._candidates(new)
         for one in concerned:
             ports = self._ports[one]
             if old is not None and old.name in ports:
@@ -105,18 +105,18 @@ class Selections:
                 ports[new.name] = new
                 yield one
 
-    def _near(self, port: Port | None) -> set[Selection]:
+    def _candidates(self, port: Port | None) -> set[ScopedSelector]:
         if port is None:
             return set()
-        filed, namespace = self._filed, port.namespace
-        found: set[Selection] = set(filed.get((namespace, "", ""), ()))
+        by_label, namespace = self._by_label, port.namespace
+        found: set[ScopedSelector] = set(by_label.get((namespace, "", ""), ()))
         for key, value in port.labels.items():
-            found.update(filed.get((namespace, key, value), ()))
-            found.update(filed.get((namespace, key, ANY), ()))
+            found.update(by_label.get((namespace, key, value), ()))
+            found.update(by_label.get((namespace, key, ANY), ()))
         return found
 
 
-def _places(one: Selection) -> Iterator[tuple[str, str, str]]:
+def _index_keys(one: ScopedSelector) -> Iterator[tuple[str, str, str]]:
     anchors = one.anchors()
     if not anchors:
         yield one.namespace, "", ""

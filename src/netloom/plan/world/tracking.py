@@ -1,10 +1,10 @@
-"""Who read what: when something changes, who must look again.  Pure.
+"""Which unit read what, so that a change replans the units that read it.  Pure.
 
-While a unit is planned, each question it asks of the world is a *topic*; what it read is its *footprint*. Thousands of
-attachments ask the same questions, so footprints are shared: a unit costs one entry, however much it reads.
+While a unit is planned, each query of the world is a *topic*; all topics that it read are its *footprint*. Thousands of
+attachments make the same queries, so footprints are shared: a unit costs one entry, however much it reads.
 
-A *shared* answer is computed from the world once for all who ask. It reads topics and is a topic itself; when what it
-read changes it is computed again, and who read it must look again only if it came out different.
+A *shared* answer is computed from the world once for all units that read it. It reads topics and is a topic itself.
+When a topic that it read changes, it is computed again, and its readers are planned again only if the result differs.
 """
 
 from collections.abc import Callable, Hashable, Iterable
@@ -15,7 +15,7 @@ from netloom.plan.problem import Unit
 
 
 class Answer:
-    """A shared answer; as a topic it is compared by identity, which costs nothing."""
+    """A shared answer; as a topic it is compared by identity, which is fast."""
 
     __slots__ = ("arguments", "function", "value")
 
@@ -26,7 +26,7 @@ class Answer:
 
 
 NOTHING: Any = object()
-"""The value of an answer that was not worked out yet, or could not be."""
+"""The value of an answer that is not computed yet, or could not be."""
 Topic = tuple[Hashable, ...] | Answer
 Footprint = frozenset[Topic]
 
@@ -36,7 +36,7 @@ class Tracker:
 
     def __init__(self) -> None:
         self.reading: set[Topic] | None = None
-        """What was read by who is being planned; None: nobody is."""
+        """The topics read by the unit that is being planned; None: none is."""
         self.dirty: set[Unit] = set()
         self.stale: set[Answer] = set()
         """Shared answers that must be computed again."""
@@ -49,7 +49,7 @@ class Tracker:
         self._answers: dict[Topic, set[Answer]] = {}
 
     def touch(self, topic: Topic) -> None:
-        """Have everybody who read a topic look again."""
+        """Mark the units and answers that read a topic for planning."""
         if (footprints := self._footprints.get(topic)) is not None:
             for footprint in footprints:
                 self.dirty |= self._units[footprint]
@@ -57,16 +57,16 @@ class Tracker:
             self.stale |= answers
 
     def is_read(self, topic: Topic) -> bool:
-        """Whether anybody read a topic."""
+        """Return whether a unit or an answer read a topic."""
         return topic in self._footprints or topic in self._answers
 
     def note(self, unit: Unit, read: AbstractSet[Topic]) -> list[Topic]:
-        """Take note of what a unit read; return what nobody reads any more."""
+        """Record what a unit read; return the topics that have no reader any more."""
         old = self._footprint.get(unit)
         if old == read:
             return []
         footprint = self._last
-        if footprint != read:  # Mostly one unit reads what the one before it did.
+        if footprint != read:  # Most units read what the one before them read.
             footprint = frozenset(read)
             footprint = self._last = self._interned.get(footprint, footprint)
         self._footprint[unit] = footprint
@@ -80,7 +80,7 @@ class Tracker:
         return [] if old is None else self._leave(unit, old)
 
     def forget(self, unit: Unit) -> list[Topic]:
-        """Forget a unit; return what nobody reads any more."""
+        """Forget a unit; return the topics that have no reader any more."""
         old = self._footprint.pop(unit, None)
         return [] if old is None else self._leave(unit, old)
 
@@ -101,7 +101,7 @@ class Tracker:
         return unread
 
     def note_answer(self, answer: Answer, read: Iterable[Topic]) -> list[Topic]:
-        """Take note of what a shared answer was made of; return what nobody reads any more."""
+        """Record what a shared answer read; return the topics that have no reader any more."""
         old = self._read_by_answer.get(answer, frozenset())
         new = frozenset(read)
         self._read_by_answer[answer] = new
@@ -110,7 +110,7 @@ class Tracker:
         return self._unread(answer, old - new)
 
     def forget_answer(self, answer: Answer) -> list[Topic]:
-        """Forget a shared answer; return what nobody reads any more."""
+        """Forget a shared answer; return the topics that have no reader any more."""
         self.stale.discard(answer)
         return self._unread(answer, self._read_by_answer.pop(answer, frozenset()))
 

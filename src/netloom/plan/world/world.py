@@ -1,12 +1,12 @@
-"""The resources as the plan sees them, with answers that know who asked.  Pure.
+"""The planner inputs of all resources, with queries that record which unit makes them.  Pure.
 
-Every question asked while a unit is planned is recorded; when a resource changes, those whose answer may be another now
-are dirty. So a planning function asks for what it needs and never says what it depends on. All answers are sorted and
-immutable: do not change what you are given.
+Every query made while a unit is planned is recorded. When a resource changes, the units whose queries may have another
+result are dirty. So a planning function queries what it needs and never declares dependencies. All results are sorted
+and immutable: do not modify them.
 
-Where many units need the same thing worked out, `shared` works it out once: `world.shared(function, *arguments)` is
-`function(world, *arguments)`, computed again when something it read has changed, and planned again are only those who
-read it and only if it came out different. The function must be pure and return something comparable.
+Where many units need the same computation, `shared` does it once: `world.shared(function, *arguments)` is
+`function(world, *arguments)`, computed again when something that it read has changed. Its readers are planned again
+only if the result differs. The function must be pure and return a comparable value.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -21,14 +21,14 @@ from netloom.model.policy import LoadBalancer, SecurityProfile
 from netloom.model.selection import LabelSelector
 from netloom.plan.node.grants import ALL_PROVIDERS, NOT_GRANTED, ProviderRefusal
 from netloom.plan.problem import Problem, Unit
-from netloom.plan.world.inputs import ATTACHMENT, Pool, Port, face
-from netloom.plan.world.selector_matches import Selection, Selections, selection
+from netloom.plan.world.inputs import ATTACHMENT, Pool, Port, planner_input
+from netloom.plan.world.selector_matches import ScopedSelector, SelectorMatches, selector_in
 from netloom.plan.world.tracking import NOTHING, Answer, Topic, Tracker
 
 __all__ = ["Port", "World"]
 
 SPARE = 4096
-"""How many values more than there can be in use are held before they are forgotten."""
+"""How many values more than can be in use a pool may hold before it is replaced."""
 
 R = TypeVar("R", bound=Resource)
 T = TypeVar("T")
@@ -36,27 +36,27 @@ P = ParamSpec("P")
 
 
 class World:
-    """All resources.  `put` and `remove` change it, the rest asks."""
+    """All planner inputs.  `put` and `remove` change them, the other methods query."""
 
     def __init__(self, refusal: ProviderRefusal = ALL_PROVIDERS.refusal) -> None:
-        """`refusal` says which Networks may not join their physical networks: by the spec alone."""
+        """`refusal` returns why a Network may not join its physical network, from the spec alone."""
         self._refusal = refusal
         self._tracker = Tracker()
         self._pool = Pool()
         self._ports: dict[Unit, Port] = {}
         self._resources: dict[Unit, Resource] = {}
         self._groups: dict[Topic, dict[Unit, Any]] = {}
-        """What a question about many is answered from: by topic, then by whose part it is."""
+        """The results of queries for several objects: by topic, then by unit."""
         self._answers: dict[Topic, Any] = {}
-        """Answers given, until they are touched."""
+        """Sorted results, until the topic is touched."""
         self._shared: dict[tuple[Callable[..., Any], tuple[Any, ...]], Answer] = {}
-        self._selections = Selections()
+        self._matches = SelectorMatches()
         self._followed: set[Topic] = set()
 
-    # Changing it.
+    # Changes.
 
     def put(self, resource: Resource | Port) -> None:
-        """Let a resource be as it is now."""
+        """Add or replace a resource."""
         if isinstance(resource, NetworkAttachment):
             if len(self._pool) > 2 * len(self._ports) + SPARE:
                 self._pool = Pool()
@@ -64,12 +64,12 @@ class World:
         if isinstance(resource, Port):
             self._put_port(resource)
             return
-        new = face(resource)
+        new = planner_input(resource)
         if new is not None:
             self._change(Unit(new.kind, new.metadata.namespace, new.metadata.name), new)
 
     def remove(self, unit: Unit) -> None:
-        """Let a resource be gone."""
+        """Remove a resource."""
         if unit.kind != ATTACHMENT:
             self._change(unit, None)
         elif (old := self._ports.pop(unit, None)) is not None:
@@ -99,11 +99,11 @@ class World:
             self._adopt(unit, old, new)
         if self._followed:
             self._follow(unit, old, new)
-        for chosen in self._selections.change(old, new):
-            touch(("selected", chosen))
+        for scoped in self._matches.change(old, new):
+            touch(("selected", scoped))
 
     def _adopt(self, unit: Unit, old: Port | None, new: Port | None) -> None:
-        """Keep who is a VLAN of whose port."""
+        """Update the children of a parent port."""
         before = None if old is None or not old.parent else ("children", old.namespace, old.parent, old.vlan)
         after = None if new is None or not new.parent else ("children", new.namespace, new.parent, new.vlan)
         if before is not None and before != after:
@@ -114,7 +114,7 @@ class World:
             self._touch(after)
 
     def _follow(self, unit: Unit, old: Port | None, new: Port | None) -> None:
-        """Keep what somebody asked once: who has an address in a Network, and who is on a node."""
+        """Update the groups that were queried once: attachments by address in a Network, and by node."""
         before = set() if old is None else set(self._places(old))
         after = set() if new is None else set(self._places(new))
         for topic in before - after:
@@ -154,24 +154,24 @@ class World:
         self._answers.pop(topic, None)
         self._tracker.touch(topic)
 
-    # Asking.
+    # Queries.
 
     def get(self, of: type[R], namespace: str, name: str) -> R | None:
         """Return one resource, or None."""
         unit = Unit(of.__name__, namespace, name)
         if of is NetworkAttachment:
-            raise TypeError("of an attachment only the Port is kept")
+            raise TypeError("use port() for attachments: only their planner input is stored")
         self._read(("one", *unit))
         return cast("R | None", self._resources.get(unit))
 
     def all(self, of: type[R], namespace: str = "") -> tuple[R, ...]:
         """Return all resources of a kind, in a namespace or everywhere."""
         if of is NetworkAttachment:
-            raise TypeError("of an attachment only the Port is kept")
+            raise TypeError("use port() for attachments: only their planner input is stored")
         return self._many(("all", of.__name__, namespace))
 
     def port(self, namespace: str, name: str) -> Port | None:
-        """Return an attachment's face, or None."""
+        """Return the planner input of an attachment, or None."""
         self._read(("port", namespace, name))
         return self._ports.get(Unit(ATTACHMENT, namespace, name))
 
@@ -180,11 +180,11 @@ class World:
         return self._many(("ports", namespace, network))
 
     def children(self, namespace: str, parent: str, vlan: int | None) -> tuple[Port, ...]:
-        """Return the attachments that say they are this VLAN of an attachment's port: one, or none."""
+        """Return the attachments with this VLAN of a parent port: one, or none."""
         return self._many(("children", namespace, parent, vlan))
 
     def holders(self, namespace: str, network: str, ip: str) -> tuple[Port, ...]:
-        """Return the attachments that have an address in a Network: one, or none; the address as they write it."""
+        """Return the attachments with an address in a Network: one, or none.  The address is in their notation."""
         asked = ("held", namespace, network)
         if asked not in self._followed:
             self._followed.add(asked)
@@ -205,17 +205,17 @@ class World:
 
     def selected(self, namespace: str, selector: LabelSelector) -> tuple[Port, ...]:
         """Return the attachments of a namespace that a selector selects."""
-        chosen = selection(namespace, selector)
-        topic = ("selected", chosen)
-        if self._tracker.reading is None and chosen not in self._selections:
-            found = (port for port in self._of(namespace) if chosen.matches(port.labels))
+        scoped = selector_in(namespace, selector)
+        topic = ("selected", scoped)
+        if self._tracker.reading is None and scoped not in self._matches:
+            found = (port for port in self._of(namespace) if scoped.matches(port.labels))
             return tuple(sorted(found, key=lambda port: port.name))
         self._read(topic)
         answer: tuple[Port, ...] | None = self._answers.get(topic)
         if answer is None:
-            if chosen not in self._selections:
-                self._selections.add(chosen, self._of(namespace))
-            ports = self._selections[chosen]
+            if scoped not in self._matches:
+                self._matches.add(scoped, self._of(namespace))
+            ports = self._matches[scoped]
             answer = self._answers[topic] = tuple(ports[name] for name in sorted(ports))
         return answer
 
@@ -224,7 +224,7 @@ class World:
         return self._many(("subnets", namespace, network))
 
     def routers(self, namespace: str, network: str) -> tuple[Router, ...]:
-        """Return the Routers with a foot or the gateway in a Network."""
+        """Return the Routers with a port or the gateway in a Network."""
         return self._many(("routers", namespace, network))
 
     def profiles(self, namespace: str) -> tuple[SecurityProfile, ...]:
@@ -240,24 +240,24 @@ class World:
         return self.all(Node)
 
     def ungranted(self, network: Network) -> Problem | None:
-        """Return why nothing is planned of a Network that joins a physical network its namespace is not granted."""
+        """Return why a Network is not planned whose namespace is not granted its physical network; None if it is."""
         said = self._refusal(network) if network.spec.provider is not None else ""
         return Problem(NOT_GRANTED, said) if said else None
 
     def shared(self, function: Callable[Concatenate["World", P], T], *arguments: P.args, **none: P.kwargs) -> T:
-        """Return `function(world, *arguments)`, worked out once for all who ask."""
-        assert not none, "only positional arguments are part of the question"
+        """Return `function(world, *arguments)`, computed once for all readers."""
+        assert not none, "only positional arguments are part of the topic"
         tracker = self._tracker
         if tracker.stale and tracker.reading is None:
             self._refresh()
         answer = self._shared.get((function, arguments))
         if answer is None or (tracker.stale and answer in tracker.stale):
-            answer = self._work_out(answer or Answer(function, arguments))
+            answer = self._compute(answer or Answer(function, arguments))
         if tracker.reading is not None:
             tracker.reading.add(answer)
         return cast("T", answer.value)
 
-    def _work_out(self, answer: Answer) -> Answer:
+    def _compute(self, answer: Answer) -> Answer:
         tracker = self._tracker
         outer, tracker.reading = tracker.reading, set()
         tracker.stale.discard(answer)
@@ -266,7 +266,7 @@ class World:
         except BaseException:
             self._drop(answer)
             if outer is not None:
-                outer |= tracker.reading  # Who asked fails by what was read: when that changes it must look again.
+                outer |= tracker.reading  # The reader fails because of what was read: plan it again when that changes.
             raise
         finally:
             read, tracker.reading = tracker.reading, outer
@@ -305,11 +305,11 @@ class World:
     # For the planner.
 
     def resource(self, unit: Unit) -> Resource | Port | None:
-        """Return what a unit is planned from, unrecorded."""
+        """Return what a unit is planned from, without recording a query."""
         return self._ports.get(unit) if unit.kind == ATTACHMENT else self._resources.get(unit)
 
     def watched(self, unit: Unit, plan: Callable[["World", Any], T], resource: Resource | Port) -> T:
-        """Return `plan(world, resource)`, recording what it reads as what the unit read, also when it fails."""
+        """Return `plan(world, resource)` and record its queries as the unit's, also when it fails."""
         tracker = self._tracker
         reading: set[Topic] = set()
         tracker.reading = reading
@@ -321,40 +321,40 @@ class World:
                 self._forget(unread)
 
     def forget(self, unit: Unit) -> None:
-        """Forget what a unit read: it is gone."""
+        """Forget the queries of a unit that was removed."""
         self._forget(self._tracker.forget(unit))
 
     def drain(self) -> set[Unit]:
-        """Return the units to plan again, and begin anew."""
+        """Return the units to plan again, and reset them."""
         tracker = self._tracker
         self._refresh()
         dirty, tracker.dirty = tracker.dirty, set()
         return dirty
 
     def _refresh(self) -> None:
-        """Work out anew what must be, until all shared answers are right: one may be made of others."""
+        """Compute stale shared answers until all are current: one may read others."""
         tracker = self._tracker
         while tracker.stale:
             answer = next(iter(tracker.stale))
             if not tracker.is_read(answer):
                 self._drop(answer)
                 continue
-            with suppress(Exception):  # It fails again for each who asks, and there it is told.
-                self._work_out(answer)
+            with suppress(Exception):  # It fails again for each reader, which reports it.
+                self._compute(answer)
 
     def _forget(self, unread: Iterable[Topic]) -> None:
         for topic in unread:
             if isinstance(topic, Answer):
                 self._drop(topic)
             elif topic[0] == "selected":
-                chosen = cast("Selection", topic[1])
-                if chosen in self._selections:
-                    self._selections.drop(chosen)
+                scoped = cast("ScopedSelector", topic[1])
+                if scoped in self._matches:
+                    self._matches.drop(scoped)
                 self._answers.pop(topic, None)
 
 
 def _groups(resource: Resource) -> Iterator[Topic]:
-    """Give the questions about many that a resource is part of the answer to."""
+    """Yield the queries for several objects whose results contain a resource."""
     namespace = resource.metadata.namespace
     yield "all", resource.kind, ""
     if namespace:

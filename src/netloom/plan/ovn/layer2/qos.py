@@ -21,8 +21,8 @@ from netloom.plan.policy import matches
 from netloom.plan.policy.shaping import bandwidth, priority
 from netloom.plan.problem import Problem
 from netloom.plan.rows import Column, Member, Outcome, Ref, Row
-from netloom.plan.world.selector_index import Filed, filed
-from netloom.plan.world.selector_matches import Selection, selection
+from netloom.plan.world.selector_index import SelectorIndex, index_by_selector
+from netloom.plan.world.selector_matches import ScopedSelector, selector_in
 from netloom.plan.world.world import Port, World
 
 
@@ -61,9 +61,9 @@ def shares(world: World, port: Port) -> Outcome:
     if scheme is None:
         return outcome
     own = {*scheme.by_network.get(port.network, ()), *scheme.by_node.get(port.node, ())}
-    for share in sorted(own.union(scheme.selected.found(port.labels))):
+    for share in sorted(own.union(scheme.selected.matching(port.labels))):
         _apply(share, port, outcome)
-    sets = {*scheme.sets_by_node.get(port.node, ()), *scheme.sets.found(port.labels)}
+    sets = {*scheme.sets_by_node.get(port.node, ()), *scheme.sets.matching(port.labels)}
     for key in sorted(sets):
         for ip in (one.partition("/")[0] for one in port.ips):
             outcome.members.append(Member(_set(key, addresses.family(ip)), "addresses", ip))
@@ -101,16 +101,16 @@ class Scheme(Struct, frozen=True):
 
     by_network: dict[str, list[Share]]
     by_node: dict[str, list[Share]]
-    selected: Filed[Share]
+    selected: SelectorIndex[Share]
     sets_by_node: dict[str, list[str]]
-    sets: Filed[str]
+    sets: SelectorIndex[str]
 
 
 def _scheme(world: World, namespace: str) -> Scheme | None:
     """Return who has what of Shapings of many; None where there are none, which is cheap to know."""
-    scheme = Scheme({}, {}, filed(()), {}, filed(()))
-    selected: list[tuple[Selection, Share]] = []
-    sets: list[tuple[Selection, str]] = []
+    scheme = Scheme({}, {}, index_by_selector(()), {}, index_by_selector(()))
+    selected: list[tuple[ScopedSelector, Share]] = []
+    sets: list[tuple[ScopedSelector, str]] = []
     wide = False
     for shaping in world.all(Shaping, namespace):
         share = _share(world, shaping)
@@ -123,12 +123,12 @@ def _scheme(world: World, namespace: str) -> Scheme | None:
         elif start.node:
             scheme.by_node.setdefault(start.node, []).append(share)
         elif start.selector is not None:
-            selected.append((selection(namespace, start.selector), share))
+            selected.append((selector_in(namespace, start.selector), share))
         if to is not None and to.node:
             scheme.sets_by_node.setdefault(to.node, []).append(key)
         elif to is not None and to.selector is not None:
-            sets.append((selection(namespace, to.selector), key))
-    return structs.replace(scheme, selected=filed(selected), sets=filed(sets)) if wide else None
+            sets.append((selector_in(namespace, to.selector), key))
+    return structs.replace(scheme, selected=index_by_selector(selected), sets=index_by_selector(sets)) if wide else None
 
 
 def _share(world: World, shaping: Shaping) -> Share | None:

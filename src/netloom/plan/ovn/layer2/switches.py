@@ -26,7 +26,7 @@ from netloom.plan.ovn.layer2.qos import shares
 from netloom.plan.ovn.profiles import memberships, unknown
 from netloom.plan.problem import Problem
 from netloom.plan.rows import Column, Member, Outcome, Ref, Row
-from netloom.plan.world.selector_matches import selection
+from netloom.plan.world.selector_matches import selector_in
 from netloom.plan.world.world import Port, World
 
 SWITCH = "Logical_Switch"
@@ -220,7 +220,7 @@ def _options(node: str) -> Mapping[str, str]:
 def _misplaced(world: World, on: Segment, one: Port) -> list[Problem]:
     """Say so where an attachment is on a node that its physical network does not reach."""
     node = world.get(Node, "", one.node)
-    if on.nodes is None or node is None or selection("", on.nodes).matches(node.metadata.labels):
+    if on.nodes is None or node is None or selector_in("", on.nodes).matches(node.metadata.labels):
         return []
     said = (
         f"spec.node: Network {one.network} is on physical network {on.physical_network}, which node {one.node} does "

@@ -1,16 +1,15 @@
-"""LoadBalancers as OVN's: one row for each protocol, joined to switches and routers.  Pure.
+"""LoadBalancers as OVN's: one row for each protocol, referred to by switches and routers.  Pure.
 
-Each VIP stands for the endpoints of its own family. A VIP that somebody else has, an endpoint no VIP can stand for, a
-place that is not there: each is a problem and costs itself only.
+Each VIP balances to the endpoints of its own family. A VIP that another object has, an endpoint without a VIP of its
+family, a Network or Router that does not exist: each is a problem and costs itself only.
 
-- A VIP without endpoints refuses connections at once instead of letting them wait.
-- An endpoint may be its own client: OVN sends it back with the VIP as its source.
-- With a health check, an endpoint must be an attachment: OVN asks it on its own node. A port answers or it does not:
-  for UDP, an endpoint is up unless it says that the port is closed. What is not checked is taken to be up.
-- A client that stays with its endpoint (affinity) does so although that is down (OVN 23.03), until it was silent for
-  that long.
+- A VIP without endpoints rejects connections at once instead of letting them time out.
+- An endpoint may be its own client: OVN hairpins the packet with the VIP as its source.
+- With a health check, an endpoint must be an attachment: OVN checks it on its own chassis. A UDP endpoint is up unless
+  it reports that the port is closed. An endpoint that is not checked counts as up.
+- A client with affinity stays with its endpoint even if that is down (OVN 23.03), until it was silent for that long.
 
-How a VIP is answered for, and whose it is, is in `vips`.
+How a VIP is answered for, and which object has it, is in `vips`.
 """
 
 from collections.abc import Iterator, Sequence
@@ -34,80 +33,80 @@ class Target(NamedTuple):
 
     ip: str
     port: int | None
-    """None: the VIP's."""
+    """None: the VIP's port."""
     at: str
-    """Which field it is of."""
+    """The field of the spec that names it."""
     network: str = ""
     attachment: str = ""
-    """Whose address it is, as far as that is known."""
+    """The attachment with this address, if known."""
 
     @property
     def version(self) -> int:
-        """Its family."""
+        """The address family."""
         return addresses.family(self.ip)
 
 
-def balancer(namespace: str, name: str, protocol: Protocol) -> Ref:
-    """Return which row is a LoadBalancer's, for a protocol."""
+def load_balancer_ref(namespace: str, name: str, protocol: Protocol) -> Ref:
+    """Return which row is that of a LoadBalancer, for a protocol."""
     return Ref(TABLE, f"{namespace}/{name}:{protocol}")
 
 
-def plan_balancer(world: World, wish: LoadBalancer) -> Outcome:
-    """Plan a LoadBalancer: its rows, the places they serve, and the stands its VIPs need."""
+def plan_load_balancer(world: World, balancer: LoadBalancer) -> Outcome:
+    """Plan a LoadBalancer: its rows, the switches and routers that use them, and the VIP routers that its VIPs need."""
     outcome = Outcome()
-    joined = sorted({*_switches(world, wish, outcome), *_routers(world, wish, outcome)})
-    free = list(_free(world, wish, outcome))
-    targets = _targets(world, wish)
-    _check_families(wish, targets, outcome)
+    users = sorted({*_switches(world, balancer, outcome), *_routers(world, balancer, outcome)})
+    free = list(_free(world, balancer, outcome))
+    targets = _targets(world, balancer)
+    _check_families(balancer, targets, outcome)
     for protocol in Protocol:
         own = [(vip, ip) for vip, ip in free if vip.protocol is protocol]
         if not own:
             continue
-        ref = _plan_row(world, wish, protocol, own, targets, outcome)
-        outcome.members += (Member(place, "load_balancer", ref) for place in joined)
+        ref = _plan_row(world, balancer, protocol, own, targets, outcome)
+        outcome.members += (Member(user, "load_balancer", ref) for user in users)
     return outcome
 
 
-# Where.
+# The switches and routers that balance.
 
 
-def _switches(world: World, wish: LoadBalancer, outcome: Outcome) -> Iterator[Ref]:
-    namespace = wish.metadata.namespace
-    for position, name in enumerate(wish.spec.networks):
+def _switches(world: World, balancer: LoadBalancer, outcome: Outcome) -> Iterator[Ref]:
+    namespace = balancer.metadata.namespace
+    for position, name in enumerate(balancer.spec.networks):
         at = f"spec.networks[{position}]"
         network = world.get(Network, namespace, name)
         if network is None:
             outcome.problems.append(Problem("NetworkMissing", f"{at}: Network {name} does not exist"))
             continue
         if network.spec.fabric is not Fabric.OVN:
-            said = f"{at}: Network {name} is carried by {network.spec.fabric}: only one of fabric ovn can balance"
+            said = f"{at}: Network {name} is of fabric {network.spec.fabric}: load balancing needs fabric ovn"
             outcome.problems.append(Problem("WrongFabric", said))
             continue
         if (problem := world.ungranted(network)) is not None:
             outcome.problems.append(Problem(problem.reason, f"{at}: Network {name}: {problem.message}"))
             continue
-        stand = world.shared(vips.stand, namespace, name)
-        if stand is not None and network.spec.provider is not None:
-            outcome.problems += _on_wire(world, wish, network, at)
-        elif stand is not None and stand.leader == wish.metadata.name:
-            vips.plan_stand(network, stand, outcome)
+        vip_router = world.shared(vips.vip_router, namespace, name)
+        if vip_router is not None and network.spec.provider is not None:
+            outcome.problems += _on_wire(world, balancer, network, at)
+        elif vip_router is not None and vip_router.leader == balancer.metadata.name:
+            vips.plan_vip_router(network, vip_router, outcome)
         yield Ref("Logical_Switch", names.switch(namespace, name))
 
 
-def _on_wire(world: World, wish: LoadBalancer, network: Network, at: str) -> Iterator[Problem]:
-    """Give what is wrong with VIPs inside of a physical network, where all nodes would answer for them at once."""
-    inside = sorted(set(vips.inside(world, wish, network.metadata.name)))
+def _on_wire(world: World, balancer: LoadBalancer, network: Network, at: str) -> Iterator[Problem]:
+    """Yield a problem for VIPs inside of a physical network, where all nodes would answer for them at once."""
+    inside = sorted(set(vips.inside(world, balancer, network.metadata.name)))
     if inside:
         said = (
-            f"{at}: {', '.join(inside)} is in the provider Network {network.metadata.name}, where nobody would answer"
-            " for it: serve it by the Router whose gateway is there"
+            f"{at}: {', '.join(inside)} is in the provider Network {network.metadata.name}, where nothing answers for"
+            " it: serve it by the Router whose gateway is there"
         )
         yield Problem("RouterNeeded", said)
 
 
-def _routers(world: World, wish: LoadBalancer, outcome: Outcome) -> Iterator[Ref]:
-    namespace = wish.metadata.namespace
-    for position, name in enumerate(wish.spec.routers):
+def _routers(world: World, balancer: LoadBalancer, outcome: Outcome) -> Iterator[Ref]:
+    namespace = balancer.metadata.namespace
+    for position, name in enumerate(balancer.spec.routers):
         router = world.get(Router, namespace, name)
         if router is None:
             said = f"spec.routers[{position}]: Router {name} does not exist"
@@ -117,21 +116,20 @@ def _routers(world: World, wish: LoadBalancer, outcome: Outcome) -> Iterator[Ref
         yield from (Ref("Logical_Switch", names.switch(namespace, port.network)) for port in router.spec.networks)
 
 
-# What.
+# VIPs and endpoints.
 
 
-def _free(world: World, wish: LoadBalancer, outcome: Outcome) -> Iterator[tuple[Vip, str]]:
-    """Give the VIPs that can be had, with their addresses in the usual notation."""
-    for position, vip in enumerate(wish.spec.vips):
-        if (refused := vips.refusal(world, wish, vip)) is not None:
-            reason, said = refused
-            outcome.problems.append(Problem(reason, f"spec.vips[{position}].ip: {said}"))
+def _free(world: World, balancer: LoadBalancer, outcome: Outcome) -> Iterator[tuple[Vip, str]]:
+    """Yield the VIPs that the balancer can have, with their addresses in canonical form."""
+    for position, vip in enumerate(balancer.spec.vips):
+        if (refused := vips.refusal(world, balancer, vip)) is not None:
+            outcome.problems.append(Problem(refused.reason, f"spec.vips[{position}].ip: {refused.message}"))
         else:
             yield vip, str(addresses.address(vip.ip))
 
 
-def _targets(world: World, wish: LoadBalancer) -> list[Target]:
-    namespace, spec = wish.metadata.namespace, wish.spec
+def _targets(world: World, balancer: LoadBalancer) -> list[Target]:
+    namespace, spec = balancer.metadata.namespace, balancer.spec
     if spec.selector is not None:
         return [
             Target(ip.partition("/")[0], None, "spec.selector", port.network, port.name)
@@ -139,7 +137,7 @@ def _targets(world: World, wish: LoadBalancer) -> list[Target]:
             for ip in port.ips
         ]
     found = []
-    near = vips.networks(world, wish)
+    near = vips.networks(world, balancer)
     for position, endpoint in enumerate(spec.endpoints or ()):
         ip = str(addresses.address(endpoint.ip))
         network, attachment = "", ""
@@ -150,17 +148,17 @@ def _targets(world: World, wish: LoadBalancer) -> list[Target]:
     return found
 
 
-def _check_families(wish: LoadBalancer, targets: Sequence[Target], outcome: Outcome) -> None:
-    """Say which endpoints no VIP can stand for, and which VIPs have only endpoints they cannot stand for."""
-    if wish.spec.selector is not None:
-        return  # An attachment has addresses of both families, and a VIP of one is no mistake.
-    families = {addresses.family(vip.ip) for vip in wish.spec.vips}
+def _check_families(balancer: LoadBalancer, targets: Sequence[Target], outcome: Outcome) -> None:
+    """Report endpoints without a VIP of their family, and VIPs without an endpoint of theirs."""
+    if balancer.spec.selector is not None:
+        return  # Attachments may have addresses of both families; a VIP of one family is fine.
+    families = {addresses.family(vip.ip) for vip in balancer.spec.vips}
     for target in targets:
         if target.version not in families:
-            said = f"{target.at}.ip: {target.ip} is IPv{target.version}, and there is no such VIP to stand for it"
+            said = f"{target.at}.ip: {target.ip} is IPv{target.version}, and there is no VIP of that family"
             outcome.problems.append(Problem("WrongFamily", said))
     have = {target.version for target in targets}
-    for position, vip in enumerate(wish.spec.vips):
+    for position, vip in enumerate(balancer.spec.vips):
         if have and addresses.family(vip.ip) not in have:
             said = f"spec.vips[{position}].ip: {vip.ip} has no endpoint of its family, IPv{addresses.family(vip.ip)}"
             outcome.problems.append(Problem("WrongFamily", said))
@@ -168,18 +166,18 @@ def _check_families(wish: LoadBalancer, targets: Sequence[Target], outcome: Outc
 
 def _plan_row(
     world: World,
-    wish: LoadBalancer,
+    balancer: LoadBalancer,
     protocol: Protocol,
     own: Sequence[tuple[Vip, str]],
     targets: Sequence[Target],
     outcome: Outcome,
 ) -> Ref:
-    ref = balancer(wish.metadata.namespace, wish.metadata.name, protocol)
+    ref = load_balancer_ref(balancer.metadata.namespace, balancer.metadata.name, protocol)
     served = {with_port(ip, vip.port): _backends(vip, ip, targets) for vip, ip in own}
-    checks, mappings = _health(world, wish, ref, protocol, served, targets, outcome)
+    checks, mappings = _health(world, balancer, ref, protocol, served, targets, outcome)
     options = {"reject": "true"}
-    if wish.spec.affinity_seconds:
-        options["affinity_timeout"] = str(wish.spec.affinity_seconds)
+    if balancer.spec.affinity_seconds:
+        options["affinity_timeout"] = str(balancer.spec.affinity_seconds)
     columns: dict[str, Column] = {
         "name": ref.key,
         "protocol": str(protocol),
@@ -203,24 +201,24 @@ def with_port(ip: str, port: int) -> str:
     return f"[{ip}]:{port}" if ":" in ip else f"{ip}:{port}"
 
 
-# How endpoints are watched.
+# Health checks.
 
 
 def _health(
     world: World,
-    wish: LoadBalancer,
+    balancer: LoadBalancer,
     ref: Ref,
     protocol: Protocol,
     served: dict[str, list[str]],
     targets: Sequence[Target],
     outcome: Outcome,
 ) -> tuple[list[Row], dict[str, str]]:
-    """Return the health checks of a row, and from where each endpoint is asked."""
-    check = wish.spec.health_check
+    """Return the health checks of a row, and the source address of the checks of each endpoint."""
+    check = balancer.spec.health_check
     if check is None:
         return [], {}
     if protocol is Protocol.SCTP:
-        said = "spec.healthCheck: OVN cannot check endpoints of SCTP, and takes them to be up"
+        said = "spec.healthCheck: OVN cannot check SCTP endpoints: they count as up"
         outcome.problems.append(Problem("Unsupported", said))
         return [], {}
     families = {6 if vip.startswith("[") else 4 for vip in served}
@@ -228,29 +226,29 @@ def _health(
     for target in targets:
         if target.version not in families:
             continue
-        source, problem = _source(world, wish, target)
+        source, problem = _source(world, balancer, target)
         if problem is None:
-            port = names.port(wish.metadata.namespace, target.attachment)
+            port = names.port(balancer.metadata.namespace, target.attachment)
             mappings[_bracketed(target.ip)] = f"{port}:{_bracketed(source)}"
         elif problem not in outcome.problems:
             outcome.problems.append(problem)
     return [Row(CHECK, f"{ref.key}:{vip}", {"vip": vip, "options": _options(check)}) for vip in served], mappings
 
 
-def _source(world: World, wish: LoadBalancer, target: Target) -> tuple[str, Problem | None]:
-    """Return the address an endpoint is asked from, or why it cannot be asked."""
-    namespace = wish.metadata.namespace
+def _source(world: World, balancer: LoadBalancer, target: Target) -> tuple[str, Problem | None]:
+    """Return the source address of the checks of an endpoint, or why it cannot be checked."""
+    namespace = balancer.metadata.namespace
     if not target.attachment:
         said = (
-            f"{target.at}.ip: {target.ip} is no attachment's in the Networks served, so its health cannot be checked,"
-            " and it is taken to be up"
+            f"{target.at}.ip: no attachment in the Networks served has {target.ip}, so its health cannot be checked"
+            " and it counts as up"
         )
         return "", Problem("NotChecked", said)
     source = world.shared(vips.checker, namespace, target.network, target.version, target.ip)
     if source:
         return source, None
     said = (
-        f"spec.healthCheck: {target.ip} cannot be checked: it takes a free address in its Subnet of Network"
+        f"spec.healthCheck: {target.ip} cannot be checked: that needs a free address in its Subnet of Network"
         f" {target.network}, and there is none"
     )
     return "", Problem("NotChecked", said)

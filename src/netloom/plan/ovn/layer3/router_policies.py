@@ -1,17 +1,18 @@
-"""A router's policies: what it does with some packets instead of what its routes say.  Pure.
+"""Router policies: packets that are dropped, rerouted or exempted, whatever the routes say.  Pure.
 
-A policy is one row of Logical_Router_Policy. OVN asks the policies once a packet is routed: the one of the highest
-priority that fits it drops it, gives it other next hops, or leaves it as it was routed. They judge each packet by
-itself, replies too, and see it as it is inside: translated already if it came in by the gateway, not yet if it goes out
-there. What no route leads to is dropped before they are asked; who wants to reroute it is told so.
+A policy is one row of Logical_Router_Policy. OVN evaluates the policies after a packet is routed: the matching one of
+the highest priority drops it, gives it other next hops, or leaves it as it was routed. Policies apply to each packet by
+itself, replies too, and see inside addresses: after translation if the packet came in by the gateway, before it if the
+packet leaves there. A packet without a route is dropped before the policies; a policy that would reroute such packets
+is reported as a problem.
 
-Two rows of one priority and one match would leave it to chance which counts. So a row is known by these two, and of two
-wishes for it the stricter stands: drop before reroute before allow, as forbidding always wins elsewhere. Like the rows
-themselves that does not depend on the order of the list.
+With two rows of one priority and one match it would be undefined which applies. So the key of a row is made of these
+two, and of two policies with the same key the stricter applies: drop before reroute before allow, as forbidding wins
+everywhere else. Like the rows themselves that does not depend on the order of the list.
 
-What matches is of one family wherever the policy says which, by a block or a next hop. A policy that names neither is
-of both, in one row: OVN tells the two apart by itself. A next hop must be in a block of one of the router's feet, by
-which OVN finds the port; link-local ones are at every port, so there is no telling which is meant.
+A match is of one family if the policy names one by a block or a next hop. A policy that names neither is for both, in
+one row: OVN expands it to both. A next hop must be in a block of one of the router's ports, by which OVN finds the
+port. A link-local next hop could be at any port, so it is refused.
 """
 
 from collections.abc import Collection, Iterator, Sequence
@@ -23,8 +24,8 @@ from netloom.model.addresses import Block
 from netloom.model.networks import Router
 from netloom.model.policy import PolicyAction, RouterPolicy
 from netloom.plan import names
-from netloom.plan.ovn.layer3 import router_ports as feet
-from netloom.plan.ovn.layer3.router_ports import Foot
+from netloom.plan.ovn.layer3 import router_ports
+from netloom.plan.ovn.layer3.router_ports import LogicalRouterPort
 from netloom.plan.policy import matches
 from netloom.plan.problem import Problem
 from netloom.plan.rows import Column, Member, Outcome, Ref, Row
@@ -35,7 +36,7 @@ _STRICTEST_FIRST = (PolicyAction.DROP, PolicyAction.REROUTE, PolicyAction.ALLOW)
 
 
 class _Policy(NamedTuple):
-    """A policy that can be.  What it is known by comes first, then how strict it is."""
+    """A policy that is possible.  Sorted by its key, then by how strict it is."""
 
     priority: int
     match: str
@@ -47,103 +48,105 @@ class _Policy(NamedTuple):
         return _STRICTEST_FIRST[self.leniency]
 
 
-def steered(router: Router, every: Sequence[Foot], routed: Collection[Block], outcome: Outcome) -> None:
-    """Add a router's policies; it has these feet, and routes to these blocks."""
-    known = [*routed, *(one.network for foot in every for one in foot.addresses)]
-    can_be: list[tuple[_Policy, int]] = []
-    for position, wish in enumerate(router.spec.policies):
-        policy = _policy(wish, f"spec.policies[{position}]", every)
+def add_policies(
+    router: Router, every: Sequence[LogicalRouterPort], routed: Collection[Block], outcome: Outcome
+) -> None:
+    """Add the policies of a router with these ports and with routes to these blocks."""
+    known = [*routed, *(one.network for port in every for one in port.addresses)]
+    possible: list[tuple[_Policy, int]] = []
+    for position, spec in enumerate(router.spec.policies):
+        policy = _policy(spec, f"spec.policies[{position}]", every)
         if isinstance(policy, Problem):
             outcome.problems.append(policy)
         else:
-            can_be.append((policy, position))
-            outcome.problems += _unrouted(wish, f"spec.policies[{position}].to", known)
-    standing: dict[tuple[int, str], tuple[_Policy, int]] = {}
-    for policy, position in sorted(can_be):
-        stands, where = standing.setdefault((policy.priority, policy.match), (policy, position))
-        if stands != policy:
+            possible.append((policy, position))
+            outcome.problems += _unrouted(spec, f"spec.policies[{position}].to", known)
+    applied: dict[tuple[int, str], tuple[_Policy, int]] = {}
+    for policy, position in sorted(possible):
+        applies, where = applied.setdefault((policy.priority, policy.match), (policy, position))
+        if applies != policy:
             text = (
-                f"spec.policies[{position}]: spec.policies[{where}] is for the same packets at the same priority, and"
-                f" {_said(stands)}: take one of the two out, or give it another priority"
+                f"spec.policies[{position}]: spec.policies[{where}] matches the same packets at the same priority, and"
+                f" {_summary(applies)}: remove one of the two, or change its priority"
             )
             outcome.problems.append(Problem("PolicyTwice", text))
     name = names.router(router.metadata.namespace, router.metadata.name)
-    for policy, _ in standing.values():
+    for policy, _ in applied.values():
         _add(name, policy, outcome)
 
 
-def _policy(wish: RouterPolicy, at: str, every: Sequence[Foot]) -> _Policy | Problem:
-    problem = next(_malformed(wish, at), None) or next(_lost(wish, f"{at}.via", every), None)
+def _policy(spec: RouterPolicy, at: str, every: Sequence[LogicalRouterPort]) -> _Policy | Problem:
+    problem = next(_malformed(spec, at), None) or next(_unreachable(spec, f"{at}.via", every), None)
     if problem is not None:
         return problem
-    hops = sorted({addresses.address(one) for one in wish.via}, key=int)
-    match = _match(wish, next(iter(_families(wish)), None))
-    return _Policy(wish.priority, match, _STRICTEST_FIRST.index(wish.action), tuple(map(str, hops)))
+    hops = sorted({addresses.address(one) for one in spec.via}, key=int)
+    match = _match(spec, next(iter(_families(spec)), None))
+    return _Policy(spec.priority, match, _STRICTEST_FIRST.index(spec.action), tuple(map(str, hops)))
 
 
-def _families(wish: RouterPolicy) -> set[int]:
-    return {addresses.family(one) for one in (*wish.from_, *wish.to, *wish.via)}
+def _families(spec: RouterPolicy) -> set[int]:
+    return {addresses.family(one) for one in (*spec.from_, *spec.to, *spec.via)}
 
 
-def _malformed(wish: RouterPolicy, at: str) -> Iterator[Problem]:
-    """Give what is wrong with a policy in itself: validation refuses it, but it may be older than its rules."""
-    for name, blocks in (("from", wish.from_), ("to", wish.to)):
+def _malformed(spec: RouterPolicy, at: str) -> Iterator[Problem]:
+    """Yield what is malformed in a policy: validation rejects it, but the object may be older than the rule."""
+    for name, blocks in (("from", spec.from_), ("to", spec.to)):
         for position, block in enumerate(blocks):
             if not addresses.is_cidr(block):
                 yield Problem("Malformed", f"{at}.{name}[{position}]: {block!r} is not an address block")
-    if bool(wish.via) != (wish.action is PolicyAction.REROUTE):
-        yield Problem("Malformed", f"{at}.via: next hops belong to action reroute: give both, or neither")
-    if len(_families(wish)) > 1:
+    if bool(spec.via) != (spec.action is PolicyAction.REROUTE):
+        yield Problem("Malformed", f"{at}.via: next hops need action reroute, and reroute needs next hops")
+    if len(_families(spec)) > 1:
         yield Problem("FamiliesMixed", f"{at}: from, to and via are of two families: write a policy for each")
 
 
-def _lost(wish: RouterPolicy, at: str, every: Sequence[Foot]) -> Iterator[Problem]:
-    """Give the next hops that cannot be reached."""
-    for position, hop in enumerate(wish.via):
-        foot = feet.toward(every, hop, f"{at}[{position}]")
-        if isinstance(foot, Problem):
-            yield foot
+def _unreachable(spec: RouterPolicy, at: str, every: Sequence[LogicalRouterPort]) -> Iterator[Problem]:
+    """Yield a problem for each next hop that cannot be reached."""
+    for position, hop in enumerate(spec.via):
+        port = router_ports.port_toward(every, hop, f"{at}[{position}]")
+        if isinstance(port, Problem):
+            yield port
         elif addresses.address(hop).is_link_local:
-            text = f"{at}[{position}]: {hop} may be in any network of the router: name an address that is in one"
+            text = f"{at}[{position}]: {hop} is link-local, so any port could lead to it: name another address"
             yield Problem("NextHopLinkLocal", text)
 
 
-def _unrouted(wish: RouterPolicy, at: str, known: Collection[Block]) -> Iterator[Problem]:
-    """Give the blocks of which nothing can be rerouted, because nothing of them is routed."""
-    for position, to in enumerate(wish.to if wish.action is PolicyAction.REROUTE else ()):
-        if not any(feet.overlap(addresses.interface(to).network, one) for one in known):
+def _unrouted(spec: RouterPolicy, at: str, known: Collection[Block]) -> Iterator[Problem]:
+    """Yield a problem for each block that cannot be rerouted because the router has no route to it."""
+    for position, to in enumerate(spec.to if spec.action is PolicyAction.REROUTE else ()):
+        if not any(router_ports.overlaps(addresses.interface(to).network, one) for one in known):
             text = (
-                f"{at}[{position}]: the router has no route to {to}, and what has none is dropped before policies are"
-                " asked: add one to spec.routes"
+                f"{at}[{position}]: the router has no route to {to}, and packets without a route are dropped before"
+                " policies apply: add one to spec.routes"
             )
             yield Problem("RouteMissing", text)
 
 
-def _match(wish: RouterPolicy, version: int | None) -> str:
-    """Return which packets a policy is for: of one family, or of both."""
+def _match(spec: RouterPolicy, version: int | None) -> str:
+    """Return the match of a policy: for one family, or for both."""
     terms = []
     if version is not None:
-        ends = [("src", wish.from_), ("dst", wish.to)]
+        ends = [("src", spec.from_), ("dst", spec.to)]
         found = [matches.addressed(version, end, matches.merged(blocks)) for end, blocks in ends if blocks]
-        family = f"ip{version}"  # Any address says it too.
+        family = f"ip{version}"  # A match on an address implies it.
         terms = [one for one in found if one != family] or [family]
-    if wish.ports:
-        terms.append(matches.carried(wish.ports, version))
+    if spec.ports:
+        terms.append(matches.carried(spec.ports, version))
     return " && ".join(terms) or "ip"
 
 
-def _said(policy: _Policy) -> str:
-    return f"says {policy.action}" + (f" via {', '.join(policy.hops)}" if policy.hops else "")
+def _summary(policy: _Policy) -> str:
+    return f"its action is {policy.action}" + (f" via {', '.join(policy.hops)}" if policy.hops else "")
 
 
 def _add(router: str, policy: _Policy, outcome: Outcome) -> None:
-    digest = blake2s(policy.match.encode(), digest_size=8).hexdigest()  # A match may be long.
+    digest = blake2s(policy.match.encode(), digest_size=8).hexdigest()  # A match can be long.
     columns: dict[str, Column] = {
         "priority": policy.priority,
         "match": policy.match,
         "action": str(policy.action),
         "nexthops": frozenset(policy.hops),
-        "nexthop": None,  # How it was written when there could be only one.
+        "nexthop": None,  # Superseded by nexthops.
     }
     row = Row(TABLE, f"{router}:policy:{policy.priority}:{digest}", columns)
     outcome.rows.append(row)

@@ -1,19 +1,19 @@
 """Routers: layer 3 between Networks and to the outside.  Pure.
 
     Router -> Logical_Router
-              Logical_Router_Port     one in each Network, and the plug of the Network's switch (feet.py)
+              Logical_Router_Port     one in each Network, with its peer port on the switch (router_ports.py)
               HA_Chassis_Group        the nodes of the gateway (gateways.py)
               Logical_Router_Static_Route
-              Logical_Router_Policy   (steering.py)
+              Logical_Router_Policy   (router_policies.py)
               NAT                     (nat.py)
 
-A part that cannot be is a problem of the Router and costs what hangs on it: a missing Network its foot, the foot the
-routes through it; the rest is planned. A Router whose Networks are all of other fabrics is not OVN's, and nothing is
-planned for it.
+A part that is not possible is a problem of the Router and costs what depends on it: a missing Network costs its port, a
+missing port the routes through it. The rest is planned. A Router whose Networks are all of other fabrics has no rows in
+OVN.
 
-IPv6 blocks and the router are advertised: a machine that asks is answered at once, one that does not hears of it within
-a minute. Advertisements never let a machine make itself an address (SLAAC): it has those that were chosen for it, set
-by the agent or got by DHCP. What it sent from another would be dropped, and Linux prefers the other.
+The router advertises itself and the IPv6 blocks: it answers solicitations at once, and advertises every minute unasked.
+Advertisements never allow SLAAC: a host has the addresses that IPAM allocated, set by the agent or by DHCP. Port
+security would drop what it sends from a SLAAC address, and Linux prefers those.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -24,21 +24,19 @@ from netloom.model.addresses import Block
 from netloom.model.networks import Fabric, Network, Route, Router
 from netloom.plan import names
 from netloom.plan.ovn.layer2.dhcp import TUNNELLED_MTU
-from netloom.plan.ovn.layer3 import gateways, nat
-from netloom.plan.ovn.layer3 import router_policies as steering
-from netloom.plan.ovn.layer3 import router_ports as feet
-from netloom.plan.ovn.layer3.router_ports import Foot
+from netloom.plan.ovn.layer3 import gateways, nat, router_policies, router_ports
+from netloom.plan.ovn.layer3.router_ports import LogicalRouterPort
 from netloom.plan.problem import Problem
 from netloom.plan.rows import Column, Member, Outcome, Ref, Row
 from netloom.plan.world.world import World
 
 ADVERTISE_SECONDS = 60
-"""The longest time between two unasked advertisements; OVN's own 600 s is long for somebody who did not ask."""
+"""The longest time between two unsolicited advertisements; OVN's default is 600 s."""
 SMALLEST_V6_MTU = 1280
 
 
 class _Route(NamedTuple):
-    """A route that can be."""
+    """A route that is possible."""
 
     to: str
     via: str
@@ -49,54 +47,56 @@ def plan_router(world: World, router: Router) -> Outcome:
     """Return the rows of a Router."""
     outcome = Outcome()
     if _foreign(world, router):
-        _say_foreign(world, router, outcome)
+        _report_foreign(world, router, outcome)
         return outcome
     name = names.router(router.metadata.namespace, router.metadata.name)
-    # A router learns the neighbours that speak to it, and not all that are heard in its networks: in a big provider
-    # Network each ARP request would be a row for each router there.
+    # A router learns the neighbours that talk to it only. In a big provider Network each ARP request would otherwise be
+    # a row for each router there.
     options = {"always_learn_from_arp_request": "false", "dynamic_neigh_routers": "true"}
     outcome.rows.append(Row("Logical_Router", name, {"name": name, "options": options}))
     serving: dict[str, dict[str, Column]] = {}
-    found = feet.inner(world, router, outcome)
-    inner = [foot for foot in found if _stands(world, router, foot, serving, outcome)]
-    outer = gateways.outer(world, router, inner, outcome)
-    if outer is not None and not _stands(world, router, outer, serving, outcome):
+    found = router_ports.inner_ports(world, router, outcome)
+    inner = [port for port in found if _is_served(world, router, port, serving, outcome)]
+    outer = gateways.gateway_port(world, router, inner, outcome)
+    if outer is not None and not _is_served(world, router, outer, serving, outcome):
         outer = None
     every = [*inner, outer] if outer is not None else inner
     limits = _limits(every)
-    for foot in every:
-        advertised = _advertised(foot) if foot is not outer else {}
-        columns: dict[str, Column] = {"options": limits[foot.name], "ipv6_ra_configs": advertised}
-        feet.planned(router, foot, outcome, columns | serving.get(foot.name, {}))
+    for port in every:
+        advertised = _advertised(port) if port is not outer else {}
+        columns: dict[str, Column] = {"options": limits[port.name], "ipv6_ra_configs": advertised}
+        router_ports.add_rows(router, port, outcome, columns | serving.get(port.name, {}))
     routes = list(dict.fromkeys(_routes(router, every, outer, outcome)))
     for route in routes:
         _add_route(name, route, outcome)
-    steering.steered(router, every, [addresses.interface(route.to).network for route in routes], outcome)
+    router_policies.add_policies(router, every, [addresses.interface(route.to).network for route in routes], outcome)
     if outer is not None:
-        nat.translated(world, router, inner, outer, _routed(routes, inner), outcome)
+        nat.add_nat(world, router, inner, outer, _routed(routes, inner), outcome)
     return outcome
 
 
-def _stands(world: World, router: Router, foot: Foot, serving: dict[str, dict[str, Column]], outcome: Outcome) -> bool:
-    """Whether a foot can be; where it is in a physical network, what its port says of its nodes goes to `serving`."""
-    if foot.network.spec.provider is not None:
-        serving[foot.name] = gateways.served(world, router, foot, outcome)
-    return bool(serving.get(foot.name, True))
+def _is_served(
+    world: World, router: Router, port: LogicalRouterPort, serving: dict[str, dict[str, Column]], outcome: Outcome
+) -> bool:
+    """Return whether a port is possible.  For one in a physical network, put its chassis column in `serving`."""
+    if port.network.spec.provider is not None:
+        serving[port.name] = gateways.add_chassis_group(world, router, port, outcome)
+    return bool(serving.get(port.name, True))
 
 
-def _say_foreign(world: World, router: Router, outcome: Outcome) -> None:
-    """Say of each Network that VXLAN carries that nobody routes there."""
+def _report_foreign(world: World, router: Router, outcome: Outcome) -> None:
+    """Report each Network of fabric vxlan: there are no routers there."""
     named = [(f"spec.networks[{position}].network", port.network) for position, port in enumerate(router.spec.networks)]
     if router.spec.gateway is not None:
         named.append(("spec.gateway.network", router.spec.gateway.network))
     for at, name in named:
         network = world.get(Network, router.metadata.namespace, name)
         if network is not None and network.spec.fabric is Fabric.VXLAN:
-            feet.found(world, router, name, at, outcome)
+            router_ports.find_network(world, router, name, at, outcome)
 
 
 def _foreign(world: World, router: Router) -> bool:
-    """Whether a Router joins Networks, and none of them is OVN's: then there is nothing of it in OVN."""
+    """Return whether a Router joins Networks, and none of them is of fabric ovn: then it has no rows in OVN."""
     named = [port.network for port in router.spec.networks]
     if router.spec.gateway is not None:
         named.append(router.spec.gateway.network)
@@ -104,12 +104,12 @@ def _foreign(world: World, router: Router) -> bool:
     return bool(known) and all(one.spec.fabric is not Fabric.OVN for one in known)
 
 
-def _limits(every: Sequence[Foot]) -> dict[str, dict[str, str]]:
-    """Return the option that says how big a packet may leave by a port, for the ports that need it.
+def _limits(every: Sequence[LogicalRouterPort]) -> dict[str, dict[str, str]]:
+    """Return the `gateway_mtu` option of the ports that need it.
 
-    Senders learn it by ICMP. Not needed where all Networks take the same: nothing comes in that is too big to go out.
+    Senders learn it by ICMP. Where all Networks have the same MTU, no packet that comes in is too big to go out.
     """
-    sizes = {foot.name: foot.network.spec.mtu for foot in every}
+    sizes = {port.name: port.network.spec.mtu for port in every}
     return {
         name: {"gateway_mtu": str(size)} if size is not None and _more(size, sizes.values()) else {}
         for name, size in sizes.items()
@@ -117,48 +117,50 @@ def _limits(every: Sequence[Foot]) -> dict[str, dict[str, str]]:
 
 
 def _more(size: int, sizes: Iterable[int | None]) -> bool:
-    """Whether a Network takes more than this, or may."""
+    """Return whether a Network has a larger MTU than this, or may have."""
     return any(other is None or other > size for other in sizes)
 
 
-def _advertised(foot: Foot) -> dict[str, str]:
-    """Return what the router tells machines of a Network about IPv6 there."""
-    subnets = [one for one in foot.subnets if addresses.family(one.spec.cidr) == 6]
-    if not subnets or not any(one.version == 6 for one in foot.addresses):
+def _advertised(port: LogicalRouterPort) -> dict[str, str]:
+    """Return the router advertisements of a port: its `ipv6_ra_configs`."""
+    subnets = [one for one in port.subnets if addresses.family(one.spec.cidr) == 6]
+    if not subnets or not any(one.version == 6 for one in port.addresses):
         return {}
-    told = [one.spec.dhcp for one in subnets if one.spec.dhcp is not None]
+    configured = [one.spec.dhcp for one in subnets if one.spec.dhcp is not None]
     configs = {
-        "address_mode": "dhcpv6_stateful",  # The only mode in which the prefix is not for SLAAC.
+        "address_mode": "dhcpv6_stateful",  # The only mode that does not allow SLAAC with the prefix.
         "send_periodic": "true",
         "max_interval": str(ADVERTISE_SECONDS),
         "min_interval": str(ADVERTISE_SECONDS // 3),
     }
-    mtu = foot.network.spec.mtu
-    if mtu is None and foot.network.spec.provider is None and any(dhcp.enabled for dhcp in told):
-        mtu = TUNNELLED_MTU  # Who has its address from the agent has the MTU from it too.
+    mtu = port.network.spec.mtu
+    if mtu is None and port.network.spec.provider is None and any(dhcp.enabled for dhcp in configured):
+        mtu = TUNNELLED_MTU  # A host whose address the agent set has the MTU from it too.
     if mtu is not None and mtu >= SMALLEST_V6_MTU:
         configs["mtu"] = str(mtu)
-    servers = [server for dhcp in told for server in dhcp.dns_servers if addresses.family(server) == 6]
+    servers = [server for dhcp in configured for server in dhcp.dns_servers if addresses.family(server) == 6]
     if servers:
-        configs["rdnss"] = servers[0]  # OVN tells of one.
-    if domains := list(dict.fromkeys(dhcp.domain_name for dhcp in told if dhcp.domain_name)):
+        configs["rdnss"] = servers[0]  # OVN advertises one.
+    if domains := list(dict.fromkeys(dhcp.domain_name for dhcp in configured if dhcp.domain_name)):
         configs["dnssl"] = ",".join(domains)
     return configs
 
 
-def _routes(router: Router, every: Sequence[Foot], outer: Foot | None, outcome: Outcome) -> Iterator[_Route]:
-    """Give the routes that can be; what is wrong with the others goes to the problems."""
+def _routes(
+    router: Router, every: Sequence[LogicalRouterPort], outer: LogicalRouterPort | None, outcome: Outcome
+) -> Iterator[_Route]:
+    """Yield the routes that are possible; report the others as problems."""
     default: _Route | None = None
     gateway = router.spec.gateway
     if gateway is not None and outer is not None:
-        way_out = gateways.default_route(gateway, outer, outcome)
-        if way_out is not None:
-            default = _Route(*way_out, outer.name)
+        found = gateways.default_route(gateway, outer, outcome)
+        if found is not None:
+            default = _Route(*found, outer.name)
             yield default
-    for position, wish in enumerate(router.spec.routes):
-        route = _route(wish, f"spec.routes[{position}]", every)
+    for position, spec in enumerate(router.spec.routes):
+        route = _route(spec, f"spec.routes[{position}]", every)
         if isinstance(route, _Route) and default is not None and route.to == default.to and route.via != default.via:
-            text = f"{route.to} goes to spec.gateway.nextHop {default.via} already: take one of the two out"
+            text = f"{route.to} goes to spec.gateway.nextHop {default.via} already: remove one of the two"
             route = Problem("RouteTwice", f"spec.routes[{position}].to: {text}")
         if isinstance(route, Problem):
             outcome.problems.append(route)
@@ -166,18 +168,18 @@ def _routes(router: Router, every: Sequence[Foot], outer: Foot | None, outcome: 
             yield route
 
 
-def _route(wish: Route, at: str, every: Sequence[Foot]) -> _Route | Problem:
-    if not addresses.is_cidr(wish.to):
-        return Problem("Malformed", f"{at}.to: {wish.to!r} is not an address block")
-    foot = feet.toward(every, wish.via, f"{at}.via")
-    if isinstance(foot, Problem):
-        return foot
-    return _Route(str(addresses.interface(wish.to).network), str(addresses.address(wish.via)), foot.name)
+def _route(spec: Route, at: str, every: Sequence[LogicalRouterPort]) -> _Route | Problem:
+    if not addresses.is_cidr(spec.to):
+        return Problem("Malformed", f"{at}.to: {spec.to!r} is not an address block")
+    port = router_ports.port_toward(every, spec.via, f"{at}.via")
+    if isinstance(port, Problem):
+        return port
+    return _Route(str(addresses.interface(spec.to).network), str(addresses.address(spec.via)), port.name)
 
 
-def _routed(routes: Sequence[_Route], inner: Sequence[Foot]) -> Iterator[Block]:
-    """Give the blocks that routes lead to through the router's inner feet."""
-    inside = {foot.name for foot in inner}
+def _routed(routes: Sequence[_Route], inner: Sequence[LogicalRouterPort]) -> Iterator[Block]:
+    """Yield the blocks that routes lead to through the router's inner ports."""
+    inside = {port.name for port in inner}
     for route in routes:
         block = addresses.interface(route.to).network
         if route.port in inside and block.prefixlen > 0:

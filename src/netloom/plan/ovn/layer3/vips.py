@@ -1,16 +1,16 @@
-"""VIPs: who else wants the address, and who answers for it in a Network.  Pure.
+"""VIPs: conflicts over their addresses, and the logical routers that answer for them.  Pure.
 
-OVN balances what passes a switch, but a packet only comes to pass it when somebody answers who asks for the VIP's MAC,
-and goes on from there only by a router. A VIP outside of the Network's Subnets is reached through the clients' own
-router. For those inside there is a *stand*: a small logical router of the Network's own, whose addresses are the VIPs.
-It answers for them (and to ping), and brings balanced packets back to the switch, to their endpoint or the Network's
-Router where the endpoint is elsewhere. A Network has one for all its LoadBalancers, planned with that of the smallest
-name. None is needed where a Router that is in the Network serves the VIP as well: that one answers.
+OVN balances packets on a logical switch. But a client sends a packet to a VIP only after an ARP or ND reply for it, and
+the packet goes on from there only through a router. Clients reach a VIP outside of the Network's Subnets through their
+own router. For VIPs inside there is a *VIP router*: a small logical router in the Network, whose addresses are the
+VIPs. It answers for them (and to ping), and sends balanced packets back to the switch, to their endpoint, or to the
+Network's Router where the endpoint is elsewhere. A Network has one for all its LoadBalancers, planned with the one of
+the smallest name. None is needed where a Router that is in the Network serves the VIP as well: that one answers.
 
-A Router serves a VIP to all who come by it. OVN balances on a router only where it is the gateway; so what comes from
+A Router serves a VIP to all traffic through it. OVN balances on a router only where it is the gateway. So traffic from
 the Networks it joins is balanced on their switches, before it gets there.
 
-Where two LoadBalancers want the same VIP in the same place, the one whose name is smaller has it.
+Where two LoadBalancers have the same VIP in the same location, the one with the smaller name gets it.
 """
 
 from collections.abc import Iterator
@@ -21,23 +21,22 @@ from netloom.model.addresses import Address, Block
 from netloom.model.networks import Network, Router
 from netloom.model.policy import LoadBalancer, Vip
 from netloom.plan import names
-from netloom.plan.addresses import reserved
-from netloom.plan.addresses.blocks import Address as Number
-from netloom.plan.addresses.blocks import pool, text
-from netloom.plan.ovn.layer3 import router_ports as feet
+from netloom.plan.addresses import blocks, reserved
+from netloom.plan.ovn.layer3 import router_ports
+from netloom.plan.problem import Problem
 from netloom.plan.rows import Column, Member, Outcome, Ref, Row
 from netloom.plan.world.world import World
 
 
-class Spot(NamedTuple):
-    """A place where VIPs are served: a Network or a Router."""
+class Location(NamedTuple):
+    """Where a VIP is served: a Network or a Router."""
 
     kind: str
     name: str
 
 
 def served(world: World, balancer: LoadBalancer) -> list[str]:
-    """Return the Networks whose switches balance: those named, and those that Routers which are named join."""
+    """Return the Networks whose switches balance: those that the spec names, and those of the Routers that it names."""
     found = dict.fromkeys(balancer.spec.networks)
     for name in balancer.spec.routers:
         router = world.get(Router, balancer.metadata.namespace, name)
@@ -45,33 +44,33 @@ def served(world: World, balancer: LoadBalancer) -> list[str]:
     return list(found)
 
 
-def spots(world: World, balancer: LoadBalancer) -> Iterator[Spot]:
-    """Give the places where a balancer's VIPs are served."""
-    yield from (Spot("Network", name) for name in served(world, balancer))
-    yield from (Spot("Router", name) for name in balancer.spec.routers)
+def locations(world: World, balancer: LoadBalancer) -> Iterator[Location]:
+    """Yield where a balancer's VIPs are served."""
+    yield from (Location("Network", name) for name in served(world, balancer))
+    yield from (Location("Router", name) for name in balancer.spec.routers)
 
 
 def networks(world: World, balancer: LoadBalancer) -> list[str]:
-    """Return the Networks a balancer has to do with, in this world."""
+    """Return the Networks that a balancer serves or joins through its Routers."""
     return reserved.networks(balancer, lambda name: world.get(Router, balancer.metadata.namespace, name))
 
 
-def refusal(world: World, balancer: LoadBalancer, vip: Vip) -> tuple[str, str] | None:
-    """Return why a VIP cannot be had, as a reason and words; None if it can."""
+def refusal(world: World, balancer: LoadBalancer, vip: Vip) -> Problem | None:
+    """Return why a balancer cannot have a VIP; None if it can."""
     ip = addresses.address(vip.ip)
     if ip.is_multicast or ip.is_unspecified or ip.is_loopback or ip.is_link_local or _is_end(world, balancer, ip):
-        return "NotAHost", f"{ip} is not the address of a host: choose one that is"
+        return Problem("NotAHost", f"{ip} is not the address of a host: choose one that is")
     if user := _user(world, balancer, vip, ip):
-        return "AddressInUse", f"{ip} is {user}: choose another address"
+        return Problem("AddressInUse", f"{ip} is {user}: choose another address")
     return None
 
 
 def _is_end(world: World, balancer: LoadBalancer, ip: Address) -> bool:
-    """Whether an address is that of a block itself, or its broadcast."""
+    """Return whether an address is the network or broadcast address of a block."""
     namespace = balancer.metadata.namespace
     subnets = (subnet for network in networks(world, balancer) for subnet in world.subnets(namespace, network))
-    blocks = (addresses.interface(subnet.spec.cidr).network for subnet in subnets)
-    return any(feet.unfit(addresses.interface(f"{ip}/{b.prefixlen}"), "") for b in blocks if _holds(b, ip))
+    cidrs = (addresses.interface(subnet.spec.cidr).network for subnet in subnets)
+    return any(router_ports.not_a_host(addresses.interface(f"{ip}/{b.prefixlen}"), "") for b in cidrs if _holds(b, ip))
 
 
 def _holds(block: Block, ip: Address) -> bool:
@@ -79,32 +78,33 @@ def _holds(block: Block, ip: Address) -> bool:
 
 
 def _user(world: World, balancer: LoadBalancer, vip: Vip, ip: Address) -> str:
-    """Return who has a VIP already, for people; "" if nobody does."""
+    """Return the object that has a VIP already, for messages; "" if none does."""
     namespace, name = balancer.metadata.namespace, balancer.metadata.name
     for network in networks(world, balancer):
         if holder := holder_of(world, namespace, network, str(ip)):
             return f"that of NetworkAttachment {holder} in Network {network}"
-        router = world.shared(feet.holder, namespace, network, ip)
+        router = world.shared(router_ports.holder, namespace, network, ip)
         if router and router not in balancer.spec.routers:
             return f"that of Router {router} in Network {network}"
-    for spot in spots(world, balancer):
-        winner = world.shared(_winner, namespace, spot, str(ip), vip.port, str(vip.protocol))
-        if winner != name:
-            return f"that of LoadBalancer {winner} on {spot.kind} {spot.name}, with port {vip.port} ({vip.protocol})"
+    for location in locations(world, balancer):
+        leader = world.shared(_holder, namespace, location, str(ip), vip.port, str(vip.protocol))
+        if leader != name:
+            where = f"{location.kind} {location.name}, with port {vip.port} ({vip.protocol})"
+            return f"that of LoadBalancer {leader} on {where}"
     return ""
 
 
-def _winner(world: World, namespace: str, spot: Spot, ip: str, port: int, protocol: str) -> str:
-    return world.shared(_wanted, namespace).get((spot, ip, port, protocol), "")
+def _holder(world: World, namespace: str, location: Location, ip: str, port: int, protocol: str) -> str:
+    return world.shared(_holders, namespace).get((location, ip, port, protocol), "")
 
 
-def _wanted(world: World, namespace: str) -> dict[tuple[Spot, str, int, str], str]:
-    """Return who has which VIP where: of all balancers that want it, the one of the smallest name."""
-    found: dict[tuple[Spot, str, int, str], str] = {}
+def _holders(world: World, namespace: str) -> dict[tuple[Location, str, int, str], str]:
+    """Return the holder of each VIP in each location: of all balancers that have it, the one of the smallest name."""
+    found: dict[tuple[Location, str, int, str], str] = {}
     for balancer in world.balancers(namespace):
-        for spot in spots(world, balancer):
+        for location in locations(world, balancer):
             for vip in balancer.spec.vips:
-                key = (spot, str(addresses.address(vip.ip)), vip.port, str(vip.protocol))
+                key = (location, str(addresses.address(vip.ip)), vip.port, str(vip.protocol))
                 found.setdefault(key, balancer.metadata.name)
     return found
 
@@ -114,21 +114,21 @@ def holder_of(world: World, namespace: str, network: str, ip: str) -> str:
     return next((port.name for port in world.holders(namespace, network, ip)), "")
 
 
-# Stands.
+# VIP routers.
 
 
-class Stand(NamedTuple):
-    """What a Network's stand needs."""
+class VipRouter(NamedTuple):
+    """The VIP router of a Network."""
 
     leader: str
-    """Who plans it."""
+    """The LoadBalancer that plans it."""
     interfaces: tuple[str, ...]
     hops: tuple[str, ...]
     """The Network's Routers, one for each family, by which endpoints elsewhere are reached."""
 
 
-def stand(world: World, namespace: str, network: str) -> Stand | None:
-    """Return the stand of a Network, or None where it needs none."""
+def vip_router(world: World, namespace: str, network: str) -> VipRouter | None:
+    """Return the VIP router of a Network, or None where it needs none."""
     leader, found = "", set()
     for balancer in world.balancers(namespace):
         own = set(inside(world, balancer, network))
@@ -139,7 +139,7 @@ def stand(world: World, namespace: str, network: str) -> Stand | None:
         return None
     families = {addresses.family(one) for one in found}
     hops = (_hop(world, namespace, network, version) for version in sorted(families))
-    return Stand(leader, tuple(sorted(found)), tuple(hop for hop in hops if hop))
+    return VipRouter(leader, tuple(sorted(found)), tuple(hop for hop in hops if hop))
 
 
 def _hop(world: World, namespace: str, network: str, version: int) -> str:
@@ -147,15 +147,18 @@ def _hop(world: World, namespace: str, network: str, version: int) -> str:
     subnets = world.subnets(namespace, network)
     for router in world.routers(namespace, network):
         for port in router.spec.networks:
-            for asked in feet.wished(port, subnets, "") if port.network == network else ():
-                ip = addresses.interface(asked.text).ip
-                if ip.version == version and world.shared(feet.holder, namespace, network, ip) == router.metadata.name:
+            for requested in router_ports.requested_addresses(port, subnets, "") if port.network == network else ():
+                ip = addresses.interface(requested.text).ip
+                if (
+                    ip.version == version
+                    and world.shared(router_ports.holder, namespace, network, ip) == router.metadata.name
+                ):
                     return str(ip)
     return ""
 
 
 def inside(world: World, balancer: LoadBalancer, network: str) -> Iterator[str]:
-    """Give the VIPs that lie in a Network a balancer serves and that none of its Routers answers for."""
+    """Yield the VIPs of a balancer that are in a Network it serves and that none of its Routers answers for."""
     namespace = balancer.metadata.namespace
     if network not in balancer.spec.networks:
         return
@@ -178,19 +181,23 @@ def _prefix(world: World, namespace: str, network: str, ip: Address) -> int:
     return 0
 
 
-def plan_stand(network: Network, one: Stand, outcome: Outcome) -> None:
-    """Add the rows of a Network's stand."""
+def plan_vip_router(network: Network, one: VipRouter, outcome: Outcome) -> None:
+    """Add the rows of a Network's VIP router."""
     namespace, name = network.metadata.namespace, network.metadata.name
     router = f"{names.switch(namespace, name)}::vips"
-    foot, plug = f"{router}:port", f"{router}:plug"
-    columns: dict[str, Column] = {"name": foot, "mac": feet.mac(router, name), "networks": frozenset(one.interfaces)}
-    port = Row("Logical_Router_Port", foot, columns)
+    port_name, peer_name = f"{router}:port", f"{router}:plug"
+    columns: dict[str, Column] = {
+        "name": port_name,
+        "mac": router_ports.mac(router, name),
+        "networks": frozenset(one.interfaces),
+    }
+    port = Row("Logical_Router_Port", port_name, columns)
     routes = [
         Row("Logical_Router_Static_Route", f"{router}:{prefix}", {"ip_prefix": prefix, "nexthop": hop})
         for hop in one.hops
         for prefix in ("::/0" if ":" in hop else "0.0.0.0/0",)
     ]
-    # It forwards to endpoints, whose MACs OVN knows: it need not remember everybody who asks for a VIP.
+    # It forwards to endpoints, whose MACs OVN knows: it need not learn the MAC of each client that asks for a VIP.
     own: dict[str, Column] = {
         "name": router,
         "ports": frozenset((port.ref,)),
@@ -198,24 +205,24 @@ def plan_stand(network: Network, one: Stand, outcome: Outcome) -> None:
         "options": {"always_learn_from_arp_request": "false"},
     }
     peer: dict[str, Column] = {
-        "name": plug,
+        "name": peer_name,
         "type": "router",
         "addresses": frozenset({"router"}),
-        "options": {"router-port": foot},
+        "options": {"router-port": port_name},
     }
-    outcome.rows += [Row("Logical_Router", router, own), port, *routes, Row("Logical_Switch_Port", plug, peer)]
+    outcome.rows += [Row("Logical_Router", router, own), port, *routes, Row("Logical_Switch_Port", peer_name, peer)]
     switch = Ref("Logical_Switch", names.switch(namespace, name))
-    outcome.members.append(Member(switch, "ports", Ref("Logical_Switch_Port", plug)))
+    outcome.members.append(Member(switch, "ports", Ref("Logical_Switch_Port", peer_name)))
 
 
-# Who checks the endpoints' health.
+# Health checks.
 
 
 def checker(world: World, namespace: str, network: str, version: int, ip: str) -> str:
-    """Return the address from which OVN asks an endpoint how it is: the highest free one of its Subnet; "": none is.
+    """Return the source address of OVN's health checks of an endpoint: the highest free one of its Subnet; "": none.
 
-    It must be in the Subnet, and nobody's: OVN answers for it with a MAC of its own. Had it a router's, all that an
-    endpoint sends to that router would be lost.
+    It must be in the Subnet, and not in use: OVN answers for it with a MAC of its own. If it were the address of a
+    router, all packets of the endpoint to that router would be lost.
     """
     vips = {vip.ip for balancer in world.balancers(namespace) for vip in balancer.spec.vips}
     numbers = {int(addresses.address(one)) for one in vips if addresses.family(one) == version}
@@ -223,10 +230,10 @@ def checker(world: World, namespace: str, network: str, version: int, ip: str) -
         spec = subnet.spec
         if not addresses.within(ip, spec.cidr):
             continue
-        block = pool("", network, spec.cidr, gateway=spec.gateway, exclude=spec.exclude)
+        block = blocks.pool("", network, spec.cidr, gateway=spec.gateway, exclude=spec.exclude)
         for low, high in reversed(block.ranges):
             for number in range(high, low - 1, -1):
-                one = text(Number(version, number))
+                one = blocks.text(blocks.Address(version, number))
                 if number not in numbers and not _taken(world, namespace, network, one):
                     return one
     return ""
@@ -235,4 +242,4 @@ def checker(world: World, namespace: str, network: str, version: int, ip: str) -
 def _taken(world: World, namespace: str, network: str, one: str) -> bool:
     if world.holders(namespace, network, one):
         return True
-    return bool(world.shared(feet.holder, namespace, network, addresses.address(one)))
+    return bool(world.shared(router_ports.holder, namespace, network, addresses.address(one)))

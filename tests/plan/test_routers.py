@@ -1,4 +1,4 @@
-"""Routers become logical routers with a foot in each Network; a bad part costs that part."""
+"""Routers become logical routers with a port in each Network; a bad part costs that part."""
 
 from typing import Any
 
@@ -7,7 +7,7 @@ import yaml
 
 from netloom.model.networks import Router
 from netloom.plan import names
-from netloom.plan.ovn.layer3 import router_ports as feet
+from netloom.plan.ovn.layer3 import router_ports
 from netloom.plan.ovn.layer3.routers import plan_router
 from netloom.plan.problem import Unit
 from netloom.plan.rows import Ref
@@ -58,11 +58,11 @@ def test_a_network_without_subnets_takes_any_address() -> None:
 
 
 def test_macs_are_stable_unicast_local_and_different() -> None:
-    macs = {feet.mac(router, network) for router in ("ns/a", "ns/b") for network in ("blue", "red")}
+    macs = {router_ports.mac(router, network) for router in ("ns/a", "ns/b") for network in ("blue", "red")}
     assert len(macs) == 4
     assert all(int(mac[:2], 16) & 3 == 2 for mac in macs)
-    assert feet.mac("ns/a", "blue") == feet.mac("ns/a", "blue")
-    assert rows(routed(INNER), "Logical_Router_Port")["ns/r1:red"]["mac"] == feet.mac("ns/r1", "red")
+    assert router_ports.mac("ns/a", "blue") == router_ports.mac("ns/a", "blue")
+    assert rows(routed(INNER), "Logical_Router_Port")["ns/r1:red"]["mac"] == router_ports.mac("ns/r1", "red")
 
 
 @pytest.mark.parametrize(
@@ -156,12 +156,12 @@ def test_of_two_routers_with_one_address_the_smaller_name_has_it_whoever_came_fi
         for name in order:
             made.put(resource(name, both))
             made.flush()
-        assert made.wanted.problems.keys() == {Unit("Router", "ns", "b")}
-        (problem,) = made.wanted.problems[Unit("Router", "ns", "b")]
+        assert made.desired.problems.keys() == {Unit("Router", "ns", "b")}
+        (problem,) = made.desired.problems[Unit("Router", "ns", "b")]
         assert problem.reason == "AddressTaken"
         assert "Router a" in problem.message
-        assert Ref("Logical_Router_Port", "ns/a:red") in made.wanted.rows
-        assert Ref("Logical_Router_Port", "ns/b:red") not in made.wanted.rows
+        assert Ref("Logical_Router_Port", "ns/a:red") in made.desired.rows
+        assert Ref("Logical_Router_Port", "ns/b:red") not in made.desired.rows
 
 
 def test_when_the_rival_goes_the_other_gets_the_address() -> None:
@@ -171,23 +171,23 @@ def test_when_the_rival_goes_the_other_gets_the_address() -> None:
     made.flush()
     made.remove(Unit("Router", "ns", "a"))
     made.flush()
-    assert made.wanted.problems == {}
-    assert Ref("Logical_Router_Port", "ns/b:red") in made.wanted.rows
+    assert made.desired.problems == {}
+    assert Ref("Logical_Router_Port", "ns/b:red") in made.desired.rows
 
 
 def test_a_router_is_planned_again_when_what_it_lacked_comes() -> None:
     made = planner("red: null\nred-v4: null")
     made.put(resource("r1", {"kind": "Router", "spec": yaml.safe_load(INNER)}))
     made.flush()
-    assert made.wanted.problems[Unit("Router", "ns", "r1")][0].reason == "NetworkMissing"
+    assert made.desired.problems[Unit("Router", "ns", "r1")][0].reason == "NetworkMissing"
     made.put(resource("red", {"kind": "Network", "spec": {}}))
     made.flush()
-    assert made.wanted.problems[Unit("Router", "ns", "r1")][0].reason == "SubnetMissing"
+    assert made.desired.problems[Unit("Router", "ns", "r1")][0].reason == "SubnetMissing"
     subnet = {"kind": "Subnet", "spec": {"network": "red", "cidr": "10.20.0.0/24"}, "status": {"validated": True}}
     made.put(resource("red-v4", subnet))
     made.flush()
-    assert made.wanted.problems == {}
-    assert Ref("Logical_Router_Port", "ns/r1:red") in made.wanted.rows
+    assert made.desired.problems == {}
+    assert Ref("Logical_Router_Port", "ns/r1:red") in made.desired.rows
 
 
 def test_a_router_with_other_addresses_is_not_planned_again_when_a_neighbour_changes() -> None:
@@ -241,10 +241,10 @@ def test_a_route_that_cannot_be_costs_that_route(route: str, reason: str, field:
     }
 
 
-def test_a_router_with_no_foot_at_all_says_so_of_its_routes() -> None:
+def test_a_router_with_no_port_at_all_says_so_of_its_routes() -> None:
     outcome = routed("routes: [{to: 10.99.0.0/16, via: 10.20.0.7}]")
     assert reasons(outcome) == [("NextHopFar", "spec.routes[0].via")]
-    assert "(there is none)" in outcome.problems[0].message
+    assert "(it has none)" in outcome.problems[0].message
 
 
 # IPv6 advertisements.
@@ -317,7 +317,7 @@ def test_names_are_those_that_all_agree_on() -> None:
     outcome = routed(INNER)
     assert names.router("ns", "r1") in rows(outcome, "Logical_Router")
     assert names.router_port("ns", "r1", "blue") in rows(outcome, "Logical_Router_Port")
-    assert names.router_plug("ns", "r1", "blue") in rows(outcome, "Logical_Switch_Port")
+    assert names.peer_port("ns", "r1", "blue") in rows(outcome, "Logical_Switch_Port")
 
 
 def test_planning_twice_gives_the_same() -> None:

@@ -30,7 +30,7 @@ def columns(*wishes: str, **of: Any) -> Any:
     planner = planned(*wishes)
     planner.put(Port(namespace="default", name="web", **given))
     planner.flush()
-    return planner.wanted.rows[port("default", "web")].columns
+    return planner.desired.rows[port("default", "web")].columns
 
 
 def security(*ips: str, **more: Any) -> list[str]:
@@ -42,7 +42,7 @@ def security(*ips: str, **more: Any) -> list[str]:
 
 
 def test_a_network_is_a_switch_with_its_vni_on_the_wire() -> None:
-    row = planned(BLUE).wanted.rows[switch("default", "blue")]
+    row = planned(BLUE).desired.rows[switch("default", "blue")]
     assert row.columns == {
         "name": "default/blue",
         "other_config": {"mcast_snoop": "false", "requested-tnl-key": "4096"},
@@ -51,8 +51,8 @@ def test_a_network_is_a_switch_with_its_vni_on_the_wire() -> None:
 
 def test_an_attachment_is_a_port_of_its_switch_on_its_node() -> None:
     planner = planned(BLUE, Port("default", "web", "n1", "blue", ("10.0.0.9/24", "fd00::9/64"), "02:00:00:00:00:09"))
-    assert planner.wanted.members(switch("default", "blue"))["ports"].keys() == {port("default", "web")}
-    assert planner.wanted.rows[port("default", "web")].columns == {
+    assert planner.desired.members(switch("default", "blue"))["ports"].keys() == {port("default", "web")}
+    assert planner.desired.rows[port("default", "web")].columns == {
         "name": "default/web",
         "addresses": frozenset({"02:00:00:00:00:09 10.0.0.9 fd00::9"}),
         "port_security": frozenset({"02:00:00:00:00:09 10.0.0.9/24 fd00::9"}),
@@ -107,7 +107,7 @@ def test_an_address_outside_the_subnets_is_not_programmed() -> None:
     planner = planned(BLUE, *blocks)
     planner.put(Port("default", "web", "n1", "blue", ("192.0.2.1/24",), "02:00:00:00:00:09"))
     planner.flush()
-    assert port("default", "web") not in planner.wanted.rows
+    assert port("default", "web") not in planner.desired.rows
 
 
 @pytest.mark.parametrize(
@@ -120,16 +120,16 @@ def test_what_cannot_be_planned_yet_is_no_problem(of: dict[str, Any]) -> None:
     given = {"node": "n1", "network": "blue", "ips": ("10.0.0.9/24",), "mac": "02:00:00:00:00:09"} | of
     planner.put(Port(namespace="default", name="web", **given))
     planner.flush()
-    assert port("default", "web") not in planner.wanted.rows
-    assert not planner.wanted.problems
+    assert port("default", "web") not in planner.desired.rows
+    assert not planner.desired.problems
 
 
 def test_a_provider_network_has_a_port_to_the_physical_network() -> None:
     text = "{kind: Network, metadata: {name: blue}, spec: {provider: {physicalNetwork: physnet1%s}}}"
     planner = planned(text % ", vlan: 100")
     localnet = Ref("Logical_Switch_Port", "default/blue:localnet")
-    assert planner.wanted.members(switch("default", "blue"))["ports"].keys() == {localnet}
-    assert planner.wanted.rows[localnet].columns == {
+    assert planner.desired.members(switch("default", "blue"))["ports"].keys() == {localnet}
+    assert planner.desired.rows[localnet].columns == {
         "name": "default/blue:localnet",
         "type": "localnet",
         "addresses": frozenset({"unknown"}),
@@ -138,10 +138,10 @@ def test_a_provider_network_has_a_port_to_the_physical_network() -> None:
     }
     planner.put(resources(text % "")[0])
     assert planner.flush().rows == {localnet}
-    assert planner.wanted.rows[localnet].columns["tag"] is None
+    assert planner.desired.rows[localnet].columns["tag"] is None
     planner.put(resources(BLUE)[0])
     planner.flush()
-    assert localnet not in planner.wanted.rows
+    assert localnet not in planner.desired.rows
 
 
 def test_an_attachment_where_its_physical_network_is_not_is_told_so() -> None:
@@ -152,14 +152,14 @@ def test_an_attachment_where_its_physical_network_is_not_is_told_so() -> None:
     planner = planned(text, node % "c")
     planner.put(Port("default", "web", "n1", "blue", ("10.0.0.9/24",), "02:00:00:00:00:09"))
     planner.flush()
-    ((reason, message),) = planner.wanted.problems[WEB]
+    ((reason, message),) = planner.desired.problems[WEB]
     assert (reason, "physical network p" in message) == ("NodeWithoutNetwork", True)
     planner.put(resources(node % "b")[0])
     assert planner.flush().problems == {WEB}
-    assert planner.wanted.problems == {}
+    assert planner.desired.problems == {}
     planner.remove(Unit("Node", "", "n1"))
     planner.flush()
-    assert planner.wanted.problems == {}
+    assert planner.desired.problems == {}
 
 
 @pytest.mark.ovn
@@ -171,7 +171,7 @@ def test_the_vni_and_the_vlan_are_what_ovn_puts_on_the_wire_and_takes_off_again(
         return central.sbctl("--bare", f"--columns={column}", "find", table, *record).strip()
 
     with ovn_central(tmp_path) as central:
-        write(central, planned(text).wanted)
+        write(central, planned(text).desired)
         assert seen("Datapath_Binding", "tunnel_key") == "4711"
         assert seen("Port_Binding", "tag", "type=localnet") == "100"
         central.nbctl("--wait=sb", "clear", "logical_switch_port", "default/blue:localnet", "tag")
@@ -182,9 +182,9 @@ def test_a_port_that_vxlan_carries_is_told_which_profile_is_missing_and_has_no_r
     planner = planned("{kind: Network, metadata: {name: far}, spec: {fabric: vxlan}, status: {vni: 5}}")
     planner.put(Port("default", "a", "n1", "far", ("10.0.0.1/24",), "02:00:00:00:00:01", 5, {}, ("gone",)))
     planner.flush()
-    (problem,) = planner.wanted.problems[Unit("NetworkAttachment", "default", "a")]
+    (problem,) = planner.desired.problems[Unit("NetworkAttachment", "default", "a")]
     assert (problem.reason, "gone" in problem.message) == ("ProfileMissing", True)
-    assert not planner.wanted.rows
+    assert not planner.desired.rows
 
 
 OUTSIDE = """
@@ -222,11 +222,11 @@ def test_nothing_is_planned_of_a_network_whose_namespace_is_not_granted_its_phys
         for resource in resources(OUTSIDE):
             planner.put(resource)
         planner.flush()
-    of_it = {ref for ref in granted.wanted.rows if "outside" in ref.key or "web" in ref.key or "out4" in ref.key}
+    of_it = {ref for ref in granted.desired.rows if "outside" in ref.key or "web" in ref.key or "out4" in ref.key}
     assert len(of_it) >= 8, of_it  # Switch, localnet, port, DHCP, QoS, the router's port and its gateway.
-    assert not of_it & refused.wanted.rows.keys()
-    assert "Logical_Router default/r" in {" ".join(ref) for ref in refused.wanted.rows}
-    problems = {unit.name: [one.reason for one in some] for unit, some in refused.wanted.problems.items()}
+    assert not of_it & refused.desired.rows.keys()
+    assert "Logical_Router default/r" in {" ".join(ref) for ref in refused.desired.rows}
+    problems = {unit.name: [one.reason for one in some] for unit, some in refused.desired.problems.items()}
     assert problems == {name: ["NotGranted"] for name in ("outside", "web", "lb", "r")}
-    (said,) = refused.wanted.problems[Unit("Network", "default", "outside")]
+    (said,) = refused.desired.problems[Unit("Network", "default", "outside")]
     assert "setting providerGrants: default=p:7" in said.message

@@ -109,7 +109,7 @@ def test_of_two_for_the_same_packets_at_one_priority_the_stricter_stands(stricte
     if stricter != laxer:
         assert reasons(one) == [("PolicyTwice", "spec.policies[1]")]
         assert reasons(other) == [("PolicyTwice", "spec.policies[0]")]
-        assert "spec.policies[0] is for the same packets" in one.problems[0].message
+        assert "spec.policies[0] matches the same packets" in one.problems[0].message
 
 
 @pytest.mark.parametrize(
@@ -174,7 +174,7 @@ def test_northd_makes_flows_of_policies_for_one_next_hop_and_for_several(tmp_pat
     made.put(resource("r1", {"kind": "Router", "spec": {"networks": networks, "policies": policies}}))
     made.flush()
     with ovn_central(tmp_path) as central:
-        write(central, made.wanted)
+        write(central, made.desired)
         listed = central.nbctl("lr-policy-list", "ns/r1").split("\n")
         flows = [one for one in central.sbctl("lflow-list", "ns/r1").split("\n") if "(lr_in_policy" in one]
     assert len([line for line in listed if line.startswith("  ")]) == 4

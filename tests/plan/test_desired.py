@@ -7,7 +7,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from netloom.plan.ovn.desired import Delta, Wanted
+from netloom.plan.ovn.desired import Delta, DesiredRows
 from netloom.plan.problem import Problem, Unit
 from netloom.plan.rows import Member, Outcome, Ref, Row
 from tests.plan.planning import Database, rendered
@@ -22,7 +22,7 @@ def row(ref: Ref, **columns: Any) -> Row:
 
 
 def test_a_member_of_a_planned_row_joins_and_leaves() -> None:
-    wanted = Wanted()
+    wanted = DesiredRows()
     wanted.replace(A, Outcome(rows=[row(SWITCH)]))
     wanted.replace(B, Outcome(rows=[row(PORT)], members=[JOINS]))
     assert wanted.take() == Delta({SWITCH, PORT}, {JOINS}, set(), set())
@@ -34,7 +34,7 @@ def test_a_member_of_a_planned_row_joins_and_leaves() -> None:
 
 
 def test_a_member_waits_for_its_row_and_for_what_it_refers_to() -> None:
-    wanted = Wanted()
+    wanted = DesiredRows()
     wanted.replace(C, Outcome(members=[JOINS]))
     assert not wanted.take()
     wanted.replace(A, Outcome(rows=[row(SWITCH)]))
@@ -47,7 +47,7 @@ def test_a_member_waits_for_its_row_and_for_what_it_refers_to() -> None:
 
 
 def test_what_comes_and_goes_between_two_takes_is_not_told() -> None:
-    wanted = Wanted()
+    wanted = DesiredRows()
     wanted.replace(A, Outcome(rows=[row(SWITCH)]))
     wanted.replace(B, Outcome(rows=[row(PORT)], members=[JOINS]))
     wanted.replace(B, None)
@@ -60,7 +60,7 @@ def test_what_comes_and_goes_between_two_takes_is_not_told() -> None:
 
 
 def test_the_same_outcome_again_changes_nothing() -> None:
-    wanted = Wanted()
+    wanted = DesiredRows()
     for _ in range(2):
         wanted.replace(A, Outcome(rows=[row(SWITCH, name="s")], members=[JOINS, JOINS], problems=[Problem("Bad", "b")]))
     wanted.take()
@@ -72,7 +72,7 @@ def test_the_same_outcome_again_changes_nothing() -> None:
 
 
 def test_a_member_given_by_several_is_there_until_the_last_withdraws_it() -> None:
-    wanted = Wanted()
+    wanted = DesiredRows()
     entry = Member(ZONE, "records", "10.0.0.1", "web")
     wanted.replace(A, Outcome(rows=[row(ZONE)]))
     for unit in (A, B, C):
@@ -87,7 +87,7 @@ def test_a_member_given_by_several_is_there_until_the_last_withdraws_it() -> Non
 
 
 def test_of_several_values_for_a_key_the_least_is_taken() -> None:
-    wanted = Wanted()
+    wanted = DesiredRows()
     first, second = (Member(ZONE, "records", value, "web") for value in ("10.0.0.1", "10.0.0.2"))
     wanted.replace(A, Outcome(rows=[row(ZONE)]))
     wanted.replace(B, Outcome(members=[second]))
@@ -100,7 +100,7 @@ def test_of_several_values_for_a_key_the_least_is_taken() -> None:
 
 
 def test_a_key_of_a_map_may_equal_its_value() -> None:
-    wanted = Wanted()
+    wanted = DesiredRows()
     entry = Member(ZONE, "records", "same", "same")
     wanted.replace(A, Outcome(rows=[row(ZONE)], members=[entry]))
     assert wanted.take().joined == {entry}
@@ -109,7 +109,7 @@ def test_a_key_of_a_map_may_equal_its_value() -> None:
 
 
 def test_the_least_of_those_that_want_a_row_has_it_and_the_others_are_told() -> None:
-    wanted = Wanted()
+    wanted = DesiredRows()
     mine = Member(PORT, "options", "mine", "who")
     wanted.replace(A, Outcome(rows=[row(SWITCH)]))
     wanted.replace(C, Outcome(rows=[row(PORT, name="c")], members=[JOINS, mine]))
@@ -162,36 +162,36 @@ class Replacing(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.wanted = Wanted()
+        self.desired = DesiredRows()
         self.database = Database()
         self.problems: dict[Unit, tuple[Problem, ...]] = {}
         self.outcomes: dict[Unit, Outcome] = {}
 
     @rule(unit=st.sampled_from(UNITS), outcome=OUTCOMES)
     def replace(self, unit: Unit, outcome: Outcome) -> None:
-        self.wanted.replace(unit, outcome)
+        self.desired.replace(unit, outcome)
         self.outcomes[unit] = outcome
 
     @rule(unit=st.sampled_from(UNITS))
     def remove(self, unit: Unit) -> None:
-        self.wanted.replace(unit, None)
+        self.desired.replace(unit, None)
         self.outcomes.pop(unit, None)
 
     @rule()
     def take(self) -> None:
-        delta = self.wanted.take()
-        self.database.apply(self.wanted, delta)
-        self.database.insist(self.wanted)
-        assert {unit for unit in UNITS if self.problems.get(unit) != self.wanted.problems.get(unit)} <= delta.problems
-        self.problems = dict(self.wanted.problems)
-        assert not self.wanted.take()
+        delta = self.desired.take()
+        self.database.apply(self.desired, delta)
+        self.database.insist(self.desired)
+        assert {unit for unit in UNITS if self.problems.get(unit) != self.desired.problems.get(unit)} <= delta.problems
+        self.problems = dict(self.desired.problems)
+        assert not self.desired.take()
 
     @invariant()
     def is_as_from_scratch(self) -> None:
-        scratch = Wanted()
+        scratch = DesiredRows()
         for unit in sorted(self.outcomes, reverse=True):
             scratch.replace(unit, self.outcomes[unit])
-        assert rendered(scratch) == rendered(self.wanted)
+        assert rendered(scratch) == rendered(self.desired)
 
 
 TestReplacing = Replacing.TestCase

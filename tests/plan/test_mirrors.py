@@ -16,14 +16,14 @@ def test_a_port_without_a_device_has_nothing_to_copy() -> None:
     planner = planned("{kind: Network, metadata: {name: blue}, spec: {}}", MIRROR, A)
     planner.put(msgspec.structs.replace(TAP, parent="a", vlan=7))
     planner.flush()
-    [problem] = planner.wanted.problems[UNIT]
+    [problem] = planner.desired.problems[UNIT]
     assert (problem.reason, problem.message) == (
         "NoDevice",
         "spec.destination.attachment: tap is a VLAN of a's port and has no device of its own: mirror a",
     )
     planner.put(TAP)
     planner.flush()
-    assert UNIT not in planner.wanted.problems
+    assert UNIT not in planner.desired.problems
 
 
 def test_a_mirror_heals_when_its_ends_are_there_and_together() -> None:
@@ -31,7 +31,7 @@ def test_a_mirror_heals_when_its_ends_are_there_and_together() -> None:
 
     def reasons() -> list[str]:
         planner.flush()
-        return [one.reason for one in planner.wanted.problems.get(UNIT, ())]
+        return [one.reason for one in planner.desired.problems.get(UNIT, ())]
 
     assert reasons() == ["AttachmentMissing", "AttachmentMissing"]
     planner.put(A)
@@ -40,4 +40,4 @@ def test_a_mirror_heals_when_its_ends_are_there_and_together() -> None:
     assert reasons() == ["DifferentNodes"]
     planner.put(TAP)
     assert reasons() == []
-    assert not any(unit == UNIT for unit in planner.wanted.of.values())
+    assert not any(unit == UNIT for unit in planner.desired.of.values())

@@ -4,7 +4,7 @@ from typing import cast
 
 from netloom.model.attachments import NetworkAttachment
 from netloom.model.networks import Network, Subnet
-from netloom.plan.ovn.forecast import Foreseen, foresee
+from netloom.plan.ovn.forecast import Forecast, forecast
 from netloom.plan.problem import Unit
 from tests.plan.planning import resources
 
@@ -26,7 +26,7 @@ status:
 SETTLED = BLUE.replace("spec: {}}", "spec: {}, status: {vni: 10}}").replace("/29}}", "/29}, status: {validated: true}}")
 
 
-def attachment(found: Foreseen, name: str) -> NetworkAttachment:
+def attachment(found: Forecast, name: str) -> NetworkAttachment:
     return next(cast("NetworkAttachment", r) for r in found.resources if r.kind == "NetworkAttachment" and
                 r.metadata.name == name)  # fmt: skip
 
@@ -37,14 +37,14 @@ def new(name: str, spec: str = "") -> str:
 
 def test_what_has_been_seen_to_stays_as_it_is() -> None:
     before = resources(SETTLED + "---" + OLD)
-    found = foresee(before)
+    found = forecast(before)
     assert sorted(found.resources, key=str) == sorted(before, key=str)
     assert not found.stand_ins
     assert not found.notes
 
 
 def test_a_new_network_gets_a_number_and_its_subnets_are_valid() -> None:
-    found = foresee(resources(BLUE))
+    found = forecast(resources(BLUE))
     network = next(one for one in found.resources if isinstance(one, Network))
     subnet = next(one for one in found.resources if isinstance(one, Subnet))
     assert found.stand_ins == {str(network.status.vni): "(a VNI)"}
@@ -52,7 +52,7 @@ def test_a_new_network_gets_a_number_and_its_subnets_are_valid() -> None:
 
 
 def test_an_address_that_is_asked_for_is_known_and_one_that_is_chosen_is_not() -> None:
-    found = foresee(resources(SETTLED + new("asks", ", ips: [10.1.0.5]") + new("takes")))
+    found = forecast(resources(SETTLED + new("asks", ", ips: [10.1.0.5]") + new("takes")))
     asks, takes = attachment(found, "asks"), attachment(found, "takes")
     assert (asks.status.ips, asks.status.mac) == (("10.1.0.5/29",), "06:01:00:05:00:0a")
     [ip] = takes.status.ips
@@ -62,7 +62,7 @@ def test_an_address_that_is_asked_for_is_known_and_one_that_is_chosen_is_not() -
 
 
 def test_no_two_stand_for_the_same_and_a_full_subnet_is_told() -> None:
-    found = foresee(resources(SETTLED + "---" + OLD + "".join(new(f"a{i}") for i in range(5))))
+    found = forecast(resources(SETTLED + "---" + OLD + "".join(new(f"a{i}") for i in range(5))))
     given = [ip for i in range(5) for ip in attachment(found, f"a{i}").status.ips]
     assert len(set(given)) == 4  # Of the block's eight, three are kept back and one is the old one's.
     assert found.notes == {
@@ -71,8 +71,8 @@ def test_no_two_stand_for_the_same_and_a_full_subnet_is_told() -> None:
 
 
 def test_what_stood_in_for_something_does_so_again() -> None:
-    first = foresee(resources(SETTLED + new("b")))
-    second = foresee(resources(SETTLED + new("a") + new("b")), first)
+    first = forecast(resources(SETTLED + new("b")))
+    second = forecast(resources(SETTLED + new("a") + new("b")), first)
     assert attachment(first, "b").status == attachment(second, "b").status
     assert attachment(second, "a").status.ips != attachment(second, "b").status.ips
 
@@ -80,7 +80,7 @@ def test_what_stood_in_for_something_does_so_again() -> None:
 def test_what_is_written_somewhere_does_not_stand_for_something_else() -> None:
     vip = "---\n{kind: LoadBalancer, metadata: {name: l}, spec: {networks: [blue], vips: [{ip: 10.1.0.6, port: 80}]," \
           " endpoints: []}}\n"  # fmt: skip
-    found = foresee(resources(SETTLED + vip + new("a")))
+    found = forecast(resources(SETTLED + vip + new("a")))
     assert attachment(found, "a").status.ips == ("10.1.0.5/29",)
 
 
@@ -93,7 +93,7 @@ def test_refusals_are_foreseen_in_the_words_of_the_controllers() -> None:
         "---\n{kind: LoadBalancer, metadata: {name: l},"
         " spec: {routers: [r], vips: [{ip: 10.1.0.6, port: 80}], endpoints: []}}\n"
     )
-    found = foresee(resources(SETTLED + "---" + OLD + overlap + wishes))
+    found = forecast(resources(SETTLED + "---" + OLD + overlap + wishes))
     said = {unit.name: words for unit, words in found.notes.items()}
     assert said == {
         "z": ("it will not be valid: it overlaps with blue-v4 (10.1.0.0/29)",),
@@ -107,6 +107,6 @@ def test_refusals_are_foreseen_in_the_words_of_the_controllers() -> None:
 
 def test_a_changed_wish_gives_up_its_address_for_another() -> None:
     changed = OLD.replace("network: blue}", "network: blue, ips: [10.1.0.4]}")
-    found = attachment(foresee(resources(SETTLED + "---" + changed)), "old")
+    found = attachment(forecast(resources(SETTLED + "---" + changed)), "old")
     assert found.status.ips == ("10.1.0.4/29",)
     assert found.status.mac == "06:01:00:02:00:0a"

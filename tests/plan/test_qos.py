@@ -42,7 +42,7 @@ def world(*wishes: Shaping) -> Planner:
 
 
 def priority(planner: Planner, key: str) -> int:
-    found = planner.wanted.rows[Ref("QoS", f"default/{key}")].columns["priority"]
+    found = planner.desired.rows[Ref("QoS", f"default/{key}")].columns["priority"]
     assert isinstance(found, int)
     return found
 
@@ -51,21 +51,21 @@ def test_each_attachment_of_a_network_has_a_meter_of_its_own() -> None:
     planner = world(shaping("s", **{"from": {"network": "blue"}, "rate": "10mbit"}))
     planner.put(msgspec.structs.replace(A, name="elsewhere", network="red"))
     planner.flush()
-    keys = sorted(ref.key for ref in planner.wanted.rows if ref.table == "QoS")
+    keys = sorted(ref.key for ref in planner.desired.rows if ref.table == "QoS")
     assert keys == ["default/s:a:back", "default/s:a:forward", "default/s:b:back", "default/s:b:forward"]
 
 
 def test_an_attachment_that_has_no_address_yet_is_metered_when_it_has() -> None:
     planner = world(shaping("s", **{"from": {"attachment": "new"}, "rate": "10mbit", "direction": "forward"}))
     unit = Unit("Shaping", "default", "s")
-    assert [one.reason for one in planner.wanted.problems[unit]] == ["AttachmentMissing"]
+    assert [one.reason for one in planner.desired.problems[unit]] == ["AttachmentMissing"]
     planner.put(msgspec.structs.replace(A, name="new", ips=()))
     planner.flush()
-    assert unit not in planner.wanted.problems
-    assert not any(ref.table == "QoS" for ref in planner.wanted.rows)
+    assert unit not in planner.desired.problems
+    assert not any(ref.table == "QoS" for ref in planner.desired.rows)
     planner.put(msgspec.structs.replace(A, name="new", ips=("10.10.0.11/24",)))
     planner.flush()
-    assert Ref("QoS", "default/s:new:forward") in planner.wanted.rows
+    assert Ref("QoS", "default/s:new:forward") in planner.desired.rows
 
 
 def test_who_says_it_more_closely_counts_and_of_equals_the_slower() -> None:
@@ -119,7 +119,7 @@ def test_the_sets_at_the_other_end_are_those_of_the_node_or_the_labels() -> None
         shaping("node", **{"from": {"attachment": "b"}, "to": {"node": "n1"}, "rate": "10mbit"}),
     )
     found = [
-        sorted(planner.wanted.members(Ref("Address_Set", f"shaping/default/{name}:v4"))["addresses"])
+        sorted(planner.desired.members(Ref("Address_Set", f"shaping/default/{name}:v4"))["addresses"])
         for name in ("labels", "node")
     ]
     assert found == [["10.10.0.9"], ["10.10.0.10", "10.10.0.9"]]
@@ -137,7 +137,7 @@ def test_the_sets_at_the_other_end_are_those_of_the_node_or_the_labels() -> None
 )
 def test_a_meter_saves_up_what_tcp_needs(rate: str, burst: str, bandwidth: tuple[int, int]) -> None:
     planner = world(shaping("s", **{"from": {"attachment": "a"}, "rate": rate, "burst": burst}))
-    row = planner.wanted.rows[Ref("QoS", "default/s:a:back")]
+    row = planner.desired.rows[Ref("QoS", "default/s:a:back")]
     assert row.columns["bandwidth"] == {"rate": bandwidth[0], "burst": bandwidth[1]}
 
 

@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from netloom.model.policy import LoadBalancer, Protocol
-from netloom.plan.ovn.layer3.load_balancers import balancer
+from netloom.plan.ovn.layer3.load_balancers import load_balancer_ref
 from netloom.plan.ovn.planner import Planner
 from netloom.plan.problem import Unit
 from netloom.plan.rows import Column, Ref
@@ -25,7 +25,7 @@ WORLD = """
 {kind: Subnet, metadata: {name: red-v4}, spec: {network: red, cidr: 10.20.0.0/24}, status: {validated: true}}
 """
 ROUTER = "{kind: Router, metadata: {name: r1}, spec: {networks: [{network: blue}, {network: red}]}}"
-STAND = Ref("Logical_Router_Port", "default/blue::vips:port")
+VIP_ROUTER = Ref("Logical_Router_Port", "default/blue::vips:port")
 WEB = Port("default", "web", "n1", "blue", ("10.10.0.9/24", "fd00:10::9/64"), "02:00:00:00:00:09", 4096, {"app": "web"})
 
 
@@ -54,17 +54,19 @@ def world(*resources_: LoadBalancer | str) -> Planner:
 
 
 def column(planner: Planner, name: str = "lb", column: str = "vips") -> Column:
-    return planner.wanted.rows[balancer("default", name, Protocol.TCP)].columns[column]
+    return planner.desired.rows[load_balancer_ref("default", name, Protocol.TCP)].columns[column]
 
 
 def reasons(planner: Planner, name: str = "lb") -> list[str]:
-    return [one.reason for one in planner.wanted.problems.get(Unit("LoadBalancer", "default", name), ())]
+    return [one.reason for one in planner.desired.problems.get(Unit("LoadBalancer", "default", name), ())]
 
 
 def places(planner: Planner, name: str = "lb") -> list[str]:
     """Return the switches and routers a balancer's row is joined to."""
-    ref = balancer("default", name, Protocol.TCP)
-    return sorted(one.key for one in planner.wanted.rows if ref in planner.wanted.members(one).get("load_balancer", ()))
+    ref = load_balancer_ref("default", name, Protocol.TCP)
+    return sorted(
+        one.key for one in planner.desired.rows if ref in planner.desired.members(one).get("load_balancer", ())
+    )
 
 
 def test_each_vip_stands_for_endpoints_of_its_family() -> None:
@@ -89,14 +91,14 @@ def test_a_vip_is_lost_to_an_attachment_of_its_address_and_had_again_when_that_g
     planner.put(thief)
     planner.flush()
     assert column(planner) == {"10.10.0.101:80": "10.10.0.9:80"}
-    assert planner.wanted.rows[STAND].columns["networks"] == frozenset({"10.10.0.101/24"})
-    [problem] = planner.wanted.problems[Unit("LoadBalancer", "default", "lb")]
+    assert planner.desired.rows[VIP_ROUTER].columns["networks"] == frozenset({"10.10.0.101/24"})
+    [problem] = planner.desired.problems[Unit("LoadBalancer", "default", "lb")]
     assert problem.reason == "AddressInUse"
     assert problem.message.startswith("spec.vips[0].ip: 10.10.0.100 is that of NetworkAttachment thief in Network blue")
     planner.remove(Unit("NetworkAttachment", "default", "thief"))
     planner.flush()
     assert reasons(planner) == []
-    assert planner.wanted.rows[STAND].columns["networks"] == frozenset({"10.10.0.100/24", "10.10.0.101/24"})
+    assert planner.desired.rows[VIP_ROUTER].columns["networks"] == frozenset({"10.10.0.100/24", "10.10.0.101/24"})
 
 
 def test_a_router_has_its_address_unless_it_serves_the_vip_itself() -> None:
@@ -108,7 +110,7 @@ def test_a_router_has_its_address_unless_it_serves_the_vip_itself() -> None:
 def test_an_address_of_no_host_is_no_vip(ip: str) -> None:
     planner = world(wish("lb", ip, selector={}))
     assert reasons(planner) == ["NotAHost"]
-    assert not any(ref.table == "Load_Balancer" for ref in planner.wanted.rows)
+    assert not any(ref.table == "Load_Balancer" for ref in planner.desired.rows)
 
 
 def test_of_two_who_want_a_vip_the_smaller_name_has_it_in_any_order() -> None:
@@ -132,41 +134,41 @@ def test_a_router_s_networks_are_places_too() -> None:
 
 def test_the_stand_goes_over_to_the_next_when_its_balancer_goes() -> None:
     planner = world(wish("a"), wish("b", "10.10.0.100/81", "10.10.0.101"))
-    assert planner.wanted.of[STAND].name == "a"
+    assert planner.desired.of[VIP_ROUTER].name == "a"
     planner.remove(Unit("LoadBalancer", "default", "a"))
     planner.flush()
-    assert planner.wanted.of[STAND].name == "b"
+    assert planner.desired.of[VIP_ROUTER].name == "b"
     planner.remove(Unit("LoadBalancer", "default", "b"))
     planner.flush()
-    assert STAND not in planner.wanted.rows
+    assert VIP_ROUTER not in planner.desired.rows
 
 
-def test_a_vip_outside_of_the_subnets_needs_no_stand() -> None:
-    assert STAND not in world(wish("lb", "192.0.2.80")).wanted.rows
+def test_a_vip_outside_of_the_subnets_needs_no_vip_router() -> None:
+    assert VIP_ROUTER not in world(wish("lb", "192.0.2.80")).desired.rows
 
 
 def test_a_router_that_serves_the_vip_answers_for_it_and_its_networks_balance() -> None:
     planner = world(ROUTER, wish(networks=[], routers=["r1"]))
-    assert STAND not in planner.wanted.rows
+    assert VIP_ROUTER not in planner.desired.rows
     assert places(planner) == ["default/blue", "default/r1", "default/red"]
 
 
 def test_the_stand_sends_what_is_for_elsewhere_to_the_router() -> None:
     planner = world(ROUTER, wish("lb", "10.10.0.100", "fd00:10::100", selector={}))
-    routes = [row.columns for ref, row in planner.wanted.rows.items() if ref.table == "Logical_Router_Static_Route"]
+    routes = [row.columns for ref, row in planner.desired.rows.items() if ref.table == "Logical_Router_Static_Route"]
     assert sorted((str(one["ip_prefix"]), str(one["nexthop"])) for one in routes) == [
         ("0.0.0.0/0", "10.10.0.1"),
         ("::/0", "fd00:10::1"),
     ]
     planner.remove(Unit("Router", "default", "r1"))
     planner.flush()
-    assert not any(ref.table == "Logical_Router_Static_Route" for ref in planner.wanted.rows)
+    assert not any(ref.table == "Logical_Router_Static_Route" for ref in planner.desired.rows)
 
 
 def test_a_router_s_foot_without_an_address_in_the_family_is_no_way() -> None:
     router = "{kind: Router, metadata: {name: r1}, spec: {networks: [{network: blue, ips: ['fd00:10::1/64']}]}}"
     planner = world(router, wish())
-    assert not any(ref.table == "Logical_Router_Static_Route" for ref in planner.wanted.rows)
+    assert not any(ref.table == "Logical_Router_Static_Route" for ref in planner.desired.rows)
 
 
 def test_the_address_endpoints_are_asked_from_is_given_up_to_who_gets_it() -> None:

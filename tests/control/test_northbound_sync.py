@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from netloom.control.ovn.northbound_sync import Logical
+from netloom.control.ovn.northbound_sync import NorthboundSync
+from netloom.control.ovn.plan_feed import PlanFeed
 from netloom.control.runtime.cache import Change, Key
 from netloom.control.runtime.election import Election
 from netloom.drivers.northbound.driver import Applied
@@ -18,6 +19,7 @@ from netloom.model.registry import NETWORK_ATTACHMENT
 from netloom.plan.node.grants import provider_grants
 from netloom.plan.problem import Unit
 from netloom.plan.rows import Ref
+from netloom.signals import Signal
 from tests.control.helpers import run
 from tests.control.ovn_world import NB, Site
 
@@ -36,7 +38,7 @@ def test_networks_and_attachments_become_switches_and_ports_and_go_again() -> No
             await site.settle()
             assert names(site, "Logical_Switch") == {"ns1/blue"}
             assert names(site, PORT) == {"ns1/a0", "ns1/a1"}
-            assert site.ours() == set((await site.planned()).wanted.rows)
+            assert site.ours() == set((await site.planned()).desired.rows)
             await site.delete("networkattachment", "a0")
             await site.settle()
             assert names(site, PORT) == {"ns1/a1"}
@@ -81,12 +83,13 @@ def test_nothing_is_written_to_the_store_for_what_is_well_nor_to_the_database_fo
             await site.put("router", "r1", {"networks": [{"network": "blue"}]})
             await site.put("securityprofile", "fw", {"ingress": []})
             await site.settle()
-            assert manager.logical is not None
-            revision, transactions = await site.store.revision(), manager.logical.north.counters.transactions
+            assert manager.northbound is not None
+            assert manager.plans is not None
+            revision, transactions = await site.store.revision(), manager.northbound.counters.transactions
             await asyncio.sleep(3000)  # Sweeps included.
-            assert manager.logical.sweeps > 3
+            assert manager.plans.sweeps > 3
             assert await site.store.revision() == revision
-            assert manager.logical.north.counters.transactions == transactions
+            assert manager.northbound.counters.transactions == transactions
             for i in range(3):
                 assert await site.condition("networkattachment", f"a{i}", "Programmed") == ("", "")
 
@@ -102,6 +105,7 @@ def test_what_is_deleted_while_it_is_written_is_not_taken_to_be_in_the_database(
             self.synced, self.turns = asyncio.Event(), asyncio.Semaphore(0)
             self.synced.set()
             self.asked = 0
+            self.on_problem: Signal[[]] = Signal()
 
         async def apply(self, *_: object, **__: object) -> Applied:
             self.asked += 1
@@ -111,24 +115,24 @@ def test_what_is_deleted_while_it_is_written_is_not_taken_to_be_in_the_database(
     async def main() -> None:
         north: Any = North()
         recorder: Any = None
-        logical = Logical(north, recorder=recorder, random=Random(0))
-        task = asyncio.create_task(logical.run())
+        feed = PlanFeed(NorthboundSync(north, recorder=recorder), random=Random(0))
+        task = asyncio.create_task(feed.run())
         key, unit = Key("ns1", "fw"), Unit("SecurityProfile", "ns1", "fw")
         meta = ObjectMeta(name="fw", namespace="ns1", generation=1)
         spec = SecurityProfileSpec()
         one = SecurityProfile(api_version="netloom.dev/v1alpha1", kind="SecurityProfile", metadata=meta, spec=spec)
-        logical.changed("SecurityProfile", Change(key, None, one))
+        feed.changed("SecurityProfile", Change(key, None, one))
         await asyncio.sleep(1)
         assert north.asked == 1
-        logical.changed("SecurityProfile", Change(key, one, None))
-        logical.changed("SecurityProfile", Change(key, None, one))
+        feed.changed("SecurityProfile", Change(key, one, None))
+        feed.changed("SecurityProfile", Change(key, None, one))
         north.turns.release()
         await asyncio.sleep(1)
         assert north.asked == 2
-        assert unit not in logical.programmed
+        assert unit not in feed.programmed
         north.turns.release()
         await asyncio.sleep(1)
-        assert logical.programmed == {unit: 1}
+        assert feed.programmed == {unit: 1}
         task.cancel()
 
     run(main())
@@ -246,8 +250,8 @@ def test_what_somebody_changed_is_put_back_by_the_sweep_and_told() -> None:
             [row] = [row for row in site.rows(PORT) if row["name"] == "ns1/a0"]
             assert row["addresses"] != "unknown"
             assert await site.reasons("a0") >= {"Repaired"}
-            assert manager.logical is not None
-            assert manager.logical.north.counters.repaired == {PORT: 1}
+            assert manager.northbound is not None
+            assert manager.northbound.counters.repaired == {PORT: 1}
 
     run(main())
 
@@ -260,11 +264,11 @@ def test_wishes_wait_for_a_database_that_is_away() -> None:
                 await site.put_blue(2)
                 await site.settle(60)
                 assert not manager.ready
-                assert manager.logical is not None
-                assert not manager.logical.in_step
+                assert manager.plans is not None
+                assert not manager.plans.in_step
         async with site.running() as manager:
             assert manager.ready
-            assert site.ours() == set((await site.planned()).wanted.rows)
+            assert site.ours() == set((await site.planned()).desired.rows)
             with site.away():
                 await site.delete("networkattachment", "a0")
                 await site.attach("late")
@@ -286,7 +290,7 @@ def test_rows_of_what_was_deleted_while_nobody_looked_are_removed() -> None:
         await site.delete("securityprofile", "fw")
         async with site.running():
             assert names(site, PORT) == {"ns1/a0", "ns1/a2"}
-            assert site.ours() == set((await site.planned()).wanted.rows)
+            assert site.ours() == set((await site.planned()).desired.rows)
 
     run(main())
 
@@ -301,8 +305,8 @@ def test_a_restart_with_nothing_changed_writes_nothing() -> None:
         revision = await site.store.revision()
         async with site.running() as manager:
             await site.settle()
-            assert manager.logical is not None
-            assert manager.logical.north.counters.transactions == 0
+            assert manager.northbound is not None
+            assert manager.northbound.counters.transactions == 0
             assert await site.store.revision() == revision
 
     run(main())
@@ -322,18 +326,18 @@ def test_who_stands_by_writes_nothing_and_takes_over() -> None:
                 await site.settle(2)
             await site.put_blue(3)
             await site.settle()
-            first, second = (one.logical for one in managers)
+            first, second = (one.northbound for one in managers)
             assert first is not None
             assert second is not None
-            assert first.north.counters.transactions > 0
-            assert second.north.counters.transactions == 0
+            assert first.counters.transactions > 0
+            assert second.counters.transactions == 0
             assert managers[1].ready
             tasks[0].cancel()
             await site.settle(10)
             await site.attach("late")
             await site.settle()
-            assert second.north.counters.transactions > 0
-            assert site.ours() == set((await site.planned()).wanted.rows)
+            assert second.counters.transactions > 0
+            assert site.ours() == set((await site.planned()).desired.rows)
             tasks[1].cancel()
 
     run(main())
@@ -466,9 +470,9 @@ async def killed_and_cut() -> None:
     async with site.running() as manager:
         await site.settle(60)
         planner = await site.planned()
-        assert site.ours() == set(planner.wanted.rows)
-        assert manager.logical is not None
-        applied = await manager.logical.north.apply(planner.wanted)
+        assert site.ours() == set(planner.desired.rows)
+        assert manager.northbound is not None
+        applied = await manager.northbound.apply(planner.desired)
         assert applied.written == 0
 
 
@@ -493,7 +497,7 @@ def test_a_database_that_was_emptied_is_filled_again() -> None:
                 site.transact({"op": "delete", "table": "DNS", "where": []})
                 await site.settle()
             await site.settle(30)
-            assert site.ours() == set((await site.planned()).wanted.rows)
+            assert site.ours() == set((await site.planned()).desired.rows)
             assert NB in site.servers
 
     run(main())
