@@ -52,7 +52,7 @@ def test_the_way_to_a_physical_network_is_not_to_be_taken() -> None:
         await world.attach("a", 9, {"type": "existing", "device": "ex0"})
         await asyncio.sleep(5)
         found = await world.attachments()
-        assert found["a"]["status"]["errors"]["host"] == ["device ex0 is the node's way to physical network physnet1"]
+        assert found["a"]["status"]["errors"]["host"] == ["device ex0 connects the node to physical network physnet1"]
         assert agent.switch.place_of("ex0") == "br-ex"
 
     with_agent(main)

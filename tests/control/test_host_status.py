@@ -58,7 +58,7 @@ def test_a_port_that_waits_for_ovn_is_neither_plugged_nor_ready() -> None:
 
 
 def test_trouble_is_said_and_taken_back() -> None:
-    found = Found(word="NamespaceMissing", message="there is none")
+    found = Found(reason="NamespaceMissing", message="there is none")
     status = after({"conditions": [ADDRESSED]}, found)
     assert status["errors"] == {"host": ["there is none"]}
     assert condition(status, READY)["reason"] == "NamespaceMissing"
@@ -76,7 +76,7 @@ def test_what_others_wrote_and_what_we_do_not_know_stays() -> None:
         "fromTheFuture": {"x": 1},
         "conditions": [ADDRESSED, foreign],
     }
-    status = after(before, Found(word="W", message="m"))
+    status = after(before, Found(reason="W", message="m"))
     assert status["ips"] == before["ips"]
     assert status["fromTheFuture"] == {"x": 1}
     assert status["errors"] == {"ipam": ["full"], "host": ["m"]}
@@ -91,5 +91,5 @@ def test_an_attachment_that_lost_its_address_is_not_ready_though_it_is_plugged()
 
 
 def test_a_long_complaint_is_cut() -> None:
-    status = after({"conditions": [ADDRESSED]}, Found(word="W", message="x" * 5000))
+    status = after({"conditions": [ADDRESSED]}, Found(reason="W", message="x" * 5000))
     assert len(msgspec.json.encode(status)) < 5000

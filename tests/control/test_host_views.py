@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Any
 
-from netloom.control.node.views import LINGER, Neighbourhood, View, attachment_informer
+from netloom.control.node.views import LINGER, NodeWatches, View, attachment_informer
 from netloom.control.runtime.cache import Change, Key
 from netloom.model.kind import Kind
 from netloom.model.registry import (
@@ -28,7 +28,7 @@ class Agent:
     """A node's view of a store, and what it was told of others."""
 
     store: MeteredStore
-    neighbours: Neighbourhood
+    neighbours: NodeWatches
     others: dict[str, View] = field(default_factory=dict)
     """By uid."""
 
@@ -74,7 +74,7 @@ def follow(scenario: Callable[[Agent], Coroutine[Any, Any, None]], seed: int = 0
     async def main() -> None:
         store = MeteredStore(memory())
         attachments = attachment_informer(store, "n1", random=Random(0))
-        neighbours = Neighbourhood(store, attachments, node="n1", random=Random(0))
+        neighbours = NodeWatches(store, attachments, node="n1", random=Random(0))
         agent = Agent(store, neighbours)
         neighbours.other_changed = agent.told
         for name, fabric in (("blue", "vxlan"), ("red", "vxlan"), ("green", "ovn")):

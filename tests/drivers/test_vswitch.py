@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from netloom.drivers.link.trouble import Trouble
+from netloom.drivers.errors import ProblemError
 from netloom.drivers.vswitch.driver import Vswitch, given
 from netloom.drivers.vswitch.mirrors import MirrorPlan, Mirrors
 from netloom.drivers.vswitch.prepare import Preparation, keep_mappings, prepare, read_mappings
@@ -96,7 +96,7 @@ def test_a_bare_switch_is_prepared_once_and_what_is_others_stays(database: Datab
 @pytest.mark.ovn
 def test_a_port_is_plugged_corrected_and_unplugged(database: Database) -> None:
     async def main(switch: Vswitch) -> None:
-        with pytest.raises(Trouble, match="--prepare"):
+        with pytest.raises(ProblemError, match="--prepare"):
             await switch.plug(PLAN)
         await prepare(switch, TOLD)
         await switch.plug(PLAN)
@@ -125,7 +125,7 @@ def test_another_owners_ports_are_not_seen_as_ours(database: Database) -> None:
         assert switch.places() == set()
         row = switch.interface("nl1")
         assert row is not None
-        with pytest.raises(Trouble, match="in use"):
+        with pytest.raises(ProblemError, match="in use"):
             await switch.move(row, replace(PLAN, uid="u2"))
 
     working(database, theirs, owner="somebody")

@@ -3,7 +3,7 @@
 import pytest
 from msgspec.structs import replace
 
-from netloom.drivers.link.trouble import Trouble
+from netloom.drivers.errors import ProblemError
 from netloom.drivers.vswitch.driver import Vswitch
 from netloom.drivers.vxlan.bridge import bridge_is_there, keep_bridge, tunnel_number, underlay_of
 from netloom.model.networks import Fabric
@@ -50,7 +50,7 @@ def test_what_has_the_name_and_is_not_ours_is_left(database: Database, argv: lis
     vsctl(database, *argv)
 
     async def main(switch: Vswitch) -> None:
-        with pytest.raises(Trouble, match="not ours"):
+        with pytest.raises(ProblemError, match="not ours"):
             await keep_bridge(switch, underlay=MINE, datapath="netdev")
 
     working(database, main)
@@ -61,7 +61,7 @@ def test_a_port_of_a_vxlan_network_is_on_that_bridge_and_says_nothing_to_ovn(dat
     plan = replace(PLAN, fabric=Fabric.VXLAN, vni=10)
 
     async def main(switch: Vswitch) -> None:
-        with pytest.raises(Trouble, match="br-vxlan"):
+        with pytest.raises(ProblemError, match="br-vxlan"):
             await switch.plug(plan)
         await keep_bridge(switch, underlay=MINE, datapath="netdev")
         await switch.plug(plan)

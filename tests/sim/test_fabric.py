@@ -13,7 +13,7 @@ from collections.abc import Mapping
 
 import pytest
 
-from netloom.control.node.fabric import FabricKeeper
+from netloom.control.node.fabric import FabricReconciler
 from netloom.control.runtime.following import Followed
 from netloom.drivers.vxlan.driver import Fabric
 from netloom.openflow.flows import Flow, Key, MeterSpec
@@ -61,13 +61,13 @@ def _forgets_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def _keeps_the_first_number(monkeypatch: pytest.MonkeyPatch) -> None:
     """The tunnel's number is believed to stay what it was, though switches are started again."""
-    changed = FabricKeeper.changed
+    changed = FabricReconciler.changed
 
-    def once(self: FabricKeeper) -> None:
+    def once(self: FabricReconciler) -> None:
         if self.plan.vtep is None:
             changed(self)
 
-    monkeypatch.setattr(FabricKeeper, "changed", once)
+    monkeypatch.setattr(FabricReconciler, "changed", once)
 
 
 @pytest.fixture(params=[_leaves_what_is_there, _forgets_nobody, _keeps_the_first_number])

@@ -14,8 +14,8 @@ from netloom.cli import node_fabric
 from netloom.cli.access import Switch, following
 from netloom.control.node.ports import Ports
 from netloom.control.node.status import PLUGGED
+from netloom.drivers.errors import ProblemError
 from netloom.drivers.link.audit import faults
-from netloom.drivers.link.trouble import Trouble
 from netloom.drivers.link.worker import Links
 from netloom.drivers.vswitch.driver import GIVEN, INSTALLED, LOCK, OF, OURS, UID, VTEP, VXLAN_BRIDGE, Vswitch, given
 from netloom.drivers.vswitch.mirrors import MirrorPlan
@@ -70,7 +70,7 @@ class NodeLook:
     @property
     def name(self) -> str:
         """The node's name: what its switch says, else what it is called."""
-        with contextlib.suppress(Trouble):
+        with contextlib.suppress(ProblemError):
             return self.switch.root().external_ids.get("system-id", "") or self._name
         return self._name
 

@@ -1,7 +1,7 @@
 """Agents without a machine: what each is told is real, what it does with it is kept in memory.
 
     attachments of its node ──► Plugged, Ready, hostIP                     (the status as the agent writes it)
-    Neighbourhood ──► others of its Networks ──► known: who is where       (the fabric: a table, instead of a switch)
+    NodeWatches ──► others of its Networks ──► known: who is where       (the fabric: a table, instead of a switch)
 
 They run the agent's own code up to the fabric: the same informers, the same choice of what concerns a node, a client of
 its own for each, so a thousand of them ask the server for what a thousand nodes would. When each is told of an
@@ -17,9 +17,9 @@ from typing import NoReturn
 
 from msgspec import Struct
 
-from netloom.control.node.node import Facts, NodeKeeper
+from netloom.control.node.node import Facts, NodeReconciler
 from netloom.control.node.status import Found, document, settled
-from netloom.control.node.views import Neighbourhood, View, attachment_informer
+from netloom.control.node.views import NodeWatches, View, attachment_informer
 from netloom.control.runtime import clock
 from netloom.control.runtime.cache import Change, Key
 from netloom.control.runtime.client import Client
@@ -78,8 +78,8 @@ class SimulatedAgent:
         self._host_ip = host_ip
         self._heard = heard
         self._attachments = attachment_informer(store, node, random=random)
-        self._neighbours = Neighbourhood(store, self._attachments, node=node, random=random)
-        self._keeper = NodeKeeper(self._client, node, host_ip, facts=_well, clock=clock.now, random=random)
+        self._neighbours = NodeWatches(store, self._attachments, node=node, random=random)
+        self._keeper = NodeReconciler(self._client, node, host_ip, facts=_well, clock=clock.now, random=random)
         self._remotes: dict[Key, dict[str, str]] = {}
         """Who is where, by Network and uid."""
         self._todo: dict[Key, None] = {}

@@ -17,15 +17,15 @@ from typing import NoReturn
 from msgspec import structs
 
 from netloom import __version__
-from netloom.control.node.attachments import WORKERS, HostKeeper
-from netloom.control.node.fabric import FabricKeeper
-from netloom.control.node.hooks import HostHooks, Runs
+from netloom.control.node.attachments import WORKERS, AttachmentReconciler
+from netloom.control.node.fabric import FabricReconciler
+from netloom.control.node.hooks import HookRunner, Runs
 from netloom.control.node.lifetimes import Lifetimes
-from netloom.control.node.mirrors import MirrorKeeper
-from netloom.control.node.node import NodeKeeper
+from netloom.control.node.mirrors import MirrorReconciler
+from netloom.control.node.node import NodeReconciler
 from netloom.control.node.ports import Ports
 from netloom.control.node.tunnels import TunnelNeighbours
-from netloom.control.node.views import Neighbourhood, View, attachment_informer
+from netloom.control.node.views import NodeWatches, View, attachment_informer
 from netloom.control.runtime.cache import Key
 from netloom.control.runtime.client import Client
 from netloom.control.runtime.clock import Clock, now
@@ -38,7 +38,7 @@ from netloom.drivers.link.worker import Links
 from netloom.drivers.programs.programs import Programs
 from netloom.drivers.vswitch.control import SwitchControl
 from netloom.drivers.vswitch.driver import Place, Vswitch
-from netloom.drivers.vswitch.hook_journal import ExecBook
+from netloom.drivers.vswitch.hook_journal import HookJournal
 from netloom.errors import Conflict, NetloomError, Unreachable
 from netloom.model import addresses
 from netloom.model.events import AGENT
@@ -124,10 +124,10 @@ class Agent:
         self.links = links or Links(owner=settings.ovn_owner)
         self._clock = clock
         self.manager: Manager | None = None
-        self.keeper: HostKeeper | None = None
-        self.neighbours: Neighbourhood | None = None
+        self.keeper: AttachmentReconciler | None = None
+        self.neighbours: NodeWatches | None = None
         self.lifetimes = Lifetimes(clock=clock)
-        self.fabric: FabricKeeper | None = None
+        self.fabric: FabricReconciler | None = None
         self._client = Client(store)
         self._flows = flows
         self._programs = programs or Programs(timeout=settings.exec_timeout)
@@ -156,7 +156,7 @@ class Agent:
             self._underlay = _written(self._whole.underlay)
             if not self._underlay:
                 raise wrong("underlayIp", "required: the switch has no ovn-encap-ip either")
-        node = NodeKeeper(
+        node = NodeReconciler(
             self._client,
             self.settings.node,
             self._underlay,
@@ -194,15 +194,15 @@ class Agent:
             except Unreachable as error:
                 log.info("the switch is not prepared yet: %s", error)
 
-    async def _assemble(self, node: NodeKeeper) -> Manager:
+    async def _assemble(self, node: NodeReconciler) -> Manager:
         attachments = attachment_informer(self.store, self.settings.node, random=self.random)
-        neighbours = self.neighbours = Neighbourhood(
+        neighbours = self.neighbours = NodeWatches(
             self.store, attachments, node=self.settings.node, random=self.random, lifetimes=self.lifetimes
         )
         recorder = Recorder(self.store, AGENT, random=self.random, host=self.settings.node, clock=self._clock)
         self.links.userspace = self._whole.userspace
         ports = Ports(self.switch, self.links)
-        keeper = self.keeper = HostKeeper(
+        keeper = self.keeper = AttachmentReconciler(
             self._client,
             attachments=attachments.cache,
             neighbours=neighbours,
@@ -221,7 +221,7 @@ class Agent:
         plugging.watch(attachments, keeper.attachment_changed)
         fabric = self._carrying(attachments, neighbours, ports, plugging)
         tunnels = self._tunnels(fabric)
-        mirrors = MirrorKeeper(attachments.cache, neighbours, self.switch)
+        mirrors = MirrorReconciler(attachments.cache, neighbours, self.switch)
         copying = Controller("mirrors", mirrors.reconcile, random=self.random, everything=mirrors.everything, workers=1)
         neighbours.mirrored = copying.queue.add
         remind = partial(keeper.remind, plugging.queue.add)
@@ -243,9 +243,9 @@ class Agent:
         self._listen(node, plugging, copying, mirrors)
         return self.manager
 
-    def _hooks(self, recorder: Recorder) -> HostHooks:
-        return HostHooks(
-            ExecBook(self.switch),
+    def _hooks(self, recorder: Recorder) -> HookRunner:
+        return HookRunner(
+            HookJournal(self.switch),
             self._programs,
             self.links,
             allowed=self.settings.allowed_programs,
@@ -254,7 +254,7 @@ class Agent:
             measured=self.lifetimes.hooks,
         )
 
-    def _plugging(self, keeper: HostKeeper, recorder: Recorder) -> Controller[Key]:
+    def _plugging(self, keeper: AttachmentReconciler, recorder: Recorder) -> Controller[Key]:
         return Controller(
             "host",
             keeper.reconcile,
@@ -267,8 +267,8 @@ class Agent:
         )
 
     def _carrying(
-        self, attachments: Informer[View], neighbours: Neighbourhood, ports: Ports, plugging: Controller[Key]
-    ) -> FabricKeeper:
+        self, attachments: Informer[View], neighbours: NodeWatches, ports: Ports, plugging: Controller[Key]
+    ) -> FabricReconciler:
         """Have vxlan Networks carried, and be told of what concerns both their ports and their flows."""
         host = self.keeper
         assert host is not None
@@ -296,7 +296,7 @@ class Agent:
         fabric.wake = plugging.queue.update
         return fabric
 
-    def _tunnels(self, fabric: FabricKeeper) -> TunnelNeighbours:
+    def _tunnels(self, fabric: FabricReconciler) -> TunnelNeighbours:
         tunnels = TunnelNeighbours(
             remotes=lambda: self.switch.tunnel_remotes() | fabric.remote_hosts(),
             kernel=self.links,
@@ -307,7 +307,7 @@ class Agent:
         return tunnels
 
     def _listen(
-        self, node: NodeKeeper, plugging: Controller[Key], copying: Controller[str], mirrors: MirrorKeeper
+        self, node: NodeReconciler, plugging: Controller[Key], copying: Controller[str], mirrors: MirrorReconciler
     ) -> None:
         """Have what happens on the switch looked at."""
         keeper, fabric = self.keeper, self.fabric
@@ -334,7 +334,7 @@ class Agent:
         self.switch.anything = different
         node.look()  # What happened before nobody told it.
 
-    async def _watch_underlay(self, ports: Ports, keeper: HostKeeper, plugging: Controller[Key]) -> NoReturn:
+    async def _watch_underlay(self, ports: Ports, keeper: AttachmentReconciler, plugging: Controller[Key]) -> NoReturn:
         """Look now and then whether the way to other nodes is what it was."""
         while True:
             await asyncio.sleep(LOOK_AT_UNDERLAY)

@@ -4,9 +4,9 @@ from pathlib import Path
 from random import Random
 from typing import NoReturn, Protocol
 
-from netloom.control.node.attachments import HostKeeper
-from netloom.control.node.fabric import FabricKeeper
-from netloom.control.node.views import Neighbourhood, View
+from netloom.control.node.attachments import AttachmentReconciler
+from netloom.control.node.fabric import FabricReconciler
+from netloom.control.node.views import NodeWatches, View
 from netloom.control.runtime.cache import Cache
 from netloom.drivers.vswitch.driver import VXLAN_BRIDGE, Vswitch
 from netloom.drivers.vxlan.driver import Fabric
@@ -45,12 +45,12 @@ def keeper(
     underlay: str,
     datapath: str,
     attachments: Cache[View],
-    neighbours: Neighbourhood,
+    neighbours: NodeWatches,
     switch: Vswitch,
-    host: HostKeeper,
+    host: AttachmentReconciler,
     random: Random,
     flows: Talk | None = None,
-) -> FabricKeeper:
+) -> FabricReconciler:
     """Return who keeps this node's fabric."""
     connection: Talk = flows or Connection(socket_path(settings), random=random)
 
@@ -58,7 +58,7 @@ def keeper(
         # Without its database nobody can say whose switch it is: then it is whose it was.
         return switch.lock.held.is_set() or not switch.synced
 
-    made = FabricKeeper(
+    made = FabricReconciler(
         underlay=underlay,
         datapath=datapath,
         attachments=attachments,

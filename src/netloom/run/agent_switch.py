@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from netloom.control.node.node import Facts
-from netloom.drivers.link.trouble import Trouble
+from netloom.drivers.errors import ProblemError
 from netloom.drivers.vswitch.driver import VXLAN_BRIDGE, Vswitch
 from netloom.drivers.vswitch.prepare import MAPPINGS, Preparation, identify, keep_mappings, prepare, read_mappings
 from netloom.drivers.vxlan.bridge import keep_bridge, underlay_of
@@ -132,8 +132,8 @@ class NodeSwitch:
             return Problem("SwitchUnreachable", f"the switch's database at {self._settings.ovs} does not answer")
         try:
             self._switch.root()
-        except Trouble as trouble:
-            return Problem(trouble.word, trouble.message)
+        except ProblemError as error:
+            return error.problem
         return None
 
     def _taken(self) -> Problem | None:

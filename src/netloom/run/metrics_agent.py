@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from typing import Protocol
 
 from netloom.control.node.lifetimes import Lifetimes
-from netloom.control.node.views import Neighbourhood
+from netloom.control.node.views import NodeWatches
 from netloom.control.runtime.manager import Manager
 from netloom.run import metrics_runtime
 from netloom.run.metrics import Counter, Families, Gauge, Source, histogram, histograms
@@ -45,7 +45,7 @@ class Measured(Protocol):
         """Its controllers, once there are any."""
 
     @property
-    def neighbours(self) -> Neighbourhood | None:
+    def neighbours(self) -> NodeWatches | None:
         """What concerns the node, once it is known."""
 
     def numbers(self) -> Mapping[str, float]:

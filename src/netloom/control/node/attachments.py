@@ -12,7 +12,7 @@ Nothing is remembered but to be quick: ours are the rows with our owner and the 
 any restart; those whose attachment is gone are removed. `_good` says what was found right in the kernel, so that each
 word from OVN does not cost a visit to the namespace; a device that is made anew has another index, and is looked at.
 
-Trouble (a namespace that is not there, a name that is taken) is the attachment's condition and is looked at again after
+A problem (a namespace that is not there, a name that is taken) is the attachment's condition and is retried after
 a wait that grows; nothing else is disturbed. What the node's operator does not grant (`plan/node/grants.py`) is
 unplugged where it was plugged: it was granted once, or has changed since. While the switch or its database is away,
 what was Ready stays Ready: packets flow.
@@ -27,11 +27,11 @@ from random import Random
 from typing import NoReturn
 
 from netloom.control.node.children import Kin, children_of, concerned, family, rivals
-from netloom.control.node.hooks import HostHooks
+from netloom.control.node.hooks import HookRunner
 from netloom.control.node.lifetimes import Lifetimes
 from netloom.control.node.ports import UP_HEARD, Ports, State
 from netloom.control.node.status import PLUGGED, Found, document, settled
-from netloom.control.node.views import Neighbourhood, View
+from netloom.control.node.views import NodeWatches, View
 from netloom.control.runtime.cache import Cache, Change, Key
 from netloom.control.runtime.client import Client
 from netloom.control.runtime.clock import Clock
@@ -39,7 +39,7 @@ from netloom.control.runtime.conditions import TRUE
 from netloom.control.runtime.counters import Histogram
 from netloom.control.runtime.events import Recorder
 from netloom.control.runtime.queue import Pace
-from netloom.drivers.link.trouble import Trouble
+from netloom.drivers.errors import ProblemError
 from netloom.errors import NetloomError, NotFound
 from netloom.model.attachments import NetworkAttachment, PortType
 from netloom.model.registry import NETWORK_ATTACHMENT
@@ -62,7 +62,7 @@ WORKERS = 64
 
 
 @dataclass(slots=True)
-class HostCounters:
+class AttachmentCounters:
     """What happened, for whoever exports metrics."""
 
     plugged: int = 0
@@ -73,7 +73,7 @@ class HostCounters:
     """From seeing an attachment with its addresses to Ready."""
 
 
-class HostKeeper:
+class AttachmentReconciler:
     """The attachments of this node."""
 
     def __init__(
@@ -81,7 +81,7 @@ class HostKeeper:
         client: Client,
         *,
         attachments: Cache[View],
-        neighbours: Neighbourhood,
+        neighbours: NodeWatches,
         ports: Ports,
         recorder: Recorder,
         host: Host,
@@ -89,10 +89,10 @@ class HostKeeper:
         clock: Clock,
         random: Random,
         lifetimes: Lifetimes | None = None,
-        hooks: HostHooks | None = None,
+        hooks: HookRunner | None = None,
     ) -> None:
         """`hooks` runs programs at interfaces, where that is wanted."""
-        self.counters = HostCounters()
+        self.counters = AttachmentCounters()
         self.lifetimes = lifetimes or Lifetimes(clock=clock)
         self.host = host
         self.amiss: Callable[[PortPlan], Problem | None] = lambda plan: None
@@ -181,12 +181,12 @@ class HostKeeper:
         view = self._attachments.get(*key)
         try:
             again = await self._look(key, view)
-        except Trouble as trouble:
-            if trouble.word == NOT_GRANTED:
+        except ProblemError as error:
+            if error.problem.reason == NOT_GRANTED:
                 await self._unplug(key)  # What was plugged while it was granted goes.
-            return await self._in_trouble(key, view, trouble)
+            return await self._report(key, view, error.problem)
         except Refused as error:
-            return await self._in_trouble(key, view, Trouble("SwitchRefused", f"the switch's database: {error}"))
+            return await self._report(key, view, Problem("SwitchRefused", f"the switch's database: {error}"))
         if self.hooks is not None:
             self.hooks.gone(key)
         if again is None:
@@ -205,9 +205,9 @@ class HostKeeper:
             await self._ports.clear(key, keep=view.value.metadata.uid)
             if plan is None:
                 return None
-            raise Trouble.of(plan)
+            raise ProblemError.of(plan)
         if not self._ports.has(_port(plan)) and (problem := self.amiss(plan)) is not None:
-            raise Trouble.of(problem)
+            raise ProblemError.of(problem)
         if key not in self._since:
             self._since[key] = asyncio.get_running_loop().time()
             self._told_late.discard(key)
@@ -218,7 +218,7 @@ class HostKeeper:
                 self.hooks.ready(key, view.value)
             return UP_HEARD if state.down else None
         if state.refused:
-            raise Trouble("FlowsRefused", f"the switch does not take the port's flows: {state.refused}")
+            raise ProblemError("FlowsRefused", f"the switch does not take the port's flows: {state.refused}")
         waited = asyncio.get_running_loop().time() - self._since[key]
         if state.lost and waited < ASK:
             return ASK - waited
@@ -227,7 +227,7 @@ class HostKeeper:
         if waited < GRACE:
             return UP_HEARD if state.down else None  # OVN's word, or the end of our patience, has us look again.
         if state.error:
-            raise Trouble(state.word, state.error)
+            raise ProblemError(state.reason, state.error)
         if self.reachable(plan) or not _was_plugged(view):
             await self._tell(key, view, Found(device=plan.device, fabric=plan.fabric))
         return UP_HEARD if state.down else None
@@ -262,22 +262,22 @@ class HostKeeper:
             if since is not None:
                 self.counters.to_ready.observe(asyncio.get_running_loop().time() - since)
 
-    async def _in_trouble(self, key: Key, view: View | None, trouble: Trouble) -> float:
-        self.counters.troubles[trouble.word] = self.counters.troubles.get(trouble.word, 0) + 1
+    async def _report(self, key: Key, view: View | None, problem: Problem) -> float:
+        self.counters.troubles[problem.reason] = self.counters.troubles.get(problem.reason, 0) + 1
         self._failures[key] = failures = self._failures.get(key, 0) + 1
-        if view is not None and not view.going and not self._spared(view, trouble):
+        if view is not None and not view.going and not self._spared(view, problem):
             device = view.value.status.ifc_name if self._ports.has(key) else ""
-            told = await self._tell(key, view, Found(device=device, word=trouble.word, message=trouble.message))
+            told = await self._tell(key, view, Found(device=device, reason=problem.reason, message=problem.message))
             if told and failures == 1:
-                self._recorder.warning(view.value, trouble.word, trouble.message)
+                self._recorder.warning(view.value, problem.reason, problem.message)
         elif failures == 1:
-            log.warning("%s: %s", key, trouble.message)
+            log.warning("%s: %s", key, problem.message)
         return TROUBLE.delay(failures, self._random)
 
     @staticmethod
-    def _spared(view: View, trouble: Trouble) -> bool:
+    def _spared(view: View, problem: Problem) -> bool:
         """Whether nothing is to be said: the database is away, and a port that worked works still."""
-        return trouble.word == "SwitchUnreachable" and _was_plugged(view)
+        return problem.reason == "SwitchUnreachable" and _was_plugged(view)
 
     async def _tell(self, key: Key, view: View, found: Found) -> bool:
         """Write the status; whether there was anything to write."""

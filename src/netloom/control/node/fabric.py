@@ -26,7 +26,7 @@ from collections.abc import Callable, Coroutine, Iterable, Mapping
 from random import Random
 from typing import Any, NoReturn
 
-from netloom.control.node.views import Neighbourhood, View
+from netloom.control.node.views import NodeWatches, View
 from netloom.control.runtime.cache import Cache, Change, Key
 from netloom.drivers.vswitch.driver import UID, VXLAN_BRIDGE, Vswitch
 from netloom.drivers.vxlan.bridge import bridge_is_there, keep_bridge, tunnel_number
@@ -57,7 +57,7 @@ DOUBT = 600.0
 """After how long everything is read back."""
 
 
-class FabricKeeper:
+class FabricReconciler:
     """The flows of this node's ports, and of those elsewhere that they can reach."""
 
     def __init__(
@@ -66,7 +66,7 @@ class FabricKeeper:
         underlay: str,
         datapath: str,
         attachments: Cache[View],
-        neighbours: Neighbourhood,
+        neighbours: NodeWatches,
         switch: Vswitch,
         fabric: Fabric,
         connect: Callable[[], Coroutine[Any, Any, Any]],

@@ -33,7 +33,7 @@ from netloom.control.runtime.counters import Histograms
 from netloom.control.runtime.events import Recorder
 from netloom.drivers.link.codec import Link
 from netloom.drivers.programs.programs import Ended
-from netloom.drivers.vswitch.hook_journal import ExecBook
+from netloom.drivers.vswitch.hook_journal import HookJournal
 from netloom.errors import NetloomError
 from netloom.model.attachments import ExecReport, NetworkAttachment
 from netloom.model.events import ObjectReference
@@ -92,12 +92,12 @@ class _Turn:
     users: int = 0
 
 
-class HostHooks:
+class HookRunner:
     """The programs of this node's attachments."""
 
     def __init__(
         self,
-        book: ExecBook,
+        book: HookJournal,
         programs: Runs,
         devices: Devices,
         *,

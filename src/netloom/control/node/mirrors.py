@@ -3,17 +3,17 @@
 A key is a namespace. What copies between nodes is OVN's business, not the agent's.
 """
 
-from netloom.control.node.views import Neighbourhood, View
+from netloom.control.node.views import NodeWatches, View
 from netloom.control.runtime.cache import Cache
 from netloom.drivers.vswitch.driver import UID, Vswitch
 from netloom.drivers.vswitch.mirrors import MirrorPlan, Mirrors
 from netloom.model.paths import MirrorDirection
 
 
-class MirrorKeeper:
+class MirrorReconciler:
     """The mirrors of this node."""
 
-    def __init__(self, attachments: Cache[View], neighbours: Neighbourhood, switch: Vswitch) -> None:
+    def __init__(self, attachments: Cache[View], neighbours: NodeWatches, switch: Vswitch) -> None:
         self._attachments = attachments
         self._neighbours = neighbours
         self._switch = switch

@@ -45,7 +45,7 @@ class Facts(Struct, frozen=True, kw_only=True):
     """Why the connection to OVN's southbound is not safe; "": it is, or there is none; None: that is not known."""
 
 
-class NodeKeeper:
+class NodeReconciler:
     """This machine's Node."""
 
     def __init__(

@@ -23,8 +23,8 @@ from collections.abc import Collection
 from typing import NamedTuple, Protocol
 
 from netloom.control.runtime.cache import Key
+from netloom.drivers.errors import ProblemError
 from netloom.drivers.link.codec import Link
-from netloom.drivers.link.trouble import Trouble
 from netloom.drivers.link.worker import Links
 from netloom.drivers.vswitch.children import Children
 from netloom.drivers.vswitch.driver import FROM, INSTALLED, INSTALLED_AT, UID, Vswitch, given
@@ -53,7 +53,7 @@ class State(NamedTuple):
     """Whether the switch says that its device is down: it may not have heard, or have undone, that we set it up."""
     refused: str = ""
     """What the switch says is wrong with its flows; it will not change its mind."""
-    word: str = "SwitchRefused"
+    reason: str = "SwitchRefused"
     """The error in one word."""
     lost: bool = False
     """Whether OVN said once that it is installed, and may have taken that back by mistake."""
@@ -205,12 +205,12 @@ class Ports:
         row = self._children.carrier(plan)
         if row is None or row.name != plan.device:
             said = f"spec.port.parent: {plan.parent} is not on the switch: see its own conditions"
-            return State(installed=False, error=said, word=NOT_PLUGGED)
+            return State(installed=False, error=said, reason=NOT_PLUGGED)
         self._carrying.add(row._uuid)
         await self._children.keep(plan)
         if row.error:
             said = f"spec.port.parent: the switch cannot use the device of {plan.parent}: {row.error}"
-            return State(installed=False, error=said, word=NOT_PLUGGED)
+            return State(installed=False, error=said, reason=NOT_PLUGGED)
         return State(row.external_ids.get(INSTALLED) == "true")
 
     def _is_installed(self, plan: PortPlan, row: Interface) -> bool:
@@ -222,7 +222,7 @@ class Ports:
         if row is None:
             self._check_free(plan)
             if not plan.generated and await self._links.device(plan.device) is not None:
-                raise Trouble("NameTaken", f"there is a device {plan.device} already on the node")
+                raise ProblemError("NameTaken", f"there is a device {plan.device} already on the node")
             await self._switch.plug(plan)
             return
         # Not before: a device that changes has the switch look at all of its ports, and OVN waits meanwhile.
@@ -258,16 +258,16 @@ class Ports:
 
     async def _take(self, key: Key, plan: PortPlan, row: Interface | None) -> None:
         if row is not None and not plan.takes_used and row.external_ids.get(FROM, "none:") != "none:":
-            raise Trouble.of(in_use(plan.namespace, plan.device, "was a port of a bridge"))
+            raise ProblemError.of(in_use(plan.namespace, plan.device, "was a port of a bridge"))
         if row is not None and await self._is_held(key, plan, row):
             return
         device = await self._links.device(plan.device)
         if device is None:
-            raise Trouble("DeviceMissing", f"there is no device {plan.device} on the node")
+            raise ProblemError("DeviceMissing", f"there is no device {plan.device} on the node")
         master = await self._links.bridge_of(device)
         there = self._switch.interface(plan.device)
         if self.underlay and self.underlay in (plan.device, master, self._switch.place_of(plan.device)):
-            raise Trouble("DeviceInUse", f"device {plan.device} is the node's own way to other nodes")
+            raise ProblemError("DeviceInUse", f"device {plan.device} is the node's own way to other nodes")
         if row is None:
             await self._check_unused(device)
             self._check_granted(plan, device)
@@ -295,9 +295,11 @@ class Ports:
         place = self._switch.place_of(device.name)
         networks = [network for network, bridge in mappings if bridge in (place, device.name)]
         if networks:
-            raise Trouble("DeviceInUse", f"device {device.name} is the node's way to physical network {networks[0]}")
+            raise ProblemError(
+                "DeviceInUse", f"device {device.name} connects the node to physical network {networks[0]}"
+            )
         if use := await self._links.in_use(device, switched=self._switch.interface(device.name) is not None):
-            raise Trouble("DeviceInUse", f"device {device.name} {use}")
+            raise ProblemError("DeviceInUse", f"device {device.name} {use}")
 
     def _check_granted(self, plan: PortPlan, device: Link) -> None:
         """Refuse a device of another program that is not granted by its name."""
@@ -305,7 +307,7 @@ class Ports:
         use = f"is a port of bridge {place}" if place else "is a port of a bridge" if device.master else ""
         use = use or ("is one end of a veth pair" if device.kind == "veth" else "")
         if use and not plan.takes_used:
-            raise Trouble.of(in_use(plan.namespace, plan.device, use))
+            raise ProblemError.of(in_use(plan.namespace, plan.device, use))
 
     async def _drop(self, key: Key, plan: PortPlan | None = None) -> None:
         """Remove the pair that was made for an attachment, if nothing says any more that it is there but we.
@@ -360,11 +362,13 @@ class Ports:
 
     def _check_free(self, plan: PortPlan) -> None:
         if self._switch.interface(plan.device) is not None:
-            raise Trouble("NameTaken", f"there is an interface {plan.device} already on the switch, and it is not ours")
+            raise ProblemError("NameTaken", f"interface {plan.device} exists on the switch and is not ours")
 
     def _check(self) -> None:
         if not self._switch.synced:
-            raise Trouble("SwitchUnreachable", f"the switch's database at {self._switch.client.remote} does not answer")
+            raise ProblemError(
+                "SwitchUnreachable", f"the switch's database at {self._switch.client.remote} does not answer"
+            )
 
 
 def _is_up(good: _Good, row: Interface) -> bool:

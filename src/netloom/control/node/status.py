@@ -32,7 +32,7 @@ class Found(Struct, frozen=True, kw_only=True):
     device: str = ""
     installed: bool = False
     fabric: Fabric = Fabric.OVN
-    word: str = ""
+    reason: str = ""
     """What stands in the way, in one word; "": nothing does."""
     message: str = ""
     complaints: tuple[str, ...] = ()
@@ -42,8 +42,8 @@ class Found(Struct, frozen=True, kw_only=True):
 
     def condition(self, generation: int) -> Condition:
         """Return Plugged."""
-        if self.word:
-            status, reason, message = FALSE, self.word, self.message[:LONGEST]
+        if self.reason:
+            status, reason, message = FALSE, self.reason, self.message[:LONGEST]
         elif not self.installed:
             status, reason, message = UNKNOWN, "NotInstalled", AWAITED[self.fabric]
         else:
@@ -53,7 +53,7 @@ class Found(Struct, frozen=True, kw_only=True):
     @property
     def errors(self) -> tuple[str, ...]:
         """What the status has as errors."""
-        messages = (self.message, *self.complaints) if self.word else self.complaints
+        messages = (self.message, *self.complaints) if self.reason else self.complaints
         return tuple(message[:LONGEST] for message in messages)
 
 

@@ -116,7 +116,7 @@ def _requires(name: str, operator: Operator, value: str) -> Requirement:
     return Requirement(name, operator, frozenset((value,)))
 
 
-class Neighbourhood:
+class NodeWatches:
     """All that concerns this node, but for its attachments.
 
     What is followed no longer is told of as if it were deleted, one by one: to this node that is what became of it.

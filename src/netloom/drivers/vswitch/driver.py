@@ -21,7 +21,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from random import Random
 from typing import Any, cast
 
-from netloom.drivers.link.trouble import Trouble
+from netloom.drivers.errors import ProblemError
 from netloom.drivers.vswitch.writer import Writer
 from netloom.model.addresses import is_ip
 from netloom.model.attachments import PortType
@@ -115,7 +115,7 @@ class Vswitch:
         """Return the switch's one row."""
         rows = self.client.cache.rows("Open_vSwitch")
         if not rows:
-            raise Trouble("SwitchNotPrepared", "the switch's database is empty: ovs-vsctl init")
+            raise ProblemError("SwitchNotPrepared", "the switch's database is empty: ovs-vsctl init")
         return cast("OpenVSwitch", next(iter(rows.values())))
 
     def bridge(self, name: str = "") -> Bridge | None:
@@ -206,9 +206,9 @@ class Vswitch:
         port = self.port_of(row)
         bridge = self.bridge_of(port) if port is not None else None
         if port is None or bridge is None or bridge.name in (self.home(plan), port.name) or self._foreign(row, plan):
-            raise Trouble("DeviceInUse", f"device {plan.device} is in use on the switch and cannot be taken")
+            raise ProblemError("DeviceInUse", f"device {plan.device} is in use on the switch and cannot be taken")
         if len(port.interfaces) > 1:
-            raise Trouble("DeviceInUse", f"device {plan.device} is part of bond {port.name}")
+            raise ProblemError("DeviceInUse", f"device {plan.device} is part of bond {port.name}")
         await self.writer.commit(
             [
                 *self._moved(port, bridge, self._home(plan)),
@@ -326,7 +326,7 @@ class Vswitch:
         name = self.home(plan)
         bridge = self.bridge(name)
         if bridge is None:
-            raise Trouble("SwitchNotPrepared", f"there is no bridge {name}: start the agent once with --prepare")
+            raise ProblemError("SwitchNotPrepared", f"there is no bridge {name}: start the agent once with --prepare")
         return bridge
 
     def _changed(self, changes: Sequence[Any]) -> None:

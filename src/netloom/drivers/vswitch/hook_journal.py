@@ -27,7 +27,7 @@ AGAIN = 1.0
 """Seconds before a write is tried again."""
 
 
-class ExecBook:
+class HookJournal:
     """Reads and writes it."""
 
     def __init__(self, switch: Vswitch) -> None:

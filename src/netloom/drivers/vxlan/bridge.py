@@ -9,7 +9,7 @@ of that name that is somebody else's is not touched. Nothing that is right alrea
 
 from collections.abc import Mapping
 
-from netloom.drivers.link.trouble import Trouble
+from netloom.drivers.errors import ProblemError
 from netloom.drivers.vswitch.driver import OWNER, VTEP, VXLAN_BRIDGE, Vswitch
 from netloom.drivers.vswitch.prepare import new_bridge
 from netloom.ovsdb.notation import Value
@@ -25,10 +25,10 @@ async def keep_bridge(switch: Vswitch, *, underlay: str, datapath: str) -> bool:
     """Have the bridge and its tunnel port; whether anything was written."""
     bridge = switch.bridge(VXLAN_BRIDGE)
     if bridge is not None and not switch.is_ours(bridge):
-        raise Trouble("NameTaken", f"there is a bridge {VXLAN_BRIDGE} already on the switch, and it is not ours")
+        raise ProblemError("NameTaken", f"there is a bridge {VXLAN_BRIDGE} already on the switch, and it is not ours")
     tunnel = switch.interface(VTEP)
     if tunnel is not None and not switch.is_ours(tunnel):
-        raise Trouble("NameTaken", f"there is an interface {VTEP} already on the switch, and it is not ours")
+        raise ProblemError("NameTaken", f"there is an interface {VTEP} already on the switch, and it is not ours")
     operations: list[Operation] = []
     if bridge is None:
         operations += new_bridge(switch, VXLAN_BRIDGE, datapath, SECURE)
