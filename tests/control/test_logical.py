@@ -18,6 +18,7 @@ from netloom.model.registry import NETWORK_ATTACHMENT
 from netloom.plan.node.grants import provider_grants
 from netloom.plan.problem import Unit
 from netloom.plan.rows import Ref
+from netloom.signals import Signal
 from tests.control.helpers import run
 from tests.control.ovn_world import NB, Site
 
@@ -102,6 +103,7 @@ def test_what_is_deleted_while_it_is_written_is_not_taken_to_be_in_the_database(
             self.synced, self.turns = asyncio.Event(), asyncio.Semaphore(0)
             self.synced.set()
             self.asked = 0
+            self.on_problem: Signal[[]] = Signal()
 
         async def apply(self, *_: object, **__: object) -> Applied:
             self.asked += 1

@@ -282,7 +282,7 @@ def test_a_name_that_a_stranger_has_is_not_stolen_and_used_once_it_is_free(serve
     async def main() -> None:
         async with driver(server) as north:
             amiss = asyncio.Event()
-            north.amiss = amiss.set
+            north.on_problem.connect(amiss.set)
             wish = company()
             await north.apply(wish, wish.take())
             assert north.problems.keys() == {attachment("p1")}

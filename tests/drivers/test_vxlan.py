@@ -89,7 +89,7 @@ def test_a_switch_that_was_started_again_is_given_everything_at_once() -> None:
         wanted = keyed(*(flow(vni) for vni in range(100)))
         await fabric.compare(wanted, {})
         told: list[int] = []
-        fabric.unknown = lambda: told.append(switch.generation)
+        fabric.on_outdated.connect(lambda: told.append(switch.generation))
         switch.restart()
         assert not fabric.current
         assert told == [switch.generation]

@@ -303,7 +303,8 @@ class Agent:
             write=SwitchControl(agent_fabric.run_folder(self.settings)).set_neighbours,
             is_needed=lambda: self.switch.synced and self._whole.userspace,
         )
-        self.switch.on_tunnels = fabric.on_host = tunnels.enqueue
+        self.switch.on_tunnels.connect(tunnels.enqueue)
+        fabric.on_host = tunnels.enqueue
         return tunnels
 
     def _listen(
@@ -330,8 +331,8 @@ class Agent:
             keeper.host = structs.replace(keeper.host, physical_networks=self._whole.physical_networks)
             plugging.queue.update(keeper.troubled())
 
-        self.switch.listener = switched
-        self.switch.anything = different
+        self.switch.on_interfaces.connect(switched)
+        self.switch.on_switch.connect(different)
         node.look()  # What happened before nobody told it.
 
     async def _watch_underlay(self, ports: Ports, keeper: AttachmentReconciler, plugging: Controller[Key]) -> NoReturn:

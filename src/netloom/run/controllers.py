@@ -44,6 +44,7 @@ from netloom.model.paths import Mirror, Shaping
 from netloom.model.policy import LoadBalancer, SecurityProfile
 from netloom.model.registry import KINDS, NAMESPACE, NOT_IMPLEMENTED
 from netloom.plan.node.grants import NO_PROVIDERS, ProviderGrants, provider_grants
+from netloom.plan.problem import Unit
 from netloom.run import ovn as northern
 from netloom.run.config import ControllerSettings, ServeSettings
 from netloom.run.ovn import Ovn
@@ -236,7 +237,7 @@ class _Wiring:
             quarantine=self.told.quarantine,
         )
         giving = self.controller("ipam", self.ipam, workers=WORKERS)
-        self.ipam.room.wake = giving.queue.update
+        self.ipam.room.wake.connect(giving.queue.update)
         keeper = LockKeeper(
             self.client,
             locks=self.locks.cache,
@@ -252,7 +253,7 @@ class _Wiring:
             place=self.ipam.places.get,
         )
         counting = self.controller("ipam-use", use)
-        self.ipam.room.used = lambda subnet: counting.queue.add_after(subnet, EVERY)
+        self.ipam.room.used.connect(lambda subnet: counting.queue.add_after(subnet, EVERY))
         giving.watch(self.attachments, self.ipam.attachment_changed)
         giving.watch(self.locks, self.ipam.lock_changed)
         giving.watch(self.networks, self.ipam.network_changed)
@@ -315,7 +316,7 @@ class _Wiring:
         keeper, telling = self.wire_statuses(logical, watched, south)
         self.connections.append(north.client.run)
         if south is not None:
-            south.told = lambda units: telling.queue.update(keeper.concerned(units))
+            south.on_change.connect(lambda units: telling.queue.update(keeper.concerned(units)))
             self.connections.append(south.client.run)
 
     def wire_planning(self) -> None:
@@ -345,7 +346,11 @@ class _Wiring:
             clock=self.clock,
         )
         telling = self.controller("logical", keeper, workers=STATUS_WORKERS)
-        plans.told = lambda units: telling.queue.update(keeper.everything() if units is None else sorted(units))
+
+        def enqueue(units: set[Unit] | None) -> None:
+            telling.queue.update(keeper.everything() if units is None else sorted(units))
+
+        plans.on_programmed.connect(enqueue)
         for kind, one in watched.items():
             one.on_change(partial(plans.changed, kind))
         self.attachments.on_change(plans.attachment_changed)

@@ -5,7 +5,7 @@ added, validated or changed, or somebody leaves the line. Who is not in line get
 those in line before it will take.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 
 from netloom.control.ipam.ledger import Books, Lines
 from netloom.control.ipam.pools import Places
@@ -14,6 +14,7 @@ from netloom.control.ipam.views import Lock
 from netloom.control.runtime.cache import Cache, Key
 from netloom.model.networks import Network
 from netloom.plan.addresses.blocks import Address, lock_name
+from netloom.signals import Signal
 
 
 class Room:
@@ -24,9 +25,9 @@ class Room:
         self.lines = Lines()
         self.bespoken = Bespoken()
         self.places = Places(self.bespoken)
-        self.wake: Callable[[Iterable[Key]], None] = lambda _keys: None
+        self.wake: Signal[[Iterable[Key]]] = Signal()
         """Have attachments looked at: the controller's queue."""
-        self.used: Callable[[Key], None] = lambda _subnet: None
+        self.used: Signal[[Key]] = Signal()
         """Told of each Subnet whose use changed."""
         self._networks = networks
 

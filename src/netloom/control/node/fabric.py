@@ -338,7 +338,7 @@ class FabricReconciler:
     async def _speak(self) -> NoReturn:
         """Be connected to the switch as soon as there is the bridge."""
         await self._bridged.wait()
-        self.fabric.unknown = self._news.set
+        self.fabric.on_outdated.connect(self._news.set)
         async with asyncio.TaskGroup() as group:
             group.create_task(self._connect())
             group.create_task(self._doubt())

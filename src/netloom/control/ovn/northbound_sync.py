@@ -39,6 +39,7 @@ from netloom.plan.ovn.planner import Planner
 from netloom.plan.problem import Problem, Unit
 from netloom.plan.vxlan.limits import counted
 from netloom.plan.world.inputs import ATTACHMENT, Port
+from netloom.signals import Signal
 
 TOGETHER = 0.02
 """How long after a write more changes are waited for, in seconds: OVN is quickest with groups of 20 to 50 ports."""
@@ -75,8 +76,8 @@ class Logical:
         """
         self.planner = Planner(refusal)
         self.north = north
-        self.told: Callable[[set[Unit] | None], None] = lambda _units: None
-        """Told whose rows are in the database now, or whose problems are others; None: everybody."""
+        self.on_programmed: Signal[[set[Unit] | None]] = Signal()
+        """Sent with the resources whose rows are in the database now, or whose problems changed; None: all of them."""
         self.programmed: dict[Unit, int] = {}
         """The generations of resources, attachments aside, that the database has."""
         self.in_step = False
@@ -101,7 +102,7 @@ class Logical:
         """Namespaces in which attachments came, went or changed."""
         self._underway: dict[Unit, int] = {}
         """Those of them that are being written."""
-        north.amiss = self.look_at_everything
+        north.on_problem.connect(self.look_at_everything)
 
     def ready(self, *, leading: bool) -> bool:
         """Whether the database was made what is wanted, once; by who stands by, whether it could be."""
@@ -210,7 +211,7 @@ class Logical:
             raise
         self.programmed |= heard
         moved, self._moved = self._moved, set()
-        self.told(heard.keys() | counted(self.planner.world, moved) if self.in_step else None)
+        self.on_programmed(heard.keys() | counted(self.planner.world, moved) if self.in_step else None)
         if not self.in_step:
             self.in_step = self._ever = True
             logger.info("the northbound database is in step", extra={"rows": len(self.planner.wanted.rows)})
@@ -231,7 +232,7 @@ class Logical:
             applied = await self.north.apply(wanted, repairing=self.in_step, keep=bool(unread))
             self.sweeps += 1
             self._tell_repairs(applied)
-            self.told(applied.told)
+            self.on_programmed(applied.told)
 
     async def _called(self) -> bool:
         """Wait for something to do, and soon after a write for more of it; say whether that was before the sweep."""
@@ -262,7 +263,7 @@ class Logical:
             applied = await self.north.apply_each(self.planner.wanted, noted(chain((first, second), deltas)))
         if applied.transactions:
             self._wrote = asyncio.get_running_loop().time()
-        self.told(applied.told | concerned)
+        self.on_programmed(applied.told | concerned)
 
     def _filled(self, delta: Delta) -> set[Unit]:
         """Return the SecurityProfiles that somebody joined or left."""

@@ -24,6 +24,7 @@ from netloom.plan.ovn.planner import Planner
 from netloom.plan.problem import Problem, Unit
 from netloom.plan.vxlan.limits import counted
 from netloom.plan.world.inputs import ATTACHMENT
+from netloom.signals import Signal
 
 logger = logging.getLogger(__name__)
 
@@ -42,8 +43,8 @@ class Planning:
     ) -> None:
         """`attachments` gives all there are; `refusal`: which Networks may not join their physical networks."""
         self.planner = Planner(refusal)
-        self.told: Callable[[set[Unit] | None], None] = lambda _units: None
-        """Told of whom there is something to say; None: everybody."""
+        self.on_programmed: Signal[[set[Unit] | None]] = Signal()
+        """Sent with the resources whose status may have changed; None: all of them."""
         self.programmed: dict[Unit, int] = {}
         """The generations of resources that were planned, attachments aside."""
         self.in_step = False
@@ -120,5 +121,5 @@ class Planning:
             concerned = set(self.planner.flush().problems) | heard.keys()
             self.programmed |= heard
             concerned |= counted(self.planner.world, moved)
-            self.told(concerned if self.in_step else None)
+            self.on_programmed(concerned if self.in_step else None)
             self.in_step = True

@@ -11,6 +11,7 @@ from netloom.ovsdb.io import Client
 from netloom.ovsdb.monitor import Change
 from netloom.ovsdb.operations import Condition
 from netloom.plan.problem import Unit
+from netloom.signals import Signal
 
 DATABASE = "OVN_Southbound"
 TABLES: dict[str, Sequence[str] | None] = {
@@ -27,8 +28,8 @@ class Southbound:
 
     def __init__(self, connect: Callable[[Callable[[Sequence[Change]], None]], Client]) -> None:
         """`connect` makes the connection, given whom to tell of changes."""
-        self.told: Callable[[Iterable[Unit]], None] = lambda _units: None
-        """Told which Routers a change concerns, and, by a Unit without a name, in which namespaces LoadBalancers."""
+        self.on_change: Signal[[Iterable[Unit]]] = Signal()
+        """Sent with the Routers that a change concerns; a Unit without a name is all LoadBalancers of a namespace."""
         self.client = connect(self._changed)
         cache = self.client.cache
         self._ports = cache.indexed("Port_Binding", "logical_port")
@@ -59,4 +60,4 @@ class Southbound:
             elif table == "Service_Monitor":
                 concerned[Unit("LoadBalancer", row.logical_port.partition("/")[0], "")] = None
         if concerned:
-            self.told(concerned)
+            self.on_change(concerned)

@@ -7,6 +7,7 @@ from typing import Any, TypeVar
 
 from netloom.control.runtime.cache import Change, Key
 from netloom.control.runtime.informer import Informer
+from netloom.signals import Signal
 
 K = TypeVar("K", Key, str)
 V = TypeVar("V")
@@ -19,8 +20,8 @@ class Followed:
     informers: tuple[Informer[Any], ...]
     known: Callable[[], None]
     """Called when all of it is known: a list that is empty is no change, and still news."""
-    gone: Callable[[], None] = lambda: None
-    """Called when it is followed no longer."""
+    on_end: Signal[[]] = field(default_factory=Signal)
+    """Sent when it is followed no longer."""
     tasks: list[asyncio.Task[Any]] = field(default_factory=list)
     ended: bool = False
 
@@ -53,7 +54,7 @@ class Followed:
         self.ended = True
         for task in self.tasks:
             task.cancel()
-        self.gone()
+        self.on_end()
 
 
 def follow(parts: dict[K, Followed], wanted: set[K], begin: Callable[[K], Followed]) -> None:
@@ -72,9 +73,8 @@ def pass_on(followed: Followed, source: Informer[V], tell: Callable[[Change[V]],
             tell(change)
 
     def gone() -> None:
-        before()
         for key, value in source.cache.items():
             tell(Change(key, value, None))
 
-    before, followed.gone = followed.gone, gone
+    followed.on_end.connect(gone)
     source.on_change(changed)

@@ -36,6 +36,7 @@ from netloom.ovsdb.notation import Uuid
 from netloom.ovsdb.rows import northbound as known
 from netloom.plan.problem import Problem, Unit
 from netloom.plan.rows import Ref, Row
+from netloom.signals import Signal
 
 DATABASE = "OVN_Northbound"
 OWNER = "netloom"
@@ -107,8 +108,8 @@ class Northbound:
         self.counters = NorthboundCounters()
         self.problems: dict[Unit, Problem] = {}
         """Who is not, or not wholly, in the database, and why."""
-        self.amiss: Callable[[], None] = lambda: None
-        """Called when something calls for a look at everything."""
+        self.on_problem: Signal[[]] = Signal()
+        """Sent when everything must be compared again."""
         self._next = random.getrandbits(32)
         text = f"{random.getrandbits(96):024x}"
         self._rest = f"-{text[:4]}-4{text[5:8]}-a{text[9:12]}-{text[12:]}"
@@ -149,7 +150,7 @@ class Northbound:
             or self._seen.doubles
             or any(name not in self._seen.taken for name in self._blocked.values())
         ):
-            self.amiss()
+            self.on_problem()
 
     def _learn(self) -> None:
         """Know what the server has: another one may have another schema."""

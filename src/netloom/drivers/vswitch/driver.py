@@ -17,7 +17,7 @@ A port of a Network that VXLAN carries is on a bridge of ours, `br-vxlan`, and h
 Changes made at the same time travel as one transaction (`drivers/vswitch/writer.py`).
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from random import Random
 from typing import Any, cast
 
@@ -34,6 +34,7 @@ from netloom.plan.node import hooks
 from netloom.plan.node.hooks import AFTER, EXEC, After
 from netloom.plan.node.ports import PortPlan
 from netloom.plan.problem import Unit
+from netloom.signals import Signal
 
 DATABASE = "Open_vSwitch"
 INTEGRATION = "br-int"
@@ -70,7 +71,6 @@ TABLES: Mapping[str, Sequence[str]] = {
 
 Place = tuple[str, str]
 """An attachment's namespace and name."""
-Listener = Callable[[set[Place]], None]
 
 
 class Vswitch:
@@ -87,12 +87,12 @@ class Vswitch:
     ) -> None:
         self.owner = owner
         self.bridge_name = bridge
-        self.listener: Listener = lambda places: None
-        """Told whose interfaces changed."""
-        self.anything: Callable[[], None] = lambda: None
-        """Told that there are other bridges, or that the switch as a whole, or its tunnel port, changed."""
-        self.on_tunnels: Callable[[], None] = lambda: None
-        """Called when the tunnel ports changed."""
+        self.on_interfaces: Signal[[set[Place]]] = Signal()
+        """Sent when interfaces changed, with the attachments they belong to."""
+        self.on_switch: Signal[[]] = Signal()
+        """Sent when a bridge came or went, or the switch's own row or the tunnel port of vxlan changed."""
+        self.on_tunnels: Signal[[]] = Signal()
+        """Sent when tunnel ports changed."""
         self.client = Client(
             remotes, DATABASE, tables=TABLES, leader_only=False, random=random, changed=self._changed, dial=dial
         )
@@ -344,9 +344,9 @@ class Vswitch:
                 other = other or VTEP in (getattr(change.old, "name", ""), getattr(change.new, "name", ""))
                 places.update(place for row in (change.old, change.new) if row and (place := self._place(row)))
         if places:
-            self.listener(places)
+            self.on_interfaces(places)
         if other:
-            self.anything()
+            self.on_switch()
         if tunnels:
             self.on_tunnels()
 

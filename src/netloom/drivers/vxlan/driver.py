@@ -14,11 +14,12 @@ reason, and the rest is written. Of a bundle that was not answered nothing is kn
 
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from netloom.errors import NetloomError, Unreachable
 from netloom.openflow.flows import Flow, Key, MeterSpec
 from netloom.openflow.switch import Drop, Mod, Put, Refused, Switch
+from netloom.signals import Signal
 
 log = logging.getLogger(__name__)
 
@@ -37,15 +38,6 @@ class FabricCounters:
     """Meters set or removed."""
 
 
-@dataclass(slots=True)
-class _Work:
-    """Some changes on their way."""
-
-    mods: list[Mod] = field(default_factory=list)
-    set_meters: dict[int, MeterSpec] = field(default_factory=dict)
-    remove_meters: list[int] = field(default_factory=list)
-
-
 class Fabric:
     """Our flows on the switch."""
 
@@ -62,10 +54,10 @@ class Fabric:
         self.counters = FabricCounters()
         self.refused: dict[Key, str] = {}
         """Flows that the switch does not take, and why."""
-        self.unknown: Callable[[], None] = lambda: None
-        """Told that it is not known any more what the switch has: it is time to compare."""
+        self.on_outdated: Signal[[]] = Signal()
+        """Sent when the flows of the switch are no longer known: `compare` is due."""
         self._switch = switch
-        switch.came = lambda: self.unknown()
+        switch.on_connect.connect(self.on_outdated)
         self._cookie, self._mask, self._own_meters = cookie, cookie_mask, meters
         self._may = may
         self._seen: dict[Key, Flow] = {}
@@ -93,7 +85,7 @@ class Fabric:
     def doubt(self) -> None:
         """Have everything read back: somebody may have changed it."""
         self._generation = None
-        self.unknown()
+        self.on_outdated()
 
     async def compare(
         self, wanted: Mapping[Key, Flow], meters: Mapping[int, MeterSpec], *, remove: bool = True
