@@ -44,7 +44,7 @@ def test_the_nodes_own_way_to_others_is_not_taken_by_a_repair() -> None:
         look: Any = NodeLook.__new__(NodeLook)
         look.switch, look.links, look._name = agent.switch, FakeLinks(world.machine, world.random), "n1"
         ports = await look.ports()
-        with pytest.raises(ProblemError, match="the node's own way to other nodes"):
+        with pytest.raises(ProblemError, match="connects the node to other nodes"):
             await ports.ensure(PLAN)
         assert "uplink" not in world.interfaces()
 
