@@ -14,7 +14,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from bench.table import Row
-from netloom.drivers.vxlan.driver import Fabric
+from netloom.drivers.vxlan.driver import FabricFlows
 from netloom.openflow.flows import Flow
 from netloom.openflow.io import Connection
 from netloom.plan.vxlan.fabric import COOKIE, COOKIE_MASK, METERS, LocalPort, Remote, VxlanPlan
@@ -42,16 +42,16 @@ async def _measure(switch: Real) -> list[Row]:
     start = time.perf_counter()
     plan.flush()
     planned = time.perf_counter() - start
-    flows = len(plan.table.flows)
+    flows = len(plan.claims.flows)
     ours, theirs = [], []
     async with connection(switch.socket) as made:
-        fabric = Fabric(made, cookie=COOKIE, cookie_mask=COOKIE_MASK, meters=METERS)
+        fabric = FabricFlows(made, cookie=COOKIE, cookie_mask=COOKIE_MASK, meters=METERS)
         for _ in range(TURNS):  # In turns, and the best of each: what else this machine does hits both.
             ours.append(await _restart(switch, made, fabric, plan))
             before = made.generation
-            theirs.append(_restart_theirs(switch, plan.table.flows.values()))
+            theirs.append(_restart_theirs(switch, plan.claims.flows.values()))
             await until(lambda before=before: made.generation > before and made.connected.is_set())
-        await fabric.compare(plan.table.flows, plan.table.meters)
+        await fabric.compare(plan.claims)
         single = await _changes(switch, made, fabric, plan)
     best, beside = min(ours), min(theirs)
     return [
@@ -61,15 +61,15 @@ async def _measure(switch: Real) -> list[Row]:
     ]
 
 
-async def _restart(switch: Real, made: Connection, fabric: Fabric, plan: VxlanPlan) -> float:
+async def _restart(switch: Real, made: Connection, fabric: FabricFlows, plan: VxlanPlan) -> float:
     await asyncio.to_thread(switch.kill)
     await until(lambda: not made.connected.is_set())
     start = time.perf_counter()
     switch.node.start_vswitchd()
     await made.connected.wait()
-    await fabric.compare(plan.table.flows, plan.table.meters)
+    await fabric.compare(plan.claims)
     took = time.perf_counter() - start
-    assert {flow.key: flow for flow in await made.flows(COOKIE, COOKIE_MASK)} == plan.table.flows
+    assert {flow.key: flow for flow in await made.flows(COOKIE, COOKIE_MASK)} == plan.claims.flows
     return took
 
 
@@ -84,14 +84,14 @@ def _restart_theirs(switch: Real, flows: Iterable[Flow]) -> float:
         return time.perf_counter() - start
 
 
-async def _changes(switch: Real, made: Connection, fabric: Fabric, plan: VxlanPlan) -> list[Row]:
+async def _changes(switch: Real, made: Connection, fabric: FabricFlows, plan: VxlanPlan) -> list[Row]:
     before = made.counters.bundles
     ours, theirs = [], []
     for number in range(REMOTES, REMOTES + CHANGES):
         start = time.perf_counter()
         plan.put_remote(_remote(number), rank=number)
         delta = plan.flush()
-        await fabric.apply(delta.puts, delta.drops, delta.meters)
+        await fabric.apply(delta)
         ours.append((time.perf_counter() - start) * 1000)
         if number % 10 == 0:
             theirs.append(_one_of_theirs(switch, delta.puts))

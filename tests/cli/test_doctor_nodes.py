@@ -10,7 +10,7 @@ from msgspec import structs
 from netloom.cli.doctor_nodes import _is_unwanted
 from netloom.cli.node_look import NodeLook
 from netloom.cli.session import connect
-from netloom.drivers.link.trouble import Trouble
+from netloom.drivers.errors import ProblemError
 from netloom.model.attachments import PortType
 from netloom.plan.audit.ovn import ATTACHMENT, ExpectedInterface, Interface, audit_switch
 from netloom.plan.node.ports import PortPlan
@@ -44,7 +44,7 @@ def test_the_nodes_own_way_to_others_is_not_taken_by_a_repair() -> None:
         look: Any = NodeLook.__new__(NodeLook)
         look.switch, look.links, look._name = agent.switch, FakeLinks(world.machine, world.random), "n1"
         ports = await look.ports()
-        with pytest.raises(Trouble, match="the node's own way to other nodes"):
+        with pytest.raises(ProblemError, match="connects the node to other nodes"):
             await ports.ensure(PLAN)
         assert "uplink" not in world.interfaces()
 

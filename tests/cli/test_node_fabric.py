@@ -80,7 +80,7 @@ def trace(start: str, end: str, *, protocol: str = "icmp", v6: bool = False) -> 
 
     def look(name: str) -> Seen:
         plan, ports, _ = node(name, every)
-        return Seen(list(plan.table.flows.values()), ports, VTEP)
+        return Seen(list(plan.claims.flows.values()), ports, VTEP)
 
     one = place(start, "default", every)
     sent = trace_vxlan.packet(
@@ -130,11 +130,11 @@ def test_only_networks_of_fabric_vxlan_are_carried() -> None:
 
 def test_flows_that_are_missing_wrong_or_too_many_are_found() -> None:
     plan, _, plans = node("n1", resources(WORLD))
-    seen = dict(plan.table.flows)
+    seen = dict(plan.claims.flows)
     assert compared("n1", plan, plans, seen) == []
-    own = plan.table.claimed(f"local/{plans[0].uid}")[0]
-    far = next(flow for flow in plan.table.flows.values() if "tun_dst" in str(flow))
-    stray = plan.table.claimed("base")[0]
+    own = plan.claims.claimed(f"local/{plans[0].uid}")[0]
+    far = next(flow for flow in plan.claims.flows.values() if "tun_dst" in str(flow))
+    stray = plan.claims.claimed("base")[0]
     del seen[own.key], seen[far.key]
     more = type(stray)(99, 1, (), (), stray.cookie)
     seen[more.key] = more

@@ -13,8 +13,8 @@ from pathlib import Path
 from random import Random
 from typing import Any, NoReturn, cast
 
+from netloom.drivers.errors import ProblemError
 from netloom.drivers.link.codec import Link, Neighbour
-from netloom.drivers.link.trouble import Trouble
 from netloom.drivers.link.worker import LinkCounters, Links, use
 from netloom.drivers.programs.programs import Ended
 from netloom.drivers.vswitch.driver import DATABASE, Vswitch
@@ -176,16 +176,16 @@ class FakeLinks:
     def _pair(self, plan: PortPlan, given: Collection[str]) -> Link:
         machine = self._machine
         if plan.netns not in machine.spaces:
-            raise Trouble("NamespaceMissing", f"there is no network namespace at {plan.netns}")
+            raise ProblemError("NamespaceMissing", f"there is no network namespace at {plan.netns}")
         outer = machine.node.get(plan.device)
         if outer and outer.alias != plan.uid:
-            raise Trouble("NameTaken", "taken")
+            raise ProblemError("NameTaken", "taken")
         if outer and machine.spaces[plan.netns].get(plan.inner) is not outer.peer:
             machine.remove(outer)
             outer = None
         if outer is None:
             if plan.inner in machine.spaces[plan.netns]:
-                raise Trouble("NameTaken", "taken inside")
+                raise ProblemError("NameTaken", "taken inside")
             outer = machine.add("", plan.device, "veth", alias=plan.uid, up=True)
             outer.peer = machine.add(plan.netns, plan.inner, "veth", mac=plan.mac, mtu=plan.mtu, peer=outer)
             self.counters.writes += 1
@@ -200,7 +200,7 @@ class FakeLinks:
         await self._rest()
         found = self._machine.node.get(plan.inner)
         if found is None:
-            raise Trouble("DeviceMissing", "no device")
+            raise ProblemError("DeviceMissing", "no device")
         self._configure(found, plan, given)
         return found.link()
 

@@ -264,7 +264,7 @@ def test_a_node_without_its_own_underlay_address_says_so() -> None:
         assert await said() == ""
         world.machine.uplinked = False
         await asyncio.sleep(60)
-        assert "no device here has the underlay's address 172.31.0.1" in await said()
+        assert "no device has the underlay address 172.31.0.1" in await said()
         world.machine.uplinked = True
         await asyncio.sleep(60)
         assert await said() == ""

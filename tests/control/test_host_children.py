@@ -278,11 +278,11 @@ def test_children_cost_no_watch() -> None:
         await world.attach("vm", 9, VM)
         await eventually(lambda: is_ready(world), "Ready")
         assert world.agent is not None
-        assert world.agent.neighbours is not None
-        before = len(world.agent.neighbours.informers())
+        assert world.agent.watches is not None
+        before = len(world.agent.watches.informers())
         for number in range(10, 40):
             await world.attach(f"c{number}", number, child(number))
         await eventually(lambda: is_ready(world), "all Ready")
-        assert len(world.agent.neighbours.informers()) == before
+        assert len(world.agent.watches.informers()) == before
 
     with_agent(main)

@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from netloom.drivers.vswitch.driver import Vswitch
-from netloom.drivers.vswitch.prepare import MAPPINGS, keep_mappings
+from netloom.drivers.vswitch.prepare import MAPPINGS, ensure_mappings
 from netloom.model.registry import NETWORK_ATTACHMENT
 from netloom.ovsdb.operations import Mutate, Operation, is_uuid
 from tests.control.host_world import World
@@ -45,15 +45,15 @@ def test_the_way_to_a_physical_network_is_not_to_be_taken() -> None:
         assert world.agent is not None
         agent = world.agent
         await eventually(lambda: agent.ready, "the agent")
-        await keep_mappings(agent.switch, {"physnet1": "br-ex"}, "netdev")
+        await ensure_mappings(agent.switch, {"physnet1": "br-ex"}, "netdev")
         await eventually(lambda: agent.switch.bridge("br-ex") is not None, "the bridge")
         world.machine.add("", "ex0", "")
         world.add_port("br-ex", "ex0")
         await world.attach("a", 9, {"type": "existing", "device": "ex0"})
         await asyncio.sleep(5)
         found = await world.attachments()
-        assert found["a"]["status"]["errors"]["host"] == ["device ex0 is the node's way to physical network physnet1"]
-        assert agent.switch.place_of("ex0") == "br-ex"
+        assert found["a"]["status"]["errors"]["host"] == ["device ex0 connects the node to physical network physnet1"]
+        assert agent.switch.bridge_name_of("ex0") == "br-ex"
 
     with_agent(main)
 
@@ -63,12 +63,12 @@ def test_a_port_of_the_kernels_switch_can_be_taken_from_its_bridge() -> None:
         assert world.agent is not None
         agent = world.agent
         await eventually(lambda: agent.ready, "the agent")
-        await keep_mappings(agent.switch, {"other": "br-else"}, "netdev")  # To have a bridge more.
+        await ensure_mappings(agent.switch, {"other": "br-else"}, "netdev")  # To have a bridge more.
         await agent.switch.writer.commit([_unmap(agent.switch)])
         world.machine.add("", "nic", "", master=world.machine.add("", "ovs-system", "openvswitch"))
         world.add_port("br-else", "nic")
         await world.attach("a", 9, {"type": "existing", "device": "nic"})
-        await eventually(lambda: agent.switch.place_of("nic") == "br-int", "taken")
+        await eventually(lambda: agent.switch.bridge_name_of("nic") == "br-int", "taken")
 
     with_agent(main)
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from netloom.control.node.fabric import COUNT, DOUBT
+from netloom.control.node.fabric import COMPARE, COUNT
 from netloom.model.document import Resource
 from netloom.model.paths import Shaping
 from netloom.model.policy import SecurityProfile
@@ -87,7 +87,7 @@ async def model(world: World) -> Mapping[Key, Flow]:
         assert isinstance(shaping, Shaping)
         plan.put_shaping(shaping)
     plan.flush()
-    return plan.table.flows
+    return plan.claims.flows
 
 
 async def in_step(world: World) -> bool:
@@ -257,7 +257,7 @@ def test_flows_that_somebody_changed_are_put_right_in_time() -> None:
         await plug(world, "a", 2)
         await eventually(lambda: in_step(world), "the fabric")
         world.flows.table = {key: replace(flow, actions=()) for key, flow in world.flows.table.items()}
-        await asyncio.sleep(DOUBT * 1.5)
+        await asyncio.sleep(COMPARE * 1.5)
         assert await in_step(world)
 
     with_agent(main)

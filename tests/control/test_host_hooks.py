@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from netloom.control.node.hooks import AT_A_TIME
+from netloom.control.node.hooks import CONCURRENT
 from netloom.model.document import Document
 from netloom.model.registry import EVENT, NETWORK_ATTACHMENT
 from netloom.plan.node.hooks import INTERRUPTED, OVERDUE, REFUSED
@@ -136,7 +136,7 @@ def watch(world: World, devices: list[str]) -> list[bool]:
     ("program", "reason", "words", "exit_status"),
     [
         ("/bin/fail", "ExecFailed", "ended with status 3", 3),
-        ("/bin/hang", "ExecTimedOut", "did not end in time, and was killed", OVERDUE),
+        ("/bin/hang", "ExecTimedOut", "did not end in time and was killed", OVERDUE),
     ],
 )
 def test_a_program_that_does_not_end_well_costs_its_interface_nothing(
@@ -163,14 +163,14 @@ def test_slow_programs_hold_up_nobody_and_few_run_at_a_time() -> None:
         for at in range(30):
             await world.attach(f"a{at}", 10 + at, INTERNAL, spec={"postCreateExec": ["/bin/slow"]})
         await eventually(lambda: is_ready(world), "Ready")
-        assert len(world.programs.written) <= AT_A_TIME
+        assert len(world.programs.written) <= CONCURRENT
         await world.attach("b", 9, INTERNAL)
         await world.store.delete(NETWORK_ATTACHMENT, "ns1", "a0")
         await eventually(lambda: is_ready(world), "Ready")
-        assert len(world.programs.written) <= AT_A_TIME
+        assert len(world.programs.written) <= CONCURRENT
         for at in range(1, 30):
             await report(world, f"a{at}")
-        assert world.programs.most == AT_A_TIME
+        assert world.programs.most == CONCURRENT
 
     with_agent(main)
 
@@ -189,10 +189,10 @@ def test_an_agent_that_ends_ends_what_runs_and_the_next_one_says_so_and_does_not
         await _while_it_runs(world, lambda: world.start(group))
         found = await report(world, "a")
         assert (found["exitStatus"], found.get("stopTime", "")) == (INTERRUPTED, "")
-        assert found["stdErr"] == "[interrupted: the agent ended while it ran; it is not run again]"
+        assert found["stdErr"] == "[interrupted: the agent ended while the program ran; it is not run again]"
         await world.store.delete(NETWORK_ATTACHMENT, "ns1", "a")
         await _while_it_runs(world, lambda: world.start(group))
-        words = "was interrupted by the end of the agent, and is not run again"
+        words = "was interrupted when the agent ended, and is not run again"
         await told(
             world,
             ("a", "ExecInterrupted", f"postCreateExec: /bin/slow {words}"),
@@ -206,15 +206,15 @@ def test_an_agent_that_ends_ends_what_runs_and_the_next_one_says_so_and_does_not
 
 def test_what_had_not_begun_when_the_agent_ended_runs_when_the_next_one_is_there() -> None:
     async def main(world: World, group: asyncio.TaskGroup) -> None:
-        for at in range(AT_A_TIME + 1):
+        for at in range(CONCURRENT + 1):
             await world.attach(f"a{at}", 10 + at, INTERNAL, spec={"postCreateExec": ["/bin/slow", str(at)]})
         await eventually(lambda: is_ready(world), "Ready")
-        await eventually(lambda: world.programs.running == AT_A_TIME, "the programs")
+        await eventually(lambda: world.programs.running == CONCURRENT, "the programs")
         await world.kill()
         world.start(group)
-        for at in range(AT_A_TIME + 1):
+        for at in range(CONCURRENT + 1):
             await report(world, f"a{at}")
-        assert sorted(world.programs.written) == [("/bin/slow", str(at)) for at in range(AT_A_TIME + 1)]
+        assert sorted(world.programs.written) == [("/bin/slow", str(at)) for at in range(CONCURRENT + 1)]
 
     with_agent(main)
 

@@ -4,12 +4,13 @@ from typing import Any
 
 import msgspec
 
-from netloom.control.node.status import Found, document, settled
+from netloom.control.node.status import PlugResult, document, settled
 from netloom.control.node.views import View
 from netloom.control.runtime.conditions import READY
 from netloom.model.attachments import NetworkAttachment
 from netloom.model.document import Document
 from netloom.model.registry import NETWORK_ATTACHMENT
+from netloom.plan.problem import Problem
 from netloom.store.base import stored
 from tests.control.helpers import NOON
 
@@ -32,7 +33,7 @@ def view(status: Document) -> View:
     return View(value, one)
 
 
-def after(before: Document, found: Found) -> Document:
+def after(before: Document, found: PlugResult) -> Document:
     made: Document = document(view(before), found, "172.31.0.1", NOON)["status"]
     return made
 
@@ -42,7 +43,7 @@ def condition(status: Document, kind: str) -> Any:
 
 
 def test_an_installed_port_is_plugged_and_ready_and_saying_it_twice_is_saying_it_once() -> None:
-    found = Found(device="nl1", installed=True)
+    found = PlugResult(device="nl1", installed=True)
     status = after({"ips": ["10.0.0.9/24"], "conditions": [ADDRESSED]}, found)
     assert (status["ifcName"], status["hostIP"]) == ("nl1", "172.31.0.1")
     assert condition(status, "Plugged")["status"] == condition(status, READY)["status"] == "True"
@@ -52,18 +53,18 @@ def test_an_installed_port_is_plugged_and_ready_and_saying_it_twice_is_saying_it
 
 
 def test_a_port_that_waits_for_ovn_is_neither_plugged_nor_ready() -> None:
-    status = after({"conditions": [ADDRESSED]}, Found(device="nl1"))
+    status = after({"conditions": [ADDRESSED]}, PlugResult(device="nl1"))
     assert condition(status, "Plugged")["status"] == condition(status, READY)["status"] == "Unknown"
     assert condition(status, READY)["reason"] == "NotInstalled"
 
 
 def test_trouble_is_said_and_taken_back() -> None:
-    found = Found(word="NamespaceMissing", message="there is none")
+    found = PlugResult(problem=Problem("NamespaceMissing", "there is none"))
     status = after({"conditions": [ADDRESSED]}, found)
     assert status["errors"] == {"host": ["there is none"]}
     assert condition(status, READY)["reason"] == "NamespaceMissing"
     assert settled(view(status).value, found, "172.31.0.1")
-    healed = after(status, Found(device="nl1", installed=True))
+    healed = after(status, PlugResult(device="nl1", installed=True))
     assert "errors" not in healed
     assert condition(healed, READY)["status"] == "True"
 
@@ -76,7 +77,7 @@ def test_what_others_wrote_and_what_we_do_not_know_stays() -> None:
         "fromTheFuture": {"x": 1},
         "conditions": [ADDRESSED, foreign],
     }
-    status = after(before, Found(word="W", message="m"))
+    status = after(before, PlugResult(problem=Problem("W", "m")))
     assert status["ips"] == before["ips"]
     assert status["fromTheFuture"] == {"x": 1}
     assert status["errors"] == {"ipam": ["full"], "host": ["m"]}
@@ -85,11 +86,11 @@ def test_what_others_wrote_and_what_we_do_not_know_stays() -> None:
 
 def test_an_attachment_that_lost_its_address_is_not_ready_though_it_is_plugged() -> None:
     lost = {**ADDRESSED, "status": "False", "reason": "SubnetFull"}
-    status = after({"conditions": [lost]}, Found(device="nl1", installed=True))
+    status = after({"conditions": [lost]}, PlugResult(device="nl1", installed=True))
     assert condition(status, "Plugged")["status"] == "True"
     assert condition(status, READY)["reason"] == "SubnetFull"
 
 
 def test_a_long_complaint_is_cut() -> None:
-    status = after({"conditions": [ADDRESSED]}, Found(word="W", message="x" * 5000))
+    status = after({"conditions": [ADDRESSED]}, PlugResult(problem=Problem("W", "x" * 5000)))
     assert len(msgspec.json.encode(status)) < 5000

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Any
 
-from netloom.control.node.views import LINGER, Neighbourhood, View, attachment_informer
+from netloom.control.node.views import LINGER, NodeWatches, View, attachment_informer
 from netloom.control.runtime.cache import Change, Key
 from netloom.model.kind import Kind
 from netloom.model.registry import (
@@ -28,7 +28,7 @@ class Agent:
     """A node's view of a store, and what it was told of others."""
 
     store: MeteredStore
-    neighbours: Neighbourhood
+    watches: NodeWatches
     others: dict[str, View] = field(default_factory=dict)
     """By uid."""
 
@@ -74,13 +74,13 @@ def follow(scenario: Callable[[Agent], Coroutine[Any, Any, None]], seed: int = 0
     async def main() -> None:
         store = MeteredStore(memory())
         attachments = attachment_informer(store, "n1", random=Random(0))
-        neighbours = Neighbourhood(store, attachments, node="n1", random=Random(0))
-        agent = Agent(store, neighbours)
-        neighbours.other_changed = agent.told
+        watches = NodeWatches(store, attachments, node="n1", random=Random(0))
+        agent = Agent(store, watches)
+        watches.on_remote.connect(agent.told)
         for name, fabric in (("blue", "vxlan"), ("red", "vxlan"), ("green", "ovn")):
             await agent.make(NETWORK, name, {"fabric": fabric})
         async with asyncio.TaskGroup() as group:
-            tasks = [group.create_task(one) for one in (attachments.run(), neighbours.run())]
+            tasks = [group.create_task(one) for one in (attachments.run(), watches.run())]
             await asyncio.sleep(5)
             await scenario(agent)
             for task in tasks:
@@ -96,37 +96,37 @@ def test_an_attachment_that_was_made_again_in_another_network_while_nobody_liste
         return View(stored.value(), stored)  # type: ignore[arg-type]  # of this kind it is
 
     async def scenario(agent: Agent) -> None:
-        neighbours = agent.neighbours
-        tell = neighbours._attachment_changed
+        watches = agent.watches
+        tell = watches._attachment_changed
         old = await view(agent, "blue")
         tell(Change(Key("ns1", "a"), None, old))
         await asyncio.sleep(5)
-        assert neighbours.network(BLUE) is not None
+        assert watches.network(BLUE) is not None
         await agent.detach("a")
         new = await view(agent, "red")
         tell(Change(Key("ns1", "a"), old, new))
         await asyncio.sleep(5)
-        assert neighbours.network(BLUE) is None
-        assert neighbours.network(RED) is not None
+        assert watches.network(BLUE) is None
+        assert watches.network(RED) is not None
         tell(Change(Key("ns1", "a"), new, None))
         await asyncio.sleep(5)
-        assert neighbours.namespaces() == []
+        assert watches.namespaces() == []
 
     follow(scenario)
 
 
 def test_others_of_a_vxlan_network_are_known_while_one_is_here_and_once_they_have_a_host() -> None:
     async def scenario(agent: Agent) -> None:
-        neighbours = agent.neighbours
+        watches = agent.watches
         await agent.attach("far", "n2", host="192.0.2.2")
         await agent.attach("unplugged", "n2")
         await agent.attach("elsewhere", "n2", "red", host="192.0.2.2")
         await asyncio.sleep(5)
-        assert neighbours.others(BLUE) is None
+        assert watches.remotes(BLUE) is None
         await agent.attach("here", "n1", host="192.0.2.1")
         await asyncio.sleep(5)
         assert agent.names == ["far"]
-        known = neighbours.others(BLUE)
+        known = watches.remotes(BLUE)
         assert known is not None
         assert [view.value.status.host_ip for view in known] == ["192.0.2.2"]
         await agent.plug("unplugged", "192.0.2.2")
@@ -135,7 +135,7 @@ def test_others_of_a_vxlan_network_are_known_while_one_is_here_and_once_they_hav
         await agent.detach("here")
         await asyncio.sleep(5)
         assert agent.names == []
-        assert neighbours.others(BLUE) is None
+        assert watches.remotes(BLUE) is None
 
     follow(scenario)
 
@@ -159,8 +159,8 @@ def test_who_is_on_an_ovn_network_is_not_asked_for() -> None:
         await agent.attach("here", "n1", "green")
         await asyncio.sleep(5)
         assert agent.names == []
-        assert agent.neighbours.others_followed() == []
-        assert agent.neighbours.profiles("ns1") is None
+        assert agent.watches.networks_with_remotes() == []
+        assert agent.watches.profiles("ns1") is None
         # Our attachments, the Network, its Subnets, Mirrors.
         assert agent.store.watches == 4
 
@@ -209,21 +209,21 @@ def test_the_rest_is_neither_read_again_nor_interrupted_when_the_set_of_networks
 
 def test_a_network_that_is_left_for_a_moment_is_known_when_the_next_attachment_comes() -> None:
     async def scenario(agent: Agent) -> None:
-        neighbours = agent.neighbours
+        watches = agent.watches
         woken: list[Key] = []
-        neighbours.wake = woken.extend
+        watches.on_network.connect(woken.extend)
         await agent.attach("a", "n1")
         await asyncio.sleep(5)
         await agent.detach("a")
         await asyncio.sleep(LINGER / 2)
         # Of the others, and of all else, nothing is heard any more.
-        assert (neighbours.relevant(), neighbours.others_followed(), neighbours.network(BLUE)) == ([], [], None)
+        assert (watches.relevant(), watches.networks_with_remotes(), watches.network(BLUE)) == ([], [], None)
         assert (agent.lists, agent.opened, agent.store.watches) == (7, 7, 3)
         await agent.make(SUBNET, "v4", {"network": "blue", "cidr": "10.0.0.0/24"})
         woken.clear()
         await agent.attach("b", "n1")
         await asyncio.sleep(LINGER)
-        found = neighbours.network(BLUE)
+        found = watches.network(BLUE)
         assert found is not None
         assert [one.metadata.name for one in found[1]] == ["v4"]
         assert set(woken) == {Key("ns1", "b")}
@@ -238,11 +238,11 @@ def test_what_was_not_heard_of_a_network_that_was_left_is_read_anew() -> None:
         await asyncio.sleep(5)
         await agent.detach("a")
         await asyncio.sleep(1)
-        for one in agent.neighbours.informers():
+        for one in agent.watches.informers():
             one.following = False  # As when the server ends the watches.
         await agent.attach("b", "n1")
         await asyncio.sleep(LINGER)
-        assert agent.neighbours.network(BLUE) is not None
+        assert agent.watches.network(BLUE) is not None
         assert (agent.lists, agent.opened, agent.store.watches) == (13, 13, 7)
 
     follow(scenario)
@@ -251,14 +251,14 @@ def test_what_was_not_heard_of_a_network_that_was_left_is_read_anew() -> None:
 def test_profiles_and_shapings_of_the_namespace_are_known_and_gone_with_the_last_attachment() -> None:
     async def scenario(agent: Agent) -> None:
         told: list[tuple[str, bool]] = []
-        agent.neighbours.profile_changed = lambda change: told.append((change.key.name, change.new is not None))
-        agent.neighbours.shaping_changed = lambda change: told.append((change.key.name, change.new is not None))
+        agent.watches.on_profile.connect(lambda change: told.append((change.key.name, change.new is not None)))
+        agent.watches.on_shaping.connect(lambda change: told.append((change.key.name, change.new is not None)))
         await agent.make(SECURITY_PROFILE, "web", {})
         await agent.make(SECURITY_PROFILE, "far", {}, namespace="ns2")
         await agent.make(SHAPING, "slow", {"from": {"network": "blue"}})
         await agent.attach("here", "n1")
         await asyncio.sleep(5)
-        profiles, shapings = agent.neighbours.profiles("ns1"), agent.neighbours.shapings("ns1")
+        profiles, shapings = agent.watches.profiles("ns1"), agent.watches.shapings("ns1")
         assert profiles is not None
         assert [one.metadata.name for one in profiles] == ["web"]
         assert shapings is not None
@@ -268,7 +268,7 @@ def test_profiles_and_shapings_of_the_namespace_are_known_and_gone_with_the_last
         await agent.detach("here")
         await asyncio.sleep(5)
         assert sorted(told) == [("slow", False), ("web", False)]
-        assert agent.neighbours.profiles("ns1") is None
+        assert agent.watches.profiles("ns1") is None
 
     follow(scenario)
 
@@ -308,8 +308,8 @@ def test_whatever_comes_and_goes_in_whatever_order_what_is_followed_is_what_conc
         await asyncio.sleep(LINGER + 5)
         concern = {network for node, network in there.values() if node == "n1"}
         vxlan = concern - {"green"}
-        assert {key.name for key in agent.neighbours.relevant()} == concern
-        assert {key.name for key in agent.neighbours.others_followed()} == vxlan
+        assert {key.name for key in agent.watches.relevant()} == concern
+        assert {key.name for key in agent.watches.networks_with_remotes()} == vxlan
         assert agent.names == sorted(name for name, (node, of) in there.items() if node == "n2" and of in vxlan)
         assert agent.store.watches == 1 + 2 * len(concern) + len(vxlan) + bool(concern) + 2 * bool(vxlan)
 

@@ -73,7 +73,7 @@ def test_an_interface_is_counted_from_the_wish_as_its_uid_has_it_and_from_its_ad
         lifetimes.plugged(one)
         wall.pass_by(30)
         lifetimes.plugged(one)
-        lifetimes.told(one)
+        lifetimes.ready(one)
 
     lifetimes = told(happens)
     assert {words: below(one) for words, one in lifetimes.to_interface.found.items()} == {("wish",): [0.1]}
@@ -90,9 +90,9 @@ def test_where_the_uid_does_not_say_it_begins_with_what_the_agent_saw() -> None:
         lifetimes.heard(one)
         wall.pass_by(4)
         lifetimes.plugged(one)
-        lifetimes.told(one)
+        lifetimes.ready(one)
         lifetimes.plugged(one)  # Looked at again, by what was known before.
-        lifetimes.told(one)
+        lifetimes.ready(one)
         lifetimes.plugged(attachment("1f0c7a4e-3b1c-4d9e-8a52-0d9c5a2f1b3c"))  # Of which nobody heard.
 
     lifetimes = told(happens)
@@ -104,7 +104,7 @@ def test_what_was_plugged_before_is_no_news() -> None:
         one = attachment(Addressed=START, Plugged=START)
         lifetimes.heard(one)
         lifetimes.plugged(one)
-        lifetimes.told(one)
+        lifetimes.ready(one)
         wall.pass_by(1000)
         lifetimes.relevant(BLUE)
         lifetimes.reached(one)  # It was there before the Network concerned us.

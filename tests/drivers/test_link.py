@@ -11,9 +11,9 @@ from typing import Any, TypeVar
 import pytest
 from msgspec.structs import replace
 
+from netloom.drivers.errors import ProblemError
 from netloom.drivers.link import kernel as link
 from netloom.drivers.link.codec import Neighbour
-from netloom.drivers.link.trouble import Trouble
 from netloom.drivers.link.worker import Links
 from netloom.model.attachments import PortType
 from netloom.plan.node.ports import PlannedRoute, PortPlan
@@ -144,9 +144,9 @@ def test_what_stands_in_the_way_is_said_in_a_word(work: str, plan: PortPlan, wor
         finally:
             links.close()
 
-    with pytest.raises(Trouble) as caught:
+    with pytest.raises(ProblemError) as caught:
         on_node(main())
-    assert caught.value.word == word
+    assert caught.value.problem.reason == word
 
 
 def test_a_route_that_is_somebody_elses_is_not_replaced(work: str) -> None:
@@ -159,9 +159,9 @@ def test_a_route_that_is_somebody_elses_is_not_replaced(work: str) -> None:
         finally:
             links.close()
 
-    with pytest.raises(Trouble) as caught:
+    with pytest.raises(ProblemError) as caught:
         on_node(main())
-    assert caught.value.word == "RouteTaken"
+    assert caught.value.problem.reason == "RouteTaken"
     assert "default via 10.0.0.77" in shown(work, "route")
 
 
@@ -176,7 +176,7 @@ def test_a_pipe_where_a_namespace_should_be_does_not_stop_us(work: str, tmp_path
         finally:
             links.close()
 
-    with pytest.raises(Trouble):
+    with pytest.raises(ProblemError):
         on_node(main())
 
 
@@ -190,7 +190,7 @@ def test_what_is_no_namespace_is_looked_at_but_never_opened(monkeypatch: pytest.
 
     monkeypatch.setattr(os, "open", noted)
     for path in ("/dev/null", "/etc/passwd", "/proc", "/proc/kmsg"):
-        with pytest.raises(Trouble, match="is not a network namespace"):
+        with pytest.raises(ProblemError, match="is not a network namespace"):
             link.opened(path)
     assert len(flags) == 4
     assert all(how & os.O_PATH for how in flags)
@@ -220,16 +220,16 @@ def test_below_the_operators_folder_no_link_is_followed(granted: Path, work: str
         assert os.fstat(found).st_ino == os.stat(f"/run/netns/{work}").st_ino
         os.close(found)
         for path in ("a/link", "a/own", "b/w", "a/other/w"):
-            with pytest.raises(Trouble, match=r"is a symbolic link.*netnsFolders") as caught:
+            with pytest.raises(ProblemError, match=r"is a symbolic link.*netnsFolders") as caught:
                 link.opened(f"{root}/{path}", root=str(root))
-            assert caught.value.word == "NotGranted"
-    with pytest.raises(Trouble, match="is a symbolic link"):
+            assert caught.value.problem.reason == "NotGranted"
+    with pytest.raises(ProblemError, match="is a symbolic link"):
         link.opened(f"{granted.resolve()}/a/link", root="/")
     for path in ("a/nobody", "a/w/deeper", "nobody/w"):
-        with pytest.raises(Trouble, match="there is no network namespace"):
+        with pytest.raises(ProblemError, match="there is no network namespace"):
             link.opened(f"{granted}/{path}", root=str(granted))
     open_now = os.listdir("/proc/self/fd")
-    with pytest.raises(Trouble, match="cannot be opened"):
+    with pytest.raises(ProblemError, match="cannot be opened"):
         link.opened(f"{granted}/a/../a/w", root=str(granted))
     assert os.listdir("/proc/self/fd") == open_now
 
@@ -239,8 +239,8 @@ def test_the_nodes_own_namespace_by_another_name_is_known_as_such(work: str) -> 
         links = Links(owner="x")
         try:
             await links.pair(replace(PLAN, netns=f"/run/netns/{NODE}", inner="in0", routes=(), own_netns=own), ())
-        except Trouble as trouble:
-            return trouble.word
+        except ProblemError as error:
+            return error.problem.reason
         finally:
             links.close()
         return ""
@@ -351,9 +351,9 @@ def test_devices_move_between_bridges_and_go_up(work: str) -> None:
         device = await links.device("nic")
         assert device is not None
         assert device.up
-        with pytest.raises(Trouble):
+        with pytest.raises(ProblemError):
             await links.up("no-such")
-        with pytest.raises(Trouble):
+        with pytest.raises(ProblemError):
             await links.enslave("nic", "no-such")
         assert await links.holder("203.0.113.1") is None
         links.close()

@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from netloom.drivers.link.trouble import Trouble
+from netloom.drivers.errors import ProblemError
 from netloom.drivers.vswitch.driver import Vswitch, given
 from netloom.drivers.vswitch.mirrors import MirrorPlan, Mirrors
-from netloom.drivers.vswitch.prepare import Preparation, keep_mappings, prepare, read_mappings
-from netloom.drivers.vswitch.writer import GROUP, Writer
+from netloom.drivers.vswitch.prepare import Preparation, ensure_mappings, prepare, read_mappings
+from netloom.drivers.vswitch.writer import GROUP, GroupWriter
 from netloom.errors import Unreachable
 from netloom.model.attachments import PortType
 from netloom.ovsdb.errors import Refused
@@ -80,9 +80,9 @@ def test_a_bare_switch_is_prepared_once_and_what_is_others_stays(database: Datab
 
     async def main(switch: Vswitch) -> None:
         assert await prepare(switch, TOLD)
-        assert await keep_mappings(switch, {"physnet1": "br-ex"}, "netdev")
+        assert await ensure_mappings(switch, {"physnet1": "br-ex"}, "netdev")
         assert not await prepare(switch, TOLD)
-        assert not await keep_mappings(switch, {"physnet1": "br-ex"}, "netdev")
+        assert not await ensure_mappings(switch, {"physnet1": "br-ex"}, "netdev")
 
     working(database, main)
     ids = vsctl(database, "get", "open", ".", "external_ids")
@@ -96,13 +96,13 @@ def test_a_bare_switch_is_prepared_once_and_what_is_others_stays(database: Datab
 @pytest.mark.ovn
 def test_a_port_is_plugged_corrected_and_unplugged(database: Database) -> None:
     async def main(switch: Vswitch) -> None:
-        with pytest.raises(Trouble, match="--prepare"):
+        with pytest.raises(ProblemError, match="--prepare"):
             await switch.plug(PLAN)
         await prepare(switch, TOLD)
         await switch.plug(PLAN)
         (row,) = switch.interfaces(("ns1", "a"))
         assert (row.name, row.mac, row.mtu_request, given(row)) == ("nl1", PLAN.mac, 1442, PLAN.addresses)
-        assert switch.places() == {("ns1", "a")}
+        assert switch.attachments() == {("ns1", "a")}
         assert not await switch.correct(row, PLAN)
         assert await switch.correct(row, replace(PLAN, mtu=1300, addresses=()))
         (row,) = switch.interfaces(("ns1", "a"))
@@ -122,10 +122,10 @@ def test_another_owners_ports_are_not_seen_as_ours(database: Database) -> None:
 
     async def ours(switch: Vswitch) -> None:
         assert switch.interfaces(("ns1", "a")) == []
-        assert switch.places() == set()
+        assert switch.attachments() == set()
         row = switch.interface("nl1")
         assert row is not None
-        with pytest.raises(Trouble, match="in use"):
+        with pytest.raises(ProblemError, match="in use"):
             await switch.move(row, replace(PLAN, uid="u2"))
 
     working(database, theirs, owner="somebody")
@@ -142,7 +142,7 @@ def test_a_taken_name_costs_its_own_port_only(database: Database) -> None:
         results = await asyncio.gather(switch.plug(replace(PLAN, name="c")), *others, return_exceptions=True)
         assert isinstance(results[0], Refused)
         assert results[1:] == [None] * 5
-        assert len(switch.places()) == 6
+        assert len(switch.attachments()) == 6
         assert switch.writer.counters.transactions == before + 7
 
     working(database, main)
@@ -196,9 +196,11 @@ def test_the_lock_is_had_by_one(database: Database) -> None:
     working(database, main)
 
 
-def run_writer(main: Callable[[Writer], Coroutine[Any, Any, None]], transact: Callable[..., Awaitable[Any]]) -> None:
+def run_writer(
+    main: Callable[[GroupWriter], Coroutine[Any, Any, None]], transact: Callable[..., Awaitable[Any]]
+) -> None:
     async def there() -> None:
-        writer = Writer(transact)
+        writer = GroupWriter(transact)
         async with asyncio.TaskGroup() as group:
             task = group.create_task(writer.run())
             await main(writer)
@@ -214,7 +216,7 @@ def test_changes_that_come_together_travel_together() -> None:
         sizes.append(len(operations))
         await asyncio.sleep(0)
 
-    async def main(writer: Writer) -> None:
+    async def main(writer: GroupWriter) -> None:
         await asyncio.gather(*(writer.commit([Comment("x")]) for _ in range(GROUP * 2 + 3)))
         assert writer.counters.changes == GROUP * 2 + 3
 
@@ -226,7 +228,7 @@ def test_a_database_that_is_away_fails_all_who_wait_and_nobody_is_forgotten() ->
     async def transact(operations: list[Any]) -> None:
         raise Unreachable("away")
 
-    async def main(writer: Writer) -> None:
+    async def main(writer: GroupWriter) -> None:
         results = await asyncio.gather(*(writer.commit([Comment("x")]) for _ in range(3)), return_exceptions=True)
         assert [type(one) for one in results] == [Unreachable] * 3
 

@@ -3,9 +3,9 @@
 import pytest
 from msgspec.structs import replace
 
-from netloom.drivers.link.trouble import Trouble
+from netloom.drivers.errors import ProblemError
 from netloom.drivers.vswitch.driver import Vswitch
-from netloom.drivers.vxlan.bridge import bridge_is_there, keep_bridge, tunnel_number, underlay_of
+from netloom.drivers.vxlan.bridge import ensure_bridge, is_bridge_ready, tunnel_ofport, underlay_of
 from netloom.model.networks import Fabric
 from tests.drivers.test_vswitch import PLAN, database, vsctl, working
 from tests.support.ovn import Database
@@ -21,12 +21,12 @@ def test_bridge_and_tunnel_are_made_once_and_put_right(database: Database) -> No
     before = vsctl(database, "list", "bridge", "br-other")
 
     async def main(switch: Vswitch) -> None:
-        assert not bridge_is_there(switch, MINE)
-        assert await keep_bridge(switch, underlay=MINE, datapath="netdev")
-        assert not await keep_bridge(switch, underlay=MINE, datapath="netdev")
-        assert bridge_is_there(switch, MINE)
-        assert (underlay_of(switch), tunnel_number(switch)) == (MINE, None)
-        assert await keep_bridge(switch, underlay="172.31.0.9", datapath="netdev")
+        assert not is_bridge_ready(switch, MINE)
+        assert await ensure_bridge(switch, underlay=MINE, datapath="netdev")
+        assert not await ensure_bridge(switch, underlay=MINE, datapath="netdev")
+        assert is_bridge_ready(switch, MINE)
+        assert (underlay_of(switch), tunnel_ofport(switch)) == (MINE, None)
+        assert await ensure_bridge(switch, underlay="172.31.0.9", datapath="netdev")
         assert underlay_of(switch) == "172.31.0.9"
 
     working(database, main)
@@ -38,8 +38,8 @@ def test_bridge_and_tunnel_are_made_once_and_put_right(database: Database) -> No
     vsctl(database, "set", "bridge", "br-vxlan", "fail_mode=standalone", "--", "del-port", "nl-vtep")
 
     async def again(switch: Vswitch) -> None:
-        assert await keep_bridge(switch, underlay=MINE, datapath="netdev")
-        assert bridge_is_there(switch, MINE)
+        assert await ensure_bridge(switch, underlay=MINE, datapath="netdev")
+        assert is_bridge_ready(switch, MINE)
 
     working(database, again)
 
@@ -50,8 +50,8 @@ def test_what_has_the_name_and_is_not_ours_is_left(database: Database, argv: lis
     vsctl(database, *argv)
 
     async def main(switch: Vswitch) -> None:
-        with pytest.raises(Trouble, match="not ours"):
-            await keep_bridge(switch, underlay=MINE, datapath="netdev")
+        with pytest.raises(ProblemError, match="not ours"):
+            await ensure_bridge(switch, underlay=MINE, datapath="netdev")
 
     working(database, main)
 
@@ -61,12 +61,12 @@ def test_a_port_of_a_vxlan_network_is_on_that_bridge_and_says_nothing_to_ovn(dat
     plan = replace(PLAN, fabric=Fabric.VXLAN, vni=10)
 
     async def main(switch: Vswitch) -> None:
-        with pytest.raises(Trouble, match="br-vxlan"):
+        with pytest.raises(ProblemError, match="br-vxlan"):
             await switch.plug(plan)
-        await keep_bridge(switch, underlay=MINE, datapath="netdev")
+        await ensure_bridge(switch, underlay=MINE, datapath="netdev")
         await switch.plug(plan)
         (row,) = switch.interfaces(("ns1", "a"))
-        assert switch.place_of("nl1") == "br-vxlan"
+        assert switch.bridge_name_of("nl1") == "br-vxlan"
         assert "iface-id" not in row.external_ids
         assert not await switch.correct(row, plan)
         await switch.unplug(row)
@@ -80,7 +80,7 @@ def test_a_device_that_is_owed_to_a_linux_bridge_is_remembered_there_too(databas
     plan = replace(PLAN, fabric=Fabric.VXLAN, vni=10)
 
     async def main(switch: Vswitch) -> None:
-        await keep_bridge(switch, underlay=MINE, datapath="netdev")
+        await ensure_bridge(switch, underlay=MINE, datapath="netdev")
         await switch.plug(plan, origin="linux:br0")
         assert switch.owed() == {"nl1": "br0"}
         await switch.returned("nl1")

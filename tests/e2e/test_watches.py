@@ -1,6 +1,6 @@
 """A node holds 1+R watches of attachments, through a thousand arrivals and departures: the server's metrics say so.
 
-What follows is an agent's own: its informer and its `Neighbourhood`, over HTTPS, with a node's credential, at a real
+What follows is an agent's own: its informer and its `NodeWatches`, over HTTPS, with a node's credential, at a real
 `netloom apiserver`. R is how many Networks of fabric vxlan have an attachment on the node. Networks and Subnets may be
 followed for a while after the last attachment is gone, attachments may not.
 """
@@ -16,7 +16,7 @@ from pathlib import Path
 from random import Random
 from urllib.parse import urlsplit
 
-from netloom.control.node.views import Neighbourhood, attachment_informer
+from netloom.control.node.views import NodeWatches, attachment_informer
 from netloom.errors import Forbidden
 from netloom.model.registry import NETWORK, NETWORK_ATTACHMENT
 from netloom.model.selectors import selector
@@ -115,7 +115,7 @@ async def _arrivals_and_departures(admin: Path, node: Path) -> None:
         for namespace, name, fabric in NETWORKS:
             await wishes.store.create(NETWORK, document(NETWORK, name, {"fabric": fabric}, namespace))
         attachments = attachment_informer(store, "n1", random=Random(1))
-        neighbours = Neighbourhood(store, attachments, node="n1", random=Random(2))
+        neighbours = NodeWatches(store, attachments, node="n1", random=Random(2))
         async with asyncio.TaskGroup() as group:
             tasks = [group.create_task(one) for one in (attachments.run(), neighbours.run())]
             counts: list[int] = []

@@ -139,8 +139,7 @@ def test_all_agents_know_what_concerns_them_before_each_phase(seed: int, cool_do
                 await asyncio.sleep(0.01)
             phases.append(phase)
 
-        made.between = look
-        outcome = await world.during(made.run())
+        outcome = await world.during(made.run(before_phase=look))
         informing.note(outcome, world.reports())
         assert phases == [Phase.CRUISE, Phase.COOL_DOWN]
         assert outcome.summaries()["informed"].count > 5
@@ -173,9 +172,8 @@ def test_what_is_not_known_is_said_by_agent_and_network() -> None:
             if told:
                 raise TimedOut(told[0])
 
-        made.between = look
         with pytest.raises(ExceptionGroup) as caught:
-            await world.during(made.run())
+            await world.during(made.run(before_phase=look))
         assert "knows" in repr(caught.value)
         assert await left(world.store) == []
 

@@ -343,16 +343,16 @@ def test_a_change_at_a_time_comes_to_what_everything_at_once_does_in_any_order(
             seen.update({one.key: one for one in delta.puts})
             metered = {**metered, **delta.meters}
             metered = {number: spec for number, spec in metered.items() if spec is not None}
-            assert seen == plan.table.flows
-            assert metered == plan.table.meters
+            assert seen == plan.claims.flows
+            assert metered == plan.claims.meters
     order = list(last.values()) * 2
     random.shuffle(order)
     fresh = VxlanPlan()
     for step in order:
         step(fresh)
     fresh.flush()
-    assert fresh.table.flows == plan.table.flows
-    assert fresh.table.meters == plan.table.meters
+    assert fresh.claims.flows == plan.claims.flows
+    assert fresh.claims.meters == plan.claims.meters
     assert not plan.flush()
 
 
@@ -366,10 +366,10 @@ def test_all_that_goes_leaves_nothing_behind() -> None:
     plan.drop_profile("default", "p")
     plan.drop_shaping("default", "s")
     plan.flush()
-    assert set(plan.table.flows.values()) == set(base(VTEP))
+    assert set(plan.claims.flows.values()) == set(base(VTEP))
     plan.vtep = None
     plan.flush()
-    assert not plan.table.flows
+    assert not plan.claims.flows
 
 
 def test_one_remote_among_many_costs_its_own_flows() -> None:
@@ -384,7 +384,7 @@ def test_one_remote_among_many_costs_its_own_flows() -> None:
         found = {**face, "mac": f"02:00:00:01:00:{position:02x}", "ips": (f"10.0.1.{position}",)}
         plan.put_remote(Remote(uid=f"r{position}", name="r", host_ip="192.0.2.2", **found), 1)
     plan.flush()
-    flows = len(plan.table.flows)
+    flows = len(plan.claims.flows)
     one = Remote(uid="one", name="one", host_ip="192.0.2.3", **face, mac=MACS[1], ips=("10.0.0.2",))
     plan.put_remote(one, 1)
     came = plan.flush()
@@ -394,7 +394,7 @@ def test_one_remote_among_many_costs_its_own_flows() -> None:
     assert (len(moved.puts), moved.drops) == (2, ())
     plan.drop_remote("one")
     assert len(plan.flush().drops) == 4
-    assert len(plan.table.flows) == flows
+    assert len(plan.claims.flows) == flows
 
 
 def test_all_flows_are_known_by_their_cookie() -> None:
@@ -402,7 +402,7 @@ def test_all_flows_are_known_by_their_cookie() -> None:
     at.put(profile("p", selector={}, ingress=[{"from": [{"selector": {}}], "ports": TCP}]))
     for node in at.nodes.values():
         node.plan.flush()
-        assert {flow.cookie & COOKIE_MASK for flow in node.plan.table.flows.values()} == {COOKIE}
+        assert {flow.cookie & COOKIE_MASK for flow in node.plan.claims.flows.values()} == {COOKIE}
 
 
 def test_a_port_has_few_flows_and_a_remote_fewer() -> None:

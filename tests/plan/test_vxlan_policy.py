@@ -61,7 +61,7 @@ def test_packets_and_their_replies_fare_as_the_words_say(
     profiles = [written_as(name, spec) for name, spec in written.items()]
     for name, other, (protocol, port) in sent:
         face = PORTS[name]
-        tables = Tables(one_node(profiles, name).table.flows.values())
+        tables = Tables(one_node(profiles, name).claims.flows.values())
         own = {ip.partition("/")[0] for ip in (*face.ips, *face.allowed_addresses)} - {other}
         for ip in sorted(ip for ip in own if (":" in ip) == (":" in other)):
             coming = packet_of(protocol, port, other, ip, SINK, face.mac)
@@ -214,7 +214,7 @@ def tracked(at: Nodes, sender: str, packet: Packet) -> bool:
     port = at.ports[sender]
     plan, seen = at.nodes[port.node].plan, list[Flow]()
     plan.flush()
-    run(plan.table.flows.values(), packet, port.ofport, seen=seen)
+    run(plan.claims.flows.values(), packet, port.ofport, seen=seen)
     return any(isinstance(action, Ct) for flow in seen for action in flow.actions)
 
 
@@ -250,7 +250,7 @@ def count(ports: int, members: int, rules: int) -> int:
         ends = {"mac": f"02:00:00:01:00:{position:02x}", "ips": (f"10.0.1.{position}",), "labels": {"app": "web"}}
         plan.put_remote(Remote(uid=f"r{position}", name="r", host_ip="192.0.2.2", **face, **ends), 1)
     plan.flush()
-    return len(plan.table.flows)
+    return len(plan.claims.flows)
 
 
 def test_flows_grow_like_ports_and_members_and_rules_and_not_like_one_times_another() -> None:

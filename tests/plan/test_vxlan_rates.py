@@ -39,8 +39,8 @@ def rates(at: Nodes, sender: str, receiver: str, version: int = 4) -> list[int]:
         tun_id=mine.vni,
     )
     in_port = mine.ofport if mine.node == "n1" else VTEP
-    (sent,) = run(Tables(node.plan.table.flows.values()), packet, in_port)
-    return [node.plan.table.meters[number].rate_kbps for number in sent.meters]
+    (sent,) = run(Tables(node.plan.claims.flows.values()), packet, in_port)
+    return [node.plan.claims.meters[number].rate_kbps for number in sent.meters]
 
 
 @pytest.mark.parametrize("version", [4, 6])
@@ -49,8 +49,8 @@ def test_what_an_attachment_sends_and_gets_passes_meters_of_its_own(version: int
     assert rates(at, "a", "c", version) == [10000]
     assert rates(at, "c", "a", version) == [10000]
     assert rates(at, "b", "c", version) == []
-    assert len(at.nodes["n1"].plan.table.meters) == 2
-    assert len(at.nodes["n2"].plan.table.meters) == 0
+    assert len(at.nodes["n1"].plan.claims.meters) == 2
+    assert len(at.nodes["n2"].plan.claims.meters) == 0
 
 
 def test_forward_is_what_is_sent_only() -> None:
@@ -61,7 +61,7 @@ def test_forward_is_what_is_sent_only() -> None:
 def test_a_rate_on_many_is_what_each_has() -> None:
     at = world({"from": {"network": "n42"}, "rate": "10mbit", "direction": "forward"})
     assert (rates(at, "a", "c"), rates(at, "b", "c")) == ([10000], [10000])
-    assert len(at.nodes["n1"].plan.table.meters) == 2
+    assert len(at.nodes["n1"].plan.claims.meters) == 2
 
 
 @pytest.mark.parametrize(
@@ -100,7 +100,7 @@ def test_arp_is_never_lost_to_a_meter() -> None:
     node = at.nodes["n1"]
     node.plan.flush()
     request = packets.arp_request(mac=mac(at.ports["a"].mac), sender=number("10.0.0.1"), target=number("10.0.0.3"))
-    (sent,) = run(node.plan.table.flows.values(), request, at.ports["a"].ofport)
+    (sent,) = run(node.plan.claims.flows.values(), request, at.ports["a"].ofport)
     assert sent.meters == ()
 
 
@@ -116,7 +116,7 @@ def test_a_shaped_port_is_not_tracked_and_one_with_a_profile_is_both() -> None:
 def test_a_meter_has_the_rate_and_burst_that_ovn_gives_it() -> None:
     at = world({"from": {"attachment": "a"}, "rate": "10mbit", "burst": "1mb", "direction": "forward"})
     at.nodes["n1"].plan.flush()
-    assert list(at.nodes["n1"].plan.table.meters.values()) == [MeterSpec(10000, 8388)]
+    assert list(at.nodes["n1"].plan.claims.meters.values()) == [MeterSpec(10000, 8388)]
 
 
 def test_without_a_rate_there_is_no_meter() -> None:

@@ -55,9 +55,9 @@ def plan() -> VxlanPlan:
 
 
 async def install(made: Connection, wanted: VxlanPlan) -> None:
-    for number, spec in wanted.table.meters.items():
+    for number, spec in wanted.claims.meters.items():
         await made.set_meter(number, spec.rate_kbps, spec.burst)
-    await made.change([Put(flow) for flow in wanted.table.flows.values()])
+    await made.change([Put(flow) for flow in wanted.claims.flows.values()])
 
 
 def test_a_real_switch_takes_all_flows_and_gives_them_back_as_they_are(switch: Real) -> None:
@@ -68,8 +68,8 @@ def test_a_real_switch_takes_all_flows_and_gives_them_back_as_they_are(switch: R
         return await made.flows(), await made.meters()
 
     flows, meters = within(switch.socket, story)
-    assert {flow.key: flow for flow in flows} == wanted.table.flows
-    assert meters == wanted.table.meters
+    assert {flow.key: flow for flow in flows} == wanted.claims.flows
+    assert meters == wanted.claims.meters
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from netloom.openflow.flows import Flow, MeterSpec, Output, match
-from netloom.plan.vxlan.flow_claims import Delta, Table
+from netloom.plan.vxlan.flow_claims import Delta, FlowClaims
 
 OWNERS = ("a", "b", "c")
 claims = st.dictionaries(
@@ -24,7 +24,7 @@ def flow(place: int, port: int) -> Flow:
 
 
 def test_the_highest_rank_wins_and_the_other_appears_when_it_goes() -> None:
-    table = Table()
+    table = FlowClaims()
     table.replace("old", [flow(1, 1)], rank=7)
     table.replace("new", [flow(1, 2)], rank=9)
     assert table.take().puts == (flow(1, 2),)
@@ -37,14 +37,14 @@ def test_the_highest_rank_wins_and_the_other_appears_when_it_goes() -> None:
 
 def test_of_two_of_one_rank_the_greater_name_wins_whoever_came_first() -> None:
     for names in (("a", "b"), ("b", "a")):
-        table = Table()
+        table = FlowClaims()
         for name in names:
             table.replace(name, [flow(1, ord(name))], rank=1)
         assert table.take().puts == (flow(1, ord("b")),)
 
 
 def test_what_comes_and_goes_between_two_takes_is_no_change() -> None:
-    table = Table()
+    table = FlowClaims()
     table.replace("a", [flow(1, 1)])
     table.meter(3, MeterSpec(10, 5))
     table.take()
@@ -56,7 +56,7 @@ def test_what_comes_and_goes_between_two_takes_is_no_change() -> None:
 
 
 def test_a_meter_that_changes_or_goes_is_told_with_its_number() -> None:
-    table = Table()
+    table = FlowClaims()
     table.meter(3, MeterSpec(10, 5))
     table.meter(4, MeterSpec(10, 5))
     assert table.take().meters == {3: MeterSpec(10, 5), 4: MeterSpec(10, 5)}
@@ -68,7 +68,7 @@ def test_a_meter_that_changes_or_goes_is_told_with_its_number() -> None:
 
 @given(claims, st.permutations(OWNERS))
 def test_any_order_of_claims_comes_to_the_same(wanted: dict[str, tuple[int, dict[int, int]]], order: list[str]) -> None:
-    table, other = Table(), Table()
+    table, other = FlowClaims(), FlowClaims()
     for name in OWNERS:
         rank, flows = wanted.get(name, (0, {}))
         table.replace(name, [flow(*one) for one in flows.items()], rank)
@@ -82,7 +82,7 @@ def test_any_order_of_claims_comes_to_the_same(wanted: dict[str, tuple[int, dict
 
 @given(steps)
 def test_what_was_taken_bit_by_bit_is_what_must_be(made: list[tuple[str, int, dict[int, int], bool]]) -> None:
-    table, seen = Table(), dict[object, Flow]()
+    table, seen = FlowClaims(), dict[object, Flow]()
     last: dict[str, tuple[int, dict[int, int]]] = {}
     for owner, rank, flows, taken in made:
         table.replace(owner, [flow(*one) for one in flows.items()], rank)
@@ -93,7 +93,7 @@ def test_what_was_taken_bit_by_bit_is_what_must_be(made: list[tuple[str, int, di
                 del seen[one.key]
             seen.update({one.key: one for one in delta.puts})
             assert seen == table.flows
-    fresh = Table()
+    fresh = FlowClaims()
     for owner, (rank, flows) in last.items():
         fresh.replace(owner, [flow(*one) for one in flows.items()], rank)
     assert fresh.flows == table.flows

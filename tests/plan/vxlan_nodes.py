@@ -103,7 +103,7 @@ class Nodes:
     def step(self, node: Node, packet: Packet, in_port: int) -> list[Sent]:
         """Let one node act on a packet."""
         node.plan.flush()
-        return run(Tables(node.plan.table.flows.values()), packet, in_port, tracker=node.tracker)
+        return run(Tables(node.plan.claims.flows.values()), packet, in_port, tracker=node.tracker)
 
     def at(self, node: Node, ofport: int) -> str:
         """Return who is at a port of a node."""

@@ -42,6 +42,6 @@ def test_the_underlays_address_is_the_kernels_whatever_its_notation() -> None:
     async def main() -> str:
         made = agent.Agent(AgentSettings(node="n1", underlay_ip="2001:DB8:0::1"), memory(), random=Random(0))
         made.links.close()
-        return made._underlay
+        return await made._underlay()
 
     assert run(main()) == "2001:db8::1"

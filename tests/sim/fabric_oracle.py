@@ -121,7 +121,7 @@ def planned(resources: Resources, board: Switchboard) -> tuple[set[Flow], dict[i
         plan.put_shaping(msgspec.convert(document, Shaping))
     plan.vtep = board.numbers[""]
     plan.flush()
-    return set(plan.table.flows.values()), plan.table.meters
+    return set(plan.claims.flows.values()), plan.claims.meters
 
 
 def _ports(resources: Resources, board: Switchboard) -> tuple[list[LocalPort], list[Remote]]:

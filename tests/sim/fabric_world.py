@@ -6,7 +6,7 @@ the network to the store. OpenFlow is not spoken: a switch is asked in its own p
 """
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from random import Random
 from typing import TYPE_CHECKING, Any, NoReturn, cast
 
@@ -19,6 +19,7 @@ from netloom.ovsdb.memory import Database, Server
 from netloom.ovsdb.serving import Pipe, dial
 from netloom.run.agent import Agent
 from netloom.run.config import AgentSettings
+from netloom.signals import Signal
 from netloom.sim import loop as sim
 from netloom.sim.world import Process, World
 from tests.control.host_world import GRANTS, REMOTE, SCHEMA, Daemons, FakeLinks, Machine
@@ -44,12 +45,8 @@ class Speaking:
         return self._switch.connected
 
     @property
-    def came(self) -> Callable[[], None]:
-        return self._switch.came
-
-    @came.setter
-    def came(self, told: Callable[[], None]) -> None:
-        self._switch.came = told
+    def on_connect(self) -> Signal[[]]:
+        return self._switch.on_connect
 
     @property
     def generation(self) -> int:

@@ -9,14 +9,12 @@ A failure names its seed and how to replay it. Here some of the seeds are run; N
 """
 
 import os
-from collections.abc import Mapping
 
 import pytest
 
-from netloom.control.node.fabric import FabricKeeper
+from netloom.control.node.fabric import FabricReconciler
 from netloom.control.runtime.following import Followed
-from netloom.drivers.vxlan.driver import Fabric
-from netloom.openflow.flows import Flow, Key, MeterSpec
+from netloom.drivers.vxlan.driver import DesiredFlows, FabricFlows
 from netloom.sim import loop as sim
 from tests.sim.fabric_scenarios import fabric
 from tests.sim.scenarios import BLOCKS, fails, run_block
@@ -38,14 +36,12 @@ def test_a_seed_replays_a_history() -> None:
 
 def _leaves_what_is_there(monkeypatch: pytest.MonkeyPatch) -> None:
     """What an agent finds on the switch and does not want, it leaves there."""
-    compare = Fabric.compare
+    compare = FabricFlows.compare
 
-    async def lazy(
-        self: Fabric, wanted: Mapping[Key, Flow], meters: Mapping[int, MeterSpec], *, remove: bool = True
-    ) -> None:
-        await compare(self, wanted, meters, remove=False)
+    async def lazy(self: FabricFlows, desired: DesiredFlows, *, remove: bool = True) -> None:
+        await compare(self, desired, remove=False)
 
-    monkeypatch.setattr(Fabric, "compare", lazy)
+    monkeypatch.setattr(FabricFlows, "compare", lazy)
 
 
 def _forgets_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -61,13 +57,13 @@ def _forgets_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def _keeps_the_first_number(monkeypatch: pytest.MonkeyPatch) -> None:
     """The tunnel's number is believed to stay what it was, though switches are started again."""
-    changed = FabricKeeper.changed
+    check = FabricReconciler.check_bridge
 
-    def once(self: FabricKeeper) -> None:
+    def once(self: FabricReconciler) -> None:
         if self.plan.vtep is None:
-            changed(self)
+            check(self)
 
-    monkeypatch.setattr(FabricKeeper, "changed", once)
+    monkeypatch.setattr(FabricReconciler, "check_bridge", once)
 
 
 @pytest.fixture(params=[_leaves_what_is_there, _forgets_nobody, _keeps_the_first_number])

@@ -21,7 +21,7 @@ from netloom.cli.node_look import NodeLook, mirrors_of, on_node, plans_of, unjud
 from netloom.cli.session import Session
 from netloom.drivers.vswitch.driver import FROM, LOCK
 from netloom.drivers.vswitch.mirrors import Mirrors
-from netloom.drivers.vswitch.writer import Writer
+from netloom.drivers.vswitch.writer import GroupWriter
 from netloom.errors import NetloomError, NotFound
 from netloom.model.cluster import Node
 from netloom.model.document import Resource
@@ -213,7 +213,7 @@ async def _writing(look: NodeLook, guards: list[Operation]) -> AsyncIterator[Non
             await lock.held.wait()
     if not lock.held.is_set():
         client.unlock(LOCK)
-    look.switch.writer = Writer(client.transact, guards)
+    look.switch.writer = GroupWriter(client.transact, guards)
     task = asyncio.create_task(look.switch.writer.run())
     try:
         yield

@@ -65,6 +65,6 @@ async def _carried(
     fabric = node_fabric.wanted(resources, look.name, plans, look.switch)
     mine = {(plan.namespace, plan.name): plan}
     amiss = await node_fabric.findings(look.folder, look.name, fabric, mine)
-    own = len(fabric.table.claimed(f"local/{plan.uid}"))
+    own = len(fabric.claims.claimed(f"local/{plan.uid}"))
     absent = [finding.message for finding in amiss if finding.kind == ATTACHMENT]
     return [] if absent else [f"{own} flows of its own, all on the switch"], absent

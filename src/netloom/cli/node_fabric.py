@@ -11,8 +11,8 @@ from random import SystemRandom
 
 from netloom.cli.access import running
 from netloom.drivers.vswitch.driver import UID, VXLAN_BRIDGE, Vswitch
-from netloom.drivers.vxlan.bridge import tunnel_number
-from netloom.drivers.vxlan.driver import Fabric
+from netloom.drivers.vxlan.bridge import tunnel_ofport
+from netloom.drivers.vxlan.driver import FabricFlows
 from netloom.errors import NetloomError
 from netloom.model import networks
 from netloom.model.attachments import NetworkAttachment
@@ -33,7 +33,7 @@ Plans = Mapping[tuple[str, str], PortPlan]
 def wanted(resources: Iterable[Resource], node: str, plans: Plans, switch: Vswitch) -> VxlanPlan:
     """Return what a node's fabric should be."""
     found = VxlanPlan()
-    found.vtep = tunnel_number(switch)
+    found.vtep = tunnel_ofport(switch)
     mine = {key: plan for key, plan in plans.items() if plan.fabric is networks.Fabric.VXLAN}
     attachments = [one for one in resources if isinstance(one, NetworkAttachment)]
     relevant = set()
@@ -73,10 +73,10 @@ async def findings(folder: Path, node: str, plan: VxlanPlan, plans: Plans) -> li
 
 def compared(node: str, plan: VxlanPlan, mine: Iterable[PortPlan], seen: Mapping[Key, Flow]) -> list[Finding]:
     """Return what does not fit, each attachment's own flows with it, the rest with the node.  Pure."""
-    missing = {key: flow for key, flow in plan.table.flows.items() if seen.get(key) != flow}
+    missing = {key: flow for key, flow in plan.claims.flows.items() if seen.get(key) != flow}
     found = []
     for one in mine:
-        own = [flow for flow in plan.table.claimed(f"local/{one.uid}") if missing.get(flow.key) == flow]
+        own = [flow for flow in plan.claims.claimed(f"local/{one.uid}") if missing.get(flow.key) == flow]
         if own:
             text = f"the switch has {len(own)} of its flows not, or otherwise, as: {own[0]}"
             found.append(Finding(Check.FLOWS_MISSING, ATTACHMENT, one.namespace, one.name, text, one.device))
@@ -85,7 +85,7 @@ def compared(node: str, plan: VxlanPlan, mine: Iterable[PortPlan], seen: Mapping
     if missing:
         text = f"its switch has {len(missing)} flows not, or otherwise, as: {next(iter(missing.values()))}"
         found.append(Finding(Check.FLOWS_MISSING, NODE, "", node, text))
-    more = [flow for key, flow in seen.items() if key not in plan.table.flows]
+    more = [flow for key, flow in seen.items() if key not in plan.claims.flows]
     if more:
         text = f"its switch has {len(more)} flows too many, as: {more[0]}"
         found.append(Finding(Check.LEFTOVER_FLOWS, NODE, "", node, text))
@@ -95,8 +95,8 @@ def compared(node: str, plan: VxlanPlan, mine: Iterable[PortPlan], seen: Mapping
 async def mend(folder: Path, plan: VxlanPlan) -> None:
     """Have a node's switch have what it should."""
     async with speaking(folder) as connection:
-        fabric = Fabric(connection, cookie=COOKIE, cookie_mask=COOKIE_MASK, meters=METERS)
-        await fabric.compare(plan.table.flows, plan.table.meters)
+        fabric = FabricFlows(connection, cookie=COOKIE, cookie_mask=COOKIE_MASK, meters=METERS)
+        await fabric.compare(plan.claims)
 
 
 @contextlib.asynccontextmanager

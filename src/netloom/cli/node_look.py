@@ -13,8 +13,8 @@ from typing import Any, TypeVar, cast
 from netloom.cli import node_fabric
 from netloom.cli.access import Switch, following
 from netloom.control.node.ports import Ports
+from netloom.drivers.errors import ProblemError
 from netloom.drivers.link.audit import faults
-from netloom.drivers.link.trouble import Trouble
 from netloom.drivers.link.worker import Links
 from netloom.drivers.vswitch.driver import GIVEN, INSTALLED, LOCK, OF, OURS, UID, VTEP, VXLAN_BRIDGE, Vswitch, given
 from netloom.drivers.vswitch.mirrors import MirrorPlan
@@ -71,7 +71,7 @@ class NodeLook:
     @property
     def name(self) -> str:
         """The node's name: what its switch says, else what it is called."""
-        with contextlib.suppress(Trouble):
+        with contextlib.suppress(ProblemError):
             return self.switch.root().external_ids.get("system-id", "") or self._name
         return self._name
 
@@ -91,15 +91,14 @@ class NodeLook:
 
     async def ports(self) -> Ports:
         """Return the agent's hands on ports, which know, as the agent's do, what on the node is not to be taken."""
-        found = Ports(self.switch, self.links)
         underlay = self._underlay()
         device = await self.links.holder(underlay) if underlay else None
         if device is None:
             raise Unreachable(
                 f"no device of node {self.name} has its underlay's address, {underlay or 'which is not told'}"
             )
-        found.underlay = device.name
-        return found
+        name = device.name
+        return Ports(self.switch, self.links, carrier=None, underlay_device=lambda: name)
 
     def _underlay(self) -> str:
         """Return the node's own address: of several, the first."""
@@ -159,7 +158,7 @@ class NodeLook:
             uid=ids.get(UID, ""),
             internal=row.type == "internal",
             # Of the fabric's own ports the flows themselves are looked at.
-            installed=ids.get(INSTALLED) == "true" or self.switch.place_of(row.name) == VXLAN_BRIDGE,
+            installed=ids.get(INSTALLED) == "true" or self.switch.bridge_name_of(row.name) == VXLAN_BRIDGE,
             works=row.ofport is not None and row.ofport > 0,
             error=row.error or "",
             ids={key: ids[key] for key in (*OURS, GIVEN) if key in ids},

@@ -13,7 +13,7 @@ from netloom.cli.access import Access, no_switch
 from netloom.cli.node_look import NodeLook, on_node
 from netloom.cli.trace_packet import SOURCE_PORT, Packet, Place, plain
 from netloom.cli.trace_reading import Hop
-from netloom.drivers.vxlan.bridge import tunnel_number
+from netloom.drivers.vxlan.bridge import tunnel_ofport
 from netloom.errors import Invalid, Unreachable
 from netloom.model import addresses
 from netloom.model.attachments import NetworkAttachment
@@ -148,7 +148,7 @@ def on_switch(access: Access, node: str) -> Seen:
         async with node_fabric.speaking(look.folder) as connection:
             flows = await connection.flows(COOKIE, COOKIE_MASK)
         places = {row.ofport: look.whose(row) for row in look.interfaces() if row.ofport}
-        return Seen(flows, places, tunnel_number(look.switch) or 0)
+        return Seen(flows, places, tunnel_ofport(look.switch) or 0)
 
     for switch in access.switches:
         if switch.node in ("", node) and (found := on_node(switch, access.owner, work)) is not None:

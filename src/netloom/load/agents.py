@@ -1,7 +1,7 @@
 """Agents without a machine: what each is told is real, what it does with it is kept in memory.
 
     attachments of its node ──► Plugged, Ready, hostIP                     (the status as the agent writes it)
-    Neighbourhood ──► others of its Networks ──► known: who is where       (the fabric: a table, instead of a switch)
+    NodeWatches ──► others of its Networks ──► known: who is where       (the fabric: a table, instead of a switch)
 
 They run the agent's own code up to the fabric: the same informers, the same choice of what concerns a node, a client of
 its own for each, so a thousand of them ask the server for what a thousand nodes would. When each is told of an
@@ -17,9 +17,9 @@ from typing import NoReturn
 
 from msgspec import Struct
 
-from netloom.control.node.node import Facts, NodeKeeper
-from netloom.control.node.status import Found, document, settled
-from netloom.control.node.views import Neighbourhood, View, attachment_informer
+from netloom.control.node.node import Facts, NodeReconciler
+from netloom.control.node.status import PlugResult, document, settled
+from netloom.control.node.views import NodeWatches, View, attachment_informer
 from netloom.control.runtime import clock
 from netloom.control.runtime.cache import Change, Key
 from netloom.control.runtime.client import Client
@@ -78,23 +78,23 @@ class SimulatedAgent:
         self._host_ip = host_ip
         self._heard = heard
         self._attachments = attachment_informer(store, node, random=random)
-        self._neighbours = Neighbourhood(store, self._attachments, node=node, random=random)
-        self._keeper = NodeKeeper(self._client, node, host_ip, facts=_well, clock=clock.now, random=random)
+        self._watches = NodeWatches(store, self._attachments, node=node, random=random)
+        self._keeper = NodeReconciler(self._client, node, host_ip, facts=_well, clock=clock.now, random=random)
         self._remotes: dict[Key, dict[str, str]] = {}
         """Who is where, by Network and uid."""
         self._todo: dict[Key, None] = {}
         self._woken = asyncio.Event()
         self._attachments.on_change(self._attachment_changed)
-        self._neighbours.other_changed = self._other_changed
+        self._watches.on_remote.connect(self._remote_changed)
 
     @property
     def synced(self) -> bool:
         """Whether it knows all that concerns it now."""
-        return self._attachments.synced.is_set() and self._neighbours.synced and not self._todo
+        return self._attachments.synced.is_set() and self._watches.synced and not self._todo
 
     def knows(self) -> dict[str, Knowledge]:
         """Return what it knows of the Networks that concern it."""
-        return {str(key): digest(self._remotes.get(key, ())) for key in self._neighbours.others_followed()}
+        return {str(key): digest(self._remotes.get(key, ())) for key in self._watches.networks_with_remotes()}
 
     async def run(self) -> NoReturn:
         """Be an agent until cancelled."""
@@ -102,7 +102,7 @@ class SimulatedAgent:
         async with asyncio.TaskGroup() as group:
             group.create_task(self._keeper.run())
             group.create_task(self._attachments.run())
-            group.create_task(self._neighbours.run())
+            group.create_task(self._watches.run())
             group.create_task(self._plug())
         raise AssertionError  # The group ends only by being cancelled.
 
@@ -116,7 +116,7 @@ class SimulatedAgent:
             self._todo[change.key] = None
             self._woken.set()
 
-    def _other_changed(self, change: Change[View]) -> None:
+    def _remote_changed(self, change: Change[View]) -> None:
         view = change.new or change.old
         assert view is not None
         known = self._remotes.setdefault(view.network, {})
@@ -126,7 +126,7 @@ class SimulatedAgent:
         if change.old is not None and change.old.value.metadata.uid != view.value.metadata.uid:
             known.pop(change.old.value.metadata.uid, None)
         uid = view.value.metadata.uid
-        if uid not in known and self._neighbours.others(view.network) is not None:
+        if uid not in known and self._watches.remotes(view.network) is not None:
             # It came as news: what is there when a Network begins to concern us is read, however old it is.
             self._heard.hear(uid, asyncio.get_running_loop().time())
         known[uid] = view.value.status.host_ip
@@ -156,9 +156,9 @@ class SimulatedAgent:
             self._todo[key] = None
 
 
-def _found(view: View) -> Found:
+def _found(view: View) -> PlugResult:
     """Return what a node would find: a device, and that all is well."""
-    return Found(device=names.interface(view.value.status.mac), installed=True)
+    return PlugResult(device=names.interface(view.value.status.mac), installed=True)
 
 
 def _well() -> Facts:

@@ -77,10 +77,7 @@ class Driver:
         self.outcome = Outcome(load.run)
         self.now = Now(steps=len(steps))
         self.fabric = load.fabric
-        self.addressed: Callable[[Life], None] = lambda life: None
-        """Told when an attachment has its addresses."""
-        self.between: Callable[[Phase], Awaitable[None]] | None = None
-        """Waited for before a phase begins, once all that was begun before is settled."""
+        self._before_phase: Callable[[Phase], Awaitable[None]] | None = None
         self._store = store
         self._load = load
         self._namespace = namespace
@@ -106,8 +103,12 @@ class Driver:
         """Return the time of this run's clock, which any process of this machine has as well."""
         return asyncio.get_running_loop().time()
 
-    async def run(self) -> Outcome:
-        """Do it all, clean up, and return what came of it."""
+    async def run(self, *, before_phase: Callable[[Phase], Awaitable[None]] | None = None) -> Outcome:
+        """Do all steps, clean up, and return the outcome.
+
+        `before_phase` is awaited before a phase begins, once everything that was begun before is settled.
+        """
+        self._before_phase = before_phase
         try:
             await objects.prepare(self._store, self._load, self._namespace, self._networks, seconds=self._pending)
             await self._drive()
@@ -160,12 +161,12 @@ class Driver:
         return not self._halt.is_set()
 
     async def _rest(self, phase: Phase) -> None:
-        """Wait for whoever wants to look before a phase begins; that time does not count."""
-        if self.between is None:
+        """Await `before_phase`; that time does not count."""
+        if self._before_phase is None:
             return
         began = self.clock()
         await asyncio.gather(*(opened.settled.wait() for opened in self._open.values()))
-        await self.between(phase)
+        await self._before_phase(phase)
         self._began += self.clock() - began
 
     def _name(self, step: Step) -> str:
@@ -253,7 +254,6 @@ class Driver:
         seen = change.new
         if math.isnan(life.addressed) and seen.ips:
             life.addressed, life.ips, life.uid = at, seen.ips, seen.uid
-            self.addressed(life)
         if seen.ready and math.isnan(life.ready):
             life.ready = at
             self.now.ready += 1

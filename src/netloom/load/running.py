@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 import signal
-from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
 from pathlib import Path
 from random import SystemRandom
 from typing import Any, TypeVar
@@ -118,8 +118,7 @@ async def _simulated(driver: Driver, crowds: Sequence[Worker], options: Options,
         except TimedOut as error:
             driver.outcome.broke("agents not informed", error.message)
 
-    driver.between = informed
-    outcome = await _driven(driver, show)
+    outcome = await _driven(driver, show, informed)
     informing.note(outcome, await asyncio.gather(*(crowd.report() for crowd in crowds)))
     return outcome
 
@@ -136,11 +135,13 @@ async def _started(crowds: Sequence[Worker], count: int, seconds: float) -> None
         raise TimedOut(f"{count} agents were not all at work within {seconds:g} s") from None
 
 
-async def _driven(driver: Driver, show: Show) -> Outcome:
+async def _driven(
+    driver: Driver, show: Show, before_phase: Callable[[Phase], Awaitable[None]] | None = None
+) -> Outcome:
     async with asyncio.TaskGroup() as group:
         showing = group.create_task(_show(driver.now, show))
         try:
-            return await driver.run()
+            return await driver.run(before_phase=before_phase)
         finally:
             showing.cancel()
             show(driver.now)

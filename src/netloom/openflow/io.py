@@ -26,6 +26,7 @@ from netloom.openflow.switch import Counters, Refused, Unreachable
 from netloom.openflow.wire import RemoteError
 from netloom.openflow.words import METER_MOD, METER_UNKNOWN
 from netloom.reconnect import CONNECT_TIMEOUT, Action, Reconnect
+from netloom.signals import Signal
 
 log = logging.getLogger(__name__)
 
@@ -46,7 +47,7 @@ class Connection:
     ) -> None:
         """Speak to the switch at a unix socket: `BRIDGE.mgmt`, where Open vSwitch has its other sockets."""
         self.connected = asyncio.Event()
-        self.came: Callable[[], None] = lambda: None
+        self.on_connect: Signal[[]] = Signal()
         self.generation = 0
         self.counters = Counters()
         self._reconnect = Reconnect([path], random, probe=probe, longest=LONGEST)
@@ -90,7 +91,7 @@ class Connection:
         self.generation += 1
         self._reconnect.useful()
         self.connected.set()
-        self.came()
+        self.on_connect()
 
     async def flows(self, cookie: int = 0, cookie_mask: int = 0) -> list[Flow]:
         """Return the flows whose cookies are `cookie` in the bits of the mask."""

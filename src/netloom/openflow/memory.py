@@ -10,11 +10,12 @@ connection away, `come_back()` gives it back; a switch with `lossy` set makes a 
 
 import asyncio
 import struct
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 
 from netloom.openflow import checks, messages
 from netloom.openflow.flows import Drop, Flow, Key, Meter, MeterSpec, Mod
 from netloom.openflow.switch import Counters, Refused, Unreachable
+from netloom.signals import Signal
 
 
 class Memory:
@@ -23,7 +24,7 @@ class Memory:
     def __init__(self, flows: Iterable[Flow] = ()) -> None:
         self.connected = asyncio.Event()
         self.connected.set()
-        self.came: Callable[[], None] = lambda: None
+        self.on_connect: Signal[[]] = Signal()
         self.generation = 1
         self.counters = Counters(connects=1)
         self.table: dict[Key, Flow] = {flow.key: flow for flow in flows}
@@ -47,7 +48,7 @@ class Memory:
         self.generation += 1
         self.counters.connects += 1
         self.connected.set()
-        self.came()
+        self.on_connect()
 
     async def flows(self, cookie: int = 0, cookie_mask: int = 0) -> list[Flow]:
         """Return the flows whose cookies are `cookie` in the bits of the mask."""

@@ -1,7 +1,7 @@
 """What a switch is to those who write to it: a Protocol, with two that keep it, `io.Connection` and `memory.Memory`."""
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Protocol
 
 from msgspec import Struct
@@ -9,6 +9,7 @@ from msgspec import Struct
 from netloom import errors
 from netloom.errors import Unreachable
 from netloom.openflow.flows import Drop, Flow, MeterSpec, Mod, Put
+from netloom.signals import Signal
 
 __all__ = ["Counters", "Drop", "MeterSpec", "Mod", "Put", "Refused", "Switch", "Unreachable"]
 
@@ -52,8 +53,10 @@ def _words(flow: Flow) -> str:
 class Switch(Protocol):
     """A switch whose flows can be read and changed."""
 
-    came: Callable[[], None]
-    """Called when a connection was made."""
+    @property
+    def on_connect(self) -> Signal[[]]:
+        """Sent when a connection was made."""
+        ...
 
     @property
     def connected(self) -> asyncio.Event:

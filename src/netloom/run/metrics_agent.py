@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from typing import Protocol
 
 from netloom.control.node.lifetimes import Lifetimes
-from netloom.control.node.views import Neighbourhood
+from netloom.control.node.views import NodeWatches
 from netloom.control.runtime.manager import Manager
 from netloom.run import metrics_runtime
 from netloom.run.metrics import Counter, Families, Gauge, Source, histogram, histograms
@@ -45,8 +45,8 @@ class Measured(Protocol):
         """Its controllers, once there are any."""
 
     @property
-    def neighbours(self) -> Neighbourhood | None:
-        """What concerns the node, once it is known."""
+    def watches(self) -> NodeWatches | None:
+        """The watches of the node, once they are started."""
 
     def numbers(self) -> Mapping[str, float]:
         """Return what else it counts."""
@@ -100,7 +100,7 @@ def _around(one: Measured) -> Families:
     attachments.add_metric(["remote"], one.lifetimes.remotes)
     yield attachments
     watches = Gauge("netloom_agent_watches", "Watches this agent holds.", labels=["resource"])
-    others = one.neighbours.informers() if one.neighbours is not None else ()
+    others = one.watches.informers() if one.watches is not None else ()
     for resource, count in sorted(Tally(informer.kind.plural for informer in (*own, *others)).items()):
         watches.add_metric([resource], count)
     yield watches

@@ -44,7 +44,7 @@ class Crashes:
         """Watch these processes."""
         self._world = world
         for process in processes:
-            process.on_write = self._on_write
+            process.on_write.connect(self._on_write)
 
     def _on_write(self, process: Process, write: Write, moment: Moment) -> None:
         if write.kind in (EVENT, LEASE):

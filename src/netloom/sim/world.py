@@ -12,6 +12,7 @@ from datetime import UTC, datetime, timedelta
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
+from netloom.signals import Signal
 from netloom.sim import loop as sim
 from netloom.sim.links import FAIR, FaultyStore, Link, Moment, Weather, Write
 from netloom.store.base import Store
@@ -35,7 +36,7 @@ class Process:
         self._main = main
         self._task: asyncio.Task[None] | None = None
         self.incarnation = 0
-        self.on_write: Callable[[Process, Write, Moment], None] | None = None
+        self.on_write: Signal[[Process, Write, Moment]] = Signal()
         """Told of each write, and free to kill this process."""
         self.link = self._new_link()
 
@@ -81,7 +82,7 @@ class Process:
 
     def _wrote(self, link: Link, write: Write, moment: Moment) -> None:
         # What a past life sent may still arrive; that is nothing this one did.
-        if self.on_write is not None and link is self.link:
+        if link is self.link:
             self.on_write(self, write, moment)
 
     def freeze(self) -> None:

@@ -1,37 +1,36 @@
-"""Plugs this node's attachments: device, switch, OVN's word that it works, status.  And unplugs those that are gone.
+"""Plugs this node's attachments: device, interface on the switch, flows, status.  Unplugs those that are gone.
 
     attachment Addressed ──► device ──► on the switch ──► addresses, routes ──► installed ──► Plugged, Ready
-                             (link)       (vswitch)           (link)       (told by OVN, or by the fabric)
+                             (link)       (vswitch)           (link)      (reported by OVN, or by the vxlan fabric)
 
-`reconcile` looks at one attachment: what it means here (`plan/node/ports.py`), what the switch and the kernel have,
-and does what is missing. It never waits for the switch or for OVN: it returns, and their answer, which is a change in
-the local database, or flows that the switch has taken (`control/node/fabric.py`), has the attachment looked at again.
-Changes that many attachments need at the same time travel together.
+`reconcile` handles one attachment: it plans its port (`plan/node/ports.py`), compares with the switch and the kernel,
+and does what is missing. It never waits for the switch or for OVN: it returns, and their result, which is a change in
+the local database, or flows that the switch has accepted (`control/node/fabric.py`), enqueues the attachment again.
+Changes of many attachments at the same time share transactions.
 
-Nothing is remembered but to be quick: ours are the rows with our owner and the pairs with our alias, found again after
-any restart; those whose attachment is gone are removed. `_good` says what was found right in the kernel, so that each
-word from OVN does not cost a visit to the namespace; a device that is made anew has another index, and is looked at.
+All state is found again after a restart: ours are the rows with our owner and the pairs with our alias; those whose
+attachment is gone are removed. What `Ports` keeps in memory only saves visits to network namespaces.
 
-Trouble (a namespace that is not there, a name that is taken) is the attachment's condition and is looked at again after
-a wait that grows; nothing else is disturbed. What the node's operator does not grant (`plan/node/grants.py`) is
-unplugged where it was plugged: it was granted once, or has changed since. While the switch or its database is away,
-what was Ready stays Ready: packets flow.
+A problem (a missing namespace, a name that is taken) becomes the attachment's condition, and is retried after a wait
+that grows; other attachments are not affected. A port that the node's operator does not grant (`plan/node/grants.py`)
+is unplugged if it was plugged before, as after a change of the grants or of the attachment. While the switch or its
+database is away, an attachment that was Ready stays Ready: packets are still forwarded.
 """
 
 import asyncio
 import logging
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from operator import is_not
 from random import Random
 from typing import NoReturn
 
-from netloom.control.node.children import Kin, children_of, concerned, family, rivals
-from netloom.control.node.hooks import HostHooks
+from netloom.control.node.hooks import HookRunner
 from netloom.control.node.lifetimes import Lifetimes
-from netloom.control.node.ports import UP_HEARD, Ports, State
-from netloom.control.node.status import Found, document, settled
-from netloom.control.node.views import Neighbourhood, View
+from netloom.control.node.port_planner import PortPlanner
+from netloom.control.node.ports import UP_NOTICED, Ports, PortState
+from netloom.control.node.status import PlugResult, document, settled
+from netloom.control.node.switch import NodeSwitch
+from netloom.control.node.views import View
 from netloom.control.runtime.cache import Cache, Change, Key
 from netloom.control.runtime.client import Client
 from netloom.control.runtime.clock import Clock
@@ -39,7 +38,8 @@ from netloom.control.runtime.conditions import TRUE
 from netloom.control.runtime.counters import Histogram
 from netloom.control.runtime.events import Recorder
 from netloom.control.runtime.queue import Pace
-from netloom.drivers.link.trouble import Trouble
+from netloom.drivers.errors import ProblemError
+from netloom.drivers.vswitch.driver import AttachmentName
 from netloom.errors import NetloomError, NotFound
 from netloom.model.attachments import NetworkAttachment, PortType
 from netloom.model.conditions import PLUGGED
@@ -47,34 +47,36 @@ from netloom.model.registry import NETWORK_ATTACHMENT
 from netloom.ovsdb.errors import Refused
 from netloom.plan import names
 from netloom.plan.node.grants import NOT_GRANTED
-from netloom.plan.node.ports import Host, PortPlan, plan_port
+from netloom.plan.node.ports import PortPlan
 from netloom.plan.problem import Problem
 
 log = logging.getLogger(__name__)
 
 GRACE = 8.0
-"""For how many seconds OVN's word is waited for before people are told that it has not come."""
-ASK = 2.0
-"""For how many seconds it is waited before OVN is asked to say again what it said before."""
-TROUBLE = Pace(0.5, 8.0)
+"""Seconds to wait for OVN before the condition says that it has not installed the port."""
+RECOMPUTE_AFTER = 2.0
+"""Seconds to wait before OVN is asked for a recompute."""
+RETRY = Pace(0.5, 8.0)
 TIDY = 600.0
+"""Seconds between two searches for leftovers."""
 WORKERS = 64
-"""How many attachments are seen to at a time: as many as may travel together, and some."""
+"""Attachments that are reconciled at a time: somewhat more than fit into one transaction."""
 
 
 @dataclass(slots=True)
-class HostCounters:
-    """What happened, for whoever exports metrics."""
+class AttachmentCounters:
+    """Counters for the metrics."""
 
     plugged: int = 0
     unplugged: int = 0
     statuses: int = 0
-    troubles: dict[str, int] = field(default_factory=dict)
+    problems: dict[str, int] = field(default_factory=dict)
+    """By reason."""
     to_ready: Histogram = field(default_factory=Histogram)
-    """From seeing an attachment with its addresses to Ready."""
+    """From the first sight of an attachment with addresses to Ready."""
 
 
-class HostKeeper:
+class AttachmentReconciler:
     """The attachments of this node."""
 
     def __init__(
@@ -82,90 +84,94 @@ class HostKeeper:
         client: Client,
         *,
         attachments: Cache[View],
-        neighbours: Neighbourhood,
+        planner: PortPlanner,
         ports: Ports,
+        switch: NodeSwitch,
+        hooks: HookRunner,
         recorder: Recorder,
-        host: Host,
+        lifetimes: Lifetimes,
         host_ip: str,
         clock: Clock,
         random: Random,
-        lifetimes: Lifetimes | None = None,
-        hooks: HostHooks | None = None,
     ) -> None:
-        """`hooks` runs programs at interfaces, where that is wanted."""
-        self.counters = HostCounters()
-        self.lifetimes = lifetimes or Lifetimes(clock=clock)
-        self.host = host
-        self.amiss: Callable[[PortPlan], Problem | None] = lambda plan: None
-        """Says what on this node keeps a port, and every other of its fabric, from being plugged."""
-        self.reachable: Callable[[PortPlan], bool] = lambda plan: True
-        """Whether who installs a port's flows can be asked."""
-        self.hooks = hooks
+        self.counters = AttachmentCounters()
         self._client = client
         self._attachments = attachments
-        self._neighbours = neighbours
+        self._planner = planner
         self._ports = ports
+        self._switch = switch
+        self._hooks = hooks
         self._recorder = recorder
+        self._lifetimes = lifetimes
         self._host_ip = host_ip
         self._clock = clock
         self._random = random
-        self._since: dict[Key, float] = {}
-        """Since when OVN's word, or an end of trouble, is waited for."""
-        self._told_late: set[Key] = set()
+        self._bridges = switch.bridges()
+        self._waiting_since: dict[Key, float] = {}
+        """When attachments began to wait for OVN, or for the end of a problem."""
+        self._reported_late: set[Key] = set()
         self._failures: dict[Key, int] = {}
         self._written: dict[Key, int] = {}
-        """The revision of what was last written: an older one need not be answered."""
-        self._planned: dict[Key, tuple[tuple[object, ...], PortPlan | Problem | None]] = {}
-        """What was last planned, and of what."""
-        self._put_off: set[Key] = set()
-        """Those with more to tell once what was last written has come back to us."""
+        """The revision of the last status written: a change of an older revision needs no answer."""
+        self._postponed: set[Key] = set()
+        """The attachments with another status to write once the last one has come back by the watch."""
 
-    def everything(self) -> set[Key]:
-        """Return all that is to be looked at, in the kernel too: attachments, and ports that may have lost theirs."""
-        self._ports.doubt()
-        left = self.hooks.places() if self.hooks is not None else set()
-        return {key for key, _ in self._attachments.items()} | {Key(*place) for place in self._ports.places()} | left
+    # What to reconcile.
+
+    def all_keys(self) -> set[Key]:
+        """Return the attachments, and those that left a port or a program behind; read all devices again."""
+        self._ports.invalidate()
+        return {key for key, _ in self._attachments.items()} | self._ports.attachments() | self._hooks.attachments()
 
     def attachment_changed(self, change: Change[View]) -> Iterable[Key]:
-        """Look at it, unless only what we wrote ourselves has changed; and at whom it is a parent or a rival to."""
-        return (*self._itself(change), *concerned(self._attachments, change))
+        """Return the attachment, unless only our own status changed, and the others that the change affects."""
+        return (*self._itself(change), *self._planner.affected(change))
 
-    def with_children(self, keys: Iterable[Key]) -> list[Key]:
-        """Return attachments, and those that are a VLAN of their ports."""
-        keys = list(keys)
-        return keys + [child for key in keys for child in children_of(self._attachments, key)]
+    def interfaces_changed(self, names: Iterable[AttachmentName]) -> Iterable[Key]:
+        """Return the attachments whose interfaces changed, and their children."""
+        return self._planner.with_children(Key(*name) for name in names)
+
+    def switch_changed(self) -> Iterable[Key]:
+        """Return those to reconcile when bridges or the switch's own row changed.
+
+        A bridge that was made again has lost its ports: then it is all of them. Otherwise the change may have ended a
+        problem.
+        """
+        before, self._bridges = self._bridges, self._switch.bridges()
+        if any(now is not None and now != then for then, now in zip(before, self._bridges, strict=True)):
+            return self.all_keys() | self._failures.keys()
+        return list(self._failures)
+
+    def event_target(self, key: Key) -> NetworkAttachment | None:
+        """Return the object of an Event about a key."""
+        view = self._attachments.get(*key)
+        return None if view is None else view.value
 
     def _itself(self, change: Change[View]) -> Iterable[Key]:
         key = change.key
         if change.new is not None:
-            self.lifetimes.heard(change.new.value)
+            self._lifetimes.heard(change.new.value)
         elif change.old is not None:
-            self.lifetimes.gone(change.old.value.metadata.uid)
+            self._lifetimes.gone(change.old.value.metadata.uid)
         if change.new is not None and not change.new.value.status.mac and not self._ports.has(key):
             return ()  # IPAM comes first.
         if change.new is not None and change.new.stored.revision <= self._written.get(key, 0):
-            return (key,) if key in self._put_off else ()
+            return (key,) if key in self._postponed else ()
         if change.new is None:
             self._written.pop(key, None)
         return (key,)
 
-    def troubled(self) -> list[Key]:
-        """Return those in trouble, to be looked at when something happened that may have ended it."""
-        return list(self._failures)
+    # Chores.
 
-    def about(self, key: Key) -> NetworkAttachment | None:
-        """Return what an Event about a key is about."""
-        view = self._attachments.get(*key)
-        return None if view is None else view.value
-
-    async def remind(self, look: Callable[[Key], None]) -> NoReturn:
-        """Have those looked at again for which OVN's word has not come in time, until cancelled."""
+    async def remind(self, enqueue: Callable[[Key], None]) -> NoReturn:
+        """Enqueue the attachments for which OVN is late, until cancelled."""
         while True:
             await asyncio.sleep(GRACE / 4)
             late = asyncio.get_running_loop().time() - GRACE
-            for key in [key for key, since in self._since.items() if since <= late and key not in self._told_late]:
-                self._told_late.add(key)
-                look(key)
+            waiting = [key for key, since in self._waiting_since.items() if since <= late]
+            for key in [key for key in waiting if key not in self._reported_late]:
+                self._reported_late.add(key)
+                enqueue(key)
 
     async def tidy(self) -> NoReturn:
         """Remove what crashes left behind, at the start and every now and then, until cancelled."""
@@ -174,165 +180,146 @@ class HostKeeper:
             try:
                 await self._ports.tidy({names.interface(one.status.mac) for one in veths if one.status.mac})
             except NetloomError as error:
-                log.info("leftovers stay for now: %s", error)
+                log.info("leftovers are not removed yet: %s", error)
             await asyncio.sleep(TIDY * self._random.uniform(0.75, 1.25))
 
+    # Reconciling.
+
     async def reconcile(self, key: Key) -> float | None:
-        """Have one attachment's port as it should be."""
+        """Plug or unplug one attachment; return the seconds after which to do so again, if any."""
         view = self._attachments.get(*key)
         try:
-            again = await self._look(key, view)
-        except Trouble as trouble:
-            if trouble.word == NOT_GRANTED:
-                await self._unplug(key)  # What was plugged while it was granted goes.
-            return await self._in_trouble(key, view, trouble)
+            again = await self._reconcile(key, view)
+        except ProblemError as error:
+            if error.problem.reason == NOT_GRANTED:
+                await self._unplug(key)  # It may have been plugged while it was granted.
+            return await self._report(key, view, error.problem)
         except Refused as error:
-            return await self._in_trouble(key, view, Trouble("SwitchRefused", f"the switch's database: {error}"))
-        if self.hooks is not None:
-            self.hooks.gone(key)
+            return await self._report(key, view, Problem("SwitchRefused", f"the switch's database: {error}"))
+        self._hooks.removed(key)
         if again is None:
             self._failures.pop(key, None)
         return again
 
-    async def _look(self, key: Key, view: View | None) -> float | None:
+    async def _reconcile(self, key: Key, view: View | None) -> float | None:
         if view is None and key in self._attachments.undecodable:
-            return None  # A newer version's, perhaps: what is there stays as it is until it can be read, or is gone.
+            return None  # Perhaps of a newer version: its port stays until the attachment can be read, or is gone.
         if view is None or view.going:
             self._forget(key)
             await self._unplug(key)
             return None
-        plan = self.planned(view)
+        plan = self._planner.plan(view)
         if not isinstance(plan, PortPlan):
             await self._ports.clear(key, keep=view.value.metadata.uid)
             if plan is None:
                 return None
-            raise Trouble.of(plan)
-        if not self._ports.has(_port(plan)) and (problem := self.amiss(plan)) is not None:
-            raise Trouble.of(problem)
-        if key not in self._since:
-            self._since[key] = asyncio.get_running_loop().time()
-            self._told_late.discard(key)
-        state = await self._plug(key, plan)
+            raise ProblemError.of(plan)
+        if not self._ports.has(_carrier(plan)) and (problem := self._switch.obstacle(plan)) is not None:
+            raise ProblemError.of(problem)
+        if key not in self._waiting_since:
+            self._waiting_since[key] = asyncio.get_running_loop().time()
+            self._reported_late.discard(key)
+        state = await self._plug(plan)
         if state.installed:
             await self._ready(key, view, plan)
-            if self.hooks is not None:
-                self.hooks.ready(key, view.value)
-            return UP_HEARD if state.down else None
-        if state.refused:
-            raise Trouble("FlowsRefused", f"the switch does not take the port's flows: {state.refused}")
-        waited = asyncio.get_running_loop().time() - self._since[key]
-        if state.lost and waited < ASK:
-            return ASK - waited
-        if state.lost:
-            await self._ports.ask_again(plan)
-        if waited < GRACE:
-            return UP_HEARD if state.down else None  # OVN's word, or the end of our patience, has us look again.
-        if state.error:
-            raise Trouble(state.word, state.error)
-        if self.reachable(plan) or not _was_plugged(view):
-            await self._tell(key, view, Found(device=plan.device, fabric=plan.fabric))
-        return UP_HEARD if state.down else None
+            self._hooks.installed(key, view.value)
+            return UP_NOTICED if state.down else None
+        return await self._not_installed(key, view, plan, state)
 
-    async def _plug(self, key: Key, plan: PortPlan) -> State:
-        if self._ports.has(_port(plan)):
+    async def _not_installed(self, key: Key, view: View, plan: PortPlan, state: PortState) -> float | None:
+        """Report why a port is not installed, after some patience; return when to check it again."""
+        if state.refused:
+            raise ProblemError("FlowsRefused", f"the switch refuses the port's flows: {state.refused}")
+        waited = asyncio.get_running_loop().time() - self._waiting_since[key]
+        if state.withdrawn and waited < RECOMPUTE_AFTER:
+            return RECOMPUTE_AFTER - waited
+        if state.withdrawn:
+            await self._ports.request_recompute(plan)
+        # What OVN reports, or `remind`, enqueues the attachment again.
+        again = UP_NOTICED if state.down else None
+        if waited < GRACE:
+            return again
+        if state.error:
+            raise ProblemError(state.reason, state.error)
+        if self._ports.is_reachable(plan) or not _was_plugged(view):
+            await self._write(key, view, PlugResult(device=plan.device, fabric=plan.fabric))
+        return again
+
+    async def _plug(self, plan: PortPlan) -> PortState:
+        if self._ports.has(_carrier(plan)):
             return await self._ports.ensure(plan)
-        with self.lifetimes.timing("plug"):
+        with self._lifetimes.timing("plug"):
             return await self._ports.ensure(plan)
 
     async def _unplug(self, key: Key) -> None:
         if not self._ports.has(key):
             await self._ports.clear(key)
             return
-        with self.lifetimes.timing("unplug"):
+        with self._lifetimes.timing("unplug"):
             self.counters.unplugged += await self._ports.clear(key)
 
     def _forget(self, key: Key) -> None:
-        self._since.pop(key, None)
-        self._planned.pop(key, None)
-        self._told_late.discard(key)
-        self._put_off.discard(key)
+        self._planner.forget(key)
+        self._waiting_since.pop(key, None)
+        self._reported_late.discard(key)
+        self._postponed.discard(key)
+
+    # Statuses.
 
     async def _ready(self, key: Key, view: View, plan: PortPlan) -> None:
-        since = self._since.pop(key, None)
-        self.lifetimes.plugged(view.value)
-        if not await self._tell(key, view, Found(device=plan.device, installed=True)):
+        since = self._waiting_since.pop(key, None)
+        self._lifetimes.plugged(view.value)
+        if not await self._write(key, view, PlugResult(device=plan.device, installed=True)):
             return
-        self.lifetimes.told(view.value)
+        self._lifetimes.ready(view.value)
         if not _was_plugged(view):
             self.counters.plugged += 1
             if since is not None:
                 self.counters.to_ready.observe(asyncio.get_running_loop().time() - since)
 
-    async def _in_trouble(self, key: Key, view: View | None, trouble: Trouble) -> float:
-        self.counters.troubles[trouble.word] = self.counters.troubles.get(trouble.word, 0) + 1
+    async def _report(self, key: Key, view: View | None, problem: Problem) -> float:
+        """Write a problem to the status; return the seconds after which to retry."""
+        self.counters.problems[problem.reason] = self.counters.problems.get(problem.reason, 0) + 1
         self._failures[key] = failures = self._failures.get(key, 0) + 1
-        if view is not None and not view.going and not self._spared(view, trouble):
+        if view is not None and not view.going and not _still_works(view, problem):
             device = view.value.status.ifc_name if self._ports.has(key) else ""
-            told = await self._tell(key, view, Found(device=device, word=trouble.word, message=trouble.message))
-            if told and failures == 1:
-                self._recorder.warning(view.value, trouble.word, trouble.message)
+            written = await self._write(key, view, PlugResult(device=device, problem=problem))
+            if written and failures == 1:
+                self._recorder.warning(view.value, problem.reason, problem.message)
         elif failures == 1:
-            log.warning("%s: %s", key, trouble.message)
-        return TROUBLE.delay(failures, self._random)
+            log.warning("%s: %s", key, problem.message)
+        return RETRY.delay(failures, self._random)
 
-    @staticmethod
-    def _spared(view: View, trouble: Trouble) -> bool:
-        """Whether nothing is to be said: the database is away, and a port that worked works still."""
-        return trouble.word == "SwitchUnreachable" and _was_plugged(view)
-
-    async def _tell(self, key: Key, view: View, found: Found) -> bool:
-        """Write the status; whether there was anything to write."""
+    async def _write(self, key: Key, view: View, result: PlugResult) -> bool:
+        """Write the status; return whether it changed."""
         if view.stored.revision < self._written.get(key, 0):
-            self._put_off.add(key)
+            self._postponed.add(key)
             return False
-        self._put_off.discard(key)
-        if self.hooks is not None:
-            found = self.hooks.completed(key, view.value, found)
-        if settled(view.value, found, self._host_ip):
+        self._postponed.discard(key)
+        result = self._hooks.completed(key, view.value, result)
+        if settled(view.value, result, self._host_ip):
             return False
-        wanted = document(view, found, self._host_ip, self._clock())
+        wanted = document(view, result, self._host_ip, self._clock())
         try:
             written = await self._client.replace_status(NETWORK_ATTACHMENT, wanted)
         except NotFound:
-            return False  # Deleted, of which we are about to hear.
+            return False  # Deleted; the watch is about to say so.
         self._written[key] = written.revision
         self.counters.statuses += 1
-        if self.hooks is not None:
-            self.hooks.told(view.value, found)
+        self._hooks.reported(view.value, result)
         return True
 
-    def planned(self, view: View) -> PortPlan | Problem | None:
-        """Return what an attachment means here; None: nothing yet."""
-        around = self._neighbours.network(view.network)
-        if around is None:
-            return None
-        network, subnets = around
-        key = Key(view.stored.namespace, view.stored.name)
-        planned = self._planned.get(key)
-        # The very same values are what makes planning again needless; comparing them costs more than planning.
-        kin = self._kin(view) if view.parent else ()
-        made_of = (view, network, self.host, *kin, *subnets)
-        if planned is None or len(planned[0]) != len(made_of) or any(map(is_not, planned[0], made_of)):
-            plan = plan_port(view.value, network, subnets, self.host, family(kin) if kin else None)
-            planned = self._planned[key] = made_of, plan
-        return planned[1]
 
-    def _kin(self, view: View) -> Kin:
-        """Return what a child is planned from besides: its parent, what that comes to, and its rivals."""
-        parent = None if view.parent is None else self._attachments.get(*view.parent)
-        if parent is None or parent.going:
-            return (None, None, None)
-        around = self._neighbours.network(parent.network)
-        # One that is itself a child comes to nothing here; two could be each other's.
-        plan = None if parent.parent else self.planned(parent)
-        return (parent, plan, around and around[0], *rivals(self._attachments, view))
-
-
-def _port(plan: PortPlan) -> Key:
-    """Return the attachment whose interface carries a port."""
+def _carrier(plan: PortPlan) -> Key:
+    """Return the attachment whose interface carries a port: its own, or a child's parent."""
     return Key(plan.namespace, plan.parent or plan.name)
 
 
 def _was_plugged(view: View) -> bool:
     was = view.value.status.condition(PLUGGED)
     return was is not None and was.status == TRUE
+
+
+def _still_works(view: View, problem: Problem) -> bool:
+    """Whether only the database is away: a port that worked before works still."""
+    return problem.reason == "SwitchUnreachable" and _was_plugged(view)

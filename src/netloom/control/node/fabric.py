@@ -1,22 +1,23 @@
-"""The vxlan fabric of this node: what is plugged here and elsewhere, as flows on the node's own switch.
+"""Writes the flows of the vxlan fabric on this node's switch: for ports of this node, and for remote ports.
 
-    own attachments, their ports' numbers ──┐
-    others of each Network that concerns us ├──► VxlanPlan ──► what changed ──► Fabric ──► one bundle ──► acknowledged
-    SecurityProfiles, Shapings              ┘    (plan/vxlan)                (drivers/vxlan)              (`carries`)
+    own attachments, their OpenFlow ports ──┐
+    remotes of each relevant Network        ├──► VxlanPlan ──► Delta ──► FabricFlows ──► one bundle ──► acknowledged
+    SecurityProfiles, Shapings              ┘    (plan/vxlan)            (drivers/vxlan)                (`carries`)
 
-News is taken in as it comes, and is only noted; one task writes. So whatever comes together, or while a bundle is on
-its way, is one bundle. When the switch has taken a port's flows its attachment is looked at again, which says Plugged.
+Listeners only record changes; one task writes. So all changes that arrive together, or while a bundle is in flight, are
+one bundle. When the switch has accepted the flows of a port, `on_programmed` is sent, and its attachment is Plugged.
 
-Nothing is written before all that concerns this node is known once: what an agent that was ended left on the switch
-carries packets until then, and is compared as a whole; if nothing changed meanwhile, nothing is written. A port is
-planned for when the others of its Network and the profiles of its namespace are known, not earlier: it would be closed,
-or open, by mistake; for the same reason not while a profile there cannot be decoded, and one that was known stays as it
-was. After that each change is written by itself; a switch that was started again is given everything
-at once. Somebody else may be at it, too: every few seconds the flows are counted, which costs next to nothing, and now
-and then everything is read back.
+Nothing is written before everything relevant to this node is known. Until then the flows of an earlier agent forward
+packets; afterwards they are compared as a whole, and if nothing changed meanwhile, nothing is written. A port gets
+flows only when the remotes of its Network and the profiles of its namespace are known: earlier it would be closed, or
+open, by mistake. For the same reason it gets none while a profile there cannot be decoded, and a profile that was known
+stays in force as it was. After that each change is written by itself; a switch that restarted is given everything at
+once. Other programs may change the flows, too: every few seconds they are counted, which is cheap, and now and then all
+of them are read back.
 
-An attachment is told from one of the same name by its uid: one that was deleted and made again, here or elsewhere, is
-another, in whatever order that is heard of. Two that claim the same address have it by the newer one's right.
+The uid tells an attachment from an earlier one of the same name: one that was deleted and made again, here or on
+another node, is another attachment, in whatever order the events arrive. Of two that claim one address the newer has
+it.
 """
 
 import asyncio
@@ -26,38 +27,44 @@ from collections.abc import Callable, Coroutine, Iterable, Mapping
 from random import Random
 from typing import Any, NoReturn
 
-from netloom.control.node.views import Neighbourhood, View
-from netloom.control.runtime.cache import Cache, Change, Key
+from netloom.control.node.port_planner import PortPlanner
+from netloom.control.node.views import NodeWatches, View
+from netloom.control.runtime.cache import Change, Key
+from netloom.control.runtime.informer import Informer
+from netloom.drivers.shapes import ReconciledSet
 from netloom.drivers.vswitch.driver import UID, VXLAN_BRIDGE, Vswitch
-from netloom.drivers.vxlan.bridge import bridge_is_there, keep_bridge, tunnel_number
-from netloom.drivers.vxlan.driver import Fabric
+from netloom.drivers.vxlan.bridge import ensure_bridge, is_bridge_ready, tunnel_ofport
+from netloom.drivers.vxlan.driver import DesiredFlows
 from netloom.errors import NetloomError
 from netloom.model import networks
 from netloom.model.paths import Shaping
 from netloom.model.policy import SecurityProfile
+from netloom.openflow.flows import Flow
+from netloom.openflow.flows import Key as FlowKey
 from netloom.ovsdb.rows.vswitch import Interface
 from netloom.plan.node.ports import PortPlan
-from netloom.plan.problem import Problem
 from netloom.plan.vxlan.fabric import LocalPort, Remote, VxlanPlan
+from netloom.plan.vxlan.flow_claims import Delta
 from netloom.plan.vxlan.inputs import local_port, remote_port
+from netloom.signals import Signal
 
 log = logging.getLogger(__name__)
 
-REST = 0.02
-"""How often, in seconds, it is looked whether all is known, at the start."""
-PATIENCE = 10.0
-"""After how many seconds of that people are told."""
-TOGETHER = 0.025
-"""For how many seconds after a write what is not urgent waits for more."""
-AGAIN = 1.0
-"""How long what went wrong is left alone."""
+SYNC_POLL = 0.02
+"""Seconds between two checks, at the start, whether everything is known."""
+SYNC_WARNING = 10.0
+"""Seconds after which the log says that something is not known yet."""
+BATCH = 0.025
+"""Seconds after a write for which changes that are not urgent are collected."""
+RETRY = 1.0
+"""Seconds before a failed write is retried."""
 COUNT = 5.0
-"""How often the switch is asked how many flows of ours it has."""
-DOUBT = 600.0
-"""After how long everything is read back."""
+"""Seconds between two counts of our flows on the switch."""
+COMPARE = 600.0
+"""Seconds between two comparisons of all flows."""
 
 
-class FabricKeeper:
+class FabricReconciler:
     """The flows of this node's ports, and of those elsewhere that they can reach."""
 
     def __init__(
@@ -65,125 +72,125 @@ class FabricKeeper:
         *,
         underlay: str,
         datapath: str,
-        attachments: Cache[View],
-        neighbours: Neighbourhood,
+        attachments: Informer[View],
+        watches: NodeWatches,
+        planner: PortPlanner,
         switch: Vswitch,
-        fabric: Fabric,
+        flows: ReconciledSet[FlowKey, Flow, DesiredFlows, Delta],
         connect: Callable[[], Coroutine[Any, Any, Any]],
-        planned: Callable[[View], PortPlan | Problem | None],
         random: Random,
     ) -> None:
-        """`connect` speaks to the switch until cancelled; `planned` says what an attachment means here."""
+        """`connect` keeps the connection to the switch until cancelled."""
+        self.on_programmed: Signal[[Iterable[Key]]] = Signal()
+        """Sent with the attachments whose flows the switch accepted or refused."""
+        self.on_remote_host: Signal[[]] = Signal()
+        """Sent when the first port of another node becomes known."""
         self.plan = VxlanPlan()
-        self.fabric = fabric
-        self.wake: Callable[[Iterable[Key]], None] = lambda keys: None
-        """Told whose flows the switch has taken, or refused."""
-        self.on_host: Callable[[], None] = lambda: None
-        """Called when the first port of another node is heard of."""
+        self.flows = flows
         self._underlay, self._datapath = underlay, datapath
-        self._attachments = attachments
-        self._neighbours = neighbours
+        self._attachments = attachments.cache
+        self._watches = watches
+        self._planner = planner
         self._switch = switch
         self._connect = connect
-        self._planned = planned
         self._random = random
         self._locals: dict[Key, LocalPort] = {}
         self._remotes: dict[str, Remote] = {}
         self._hosts: set[str] = set()
         self._arrived: dict[str, View] = {}
-        """Those of the others whose flows are on their way for the first time."""
-        self._lifetimes = neighbours.lifetimes
+        """The remotes whose flows are being written for the first time."""
+        self._lifetimes = watches.lifetimes
         self._unwritten: set[Key] = set()
-        """Those of the local ports whose flows are not known to be on the switch."""
-        self._faults: dict[str, str] = {}
-        self._news = asyncio.Event()
+        """The local ports whose flows the switch has not acknowledged."""
+        self._refused: dict[str, str] = {}
+        """Why the switch refused the flows of local ports, by uid."""
+        self._changed = asyncio.Event()
         self._urgent = asyncio.Event()
-        """Set when a port of our own waits for its flows."""
+        """Set when a local port waits for its flows."""
         self._wrote = 0.0
         self._bridged = asyncio.Event()
-        self._making = asyncio.Lock()
-        self._began = False
-        self._recount = False
-        """Whether it is time to count."""
-        self._kept: set[Key] = set()
-        """Profiles that are as they were, because they cannot be decoded any more."""
-        self._held = False
-        """Whether ports wait because some profile cannot be decoded."""
+        self._preparing = asyncio.Lock()
+        self._synced = False
+        self._count_due = False
+        self._stale_profiles: set[Key] = set()
+        """Profiles that stay in force as they were, because they cannot be decoded any more."""
+        self._blocked = False
+        """Whether ports wait because a profile cannot be decoded."""
+        attachments.on_change(lambda change: self.enqueue((change.key,)))
+        watches.on_network.connect(self.enqueue)
+        watches.on_remote.connect(self._remote_changed)
+        watches.on_remotes_synced.connect(self._remotes_synced)
+        watches.on_profile.connect(self._profile_changed)
+        watches.on_shaping.connect(self._shaping_changed)
+        watches.on_policies_synced.connect(self._policies_synced)
+        switch.on_interfaces.connect(lambda names: self.enqueue(Key(*name) for name in names))
+        switch.on_switch.connect(self.check_bridge)
+        flows.on_outdated.connect(self._changed.set)
 
-    # What others ask.
+    # The state, for other parts.
 
     @property
     def at_rest(self) -> bool:
-        """Whether all that is known has been written."""
-        return self._began and not self._news.is_set() and not self._unwritten and self.fabric.current
+        """Whether everything that is known has been written."""
+        return self._synced and not self._changed.is_set() and not self._unwritten and self.flows.current
+
+    @property
+    def connected(self) -> bool:
+        """Whether flows can be written."""
+        return self.flows.connected
 
     async def prepare(self) -> None:
-        """Have the bridge and its tunnel port."""
-        if bridge_is_there(self._switch, self._underlay):
+        """Create the bridge and its tunnel port, unless they exist."""
+        if is_bridge_ready(self._switch, self._underlay):
             return
-        async with self._making:
-            if await keep_bridge(self._switch, underlay=self._underlay, datapath=self._datapath):
-                log.info("bridge %s is made, or corrected", VXLAN_BRIDGE)
+        async with self._preparing:
+            if await ensure_bridge(self._switch, underlay=self._underlay, datapath=self._datapath):
+                log.info("bridge %s was created or corrected", VXLAN_BRIDGE)
 
     def carries(self, plan: PortPlan, row: Interface) -> bool:
-        """Whether a port's flows are on the switch."""
+        """Whether the flows of a port are on the switch."""
         key = Key(plan.namespace, plan.name)
         here = self._locals.get(key)
-        if here is None or key in self._unwritten or here.uid in self._faults:
+        if here is None or key in self._unwritten or here.uid in self._refused:
             return False
         return (here.uid, here.ofport, here.vni) == (plan.uid, row.ofport, plan.vni)
 
-    def fault(self, plan: PortPlan) -> str:
-        """Return what the switch says is wrong with a port's flows; "": nothing."""
-        return self._faults.get(plan.uid, "")
+    def refusal(self, plan: PortPlan) -> str:
+        """Return why the switch refused the flows of a port; "": it did not."""
+        return self._refused.get(plan.uid, "")
 
     def remote_hosts(self) -> set[str]:
-        """Return the addresses of the nodes that ports elsewhere are on."""
+        """Return the addresses of the nodes that remote ports are on."""
         self._hosts = {remote.host_ip for remote in self._remotes.values()}
         return set(self._hosts)
 
     def numbers(self) -> Mapping[str, float]:
-        """Return plain numbers for who exports metrics."""
-        counters = self.fabric.counters
+        """Return the values of this part's metrics."""
         return {
-            "fabric_connected": float(self.fabric.connected),
-            "fabric_flows": len(self.fabric.seen),
-            "fabric_flows_wanted": len(self.plan.table.flows),
-            "fabric_flows_refused": len(self.fabric.refused),
-            "fabric_bundles": counters.bundles,
-            "fabric_puts": counters.puts,
-            "fabric_drops": counters.drops,
-            "fabric_compared": counters.compared,
+            **self.flows.numbers(),
+            "fabric_flows_wanted": len(self.plan.claims.flows),
             "local_attachments": len(self._locals),
             "remote_attachments": len(self._remotes),
-            "relevant_networks": len(self._neighbours.others_followed()),
+            "relevant_networks": len(self._watches.networks_with_remotes()),
         }
 
-    # What is heard.
+    # Changes.
 
-    def listen(self) -> None:
-        """Be told by the neighbourhood."""
-        self._neighbours.other_changed = self._other_changed
-        self._neighbours.others_known = self._others_known
-        self._neighbours.profile_changed = self._profile_changed
-        self._neighbours.shaping_changed = self._shaping_changed
-        self._neighbours.policies_known = self._policies_known
-
-    def look(self, keys: Iterable[Key]) -> None:
-        """Look at own attachments, of which something changed: the wish, its Network, or the port on the switch."""
+    def enqueue(self, keys: Iterable[Key]) -> None:
+        """Update the flows of own attachments whose spec, Network or port on the switch changed."""
         for key in keys:
-            self._look(key)
+            self._update_local(key)
 
-    def changed(self) -> None:
-        """Look at the switch as a whole: its bridges and its tunnel port."""
-        number = tunnel_number(self._switch, self.plan.vtep)
+    def check_bridge(self) -> None:
+        """Check the bridge and its tunnel port."""
+        number = tunnel_ofport(self._switch, self.plan.vtep)
         if number is not None:
             self._bridged.set()
-        if number != self.plan.vtep or not bridge_is_there(self._switch, self._underlay):
+        if number != self.plan.vtep or not is_bridge_ready(self._switch, self._underlay):
             self.plan.vtep = number
-            self._news.set()
+            self._changed.set()
 
-    def _look(self, key: Key) -> None:
+    def _update_local(self, key: Key) -> None:
         view = self._attachments.get(*key)
         if view is None and key in self._attachments.undecodable:
             return
@@ -193,7 +200,7 @@ class FabricKeeper:
             return
         if before is not None and (after is None or after.uid != before.uid):
             self.plan.drop_local(before.uid)
-            self._faults.pop(before.uid, None)
+            self._refused.pop(before.uid, None)
         if after is None or view is None:
             del self._locals[key]
             self._unwritten.discard(key)
@@ -202,16 +209,16 @@ class FabricKeeper:
             self._locals[key] = after
             self._unwritten.add(key)
             self._urgent.set()
-        self._news.set()
+        self._changed.set()
 
     def _port(self, view: View, before: LocalPort | None) -> LocalPort | None:
-        plan = self._planned(view)
+        plan = self._planner.plan(view)
         if not isinstance(plan, PortPlan) or plan.fabric is not networks.Fabric.VXLAN:
             return None
         rows = self._switch.interfaces((plan.namespace, plan.name))
         row = next((one for one in rows if one.name == plan.device and one.external_ids.get(UID) == plan.uid), None)
         if row is not None and row.ofport is None and before is not None and before.uid == plan.uid:
-            return before  # The switch is about to say which number it has now.
+            return before  # The switch is about to report its new number.
         if row is None or row.ofport is None or row.ofport <= 0:
             return None
         if not self._is_known(view) and (before is None or before.uid != plan.uid):
@@ -219,14 +226,14 @@ class FabricKeeper:
         return local_port(view.value, plan, row.ofport)
 
     def _is_known(self, view: View) -> bool:
-        """Whether all is known that decides what a port may do."""
+        """Whether everything is known that decides what a port may send and receive."""
         namespace = view.stored.namespace
-        if self._neighbours.unread_profiles(namespace):
-            self._held = True
+        if self._watches.undecodable_profiles(namespace):
+            self._blocked = True
             return False
-        return self._neighbours.profiles(namespace) is not None and self._neighbours.others(view.network) is not None
+        return self._watches.profiles(namespace) is not None and self._watches.remotes(view.network) is not None
 
-    def _other_changed(self, change: Change[View]) -> None:
+    def _remote_changed(self, change: Change[View]) -> None:
         old, new = change.old, change.new
         after = remote_port(new.value) if new is not None else None
         if old is not None and (after is None or after.uid != old.value.metadata.uid):
@@ -239,146 +246,146 @@ class FabricKeeper:
             self._remotes[after.uid] = after
             if after.host_ip not in self._hosts:
                 self._hosts.add(after.host_ip)
-                self.on_host()
+                self.on_remote_host()
             self.plan.put_remote(after, new.stored.revision)
-            self._news.set()
+            self._changed.set()
 
     def _forget(self, uid: str) -> None:
         if self._remotes.pop(uid, None) is not None:
             self._arrived.pop(uid, None)
             self._lifetimes.lost(uid)
             self.plan.drop_remote(uid)
-            self._news.set()
+            self._changed.set()
 
-    def _others_known(self, network: Key) -> None:
-        self._look_in("network", str(network))
+    def _remotes_synced(self, network: Key) -> None:
+        self._enqueue_indexed("network", str(network))
 
-    def _policies_known(self, namespace: str) -> None:
-        self._look_in("namespace", namespace)
+    def _policies_synced(self, namespace: str) -> None:
+        self._enqueue_indexed("namespace", namespace)
 
-    def _look_in(self, index: str, value: str) -> None:
+    def _enqueue_indexed(self, index: str, value: str) -> None:
         views = self._attachments.indexed(index, value)
-        self.look([Key(view.stored.namespace, view.stored.name) for view in views])
+        self.enqueue([Key(view.stored.namespace, view.stored.name) for view in views])
 
     def _profile_changed(self, change: Change[SecurityProfile]) -> None:
         key = change.key
-        self._kept.discard(key)
+        self._stale_profiles.discard(key)
         if change.new is not None:
             self.plan.put_profile(change.new)
-        elif key in self._neighbours.unread_profiles(key.namespace):
-            log.warning("SecurityProfile %s cannot be decoded: it stays as it was", key)
-            self._kept.add(key)
+        elif key in self._watches.undecodable_profiles(key.namespace):
+            log.warning("SecurityProfile %s cannot be decoded: its last version stays in force", key)
+            self._stale_profiles.add(key)
         else:
             self.plan.drop_profile(*key)
-        self._news.set()
+        self._changed.set()
 
-    def _look_at_unread(self) -> None:
-        """Look whether profiles that could not be decoded are gone, or can be now: of that nobody tells."""
-        for key in [one for one in self._kept if one not in self._neighbours.unread_profiles(one.namespace)]:
-            self._kept.discard(key)
+    def _recheck_undecodable(self) -> None:
+        """Check whether profiles that could not be decoded are gone, or can be decoded now: no event says so."""
+        for key in [
+            one for one in self._stale_profiles if one not in self._watches.undecodable_profiles(one.namespace)
+        ]:
+            self._stale_profiles.discard(key)
             self.plan.drop_profile(*key)
-        if self._held:
-            self._held = False
-            self.look([key for key, _ in self._attachments.items()])
-            if not self._held:
-                self.fabric.doubt()  # What was left where it was is compared again.
+        if self._blocked:
+            self._blocked = False
+            self.enqueue([key for key, _ in self._attachments.items()])
+            if not self._blocked:
+                self.flows.invalidate()  # Flows that were left alone are compared again.
 
     def _shaping_changed(self, change: Change[Shaping]) -> None:
         if change.new is None:
             self.plan.drop_shaping(*change.key)
         else:
             self.plan.put_shaping(change.new)
-        self._news.set()
+        self._changed.set()
 
-    # What is written.
+    # Writing.
 
     async def run(self) -> NoReturn:
-        """Have the switch carry what is wished, until cancelled."""
+        """Keep the flows of the switch up to date until cancelled."""
         async with asyncio.TaskGroup() as group:
-            group.create_task(self._speak())
-            await self._begin()
+            group.create_task(self._stay_connected())
+            await self._sync()
             while True:
-                await self._news.wait()
-                await self._gather()
-                self._news.clear()
+                await self._changed.wait()
+                await self._batch()
+                self._changed.clear()
                 try:
                     await self._write()
                 except NetloomError as error:
-                    log.info("the switch has not all flows yet: %s", error)
-                    group.create_task(self._later())
-                except Exception:  # The edge: ports are plugged, and their agent lives, also where a plan has a bug.
-                    log.exception("the fabric's flows cannot be worked out, or not be written")
-                    group.create_task(self._later(doubt=True))
+                    log.info("the flows are not all written yet: %s", error)
+                    group.create_task(self._retry())
+                except Exception:  # The edge: a bug in a plan must not stop the agent from plugging ports.
+                    log.exception("the flows of the vxlan fabric cannot be planned or written")
+                    group.create_task(self._retry(invalidate=True))
         raise AssertionError  # The group ends only by being cancelled.
 
-    async def _gather(self) -> None:
-        """Soon after a write, let what is only about ports elsewhere wait for more of it; our own ports do not wait."""
-        rest = self._wrote + TOGETHER - asyncio.get_running_loop().time()
+    async def _batch(self) -> None:
+        """Soon after a write, collect more changes of remote ports first; local ports do not wait."""
+        rest = self._wrote + BATCH - asyncio.get_running_loop().time()
         if rest > 0 and not self._unwritten:
             self._urgent.clear()
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._urgent.wait(), rest)
-        await asyncio.sleep(0)  # Who was woken by the same event is to come along.
+        await asyncio.sleep(0)  # Other tasks that the same event woke may add their changes.
 
-    async def _begin(self) -> None:
-        """Wait until all that concerns us is known, and look at everything."""
-        self.changed()
+    async def _sync(self) -> None:
+        """Wait until everything relevant is known, and plan all local ports."""
+        self.check_bridge()
         clock = asyncio.get_running_loop().time
-        warned = clock() + PATIENCE
-        while not (self._neighbours.synced and self._switch.synced):
-            await asyncio.sleep(REST)  # There is no one event that says so.
-            if clock() > warned:
-                log.warning("no flow is written before everything that concerns this node could be read")
-                warned = clock() + DOUBT
-        self.look([key for key, _ in self._attachments.items()])
-        self.changed()
-        self._began = True
-        self._news.set()
+        warn_at = clock() + SYNC_WARNING
+        while not (self._watches.synced and self._switch.synced):
+            await asyncio.sleep(SYNC_POLL)  # No single event says so.
+            if clock() > warn_at:
+                log.warning("no flows are written until everything relevant to this node has been read")
+                warn_at = clock() + COMPARE
+        self.enqueue([key for key, _ in self._attachments.items()])
+        self.check_bridge()
+        self._synced = True
+        self._changed.set()
 
-    async def _speak(self) -> NoReturn:
-        """Be connected to the switch as soon as there is the bridge."""
+    async def _stay_connected(self) -> NoReturn:
+        """Connect to the switch as soon as the bridge exists."""
         await self._bridged.wait()
-        self.fabric.unknown = self._news.set
         async with asyncio.TaskGroup() as group:
             group.create_task(self._connect())
-            group.create_task(self._doubt())
+            group.create_task(self._verify())
         raise AssertionError  # As above.
 
-    async def _doubt(self) -> NoReturn:
-        """Have the flows counted, and now and then read back: somebody else may have changed them."""
+    async def _verify(self) -> NoReturn:
+        """Count the flows every few seconds and read them back now and then: other programs may change them."""
         while True:
-            for _ in range(round(DOUBT / COUNT * self._random.uniform(0.75, 1.25))):
+            for _ in range(round(COMPARE / COUNT * self._random.uniform(0.75, 1.25))):
                 await asyncio.sleep(COUNT)
-                self._look_at_unread()
-                self._recount = True
-                self._news.set()
-            self.fabric.doubt()
+                self._recheck_undecodable()
+                self._count_due = True
+                self._changed.set()
+            self.flows.invalidate()
 
-    async def _later(self, *, doubt: bool = False) -> None:
-        await asyncio.sleep(AGAIN)
-        if doubt:
-            self.fabric.doubt()
-        self._news.set()
+    async def _retry(self, *, invalidate: bool = False) -> None:
+        await asyncio.sleep(RETRY)
+        if invalidate:
+            self.flows.invalidate()
+        self._changed.set()
 
     async def _write(self) -> None:
         if self._locals:
-            await self.prepare()  # Somebody may have taken the tunnel away.
-        if not self.fabric.connected:
-            return  # When it is, everything is written.
-        if self._recount:
-            self._recount = False
-            await self.fabric.recount()
+            await self.prepare()  # Another program may have removed the tunnel port.
+        if not self.flows.connected:
+            return  # Everything is compared once it is.
+        if self._count_due:
+            self._count_due = False
+            await self.flows.recount()
         written = {key: self._locals[key] for key in self._unwritten}
         arrived = dict(self._arrived)
         delta = self.plan.flush()
-        if self.fabric.current:
+        if self.flows.current:
             with self._lifetimes.timing("change-flows"):
-                await self.fabric.apply(delta.puts, delta.drops, delta.meters)
+                await self.flows.apply(delta)
         else:
-            table = self.plan.table
             with self._lifetimes.timing("compare-flows"):
-                whole = not self._attachments.undecodable and not self._held
-                await self.fabric.compare(table.flows, table.meters, remove=whole)
+                whole = not self._attachments.undecodable and not self._blocked
+                await self.flows.compare(self.plan.claims, remove=whole)
         self._wrote = asyncio.get_running_loop().time()
         self._settle(written)
         for uid, view in arrived.items():
@@ -387,21 +394,21 @@ class FabricKeeper:
                 self._lifetimes.reached(view.value)
 
     def _settle(self, written: Mapping[Key, LocalPort]) -> None:
-        """Have those told whose flows the switch has taken, or refused."""
+        """Announce the local ports whose flows the switch accepted or refused."""
         done = [key for key, port in written.items() if self._locals.get(key) is port]
         self._unwritten.difference_update(done)
-        faults = self._refusals() if self.fabric.refused else {}
-        if faults != self._faults:
-            done += [key for key, port in self._locals.items() if self._faults.get(port.uid) != faults.get(port.uid)]
-            self._faults = faults
+        refused = self._refusals() if self.flows.refused else {}
+        if refused != self._refused:
+            done += [key for key, port in self._locals.items() if self._refused.get(port.uid) != refused.get(port.uid)]
+            self._refused = refused
         if done:
-            self.wake(done)
+            self.on_programmed(done)
 
     def _refusals(self) -> dict[str, str]:
-        """Return what is wrong with the flows of local ports, by uid."""
+        """Return why the switch refused flows of local ports, by uid."""
         found = {}
         for port in self._locals.values():
-            for flow in self.plan.table.claimed(f"local/{port.uid}"):
-                if words := self.fabric.refused.get(flow.key):
-                    found[port.uid] = words
+            for flow in self.plan.claims.claimed(f"local/{port.uid}"):
+                if error := self.flows.refused.get(flow.key):
+                    found[port.uid] = error
         return found

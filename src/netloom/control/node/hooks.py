@@ -1,19 +1,19 @@
-"""Runs the programs that attachments want run at their interfaces: when one is made, and when one is gone.
+"""Runs the programs of attachments: after an interface is made, and after it is removed.
 
-    made ("due") ──► installed ──► Ready told ──► "interrupted" written ──► run ──► outcome written ──► status, Event
-    removed ("after") ──► device gone ──► "started" written ──► run ──► Event ──► forgotten
+    made ("due") ──► installed ──► Ready written ──► "interrupted" recorded ──► run ──► outcome recorded ──► status
+    removed ("after") ──► device gone ──► "started" recorded ──► run ──► Event ──► record removed
 
-Each runs at most once for each interface that is made or removed, because what is about to run is written down first,
-in the switch's database (`plan/node/hooks.py`): what never started is run after a crash, and what had started is
-reported as interrupted. An interface that is found after a restart was made before, and nothing is due for it; one
-whose namespace went and came back is made again.
+Each program runs at most once for each interface that is made or removed, because it is recorded in the switch's
+database before it runs (`plan/node/hooks.py`): a program that never started runs after a crash, and one that had
+started is reported as interrupted. An interface that is found after a restart was made before, and nothing is due for
+it; one whose namespace went and came back is made again.
 
-postCreateExec runs after Ready is told, not before: Ready says that packets flow, which the program may need, and no
-program is to decide when. What it comes to is in the report and the Events, and costs the interface nothing; nor does a
-program that is not allowed. Whether one is allowed is asked when it is about to run.
+postCreateExec runs after Ready is written, not before: Ready says that packets are forwarded, which the program may
+need, and no program may delay it. Its outcome goes to the report and the Events, and does not affect the interface; nor
+does a program that is not allowed. Whether a program is allowed is checked when it is about to run.
 
-A few run at a time, one after another for each attachment; the others wait, and nothing waits for them. The reconcile
-that finds something to run hands it over and goes on. When the agent stops, what runs is ended.
+A few programs run at a time, and those of one attachment one after another; the others wait, and nothing waits for
+them. `reconcile` hands a program over and goes on. When the agent stops, running programs are ended.
 """
 
 import asyncio
@@ -26,31 +26,33 @@ from typing import NoReturn, Protocol
 
 from msgspec import structs
 
-from netloom.control.node.status import Found, is_told
+from netloom.control.node.status import PlugResult, has_report
 from netloom.control.runtime.cache import Key
 from netloom.control.runtime.clock import Clock, micro
 from netloom.control.runtime.counters import Histograms
 from netloom.control.runtime.events import Recorder
 from netloom.drivers.link.codec import Link
 from netloom.drivers.programs.programs import Ended
-from netloom.drivers.vswitch.hook_journal import ExecBook
+from netloom.drivers.vswitch.hook_journal import HookJournal
 from netloom.errors import NetloomError
 from netloom.model.attachments import ExecReport, NetworkAttachment
 from netloom.model.events import ObjectReference
 from netloom.model.registry import NETWORK_ATTACHMENT
 from netloom.plan.node import hooks
 from netloom.plan.node.hooks import CREATE, CROWDED, DELETE, INTERRUPTED, NOT_STARTED, OVERDUE, REFUSED, After
+from netloom.signals import Signal
 
 log = logging.getLogger(__name__)
 
-AT_A_TIME = 8
-SHORT = 512
-"""How many characters of an output are kept in the switch's database, for whoever comes after a crash."""
-ARGUMENT = 1024
-"""How long a report's arguments may be."""
-GOING = 2.0
-"""For how many seconds a device that was taken off the switch is waited for to go."""
-LOOK = 0.05
+CONCURRENT = 8
+"""Programs that run at a time."""
+RECORDED_OUTPUT = 512
+"""Characters of an output that the switch's database keeps, for an agent that starts after a crash."""
+LONGEST_ARGUMENT = 1024
+"""Characters of an argument in a report."""
+DEVICE_GONE = 2.0
+"""Seconds to wait for a device to disappear after its port was taken off the switch."""
+POLL = 0.05
 SUCCEEDED, FAILED = "ExecSucceeded", "ExecFailed"
 REASONS = {0: SUCCEEDED, REFUSED: "ExecRefused", OVERDUE: "ExecTimedOut", INTERRUPTED: "ExecInterrupted"}
 OUTCOMES = {
@@ -61,21 +63,21 @@ OUTCOMES = {
     INTERRUPTED: "interrupted",
     CROWDED: "crowded",
 }
-CUT_SHORT = "[interrupted: the agent ended while it ran; it is not run again]"
+INTERRUPTION = "[interrupted: the agent ended while the program ran; it is not run again]"
 
 
-class Runs(Protocol):
-    """Runs programs."""
+class ProgramRunner(Protocol):
+    """Runs programs (`drivers/programs`)."""
 
     async def run(self, command: Sequence[str]) -> Ended:
         """Run one to its end."""
 
 
 class Devices(Protocol):
-    """Knows the node's devices."""
+    """The devices of the node (`drivers/link/worker.py: Links`)."""
 
     async def device(self, name: str) -> Link | None:
-        """Return one."""
+        """Return a device."""
 
     async def pairs(self) -> dict[str, str]:
         """Return the outer ends of our pairs, each with the uid it was made for."""
@@ -92,85 +94,85 @@ class _Turn:
     users: int = 0
 
 
-class HostHooks:
+class HookRunner:
     """The programs of this node's attachments."""
 
     def __init__(
         self,
-        book: ExecBook,
-        programs: Runs,
+        journal: HookJournal,
+        programs: ProgramRunner,
         devices: Devices,
         *,
         allowed: Collection[str],
         recorder: Recorder,
         clock: Clock,
-        measured: Histograms | None = None,
+        durations: Histograms,
     ) -> None:
-        """`measured`: how long programs ran, by when they are run and how they ended; none where they were not."""
-        self.look: Callable[[Key], None] = lambda key: None
-        """Told which attachment there is something to tell of."""
-        self._book = book
+        """`durations` takes how long programs ran, by hook and outcome."""
+        self.on_report: Signal[[Key]] = Signal()
+        """Sent when there is a report to write to an attachment's status."""
+        self._journal = journal
         self._programs = programs
         self._devices = devices
         self._allowed = frozenset(allowed)
         self._recorder = recorder
         self._clock = clock
-        self._measured = measured or Histograms(("hook", "outcome"))
+        self._durations = durations
         self._jobs: asyncio.Queue[Callable[[], Awaitable[None]]] = asyncio.Queue()
         self._taken: set[str] = set()
-        """What waits to be run or runs: ports, and records of those that are gone."""
+        """The ports, and the records of removed ones, whose programs wait or run."""
         self._turns: dict[Key, _Turn] = {}
-        self._room = asyncio.Semaphore(AT_A_TIME)
+        self._slots = asyncio.Semaphore(CONCURRENT)
         self._reports: dict[str, ExecReport] = {}
-        """Reports in full, by port, until they are told."""
+        """Reports with all of their output, by port, until they are written to the status."""
 
     @property
     def running(self) -> int:
-        """How many programs wait or run."""
+        """The number of programs that wait or run."""
         return len(self._taken)
 
-    # What the keeper of the ports calls.
+    # For the reconciler of attachments.
 
-    def places(self) -> set[Key]:
-        """Return the attachments with something to be run, or to be told, although their interfaces are gone."""
-        return {Key(after.namespace, after.name) for after in self._book.gone().values()}
+    def attachments(self) -> set[Key]:
+        """Return the attachments whose interfaces are gone and for which a program is due, or was interrupted."""
+        return {Key(after.namespace, after.name) for after in self._journal.removed().values()}
 
-    def ready(self, key: Key, value: NetworkAttachment) -> None:
-        """Run what is due now that an interface works."""
-        found = self._book.made(key, value.metadata.uid)
+    def installed(self, key: Key, value: NetworkAttachment) -> None:
+        """Run the program that is due now that an interface works."""
+        found = self._journal.created(key, value.metadata.uid)
         if found is None or found[1].start_time or found[0] in self._taken:
             return
         port, report = found
         self._taken.add(port)
-        self._jobs.put_nowait(partial(self._made, key, port, report.command))
+        self._jobs.put_nowait(partial(self._run_created, key, port, report.command))
 
-    def gone(self, key: Key) -> None:
-        """Run what is due now that interfaces of an attachment are gone."""
-        for record, after in self._book.gone().items():
+    def removed(self, key: Key) -> None:
+        """Run the programs that are due now that interfaces of an attachment are gone."""
+        for record, after in self._journal.removed().items():
             if (after.namespace, after.name) == key and record not in self._taken:
                 self._taken.add(record)
-                self._jobs.put_nowait(partial(self._gone, key, record, after))
+                self._jobs.put_nowait(partial(self._run_removed, key, record, after))
 
-    def completed(self, key: Key, value: NetworkAttachment, found: Found) -> Found:
-        """Return what became of an attachment, with what is to be told of its programs."""
+    def completed(self, key: Key, value: NetworkAttachment, result: PlugResult) -> PlugResult:
+        """Return a result with the report of its program, and with complaints about programs."""
         complaints = hooks.complaints(value.spec, self._allowed)
         report = self._report(key, value.metadata.uid)
-        return structs.replace(found, complaints=complaints, report=report) if complaints or report else found
+        return structs.replace(result, complaints=complaints, report=report) if complaints or report else result
 
-    def told(self, value: NetworkAttachment, found: Found) -> None:
-        """Have people know, once the status says it, what it did not say before."""
-        for complaint in set(found.complaints) - set(value.status.errors.host):
+    def reported(self, value: NetworkAttachment, result: PlugResult) -> None:
+        """Record Events for what the status says now and did not say before."""
+        for complaint in set(result.complaints) - set(value.status.errors.host):
             self._recorder.warning(value, REASONS[REFUSED], complaint)
-        report = found.report
-        if report is not None and not is_told(value, report):
-            if report.exit_status != REFUSED or not found.complaints:
-                self._tell(value, CREATE, report.command, report.exit_status)
+        report = result.report
+        if report is not None and not has_report(value, report):
+            if report.exit_status != REFUSED or not result.complaints:
+                self._record_event(value, CREATE, report.command, report.exit_status)
             self._reports = {port: one for port, one in self._reports.items() if one is not report}
 
-    # What runs.
+    # Running.
 
     async def run(self) -> NoReturn:
-        """Run what is due until cancelled."""
+        """Run programs as they become due, until cancelled."""
         async with asyncio.TaskGroup() as group:
             while True:
                 group.create_task(self._supervised(await self._jobs.get()))
@@ -180,25 +182,28 @@ class HostHooks:
     async def _supervised(job: Callable[[], Awaitable[None]]) -> None:
         try:
             await job()
-        except Exception:  # The edge: one program nobody thought of must not stop the others.
-            log.exception("a program could not be seen to")
+        except Exception:  # The edge: a bug with one program must not stop the others.
+            log.exception("a program could not be run")
 
     def _report(self, key: Key, uid: str) -> ExecReport | None:
-        found = self._book.made(key, uid)
+        found = self._journal.created(key, uid)
         if found is None or not found[1].start_time or found[0] in self._taken:
             return None
         port, written = found
         full = self._reports.get(port)
         return full if full is not None and full.start_time == written.start_time else written
 
-    async def _made(self, key: Key, port: str, command: tuple[str, ...]) -> None:
+    async def _run_created(self, key: Key, port: str, command: tuple[str, ...]) -> None:
         async with self._turn(key, port):
             report = ExecReport(
-                command=_told(command), exit_status=INTERRUPTED, start_time=micro(self._clock()), std_err=CUT_SHORT
+                command=_shortened(command),
+                exit_status=INTERRUPTED,
+                start_time=micro(self._clock()),
+                std_err=INTERRUPTION,
             )
             refusal = hooks.refusal(CREATE, command, self._allowed)
-            if not refusal and not await self._book.mark(port, report):
-                return  # It is gone before anything was run.
+            if not refusal and not await self._journal.mark(port, report):
+                return  # The port is gone before its program ran.
             ended = await self._ended(CREATE, command, refusal)
             report = self._reports[port] = ExecReport(
                 command=report.command,
@@ -209,39 +214,39 @@ class HostHooks:
                 std_err=ended.stderr,
             )
             short = structs.replace(report, std_out=_short(report.std_out), std_err=_short(report.std_err))
-            if not await self._book.mark(port, short):
+            if not await self._journal.mark(port, short):
                 del self._reports[port]
-                log.info("%s: %s ended with status %s; its interface is gone", key, CREATE, ended.exit_status)
-        self.look(key)
+                log.info("%s: %s ended with status %s after its interface was removed", key, CREATE, ended.exit_status)
+        self.on_report(key)
 
-    async def _gone(self, key: Key, record: str, after: After) -> None:
-        whom = ObjectReference(
+    async def _run_removed(self, key: Key, record: str, after: After) -> None:
+        target = ObjectReference(
             kind=NETWORK_ATTACHMENT.name, namespace=after.namespace, name=after.name, uid=after.uid,
             api_version=NETWORK_ATTACHMENT.api_version,
         )  # fmt: skip
         async with self._turn(key, record):
             if after.started:
                 self._measure(DELETE, INTERRUPTED)
-                self._tell(whom, DELETE, after.command, INTERRUPTED)
-                return await self._book.forget(record)
+                self._record_event(target, DELETE, after.command, INTERRUPTED)
+                return await self._journal.forget(record)
             refusal = hooks.refusal(DELETE, after.command, self._allowed)
             if not refusal:
-                await self._vanished(after)
-                if not await self._book.begin(record, structs.replace(after, started=micro(self._clock()))):
+                await self._wait_until_gone(after)
+                if not await self._journal.begin(record, structs.replace(after, started=micro(self._clock()))):
                     return None
             ended = await self._ended(DELETE, after.command, refusal)
             if ended.exit_status:
                 log.info("%s: %s: %s", key, DELETE, ended.stderr)
-            self._tell(whom, DELETE, after.command, ended.exit_status)
-            return await self._book.forget(record)
+            self._record_event(target, DELETE, after.command, ended.exit_status)
+            return await self._journal.forget(record)
 
     @asynccontextmanager
     async def _turn(self, key: Key, what: str) -> AsyncIterator[None]:
-        """Wait for our turn: one at a time for each attachment, and few at a time in all."""
+        """Wait until no other program of the attachment runs, and few programs in all."""
         turn = self._turns.setdefault(key, _Turn())
         turn.users += 1
         try:
-            async with turn.lock, self._room:
+            async with turn.lock, self._slots:
                 yield
         finally:
             self._taken.discard(what)
@@ -255,35 +260,37 @@ class HostHooks:
         self._measure(what, ended.exit_status, _now() - began)
         return ended
 
-    async def _vanished(self, after: After) -> None:
-        """Wait until a device is gone, for a while: the switch removes its own when it hears of it."""
+    async def _wait_until_gone(self, after: After) -> None:
+        """Wait for a while until a device is gone: the switch removes its own devices with a delay."""
         try:
             if (await self._devices.pairs()).get(after.device) == after.uid:
-                await self._devices.remove_pair(after.device)  # A crash kept us from it.
-            deadline = _now() + GOING
-            # One that is on the switch again is another's by now.
-            while after.device and not self._book.in_use(after.device) and _now() < deadline:
+                await self._devices.remove_pair(after.device)  # The agent crashed before it did so.
+            deadline = _now() + DEVICE_GONE
+            # A device that is on the switch again belongs to another interface by now.
+            while after.device and not self._journal.in_use(after.device) and _now() < deadline:
                 if await self._devices.device(after.device) is None:
                     return
-                await asyncio.sleep(LOOK)
+                await asyncio.sleep(POLL)
         except NetloomError as error:
-            log.info("whether %s is gone is not known: %s", after.device, error)
+            log.info("cannot check whether %s is gone: %s", after.device, error)
 
     def _measure(self, what: str, status: int, seconds: float = 0.0) -> None:
-        self._measured.observe((what.removesuffix("Exec"), OUTCOMES.get(status, "failed")), seconds)
+        self._durations.observe((what.removesuffix("Exec"), OUTCOMES.get(status, "failed")), seconds)
 
-    def _tell(self, whom: NetworkAttachment | ObjectReference, what: str, command: Sequence[str], status: int) -> None:
-        words = {
+    def _record_event(
+        self, target: NetworkAttachment | ObjectReference, what: str, command: Sequence[str], status: int
+    ) -> None:
+        outcomes = {
             0: "succeeded",
             REFUSED: "is not among the programs this agent allows (--allowed-programs)",
-            NOT_STARTED: "could not be run",
-            OVERDUE: "did not end in time, and was killed",
-            CROWDED: "became too many processes, and was killed",
-            INTERRUPTED: "was interrupted by the end of the agent, and is not run again",
+            NOT_STARTED: "could not be started",
+            OVERDUE: "did not end in time and was killed",
+            CROWDED: "started too many processes and was killed",
+            INTERRUPTED: "was interrupted when the agent ended, and is not run again",
         }
-        message = f"{what}: {command[0] if command else ''} {words.get(status, f'ended with status {status}')}"
-        tell = self._recorder.warning if status else self._recorder.normal
-        tell(whom, REASONS.get(status, FAILED), message)
+        message = f"{what}: {command[0] if command else ''} {outcomes.get(status, f'ended with status {status}')}"
+        record = self._recorder.warning if status else self._recorder.normal
+        record(target, REASONS.get(status, FAILED), message)
 
 
 def _now() -> float:
@@ -291,9 +298,9 @@ def _now() -> float:
 
 
 def _short(text: str) -> str:
-    return text if len(text) <= SHORT else text[:SHORT] + "…"
+    return text if len(text) <= RECORDED_OUTPUT else text[:RECORDED_OUTPUT] + "…"
 
 
-def _told(command: tuple[str, ...]) -> tuple[str, ...]:
-    """Return a command as a report has it: what is filled in may make it longer than the API takes."""
-    return tuple(one[:ARGUMENT] for one in command)
+def _shortened(command: tuple[str, ...]) -> tuple[str, ...]:
+    """Return a command for a report: with its variables filled in it may be longer than the API accepts."""
+    return tuple(one[:LONGEST_ARGUMENT] for one in command)

@@ -117,7 +117,7 @@ class Lifetimes:
         if (addressed := since(value.status.condition(ADDRESSED))) is not None:
             self.from_address.observe(at - addressed)
 
-    def told(self, value: NetworkAttachment) -> None:
+    def ready(self, value: NetworkAttachment) -> None:
         """Know that an attachment's status says that its port works."""
         self._observe(self.to_ready, value.metadata, self._now())
         self.gone(value.metadata.uid)

@@ -1,38 +1,42 @@
 """Keeps the mirrors of this node: those whose source and destination are both attachments plugged here.
 
-A key is a namespace. What copies between nodes is OVN's business, not the agent's.
+A key is a namespace. OVN makes the mirrors between nodes.
 """
 
-from netloom.control.node.views import Neighbourhood, View
+from collections.abc import Iterable
+
+from netloom.control.node.views import NodeWatches, View
 from netloom.control.runtime.cache import Cache
-from netloom.drivers.vswitch.driver import UID, Vswitch
+from netloom.drivers.vswitch.driver import UID, AttachmentName, Vswitch
 from netloom.drivers.vswitch.mirrors import MirrorPlan, Mirrors
 from netloom.model.paths import MirrorDirection
 
 
-class MirrorKeeper:
+class MirrorReconciler:
     """The mirrors of this node."""
 
-    def __init__(self, attachments: Cache[View], neighbours: Neighbourhood, switch: Vswitch) -> None:
+    def __init__(self, attachments: Cache[View], watches: NodeWatches, switch: Vswitch) -> None:
         self._attachments = attachments
-        self._neighbours = neighbours
+        self._watches = watches
         self._switch = switch
         self._mirrors = Mirrors(switch)
         self.changed = 0
 
-    def everything(self) -> set[str]:
-        """Return all namespaces that have, or may want, mirrors here."""
-        return {*self._neighbours.namespaces(), *self._mirrors.namespaces()}
+    def all_keys(self) -> set[str]:
+        """Return the namespaces that have mirrors on this node, or may need some."""
+        return {*self._watches.namespaces(), *self._mirrors.namespaces()}
 
-    def concerned(self, namespace: str) -> bool:
-        """Whether a change in a namespace may mean anything to its mirrors."""
-        return bool(self._neighbours.mirrors(namespace)) or namespace in self._mirrors.namespaces()
+    def interfaces_changed(self, names: Iterable[AttachmentName]) -> set[str]:
+        """Return the namespaces whose mirrors a change of interfaces may affect."""
+        present = self._mirrors.namespaces()
+        namespaces = {namespace for namespace, _ in names}
+        return {one for one in namespaces if self._watches.mirrors(one) or one in present}
 
     async def reconcile(self, namespace: str) -> float | None:
-        """Have one namespace's mirrors as they should be."""
-        found = self._neighbours.mirrors(namespace)
+        """Write the mirrors of one namespace."""
+        found = self._watches.mirrors(namespace)
         if not self._switch.synced or (found is None and self._attachments.indexed("namespace", namespace)):
-            return None  # Not known yet; when it is, we are told.
+            return None  # Not known yet; `on_mirrors` enqueues the namespace again.
         wanted = {}
         for mirror in found or ():
             source = self._device(namespace, mirror.spec.source.attachment)

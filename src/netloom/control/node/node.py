@@ -1,8 +1,8 @@
-"""The Node object of the machine this agent is on: made when the agent first starts, kept true, and told to be alive.
+"""The Node object of this machine: created when the agent first starts, kept current, with a heartbeat.
 
-The heartbeat is one small status write every ten seconds. Who plans from Nodes reads their spec and labels, so that it
-wakes nobody; what else changes (the datapath, what the kernel can do, Ready) goes along with the next one, and at once
-when Ready changes.
+The heartbeat is one small status write every ten seconds. Controllers that plan from Nodes read the spec and the
+labels, so it triggers none of them. Other changes (the datapath, the kernel's capabilities, Ready) are written with the
+next heartbeat, and at once when Ready changes.
 """
 
 import asyncio
@@ -27,26 +27,27 @@ from netloom.plan.problem import Problem
 log = logging.getLogger(__name__)
 
 SECURE = "OVNConnectionSecure"
-"""Whether ovn-controller's connection to the southbound is safe; said when it is not, and when it is again."""
-EVERY = 10.0
+"""The condition that ovn-controller's connection to the southbound is secure; written once it was not."""
+HEARTBEAT = 10.0
+"""Seconds between two heartbeats."""
 RETRY = 1.0
 
 
 class Facts(Struct, frozen=True, kw_only=True):
-    """What is true of the machine now."""
+    """The present state of the machine."""
 
     datapath: Datapath | None = None
     capabilities: Mapping[str, bool] = {}
     problem: Problem | None = None
     """Why attachments cannot be plugged here; None: they can."""
     remark: str = ""
-    """What people are told even though they can."""
+    """The message of Ready while there is no problem."""
     exposed: str | None = None
-    """Why the connection to OVN's southbound is not safe; "": it is, or there is none; None: that is not known."""
+    """Why the connection to OVN's southbound is not secure; "": it is, or there is none; None: not known."""
 
 
-class NodeKeeper:
-    """This machine's Node."""
+class NodeReconciler:
+    """The Node of this machine."""
 
     def __init__(
         self, client: Client, name: str, underlay_ip: str, *, facts: Callable[[], Facts], clock: Clock, random: Random
@@ -59,20 +60,20 @@ class NodeKeeper:
         self._clock = clock
         self._random = random
         self._node: Node | None = None
-        self._news = asyncio.Event()
+        self._due = asyncio.Event()
 
-    def look(self) -> None:
-        """Look whether the conditions still are what was said; called when something happened to the switch."""
+    def check(self) -> None:
+        """Write the status at once if a condition is no longer true; called when the switch changed."""
         if self._node is None:
             return
         facts, status = self._facts(), self._node.status
         if _ready(status) != (facts.problem is None):
-            self._news.set()
+            self._due.set()
         if facts.exposed is not None and _exposed(status) != bool(facts.exposed):
-            self._news.set()
+            self._due.set()
 
     async def register(self) -> None:
-        """Make the Node, or correct it; returns when that is done."""
+        """Create the Node, or correct its spec; return when that is done."""
         while True:
             try:
                 self._node = await self._registered()
@@ -82,22 +83,22 @@ class NodeKeeper:
             await asyncio.sleep(RETRY)
 
     async def run(self) -> NoReturn:
-        """Say every ten seconds that we are alive, until cancelled."""
+        """Write heartbeats until cancelled."""
         while True:
-            rest = EVERY * self._random.uniform(0.9, 1.1)
+            rest = HEARTBEAT * self._random.uniform(0.9, 1.1)
             try:
                 await self._beat()
-                self.look()  # Something may have happened while it was being said.
+                self.check()  # The switch may have changed during the write.
             except NetloomError as error:
-                log.info("no heartbeat: %s", error)
+                log.info("the heartbeat failed: %s", error)
                 self._node = None
                 rest = RETRY
             try:
                 async with asyncio.timeout(rest):
-                    await self._news.wait()
+                    await self._due.wait()
             except TimeoutError:
                 pass
-            self._news.clear()
+            self._due.clear()
 
     async def _registered(self) -> Node:
         spec = NodeSpec(underlay_ip=self._underlay_ip)

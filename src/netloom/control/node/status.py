@@ -1,8 +1,9 @@
-"""An attachment's status as its node's agent writes it.  Pure but for the time, which is an argument.
+"""The status of an attachment as its node's agent writes it.  Pure.
 
-The agent writes `ifcName`, `hostIP`, `errors.host`, the condition Plugged, and Ready, which is what Addressed and
-Plugged add up to. Plugged holds once the port's flows are installed, by OVN or by us, and not before: then whoever
-writes Ready next, IPAM or the agent, comes to the same. And it writes `postCreateExecReport` (`control/node/hooks.py`).
+The agent writes `ifcName`, `hostIP`, `errors.host`, the condition Plugged, and Ready, which follows from Addressed and
+Plugged. Plugged becomes true when the port's flows are installed, by OVN or by the vxlan fabric, and not earlier: so
+IPAM and the agent, whichever writes Ready next, write the same. The agent also writes `postCreateExecReport`
+(`control/node/hooks.py`).
 """
 
 from datetime import datetime
@@ -17,79 +18,80 @@ from netloom.model.attachments import ExecReport, NetworkAttachment
 from netloom.model.conditions import ADDRESSED, PLUGGED
 from netloom.model.document import Condition, Document
 from netloom.model.networks import Fabric
+from netloom.plan.problem import Problem
 
 LONGEST = 1024
-AWAITED = {
-    Fabric.OVN: "OVN has not said that the port's flows are installed",
-    Fabric.VXLAN: "the switch has not said that the port's flows are installed",
+"""Characters of a message that are written."""
+WAITING = {
+    Fabric.OVN: "OVN has not reported the port's flows as installed",
+    Fabric.VXLAN: "the switch has not acknowledged the port's flows",
 }
 
 
-class Found(Struct, frozen=True, kw_only=True):
-    """What became of an attachment on this node."""
+class PlugResult(Struct, frozen=True, kw_only=True):
+    """The state of an attachment on this node."""
 
     device: str = ""
     installed: bool = False
     fabric: Fabric = Fabric.OVN
-    word: str = ""
-    """What stands in the way, in one word; "": nothing does."""
-    message: str = ""
+    problem: Problem | None = None
+    """What prevents the port."""
     complaints: tuple[str, ...] = ()
-    """What is amiss, and does not stand in the way."""
+    """Errors that do not prevent the port."""
     report: ExecReport | None = None
-    """How the program went that was run when it was made; None: whatever the status says."""
+    """The report of the program that ran after the port was made; None: leave the report of the status as it is."""
 
     def condition(self, generation: int) -> Condition:
-        """Return Plugged."""
-        if self.word:
-            status, reason, message = FALSE, self.word, self.message[:LONGEST]
+        """Return the condition Plugged."""
+        if self.problem is not None:
+            status, reason, message = FALSE, self.problem.reason, self.problem.message[:LONGEST]
         elif not self.installed:
-            status, reason, message = UNKNOWN, "NotInstalled", AWAITED[self.fabric]
+            status, reason, message = UNKNOWN, "NotInstalled", WAITING[self.fabric]
         else:
             status, reason, message = TRUE, PLUGGED, ""
         return Condition(type=PLUGGED, status=status, observed_generation=generation, reason=reason, message=message)
 
     @property
     def errors(self) -> tuple[str, ...]:
-        """What the status has as errors."""
-        messages = (self.message, *self.complaints) if self.word else self.complaints
+        """The errors of the status."""
+        messages = self.complaints if self.problem is None else (self.problem.message, *self.complaints)
         return tuple(message[:LONGEST] for message in messages)
 
 
-def settled(value: NetworkAttachment, found: Found, host_ip: str) -> bool:
-    """Whether the status says all this already."""
+def settled(value: NetworkAttachment, result: PlugResult, host_ip: str) -> bool:
+    """Whether the status already says this."""
     status, generation = value.status, value.metadata.generation
-    if (status.ifc_name, status.host_ip, status.errors.host) != (found.device, host_ip, found.errors):
+    if (status.ifc_name, status.host_ip, status.errors.host) != (result.device, host_ip, result.errors):
         return False
-    if found.report is not None and not is_told(value, found.report):
+    if result.report is not None and not has_report(value, result.report):
         return False
     plugged, ready = status.condition(PLUGGED), status.condition(READY)
-    if plugged is None or ready is None or not _same(plugged, found.condition(generation)):
+    if plugged is None or ready is None or not _same(plugged, result.condition(generation)):
         return False
     return _same(ready, summary(status.conditions, (ADDRESSED, PLUGGED), generation))
 
 
-def is_told(value: NetworkAttachment, report: ExecReport) -> bool:
-    """Whether the status has the report of this run: when it began says which it is."""
-    told = value.status.post_create_exec_report
-    return told is not None and told.start_time == report.start_time
+def has_report(value: NetworkAttachment, report: ExecReport) -> bool:
+    """Whether the status has the report of this run, which its start time identifies."""
+    written = value.status.post_create_exec_report
+    return written is not None and written.start_time == report.start_time
 
 
-def document(view: View, found: Found, host_ip: str, now: datetime) -> Document:
-    """Return what is sent: which attachment, at which revision, and its status, with all that others wrote."""
+def document(view: View, result: PlugResult, host_ip: str, now: datetime) -> Document:
+    """Return the document to send: identity and revision of the attachment, and its whole status."""
     before: Document = view.stored.document().get("status") or {}
     generation = view.value.metadata.generation
     after = dict(before)
-    put(after, "ifcName", found.device)
+    put(after, "ifcName", result.device)
     put(after, "hostIP", host_ip)
     errors = dict(before.get("errors") or {})
-    put(errors, "host", list(found.errors))
+    put(errors, "host", list(result.errors))
     put(after, "errors", errors)
-    if found.report is not None and not is_told(view.value, found.report):
-        after["postCreateExecReport"] = {"exitStatus": 0, **msgspec.to_builtins(found.report)}
-    conditions = with_condition(view.value.status.conditions, found.condition(generation), now)
+    if result.report is not None and not has_report(view.value, result.report):
+        after["postCreateExecReport"] = {"exitStatus": 0, **msgspec.to_builtins(result.report)}
+    conditions = with_condition(view.value.status.conditions, result.condition(generation), now)
     conditions = with_condition(conditions, summary(conditions, (ADDRESSED, PLUGGED), generation), now)
-    # Of others' conditions not a letter may change: the API takes from a node its own two only.
+    # Conditions of other writers must be sent unchanged: the API accepts only these two from a node.
     others = {one["type"]: one for one in before.get("conditions") or () if one["type"] not in (PLUGGED, READY)}
     after["conditions"] = [others.get(one.type) or msgspec.to_builtins(one) for one in conditions]
     return sent(view.value.metadata, after)

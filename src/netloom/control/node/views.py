@@ -1,27 +1,28 @@
-"""What an agent knows: its node's attachments, and of each Network it has one in what that takes, and no more.
+"""What the agent of a node watches: its attachments, and what the Networks of these attachments need.
 
-    attachments (spec.node=NODE) ─┬─► which Networks concern us ──► Network (metadata.name=…), Subnets (spec.network=…)
-                                  │      of fabric vxlan        ──► the others in it (spec.network=…,spec.node!=NODE)
-                                  └─► which namespaces do       ──► Mirrors
-                                         by a vxlan Network     ──► SecurityProfiles, Shapings
+    attachments (spec.node=NODE) ─┬─► their Networks    ──► Network (metadata.name=…), Subnets (spec.network=…)
+                                  │      of fabric vxlan ──► remotes: spec.network=…,spec.node!=NODE
+                                  └─► their namespaces  ──► Mirrors
+                                         with a vxlan Network ──► SecurityProfiles, Shapings
 
-So a node holds 1+R watches of attachments, where R is how many Networks of fabric vxlan concern it; on the others OVN
-knows who is where. Watches come and go with the attachments, each by itself: when one Network begins or ceases to
-concern us, what is followed of the rest is neither read again nor interrupted. A node is never told what it does not
-need, and its credential may read no more. A watch that has lost its reason may be refused before it is ended here; that
-costs a line in the log. The Network and its Subnets, which seldom change, are followed for some seconds more: where
-attachments come and go, the next one in it finds them known.
+A Network is *relevant* to a node while the node has an attachment in it. A node holds 1+R watches of attachments, where
+R is the number of relevant Networks of fabric vxlan; OVN distributes the locations of ports in the others. Each watch
+starts and ends on its own: when one Network becomes relevant or ceases to be, the watches of the others are neither
+listed again nor interrupted. A node reads nothing that it does not need, and its credential may read no more. The
+server may refuse a watch that is no longer relevant before this end stops it; that costs a line in the log. A Network
+and its Subnets, which change seldom, are watched for some seconds longer: where attachments come and go, the next one
+finds them in the cache.
 
-Whether a Network is one of vxlan is known only when it is read, and only then the others in it are asked for. To ask at
-once would save that one answer's time for the first attachment of a Network, and cost every node of an OVN Network a
-list of all that is in it.
+Whether a Network is of fabric vxlan is known only after it was read, and only then its remotes are listed. To list them
+at once would save one round trip for the first attachment of a Network, and cost every node of an OVN Network a list of
+all attachments in it.
 
-Of the others only those are asked for that have a host: where the rest is, nobody knows yet. What has not been plugged
-anywhere is no business of this node's. They are kept without their bytes: nothing of them is written back.
+Only remotes that have a host are listed: the location of the others is not known yet. They are cached without their
+bytes, because the agent does not write them.
 """
 
 import asyncio
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Collection
 from random import Random
 from typing import Any, NoReturn, cast
 
@@ -37,20 +38,21 @@ from netloom.model.paths import Mirror, Shaping
 from netloom.model.policy import SecurityProfile
 from netloom.model.registry import NETWORK_ATTACHMENT
 from netloom.model.selectors import Operator, Requirement, Selector
+from netloom.signals import Signal
 from netloom.store.base import Store, Stored
 
 LINGER = 10.0
-"""For how many seconds a Network is followed after the last attachment in it is gone from here."""
+"""Seconds for which a Network is watched after its last attachment on this node is gone."""
 TICK = 0.01
-"""How much later than it is due it is looked whether that time is over: a timer may be early by a clock's tick."""
+"""Seconds that are added to LINGER before it is checked: a timer may fire early by a tick of the clock."""
 
 
 class View(Struct, frozen=True, eq=False):
-    """An attachment, and its document as the store has it: what we do not know of its status must not be lost."""
+    """An attachment, and its document as the store has it: fields that this version does not know must not be lost."""
 
     value: NetworkAttachment
     stored: Stored
-    """Of another node's attachment without its bytes; the revision says which of two views is the newer."""
+    """Without its bytes for an attachment of another node; the revision says which of two views is newer."""
 
     @property
     def network(self) -> Key:
@@ -59,13 +61,13 @@ class View(Struct, frozen=True, eq=False):
 
     @property
     def parent(self) -> Key | None:
-        """The attachment of whose port it is a VLAN, if it is one."""
+        """The attachment whose port carries it as a VLAN, if it is a child."""
         name = self.value.spec.port.parent
         return Key(self.stored.namespace, name) if name else None
 
     @property
-    def way(self) -> str:
-        """Of which port it is which VLAN: at most one can be."""
+    def parent_vlan(self) -> str:
+        """Its parent and its VLAN there: at most one attachment may have a given pair."""
         return f"{self.parent}/{self.value.spec.port.vlan}"
 
     @property
@@ -86,13 +88,13 @@ def attachment_informer(store: Store, node: str, *, random: Random) -> Informer[
             "network": lambda view: (str(view.network),),
             "namespace": lambda view: (view.stored.namespace,),
             "parent": lambda view: (str(view.parent),) if view.parent else (),
-            "way": lambda view: (view.way,) if view.parent else (),
+            "parent_vlan": lambda view: (view.parent_vlan,) if view.parent else (),
         },
     )
 
 
-def others_informer(store: Store, node: str, network: Key, *, random: Random) -> Informer[View]:
-    """Return an informer of the attachments that a Network has on all nodes but one, once they have a host."""
+def remotes_informer(store: Store, node: str, network: Key, *, random: Random) -> Informer[View]:
+    """Return an informer of the attachments of a Network that have a host and are not on `node`."""
 
     def view(stored: Stored) -> View:
         return View(cast("NetworkAttachment", lean(stored.value())), structs.replace(stored, raw=b"", _facets=None))
@@ -116,10 +118,10 @@ def _requires(name: str, operator: Operator, value: str) -> Requirement:
     return Requirement(name, operator, frozenset((value,)))
 
 
-class Neighbourhood:
-    """All that concerns this node, but for its attachments.
+class NodeWatches:
+    """The watches of a node, besides the one of its attachments.
 
-    What is followed no longer is told of as if it were deleted, one by one: to this node that is what became of it.
+    When a watch ends, its objects are announced as deleted, one by one.
     """
 
     def __init__(
@@ -132,35 +134,35 @@ class Neighbourhood:
         lifetimes: Lifetimes | None = None,
     ) -> None:
         self.lifetimes = lifetimes or Lifetimes()
-        self.wake: Callable[[Iterable[Key]], None] = lambda keys: None
-        """Told whose Network or Subnets changed."""
-        self.mirrored: Callable[[str], None] = lambda namespace: None
-        """Told in which namespace Mirrors, or attachments, changed."""
-        self.other_changed: Callable[[Change[View]], None] = lambda change: None
-        """Told what became of an attachment on another node."""
-        self.others_known: Callable[[Key], None] = lambda network: None
-        """Told that all others of a Network are known."""
-        self.profile_changed: Callable[[Change[SecurityProfile]], None] = lambda change: None
-        self.shaping_changed: Callable[[Change[Shaping]], None] = lambda change: None
-        self.policies_known: Callable[[str], None] = lambda namespace: None
-        """Told that all SecurityProfiles and Shapings of a namespace are known."""
+        self.on_network: Signal[[Collection[Key]]] = Signal()
+        """Sent when a Network or its Subnets changed, with this node's attachments in it."""
+        self.on_mirrors: Signal[[str]] = Signal()
+        """Sent when Mirrors of a namespace changed, or are all known."""
+        self.on_remote: Signal[[Change[View]]] = Signal()
+        """Sent when an attachment of another node changed."""
+        self.on_remotes_synced: Signal[[Key]] = Signal()
+        """Sent when all remotes of a Network are known."""
+        self.on_profile: Signal[[Change[SecurityProfile]]] = Signal()
+        self.on_shaping: Signal[[Change[Shaping]]] = Signal()
+        self.on_policies_synced: Signal[[str]] = Signal()
+        """Sent when all SecurityProfiles and Shapings of a namespace are known."""
         self._store = store
         self._node = node
         self._random = random
         self._attachments = attachments
         self._networks: dict[Key, Followed] = {}
-        self._others: dict[Key, Followed] = {}
+        self._remotes: dict[Key, Followed] = {}
         self._mirrors: dict[str, Followed] = {}
         self._policies: dict[str, Followed] = {}
         self._leaving: dict[Key, float] = {}
-        """The Networks that concern us no longer, and are followed for a while: until when."""
+        """The Networks that are no longer relevant and still watched, and until when."""
         self._counts: dict[Key, int] = {}
-        """How many attachments each Network has here."""
+        """The number of attachments that each Network has on this node."""
         self._changed = asyncio.Event()
         attachments.on_change(self._attachment_changed)
 
     def network(self, key: Key) -> tuple[Network, list[Subnet]] | None:
-        """Return a Network and its Subnets, or None where it is not known (yet)."""
+        """Return a Network and its Subnets, or None while it is not known."""
         followed = self._networks.get(key)
         if followed is None or not followed.synced or key in self._leaving:
             return None
@@ -169,67 +171,67 @@ class Neighbourhood:
         return None if found is None else (found, [one for one in subnets.cache if one.spec.network == key.name])
 
     def relevant(self) -> list[Key]:
-        """Return the Networks that concern us."""
+        """Return the relevant Networks."""
         return list(self._counts)
 
-    def others(self, key: Key) -> Cache[View] | None:
-        """Return the attachments a Network has on other nodes, or None where they are not known (yet), or needed."""
-        followed = self._others.get(key)
+    def remotes(self, key: Key) -> Cache[View] | None:
+        """Return the attachments of a Network on other nodes, or None while they are not known, or not watched."""
+        followed = self._remotes.get(key)
         return None if followed is None or not followed.synced else followed.informers[0].cache
 
-    def others_followed(self) -> list[Key]:
-        """Return the Networks whose others are followed: R of them."""
-        return list(self._others)
+    def networks_with_remotes(self) -> list[Key]:
+        """Return the Networks whose remotes are watched."""
+        return list(self._remotes)
 
     def mirrors(self, namespace: str) -> list[Mirror] | None:
-        """Return the Mirrors of a namespace, or None where they are not known (yet)."""
+        """Return the Mirrors of a namespace, or None while they are not known."""
         return _all(self._mirrors.get(namespace), 0)
 
     def profiles(self, namespace: str) -> list[SecurityProfile] | None:
-        """Return the SecurityProfiles of a namespace, or None where they are not known (yet), or needed."""
+        """Return the SecurityProfiles of a namespace, or None while they are not known, or not watched."""
         return _all(self._policies.get(namespace), 0)
 
-    def unread_profiles(self, namespace: str) -> Collection[Key]:
-        """Return the SecurityProfiles of a namespace that cannot be decoded: what they forbid is not known."""
+    def undecodable_profiles(self, namespace: str) -> Collection[Key]:
+        """Return the SecurityProfiles of a namespace that cannot be decoded, so that their rules are not known."""
         followed = self._policies.get(namespace)
         return () if followed is None else followed.informers[0].cache.undecodable.keys()
 
     def shapings(self, namespace: str) -> list[Shaping] | None:
-        """Return the Shapings of a namespace, or None where they are not known (yet), or needed."""
+        """Return the Shapings of a namespace, or None while they are not known, or not watched."""
         return _all(self._policies.get(namespace), 1)
 
     def namespaces(self) -> list[str]:
-        """Return the namespaces that concern us."""
+        """Return the namespaces of the relevant Networks."""
         return list(self._mirrors)
 
     @property
     def synced(self) -> bool:
-        """Whether all of it is known."""
-        return not self._changed.is_set() and all(one.synced for one in self._everything())
+        """Whether everything that is watched is known."""
+        return not self._changed.is_set() and all(one.synced for one in self._all_followed())
 
     async def run(self) -> NoReturn:
-        """Follow what concerns us until cancelled."""
+        """Watch what is relevant until cancelled."""
         async with asyncio.TaskGroup() as group:
             while True:
                 await self._changed.wait()
                 self._changed.clear()
                 self._choose()
-                for followed in self._everything():
+                for followed in self._all_followed():
                     if not followed.tasks:
                         followed.tasks += [group.create_task(one.run()) for one in followed.informers]
                         followed.tasks.append(group.create_task(followed.announce()))
         raise AssertionError  # The group ends only by being cancelled.
 
-    def _everything(self) -> list[Followed]:
-        parts = (self._networks, self._others, self._mirrors, self._policies)
+    def _all_followed(self) -> list[Followed]:
+        parts = (self._networks, self._remotes, self._mirrors, self._policies)
         return [followed for part in parts for followed in part.values()]
 
     def _attachment_changed(self, change: Change[View]) -> None:
         old, new = change.old, change.new
         if old is not None and new is not None and old.network == new.network:
             return
-        # An attachment stays in its Network; but one that was deleted and made again while nobody listened may come as
-        # one change, and be in another.
+        # The Network of an attachment does not change; but an attachment that was deleted and made again while the
+        # watch was interrupted arrives as one change, and may be in another Network.
         if old is not None:
             self._count(old.network, -1)
         if new is not None:
@@ -247,17 +249,17 @@ class Neighbourhood:
             self._changed.set()
 
     def _choose(self) -> None:
-        """Begin to follow what concerns us now, and end what does no longer."""
+        """Start the watches that are needed now, and end those that are not."""
         networks = set(self._counts)
         self._linger(networks)
         follow(self._networks, networks | self._leaving.keys(), self._network)
         vxlan = {key for key in networks if self._is_vxlan(key)}
-        follow(self._others, vxlan, self._others_in)
+        follow(self._remotes, vxlan, self._remotes_in)
         follow(self._mirrors, {key.namespace for key in networks}, self._mirrors_in)
         follow(self._policies, {key.namespace for key in vxlan}, self._policies_in)
 
     def _linger(self, networks: set[Key]) -> None:
-        """Let what concerns us no longer be followed for a while, and have it back where it concerns us again."""
+        """Keep watching Networks that are no longer relevant for a while, and reuse the watches if they are again."""
         loop = asyncio.get_running_loop()
         for key, until in list(self._leaving.items()):
             if key in networks and self._networks[key].following:
@@ -266,7 +268,7 @@ class Neighbourhood:
                 loop.call_soon(self._networks[key].known)
             elif key in networks or until <= loop.time():
                 del self._leaving[key]
-                self._networks.pop(key).end()  # Where it concerns us again, what it knows may be old.
+                self._networks.pop(key).end()  # If it is relevant again, its cache may be stale.
         for key in sorted(self._networks.keys() - networks - self._leaving.keys()):
             if self._networks[key].following:
                 self._networks[key].want(False)
@@ -284,7 +286,7 @@ class Neighbourhood:
         subnets = informer(self._store, Subnet, random=self._random, namespace=key.namespace, selector=selector)
 
         def changed() -> None:
-            self.wake([Key(view.stored.namespace, view.stored.name) for view in self._in(key)])
+            self.on_network([Key(view.stored.namespace, view.stored.name) for view in self._in(key)])
 
         def maybe(change: Change[Network] | Change[Subnet]) -> None:
             if _matters(change.old) != _matters(change.new):
@@ -304,37 +306,37 @@ class Neighbourhood:
 
         return Followed((networks, subnets), known)
 
-    def _others_in(self, key: Key) -> Followed:
-        others = others_informer(self._store, self._node, key, random=self._random)
+    def _remotes_in(self, key: Key) -> Followed:
+        remotes = remotes_informer(self._store, self._node, key, random=self._random)
 
         def known() -> None:
-            self.others_known(key)
+            self.on_remotes_synced(key)
             self._measure(key)
 
-        followed = Followed((others,), known)
-        pass_on(followed, others, lambda change: self.other_changed(change))
+        followed = Followed((remotes,), known)
+        pass_on(followed, remotes, self.on_remote)
         return followed
 
     def _mirrors_in(self, namespace: str) -> Followed:
         mirrors = informer(self._store, Mirror, random=self._random, namespace=namespace)
-        mirrors.on_change(lambda _: self.mirrored(namespace))
-        return Followed((mirrors,), lambda: self.mirrored(namespace))
+        mirrors.on_change(lambda _: self.on_mirrors(namespace))
+        return Followed((mirrors,), lambda: self.on_mirrors(namespace))
 
     def _policies_in(self, namespace: str) -> Followed:
         profiles = informer(self._store, SecurityProfile, random=self._random, namespace=namespace)
         shapings = informer(self._store, Shaping, random=self._random, namespace=namespace)
-        followed = Followed((profiles, shapings), lambda: self.policies_known(namespace))
-        pass_on(followed, profiles, lambda change: self.profile_changed(change))
-        pass_on(followed, shapings, lambda change: self.shaping_changed(change))
+        followed = Followed((profiles, shapings), lambda: self.on_policies_synced(namespace))
+        pass_on(followed, profiles, self.on_profile)
+        pass_on(followed, shapings, self.on_shaping)
         return followed
 
     def informers(self) -> list[Informer[Any]]:
-        """Return all that is followed."""
-        return [informer for followed in self._everything() for informer in followed.informers]
+        """Return the informers of all watches."""
+        return [informer for followed in self._all_followed() for informer in followed.informers]
 
     def _measure(self, key: Key) -> None:
-        """Note how long it took until a Network was wholly known, if it is."""
-        if self.network(key) is not None and (not self._is_vxlan(key) or self.others(key) is not None):
+        """Record how long it took until everything of a Network was known, if it is."""
+        if self.network(key) is not None and (not self._is_vxlan(key) or self.remotes(key) is not None):
             self.lifetimes.known(key)
 
     def _in(self, key: Key) -> list[View]:
@@ -350,7 +352,7 @@ def _fabric(value: Network | None) -> Fabric | None:
 
 
 def _matters(value: Network | Subnet | None) -> object:
-    """Return what ports are planned from: not how many addresses of a Subnet are in use."""
+    """Return the fields that ports are planned from: the number of used addresses of a Subnet is none of them."""
     if isinstance(value, Subnet):
         return value.spec, value.status.validated
     return value and value.spec

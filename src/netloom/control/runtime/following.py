@@ -7,6 +7,7 @@ from typing import Any, TypeVar
 
 from netloom.control.runtime.cache import Change, Key
 from netloom.control.runtime.informer import Informer
+from netloom.signals import Signal
 
 K = TypeVar("K", Key, str)
 V = TypeVar("V")
@@ -19,8 +20,8 @@ class Followed:
     informers: tuple[Informer[Any], ...]
     known: Callable[[], None]
     """Called when all caches are filled: an empty list is no change, and matters all the same."""
-    on_end: list[Callable[[], None]] = field(default_factory=list)
-    """Called when it ends."""
+    on_end: Signal[[]] = field(default_factory=Signal)
+    """Sent when it ends."""
     tasks: list[asyncio.Task[Any]] = field(default_factory=list)
     ended: bool = False
 
@@ -53,8 +54,7 @@ class Followed:
         self.ended = True
         for task in self.tasks:
             task.cancel()
-        for listener in self.on_end:
-            listener()
+        self.on_end()
 
 
 def follow(parts: dict[K, Followed], wanted: set[K], begin: Callable[[K], Followed]) -> None:
@@ -76,5 +76,5 @@ def pass_on(followed: Followed, source: Informer[V], tell: Callable[[Change[V]],
         for key, value in source.cache.items():
             tell(Change(key, value, None))
 
-    followed.on_end.append(end)
+    followed.on_end.connect(end)
     source.on_change(changed)

@@ -2,10 +2,10 @@
 
 from collections.abc import Collection
 
+from netloom.drivers.errors import ProblemError
 from netloom.drivers.link import kernel as link
 from netloom.drivers.link.codec import Link
 from netloom.drivers.link.kernel import Kernel
-from netloom.drivers.link.trouble import Trouble
 from netloom.drivers.link.worker import differences
 from netloom.model.attachments import PortType
 from netloom.plan.node.ports import PortPlan
@@ -21,8 +21,8 @@ def faults(plan: PortPlan, given: Collection[str]) -> list[str]:
         if found is None:
             return [f"there is no device {plan.device} on the node"]
         return [] if plan.type is PortType.EXISTING else _given(plan, given, node, found)
-    except Trouble as trouble:
-        return [trouble.message]
+    except ProblemError as error:
+        return [error.message]
     finally:
         node.close()
 

@@ -19,9 +19,9 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import NamedTuple
 
+from netloom.drivers.errors import ProblemError
 from netloom.drivers.link import codec as codec
 from netloom.drivers.link.codec import Link, Neighbour, NextHop, Route
-from netloom.drivers.link.trouble import Trouble
 from netloom.plan.node import grants
 
 OWN = "/proc/thread-self/ns/net"
@@ -41,7 +41,7 @@ class Step(NamedTuple):
     """The errno of a refusal that does not matter."""
 
 
-class Refused(Trouble):
+class Refused(ProblemError):
     """The kernel refused a change."""
 
     def __init__(self, number: int, what: str, where: str) -> None:
@@ -256,7 +256,7 @@ def visit(path: str, *, root: str, own: str = "") -> Iterator[tuple[Kernel, int]
 
 
 def opened(path: str, *, root: str = "", own: str = "") -> int:
-    """Return a file descriptor of a namespace, or raise `Trouble` saying why there is none.
+    """Return a file descriptor of a namespace, or raise `ProblemError` saying why there is none.
 
     The path is a tenant's, and so may be the folder it leads to. Nothing but a namespace is opened: merely to open a
     device may act on it, as it starts a watchdog, and a pipe would have us wait. Where `root` is given, no symbolic
@@ -271,16 +271,16 @@ def opened(path: str, *, root: str = "", own: str = "") -> int:
             # All namespaces are on one file system of the kernel's own.
             if found.st_dev != mine.st_dev:
                 # `ip netns` leaves the plain file behind when the mount on it is gone.
-                raise Trouble("NamespaceMissing", f"{path} is not a network namespace")
+                raise ProblemError("NamespaceMissing", f"{path} is not a network namespace")
             if own and found.st_ino == mine.st_ino:
-                raise Trouble.of(grants.own_namespace(path, own))
+                raise ProblemError.of(grants.own_namespace(path, own))
             return os.open(f"/proc/self/fd/{place}", os.O_RDONLY | os.O_CLOEXEC)
         finally:
             os.close(place)
     except OSError as error:
         if error.errno in (errno.ENOENT, errno.ENOTDIR):
-            raise Trouble("NamespaceMissing", f"there is no network namespace at {path}") from None
-        raise Trouble("NamespaceMissing", f"the namespace at {path} cannot be opened: {error.strerror}") from None
+            raise ProblemError("NamespaceMissing", f"there is no network namespace at {path}") from None
+        raise ProblemError("NamespaceMissing", f"the namespace at {path} cannot be opened: {error.strerror}") from None
 
 
 def _reached(path: str, root: str) -> int:
@@ -298,7 +298,7 @@ def _reached(path: str, root: str) -> int:
         here = there
         if stat.S_ISLNK(os.fstat(here).st_mode):
             os.close(here)
-            raise Trouble.of(grants.symbolic_link(path, part))
+            raise ProblemError.of(grants.symbolic_link(path, part))
     return here
 
 
@@ -306,8 +306,8 @@ def _setns(target: int, path: str) -> None:
     if _LIBC.setns(target, _NEW_NET):
         number = ctypes.get_errno()
         if number == errno.EINVAL:
-            raise Trouble("NamespaceMissing", f"{path} is not a network namespace")
-        raise Trouble("NamespaceMissing", f"the namespace at {path} cannot be entered: {os.strerror(number)}")
+            raise ProblemError("NamespaceMissing", f"{path} is not a network namespace")
+        raise ProblemError("NamespaceMissing", f"the namespace at {path} cannot be entered: {os.strerror(number)}")
 
 
 def probe() -> dict[str, bool]:

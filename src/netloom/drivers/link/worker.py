@@ -14,11 +14,11 @@ from dataclasses import dataclass
 from functools import partial
 from typing import ParamSpec, TypeVar
 
+from netloom.drivers.errors import ProblemError
 from netloom.drivers.link import codec as link_codec
 from netloom.drivers.link import kernel as link
 from netloom.drivers.link.codec import Link, Neighbour, Route
 from netloom.drivers.link.kernel import Kernel, Refused, Step
-from netloom.drivers.link.trouble import Trouble
 from netloom.plan.node.ports import PortPlan
 
 log = logging.getLogger(__name__)
@@ -79,7 +79,7 @@ class Links:
         return await self._run(self._same_pair, plan, given)
 
     async def inner(self, plan: PortPlan, given: Collection[str]) -> Link:
-        """Give a device on the node what the plan gives it; `Trouble` when there is no such device."""
+        """Give a device on the node what the plan gives it; `ProblemError` when there is no such device."""
         return await self._run(self._inner, plan, given)
 
     async def up(self, name: str, *, up: bool = True) -> None:
@@ -131,7 +131,7 @@ class Links:
         try:
             return await loop.run_in_executor(self._thread, partial(work, *args, **kwargs))
         except OSError as error:
-            raise Trouble("KernelRefused", f"the kernel: {error.strerror or error}") from error
+            raise ProblemError("KernelRefused", f"the kernel: {error.strerror or error}") from error
 
     # In the thread.
 
@@ -171,10 +171,10 @@ class Links:
                 self._write(node, [Step(link_codec.del_link(outer.index), f"removing {plan.device}")])
                 inner = there.link(plan.inner)
             if inner is not None:
-                raise Trouble("NameTaken", f"there is a device {plan.inner} already in {plan.netns}")
+                raise ProblemError("NameTaken", f"there is a device {plan.inner} already in {plan.netns}")
             outer, inner = self._make(plan, node, there, namespace), there.link(plan.inner)
             if inner is None:
-                raise Trouble("NamespaceMissing", f"the namespace at {plan.netns} went away")
+                raise ProblemError("NamespaceMissing", f"the namespace at {plan.netns} went away")
             return self._complete(plan, (node, there), (outer, inner), given, fresh=True)
 
     def _same_pair(self, plan: PortPlan, given: Collection[str]) -> Link | None:
@@ -188,7 +188,7 @@ class Links:
     def _ends(self, plan: PortPlan, node: Kernel, there: Kernel) -> tuple[Link | None, Link | None]:
         outer = node.link(plan.device)
         if outer is not None and outer.alias != self._alias(plan.uid):
-            raise Trouble("NameTaken", f"device {plan.device} is there already and is not ours")
+            raise ProblemError("NameTaken", f"device {plan.device} is there already and is not ours")
         return outer, there.link(plan.inner)
 
     def _complete(
@@ -225,14 +225,14 @@ class Links:
         self.counters.pairs += 1
         outer = node.link(plan.device)
         if outer is None:
-            raise Trouble("NamespaceMissing", f"the namespace at {plan.netns} went away")
+            raise ProblemError("NamespaceMissing", f"the namespace at {plan.netns} went away")
         return outer
 
     def _inner(self, plan: PortPlan, given: Collection[str]) -> Link:
         node = self._kernel()
         found = node.link(plan.inner)
         if found is None:
-            raise Trouble("DeviceMissing", f"there is no device {plan.inner}")
+            raise ProblemError("DeviceMissing", f"there is no device {plan.inner}")
         self._configure(node, found, plan, given, fresh=False)
         return found
 
@@ -246,14 +246,14 @@ class Links:
             self._write(kernel, steps)
         except Refused as error:
             if error.errno == errno.EEXIST:
-                raise Trouble("RouteTaken", error.message) from None
+                raise ProblemError("RouteTaken", error.message) from None
             raise
 
     def _up(self, name: str, up: bool) -> None:
         node = self._kernel()
         found = node.link(name)
         if found is None:
-            raise Trouble("DeviceMissing", f"there is no device {name}")
+            raise ProblemError("DeviceMissing", f"there is no device {name}")
         if found.up != up:
             self._write(
                 node, [Step(link_codec.set_link(found.index, up=up), f"setting {name} {'up' if up else 'down'}")]
@@ -263,7 +263,7 @@ class Links:
         node = self._kernel()
         found, bridge = node.link(name), node.link(master) if master else None
         if found is None or (master and bridge is None):
-            raise Trouble("DeviceMissing", f"there is no device {name if found is None else master}")
+            raise ProblemError("DeviceMissing", f"there is no device {name if found is None else master}")
         index = bridge.index if bridge else 0
         if found.master != index:
             self._write(node, [Step(link_codec.set_link(found.index, master=index), f"moving {name}")])

@@ -1,8 +1,8 @@
-"""Attachments that are a VLAN of another's port, on the switch: whose interface carries them, and what is kept of them.
+"""Attachments that are a VLAN of another attachment's port: the interface that carries them, and their records.
 
-A child has no interface. That it can be told apart from others is OVN's doing, by its VLAN; here is only seen whether
-its parent's interface is there. What programs it has run is kept with the bridge (`plan/node/hooks.py: Mark`), and
-nothing at all where it has none: so a child that is as it should be costs no write.
+A child has no interface of its own; OVN tells its packets apart by its VLAN. Here it is only checked whether the
+interface of its parent exists. A child with programs has a record at the bridge (`plan/node/hooks.py: Mark`), the
+others have none: so a child that is as planned costs no write.
 """
 
 from collections.abc import Iterator
@@ -10,7 +10,7 @@ from typing import cast
 
 from msgspec import structs
 
-from netloom.drivers.vswitch.driver import UID, Place, Vswitch, entry
+from netloom.drivers.vswitch.driver import UID, AttachmentName, Vswitch, entry
 from netloom.model.attachments import ExecReport
 from netloom.ovsdb.operations import Mutate, Operation, is_uuid
 from netloom.ovsdb.rows.vswitch import Bridge, Interface
@@ -31,13 +31,13 @@ class Children:
         rows = self._switch.interfaces((plan.namespace, plan.parent))
         return next((row for row in rows if row.external_ids.get(UID) == plan.parent_uid), None)
 
-    def places(self) -> set[Place]:
-        """Return the children of which something is kept."""
-        return {place for _, _, place, _ in self._marks()}
+    def attachments(self) -> set[AttachmentName]:
+        """Return the children that have a record."""
+        return {name for _, _, name, _ in self._marks()}
 
-    async def keep(self, plan: PortPlan) -> None:
-        """Have what is to be run for a child written down, once its parent's interface is there."""
-        key = key_of(self._switch.owner, (plan.namespace, plan.name), plan.uid)
+    async def ensure(self, plan: PortPlan) -> None:
+        """Record the programs of a child whose parent's interface exists."""
+        key = child_key(self._switch.owner, (plan.namespace, plan.name), plan.uid)
         bridge = self._switch.bridge()
         if bridge is None:
             return
@@ -50,10 +50,10 @@ class Children:
             return
         await self._switch.writer.commit([put(bridge, key, hooks.marked(want))])
 
-    async def clear(self, place: Place, *, keep: str = "") -> None:
-        """Let children of an attachment's name be gone, but for that of the uid `keep`."""
-        for bridge, key, whose, uid in list(self._marks()):
-            if whose != place or uid == keep:
+    async def clear(self, name: AttachmentName, *, keep: str = "") -> None:
+        """Remove the records of children of this name, except that of the uid `keep`."""
+        for bridge, key, child, uid in list(self._marks()):
+            if child != name or uid == keep:
                 continue
             operations: list[Operation] = [without(bridge, key)]
             mark = hooks.read_mark(bridge.external_ids[key])
@@ -61,8 +61,8 @@ class Children:
                 operations.append(put(bridge, f"{AFTER}/{self._switch.owner}/{uid}", then[AFTER]))
             await self._switch.writer.commit(operations)
 
-    def _marks(self) -> Iterator[tuple[Bridge, str, Place, str]]:
-        """Yield what is kept of children: with which bridge, as what, of whom, and of which uid."""
+    def _marks(self) -> Iterator[tuple[Bridge, str, AttachmentName, str]]:
+        """Yield the records of children: the bridge, the key, the child and its uid."""
         for row in self._switch.client.cache.rows("Bridge").values():
             bridge = cast("Bridge", row)
             for key in bridge.external_ids:
@@ -70,16 +70,16 @@ class Children:
                     yield bridge, key, (parts[0], parts[1]), parts[2]
 
 
-def key_of(owner: str, place: Place, uid: str) -> str:
-    """Return as what something is kept of a child."""
-    return f"{CHILD}/{owner}/{place[0]}/{place[1]}/{uid}"
+def child_key(owner: str, name: AttachmentName, uid: str) -> str:
+    """Return the key of a child's record."""
+    return f"{CHILD}/{owner}/{name[0]}/{name[1]}/{uid}"
 
 
 def put(bridge: Bridge, key: str, value: str) -> Operation:
-    """Return what writes an entry of a bridge anew."""
+    """Return the operation that sets an entry of a bridge's external_ids."""
     return entry("Bridge", bridge._uuid, key, value)
 
 
 def without(bridge: Bridge, key: str) -> Operation:
-    """Return what removes an entry of a bridge."""
+    """Return the operation that removes an entry of a bridge's external_ids."""
     return Mutate("Bridge", is_uuid(bridge._uuid), [("external_ids", "delete", frozenset({key}))])

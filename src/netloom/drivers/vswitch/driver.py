@@ -1,28 +1,28 @@
-"""The node's own Open vSwitch: which interfaces are ours, and the changes to them, through its OVSDB.
+"""The node's own Open vSwitch: which interfaces are ours, and changes to them, by its OVSDB.
 
-What is seen is the client's copy of the database, kept by its watch; nothing is asked for and nothing is polled: that a
-device is there (`ofport`), or that OVN has installed its flows (`ovn-installed`), is told. An interface is ours by its
-`external_ids`:
+The observed state is the client's copy of the database, which its monitor keeps current; nothing is polled. A device
+that the switch has opened (`ofport`) and flows that OVN has installed (`ovn-installed`) arrive as changes. An interface
+is ours by its `external_ids`:
 
-    netloom-owner   who: the owner setting
-    netloom-of      what for: NetworkAttachment/NAMESPACE/NAME
+    netloom-owner   the owner setting
+    netloom-of      the attachment: NetworkAttachment/NAMESPACE/NAME
     netloom-uid     the attachment's uid
-    netloom-given   the addresses the device was given, so that later only those are taken away
-    netloom-from    of an existing device: where it was before, so that it can go back
-    netloom-exec, netloom-after: programs that run when it is made, and when it is gone (`plan/node/hooks.py`)
-    iface-id, attached-mac, iface-status: what ovn-controller reads
+    netloom-given   the addresses that the device was given, so that later only these are removed
+    netloom-from    the bridge that an existing device was taken from, so that it can be returned
+    netloom-exec, netloom-after: programs that run after it is made, and after it is removed (`plan/node/hooks.py`)
+    iface-id, attached-mac, iface-status: for ovn-controller
 
-A port of a Network that VXLAN carries is on a bridge of ours, `br-vxlan`, and has no iface-id; the rest is the same.
+A port of a vxlan Network is on a bridge of ours, `br-vxlan`, and has no iface-id; the rest is the same.
 
-Changes made at the same time travel as one transaction (`drivers/vswitch/writer.py`).
+Changes made at the same time share a transaction (`drivers/vswitch/writer.py`).
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from random import Random
 from typing import Any, cast
 
-from netloom.drivers.link.trouble import Trouble
-from netloom.drivers.vswitch.writer import Writer
+from netloom.drivers.errors import ProblemError
+from netloom.drivers.vswitch.writer import GroupWriter
 from netloom.model.addresses import is_ip
 from netloom.model.attachments import PortType
 from netloom.model.networks import Fabric
@@ -34,17 +34,18 @@ from netloom.plan.node import hooks
 from netloom.plan.node.hooks import AFTER, EXEC, After
 from netloom.plan.node.ports import PortPlan
 from netloom.plan.problem import Unit
+from netloom.signals import Signal
 
 DATABASE = "Open_vSwitch"
 INTEGRATION = "br-int"
 VXLAN_BRIDGE = "br-vxlan"
-"""Where the ports of vxlan Networks are, and `VTEP`, which `drivers/vxlan/bridge.py` makes."""
+"""The bridge of vxlan Networks' ports, and of the tunnel port `VTEP` (`drivers/vxlan/bridge.py`)."""
 VTEP = "nl-vtep"
 REMOTE_IP = "remote_ip"
 LOCK = "netloom_agent"
-"""The database's lock that every write depends on: one agent works on a switch."""
+"""The database lock that every write asserts: one agent works on a switch."""
 OWNER, OF, UID, GIVEN, FROM = "netloom-owner", "netloom-of", "netloom-uid", "netloom-given", "netloom-from"
-OWED, ASKED = "netloom-owed-", "netloom-asked"
+OWED, RECOMPUTE = "netloom-owed-", "netloom-asked"
 IFACE_ID, MAC, STATUS = "iface-id", "attached-mac", "iface-status"
 INSTALLED, INSTALLED_AT = "ovn-installed", "ovn-installed-ts"
 OURS = (OWNER, OF, UID, GIVEN, FROM, EXEC, AFTER, IFACE_ID, MAC, STATUS, INSTALLED, INSTALLED_AT)
@@ -68,9 +69,8 @@ TABLES: Mapping[str, Sequence[str]] = {
     "Mirror": ("name", "select_src_port", "select_dst_port", "output_port", "external_ids"),
 }
 
-Place = tuple[str, str]
-"""An attachment's namespace and name."""
-Listener = Callable[[set[Place]], None]
+AttachmentName = tuple[str, str]
+"""Namespace and name."""
 
 
 class Vswitch:
@@ -87,18 +87,18 @@ class Vswitch:
     ) -> None:
         self.owner = owner
         self.bridge_name = bridge
-        self.listener: Listener = lambda places: None
-        """Told whose interfaces changed."""
-        self.anything: Callable[[], None] = lambda: None
-        """Told that there are other bridges, or that the switch as a whole, or its tunnel port, changed."""
-        self.on_tunnels: Callable[[], None] = lambda: None
-        """Called when the tunnel ports changed."""
+        self.on_interfaces: Signal[[set[AttachmentName]]] = Signal()
+        """Sent when interfaces changed, with the attachments they belong to."""
+        self.on_switch: Signal[[]] = Signal()
+        """Sent when a bridge came or went, or the switch's own row or the tunnel port of vxlan changed."""
+        self.on_tunnels: Signal[[]] = Signal()
+        """Sent when tunnel ports changed."""
         self.client = Client(
             remotes, DATABASE, tables=TABLES, leader_only=False, random=random, changed=self._changed, dial=dial
         )
         cache = self.client.cache
         self.lock = self.client.lock(LOCK)
-        self.writer = Writer(self.client.transact, [Assert(LOCK)])
+        self.writer = GroupWriter(self.client.transact, [Assert(LOCK)])
         self._interfaces = cache.indexed("Interface", "name")
         self._of = cache.indexed("Interface", f"external_ids:{OF}")
         self._ports = cache.indexed("Port", "name")
@@ -106,52 +106,52 @@ class Vswitch:
 
     @property
     def synced(self) -> bool:
-        """Whether what is seen is what is there."""
+        """Whether the copy of the database is current."""
         return self.client.synced.is_set()
 
-    # What is seen.
+    # The observed state.
 
     def root(self) -> OpenVSwitch:
-        """Return the switch's one row."""
+        """Return the row of the switch itself."""
         rows = self.client.cache.rows("Open_vSwitch")
         if not rows:
-            raise Trouble("SwitchNotPrepared", "the switch's database is empty: ovs-vsctl init")
+            raise ProblemError("SwitchNotPrepared", "the switch's database is empty: run ovs-vsctl init")
         return cast("OpenVSwitch", next(iter(rows.values())))
 
     def bridge(self, name: str = "") -> Bridge | None:
-        """Return a bridge; unless named, the one OVN works on."""
+        """Return a bridge, by default OVN's integration bridge."""
         return cast("Bridge | None", self._bridges.one(name or self.bridge_name))
 
     def home(self, plan: PortPlan) -> str:
-        """Return the bridge a port belongs on."""
+        """Return the name of the bridge that a port belongs on."""
         return VXLAN_BRIDGE if plan.fabric is Fabric.VXLAN else self.bridge_name
 
     def interface(self, name: str) -> Interface | None:
-        """Return the interface of this name, whoever it belongs to."""
+        """Return the interface of this name, ours or not."""
         return cast("Interface | None", self._interfaces.one(name))
 
     def tunnel_remotes(self) -> set[str]:
-        """Return the addresses at the other ends of the tunnel ports, such as OVN makes one for each other node."""
+        """Return the remote addresses of the tunnel ports: OVN makes one port for each other node."""
         rows = self.client.cache.rows("Interface").values()
         remotes = {cast("Interface", row).options.get(REMOTE_IP, "") for row in rows}
         return {remote for remote in remotes if is_ip(remote)}
 
-    def interfaces(self, place: Place) -> list[Interface]:
-        """Return our interfaces for an attachment."""
-        found = self._of.get(str(Unit(KIND, *place)))
+    def interfaces(self, name: AttachmentName) -> list[Interface]:
+        """Return our interfaces of an attachment."""
+        found = self._of.get(str(Unit(KIND, *name)))
         return [cast("Interface", row) for row in found.values() if self.is_ours(row)]
 
-    def places(self) -> set[Place]:
-        """Return the attachments for which there are interfaces of ours."""
+    def attachments(self) -> set[AttachmentName]:
+        """Return the attachments that have interfaces of ours."""
         rows = self.client.cache.rows("Interface").values()
-        return {place for row in rows if (place := self._place(row)) is not None}
+        return {name for row in rows if (name := self._attachment(row)) is not None}
 
     def is_ours(self, row: Any) -> bool:  # noqa: ANN401  # a row of any table with external_ids
-        """Whether a row carries our name."""
+        """Whether a row has our owner."""
         return bool(row.external_ids.get(OWNER) == self.owner)
 
     def port_of(self, interface: Interface) -> Port | None:
-        """Return the port an interface belongs to: nearly always the one of its name."""
+        """Return the port of an interface, which nearly always has the same name."""
         port = cast("Port | None", self._ports.one(interface.name))
         if port is not None and interface._uuid in port.interfaces:
             return port
@@ -163,17 +163,17 @@ class Vswitch:
         bridges = self.client.cache.rows("Bridge").values()
         return next((cast("Bridge", one) for one in bridges if port._uuid in cast("Bridge", one).ports), None)
 
-    def place_of(self, device: str) -> str:
-        """Return the name of the bridge that an interface is on."""
+    def bridge_name_of(self, device: str) -> str:
+        """Return the name of the bridge that an interface is on; "": none."""
         interface = self.interface(device)
         port = self.port_of(interface) if interface is not None else None
         bridge = self.bridge_of(port) if port is not None else None
         return bridge.name if bridge is not None else ""
 
-    # What is changed.
+    # Changes.
 
     async def plug(self, plan: PortPlan, *, origin: str = "", was: Interface | None = None) -> None:
-        """Put a device on the switch; `was`: as what it was there until now, so that what was run then is not again."""
+        """Put a device on the switch; `was` is its interface until now, whose programs are not run again."""
         bridge = self._home(plan)
         ids = self.ids(plan, origin) | (hooks.due(plan.runs.create) if was is None else hooks.kept(was.external_ids))
         row: dict[str, Any] = {"name": plan.device, "external_ids": ids}
@@ -190,7 +190,7 @@ class Vswitch:
         )
 
     async def correct(self, row: Interface, plan: PortPlan, *, origin: str = "") -> bool:
-        """Let an interface of ours be as the plan has it, in what can be changed; whether anything was written."""
+        """Change an interface of ours to match the plan, as far as possible; return whether anything was written."""
         operations = self._corrections(row, plan, origin)
         port, bridge = self.port_of(row), self.bridge(self.home(plan))
         if port is not None and bridge is not None and port._uuid not in bridge.ports:
@@ -202,13 +202,13 @@ class Vswitch:
         return True
 
     async def move(self, row: Interface, plan: PortPlan) -> None:
-        """Take a port that is on another bridge, as it is, and remember where it was."""
+        """Move a port from another bridge to ours, and record where it was."""
         port = self.port_of(row)
         bridge = self.bridge_of(port) if port is not None else None
         if port is None or bridge is None or bridge.name in (self.home(plan), port.name) or self._foreign(row, plan):
-            raise Trouble("DeviceInUse", f"device {plan.device} is in use on the switch and cannot be taken")
+            raise ProblemError("DeviceInUse", f"device {plan.device} is in use on the switch and cannot be taken")
         if len(port.interfaces) > 1:
-            raise Trouble("DeviceInUse", f"device {plan.device} is part of bond {port.name}")
+            raise ProblemError("DeviceInUse", f"device {plan.device} is part of bond {port.name}")
         await self.writer.commit(
             [
                 *self._moved(port, bridge, self._home(plan)),
@@ -217,9 +217,9 @@ class Vswitch:
         )
 
     async def unplug(self, row: Interface, *, gone: bool = False) -> None:
-        """Take an interface of ours off the switch; one that came from another bridge goes back to it.
+        """Take an interface of ours off the switch; one that was on another bridge is returned to it.
 
-        `gone`: for good, and what is to be run then is remembered.
+        With `gone`, it is removed for good, and the program to run then is recorded.
         """
         port = self.port_of(row)
         bridge = self.bridge_of(port) if port is not None else None
@@ -228,23 +228,23 @@ class Vswitch:
         kind, _, name = row.external_ids.get(FROM, "").partition(":")
         home = self.bridge(name) if kind == "ovs" else None
         if home is None:
-            # Whatever no bridge has, the database removes by itself.
+            # The database removes rows that no bridge refers to.
             await self.writer.commit([_without(bridge, port), *(self._after(bridge, row) if gone else ())])
             return
         free = Mutate("Interface", is_uuid(row._uuid), [("external_ids", "delete", frozenset(OURS))])
         await self.writer.commit([*self._moved(port, bridge, home), free, *(self._after(bridge, row) if gone else ())])
 
     def _after(self, bridge: Bridge, row: Interface) -> list[Operation]:
-        """Remember with its bridge what is to be run when an interface is gone: as what is owed, below."""
+        """Return the operations that record, at the bridge, the program to run after an interface is removed."""
         if AFTER not in row.external_ids:
             return []
         entry = {f"{AFTER}/{self.owner}/{row._uuid}": row.external_ids[AFTER]}
         return [Mutate("Bridge", is_uuid(bridge._uuid), [("external_ids", "insert", entry)])]
 
     def owed(self) -> dict[str, str]:
-        """Return devices that were taken from a Linux bridge and are not back, each with its bridge.
+        """Return the devices that were taken from a Linux bridge and not returned, each with that bridge.
 
-        That stands with our bridge, not with the port: whoever removes the port does not make us forget.
+        The record is at our bridge, not at the port: it survives when another program removes the port.
         """
         found = {}
         for bridge in self._owing_bridges():
@@ -253,7 +253,7 @@ class Vswitch:
         return found
 
     async def returned(self, device: str) -> None:
-        """Know that a device is back, or cannot go back."""
+        """Remove the record of a device that was returned, or cannot be."""
         gone = [("external_ids", "delete", frozenset({OWED + device}))]
         await self.writer.commit(
             [
@@ -263,11 +263,11 @@ class Vswitch:
             ]
         )
 
-    async def ask_again(self, about: str) -> None:
-        """Have ovn-controller look at everything anew: it does when something of the switch as a whole changes."""
+    async def request_recompute(self, about: str) -> None:
+        """Make ovn-controller recompute everything: it does so when the switch's own row changes."""
         root = self.root()
-        if root.external_ids.get(ASKED) != about:
-            await self.writer.commit([entry("Open_vSwitch", root._uuid, ASKED, about)])
+        if root.external_ids.get(RECOMPUTE) != about:
+            await self.writer.commit([entry("Open_vSwitch", root._uuid, RECOMPUTE, about)])
 
     def _owing_bridges(self) -> list[Bridge]:
         return [bridge for name in (self.bridge_name, VXLAN_BRIDGE) if (bridge := self.bridge(name)) is not None]
@@ -280,7 +280,7 @@ class Vswitch:
         return [Mutate("Bridge", is_uuid(bridge._uuid), [("external_ids", "insert", {OWED + device: name})])]
 
     def ids(self, plan: PortPlan, origin: str = "") -> dict[str, str]:
-        """Return what an interface carries."""
+        """Return the external_ids of an interface."""
         found = {
             OWNER: self.owner,
             OF: str(Unit(KIND, plan.namespace, plan.name)),
@@ -298,7 +298,7 @@ class Vswitch:
 
     def _corrections(self, row: Interface, plan: PortPlan, origin: str) -> list[Operation]:
         have = row.external_ids
-        # Where it came from is remembered; it is not part of any plan. One that has just come is made.
+        # The origin stays recorded and is not part of a plan. Taking a device counts as making the interface.
         wanted = self.ids(plan, origin) | (hooks.due(plan.runs.create) if origin else {})
         gone = {key for key in (GIVEN, AFTER) if key in have and key not in wanted}
         changed = {key: value for key, value in wanted.items() if have.get(key) != value}
@@ -318,7 +318,7 @@ class Vswitch:
         return (_without(here, port), Mutate("Bridge", is_uuid(there._uuid), [("ports", "insert", moved)]))
 
     def _foreign(self, row: Interface, plan: PortPlan) -> bool:
-        """Whether an interface is somebody's: of another owner, or of another attachment."""
+        """Whether an interface belongs to another owner, or to another attachment."""
         owner = row.external_ids.get(OWNER)
         return owner is not None and (owner != self.owner or row.external_ids.get(UID) != plan.uid)
 
@@ -326,11 +326,11 @@ class Vswitch:
         name = self.home(plan)
         bridge = self.bridge(name)
         if bridge is None:
-            raise Trouble("SwitchNotPrepared", f"there is no bridge {name}: start the agent once with --prepare")
+            raise ProblemError("SwitchNotPrepared", f"there is no bridge {name}: start the agent once with --prepare")
         return bridge
 
     def _changed(self, changes: Sequence[Any]) -> None:
-        places: set[Place] = set()
+        names: set[AttachmentName] = set()
         other = tunnels = False
         for change in changes:
             if change.table != "Interface":
@@ -339,18 +339,18 @@ class Vswitch:
                 continue
             tunnels = tunnels or any(row is not None and REMOTE_IP in row.options for row in (change.old, change.new))
             if change.old is None and change.new.ofport is None:
-                continue  # We put it there a moment ago; what the switch makes of it is still to come.
+                continue  # We have just inserted it; the switch has not opened it yet.
             if _matters(change.old) != _matters(change.new):
                 other = other or VTEP in (getattr(change.old, "name", ""), getattr(change.new, "name", ""))
-                places.update(place for row in (change.old, change.new) if row and (place := self._place(row)))
-        if places:
-            self.listener(places)
+                names.update(name for row in (change.old, change.new) if row and (name := self._attachment(row)))
+        if names:
+            self.on_interfaces(names)
         if other:
-            self.anything()
+            self.on_switch()
         if tunnels:
             self.on_tunnels()
 
-    def _place(self, row: Any) -> Place | None:  # noqa: ANN401  # an Interface
+    def _attachment(self, row: Any) -> AttachmentName | None:  # noqa: ANN401  # an Interface
         if not self.is_ours(row):
             return None
         kind, _, rest = row.external_ids.get(OF, "").partition("/")
@@ -359,18 +359,18 @@ class Vswitch:
 
 
 def entry(table: str, uuid: str, key: str, value: str) -> Operation:
-    """Return what writes one entry of a row's external_ids, whatever stood there."""
+    """Return the operation that sets one entry of a row's external_ids."""
     replaced = ("external_ids", "delete", frozenset({key}))
     return Mutate(table, is_uuid(uuid), [replaced, ("external_ids", "insert", {key: value})])
 
 
 def given(row: Interface) -> tuple[str, ...]:
-    """Return the addresses an interface's device was given."""
+    """Return the addresses that an interface's device was given."""
     return tuple(row.external_ids.get(GIVEN, "").split())
 
 
 def _matters(row: Interface | None) -> object:
-    """Return what a look at an interface sees: not when OVN said that it is installed."""
+    """Return the columns of an interface that reconciling reads: OVN's timestamp is none of them."""
     if row is None:
         return None
     ids = {key: value for key, value in row.external_ids.items() if key != INSTALLED_AT}

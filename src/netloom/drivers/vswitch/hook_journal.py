@@ -1,7 +1,7 @@
-"""What the switch's database remembers of programs that run at interfaces (`plan/node/hooks.py` says what, and why).
+"""The journal of programs that run at interfaces, in the switch's database (`plan/node/hooks.py` has its format).
 
-Every write asserts the agent's lock, so that nobody else has begun what is begun here. A write that was not answered
-may have been done: it is looked at when the database is back, and only then decided.
+Every write asserts the agent's lock, so that no other agent can have started the same program. A write that was not
+acknowledged may have been made: that is checked when the database is back, and only then the program starts or not.
 """
 
 import asyncio
@@ -11,8 +11,8 @@ from typing import cast
 
 from msgspec import structs
 
-from netloom.drivers.vswitch.children import key_of, put, without
-from netloom.drivers.vswitch.driver import UID, Place, Vswitch, entry
+from netloom.drivers.vswitch.children import child_key, put, without
+from netloom.drivers.vswitch.driver import UID, AttachmentName, Vswitch, entry
 from netloom.errors import NetloomError
 from netloom.model.attachments import ExecReport
 from netloom.ovsdb.notation import Uuid
@@ -23,29 +23,29 @@ from netloom.plan.node.hooks import AFTER, CHILD, EXEC, After, Mark
 
 log = logging.getLogger(__name__)
 
-AGAIN = 1.0
-"""Seconds before a write is tried again."""
+RETRY = 1.0
+"""Seconds before a write is retried."""
 
 
-class ExecBook:
-    """Reads and writes it."""
+class HookJournal:
+    """Reads and writes the journal."""
 
     def __init__(self, switch: Vswitch) -> None:
         self._switch = switch
         self._prefix = f"{AFTER}/{switch.owner}/"
         self._child = f"{CHILD}/{switch.owner}/"
 
-    def made(self, place: Place, uid: str) -> tuple[str, ExecReport] | None:
-        """Return an attachment's port, as it is known to this book, and its report; None: nothing runs at it."""
-        for row in self._switch.interfaces(place):
+    def created(self, name: AttachmentName, uid: str) -> tuple[str, ExecReport] | None:
+        """Return the journal's key of an attachment's port, and its report; None: it has no program."""
+        for row in self._switch.interfaces(name):
             if row.external_ids.get(UID) == uid and (report := _report(row)) is not None:
                 return str(row._uuid), report
-        child = key_of(self._switch.owner, place, uid)
+        child = child_key(self._switch.owner, name, uid)
         mark = self._mark(child)
         return None if mark is None or mark.report is None else (child, mark.report)
 
-    def gone(self) -> dict[str, After]:
-        """Return what is to be run for interfaces that are gone, by what they are known as to this book."""
+    def removed(self) -> dict[str, After]:
+        """Return the programs of removed interfaces, by their keys in the journal."""
         found = {}
         for bridge in self._bridges():
             for key, value in bridge.external_ids.items():
@@ -58,9 +58,9 @@ class ExecBook:
         return self._switch.interface(device) is not None
 
     async def mark(self, port: str, report: ExecReport) -> bool:
-        """Write a port's report; False: it is gone."""
+        """Write the report of a port; return False if the port is gone."""
         if port.startswith(self._child):
-            return await self._until_written(lambda: self._unmarked(port, report))
+            return await self._until_written(lambda: self._missing_report(port, report))
         value = hooks.written(report)
 
         def missing() -> list[Operation] | None:
@@ -72,7 +72,7 @@ class ExecBook:
         return await self._until_written(missing)
 
     async def begin(self, key: str, after: After) -> bool:
-        """Write that what is to be run for an interface that is gone has begun; False: somebody removed it."""
+        """Write that the program of a removed interface has started; return False if its record is gone."""
         value = hooks.after(after)[AFTER]
 
         def missing() -> list[Operation] | None:
@@ -84,7 +84,7 @@ class ExecBook:
         return await self._until_written(missing)
 
     async def forget(self, key: str) -> None:
-        """Write that it is over."""
+        """Remove the record of a removed interface."""
 
         def missing() -> list[Operation] | None:
             bridge = self._with(key)
@@ -93,7 +93,7 @@ class ExecBook:
         await self._until_written(missing)
 
     async def _until_written(self, missing: Callable[[], list[Operation] | None]) -> bool:
-        """Write what is missing until nothing is, however often the database goes away; False: it has no place."""
+        """Write what `missing` returns until nothing is, across reconnects; return False if it returns None."""
         while True:
             await self._switch.client.synced.wait()
             operations = missing()
@@ -102,15 +102,15 @@ class ExecBook:
             try:
                 await self._switch.writer.commit(operations)
             except NetloomError as error:
-                log.info("what runs at an interface is not written yet: %s", error)
-                await asyncio.sleep(AGAIN)
+                log.info("the journal of programs is not written yet: %s", error)
+                await asyncio.sleep(RETRY)
 
     def _mark(self, child: str) -> Mark | None:
         bridge = self._with(child)
         return None if bridge is None else hooks.read_mark(bridge.external_ids[child])
 
-    def _unmarked(self, child: str, report: ExecReport) -> list[Operation] | None:
-        """Return what is missing until a child's report is written; None: it is gone."""
+    def _missing_report(self, child: str, report: ExecReport) -> list[Operation] | None:
+        """Return what has to be written for a child's report; None: the child is gone."""
         bridge, mark = self._with(child), self._mark(child)
         if bridge is None or mark is None:
             return None

@@ -1,8 +1,8 @@
-"""Mirrors on the node's switch: rows of ours, compared with what is wanted.
+"""Mirrors on the node's switch: our rows, compared with the desired ones.
 
-OVS 3.1 does not look again at the flows it has cached when a mirror comes, changes or goes: packets of a connection
-that is going on would be copied, or not, for as long as it lasts. It does look when a port changes. So with each change
-of a mirror its tap's `protected` is turned round, which means something to bridges that learn and nothing to OVN's.
+OVS 3.1 does not revalidate its cached flows when a mirror is added, changed or removed: packets of an existing
+connection would be copied, or not, for as long as it lasts. It does revalidate when a port changes. So each change of a
+mirror also toggles `protected` of its output port, which affects bridges that learn MAC addresses, and not OVN's.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -20,34 +20,34 @@ KIND = "Mirror"
 
 
 class MirrorPlan(Struct, frozen=True):
-    """One mirror, by the devices' names on the switch."""
+    """One mirror, by device names."""
 
     source: str
     destination: str
     sent: bool
-    """Whether what the source sends is copied."""
+    """Whether packets that the source sends are copied."""
     received: bool
 
 
 class Mirrors:
-    """The mirrors of ours."""
+    """Our mirrors, as a `ReconciledSet` of each namespace."""
 
     def __init__(self, switch: Vswitch) -> None:
         self._switch = switch
 
     def namespaces(self) -> set[str]:
-        """Return the namespaces that have mirrors here."""
+        """Return the namespaces that have mirrors on this switch."""
         return {of.namespace for of, _ in self._seen()}
 
     async def apply(self, namespace: str, wanted: Mapping[str, MirrorPlan]) -> int:
-        """Have these mirrors, by name, and no others of the namespace; return how many were changed."""
+        """Make these, by name, the mirrors of a namespace; return how many were changed."""
         bridge = self._switch.bridge()
         if bridge is None:
             return 0
         seen = {of.name: row for of, row in self._seen() if of.namespace == namespace}
         operations: list[Operation] = []
         gone = {row._uuid: row for name, row in seen.items() if name not in wanted}
-        taps = {tap for row in gone.values() if (tap := row.output_port) is not None}
+        outputs = {port for row in gone.values() if (port := row.output_port) is not None}
         if gone:
             operations.append(Mutate("Bridge", is_uuid(bridge._uuid), [("mirrors", "delete", frozenset(gone))]))
         changed = len(gone)
@@ -57,7 +57,7 @@ class Mirrors:
             if columns is None or (row is not None and all(getattr(row, key) == columns[key] for key in columns)):
                 continue
             changed += 1
-            taps.add(cast("Uuid", columns["output_port"]))
+            outputs.add(cast("Uuid", columns["output_port"]))
             if row is not None:
                 operations.append(Update("Mirror", is_uuid(row._uuid), columns))
                 continue
@@ -68,18 +68,18 @@ class Mirrors:
             )
             operations.append(Mutate("Bridge", is_uuid(bridge._uuid), [("mirrors", "insert", frozenset({made}))]))
         if operations:
-            await self._switch.writer.commit([*operations, *self._stirred(taps)])
+            await self._switch.writer.commit([*operations, *self._revalidated(outputs)])
         return changed
 
-    def _stirred(self, taps: Iterable[Uuid]) -> Iterator[Operation]:
-        """Give what has the switch look again at the flows it has."""
+    def _revalidated(self, outputs: Iterable[Uuid]) -> Iterator[Operation]:
+        """Yield the operations that make the switch revalidate its cached flows."""
         ports = self._switch.client.cache.rows("Port")
-        for tap in sorted(taps):
-            if (port := ports.get(tap)) is not None:
-                yield Update("Port", is_uuid(tap), {"protected": not cast("Port", port).protected})
+        for output in sorted(outputs):
+            if (port := ports.get(output)) is not None:
+                yield Update("Port", is_uuid(output), {"protected": not cast("Port", port).protected})
 
     def _columns(self, plan: MirrorPlan) -> dict[str, Value] | None:
-        """Return the columns, or None while one of the ports is not there."""
+        """Return the columns, or None while one of the ports is missing."""
         source, destination = self._port(plan.source), self._port(plan.destination)
         if source is None or destination is None:
             return None
@@ -91,7 +91,7 @@ class Mirrors:
         }
 
     def _port(self, device: str) -> Uuid | None:
-        """Return a device's port, if it is where mirrors are: on OVN's bridge, and on no other."""
+        """Return a device's port, if it is on OVN's bridge, where mirrors are."""
         interface, bridge = self._switch.interface(device), self._switch.bridge()
         port = self._switch.port_of(interface) if interface is not None else None
         return port._uuid if port is not None and bridge is not None and port._uuid in bridge.ports else None

@@ -1,7 +1,7 @@
-"""A bare node's Open vSwitch made ready for OVN, and the bridges of physical networks.
+"""Prepares a node's Open vSwitch for OVN, and creates the bridges of physical networks.
 
-What is ours in the switch's own row is single entries of its `external_ids`; the rest of it, and entries of
-`ovn-bridge-mappings` for other physical networks, stay as they are. Nothing that is right already is written.
+Ours in the switch's own row are single entries of its `external_ids`; the others, and entries of `ovn-bridge-mappings`
+for other physical networks, stay as they are. Nothing that is already correct is written.
 """
 
 from collections.abc import Mapping
@@ -16,7 +16,7 @@ MAPPINGS = "ovn-bridge-mappings"
 
 
 class Preparation(Struct, frozen=True, kw_only=True):
-    """What a node's switch is told."""
+    """The settings of a node's switch."""
 
     node: str
     ovn_remote: str = ""
@@ -27,7 +27,7 @@ class Preparation(Struct, frozen=True, kw_only=True):
 
     @property
     def entries(self) -> dict[str, str]:
-        """What ovn-controller reads."""
+        """The entries for ovn-controller."""
         return {
             "system-id": self.node,
             "hostname": self.node,
@@ -39,26 +39,26 @@ class Preparation(Struct, frozen=True, kw_only=True):
 
     @property
     def suggestions(self) -> dict[str, str]:
-        """What ovn-controller reads too, where nobody has said otherwise.
+        """Entries for ovn-controller that are set only where they are missing.
 
-        Without it, an ovn-controller that is started again removes all flows and only then computes the new ones:
-        packets would be lost whenever it is restarted. Its price is paid by a switch that is started again, which has
-        no flows for so much longer. Many thousands of ports may want more of it.
+        Without it, an ovn-controller that restarts removes all flows and only then computes the new ones: packets are
+        lost at each restart. The cost is that a switch that restarts has no flows for that much longer. With many
+        thousands of ports a larger value may be needed.
         """
         return {"ovn-ofctrl-wait-before-clear": "1000"}
 
 
-async def prepare(switch: Vswitch, told: Preparation) -> bool:
-    """Have the switch say who it is and where OVN is, and have OVN's bridge; whether anything was written."""
+async def prepare(switch: Vswitch, wanted: Preparation) -> bool:
+    """Set the node's identity and OVN's address, and create OVN's bridge; return whether anything was written."""
     has = switch.root().external_ids
-    missing = {key: value for key, value in told.suggestions.items() if key not in has}
-    operations = _entries(switch, {**told.entries, **missing})
+    missing = {key: value for key, value in wanted.suggestions.items() if key not in has}
+    operations = _entries(switch, {**wanted.entries, **missing})
     bridge = switch.bridge()
     if bridge is None:
         more: dict[str, Value] = {"fail_mode": "secure", "other_config": {"disable-in-band": "true"}}
-        operations += new_bridge(switch, switch.bridge_name, told.datapath, more)
-    elif bridge.datapath_type != told.datapath or bridge.fail_mode != "secure":
-        row = {"datapath_type": told.datapath, "fail_mode": "secure"}
+        operations += new_bridge(switch, switch.bridge_name, wanted.datapath, more)
+    elif bridge.datapath_type != wanted.datapath or bridge.fail_mode != "secure":
+        row = {"datapath_type": wanted.datapath, "fail_mode": "secure"}
         operations.append(Update("Bridge", is_uuid(bridge._uuid), row))
     if operations:
         await switch.writer.commit(operations)
@@ -66,15 +66,15 @@ async def prepare(switch: Vswitch, told: Preparation) -> bool:
 
 
 async def identify(switch: Vswitch, node: str) -> bool:
-    """Have the switch say whose it is; whether anything was written."""
+    """Set the node's identity; return whether anything was written."""
     operations = _entries(switch, {"system-id": node, "hostname": node})
     if operations:
         await switch.writer.commit(operations)
     return bool(operations)
 
 
-async def keep_mappings(switch: Vswitch, mappings: Mapping[str, str], datapath: str) -> bool:
-    """Have a bridge for each physical network, and OVN know it; whether anything was written."""
+async def ensure_mappings(switch: Vswitch, mappings: Mapping[str, str], datapath: str) -> bool:
+    """Create the bridge of each physical network and map it for OVN; return whether anything was written."""
     if not mappings:
         return False
     has = dict(read_mappings(switch.root().external_ids.get(MAPPINGS, "")))
@@ -89,7 +89,7 @@ async def keep_mappings(switch: Vswitch, mappings: Mapping[str, str], datapath: 
 
 
 def read_mappings(text: str) -> list[tuple[str, str]]:
-    """Return physical networks and their bridges, as `physnet1:br-ex,physnet2:br-two` has them."""
+    """Return the physical networks and bridges of a text like `physnet1:br-ex,physnet2:br-two`."""
     pairs = [entry.strip().partition(":") for entry in text.split(",")]
     return [(network, bridge) for network, colon, bridge in pairs if network and colon and bridge]
 
@@ -107,7 +107,7 @@ def _entries(switch: Vswitch, wanted: Mapping[str, str]) -> list[Operation]:
 
 
 def new_bridge(switch: Vswitch, name: str, datapath: str, more: Mapping[str, Value]) -> list[Operation]:
-    """Return what makes a bridge of ours: it has a port and an interface of its own name."""
+    """Return the operations that create a bridge of ours, with the port and interface of its own name."""
     tag = uuid_name(name)
     row: dict[str, Value] = {
         "name": name,

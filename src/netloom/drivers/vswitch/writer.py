@@ -1,7 +1,7 @@
-"""Changes that are made at the same time travel as one transaction.
+"""Sends changes that are made at the same time as one transaction.
 
-A burst of two hundred ports is then a handful of transactions, and a handful of times that the switch reconfigures
-itself. A group that is refused is sent again one by one, so that one bad change costs itself.
+So a burst of two hundred ports takes a handful of transactions, and the switch reconfigures itself a handful of times.
+A group that is refused is sent again one change at a time, so that a bad change affects only itself.
 """
 
 import asyncio
@@ -14,35 +14,35 @@ from netloom.ovsdb.errors import Conflict, Refused
 from netloom.ovsdb.operations import Operation
 
 REST = 0.02
-"""How long after a group, in seconds, the next one gathers: in a burst the switch reconfigures itself less often, and a
+"""Seconds for which changes are collected after a group: in a burst the switch reconfigures itself less often, and a
 single change does not wait."""
 GROUP = 50
-"""How many changes at most travel together: OVN is quickest with groups of 20 to 50."""
+"""The most changes in one transaction: OVN is quickest with groups of 20 to 50."""
 
 Transact = Callable[[Sequence[Operation]], Awaitable[Any]]
 
 
 @dataclass(slots=True)
 class WriterCounters:
-    """What was sent."""
+    """Counters for the metrics."""
 
     changes: int = 0
     transactions: int = 0
     refused: int = 0
 
 
-class Writer:
-    """Sends changes, together where they come together."""
+class GroupWriter:
+    """Sends changes, grouped into transactions."""
 
     def __init__(self, transact: Transact, guard: Sequence[Operation] = ()) -> None:
-        """`guard` goes before every group: as that a lock is ours."""
+        """`guard` precedes every group, as the assertion that we hold a lock."""
         self.counters = WriterCounters()
         self._guard = list(guard)
         self._transact = transact
         self._waiting: asyncio.Queue[tuple[Sequence[Operation], asyncio.Future[None]]] = asyncio.Queue()
 
     async def commit(self, operations: Sequence[Operation]) -> None:
-        """Have all of this done or nothing, and return when it is; raises what the database says otherwise."""
+        """Commit these operations together; raise the database's error if they are refused."""
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiting.put_nowait((operations, done))
         await done
@@ -53,7 +53,7 @@ class Writer:
         last = clock() - REST
         while True:
             group = [await self._waiting.get()]
-            # At least, who was woken by the same event is to come along.
+            # At least yield once: other tasks that the same event woke may add their changes.
             await asyncio.sleep(max(0.0, last + REST - clock()) if self._waiting.qsize() < GROUP - 1 else 0)
             while len(group) < GROUP and not self._waiting.empty():
                 group.append(self._waiting.get_nowait())

@@ -1,15 +1,15 @@
-"""The bridge of the vxlan fabric on the node's switch, and the one port by which it reaches all other nodes.
+"""The bridge of the vxlan fabric on the node's switch, and the tunnel port to all other nodes.
 
-    br-vxlan   fail_mode secure: what no flow of ours carries goes nowhere
-    nl-vtep    type vxlan, key and remote_ip by flow: a flow says with which VNI, and to which node, a packet leaves
+    br-vxlan   fail_mode secure: packets that no flow of ours matches are dropped
+    nl-vtep    type vxlan, key and remote_ip from flows: a flow sets the VNI and the destination node of a packet
 
-Both carry our owner. They are made when a Network needs them, or by --prepare where there is no OVN, and stay; a bridge
-of that name that is somebody else's is not touched. Nothing that is right already is written.
+Both have our owner. They are created when a Network needs them, or by --prepare where there is no OVN, and stay; a
+bridge of that name with another owner is not touched. Nothing that is already correct is written.
 """
 
 from collections.abc import Mapping
 
-from netloom.drivers.link.trouble import Trouble
+from netloom.drivers.errors import ProblemError
 from netloom.drivers.vswitch.driver import OWNER, VTEP, VXLAN_BRIDGE, Vswitch
 from netloom.drivers.vswitch.prepare import new_bridge
 from netloom.ovsdb.notation import Value
@@ -21,14 +21,14 @@ TYPE = "vxlan"
 LOCAL_IP = "local_ip"
 
 
-async def keep_bridge(switch: Vswitch, *, underlay: str, datapath: str) -> bool:
-    """Have the bridge and its tunnel port; whether anything was written."""
+async def ensure_bridge(switch: Vswitch, *, underlay: str, datapath: str) -> bool:
+    """Create or correct the bridge and its tunnel port; return whether anything was written."""
     bridge = switch.bridge(VXLAN_BRIDGE)
     if bridge is not None and not switch.is_ours(bridge):
-        raise Trouble("NameTaken", f"there is a bridge {VXLAN_BRIDGE} already on the switch, and it is not ours")
+        raise ProblemError("NameTaken", f"bridge {VXLAN_BRIDGE} exists on the switch and is not ours")
     tunnel = switch.interface(VTEP)
     if tunnel is not None and not switch.is_ours(tunnel):
-        raise Trouble("NameTaken", f"there is an interface {VTEP} already on the switch, and it is not ours")
+        raise ProblemError("NameTaken", f"interface {VTEP} exists on the switch and is not ours")
     operations: list[Operation] = []
     if bridge is None:
         operations += new_bridge(switch, VXLAN_BRIDGE, datapath, SECURE)
@@ -43,18 +43,18 @@ async def keep_bridge(switch: Vswitch, *, underlay: str, datapath: str) -> bool:
     return bool(operations)
 
 
-def bridge_is_there(switch: Vswitch, underlay: str) -> bool:
-    """Whether the bridge and its tunnel port are as they should be, as far as the database says."""
+def is_bridge_ready(switch: Vswitch, underlay: str) -> bool:
+    """Whether the database has the bridge and its tunnel port, both correct."""
     bridge, tunnel = switch.bridge(VXLAN_BRIDGE), switch.interface(VTEP)
     if bridge is None or tunnel is None or not switch.is_ours(bridge) or not switch.is_ours(tunnel):
         return False
     return bridge.fail_mode == "secure" and not _is_wrong(tunnel, underlay)
 
 
-def tunnel_number(switch: Vswitch, before: int | None = None) -> int | None:
-    """Return the tunnel port's number on the bridge; None while it has none.
+def tunnel_ofport(switch: Vswitch, before: int | None = None) -> int | None:
+    """Return the OpenFlow number of the tunnel port; None while it has none.
 
-    While the switch has not said which it is, it is the one that it was `before`.
+    While the switch has not reported it, it is the number of `before`.
     """
     tunnel = switch.interface(VTEP)
     if tunnel is None or not switch.is_ours(tunnel):
@@ -64,7 +64,7 @@ def tunnel_number(switch: Vswitch, before: int | None = None) -> int | None:
 
 
 def underlay_of(switch: Vswitch) -> str:
-    """Return the node's own address as the tunnel port has it; "" where there is none."""
+    """Return the node's underlay address by the tunnel port; "" if there is none."""
     tunnel = switch.interface(VTEP)
     return tunnel.options.get(LOCAL_IP, "") if tunnel is not None and switch.is_ours(tunnel) else ""
 
@@ -84,6 +84,6 @@ def _new_tunnel(switch: Vswitch, underlay: str) -> list[Operation]:
     return [
         Insert("Interface", row, f"i{tag}"),
         Insert("Port", {"name": VTEP, "interfaces": frozenset({NamedUuid(f"i{tag}")})}, f"p{tag}"),
-        # By its name: it may be made in this very transaction.
+        # By name: the bridge may be created in the same transaction.
         Mutate("Bridge", eq("name", VXLAN_BRIDGE), [("ports", "insert", frozenset({NamedUuid(f"p{tag}")}))]),
     ]

@@ -1,53 +1,61 @@
-"""The flows of the vxlan fabric on the node's switch: which of ours are there, and the changes to them, in bundles.
+"""The flows of the vxlan fabric on the node's switch: which of ours are installed, and changes to them, in bundles.
 
-    new connection ──► read back what is there ──► compare with all that is wanted ──► one bundle, or none
-    a change of what is wanted ──► one bundle of what differs
-    every few seconds ──► as many as there should be? ──► else read back
+    new connection ──► read all flows back ──► compare with the desired flows ──► one bundle, or none
+    a change of the desired flows ──► one bundle of the differences
+    every few seconds ──► compare the number of flows ──► if it differs, read back
 
-`seen` is what the switch has: read back by each new connection, because a switch that was started again has nothing,
-and kept by what it has acknowledged since. So what is there already costs no write, and a restart of the agent writes
+`seen` is the observed state: read back on each new connection, because a switch that restarted has no flows, and
+updated by each acknowledged bundle. So an installed flow is not written again, and a restart of the agent writes
 nothing. Ours are the flows with our cookie, and the meters with our numbers; others on the bridge are left alone.
 
-A bundle is done whole or not at all. Where the switch refuses one, the flow at fault is left out, remembered with the
-reason, and the rest is written. Of a bundle that was not answered nothing is known: everything is read back.
+A bundle is applied as a whole or not at all. If the switch refuses one, the flow at fault is left out and recorded with
+the error, and the rest is written. The outcome of a bundle that was not answered is unknown: all flows are read back.
 """
 
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from typing import Protocol
 
 from netloom.errors import NetloomError, Unreachable
 from netloom.openflow.flows import Flow, Key, MeterSpec
 from netloom.openflow.switch import Drop, Mod, Put, Refused, Switch
+from netloom.plan.vxlan.flow_claims import Delta
+from netloom.signals import Signal
 
 log = logging.getLogger(__name__)
 
 
 @dataclass(slots=True)
 class FabricCounters:
-    """What was done."""
+    """Counters for the metrics."""
 
     bundles: int = 0
     puts: int = 0
     drops: int = 0
     compared: int = 0
-    """How often everything was read back and compared."""
+    """The number of comparisons of all flows."""
     refused: int = 0
     meters: int = 0
     """Meters set or removed."""
 
 
-@dataclass(slots=True)
-class _Work:
-    """Some changes on their way."""
+class DesiredFlows(Protocol):
+    """The flows and meters that the switch must have (`plan/vxlan/flow_claims.py`)."""
 
-    mods: list[Mod] = field(default_factory=list)
-    set_meters: dict[int, MeterSpec] = field(default_factory=dict)
-    remove_meters: list[int] = field(default_factory=list)
+    @property
+    def flows(self) -> Mapping[Key, Flow]:
+        """The flows, by their place."""
+        ...
+
+    @property
+    def meters(self) -> Mapping[int, MeterSpec]:
+        """The meters, by number."""
+        ...
 
 
-class Fabric:
-    """Our flows on the switch."""
+class FabricFlows:
+    """Our flows on the switch, a `ReconciledSet`."""
 
     def __init__(
         self,
@@ -56,33 +64,33 @@ class Fabric:
         cookie: int,
         cookie_mask: int,
         meters: range,
-        may: Callable[[], bool] = lambda: True,
+        may_write: Callable[[], bool] = lambda: True,
     ) -> None:
-        """`meters` are the numbers of ours; `may` says whether we are the one who works on this switch."""
+        """`meters` are our meter numbers; `may_write` says whether this agent is the one that works on the switch."""
         self.counters = FabricCounters()
         self.refused: dict[Key, str] = {}
-        """Flows that the switch does not take, and why."""
-        self.unknown: Callable[[], None] = lambda: None
-        """Told that it is not known any more what the switch has: it is time to compare."""
+        """The flows that the switch refused, and its errors."""
+        self.on_outdated: Signal[[]] = Signal()
+        """Sent when the flows of the switch are no longer known: `compare` is due."""
         self._switch = switch
-        switch.came = lambda: self.unknown()
+        switch.on_connect.connect(self.on_outdated)
         self._cookie, self._mask, self._own_meters = cookie, cookie_mask, meters
-        self._may = may
+        self._may_write = may_write
         self._seen: dict[Key, Flow] = {}
         self._meters: dict[int, MeterSpec] = {}
         self._generation: int | None = None
-        """Of which connection what is seen is."""
+        """The connection by which `seen` was read; None: it must be read again."""
         self._unread = 0
-        """How many flows with our cookie are there that we cannot read: they match what no flow of ours can."""
+        """The number of flows with our cookie that we cannot decode: they match on fields that no flow of ours uses."""
 
     @property
     def seen(self) -> Mapping[Key, Flow]:
-        """Our flows that the switch has, as far as is known."""
+        """Our flows on the switch, to the best of our knowledge."""
         return self._seen
 
     @property
     def connected(self) -> bool:
-        """Whether the switch can be spoken to."""
+        """Whether the switch is connected."""
         return self._switch.connected.is_set()
 
     @property
@@ -90,15 +98,13 @@ class Fabric:
         """Whether what is seen is what is there."""
         return self.connected and self._generation == self._switch.generation
 
-    def doubt(self) -> None:
-        """Have everything read back: somebody may have changed it."""
+    def invalidate(self) -> None:
+        """Read all flows back before the next change: another program may have changed them."""
         self._generation = None
-        self.unknown()
+        self.on_outdated()
 
-    async def compare(
-        self, wanted: Mapping[Key, Flow], meters: Mapping[int, MeterSpec], *, remove: bool = True
-    ) -> None:
-        """Read back what is there, and have the switch have all this, and with `remove` nothing else of ours."""
+    async def compare(self, desired: DesiredFlows, *, remove: bool = True) -> None:
+        """Read all flows back, install the missing ones, and with `remove` delete the others of ours."""
         self._check()
         generation = self._switch.generation
         found = await self._switch.flows(self._cookie, self._mask)
@@ -107,31 +113,41 @@ class Fabric:
         self._seen = {flow.key: flow for flow in found}
         self._generation = generation
         self.counters.compared += 1
-        self.refused = {key: words for key, words in self.refused.items() if key in wanted}
-        gone = [flow for key, flow in self._seen.items() if key not in wanted] if remove else []
-        gone_meters = [one for one in self._meters if one not in meters] if remove else []
-        await self._write(wanted.values(), gone, meters, gone_meters)
+        self.refused = {key: error for key, error in self.refused.items() if key in desired.flows}
+        gone = [flow for key, flow in self._seen.items() if key not in desired.flows] if remove else []
+        gone_meters = [one for one in self._meters if one not in desired.meters] if remove else []
+        await self._write(desired.flows.values(), gone, desired.meters, gone_meters)
         self._unread = await self._switch.count(self._cookie, self._mask) - len(self._seen)
 
     async def recount(self) -> None:
-        """Have everything read back if the switch has more or fewer flows of ours than it was seen to have."""
+        """Invalidate `seen` if the switch has more or fewer flows of ours."""
         if self.current and await self._switch.count(self._cookie, self._mask) != len(self._seen) + self._unread:
-            log.warning("somebody changed our flows on the switch")
+            log.warning("another program changed our flows on the switch")
             self._generation = None
 
-    async def apply(
-        self, puts: Iterable[Flow], drops: Iterable[Flow], meters: Mapping[int, MeterSpec | None] | None = None
-    ) -> None:
-        """Have some flows and not some others; a meter that is None goes."""
+    async def apply(self, delta: Delta) -> None:
+        """Install flows and delete others; a meter that is None is deleted."""
         self._check()
-        meters = meters or {}
-        gone = [one for one, spec in meters.items() if spec is None]
-        await self._write(puts, drops, {one: spec for one, spec in meters.items() if spec is not None}, gone)
+        gone = [one for one, spec in delta.meters.items() if spec is None]
+        meters = {one: spec for one, spec in delta.meters.items() if spec is not None}
+        await self._write(delta.puts, delta.drops, meters, gone)
+
+    def numbers(self) -> Mapping[str, float]:
+        """Return the values of this driver's metrics."""
+        return {
+            "fabric_connected": float(self.connected),
+            "fabric_flows": len(self._seen),
+            "fabric_flows_refused": len(self.refused),
+            "fabric_bundles": self.counters.bundles,
+            "fabric_puts": self.counters.puts,
+            "fabric_drops": self.counters.drops,
+            "fabric_compared": self.counters.compared,
+        }
 
     def _check(self) -> None:
-        if not self._may():
-            self._generation = None  # What was to be written is not, and somebody else may write meanwhile.
-            raise Unreachable("another agent works on this switch, or nobody can say")
+        if not self._may_write():
+            self._generation = None  # This change is not written, and another agent may write meanwhile.
+            raise Unreachable("another agent may be working on this switch")
 
     async def _write(
         self,
@@ -148,7 +164,7 @@ class Fabric:
                 mods.append(Drop(self._seen[key]))
         mods += [Put(flow) for flow in puts if self._seen.get(flow.key) != flow]
         try:
-            # A flow needs its meter; and a meter that goes takes its flows along.
+            # A flow needs its meter, and a switch that deletes a meter deletes the flows that use it.
             for number, spec in meters.items():
                 if self._meters.get(number) != spec:
                     await self._set_meter(number, spec)
@@ -165,14 +181,14 @@ class Fabric:
     async def _set_meter(self, number: int, spec: MeterSpec) -> None:
         try:
             await self._switch.set_meter(number, spec.rate_kbps, spec.burst)
-        except Refused as error:  # Then the flows that use it are refused, too, and that is told.
-            log.warning("the switch does not take meter %d: %s", number, error)
+        except Refused as error:  # The switch then refuses the flows that use it, and that is reported.
+            log.warning("the switch refuses meter %d: %s", number, error)
             return
         self._meters[number] = spec
         self.counters.meters += 1
 
     async def _change(self, mods: Sequence[Mod]) -> None:
-        """Write in one bundle; if that is refused, all but what is at fault."""
+        """Write one bundle; if it is refused, leave out the flow at fault."""
         while mods:
             self.counters.bundles += 1
             try:
@@ -180,23 +196,23 @@ class Fabric:
             except Refused as error:
                 self.counters.refused += 1
                 if len(mods) == 1:
-                    self._blame(mods[0], error)
+                    self._refuse(mods[0], error)
                     return
-                # What stands before the one that was refused was found right; where that is not said, halve.
+                # The changes before the refused one are correct; if the switch does not say which it is, halve.
                 at = error.index if error.index is not None else len(mods) // 2
                 await self._change(mods[:at])
                 if error.index is not None:
-                    self._blame(mods[at], error)
+                    self._refuse(mods[at], error)
                 mods = mods[at + (error.index is not None) :]
                 continue
-            self._note(mods)
+            self._applied(mods)
             return
 
-    def _blame(self, mod: Mod, error: Refused) -> None:
+    def _refuse(self, mod: Mod, error: Refused) -> None:
         self.refused[mod.flow.key] = error.error
         log.error("the switch refuses a flow: %s", error)
 
-    def _note(self, mods: Sequence[Mod]) -> None:
+    def _applied(self, mods: Sequence[Mod]) -> None:
         for mod in mods:
             key = mod.flow.key
             self.refused.pop(key, None)

@@ -1,11 +1,12 @@
-"""One node's share: what an attachment means on the machine it is on.  Pure.
+"""Plans the port of an attachment on its node.  Pure.
 
-Of one attachment, its Network and the Network's Subnets comes one `PortPlan`: which device is on the switch, what the
-workload sees and where, and what it is given; or the `Problem` that stands in the way; or nothing yet, while it has no
-addresses. What OVN does with the port is planned elsewhere: the two meet in the port's name (`names.port`). So are the
-flows of a Network that VXLAN carries (`plan/vxlan/fabric.py`): they meet in the port's number on the switch.
+An attachment, its Network and the Network's Subnets give one `PortPlan`: the device on the switch, what the workload
+sees and where, and its addresses and routes; or the `Problem` that prevents it; or nothing yet, while it has no
+addresses. OVN's part of the port is planned in `plan/ovn`: the two meet in the port's name (`names.port`). The flows of
+a vxlan Network are planned in `plan/vxlan/fabric.py`: they meet in the port's OpenFlow number.
 
-An attachment that is a VLAN of another's port is planned from its `Family` besides: its device is its parent's.
+A child, which is a VLAN of another attachment's port, is also planned from its `ParentPort`: it uses its parent's
+device.
 """
 
 import re
@@ -27,101 +28,99 @@ from netloom.plan.node.hooks import Commands, commands
 from netloom.plan.problem import Problem
 
 GENEVE = 58
-"""What Geneve adds to a packet over IPv4: Ethernet 14, IPv4 20, UDP 8, Geneve 8, OVN's option 8."""
+"""Bytes that Geneve adds to a packet over IPv4: Ethernet 14, IPv4 20, UDP 8, Geneve 8, OVN's option 8."""
 GENEVE_V6 = 78
 VXLAN = 50
-"""What VXLAN adds: Ethernet 14, IPv4 20, UDP 8, VXLAN 8."""
+"""Bytes that VXLAN adds: Ethernet 14, IPv4 20, UDP 8, VXLAN 8."""
 VXLAN_V6 = 70
 _RESERVED = re.compile(
     r"lo$|all$|default$|ovs-|ovn-|genev_sys_|vxlan_sys_|gre_sys$|br-int$|br-vxlan$|nl-vtep$|patch-|n[li][0-9a-f]{12}$"
 )
-"""Names of devices that the kernel, OVS and OVN make by themselves, and of those made here for others."""
+"""Names of devices that the kernel, OVS and OVN create, and of those that the agent creates for other ports."""
 LEAST_MTU = 1280
-"""What IPv6 needs; a node whose underlay cannot carry that is told so by IPv6 itself."""
+"""The least MTU of IPv6 (RFC 8200, section 5)."""
 
 
 class PlannedRoute(NamedTuple):
-    """One route the workload gets."""
+    """One route of the workload."""
 
     to: str
     via: str
     onlink: bool
-    """Whether no address of the port says that `via` is its neighbour."""
+    """Whether `via` is outside the blocks of all addresses of the port."""
 
 
 class PortPlan(Struct, frozen=True, kw_only=True):
-    """One port as it must be on this node."""
+    """The desired state of one port on this node."""
 
     uid: str
-    """Of the attachment: one that is deleted and made again is another."""
+    """The uid of the attachment: one that is deleted and made again is another."""
     namespace: str
     name: str
     type: PortType
     device: str
     """The device on the switch."""
     inner: str
-    """The device as the workload sees it: of a veth the other end, otherwise the same."""
+    """The device that the workload sees: the other end of a veth, otherwise `device`."""
     netns: str
-    """Where `inner` is; "" is the node."""
+    """The network namespace of `inner`; "" is the node's own."""
     netns_root: str = ""
-    """The part of that path that the node's operator wrote: below it no symbolic link is followed."""
+    """The part of that path that the node's operator set: below it no symbolic link is followed."""
     own_netns: str = ""
-    """Of a veth: why `inner` may not be in the node's own network namespace, by whatever path; "": it may."""
+    """For a veth: why `inner` may not be in the node's own network namespace, whatever the path; "": it may."""
     takes_used: bool = False
-    """Of an existing device: whether it may be taken although another program uses it."""
+    """For an existing device: whether it may be taken although another program uses it."""
     mac: str
     mtu: int
     fabric: Fabric = Fabric.OVN
-    """What carries its Network."""
+    """The fabric of its Network."""
     vni: int = 0
-    """Its Network's number on the wire; 0 where OVN sees to that."""
+    """The VNI of its Network; 0 where OVN chooses the number on the wire."""
     addresses: tuple[str, ...] = ()
-    """As 10.0.0.9/24; none for an existing device, whose owner sees to that."""
+    """As 10.0.0.9/24; none for an existing device, which its owner configures."""
     routes: tuple[PlannedRoute, ...] = ()
     four_only: bool = False
-    """Whether it is given addresses, and nothing that it says over IPv6 is let through."""
+    """Whether it has IPv4 addresses only, so that all IPv6 that it sends is dropped."""
     runs: Commands = Commands((), ())
-    """What is run when it is made, and when it is gone."""
+    """The programs to run after it is made, and after it is removed."""
     parent: str = ""
-    """The attachment of whose device it is a VLAN: it has none of its own, and nothing is made for it."""
+    """For a child: the attachment whose device carries it; a child has no device of its own."""
     parent_uid: str = ""
     vlan: int | None = None
 
     @property
     def generated(self) -> bool:
-        """Whether the device's name was made here, from what nobody else has."""
+        """Whether the device's name is derived from its MAC, and so is unique."""
         return self.device == names.interface(self.mac)
 
     @property
     def iface_id(self) -> str:
-        """The logical port it is."""
+        """The name of its logical port."""
         return names.port(self.namespace, self.name)
 
 
-class Family(Struct, frozen=True):
-    """What the plan of a child must know of others on its node."""
+class ParentPort(Struct, frozen=True, kw_only=True):
+    """What the plan of a child needs to know of its parent, and of other attachments on its node."""
 
-    parent: NetworkAttachment | None = None
+    attachment: NetworkAttachment | None = None
     plan: "PortPlan | Problem | None" = None
-    """What the parent comes to."""
     network: Network | None = None
-    """The parent's."""
     rivals: tuple[str, ...] = ()
-    """Who says to be the same VLAN of the same port, by name."""
+    """The names of the attachments that ask for the same VLAN of the same port."""
 
 
 class Host(Struct, frozen=True, kw_only=True):
-    """What a plan must know of the node."""
+    """What plans need to know of the node."""
 
     underlay_mtu: int = 1500
     underlay_v6: bool = False
     physical_networks: frozenset[str] = frozenset()
-    """Those the node's bridge mappings name."""
+    """The physical networks in the node's bridge mappings."""
     grants: NodeGrants = NodeGrants()
-    """What namespaces may use here."""
+    """What the node's operator grants to namespaces."""
 
     def mtu(self, fabric: Fabric) -> int:
-        """Return the largest packet that fits into a tunnel."""
+        """Return the MTU of ports whose packets go through a tunnel."""
         v4, v6 = (VXLAN, VXLAN_V6) if fabric is Fabric.VXLAN else (GENEVE, GENEVE_V6)
         return max(LEAST_MTU, self.underlay_mtu - (v6 if self.underlay_v6 else v4))
 
@@ -131,9 +130,9 @@ def plan_port(
     network: Network | None,
     subnets: Iterable[Subnet],
     host: Host,
-    family: Family | None = None,
+    parent: ParentPort | None = None,
 ) -> PortPlan | Problem | None:
-    """Return what an attachment means here; None: nothing yet, for it has no addresses or its Network is not known."""
+    """Return the port of an attachment, or what prevents it; None while it has no addresses or no known Network."""
     if network is None:
         return None
     spec, port, status = attachment.spec, attachment.spec.port, attachment.status
@@ -142,7 +141,7 @@ def plan_port(
     routes = _routes(attachment, _gateways(status.ips, subnets) if spec.default_route else ()) if ours else ()
     granted = _granted(attachment, routes, host.grants)
     if isinstance(granted, Problem):
-        return granted  # Before all else: what was plugged while it was granted goes, whatever else is the matter.
+        return granted  # First: a port that was plugged while it was granted is removed, whatever else is wrong.
     if fabric is Fabric.LINUX:
         return Problem("FabricNotSupported", f"Network {network.metadata.name} has fabric {fabric.value}")
     addressed = status.condition(ADDRESSED)
@@ -151,13 +150,13 @@ def plan_port(
     if fabric is Fabric.VXLAN and status.vni is None:
         return None
     if kind is PortType.CHILD:
-        return _child(attachment, network, family or Family())
+        return _child(attachment, network, parent or ParentPort())
     generated = names.interface(status.mac)
     problem = _unreachable(network, host.physical_networks) or _reserved(port, generated)
     if problem is not None:
         return problem
     device = {PortType.INTERNAL: port.name or generated, PortType.VETH: generated, PortType.EXISTING: port.device}[kind]
-    # A generated name differs from the other end's: the namespace may be the node's own.
+    # The two generated names differ: both ends may be in the node's own namespace.
     inner = (port.name or "ni" + generated[2:]) if kind is PortType.VETH else device
     return PortPlan(
         uid=attachment.metadata.uid,
@@ -182,7 +181,7 @@ def plan_port(
 
 
 def plan_ports(resources: Iterable[Resource], host: Host) -> dict[tuple[str, str], PortPlan | Problem | None]:
-    """Return what all attachments among some resources mean on their nodes, of which `host` is what is known."""
+    """Return the plans of all attachments among some resources, for a node like `host`."""
     networks: dict[tuple[str, str], Network] = {}
     subnets: dict[tuple[str, str], list[Subnet]] = {}
     attachments: dict[tuple[str, str], NetworkAttachment] = {}
@@ -195,44 +194,48 @@ def plan_ports(resources: Iterable[Resource], host: Host) -> dict[tuple[str, str
             case NetworkAttachment():
                 attachments[one.metadata.namespace, one.metadata.name] = one
     found: dict[tuple[str, str], PortPlan | Problem | None] = {}
-    ways: dict[tuple[str, ...], list[str]] = {}
+    rivals: dict[tuple[str, ...], list[str]] = {}
     for one in attachments.values():
-        ways.setdefault(_way(one), []).append(one.metadata.name)
+        rivals.setdefault(_parent_vlan(one), []).append(one.metadata.name)
     # Parents come first.
     for key, one in sorted(attachments.items(), key=lambda item: item[1].spec.port.type is PortType.CHILD):
         namespace, port = one.metadata.namespace, one.spec.port
-        family = Family()
+        parent_port = ParentPort()
         parent = attachments.get((namespace, port.parent)) if port.parent else None
         if parent is not None and parent.spec.node == one.spec.node and not parent.metadata.deletion_timestamp:
-            network = networks.get((namespace, parent.spec.network))
-            family = Family(parent, found.get((namespace, port.parent)), network, tuple(ways[_way(one)]))
+            parent_port = ParentPort(
+                attachment=parent,
+                plan=found.get((namespace, port.parent)),
+                network=networks.get((namespace, parent.spec.network)),
+                rivals=tuple(rivals[_parent_vlan(one)]),
+            )
         at = namespace, one.spec.network
-        found[key] = plan_port(one, networks.get(at), subnets.get(at, ()), host, family)
+        found[key] = plan_port(one, networks.get(at), subnets.get(at, ()), host, parent_port)
     return found
 
 
-def _way(one: NetworkAttachment) -> tuple[str, ...]:
+def _parent_vlan(one: NetworkAttachment) -> tuple[str, ...]:
     port = one.spec.port
     return one.metadata.namespace, one.spec.node, port.parent, str(port.vlan)
 
 
-def _child(attachment: NetworkAttachment, network: Network, family: Family) -> PortPlan | Problem | None:
-    """Return what a VLAN of another attachment's port means here: nothing to make, but something to wait for."""
-    spec, port, parent = attachment.spec, attachment.spec.port, family.parent
-    if parent is None:
+def _child(attachment: NetworkAttachment, network: Network, parent: ParentPort) -> PortPlan | Problem | None:
+    """Return the plan of a child: nothing has to be made for it, but its parent's device must be there."""
+    spec, port = attachment.spec, attachment.spec.port
+    if parent.attachment is None:
         return children.missing(port.parent, spec.node)
     problem = (
-        children.childless(port.parent, parent.spec.port.parent)
+        children.childless(port.parent, parent.attachment.spec.port.parent)
         or children.carried("spec.network", network)
-        or children.carried("spec.port.parent", family.network)
-        or children.taken(port.parent, port.vlan, attachment.metadata.name, family.rivals)
+        or children.carried("spec.port.parent", parent.network)
+        or children.taken(port.parent, port.vlan, attachment.metadata.name, parent.rivals)
     )
-    if problem is not None or family.plan is None:
+    if problem is not None or parent.plan is None:
         return problem
-    if isinstance(family.plan, Problem):
-        said = f"spec.port.parent: {port.parent} cannot be plugged itself: {family.plan.message}"
-        return Problem(children.NOT_PLUGGED, said)
-    device = family.plan.device
+    if isinstance(parent.plan, Problem):
+        message = f"spec.port.parent: {port.parent} cannot be plugged itself: {parent.plan.message}"
+        return Problem(children.NOT_PLUGGED, message)
+    device = parent.plan.device
     return PortPlan(
         uid=attachment.metadata.uid,
         namespace=attachment.metadata.namespace,
@@ -242,16 +245,16 @@ def _child(attachment: NetworkAttachment, network: Network, family: Family) -> P
         inner=device,
         netns="",
         mac=attachment.status.mac,
-        mtu=family.plan.mtu,
+        mtu=parent.plan.mtu,
         runs=commands(spec, device=device, ips=attachment.status.ips, mac=attachment.status.mac),
         parent=port.parent,
-        parent_uid=parent.metadata.uid,
+        parent_uid=parent.attachment.metadata.uid,
         vlan=port.vlan,
     )
 
 
 def gateway(subnet: Subnet) -> str:
-    """Return a Subnet's gateway, given or the first host address; "" where the block has no room for one."""
+    """Return a Subnet's gateway, by default its first host address; "" if the block is too small for one."""
     if subnet.spec.gateway:
         return subnet.spec.gateway
     block = addresses.block(subnet.spec.cidr)
@@ -260,8 +263,8 @@ def gateway(subnet: Subnet) -> str:
 
 
 def _written(ip: str) -> str:
-    """Return an address as the kernel writes it, so that what is seen can be compared with what is wanted."""
-    return str(addresses.interface(ip)) if ":" in ip else ip  # IPv4 can be written in one way only.
+    """Return an address as the kernel writes it, so that observed and desired addresses can be compared."""
+    return str(addresses.interface(ip)) if ":" in ip else ip  # There is one notation of IPv4.
 
 
 def _unreachable(network: Network, physical: Collection[str]) -> Problem | None:
@@ -275,17 +278,17 @@ def _unreachable(network: Network, physical: Collection[str]) -> Problem | None:
 
 
 def _reserved(port: AttachmentPort, own: str) -> Problem | None:
-    """Refuse, for a device on the node, a name that OVS, OVN or another attachment's device may need."""
+    """Refuse a device name on the node that OVS, OVN or another attachment's device may need."""
     name = port.name
     if port.type is not PortType.INTERNAL or name == own or not _RESERVED.match(name):
         return None
     return Problem(
-        "NameReserved", f"spec.port.name: {name} is a name that the switch, or another port, may need: choose another"
+        "NameReserved", f"spec.port.name: {name} is reserved for the switch and for other ports: choose another"
     )
 
 
 class _Granted(NamedTuple):
-    """By what a port may be, as the plan of it has that."""
+    """What the operator's grants mean for one port."""
 
     netns_root: str = ""
     own_netns: str = ""
@@ -293,7 +296,7 @@ class _Granted(NamedTuple):
 
 
 def _granted(attachment: NetworkAttachment, routes: Iterable[PlannedRoute], grants: NodeGrants) -> _Granted | Problem:
-    """Return what this node's operator grants of a port, or why it is refused."""
+    """Return what this node's operator grants to a port, or why the port is refused."""
     namespace, port, status = attachment.metadata.namespace, attachment.spec.port, attachment.status
     if port.type is PortType.CHILD:
         return _Granted()  # It has no device of its own.
@@ -310,7 +313,7 @@ def _granted(attachment: NetworkAttachment, routes: Iterable[PlannedRoute], gran
 
 
 def _gateways(ips: Iterable[str], subnets: Iterable[Subnet]) -> list[str]:
-    """Return the gateways of the Subnets that some addresses are from, at most one of each family."""
+    """Return the gateways of the Subnets of some addresses, at most one per address family."""
     found: dict[int, str] = {}
     for subnet in sorted(subnets, key=lambda one: one.metadata.name):
         family = addresses.family(subnet.spec.cidr)

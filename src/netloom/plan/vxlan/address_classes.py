@@ -13,7 +13,7 @@ An address may be used by several: its own attachment, and those that are allowe
 from collections import Counter
 from collections.abc import Callable, Iterable
 
-from netloom.plan.vxlan.flow_claims import Table
+from netloom.plan.vxlan.flow_claims import FlowClaims
 from netloom.plan.vxlan.policy import Class, Set, peer_flows
 from netloom.plan.vxlan.ports import LocalPort, Remote, numbers
 
@@ -24,11 +24,11 @@ Joined = tuple[Class, Class]
 NOBODY: Class = frozenset()
 
 
-class Classes:
+class AddressClasses:
     """The classes of addresses, kept up to date."""
 
-    def __init__(self, table: Table, joined: Callable[[LocalPort | Remote], Joined]) -> None:
-        self._table = table
+    def __init__(self, claims: FlowClaims, joined: Callable[[LocalPort | Remote], Joined]) -> None:
+        self._claims = claims
         self._joined = joined
         self._ones: dict[str, LocalPort | Remote] = {}
         self._in: dict[int, set[str]] = {}
@@ -135,4 +135,4 @@ class Classes:
                 self.known[one] += more
                 if not self.known[one]:
                     del self.known[one]
-        self._table.replace("peer/{}/{}/{}".format(*address), peer_flows(*address, new) if new else ())
+        self._claims.replace("peer/{}/{}/{}".format(*address), peer_flows(*address, new) if new else ())

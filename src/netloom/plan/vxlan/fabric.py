@@ -13,13 +13,13 @@ from collections.abc import Iterator, Mapping
 
 from netloom.model.paths import Shaping
 from netloom.model.policy import SecurityProfile
-from netloom.plan.vxlan.address_classes import Address, Classes
-from netloom.plan.vxlan.flow_claims import Delta, Table
+from netloom.plan.vxlan.address_classes import Address, AddressClasses
+from netloom.plan.vxlan.flow_claims import Delta, FlowClaims
 from netloom.plan.vxlan.layout import COOKIE, COOKIE_MASK, METERS
-from netloom.plan.vxlan.meters import Metering
+from netloom.plan.vxlan.meters import MeterFlows
 from netloom.plan.vxlan.policy import port_flows
 from netloom.plan.vxlan.ports import LocalPort, Remote, base, local, numbers, remote, shared
-from netloom.plan.vxlan.profiles import Judging
+from netloom.plan.vxlan.profiles import ProfileFlows
 
 __all__ = ["COOKIE", "COOKIE_MASK", "METERS", "LocalPort", "Remote", "VxlanPlan", "base", "local", "remote"]
 
@@ -31,11 +31,13 @@ class VxlanPlan:
     """What must be on this node's switch."""
 
     def __init__(self) -> None:
-        self.table = Table()
+        self.claims = FlowClaims()
         """What must be: its flows and meters may be read."""
-        self._judging = Judging(self.table)
-        self._metering = Metering(self.table)
-        self._classes = Classes(self.table, lambda one: (self._judging.joined(one), self._metering.joined(one)))
+        self._profile_flows = ProfileFlows(self.claims)
+        self._meter_flows = MeterFlows(self.claims)
+        self._address_classes = AddressClasses(
+            self.claims, lambda one: (self._profile_flows.joined(one), self._meter_flows.joined(one))
+        )
         self._vtep: int | None = None
         self._ports: dict[str, tuple[LocalPort | Remote, int]] = {}
         """Ports here and elsewhere, and their ranks, by owner: `local/UID`, `remote/UID`."""
@@ -60,7 +62,7 @@ class VxlanPlan:
         self._vtep = number
         self._dirty.update(owner for owner, (one, _) in self._ports.items() if isinstance(one, Remote))
         self._asked.update(self._shared)
-        self.table.replace("base", () if number is None else base(number))
+        self.claims.replace("base", () if number is None else base(number))
 
     def put_local(self, port: LocalPort, rank: int = 0) -> None:
         """Let a port be plugged here."""
@@ -80,45 +82,45 @@ class VxlanPlan:
 
     def put_profile(self, profile: SecurityProfile) -> None:
         """Let a SecurityProfile be as it is now."""
-        self._judging.put(profile)
+        self._profile_flows.put(profile)
 
     def drop_profile(self, namespace: str, name: str) -> None:
         """Let a SecurityProfile be gone."""
-        self._judging.drop((namespace, name))
+        self._profile_flows.drop((namespace, name))
 
     def put_shaping(self, shaping: Shaping) -> None:
         """Let a Shaping be as it is now."""
-        self._metering.put(shaping)
+        self._meter_flows.put(shaping)
 
     def drop_shaping(self, namespace: str, name: str) -> None:
         """Let a Shaping be gone."""
-        self._metering.drop((namespace, name))
+        self._meter_flows.drop((namespace, name))
 
     def missing(self, uid: str) -> tuple[str, ...]:
         """Return the profiles that a local port names and that do not exist; with one, it is closed.
 
         What is said is as of the last flush.
         """
-        return self._judging.cover(f"local/{uid}").missing
+        return self._profile_flows.cover(f"local/{uid}").missing
 
     def flush(self) -> Delta:
         """Work out what must be now; return what changed in it since the last time."""
-        covered, joined = self._judging.settle()
-        metered, ends = self._metering.settle()
+        covered, joined = self._profile_flows.settle()
+        metered, ends = self._meter_flows.settle()
         for owner in covered:
             self._asked.update(address for address in self._addresses(owner) if address in self._shared)
         dirty, self._dirty = self._dirty | covered | metered, set()
         for vni in joined | ends:
-            self._classes.doubt(vni)
+            self._address_classes.doubt(vni)
         for owner in dirty:
             self._plan(owner)
-        changed = self._classes.settle()
-        self._judging.fill(self._classes.known, changed)
-        self._metering.fill(self._classes.known, changed)
+        changed = self._address_classes.settle()
+        self._profile_flows.fill(self._address_classes.known, changed)
+        self._meter_flows.fill(self._address_classes.known, changed)
         asked, self._asked = self._asked, set()
         for address in asked:
             self._ask(address)
-        return self.table.take()
+        return self.claims.take()
 
     def _change(self, owner: str, new: LocalPort | Remote | None, rank: int) -> None:
         old = self._ports.get(owner)
@@ -130,11 +132,11 @@ class VxlanPlan:
         if new is not None:
             self._ports[owner] = new, rank
             self._use(owner, new)
-        self._classes.member(owner, new)
+        self._address_classes.member(owner, new)
         self._dirty.add(owner)
         if isinstance(new, LocalPort) or (old is not None and isinstance(old[0], LocalPort)):
-            self._judging.port(owner, new if isinstance(new, LocalPort) else None)
-            self._metering.port(owner, new if isinstance(new, LocalPort) else None)
+            self._profile_flows.port(owner, new if isinstance(new, LocalPort) else None)
+            self._meter_flows.port(owner, new if isinstance(new, LocalPort) else None)
 
     def _use(self, owner: str, one: LocalPort | Remote, *, gone: bool = False) -> None:
         """Take note of who may use which address, or may no longer."""
@@ -162,33 +164,33 @@ class VxlanPlan:
         """Let a port have the flows it needs."""
         one, rank = self._ports.get(owner, (None, 0))
         if isinstance(one, LocalPort):
-            cover, ends = self._judging.cover(owner), self._metering.sets(owner)
+            cover, ends = self._profile_flows.cover(owner), self._meter_flows.sets(owner)
             judged = port_flows(one.ofport, one.uid, cover, peers=bool(cover.sets or ends))
-            self.table.replace(owner, () if cover.missing else (*local(one), *judged), rank)
-            self._classes.need(owner, one.vni, cover.sets | ends)
+            self.claims.replace(owner, () if cover.missing else (*local(one), *judged), rank)
+            self._address_classes.need(owner, one.vni, cover.sets | ends)
         elif isinstance(one, Remote) and self._vtep is not None:
-            self.table.replace(owner, remote(one, self._vtep), rank)
+            self.claims.replace(owner, remote(one, self._vtep), rank)
         else:
-            self.table.remove(owner)
-            self._classes.need(owner, 0, ())
+            self.claims.remove(owner)
+            self._address_classes.need(owner, 0, ())
 
     def _ask(self, address: Address) -> None:
         """Let the question who has an address go to all who may, if some may use it whose it is not."""
         owner = "shared/{}/{}/{}".format(*address)
         if not self._shared.get(address):
             self._shared.pop(address, None)
-            self.table.remove(owner)
+            self.claims.remove(owner)
             return
         ports, hosts = set(), set()
         for user in self._answering(self._users[address]):
             one = self._ports[user][0]
             if isinstance(one, LocalPort):
-                if not self._judging.cover(user).missing:
+                if not self._profile_flows.cover(user).missing:
                     ports.add(one.ofport)
             else:
                 hosts.add(one.host_ip)
         vni, version, ip = address
-        self.table.replace(owner, shared(vni, (version, ip), sorted(ports), sorted(hosts), self._vtep), SHARED)
+        self.claims.replace(owner, shared(vni, (version, ip), sorted(ports), sorted(hosts), self._vtep), SHARED)
 
     def _answering(self, users: Mapping[str, bool]) -> Iterator[str]:
         """Give those who may answer for an address: all who are allowed it, and one of those whose it is."""

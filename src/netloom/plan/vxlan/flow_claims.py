@@ -42,7 +42,7 @@ class _Claim(NamedTuple):
     flow: Flow
 
 
-class Table:
+class FlowClaims:
     """The claims, and what comes of them."""
 
     def __init__(self) -> None:

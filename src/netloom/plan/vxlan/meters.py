@@ -17,7 +17,7 @@ from msgspec import Struct
 from netloom.model.paths import Direction, Place, Shaping
 from netloom.openflow.flows import Flow, Goto, Key, Meter, MeterSpec
 from netloom.plan.policy.shaping import bandwidth, priority
-from netloom.plan.vxlan.flow_claims import Table
+from netloom.plan.vxlan.flow_claims import FlowClaims
 from netloom.plan.vxlan.layout import CLASS, IPV4, IPV6, METERS, flow
 from netloom.plan.vxlan.policy import EGRESS, INGRESS, Class, Fields, Set, class_number
 from netloom.plan.vxlan.ports import LocalPort, Remote
@@ -146,11 +146,11 @@ def rate_flows(
                         yield one
 
 
-class Metering:
+class MeterFlows:
     """The Shapings, and the ports they are of."""
 
-    def __init__(self, table: Table) -> None:
-        self._table = table
+    def __init__(self, claims: FlowClaims) -> None:
+        self._claims = claims
         self._shapings: dict[str, dict[str, Shaping]] = {}
         self._schemes: dict[str, Scheme] = {}
         self._ports: dict[str, LocalPort] = {}
@@ -228,7 +228,7 @@ class Metering:
         for owner in news:
             port, shares = self._ports.get(owner), self._shares.get(owner, ())
             flows = rate_flows(owner, port, shares, known, self._numbers) if port is not None else ()
-            self._table.replace(f"rate/{owner}", flows)
+            self._claims.replace(f"rate/{owner}", flows)
 
     def _number(self) -> set[str]:
         """Let the meters be those that are wanted; return whose have another number now."""
@@ -239,8 +239,8 @@ class Metering:
                     specs[Wanted(owner, share.shaping, outwards)] = share.meter
         old, self._numbers = self._numbers, numbered(specs)
         wanted = {number: specs[one] for one, number in self._numbers.items()}
-        for number in self._table.meters.keys() - wanted.keys():
-            self._table.meter(number, None)
+        for number in self._claims.meters.keys() - wanted.keys():
+            self._claims.meter(number, None)
         for number, spec in wanted.items():
-            self._table.meter(number, spec)
+            self._claims.meter(number, spec)
         return {one.owner for one, number in self._numbers.items() if old.get(one) != number}

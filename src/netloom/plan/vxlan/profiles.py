@@ -15,7 +15,7 @@ from collections.abc import Collection
 from netloom.model.policy import SecurityProfile
 from netloom.plan.policy.port_groups import Scheme, joined, joining
 from netloom.plan.problem import Unit
-from netloom.plan.vxlan.flow_claims import Table
+from netloom.plan.vxlan.flow_claims import FlowClaims
 from netloom.plan.vxlan.policy import (
     WAYS,
     Class,
@@ -39,11 +39,11 @@ Name = tuple[str, str]
 OPEN = Cover()
 
 
-class Judging:
+class ProfileFlows:
     """The profiles and the ports they cover."""
 
-    def __init__(self, table: Table) -> None:
-        self._table = table
+    def __init__(self, claims: FlowClaims) -> None:
+        self._claims = claims
         self._world = World()
         self._profiles: dict[Name, SecurityProfile] = {}
         self._rules: dict[Name, tuple[Rule, ...]] = {}
@@ -182,13 +182,13 @@ class Judging:
         wanted = frozenset(one for one in known if not sets.isdisjoint(one))
         for one in have | wanted:
             self._write_class(name, one, there=one in wanted)
-        self._table.replace(_owner(name), () if profile is None else profile_flows(profile, self._read(name)))
+        self._claims.replace(_owner(name), () if profile is None else profile_flows(profile, self._read(name)))
         if profile is not None:
             self._written[name] = sets, wanted
 
     def _write_class(self, name: Name, one: Class, *, there: bool) -> None:
         flows = class_flows(self._profiles[name], self._read(name), one) if there else ()
-        self._table.replace(f"{_owner(name)}/{class_number(one)}", flows)
+        self._claims.replace(f"{_owner(name)}/{class_number(one)}", flows)
 
     def _scheme(self, namespace: str) -> Scheme:
         scheme = self._schemes.get(namespace)

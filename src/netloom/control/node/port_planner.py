@@ -1,0 +1,107 @@
+"""Plans the ports of this node's attachments, from the caches.  Does no IO.
+
+A plan is made of an attachment, its Network with the Subnets, and the node (`plan/node/ports.py`). A child, which is a
+VLAN of another attachment's port, is planned from its parent, the parent's plan, and its rivals: the attachments that
+ask for the same VLAN of the same port. All of them are attachments of this node, so a child costs no further watch.
+
+The reconciler that plugs ports and the one that writes flows share one planner, and so see the same plan.
+"""
+
+from collections.abc import Iterable, Iterator
+from operator import is_not
+
+from netloom.control.node.host import NodeHost
+from netloom.control.node.views import NodeWatches, View
+from netloom.control.runtime.cache import Cache, Change, Key
+from netloom.model.conditions import ADDRESSED
+from netloom.model.networks import Network
+from netloom.plan.node.ports import ParentPort, PortPlan, plan_port
+from netloom.plan.problem import Problem
+
+Plan = PortPlan | Problem | None
+"""A port, what prevents it, or nothing yet."""
+ParentInputs = tuple[View | PortPlan | Problem | Network | None, ...]
+"""What a child is planned from: its parent, the parent's plan and Network, and the rivals."""
+
+
+class PortPlanner:
+    """Plans ports, and keeps each plan until something that it was made of changes."""
+
+    def __init__(self, attachments: Cache[View], watches: NodeWatches, host: NodeHost) -> None:
+        self._attachments = attachments
+        self._watches = watches
+        self._host = host
+        self._plans: dict[Key, tuple[tuple[object, ...], Plan]] = {}
+        """The last plan of each attachment, and what it was made of."""
+
+    def plan(self, view: View) -> Plan:
+        """Return the port of an attachment, or what prevents it; None while its Network or addresses are unknown."""
+        known = self._watches.network(view.network)
+        if known is None:
+            return None
+        network, subnets = known
+        key = Key(view.stored.namespace, view.stored.name)
+        parent = self._parent_inputs(view) if view.parent else ()
+        host = self._host.current
+        made_of = (view, network, host, *parent, *subnets)
+        last = self._plans.get(key)
+        # Identity is enough: comparing the values costs more than planning again.
+        if last is None or len(last[0]) != len(made_of) or any(map(is_not, last[0], made_of)):
+            plan = plan_port(view.value, network, subnets, host, _parent_port(parent) if parent else None)
+            last = self._plans[key] = made_of, plan
+        return last[1]
+
+    def forget(self, key: Key) -> None:
+        """Drop the plan of an attachment that is gone."""
+        self._plans.pop(key, None)
+
+    def with_children(self, keys: Iterable[Key]) -> list[Key]:
+        """Return attachments and their children."""
+        keys = list(keys)
+        return keys + [child for key in keys for child in self._children(key)]
+
+    def affected(self, change: Change[View]) -> Iterator[Key]:
+        """Yield the other attachments whose plans a change may alter: children, and rivals of before and after."""
+        found = self._children(change.key)
+        for view in (change.old, change.new):
+            if view is not None and view.parent:
+                found += (Key(one.stored.namespace, one.stored.name) for one in self._rivals(view))
+        if found and _matters(change.old) != _matters(change.new):  # Most have none.
+            yield from (other for other in found if other != change.key)
+
+    def _children(self, parent: Key) -> list[Key]:
+        views = self._attachments.indexed("parent", str(parent))
+        return [Key(view.stored.namespace, view.stored.name) for view in views]
+
+    def _rivals(self, child: View) -> list[View]:
+        """Return the attachments, `child` among them, that ask for its VLAN, by name."""
+        same = [view for view in self._attachments.indexed("parent_vlan", child.parent_vlan) if not view.going]
+        return sorted(same, key=lambda view: view.stored.name)
+
+    def _parent_inputs(self, child: View) -> ParentInputs:
+        parent = None if child.parent is None else self._attachments.get(*child.parent)
+        if parent is None or parent.going:
+            return (None, None, None)
+        known = self._watches.network(parent.network)
+        # A parent that is itself a child has no plan here: two attachments could name each other.
+        plan = None if parent.parent else self.plan(parent)
+        return (parent, plan, known and known[0], *self._rivals(child))
+
+
+def _parent_port(inputs: ParentInputs) -> ParentPort:
+    parent, plan, network, *rivals = inputs
+    return ParentPort(
+        attachment=parent.value if isinstance(parent, View) else None,
+        plan=plan if isinstance(plan, PortPlan | Problem) else None,
+        network=network if isinstance(network, Network) else None,
+        rivals=tuple(view.stored.name for view in rivals if isinstance(view, View)),
+    )
+
+
+def _matters(view: View | None) -> object:
+    """Return the fields of an attachment that others are planned from."""
+    if view is None:
+        return None
+    value, addressed = view.value, view.value.status.condition(ADDRESSED)
+    given = addressed is not None and addressed.status == "True"
+    return value.metadata.uid, view.going, value.spec.port, value.status.mac, bool(value.status.ips), given

@@ -1,0 +1,226 @@
+"""The parts of an agent, and what they share.
+
+A part is a function of the `NodeServices` that returns its controllers and chores. To add one (a CNI server, a tunnel
+end of EVPN, a host of sandboxes), write its function and append it to `PARTS`: the other parts do not change. A part
+listens to the signals of the services, and receives what it needs as arguments.
+"""
+
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from random import Random
+from typing import Any, NoReturn, Protocol
+
+from netloom.control.node.attachments import WORKERS, AttachmentReconciler
+from netloom.control.node.fabric import FabricReconciler
+from netloom.control.node.hooks import HookRunner, ProgramRunner
+from netloom.control.node.host import NodeHost
+from netloom.control.node.lifetimes import Lifetimes
+from netloom.control.node.mirrors import MirrorReconciler
+from netloom.control.node.port_planner import PortPlanner
+from netloom.control.node.ports import Ports
+from netloom.control.node.switch import NodeSwitch
+from netloom.control.node.tunnels import TunnelNeighbours
+from netloom.control.node.views import NodeWatches, View
+from netloom.control.runtime.client import Client
+from netloom.control.runtime.clock import Clock
+from netloom.control.runtime.controller import Controller
+from netloom.control.runtime.events import Recorder
+from netloom.control.runtime.informer import Informer
+from netloom.control.runtime.queue import Backoff, Pace
+from netloom.drivers.link.worker import Links
+from netloom.drivers.vswitch.control import SwitchControl
+from netloom.drivers.vswitch.driver import VXLAN_BRIDGE, Vswitch
+from netloom.drivers.vswitch.hook_journal import HookJournal
+from netloom.drivers.vxlan.driver import FabricFlows
+from netloom.openflow.io import Connection
+from netloom.openflow.switch import Switch
+from netloom.plan.vxlan.fabric import COOKIE, COOKIE_MASK, METERS
+from netloom.run.config import AgentSettings
+
+RUN = "/run/openvswitch"
+BACKOFF = Backoff(unreachable=Pace(0.2, 5.0))
+"""Short: the switch's database and the API are usually back within seconds, and ports wait for them."""
+
+Chore = Callable[[], Coroutine[Any, Any, Any]]
+
+
+class FlowConnection(Switch, Protocol):
+    """A switch, and the task that stays connected to it."""
+
+    async def run(self) -> NoReturn:
+        """Stay connected until cancelled."""
+        ...
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class NodeServices:
+    """What the parts of an agent share."""
+
+    settings: AgentSettings
+    underlay: str
+    """The node's underlay address."""
+    client: Client
+    recorder: Recorder
+    lifetimes: Lifetimes
+    clock: Clock
+    random: Random
+    switch: Vswitch
+    links: Links
+    programs: ProgramRunner
+    node_switch: NodeSwitch
+    host: NodeHost
+    attachments: Informer[View]
+    watches: NodeWatches
+    planner: PortPlanner
+    fabric: FabricReconciler
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Part:
+    """One part of an agent."""
+
+    controllers: Sequence[Controller[Any]] = ()
+    chores: Sequence[Chore] = ()
+    numbers: Callable[[], Mapping[str, float]] = dict
+    """Returns the values of its metrics."""
+
+
+def watch_node(on: NodeServices) -> Part:
+    """Follow what is relevant to this node, and the node itself."""
+    on.switch.on_switch.connect(on.host.refresh_physical_networks)
+    return Part(chores=[on.watches.run, on.host.run])
+
+
+def carry_vxlan(on: NodeServices) -> Part:
+    """Write the flows of the vxlan fabric."""
+    return Part(chores=[on.fabric.run], numbers=on.fabric.numbers)
+
+
+def plug_attachments(on: NodeServices) -> Part:
+    """Plug and unplug the ports of this node's attachments, and run their programs."""
+    hooks = HookRunner(
+        HookJournal(on.switch),
+        on.programs,
+        on.links,
+        allowed=on.settings.allowed_programs,
+        recorder=on.recorder,
+        clock=on.clock,
+        durations=on.lifetimes.hooks,
+    )
+    reconciler = AttachmentReconciler(
+        on.client,
+        attachments=on.attachments.cache,
+        planner=on.planner,
+        ports=Ports(on.switch, on.links, carrier=on.fabric, underlay_device=lambda: on.host.device),
+        switch=on.node_switch,
+        hooks=hooks,
+        recorder=on.recorder,
+        lifetimes=on.lifetimes,
+        host_ip=on.underlay,
+        clock=on.clock,
+        random=on.random,
+    )
+    controller = Controller(
+        "host",
+        reconciler.reconcile,
+        random=on.random,
+        all_keys=reconciler.all_keys,
+        workers=WORKERS,
+        backoff=BACKOFF,
+        recorder=on.recorder,
+        event_target=reconciler.event_target,
+    )
+    enqueue = controller.queue
+    controller.watch(on.attachments, reconciler.attachment_changed)
+    on.watches.on_network.connect(lambda keys: enqueue.update(on.planner.with_children(keys)))
+    on.switch.on_interfaces.connect(lambda names: enqueue.update(reconciler.interfaces_changed(names)))
+    on.switch.on_switch.connect(lambda: enqueue.update(reconciler.switch_changed()))
+    on.host.on_change.connect(lambda: enqueue.update(reconciler.all_keys()))
+    on.fabric.on_programmed.connect(enqueue.update)
+    hooks.on_report.connect(enqueue.add)
+
+    def numbers() -> Mapping[str, float]:
+        counters = reconciler.counters
+        return {
+            "plugged": counters.plugged,
+            "unplugged": counters.unplugged,
+            "statuses": counters.statuses,
+            "troubles": sum(counters.problems.values()),
+        }
+
+    return Part(
+        controllers=[controller],
+        chores=[hooks.run, reconciler.tidy, lambda: reconciler.remind(enqueue.add)],
+        numbers=numbers,
+    )
+
+
+def mirror(on: NodeServices) -> Part:
+    """Write the mirrors of this node."""
+    reconciler = MirrorReconciler(on.attachments.cache, on.watches, on.switch)
+    controller = Controller("mirrors", reconciler.reconcile, random=on.random, all_keys=reconciler.all_keys, workers=1)
+    on.watches.on_mirrors.connect(controller.queue.add)
+    on.switch.on_interfaces.connect(lambda names: controller.queue.update(reconciler.interfaces_changed(names)))
+    return Part(controllers=[controller])
+
+
+def resolve_tunnels(on: NodeServices) -> Part:
+    """Resolve the next hops of tunnels before packets need them."""
+    tunnels = TunnelNeighbours(
+        remotes=lambda: on.switch.tunnel_remotes() | on.fabric.remote_hosts(),
+        kernel=on.links,
+        write=SwitchControl(run_folder(on.settings)).set_neighbours,
+        is_needed=lambda: on.switch.synced and on.node_switch.userspace,
+    )
+    on.switch.on_tunnels.connect(tunnels.enqueue)
+    on.fabric.on_remote_host.connect(tunnels.enqueue)
+    return Part(chores=[tunnels.run])
+
+
+PARTS: Sequence[Callable[[NodeServices], Part]] = (watch_node, carry_vxlan, plug_attachments, mirror, resolve_tunnels)
+
+
+def fabric_reconciler(
+    settings: AgentSettings,
+    *,
+    underlay: str,
+    datapath: str,
+    attachments: Informer[View],
+    watches: NodeWatches,
+    planner: PortPlanner,
+    switch: Vswitch,
+    random: Random,
+    connection: FlowConnection | None = None,
+) -> FabricReconciler:
+    """Return the reconciler of the vxlan fabric, which writes by `connection` or by the switch's socket."""
+    connection = connection or Connection(socket_path(settings), random=random)
+
+    def may_write() -> bool:
+        # While the database is away, nothing says that another agent has the switch: the last known holder keeps it.
+        return switch.lock.held.is_set() or not switch.synced
+
+    return FabricReconciler(
+        underlay=underlay,
+        datapath=datapath,
+        attachments=attachments,
+        watches=watches,
+        planner=planner,
+        switch=switch,
+        flows=FabricFlows(connection, cookie=COOKIE, cookie_mask=COOKIE_MASK, meters=METERS, may_write=may_write),
+        connect=connection.run,
+        random=random,
+    )
+
+
+def socket_path(settings: AgentSettings) -> str:
+    """Return the socket of the bridge's OpenFlow connection: beside the database's, unless it is set."""
+    if settings.openflow:
+        return settings.openflow.removeprefix("unix:")
+    return str(run_folder(settings) / f"{VXLAN_BRIDGE}.mgmt")
+
+
+def run_folder(settings: AgentSettings) -> Path:
+    """Return the folder of the switch's sockets: that of its database's, if that is a file."""
+    kind, _, path = settings.ovs.partition(":")
+    return Path(path).parent if kind == "unix" else Path(RUN)
