@@ -1,5 +1,6 @@
 """The layers and doors of .importlinter hold, and the contracts would notice when they did not."""
 
+import ast
 import shutil
 import subprocess
 import sys
@@ -9,6 +10,20 @@ import pytest
 
 ROOT = Path(__file__).parent.parent
 LINT = "from importlinter.cli import lint_imports_command; lint_imports_command(['--no-cache'])"
+
+SOURCE = ROOT / "src" / "netloom"
+IMPURE = {"asyncio", "http", "logging", "os", "selectors", "socket", "ssl", "subprocess", "threading", "time"}
+"""What the sans-io contracts of .importlinter forbid."""
+
+
+def _is_pure(path: Path) -> bool:
+    """Return whether the docstring of a module says `Pure`."""
+    text = ast.get_docstring(ast.parse(path.read_text())) or ""
+    return any(f"Pure{end}" in text for end in ".,:")
+
+
+def _dotted(path: Path) -> str:
+    return ".".join(path.relative_to(SOURCE).with_suffix("").parts)
 
 
 def _lint(folder: Path) -> subprocess.CompletedProcess[str]:
@@ -25,6 +40,17 @@ def test_the_controllers_of_a_cluster_without_ovn_load_no_northbound_driver() ->
     loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
     assert "netloom.control.ovn.plan_only" in loaded
     assert [name for name in loaded if name.startswith("netloom.drivers.northbound")] == []
+
+
+@pytest.mark.parametrize("path", [path for path in sorted(SOURCE.rglob("*.py")) if _is_pure(path)], ids=_dotted)
+def test_a_module_that_calls_itself_pure_imports_nothing_that_does_io_or_reads_a_clock(path: Path) -> None:
+    imported: set[str] = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            imported.update(name.name.partition(".")[0] for name in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            imported.add((node.module or "").partition(".")[0])
+    assert imported.isdisjoint(IMPURE)
 
 
 @pytest.mark.parametrize(

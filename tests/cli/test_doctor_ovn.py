@@ -117,7 +117,9 @@ def test_a_row_that_is_there_twice_is_one_too_many(world: World) -> None:
 def test_ports_that_no_chassis_has_are_found_in_the_southbound(world: World) -> None:
     answer = world.run("doctor", "--chapter", "southbound")
     assert answer.rc == 1
-    assert "NetworkAttachment default/a: no chassis has taken port default/a; n1 should.  [port-unbound]" in answer.out
+    assert (
+        "NetworkAttachment default/a: no chassis has claimed port default/a; n1 should.  [port-unbound]" in answer.out
+    )
 
 
 def test_explain_shows_rows_ports_and_where_to_look_next(world: World) -> None:

@@ -68,7 +68,7 @@ def test_rows_of_others_are_nobodys_business_and_a_name_they_have_is_told() -> N
     wish = wanted(blue=switch())
     [found] = audited(database, wish)
     assert found.check is Check.REFUSED_ROWS
-    assert "called 'ns1/blue' that is not Netloom's" in found.message
+    assert "named 'ns1/blue' that is not Netloom's" in found.message
 
 
 def test_what_is_found_is_found_again_in_the_same_words() -> None:

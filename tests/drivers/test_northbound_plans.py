@@ -248,7 +248,7 @@ def test_whoever_is_refused_does_not_cost_the_others() -> None:
             planner.desired.rows[ref].columns["priority"] = 1_000_000  # type: ignore[index]
         async with world.driver() as north:
             applied = await north.apply(planner.desired)
-            assert applied.told == units == north.problems.keys()
+            assert applied.units == units == north.problems.keys()
             missing = planner.desired.rows.keys() - north.seen().keys()
             assert {planner.desired.of[ref] for ref in missing} == units
 

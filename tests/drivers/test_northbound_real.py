@@ -246,15 +246,15 @@ def test_one_bad_resource_costs_that_resource(server: Database) -> None:
             columns["action"] = {"dscp": 1}
             wish.replace(bad, Outcome(rows=[Row(*qos, columns)], members=[Member(SWITCH, "qos_rules", qos)]))
             applied = await north.apply(wish, wish.take())
-            assert applied.told == {bad}
+            assert applied.units == {bad}
             assert north.problems[bad].reason == "Refused"
             assert north.seen().keys() == wish.rows.keys() - {qos}
-            assert (await north.apply(wish)).told == set()
+            assert (await north.apply(wish)).units == set()
             wish.replace(
                 bad, Outcome(rows=[Row(*qos, {**columns, "priority": 1})], members=[Member(SWITCH, "qos_rules", qos)])
             )
             applied = await north.apply(wish, wish.take())
-            assert applied.told == {bad}
+            assert applied.units == {bad}
             assert not north.problems
             assert north.seen().keys() == wish.rows.keys()
 
@@ -291,7 +291,7 @@ def test_a_name_that_a_stranger_has_is_not_stolen_and_used_once_it_is_free(serve
             amiss.clear()
             nbctl(server, "lsp-del", "ns1/p1")
             await amiss.wait()
-            assert (await north.apply(wish)).told == {attachment("p1")}
+            assert (await north.apply(wish)).units == {attachment("p1")}
             assert not north.problems
 
     play(main)

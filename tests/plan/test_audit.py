@@ -139,5 +139,5 @@ def test_a_network_whose_vni_lock_is_going_is_found() -> None:
     made = world()
     made["VNILock/vni-7"]["metadata"]["deletionTimestamp"] = "2030-01-01T00:00:00Z"
     assert [str(one) for one in findings(made)] == [
-        "unheld-vni: Network ns1/blue: has VNI 7, which is locked by a lock that is going"
+        "unheld-vni: Network ns1/blue: has VNI 7, which is locked by a lock that is being deleted"
     ]

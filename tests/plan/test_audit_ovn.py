@@ -78,10 +78,10 @@ def test_nodes_and_chassis_belong_together() -> None:
         (node("n1"), None),
         (node("n1", ready="False", message="no switch"), "no switch"),
         (node("n1", ready="False"), "it is not Ready (R)"),
-        (node("n1", seen="2026-11-15T11:50:00Z"), "its agent has not been heard of since 2026-11-15T11:50:00Z"),
+        (node("n1", seen="2026-11-15T11:50:00Z"), "its agent has sent no heartbeat since 2026-11-15T11:50:00Z"),
         (node("n1", seen="2026-11-15T11:59:22Z"), None),
-        (node("n1", seen="2026-11-15T11:59:19Z"), "its agent has not been heard of since 2026-11-15T11:59:19Z"),
-        (node("n1", seen=""), "its agent has not been heard of since it was made"),
+        (node("n1", seen="2026-11-15T11:59:19Z"), "its agent has sent no heartbeat since 2026-11-15T11:59:19Z"),
+        (node("n1", seen=""), "its agent has sent no heartbeat since it was created"),
     ],
 )
 def test_a_node_is_ready_and_heard_of(found: Node, said: str | None) -> None:

@@ -117,7 +117,7 @@ def test_the_least_of_those_that_want_a_row_has_it_and_the_others_are_told() -> 
     wanted.replace(B, Outcome(rows=[row(PORT, name="b")]))
     assert wanted.rows[PORT] == row(PORT, name="b")
     assert wanted.of[PORT] == B
-    message = "Logical_Switch_Port p is planned for Network/default/b already"
+    message = "Logical_Switch_Port p belongs to Network/default/b already"
     assert wanted.problems == {C: (Problem("Conflict", message),)}
     assert wanted.take() == Delta({PORT}, set(), {JOINS, mine}, {C})
     wanted.replace(B, None)

@@ -124,11 +124,11 @@ def test_unknown_options_are_told_with_the_nearest_known() -> None:
     planner = planned(NETWORK % "", subnet(wish))
     family, domain, near, far = planner.desired.problems[A]
     assert family == Problem(
-        "WrongFamily", "spec.dhcp.dnsServers[0]: fd00::53 cannot be told by DHCP for IPv4; it is left out"
+        "WrongFamily", "spec.dhcp.dnsServers[0]: DHCP for IPv4 cannot announce fd00::53: it is ignored"
     )
-    assert domain.message.endswith("OVN knows no such option for IPv4, only for IPv6")
+    assert domain.message.endswith("OVN has no such option for IPv4, only for IPv6")
     assert near.message.endswith("did you mean ntp_server?")
-    assert "it knows T1, T2, arp_cache_timeout" in far.message
+    assert "it has T1, T2, arp_cache_timeout" in far.message
     assert Ref("DHCP_Options", "default/a") in planner.desired.rows
 
 
@@ -177,7 +177,7 @@ def test_more_routes_than_an_option_has_room_for_are_left_out_and_told_of() -> N
     assert told[-1] == "0.0.0.0/0,10.0.0.1"
     (problem,) = planner.desired.problems[A]
     assert problem.reason == "TooManyRoutes"
-    assert problem.message.endswith("machines are not told of 10.99.36.0/24, nor of 9 more")
+    assert problem.message.endswith("hosts do not get 10.99.36.0/24, nor 9 more")
 
 
 @pytest.mark.parametrize(
@@ -194,7 +194,7 @@ def test_what_is_longer_than_an_option_can_be_is_left_out(name: str, fits: str, 
     assert written({name: fits}, 4)[1] == []
     good, (problem,) = written({name: too_long}, 4)
     assert good == {}
-    assert problem.message.endswith("is not short enough: an option has at most 255 bytes; the option is left out")
+    assert problem.message.endswith("is not short enough: an option has at most 255 bytes; the option is ignored")
 
 
 @pytest.mark.parametrize("ips", ["10.0.0.1/24", "", "10.77.0.2/24"])

@@ -39,7 +39,7 @@ def test_what_has_been_seen_to_stays_as_it_is() -> None:
     before = resources(SETTLED + "---" + OLD)
     found = forecast(before)
     assert sorted(found.resources, key=str) == sorted(before, key=str)
-    assert not found.stand_ins
+    assert not found.placeholders
     assert not found.notes
 
 
@@ -47,7 +47,7 @@ def test_a_new_network_gets_a_number_and_its_subnets_are_valid() -> None:
     found = forecast(resources(BLUE))
     network = next(one for one in found.resources if isinstance(one, Network))
     subnet = next(one for one in found.resources if isinstance(one, Subnet))
-    assert found.stand_ins == {str(network.status.vni): "(a VNI)"}
+    assert found.placeholders == {str(network.status.vni): "(a VNI)"}
     assert subnet.status.validated
 
 
@@ -56,8 +56,8 @@ def test_an_address_that_is_asked_for_is_known_and_one_that_is_chosen_is_not() -
     asks, takes = attachment(found, "asks"), attachment(found, "takes")
     assert (asks.status.ips, asks.status.mac) == (("10.1.0.5/29",), "06:01:00:05:00:0a")
     [ip] = takes.status.ips
-    assert found.stand_ins[ip.partition("/")[0]] == "(an address of blue-v4)"
-    assert found.stand_ins[takes.status.mac] == "(a MAC)"
+    assert found.placeholders[ip.partition("/")[0]] == "(an address of blue-v4)"
+    assert found.placeholders[takes.status.mac] == "(a MAC)"
     assert ip not in asks.status.ips
 
 
@@ -96,7 +96,7 @@ def test_refusals_are_foreseen_in_the_words_of_the_controllers() -> None:
     found = forecast(resources(SETTLED + "---" + OLD + overlap + wishes))
     said = {unit.name: words for unit, words in found.notes.items()}
     assert said == {
-        "z": ("it will not be valid: it overlaps with blue-v4 (10.1.0.0/29)",),
+        "z": ("it will not be valid: it overlaps blue-v4 (10.1.0.0/29)",),
         "out": ("10.9.0.1 is outside Subnet blue-v4 (10.1.0.0/29)",),
         "taken": ("10.1.0.2 is taken by default/old",),
         "lost": ("Network red does not exist",),

@@ -219,7 +219,7 @@ def compare(
     if granted is None:
         _note_unjudged(old)
         _note_unjudged(new)
-    say = _sayer({**old.stand_ins, **new.stand_ins})
+    say = _sayer({**old.placeholders, **new.placeholders})
     rows = [msgspec.structs.replace(one, columns=_said(one.columns, say)) for one in comparing.rows(past, future)]
     ports = comparing.ports(old.resources, new.resources)
     return Outcome(
@@ -259,9 +259,9 @@ _WORD = re.compile(r"(?:[0-9a-f]{2}:){5}[0-9a-f]{2}|\d+(?:\.\d+){3}|[0-9a-f]*:[0
 """A MAC, an address of either family, or a word."""
 
 
-def _sayer(stand_ins: dict[str, str]) -> Callable[[str], str]:
+def _sayer(placeholders: dict[str, str]) -> Callable[[str], str]:
     """Return what says of a text what is meant."""
-    return lambda text: _WORD.sub(lambda found: stand_ins.get(found[0], found[0]), text) if stand_ins else text
+    return lambda text: _WORD.sub(lambda found: placeholders.get(found[0], found[0]), text) if placeholders else text
 
 
 def _said(columns: Iterable[comparing.Column], say: Callable[[str], str]) -> tuple[comparing.Column, ...]:

@@ -24,7 +24,7 @@ class NorthboundSync:
     """Writes plans to a northbound database.
 
     The driver asks for a comparison of everything after a new connection, when a row of ours exists twice, and when a
-    name that a row needs becomes free. Changes that somebody else made to our rows are reverted, counted and reported
+    name that a row needs becomes free. Changes that another writer made to our rows are reverted, counted and reported
     as Events.
     """
 
@@ -85,12 +85,12 @@ class NorthboundSync:
             applied = await self.north.apply(desired, first)
         else:
             applied = await self.north.apply_each(desired, chain((first, second), deltas))
-        return Followed(applied.told, wrote=bool(applied.transactions))
+        return Followed(applied.units, wrote=bool(applied.transactions))
 
     async def resync(self, desired: DesiredRows, *, repairing: bool, keep: bool) -> set[Unit]:
         """Compare all rows and write what differs."""
         applied = await self.north.apply(desired, repairing=repairing, keep=keep)
         for unit, text in applied.repaired.items():
             if (target := self._event_target(unit)) is not None:
-                self._recorder.warning(target, "Repaired", f"somebody else changed its rows in OVN, reverted: {text}")
-        return applied.told
+                self._recorder.warning(target, "Repaired", f"another writer changed its rows in OVN, reverted: {text}")
+        return applied.units

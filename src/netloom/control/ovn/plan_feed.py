@@ -91,7 +91,7 @@ class Sink(Protocol):
     async def resync(self, desired: DesiredRows, *, repairing: bool, keep: bool) -> set[Unit]:
         """Write everything that differs; return the resources whose refusals changed.
 
-        With `repairing` each difference was made by somebody else, and is reported. With `keep` nothing is removed.
+        With `repairing` another writer made all differences, and they are reported. With `keep` nothing is removed.
         """
 
 

@@ -1,7 +1,6 @@
-"""What of our rows in a northbound database is not as it should be, said of each row.  Pure.
+"""Audit of our rows in a northbound database.  Pure.
 
-The comparison is the one by which rows are written (`diff`), so what is found here is what a sweep would put
-right, no more and no less.
+It uses the comparison that writes rows (`diff`), so its findings are exactly what a sweep would repair.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -17,11 +16,11 @@ from netloom.plan.rows import Ref
 
 
 class RowFinding(Struct, frozen=True):
-    """One row that is not as it should be."""
+    """One row that differs from the plan."""
 
     check: Check
     unit: Unit
-    """The resource it is for."""
+    """The resource that it belongs to."""
     table: str
     key: str
     message: str
@@ -30,7 +29,7 @@ class RowFinding(Struct, frozen=True):
 def findings(
     bundles: Sequence[Bundle], problems: Mapping[Unit, Problem], seen: ObservedRows, wanted: Collection[Ref]
 ) -> list[RowFinding]:
-    """Return what is found, from what would be written."""
+    """Return the findings, from what would be written."""
     new = {one.uuid for bundle in bundles for one in bundle.inserts}
     found: set[RowFinding] = set()
     drift: dict[tuple[Unit, Ref], set[str]] = {}
@@ -49,7 +48,7 @@ def findings(
             if gone is not None:
                 found.add(gone)
             else:
-                text = f"{touch.column} has {_entry(touch, seen)}, which is not wanted"
+                text = f"{touch.column} has {_entry(touch, seen)}, which the plan does not have"
                 drift.setdefault((unit, touch.ref), set()).add(text)
         for removal in bundle.removals:
             found.add(_removed(unit, removal.ref, removal.uuid, seen))
@@ -61,7 +60,7 @@ def findings(
 
 
 def _gone(unit: Unit, touch: Touch, seen: ObservedRows, wanted: Collection[Ref]) -> RowFinding | None:
-    """Return that a row is too many, if that is why a reference to it goes."""
+    """Return that a row should not exist, if that is why a reference to it is removed."""
     target = seen.refs.get(touch.value) if isinstance(touch.value, str) else None
     if target is None or (target in wanted and seen.uuids.get(target) == touch.value):
         return None
@@ -70,8 +69,8 @@ def _gone(unit: Unit, touch: Touch, seen: ObservedRows, wanted: Collection[Ref])
 
 def _removed(unit: Unit, ref: Ref, uuid: str, seen: ObservedRows) -> RowFinding:
     if uuid in seen.doubles.get(ref, ()):
-        return RowFinding(Check.DOUBLE_ROW, unit, *ref, "there are two of it")
-    return RowFinding(Check.LEFTOVER_ROW, unit, *ref, "nobody wants it")
+        return RowFinding(Check.DOUBLE_ROW, unit, *ref, "it exists twice")
+    return RowFinding(Check.LEFTOVER_ROW, unit, *ref, "no resource needs it")
 
 
 def _entry(touch: Touch, seen: ObservedRows) -> str:

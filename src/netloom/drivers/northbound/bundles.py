@@ -1,7 +1,7 @@
-"""What is to be written to a northbound database, resource by resource.  Pure.
+"""What to write to a northbound database, by resource.  Pure.
 
-A bundle is everything to be written for one resource: it is written whole or not at all, so a resource the database
-refuses costs itself only.
+A bundle is all changes of one resource. It is written as a whole or not at all, so a resource that the database refuses
+costs itself only.
 """
 
 from collections import Counter
@@ -22,7 +22,7 @@ class New(Struct, frozen=True, gc=False):
 
 
 class Changed(Struct, frozen=True, gc=False):
-    """Columns to change, and what they are seen to be."""
+    """Columns to change, and their observed values."""
 
     ref: Ref
     uuid: str
@@ -31,7 +31,7 @@ class Changed(Struct, frozen=True, gc=False):
 
 
 class Touch(Struct, frozen=True, gc=False):
-    """A value to put into, or to take out of, a set or (with a key) a map of a row."""
+    """A value to add to, or to remove from, a set or (with a key) a map of a row."""
 
     ref: Ref
     uuid: str
@@ -48,7 +48,7 @@ class Gone(Struct, frozen=True, gc=False):
 
 
 class Bundle(Struct):
-    """What is to be written for one resource."""
+    """The changes of one resource."""
 
     unit: Unit
     inserts: list[New] = []
@@ -57,60 +57,60 @@ class Bundle(Struct):
     leaves: list[Touch] = []
     removals: list[Gone] = []
     needs: set[Unit] = set()
-    """Whose new rows it refers to."""
+    """The resources whose new rows it refers to."""
     glued: bool = False
-    """Whether it and the next one need each other: they go together."""
+    """Whether it and the next one need each other: they go into one transaction."""
 
     @property
     def size(self) -> int:
-        """How many changes there are in it."""
+        """The number of changes."""
         return len(self.inserts) + len(self.updates) + len(self.joins) + len(self.leaves) + len(self.removals)
 
     @property
     def weight(self) -> int:
-        """How many operations it comes to, about: those on one set become one."""
+        """The approximate number of operations: changes of one set become one."""
         own = len(self.inserts) + len(self.updates) + len(self.removals)
         return own + (len(self.joins) + len(self.leaves) + 3) // 8
 
     @property
     def takes(self) -> bool:
-        """Whether it only takes away."""
+        """Whether it only removes."""
         return not (self.inserts or self.updates or self.joins)
 
 
 def describe(bundle: Bundle) -> tuple[Counter[str], str]:
-    """Return how many rows of which tables a bundle is about, and what it does, for people."""
+    """Return the number of rows by table that a bundle changes, and a description for people."""
     rows: dict[tuple[Ref, str], set[str]] = {}
     for new in bundle.inserts:
-        rows[new.ref, new.uuid] = {"was gone"}
+        rows[new.ref, new.uuid] = {"was missing"}
     for change in bundle.updates:
         rows.setdefault((change.ref, change.uuid), set()).update(change.columns)
     for touch in (*bundle.joins, *bundle.leaves):
         rows.setdefault((touch.ref, touch.uuid), set()).add(touch.column)
     for gone in bundle.removals:
-        rows[gone.ref, gone.uuid] = {"was too many"}
+        rows[gone.ref, gone.uuid] = {"was not needed"}
     words = [f"{ref.table} {ref.key}: {', '.join(sorted(what))}" for (ref, _), what in sorted(rows.items())]
     return Counter(ref.table for ref, _ in rows), "; ".join(words)
 
 
 def kept(bundles: list[Bundle]) -> list[Bundle]:
-    """Return bundles without all that they take away."""
+    """Return bundles without their removals."""
     for one in bundles:
         one.leaves, one.removals = [], []
     return [one for one in bundles if one.size]
 
 
 def ordered(bundles: list[Bundle]) -> list[Bundle]:
-    """Return bundles so that each comes after those it needs, and those that only take away come last.
+    """Return bundles in an order in which each follows those it needs, and those that only remove come last.
 
-    Bundles that need each other follow one another, `glued`.
+    Bundles that need each other are adjacent and `glued`.
     """
     by_unit = {one.unit: one for one in bundles}
     found: list[Bundle] = []
     begun: set[Unit] = set()
     ended: set[Unit] = set()
     awaited: dict[Unit, int] = {}
-    """Who is needed by somebody it needs itself: all from there on must go with it."""
+    """Units that need each other in a cycle: all bundles from this position on go together."""
 
     def visit(bundle: Bundle) -> None:
         begun.add(bundle.unit)

@@ -1,21 +1,21 @@
-"""From the rows that are wanted and the rows that are seen to what must be written.  Pure.
+"""From desired rows and observed rows to the changes that must be written.  Pure.
 
-    Wanted, Delta ──► Comparison ──► bundles, one for each resource, those that others need first
+    DesiredRows, Delta ──► Comparison ──► bundles, one for each resource, those that others need first
 
-New rows get their uuids here, so that rows of other bundles, and of other transactions that
-are already on their way, can refer to them.
+New rows get their uuids here, so that rows of other bundles, and of other transactions that are already in flight, can
+refer to them.
 
 What is ours and what is not:
 
-- Columns a row has in the plan are made equal to it; columns it does not have are left alone. So are entries of
-  `external_ids` that are not ours.
-- Columns that refer to many rows, and columns that have members, are never written whole: what is missing is added, and
-  what is there and not wanted is taken out if it is a row of ours or a plain value. A row of somebody else's, hung onto
-  one of ours, stays.
-- Rows that cannot live alone are removed by taking them out of the rows that hold them.
+- Columns that the plan has are made equal to it; other columns are left alone. So are entries of `external_ids` that
+  are not ours.
+- Columns that refer to many rows, and columns that have members, are never replaced: missing values are added, and
+  values that the plan does not have are removed if they are rows of ours or plain values. A row of another owner that
+  is attached to one of ours stays.
+- Rows that cannot exist unreferenced are removed by removing the references to them.
 
-`Comparison(...).delta(delta)` looks at what the planner says has changed, `.everything()` at all there is. A row that
-is wanted, needed and missing is inserted even where the delta does not name it.
+`Comparison(...).delta(delta)` compares what the planner says has changed, `.everything()` compares all rows. A desired
+row that is needed and missing is inserted even where the delta does not name it.
 """
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
@@ -30,20 +30,20 @@ from netloom.plan.rows import Member, Ref
 PREFIX = "netloom-"
 STEP = 1000
 MEMBERS = frozenset((("Address_Set", "addresses"), ("DNS", "records")))
-"""Columns of plain values that are filled by members, even when there are none left."""
+"""Columns of plain values that are filled by members only, also when there are none."""
 
 
 class Comparison:
-    """One look at what is wanted and what is seen."""
+    """One comparison of desired with observed rows."""
 
     def __init__(
         self, wanted: Desired, seen: ObservedRows, *, new_uuid: Callable[[], str], held: Collection[Unit] = ()
     ) -> None:
-        """Nothing is written for units that are `held`, and nothing that needs their missing rows."""
+        """Write nothing for units that are `held`, and nothing that needs their missing rows."""
         self.unknown: set[tuple[str, str]] = set()
         """Tables and columns this database does not have."""
         self.incomplete = False
-        """Whether something could not be written because of what this look did not cover: look at everything."""
+        """Whether a change depends on rows that this comparison did not cover: compare everything."""
         self._wanted = wanted
         self._seen = seen
         self._shape = seen.shape
@@ -54,24 +54,24 @@ class Comparison:
 
     @property
     def problems(self) -> dict[Unit, Problem]:
-        """Who cannot be written, and why."""
+        """The resources that cannot be written, and why."""
         return self._targets.problems
 
     @property
     def blocked(self) -> dict[Unit, tuple[str, str]]:
-        """Which name, in which table, was not to be had."""
+        """The table and name that another row has."""
         return self._targets.blocked
 
     def everything(self) -> list[Bundle]:
-        """Return all that is to be written."""
+        """Return all changes to write."""
         for _ in self.steps():
             pass
         return self.finish()
 
     def steps(self) -> Iterator[None]:
-        """Look at everything, a part at a time, so that others get their turns; then `finish`.
+        """Compare everything, in steps, so that other tasks get their turns; then call `finish`.
 
-        What changes in the database meanwhile is seen or not: the guards see it.
+        A change in the database in the meantime may be missed here: the guards of the transactions catch it.
         """
         self._full = True
         self._targets.covered = self._wanted.rows
@@ -89,12 +89,14 @@ class Comparison:
                 self._remove(ref, uuid)
 
     def delta(self, delta: Changes) -> list[Bundle]:
-        """Return what is to be written because of what has changed."""
+        """Return the changes to write for a delta."""
         if self._seen.in_flight and meets(self._seen.in_flight, delta):
             self.incomplete = True
             return []
         self._targets.covered = delta.rows
-        few = len(delta.joined) + len(delta.left) < 1000  # Of few, always in the same order; of many it takes too long.
+        few = (
+            len(delta.joined) + len(delta.left) < 1000
+        )  # Few are sorted, for a stable order; sorting many takes too long.
         for ref in sorted(delta.rows) if few else delta.rows:
             if ref in self._wanted.rows:
                 self._row(ref)
@@ -157,7 +159,7 @@ class Comparison:
         unit = self._wanted.of[ref]
         table = self._shape[ref.table]
         planned = self._wanted.rows[ref].columns
-        # What is to be empty a new row has so anyway.
+        # The columns of a new row are empty by default.
         columns: dict[str, Any] = {column: value for column, value in planned.items() if value is not None}
         if not planned.keys() <= table.columns:
             for column in planned.keys() - table.columns:
@@ -173,7 +175,7 @@ class Comparison:
                 self._fill(ref, table, column, entries)
 
     def _fill(self, ref: Ref, table: Table, column: str, entries: Mapping[Any, Any]) -> None:
-        """Put all members into a row that is new."""
+        """Add all members to a new row."""
         uuid = self._targets.new[ref]
         for key, value in entries.items():
             if column in table.maps:
@@ -182,10 +184,10 @@ class Comparison:
                 self._join(ref, uuid, column, value)
 
     def _remove(self, ref: Ref, uuid: str) -> None:
-        """Delete a row; one that cannot live alone goes when the rows that hold it let go of it.
+        """Delete a row; one that cannot exist unreferenced goes with the last reference to it.
 
-        But that is at the end of the transaction, after the server has looked whether what it refers to may be deleted:
-        one that keeps another row alive is deleted too.
+        But the server does that at the end of the transaction, after it has checked whether the rows that it refers to
+        may be deleted: a row that keeps another one alive is deleted explicitly.
         """
         unit, table, row = self._seen.unit(uuid), self._shape[ref.table], self._seen.rows[uuid]
         holds = any(link.strong and not link.many and getattr(row, column) for column, link in table.links.items())
@@ -195,7 +197,7 @@ class Comparison:
     # References.
 
     def _linked(self, unit: Unit, link: Link, value: Any, holder: Ref | None) -> Any:  # noqa: ANN401  # a column
-        """Return a column's references as uuids; what cannot be had is left out."""
+        """Return a column's references as uuids, without those that are not possible."""
         if not link.many:
             return None if value is None else self._refer(unit, link, value, holder)
         found = (self._refer(unit, link, ref, holder) for ref in value)
@@ -217,7 +219,7 @@ class Comparison:
     def _links(  # which column of which row, and both sides
         self, ref: Ref, uuid: str, column: str, link: Link, have: frozenset[str], value: Iterable[Ref]
     ) -> None:
-        """Make a column that refers to many rows equal to what is wanted, but for the rows of others in it."""
+        """Make a column that refers to many rows equal to the plan, except for rows of other owners in it."""
         wanted = {target: self._targets.resolve(target) for target in value}
         for target, one in wanted.items():
             if one is not None and one not in have:
@@ -231,13 +233,13 @@ class Comparison:
                 self._leave(ref, uuid, column, one, unit=self._seen.unit(one))
 
     def _stays(self, target: Ref, uuid: str) -> bool:
-        """Whether a row stays: where it goes, weak references to it go by themselves."""
+        """Return whether a row stays: the server removes weak references to deleted rows."""
         return target in self._wanted.rows and self._seen.uuids.get(target) == uuid
 
     # Members.
 
     def _compare_members(self, ref: Ref, row: Any) -> None:  # noqa: ANN401  # a row of any table
-        """Make the columns of a row that others fill equal to what they fill in."""
+        """Make the columns of a row that have members equal to these."""
         table = self._shape[ref.table]
         uuid = self._seen.uuids[ref]
         own = self._wanted.rows[ref].columns
@@ -276,7 +278,7 @@ class Comparison:
             self._join(ref, uuid, column, value)
 
     def _join_new(self, member: Member) -> bool:
-        """Put a new row into one that is there, the quick way: of many changes most are such.  Say if it was one."""
+        """Add a new row to an existing one, the fast path of most changes; return whether it applies."""
         ref, column, value, _ = member
         uuid, of = self._seen.uuids.get(ref), self._wanted.of
         if uuid is None or ref not in of or type(value) is not Ref or self._held:
@@ -334,7 +336,7 @@ class Comparison:
         value: Any,  # noqa: ANN401  # a value of any column
         key: str | None = None,
     ) -> None:
-        """Put a value into a column: that is the business of the row that is put there, else of the column's."""
+        """Add a value to a column, in the bundle of the row that is added, or else of the column's row."""
         owner = self._wanted.of[ref]
         if owner in self._held:
             return
@@ -369,7 +371,7 @@ class Comparison:
     # The end.
 
     def finish(self) -> list[Bundle]:
-        """Return what was found to do."""
+        """Return the bundles."""
         while self._targets.todo:
             self._insert(self._targets.todo.pop())
         self.incomplete |= self._targets.uncovered
@@ -379,7 +381,7 @@ class Comparison:
         return ordered(found)
 
     def _drop_orphans(self) -> None:
-        """Insert no row that nothing would hold: it would be gone at once, and be missed again."""
+        """Drop new rows without a reference: the server would delete them at once."""
         dead = self._targets.dead()
         if not dead:
             return

@@ -1,15 +1,15 @@
-"""The hands on OVN's northbound database: what is ours there, and how it is made what is wanted.
+"""The driver of OVN's northbound database: it makes our rows equal to the desired rows.
 
-    wanted, delta ──► Comparison ──► bundles ──► transactions, several on their way at once ──► the database
-        ▲                                              │ a guard did not hold: look again
-        └──────────────── what is seen ◄───────────────┤ refused: halve it until the one at fault is alone
+    desired, delta ──► Comparison ──► bundles ──► transactions, several in flight ──► the database
+        ▲                                              │ a guard failed: compare again
+        └──────────────── observed rows ◄──────────────┤ refused: halve it until the cause is alone
 
-`apply` with a delta looks at what changed, without one at everything. It returns when the database has all that it
-takes; then a second `apply` writes nothing. Whoever is at fault ends up in `problems`; everybody else is written. What
-the database did not answer (`Unreachable`) may have been done or not: the caller applies everything, once the rows are
-followed again.
+`apply` with a delta compares what changed, without one it compares everything. It returns when the database has all
+that it accepts; then a second `apply` writes nothing. Resources that the database refuses are in `problems`; all others
+are written. A transaction without an answer (`Unreachable`) may have been executed or not: the caller applies
+everything, once the rows are monitored again.
 
-Nothing is written unless `fence` says that we may, asked again before each transaction.
+Nothing is written unless `fence` returns True; it is called before each transaction.
 """
 
 import asyncio
@@ -41,55 +41,55 @@ from netloom.signals import Signal
 
 DATABASE = "OVN_Northbound"
 UNDERWAY = 4
-"""How many transactions may be on their way."""
+"""How many transactions may be in flight."""
 ATTEMPTS = 20
-"""How often to look again because somebody else was faster, before it is the caller's turn."""
+"""How often to compare again because another writer was faster, before giving up."""
 AT_FAULT = 64
-"""How many resources of one transaction are told apart when it is refused."""
-NOBODYS_FAULT = frozenset({"not allowed", "permission error", "I/O error", "resources exhausted", "aborted"})
-"""Refusals that have nothing to do with what was asked for."""
+"""How many refused resources of one transaction are identified one by one."""
+UNRELATED = frozenset({"not allowed", "permission error", "I/O error", "resources exhausted", "aborted"})
+"""Errors that do not depend on the content of a transaction."""
 
 _VOLATILE = frozenset({("Logical_Switch_Port", "up"), ("Logical_Switch_Port", "dynamic_addresses"), ("BFD", "status")})
-"""Columns that OVN writes and nobody here reads."""
+"""Columns that OVN writes and this driver does not read."""
 TABLES: dict[str, Sequence[str] | None] = {
     table: [column for column in row.__struct_fields__ if column != "_uuid" and (table, column) not in _VOLATILE]
     for table, row in known.TABLES.items()
     if "external_ids" in row.__struct_fields__ and table not in ("NB_Global", "Connection", "SSL")
 }
-"""What is followed."""
+"""The monitored columns."""
 
 logger = logging.getLogger(__name__)
 
 
 @dataclass(slots=True)
 class NorthboundCounters:
-    """What was done."""
+    """Counters of what was written."""
 
     transactions: int = 0
     conflicts: int = 0
     refused: int = 0
     unanswered: int = 0
     written: Counter[tuple[str, str]] = field(default_factory=Counter)
-    """Rows, by table and by what was done: insert, update, delete; members are updates of what they are put into."""
+    """Rows, by table and operation: insert, update, delete; a member is an update of the row it is added to."""
     repaired: Counter[str] = field(default_factory=Counter)
-    """Rows that were not as we had left them, by table."""
+    """Rows that another writer had changed, by table."""
 
 
 @dataclass(slots=True)
 class Applied:
-    """What came of it."""
+    """The result of `apply`."""
 
     written: int = 0
-    """How many changes."""
+    """The number of changes."""
     transactions: int = 0
-    told: set[Unit] = field(default_factory=set)
-    """Whose problem is another now."""
+    units: set[Unit] = field(default_factory=set)
+    """The resources whose problem changed."""
     repaired: dict[Unit, str] = field(default_factory=dict)
-    """What was not as we had left it, for people."""
+    """What another writer had changed, for people."""
 
 
 def always() -> bool:
-    """Be allowed to write."""
+    """Return True: writing is allowed."""
     return True
 
 
@@ -104,10 +104,10 @@ class Northbound:
         random: Random,
         fence: Callable[[], bool] = always,
     ) -> None:
-        """`connect` makes the connection, given whom to tell of changes."""
+        """`connect` makes the connection, given the callback for changes."""
         self.counters = NorthboundCounters()
         self.problems: dict[Unit, Problem] = {}
-        """Who is not, or not wholly, in the database, and why."""
+        """The resources that are not, or not completely, in the database, and why."""
         self.on_problem: Signal[[]] = Signal()
         """Sent when everything must be compared again."""
         self._next = random.getrandbits(32)
@@ -115,15 +115,15 @@ class Northbound:
         self._rest = f"-{text[:4]}-4{text[5:8]}-a{text[9:12]}-{text[12:]}"
         self._fence = fence
         self._blocked: dict[Unit, tuple[str, str]] = {}
-        """The names, with their tables, that others have and we need."""
+        """The names, with their tables, that rows of other owners have and ours need."""
         self._schema: object = None
-        self._said: set[tuple[str, str]] = set()
+        self._reported: set[tuple[str, str]] = set()
         self._connects = 0
         self._seen = ObservedRows(owner, {})
         self.client = connect(self._changed)
 
     def seen(self) -> dict[Ref, Row]:
-        """Return our rows as they are: all columns that are followed, references to rows of ours as such."""
+        """Return our rows as observed, with all monitored columns and with references to our rows as `Ref`."""
         self._learn()
         return {ref: Row(*ref, self._columns(ref)) for ref in self._seen.uuids}
 
@@ -144,7 +144,7 @@ class Northbound:
         for table, uuid, old, new in changes:
             changed(table, uuid, old, new)
         connects, self._connects = self._connects, self.client.counters.connects
-        # What changed while nobody listened is nothing of ours; of two rows one is too many; a name has become free.
+        # Compare everything after a new connection, if a row exists twice, and if a name has become free.
         if (
             connects != self._connects
             or self._seen.doubles
@@ -153,7 +153,7 @@ class Northbound:
             self.on_problem()
 
     def _learn(self) -> None:
-        """Know what the server has: another one may have another schema."""
+        """Read the schema of the server: another server may have another one."""
         schema = self.client.schema
         if schema is not None and schema is not self._schema:
             self._schema = schema
@@ -168,34 +168,34 @@ class Northbound:
     async def apply(
         self, wanted: Desired, delta: Changes | None = None, *, repairing: bool = False, keep: bool = False
     ) -> Applied:
-        """Make the database what is wanted: what `delta` says has changed, or everything.
+        """Make the database equal to the desired rows: where `delta` says that they changed, or everywhere.
 
-        With `repairing` whatever there is to do is somebody else's doing, and is told. With `keep` a look at everything
-        takes nothing away.
+        With `repairing` another writer made all differences, and they are reported. With `keep` a comparison of
+        everything removes nothing.
         """
         applied = Applied()
         refused: dict[Unit, Problem] = {}
         last_chance = False
         for _ in range(ATTEMPTS):
             self._learn()
-            look = Comparison(wanted, self._seen, new_uuid=self._new_uuid, held=refused.keys())
+            comparison = Comparison(wanted, self._seen, new_uuid=self._new_uuid, held=refused.keys())
             if delta is None:
-                for _ in look.steps():
+                for _ in comparison.steps():
                     await asyncio.sleep(0)
-                bundles = kept(look.finish()) if keep else look.finish()
+                bundles = kept(comparison.finish()) if keep else comparison.finish()
             else:
-                bundles = look.delta(delta)
-            if look.incomplete:
+                bundles = comparison.delta(delta)
+            if comparison.incomplete:
                 delta = None
                 continue
-            self._tell_unknown(look.unknown)
-            self._blocked |= look.blocked
+            self._report_unknown(comparison.unknown)
+            self._blocked |= comparison.blocked
             if repairing and not applied.transactions:
-                self._tell_repairs(bundles, applied)
+                self._report_repairs(bundles, applied)
             if not bundles and (last_chance or not refused):
                 break
             if not bundles:
-                # What stood in the way of those that were refused may be gone, now that the others are written.
+                # The reason of a refusal may be gone, now that the others are written.
                 last_chance = True
                 refused = {}
                 continue
@@ -204,19 +204,20 @@ class Northbound:
             if done and not refused:
                 break
         else:
-            raise Conflict("timed out", "somebody else keeps changing our rows")
-        self._conclude(wanted, delta, look.problems | refused, applied)
+            raise Conflict("timed out", "another writer keeps changing our rows")
+        self._conclude(wanted, delta, comparison.problems | refused, applied)
         return applied
 
     def audit(self, wanted: Desired) -> list[RowFinding]:
-        """Return what is not as it should be; nothing is written."""
+        """Return the findings; nothing is written."""
         bundles, problems = self._look(wanted)
         return findings(bundles, problems, self._seen, wanted.rows)
 
     async def mend(self, wanted: Desired, units: Collection[Unit], gone: Callable[[Unit], bool]) -> Applied:
-        """Put right what is amiss with the rows of some resources, and of no others.
+        """Repair the rows of some resources, and of no others.
 
-        For who has not followed the resources: of one that is not wanted `gone` says, once more, whether it is gone.
+        For a caller that has not watched the resources: `gone` checks once more whether a resource without desired rows
+        is deleted.
         """
         applied = Applied()
         bundles, _ = self._look(wanted)
@@ -229,8 +230,8 @@ class Northbound:
 
     def _look(self, wanted: Desired) -> tuple[list[Bundle], dict[Unit, Problem]]:
         self._learn()
-        look = Comparison(wanted, self._seen, new_uuid=self._new_uuid)
-        return look.everything(), look.problems
+        comparison = Comparison(wanted, self._seen, new_uuid=self._new_uuid)
+        return comparison.everything(), comparison.problems
 
     def _conclude(self, wanted: Desired, delta: Changes | None, found: dict[Unit, Problem], applied: Applied) -> None:
         if delta is None:
@@ -238,73 +239,73 @@ class Northbound:
         else:
             units = {unit for ref in delta.rows if (unit := wanted.of.get(ref))} | found.keys()
             before = {unit: self.problems[unit] for unit in units if unit in self.problems}
-        applied.told = {unit for unit in before.keys() | found.keys() if before.get(unit) != found.get(unit)}
+        applied.units = {unit for unit in before.keys() | found.keys() if before.get(unit) != found.get(unit)}
         self.problems = {unit: one for unit, one in self.problems.items() if unit not in before} | found
         taken = {unit for unit, problem in self.problems.items() if problem.reason == TAKEN}
         self._blocked = {unit: name for unit, name in self._blocked.items() if unit in taken}
 
     async def apply_each(self, wanted: Desired, deltas: Iterable[Changes]) -> Applied:
-        """Make the database what is wanted, delta by delta, while earlier ones are still on their way.
+        """Make the database equal to the desired rows, delta by delta, while earlier transactions are in flight.
 
-        What is on its way is taken to arrive. Where it does not, or there is anything out of the ordinary, everything
-        is compared at the end.
+        Transactions in flight are expected to succeed. If one does not, or in any other special case, everything is
+        compared at the end.
         """
         applied = Applied()
         self._learn()
         sent = Sent()
         try:
             async with asyncio.TaskGroup() as group:
-                line = Pipeline(group, UNDERWAY)
+                pipeline = Pipeline(group, UNDERWAY)
                 for delta in deltas:
-                    if line.failed:
-                        continue  # It is planned all the same.
+                    if pipeline.failed:
+                        continue  # The iteration plans the rest.
                     if sent.meets(delta):
-                        line.failed.append(([], Conflict("timed out", "what is on its way has changed again")))
+                        pipeline.failed.append(([], Conflict("timed out", "a change in flight has changed again")))
                         continue
-                    await self._fly(wanted, delta, line, applied)
-                await line.drain()
+                    await self._send_delta(wanted, delta, pipeline, applied)
+                await pipeline.drain()
         finally:
             self._seen.in_flight.clear()
-        for _, error in line.failed:
-            if not _theirs(error):
+        for _, error in pipeline.failed:
+            if not _depends_on_content(error):
                 raise error
-        if not line.failed:
+        if not pipeline.failed:
             return applied
         rest = await self.apply(wanted)
         rest.written += applied.written
         rest.transactions += applied.transactions
-        rest.told |= applied.told
+        rest.units |= applied.units
         return rest
 
-    async def _fly(self, wanted: Desired, delta: Changes, line: Pipeline, applied: Applied) -> None:
-        look = Comparison(wanted, self._seen, new_uuid=self._new_uuid)
-        bundles = look.delta(delta)
-        if look.incomplete or look.problems or self.problems:
-            line.failed.append(([], Conflict("timed out", "there is more to it")))
+    async def _send_delta(self, wanted: Desired, delta: Changes, pipeline: Pipeline, applied: Applied) -> None:
+        comparison = Comparison(wanted, self._seen, new_uuid=self._new_uuid)
+        bundles = comparison.delta(delta)
+        if comparison.incomplete or comparison.problems or self.problems:
+            pipeline.failed.append(([], Conflict("timed out", "a special case")))
             return
-        self._tell_unknown(look.unknown)
+        self._report_unknown(comparison.unknown)
         writer = Writer(self._seen, lambda table: len(self.client.cache.rows(table)))
         for some in groups(bundles, many=True):
-            await line.put(some, partial(self._try, writer.transaction(some), some, applied))
+            await pipeline.put(some, partial(self._try, writer.transaction(some), some, applied))
             self._seen.in_flight.update((new.ref, new.uuid) for bundle in some for new in bundle.inserts)
 
     async def _send(self, bundles: Sequence[Bundle], applied: Applied) -> tuple[dict[Unit, Problem], bool]:
-        """Write bundles until a transaction fails; return who was refused, and whether all is written."""
+        """Write bundles until a transaction fails; return the refused resources, and whether all is written."""
         writer = Writer(self._seen, lambda table: len(self.client.cache.rows(table)))
         async with asyncio.TaskGroup() as group:
-            line = Pipeline(group, UNDERWAY)
+            pipeline = Pipeline(group, UNDERWAY)
             for some in groups(bundles):
-                if line.failed:
+                if pipeline.failed:
                     break
-                await line.put(some, partial(self._try, writer.transaction(some), some, applied))
-            await line.drain()
+                await pipeline.put(some, partial(self._try, writer.transaction(some), some, applied))
+            await pipeline.drain()
         found: dict[Unit, Problem] = {}
-        for sent, error in line.failed:
-            if not _theirs(error):
+        for sent, error in pipeline.failed:
+            if not _depends_on_content(error):
                 raise error
             if isinstance(error, Refused):
                 found |= await self._isolate(sent, writer, applied)
-        return found, not line.failed
+        return found, not pipeline.failed
 
     async def _try(
         self,
@@ -313,9 +314,9 @@ class Northbound:
         applied: Applied,
         sent: Callable[[], None] | None = None,
     ) -> NetloomError | None:
-        """Send a transaction; return what was wrong with it."""
+        """Send a transaction; return the error, if any."""
         if not self._fence():
-            return Unreachable("not certain to lead: nothing is written")
+            return Unreachable("not certain to be the leader: nothing is written")
         self.counters.transactions += 1
         applied.transactions += 1
         try:
@@ -330,13 +331,13 @@ class Northbound:
         return None
 
     async def _isolate(self, bundles: list[Bundle], writer: Writer, applied: Applied) -> dict[Unit, Problem]:
-        """Write those of a refused transaction that are not at fault, by halving it; return who is."""
+        """Write the resources of a refused transaction that are not its cause, by halving it; return those that are."""
         found: dict[Unit, Problem] = {}
         parts = [bundles]
         while parts:
             part = parts.pop(0)
             error = await self._try(writer.transaction(part), part, applied)
-            if error is not None and not _theirs(error):
+            if error is not None and not _depends_on_content(error):
                 raise error
             if not isinstance(error, Refused):
                 continue
@@ -357,34 +358,34 @@ class Northbound:
         written.update((touch.ref.table, "update") for bundle in bundles for touch in bundle.leaves)
         written.update((gone.ref.table, "delete") for bundle in bundles for gone in bundle.removals)
 
-    def _tell_repairs(self, bundles: Iterable[Bundle], applied: Applied) -> None:
+    def _report_repairs(self, bundles: Iterable[Bundle], applied: Applied) -> None:
         for bundle in bundles:
             if bundle.unit in self.problems:
                 continue
             tables, text = describe(bundle)
             self.counters.repaired.update(tables)
             applied.repaired[bundle.unit] = text
-            logger.warning("somebody else changed rows of %s, they are put back: %s", bundle.unit, text)
+            logger.warning("another writer changed rows of %s, reverted: %s", bundle.unit, text)
 
-    def _tell_unknown(self, unknown: set[tuple[str, str]]) -> None:
-        if new := unknown - self._said:
-            self._said |= new
+    def _report_unknown(self, unknown: set[tuple[str, str]]) -> None:
+        if new := unknown - self._reported:
+            self._reported |= new
             names = ", ".join(sorted(f"{table}.{column}" for table, column in new))
-            logger.warning("this OVN does not have %s: left out", names)
+            logger.warning("this OVN does not have %s: ignored", names)
 
     def _new_uuid(self) -> str:
-        """Return a uuid that nobody has: a random one, counted on in the part that the server finds rows by."""
+        """Return a new uuid: random, with a counter in the part that the server hashes."""
         self._next = (self._next + 1) & 0xFFFFFFFF
         return Uuid(f"{self._next:08x}{self._rest}")
 
 
-def _theirs(error: NetloomError) -> bool:
-    """Whether an error is about what was asked for, rather than about asking."""
-    return isinstance(error, Conflict) or (isinstance(error, Refused) and error.error not in NOBODYS_FAULT)
+def _depends_on_content(error: NetloomError) -> bool:
+    """Return whether an error depends on the content of the transaction."""
+    return isinstance(error, Conflict) or (isinstance(error, Refused) and error.error not in UNRELATED)
 
 
 def _halves(part: list[Bundle]) -> list[list[Bundle]]:
-    """Return a list in two, not between bundles that go together; nothing if that cannot be."""
+    """Return a list in two halves, not split between glued bundles; [] if that is not possible."""
     cuts = [i for i in range(1, len(part)) if not part[i - 1].glued]
     if not cuts:
         return []

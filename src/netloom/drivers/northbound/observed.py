@@ -1,9 +1,9 @@
-"""Which rows of a northbound database are ours, by what they stand for.  Pure: it is told of changes, and asked.
+"""Our rows in a northbound database, by key.  Pure.
 
-A row is ours when its `external_ids` name our owner. What it stands for, its key, stands beside it, so that a restart
-finds every row again. Rows of others are not kept here, but for the names they take: a name that is taken is not ours
-to use. Two rows of one key, left by a crash or by two writers at once, are one row and doubles of it: the smallest uuid
-counts.
+A row is ours when its `external_ids` name our owner. They also have its key, which says what it represents, so that a
+restart finds every row again. Of rows of other owners only the names are stored: a name in use is not available. Of two
+rows with one key, left by a crash or by two writers at once, the one with the smaller uuid counts and the other is a
+double.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -20,7 +20,7 @@ KEY = "netloom-key"
 OF = "netloom-of"
 
 NAMED = frozenset(("Logical_Switch", "Logical_Router", "Load_Balancer"))
-"""Tables whose names people and programs find rows by, although the schema lets two rows have one name."""
+"""Tables in which people and programs find rows by name, although the schema does not make names unique."""
 
 
 class Link(NamedTuple):
@@ -32,26 +32,26 @@ class Link(NamedTuple):
 
 
 class Table(Struct, frozen=True):
-    """What is to be known of a table to write to it."""
+    """The properties of a table that writing needs."""
 
     root: bool
-    """Whether its rows live without being referred to."""
+    """Whether its rows can exist unreferenced."""
     columns: frozenset[str]
     maps: frozenset[str]
     links: Mapping[str, Link]
     sets: frozenset[str]
     """Columns with more than one value, links among them."""
     unique: bool
-    """Whether no two rows may have one name."""
+    """Whether names are unique."""
 
 
 Shape = Mapping[str, Table]
 
 
 def shape(schema: Schema, followed: Mapping[str, Sequence[str] | None]) -> Shape:
-    """Return what of a schema matters here: of its tables whose rows can carry an owner the columns that are followed.
+    """Return the monitored columns of the tables whose rows can have an owner.
 
-    What is not followed is not written either: nobody could say what it is.
+    Columns that are not monitored are not written either: their values are unknown.
     """
     return {
         name: Table(
@@ -79,23 +79,23 @@ class ObservedRows:
         self.shape = shape
         self.uuids: dict[Ref, str] = {}
         self.refs: dict[str, Ref] = {}
-        """Of all our rows, doubles too."""
+        """Of all our rows, including doubles."""
         self.rows: dict[str, Any] = {}
-        """As the cache has them: an attribute for each column."""
+        """The rows of the cache, with an attribute for each column."""
         self.doubles: dict[Ref, set[str]] = {}
         self.in_flight: dict[Ref, str] = {}
-        """Rows that are on their way, and not seen yet."""
+        """Rows that were sent and are not observed yet."""
         self.taken: dict[tuple[str, str], set[str]] = {}
-        """Names in use by others: (table, name) and who."""
+        """Names in use by other owners: (table, name), and the uuids of the rows."""
 
     def learn(self, new: Shape) -> None:
-        """Know what the tables are like; they were taken to have unique names as long as that was not known."""
+        """Set the properties of the tables; until then names count as unique."""
         self.shape = new
         for table, name in [key for key in self.taken if not self._once(key[0])]:
             del self.taken[table, name]
 
     def _once(self, table: str) -> bool:
-        """Whether names are used once."""
+        """Return whether names are unique or count as such."""
         known = self.shape.get(table)
         return known is None or known.unique or table in NAMED
 
@@ -105,14 +105,14 @@ class ObservedRows:
         return None if uuid is None else self.rows[uuid]
 
     def unit(self, uuid: str) -> Unit:
-        """Return whom one of our rows says it is for."""
+        """Return the resource in the external_ids of one of our rows."""
         ref = self.refs[uuid]
         kind, _, rest = self.rows[uuid].external_ids.get(OF, "").partition("/")
         namespace, _, name = rest.rpartition("/")
         return Unit(kind, namespace, name) if kind and name else Unit(ref.table, "", ref.key)
 
     def changed(self, table: str, uuid: str, old: Any | None, new: Any | None) -> None:  # noqa: ANN401  # as above
-        """Take in what became of one row: inserted, changed or deleted."""
+        """Process the insertion, change or deletion of a row."""
         key = None if new is None else self._key(new)
         if old is not None:
             was = self._key(old)

@@ -1,4 +1,4 @@
-"""Several transactions on their way at once, in order: the server works on one while the next is made."""
+"""Several transactions in flight, in order: the server processes one while the next is built."""
 
 import asyncio
 from collections import deque
@@ -9,11 +9,11 @@ from netloom.drivers.northbound.bundles import Bundle
 from netloom.errors import NetloomError
 
 Sending = Callable[[Callable[[], None]], Coroutine[Any, Any, NetloomError | None]]
-"""Sends a transaction, calls what it is given when that is on its way, and returns what was wrong with it."""
+"""Sends a transaction, calls its argument once it is sent, and returns the error, if any."""
 
 
 class Pipeline:
-    """Transactions on their way, in order."""
+    """Transactions in flight, in order."""
 
     def __init__(self, group: asyncio.TaskGroup, most: int) -> None:
         self.failed: list[tuple[list[Bundle], NetloomError]] = []
@@ -22,7 +22,7 @@ class Pipeline:
         self._underway: deque[tuple[list[Bundle], asyncio.Task[NetloomError | None]]] = deque()
 
     async def put(self, bundles: list[Bundle], sending: Sending) -> None:
-        """Send one more, as soon as few enough are on their way; return when it is."""
+        """Send one more, as soon as few enough are in flight; return when it is sent."""
         while len(self._underway) >= self._most or (self._underway and self._underway[0][1].done()):
             await self._settle()
         sent = asyncio.Event()
@@ -32,7 +32,7 @@ class Pipeline:
         await sent.wait()
 
     async def drain(self) -> None:
-        """Wait until all have arrived."""
+        """Wait until all are answered."""
         while self._underway:
             await self._settle()
 

@@ -1,7 +1,7 @@
-"""Which uuids references have: of rows that are there, and of rows that are to be inserted.  Pure.
+"""The uuids of references: of existing rows, and of rows to insert.  Pure.
 
-Whoever refers to a row that is wanted and not there has it inserted. A row that cannot live alone must be held by
-another, or it is gone as soon as it is inserted: who holds what is kept here too.
+A reference to a desired row that does not exist inserts it. A row that cannot exist unreferenced needs a row that holds
+it, or the server deletes it at once: which row holds which is recorded here too.
 """
 
 from collections.abc import Callable, Collection, Mapping
@@ -15,7 +15,7 @@ TAKEN = "NameTaken"
 
 
 class Desired(Protocol):
-    """What is wanted, as the planner keeps it."""
+    """The desired rows, as the planner keeps them."""
 
     @property
     def rows(self) -> Mapping[Ref, Row]:
@@ -23,33 +23,33 @@ class Desired(Protocol):
 
     @property
     def of(self) -> Mapping[Ref, Unit]:
-        """Which resource a row is for."""
+        """The resource of each row."""
 
     def has_members(self, ref: Ref) -> bool:
-        """Return whether there may be members of a row."""
+        """Return whether a row may have members."""
 
     def members(self, ref: Ref) -> Mapping[str, Mapping[Any, Any]]:
         """Return a row's members: by column, the values by themselves or by their key."""
 
 
 class Changes(Protocol):
-    """What changed in what is wanted."""
+    """What changed in the desired rows."""
 
     @property
     def rows(self) -> Collection[Ref]:
-        """Rows that came, changed or went."""
+        """Rows that were added, changed or removed."""
 
     @property
     def joined(self) -> Collection[Member]:
-        """Members that came."""
+        """Members that were added."""
 
     @property
     def left(self) -> Collection[Member]:
-        """Members that went."""
+        """Members that were removed."""
 
 
 class Targets:
-    """What can be referred to, in one look."""
+    """The rows that references can name, in one comparison."""
 
     def __init__(
         self, wanted: Desired, seen: ObservedRows, new_uuid: Callable[[], str], held: Collection[Unit]
@@ -59,23 +59,23 @@ class Targets:
         self.new: dict[Ref, str] = {}
         """Rows to insert."""
         self.todo: list[Ref] = []
-        """Those of them that nobody has seen to yet."""
+        """Those of them without columns yet."""
         self.covered: Collection[Ref] = ()
-        """The rows that are looked at."""
+        """The rows that the comparison covers."""
         self.uncovered = False
-        """Whether another one is to be inserted: what it is a member of has not changed, and is not known here."""
+        """Whether another row is to be inserted, whose memberships the comparison does not cover."""
         self._wanted = wanted
         self._seen = seen
         self._shape = seen.shape
         self._new_uuid = new_uuid
         self._held = held
         self._safe: set[Ref] = set()
-        """New rows that are held by one that is there."""
+        """New rows that an existing row holds."""
         self._holders: dict[Ref, list[Ref]] = {}
-        """For each new row the new rows that hold it."""
+        """The new rows that hold a new row."""
 
     def resolve(self, ref: Ref) -> str | None:
-        """Return the uuid of a wanted row, there or new; None: it cannot be had."""
+        """Return the uuid of a desired row, existing or new; None: it is not possible."""
         if ref not in self._wanted.rows:
             return None
         uuid = self._seen.uuids.get(ref) or self.new.get(ref) or self._seen.in_flight.get(ref)
@@ -100,20 +100,20 @@ class Targets:
         name = self._wanted.rows[ref].columns.get("name")
         if not name or (ref.table, name) not in self._seen.taken:
             return True
-        text = f"a {ref.table} called {name!r} that is not Netloom's is in the northbound database: rename or remove it"
+        text = f"the northbound database has a {ref.table} named {name!r} that is not Netloom's: rename or delete it"
         self.problems[unit] = Problem(TAKEN, text)
         self.blocked[unit] = (ref.table, str(name))
         return False
 
     def hold(self, ref: Ref, holder: Ref | None) -> None:
-        """Know that a new row is held: by another new one, or (None) by one that is there."""
+        """Record that a new row is held: by another new one, or (None) by an existing one."""
         if holder is None:
             self._safe.add(ref)
         else:
             self._holders.setdefault(ref, []).append(holder)
 
     def dead(self) -> set[str]:
-        """Return the new rows that nothing would hold."""
+        """Return the new rows that no row would hold."""
         safe, known = self._safe, dict[Ref, bool]()
         return {uuid for ref, uuid in self.new.items() if ref not in safe and not self._alive(ref, known)}
 
@@ -122,14 +122,14 @@ class Targets:
             return known[ref]
         if ref in self._safe or self._shape[ref.table].root:
             return True
-        known[ref] = False  # Two rows that hold only each other hold nothing.
+        known[ref] = False  # Rows that hold only each other are not held.
         found = any(self._alive(holder, known) for holder in self._holders.get(ref, ()))
         known[ref] = found
         return found
 
 
 def meets(in_flight: Collection[Ref], delta: Changes) -> bool:
-    """Whether what changed has to do with rows that are on their way: what those will be is not known for sure."""
+    """Return whether a delta concerns rows in flight, whose final state is not certain."""
     return (
         any(ref in in_flight for ref in delta.rows)
         or any(one.row in in_flight for one in delta.joined)
@@ -138,10 +138,10 @@ def meets(in_flight: Collection[Ref], delta: Changes) -> bool:
 
 
 class Sent:
-    """What was sent and may not have arrived: who looks at what is seen does not see it.
+    """What was sent and may not have arrived yet, so that the observed rows do not show it.
 
-    Only a row that is inserted can be counted on before it is seen. What was changed, removed, joined or left, and is
-    to be otherwise again, cannot be compared with what is seen now.
+    Only an inserted row can be used before it is observed. A second change of something that was changed, removed,
+    joined or left cannot be compared with the observed rows.
     """
 
     def __init__(self) -> None:
@@ -149,7 +149,7 @@ class Sent:
         self._members: set[tuple[Ref, str, object]] = set()
 
     def meets(self, delta: Changes) -> bool:
-        """Whether something changed again; if not, it counts as sent from now on."""
+        """Return whether a delta changes something again; if not, record it as sent."""
         members = {(one.row, one.column, one.key or one.value) for some in (delta.joined, delta.left) for one in some}
         if not (self._rows.isdisjoint(delta.rows) and self._members.isdisjoint(members)):
             return True
@@ -159,5 +159,5 @@ class Sent:
 
 
 def order(member: Member) -> tuple[Ref, str, str, str]:
-    """Return what members are sorted by."""
+    """Return the sort key of a member."""
     return member.row, member.column, member.key, str(member.value)

@@ -1,11 +1,11 @@
-"""From bundles to transactions: how many together, in which order, and guarded by what.  Pure.
+"""From bundles to transactions: their size, their order and their guards.  Pure.
 
-What is put into or taken out of one set by all bundles of a transaction is one mutation. Each row that is there and is
-changed is guarded by a wait: that it is still ours, and, where columns are set, that they are still as they were seen.
-So whoever decided by an older state fails, and looks again. A mutation adds and takes single values, whatever else the
-set holds: for it to be right the row need only be there and ours. A new row's guard is the index on its name, where its
-table has one; where it has none, a wait that there is no row of that key, as long as tables are small: the server looks
-through the whole table for it. Two rows of one key that come about all the same are seen, and one removed.
+All changes of one set in a transaction are one mutation. Each existing row that is changed is guarded by a wait: that
+it is still ours, and, where columns are set, that they still have the observed values. So a writer that decided by an
+older state fails, and compares again. A mutation adds and removes single values, whatever else the set contains: it
+only needs the row to exist and to be ours. The guard of a new row is the index on its name, where its table has one.
+Otherwise it is a wait that no row with that key exists, as long as tables are small, since the server scans the whole
+table for it. If two rows with one key exist nevertheless, they are observed, and one is removed.
 """
 
 from collections import Counter
@@ -18,16 +18,16 @@ from netloom.ovsdb.operations import Condition, Delete, Insert, Mutate, Mutation
 from netloom.plan.rows import Ref
 
 FEW = 512
-"""Operations up to which somebody is taken to be waiting for them."""
+"""Up to this number of operations a user probably waits for the result."""
 SMALL, LARGE = 48, 300
-"""How many operations go into one transaction, about: OVN takes them up in the same pieces, and is quickest with small
-ones; the database is quickest with some hundreds."""
+"""Operations per transaction, approximately.  OVN processes each transaction as a whole and is fastest with small ones;
+the database is fastest with some hundreds."""
 LOOKED_THROUGH = 50_000
-"""How many rows of a table a transaction may have the server look at for rows of the keys it inserts."""
+"""How many rows the server may scan for the keys that a transaction inserts."""
 
 
 def groups(bundles: Sequence[Bundle], *, many: bool = False) -> Iterator[list[Bundle]]:
-    """Give the bundles of each transaction, in order; `many`: there are more to come."""
+    """Yield the bundles of each transaction, in order; `many`: more follow."""
     weights = [bundle.weight for bundle in bundles]
     limit = SMALL if not many and sum(weights) <= FEW else LARGE
     group: list[Bundle] = []
@@ -45,15 +45,15 @@ def groups(bundles: Sequence[Bundle], *, many: bool = False) -> Iterator[list[Bu
 
 
 class Writer:
-    """Makes operations for the database `seen` is about."""
+    """Builds transactions for a database."""
 
     def __init__(self, seen: ObservedRows, count: Callable[[str], int]) -> None:
-        """`count` says how many rows a table has."""
+        """`count` returns the number of rows of a table."""
         self._seen = seen
         self._count = count
 
     def transaction(self, group: Sequence[Bundle]) -> "Transaction":
-        """Return all that is to be written for some resources."""
+        """Return the transaction of some resources."""
         made = Transaction(self._seen)
         few = self._few(group)
         for bundle in group:
@@ -62,7 +62,7 @@ class Writer:
         return made
 
     def _few(self, group: Iterable[Bundle]) -> frozenset[str]:
-        """Return the tables in which the server may look for rows of the keys that are to be inserted."""
+        """Return the tables that the server may scan for the keys to insert."""
         new = Counter(one.ref.table for bundle in group for one in bundle.inserts)
         shape = self._seen.shape
         return frozenset(
@@ -73,7 +73,7 @@ class Writer:
 
 
 class Transaction:
-    """One transaction while it is made."""
+    """One transaction while it is built."""
 
     def __init__(self, seen: ObservedRows) -> None:
         self._seen = seen
@@ -85,11 +85,11 @@ class Transaction:
 
     @property
     def operations(self) -> list[Operation]:
-        """What to send."""
+        """The operations to send."""
         return self._waits + self._acts
 
     def add(self, bundle: Bundle, few: frozenset[str]) -> None:
-        """Take in what is to be written for a resource."""
+        """Add the changes of a resource."""
         for new in bundle.inserts:
             table = new.ref.table
             self._sure.add(new.uuid)
@@ -110,7 +110,7 @@ class Transaction:
             self._acts.append(Delete(gone.ref.table, is_uuid(gone.uuid)))
 
     def finish(self) -> None:
-        """Put the changes of sets and maps, row by row."""
+        """Add the mutations of sets and maps, row by row."""
         for uuid, several in self._touches.items():
             ref = several[0][0].ref
             if uuid not in self._sure:
@@ -123,7 +123,7 @@ class Transaction:
         self._waits.append(Wait(ref.table, where, ("_uuid",), ({"_uuid": where[0][2]},)))
 
     def _ours(self, ref: Ref, uuid: str) -> tuple[Condition, ...]:
-        """Choose a row by its uuid, if it is ours.  The uuid comes first: by it the server finds the row at once."""
+        """Return the condition for a row of ours.  The uuid comes first: the server has an index on it."""
         return *is_uuid(uuid), ("external_ids", "includes", self._marks(ref))
 
     def _marks(self, ref: Ref) -> dict[str, str]:
@@ -131,7 +131,7 @@ class Transaction:
 
 
 def _mutations(several: Iterable[tuple[Touch, bool]], maps: frozenset[str]) -> list[Mutation]:
-    """Return the mutations of one row: what goes before what comes, because a map keeps the value a key has."""
+    """Return the mutations of one row: deletions first, since an insertion does not replace a map's value."""
     gone: dict[str, dict[Any, Any]] = {}
     come: dict[str, dict[Any, Any]] = {}
     for touch, joins in several:

@@ -1,1 +1,1 @@
-"""Audits: all state in, what is inconsistent out.  `netloom doctor` prints it."""
+"""Audits: they take state and return findings, which `netloom doctor` prints."""

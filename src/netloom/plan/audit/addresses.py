@@ -1,9 +1,9 @@
-"""Is every address given once, and none lost?  All objects in, what is wrong out.  Pure.
+"""Audit of addresses: each is allocated once, and none is lost.  Pure.
 
-`audit` compares what attachments say with the locks there are, and the locks with their owners. What it looks at must
-be of one moment: between the creation of a lock and the status that names it, a lock is rightly spare, so whoever
-audits a system at work looks twice and believes what is found both times. `Check.DUPLICATE_ADDRESS`,
-`Check.DUPLICATE_LOCK` and `Check.DUPLICATE_VNI` are never right, not for a moment.
+`audit` compares the addresses of attachments with the locks, and the locks with their owners. Its input must be of one
+moment: between the creation of a lock and the status that names it, a lock is spare for a good reason. So an audit of a
+running system runs twice and keeps what it found both times. `Check.DUPLICATE_ADDRESS`, `Check.DUPLICATE_LOCK` and
+`Check.DUPLICATE_VNI` are errors at any moment.
 """
 
 from collections import defaultdict
@@ -19,7 +19,7 @@ from netloom.plan.audit.finding import Check, Finding
 ATTACHMENT = "NetworkAttachment"
 MANAGED_BY = "app.kubernetes.io/managed-by"
 MANAGER = "netloom-controller"
-"""What is labelled so, the controllers made; what a person made they leave alone."""
+"""The label of objects that the controllers created; they leave objects of users alone."""
 
 
 def audit(
@@ -29,7 +29,7 @@ def audit(
     locks: Iterable[IPLock],
     vnilocks: Iterable[VNILock],
 ) -> list[Finding]:
-    """Return everything that is wrong, sorted."""
+    """Return all findings, sorted."""
     world = _World(list(networks), list(subnets), list(attachments), list(locks), list(vnilocks))
     found = [
         *_duplicates(world),
@@ -43,7 +43,7 @@ def audit(
 
 
 def owner(lock: IPLock) -> OwnerReference | None:
-    """Return the attachment a lock is for, or None where a person made it."""
+    """Return the attachment that owns a lock, or None where a user created it."""
     return next((one for one in lock.metadata.owner_references if one.kind == ATTACHMENT), None)
 
 
@@ -70,7 +70,7 @@ class _World:
                     pool(one.metadata.name, one.spec.network, one.spec.cidr)
                 )
             except ValueError:
-                continue  # It holds no address.
+                continue  # It contains no address.
 
 
 def _key(one: Resource) -> tuple[str, str]:
@@ -87,7 +87,7 @@ def _finding(check: Check, about: Resource, message: str) -> Finding:
 
 
 def _addresses(one: NetworkAttachment) -> list[Address]:
-    """Return what an attachment says it has, by its addresses and by its locks."""
+    """Return the addresses in an attachment's status, from its addresses and its locks."""
     written = [*(ip.partition("/")[0] for ip in one.status.ips), *(lock.ip for lock in one.status.locks)]
     return list(dict.fromkeys(found for ip in written if (found := address(ip)) is not None))
 
@@ -138,7 +138,7 @@ def _locks(world: _World) -> Iterator[Finding]:
             continue
         attachment = world.by_uid.get(whose.uid)
         if attachment is None:
-            yield _finding(Check.ORPHANED_LOCK, lock, f"its owner {whose.name} ({whose.uid}) is gone")
+            yield _finding(Check.ORPHANED_LOCK, lock, f"its owner {whose.name} ({whose.uid}) is deleted")
         elif lock.metadata.uid not in {named.uid for named in attachment.status.locks}:
             yield _finding(Check.SPARE_LOCK, lock, f"its owner {whose.name} does not have {lock.spec.ip}")
 
@@ -160,13 +160,13 @@ def _attachment(world: _World, one: NetworkAttachment) -> Iterator[Finding]:
 
 def _lost(one: NetworkAttachment, has: Address, lock: IPLock | None, uid: str) -> str:
     if not uid:
-        return f"has {has} and names no lock of it"
+        return f"has {has} and its status names no lock of it"
     if lock is None:
         return f"has {has}, which is not locked"
     if lock.metadata.uid != uid:
-        return f"has {has} by a lock that is gone"
+        return f"has {has} by a lock that is deleted"
     if lock.metadata.deletion_timestamp:
-        return f"has {has} by a lock that is going"
+        return f"has {has} by a lock that is being deleted"
     whose = owner(lock)
     if whose is None or whose.uid != one.metadata.uid:
         return f"has {has}, which is locked for {whose.name if whose else 'nobody'}"
@@ -186,14 +186,14 @@ def _vnis(world: _World) -> Iterator[Finding]:
     for vni, sharing in users.items():
         yield from _shared(Check.DUPLICATE_VNI, sharing, f"VNI {vni}")
     living = {network.metadata.uid for network in world.networks}
-    # A VNI is not free before its addresses are, and they may rest in quarantine; then it rests itself.
+    # A VNI is released after its addresses, which may be in quarantine; then it is in quarantine itself.
     addressed = {(lock.metadata.namespace, lock.spec.vni) for lock in world.locks}
     for lock in world.vnilocks:
         holder = lock.spec.network
         if lock.metadata.labels.get(MANAGED_BY) != MANAGER or (holder.namespace, lock.spec.vni) in addressed:
             continue
         if holder.uid not in living and not lock.metadata.deletion_timestamp:
-            yield _finding(Check.ORPHANED_VNI, lock, f"its Network {holder.namespace}/{holder.name} is gone")
+            yield _finding(Check.ORPHANED_VNI, lock, f"its Network {holder.namespace}/{holder.name} is deleted")
 
 
 def _unheld(network: Network, lock: VNILock | None) -> str:
@@ -201,4 +201,4 @@ def _unheld(network: Network, lock: VNILock | None) -> str:
         return "not locked"
     if lock.spec.network.uid != network.metadata.uid:
         return f"locked for {lock.spec.network.namespace}/{lock.spec.network.name}"
-    return "locked by a lock that is going" if lock.metadata.deletion_timestamp else ""
+    return "locked by a lock that is being deleted" if lock.metadata.deletion_timestamp else ""

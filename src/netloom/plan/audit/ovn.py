@@ -1,7 +1,7 @@
-"""What does not fit between resources, OVN's southbound, and a node's switch.  Pure.
+"""Audits of OVN's southbound and of the nodes' switches against the resources.  Pure.
 
-Each audit compares what is wanted with what was seen of one place, and returns findings: which check, about what, in
-words. Whoever looks hands over plain values; where they came from is not known here. Finding nothing is the usual case.
+Each audit compares the desired state with the observed state of one place, and returns findings. The input is plain
+values, whatever their source. Usually there are no findings.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
@@ -26,7 +26,7 @@ class Binding(Struct, frozen=True):
     """A port as the southbound has it."""
 
     chassis: str = ""
-    """The name of the node it is on; "" for none."""
+    """The name of the chassis that has claimed it; "" for none."""
 
 
 class ExpectedBinding(Struct, frozen=True):
@@ -35,20 +35,20 @@ class ExpectedBinding(Struct, frozen=True):
     unit: Unit
     port: str
     node: str = ""
-    """Where it should be; "": anywhere."""
+    """The node that it should be on; "": any."""
 
 
 def audit_southbound(
     expected: Iterable[ExpectedBinding], bound: Mapping[str, Binding], chassis: Collection[str], nodes: Iterable[Node]
 ) -> list[Finding]:
-    """Return what does not fit between ports and Nodes and what the southbound has of them."""
+    """Return the differences between ports and Nodes and the southbound."""
     found = [finding for one in expected for finding in _port(one, bound.get(one.port))]
     known = {one.metadata.name for one in nodes}
     for name in sorted(set(chassis) - known):
-        text = "it is a chassis of OVN, and there is no Node of that name"
+        text = "OVN has a chassis of this name, and there is no Node of this name"
         found.append(Finding(Check.CHASSIS_WITHOUT_NODE, NODE, "", name, text, name))
     for name in sorted(known - set(chassis)):
-        text = "OVN has no chassis of that name: its ovn-controller never reached the southbound database"
+        text = "OVN has no chassis of this name: its ovn-controller never reached the southbound database"
         found.append(Finding(Check.NODE_WITHOUT_CHASSIS, NODE, "", name, text, name))
     return sorted(found)
 
@@ -57,16 +57,16 @@ def _port(one: ExpectedBinding, bound: Binding | None) -> Iterator[Finding]:
     if bound is None:
         yield Finding(Check.PORT_UNKNOWN, *one.unit, f"the southbound has no port {one.port}: ovn-northd is behind")
     elif not bound.chassis and one.unit.kind == ATTACHMENT:
-        yield Finding(Check.PORT_UNBOUND, *one.unit, f"no chassis has taken port {one.port}; {one.node} should")
+        yield Finding(Check.PORT_UNBOUND, *one.unit, f"no chassis has claimed port {one.port}; {one.node} should")
     elif not bound.chassis:
-        yield Finding(Check.GATEWAY_UNBOUND, *one.unit, f"no chassis carries its gateway {one.port}")
+        yield Finding(Check.GATEWAY_UNBOUND, *one.unit, f"no chassis has claimed its gateway {one.port}")
     elif one.node and bound.chassis != one.node:
         text = f"port {one.port} is on chassis {bound.chassis}, and should be on {one.node}"
         yield Finding(Check.PORT_ELSEWHERE, *one.unit, text)
 
 
 def audit_nodes(nodes: Iterable[Node], now: datetime) -> list[Finding]:
-    """Return which Nodes are not ready, or silent."""
+    """Return a finding for each Node that is not ready or silent."""
     found = []
     for one in nodes:
         name, ready = one.metadata.name, one.status.condition("Ready")
@@ -74,7 +74,7 @@ def audit_nodes(nodes: Iterable[Node], now: datetime) -> list[Finding]:
             text = ready.message or f"it is not Ready ({ready.reason})"
             found.append(Finding(Check.NODE_NOT_READY, NODE, "", name, text))
         elif _silent(one, now):
-            text = f"its agent has not been heard of since {one.status.last_heartbeat or 'it was made'}"
+            text = f"its agent has sent no heartbeat since {one.status.last_heartbeat or 'it was created'}"
             found.append(Finding(Check.NODE_NOT_READY, NODE, "", name, text))
     return found
 
@@ -95,15 +95,15 @@ class Interface(Struct, frozen=True):
 
     name: str
     of: Unit | None
-    """What it says it is for; None where that cannot be read."""
+    """The resource in its external_ids; None where that cannot be parsed."""
     uid: str
     internal: bool
     installed: bool
     works: bool
-    """Whether the switch has a port for it."""
+    """Whether the switch has a port number for it."""
     error: str = ""
     ids: Mapping[str, str] = {}
-    """What it carries, of that what is ours to say."""
+    """Those of its external_ids that are ours."""
 
 
 class ExpectedInterface(Struct, frozen=True):
@@ -111,17 +111,17 @@ class ExpectedInterface(Struct, frozen=True):
 
     plan: PortPlan
     ids: Mapping[str, str]
-    """What its interface should carry."""
+    """The external_ids that its interface should have."""
     faults: tuple[str, ...] = ()
-    """What is amiss with its devices."""
+    """What is wrong with its devices."""
 
 
 def audit_switch(
     wanted: Iterable[ExpectedInterface], seen: Iterable[Interface], waiting: Collection[Unit]
 ) -> list[Finding]:
-    """Return what does not fit between the ports a node should have and those its switch has.
+    """Return the differences between the ports that a node should have and those of its switch.
 
-    `waiting` are attachments of the node that have no plan now, as their Network is not known: what they have stays.
+    `waiting` are attachments of the node without a plan, because their Network is not known: their interfaces stay.
     """
     by_unit: dict[Unit | None, list[Interface]] = {}
     for interface in seen:
@@ -134,7 +134,7 @@ def audit_switch(
         if of in waiting:
             continue
         for interface in several:
-            whose = f"and {of} is not on this node" if of else "and does not say for whom"
+            whose = f"and {of} is not on this node" if of else "and its external_ids name no attachment"
             text = f"interface {interface.name} is on the switch, {whose}"
             about = of or Unit("Interface", "", interface.name)
             found.append(Finding(Check.LEFTOVER_INTERFACE, *about, text, interface.name))
@@ -145,10 +145,10 @@ def _interfaces(unit: Unit, one: ExpectedInterface, seen: list[Interface]) -> It
     plan = one.plan
     for interface in seen:
         if interface.uid != plan.uid or interface.name != plan.device or plan.parent:
-            text = f"interface {interface.name} is of an earlier one of its name"
+            text = f"interface {interface.name} belongs to an earlier attachment of this name"
             yield Finding(Check.LEFTOVER_INTERFACE, *unit, text, interface.name, replaced=True)
     if plan.parent:
-        return  # What its parent's interface lacks is said of its parent.
+        return  # Findings about its parent's interface are reported for the parent.
     mine = next((found for found in seen if found.uid == plan.uid and found.name == plan.device), None)
     if mine is None:
         yield Finding(Check.MISSING_INTERFACE, *unit, f"its interface {plan.device} is not on the switch", plan.device)
@@ -170,7 +170,7 @@ def _interfaces(unit: Unit, one: ExpectedInterface, seen: list[Interface]) -> It
 
 
 def audit_mirrors(wanted: Collection[Unit], seen: Collection[Unit]) -> list[Finding]:
-    """Return which mirrors of ours are too many on a switch, and which are missing."""
+    """Return the mirrors of ours that a switch should not have, and those that are missing."""
     more = [
         Finding(Check.LEFTOVER_MIRROR, *unit, "its mirror is on the switch, and should not be")
         for unit in set(seen) - set(wanted)
@@ -180,9 +180,9 @@ def audit_mirrors(wanted: Collection[Unit], seen: Collection[Unit]) -> list[Find
 
 
 def audit_devices(pairs: Mapping[str, str], used: Collection[str]) -> list[Finding]:
-    """Return the pairs of ours, by name with the uid they were made for, that nothing uses."""
+    """Return the device pairs of ours that nothing uses; `pairs` has the uid that each was created for."""
     return [
-        Finding(Check.LEFTOVER_DEVICE, "Device", "", name, f"it was made for the attachment with uid {uid}", name)
+        Finding(Check.LEFTOVER_DEVICE, "Device", "", name, f"it was created for the attachment with uid {uid}", name)
         for name, uid in sorted(pairs.items())
         if name not in used
     ]

@@ -1,7 +1,7 @@
-"""Two plans beside each other: which rows, and which ports on nodes, come, change and go.  Pure.
+"""The differences between two plans: rows, and ports on nodes, that are created, changed and removed.  Pure.
 
-A row is compared with all that is in it, its own columns and what others put into it. Of sets and maps only what is
-more and what is less is told: of a switch with a thousand ports the one that is new.
+A row is compared with all its columns, those of its own resource and those that others fill. Of sets and maps only the
+difference is reported: of a switch with a thousand ports the new one.
 """
 
 from collections.abc import Iterable, Mapping
@@ -21,7 +21,7 @@ from netloom.plan.rows import Ref
 
 
 class Kind(StrEnum):
-    """What becomes of something."""
+    """What happens to something."""
 
     CREATE = "create"
     CHANGE = "change"
@@ -29,7 +29,7 @@ class Kind(StrEnum):
 
 
 class Column(Struct, frozen=True, omit_defaults=True):
-    """One column that differs; of a set or a map only what differs in it."""
+    """One column that differs; of a set or a map only the difference."""
 
     name: str
     old: str = ""
@@ -39,18 +39,18 @@ class Column(Struct, frozen=True, omit_defaults=True):
 
 
 class RowChange(Struct, frozen=True):
-    """What becomes of one row."""
+    """What happens to one row."""
 
     kind: Kind
     unit: Unit
-    """The resource it is for."""
+    """The resource that it belongs to."""
     table: str
     key: str
     columns: tuple[Column, ...] = ()
 
 
 class PortChange(Struct, frozen=True):
-    """What becomes of one port on its node."""
+    """What happens to one port on its node."""
 
     kind: Kind
     node: str
@@ -60,7 +60,7 @@ class PortChange(Struct, frozen=True):
 
 
 def rows(before: DesiredRows, after: DesiredRows) -> list[RowChange]:
-    """Return what differs between two plans, by resource."""
+    """Return the rows that differ between two plans, by resource."""
     found: list[RowChange] = []
     for ref in sorted(before.rows.keys() | after.rows.keys()):
         old, new = _columns(before, ref), _columns(after, ref)
@@ -72,19 +72,19 @@ def rows(before: DesiredRows, after: DesiredRows) -> list[RowChange]:
     return sorted(found, key=lambda one: (one.unit, one.table, one.key))
 
 
-def _columns(wanted: DesiredRows, ref: Ref) -> dict[str, Any]:
-    row = wanted.rows.get(ref)
+def _columns(desired: DesiredRows, ref: Ref) -> dict[str, Any]:
+    row = desired.rows.get(ref)
     if row is None:
         return {}
     members = {
         column: dict(entries) if _is_map(entries) else frozenset(entries)
-        for column, entries in wanted.members(ref).items()
+        for column, entries in desired.members(ref).items()
     }
     return {**row.columns, **members}
 
 
 def _is_map(entries: Mapping[Any, Any]) -> bool:
-    """Whether members are entries of a map: in a set each is by itself."""
+    """Return whether members are entries of a map: in a set key and value are the same."""
     return any(key != value for key, value in entries.items())
 
 
@@ -116,7 +116,7 @@ def _entries(value: Any) -> set[str]:  # noqa: ANN401  # a column
 
 
 def shown(value: object) -> str:
-    """Return a value of a column as people read it."""
+    """Return a value of a column for people."""
     if value is None:
         return ""
     if isinstance(value, bool):
@@ -125,7 +125,7 @@ def shown(value: object) -> str:
 
 
 def ports(before: Iterable[Resource], after: Iterable[Resource]) -> list[PortChange]:
-    """Return what differs on the nodes, node by node."""
+    """Return the ports that differ on the nodes, by node."""
     old, new = _ports(before), _ports(after)
     found = []
     for place in sorted(old.keys() | new.keys()):
@@ -137,28 +137,28 @@ def ports(before: Iterable[Resource], after: Iterable[Resource]) -> list[PortCha
         if isinstance(other, Problem):
             found.append(PortChange(kind, node, unit, problem=other.message))
             continue
-        found.append(PortChange(kind, node, unit, differences(_face(one), _face(other))))
+        found.append(PortChange(kind, node, unit, differences(_shown_fields(one), _shown_fields(other))))
     return found
 
 
-def _face(plan: PortPlan | Problem | None) -> dict[str, Any]:
+def _shown_fields(plan: PortPlan | Problem | None) -> dict[str, Any]:
     if not isinstance(plan, PortPlan):
         return {}
     found = structs.asdict(plan)
     found["type"] = plan.type.value
     found["routes"] = tuple(f"{route.to} via {route.via}" for route in plan.routes)
-    # What is the same for all, what the object itself says, and what only the node knows.
-    return {key: value for key, value in found.items() if key not in _UNTOLD}
+    # Not the fields that are the same for all, that the object itself has, or that only the node knows.
+    return {key: value for key, value in found.items() if key not in _HIDDEN}
 
 
-_UNTOLD = ("uid", "namespace", "name", "mtu", "parent_uid", "netns_root", "own_netns", "takes_used")
+_HIDDEN = ("uid", "namespace", "name", "mtu", "parent_uid", "netns_root", "own_netns", "takes_used")
 
 
 def _ports(resources: Iterable[Resource]) -> dict[tuple[str, Unit], PortPlan | Problem]:
     resources = list(resources)
     networks = [one for one in resources if isinstance(one, Network)]
     physical = {one.spec.provider.physical_network for one in networks if one.spec.provider}
-    # Which a node has, and what it grants, only the node knows.
+    # Only the node knows which physical networks it has, and what it grants: assume all.
     host = Host(physical_networks=frozenset(physical), grants=EVERYTHING)
     plans = plan_ports(resources, host)
     found = {}

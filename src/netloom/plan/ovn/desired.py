@@ -1,15 +1,16 @@
-"""All outcomes together: the database as it must be, and what changed in it.  Pure.
+"""All outcomes together: the desired rows, and what changed in them.  Pure.
 
-A resource's outcome replaces its former one; what that changes is gathered until somebody takes it. Taken deltas,
-applied one after another, always give what is wanted: a member has *joined* when it became part of a planned row and
-*left* when it is not any more, also because one of the rows it joins came or went.
+A resource's outcome replaces its previous one; the changes accumulate until `take` returns them as a delta. Deltas,
+applied one after another, always result in the desired rows: a member has *joined* when it became part of a planned row
+and *left* when it no longer is, also because one of the rows it connects was added or removed.
 
-Rules that make the order of replacing not matter:
+Rules that make the result independent of the order of replacements:
 
-- A member counts when its row is planned, and what it refers to as well. The same member given by several is one.
-- Of several values for one key of a map the least is taken.
-- Of several resources that want the same row the least has it; the others get a problem, and what they would add to
-  that row, or would have it added to, does not count.
+- A member counts when its row is planned, and the row that it refers to as well. The same member given by several
+  resources is one.
+- Of several values for one key of a map the smallest is used.
+- Of several resources that plan the same row the smallest has it. The others get a problem, and their members of that
+  row, or that refer to it, do not count.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -23,21 +24,21 @@ Value = str | int | Ref
 
 
 class Delta(Struct):
-    """What changed.  Members of a row that is gone are among those that left."""
+    """What changed.  Members of a removed row are among those that left."""
 
     rows: set[Ref] = set()
-    """Created, changed in their own columns, or gone."""
+    """Created, changed in their own columns, or removed."""
     joined: set[Member] = set()
     left: set[Member] = set()
     problems: set[Unit] = set()
-    """Whose problems changed."""
+    """The resources whose problems changed."""
 
     def __bool__(self) -> bool:
         return bool(self.rows or self.joined or self.left or self.problems)
 
 
 class _Parts(Struct, gc=False):
-    """What a unit gave."""
+    """The contributions of a unit."""
 
     rows: tuple[Row, ...]
     members: tuple[Member, ...]
@@ -50,37 +51,37 @@ _NONE = _Parts((), (), (), ())
 
 
 class DesiredRows:
-    """The wanted rows, by what they are for."""
+    """The desired rows, and the units that they belong to."""
 
     def __init__(self) -> None:
         self.rows: dict[Ref, Row] = {}
         self.of: dict[Ref, Unit] = {}
-        """Which unit a row is for."""
+        """The unit of each row."""
         self.problems: dict[Unit, tuple[Problem, ...]] = {}
         self._parts: dict[Unit, _Parts] = {}
         self._claims: dict[Ref, set[Unit]] = {}
-        """Who wants a row, where that is more than one."""
+        """The units that plan a row, where that is more than one."""
         self._columns: dict[Ref, dict[str, dict[Value, Member]]] = {}
-        """Given members, by row, column and place: the key in a map, the value in a set."""
+        """Given members, by row, column and slot: the key in a map, the value in a set."""
         self._counts: dict[Member, int] = {}
         """How many units gave a member, where that is more than one."""
         self._rivals: dict[tuple[Ref, str, str], set[Member]] = {}
-        """What is given for one key of a map, where that is more than one value."""
+        """The members for one key of a map, where they have different values."""
         self._naming: dict[Ref, Member | set[Member]] = {}
-        """Members by the row they refer to: one, as most have, or several."""
+        """Members by the row they refer to: one, in most cases, or several."""
         self._delta = Delta()
 
     def take(self) -> Delta:
-        """Return what changed since the last time."""
+        """Return what changed since the last call."""
         taken, self._delta = self._delta, Delta()
         return taken
 
     def has_members(self, ref: Ref) -> bool:
-        """Return whether anybody gave a row members, also such as do not count yet."""
+        """Return whether a row has members, including those that do not count yet."""
         return ref in self._columns
 
     def members(self, ref: Ref) -> Mapping[str, Mapping[Value, Value]]:
-        """Return what counts as members of a row, by column, then by map key (or, in a set, by value)."""
+        """Return the members of a row that count, by column, then by map key (or, in a set, by value)."""
         if ref not in self.rows:
             return {}
         found: dict[str, dict[Value, Value]] = {}
@@ -89,7 +90,7 @@ class DesiredRows:
         return found
 
     def replace(self, unit: Unit, outcome: Outcome | None) -> None:
-        """Let this be what a unit comes to; None: it is gone."""
+        """Replace the outcome of a unit; None: the unit was removed."""
         old = self._parts.get(unit, _NONE)
         if outcome is None:
             new = _Parts((), (), (), old.given)
@@ -103,7 +104,7 @@ class DesiredRows:
             self._settle(other, self._parts[other])
 
     def _claim(self, unit: Unit, old: tuple[Row, ...], new: tuple[Row, ...]) -> set[Unit]:
-        """Let a unit have its rows; return the others who wanted them too."""
+        """Assign a unit's rows to it; return the other units that plan the same rows."""
         unsettled: set[Unit] = set()
         if old:
             for ref in {row.ref for row in old}.difference([row.ref for row in new]):
@@ -147,14 +148,13 @@ class DesiredRows:
         unsettled |= claims
 
     def _settle(self, unit: Unit, parts: _Parts) -> None:
-        """Let a unit's members and problems count."""
+        """Update the members and problems of a unit."""
         lost = {row.ref for row in parts.rows if self.of[row.ref] != unit} if self._claims else None
         given, problems = parts.members, parts.problems
         if lost:
             given = tuple(one for one in given if one.row not in lost and one.value not in lost)
             problems += tuple(
-                Problem("Conflict", f"{ref.table} {ref.key} is planned for {self.of[ref]} already")
-                for ref in sorted(lost)
+                Problem("Conflict", f"{ref.table} {ref.key} belongs to {self.of[ref]} already") for ref in sorted(lost)
             )
         before, parts.given = parts.given, given
         if not before:
@@ -180,13 +180,13 @@ class DesiredRows:
             columns = self._columns.get(row)
             if columns is None:
                 columns = self._columns[row] = {}
-            places = columns.get(column)
-            if places is None:
-                places = columns[column] = {}
-            place = key or value
-            present = places.get(place)
+            slots = columns.get(column)
+            if slots is None:
+                slots = columns[column] = {}
+            slot = key or value
+            present = slots.get(slot)
             if present is None:
-                places[place] = member
+                slots[slot] = member
                 if type(value) is Ref:
                     self._name(value, member)
                     if value not in rows:
@@ -203,12 +203,12 @@ class DesiredRows:
                 self._compete(member, present)
 
     def _compete(self, member: Member, present: Member) -> None:
-        """Add a value for a key of a map that has another."""
-        before = self._standing(member)
+        """Add a value for a key of a map that has another value."""
+        before = self._counting(member)
         self._rivals.setdefault((member.row, member.column, member.key), {present}).add(member)
         if isinstance(member.value, Ref):
             self._name(member.value, member)
-        self._stand(member, before)
+        self._update_slot(member, before)
 
     def _withdraw(self, member: Member) -> None:
         count = self._counts.get(member, 1) - 1
@@ -219,7 +219,7 @@ class DesiredRows:
                 self._counts[member] = count
             return
         row, column, value, key = member
-        before = self._standing(member)
+        before = self._counting(member)
         if isinstance(value, Ref):
             self._unname(value, member)
         rivals = self._rivals.get((row, column, key))
@@ -230,13 +230,13 @@ class DesiredRows:
             self._columns[row][column][key] = next(iter(rivals))
             if len(rivals) == 1:
                 del self._rivals[row, column, key]
-        self._stand(member, before)
+        self._update_slot(member, before)
 
-    def _vacate(self, row: Ref, column: str, place: Value) -> None:
+    def _vacate(self, row: Ref, column: str, slot: Value) -> None:
         columns = self._columns[row]
-        places = columns[column]
-        del places[place]
-        if not places:
+        slots = columns[column]
+        del slots[slot]
+        if not slots:
             del columns[column]
         if not columns:
             del self._columns[row]
@@ -258,16 +258,16 @@ class DesiredRows:
             del self._naming[ref]
 
     def _naming_now(self, ref: Ref) -> list[tuple[Member, Member | None]]:
-        """Return the members of other rows that refer to a row, each with the one that counts at its place."""
+        """Return the members of other rows that refer to a row, each with the one that counts in its slot."""
         naming = self._naming.get(ref)
         if naming is None:
             return []
         every = naming if isinstance(naming, set) else (naming,)
-        return [(one, self._standing(one)) for one in every if one.row != ref]
+        return [(one, self._counting(one)) for one in every if one.row != ref]
 
-    def _stand(self, place: Member, before: Member | None) -> None:
-        """Take note of what counts at a member's place now, where something else did before."""
-        after = self._standing(place)
+    def _update_slot(self, slot: Member, before: Member | None) -> None:
+        """Record which member counts in a slot now, where another did before."""
+        after = self._counting(slot)
         if after == before:
             return
         if before is not None:
@@ -275,16 +275,16 @@ class DesiredRows:
         if after is not None:
             self._joined(after)
 
-    def _standing(self, place: Member) -> Member | None:
-        """Return the member that counts at a member's place."""
-        row, column, value, key = place
+    def _counting(self, slot: Member) -> Member | None:
+        """Return the member that counts in a member's slot."""
+        row, column, value, key = slot
         if row not in self.rows:
             return None
         present = self._columns.get(row, _EMPTY).get(column, {}).get(key or value)
         return None if present is None else self._best(present)
 
     def _best(self, present: Member) -> Member | None:
-        """Return the member of a planned row that counts, of those at the place of one."""
+        """Return the member of a planned row that counts, of those in one slot."""
         row, column, value, key = present
         if key and (rivals := self._rivals.get((row, column, key))) is not None:
             planned = [one for one in rivals if not isinstance(one.value, Ref) or one.value in self.rows]
@@ -292,19 +292,19 @@ class DesiredRows:
         return None if isinstance(value, Ref) and value not in self.rows else present
 
     def _effective(self, row: Ref) -> Iterator[Member]:
-        for places in self._columns.get(row, _EMPTY).values():
-            for present in places.values():
+        for slots in self._columns.get(row, _EMPTY).values():
+            for present in slots.values():
                 if (member := self._best(present)) is not None:
                     yield member
 
     def _plan(self, ref: Ref, row: Row) -> None:
-        """A row that was not is planned now: let its members, and those that refer to it, count."""
+        """Add a planned row: count its members, and the members that refer to it."""
         before = self._naming_now(ref)
         self.rows[ref] = row
         for member in self._effective(ref):
             self._joined(member)
         for one, was in before:
-            self._stand(one, was)
+            self._update_slot(one, was)
 
     def _unplan(self, ref: Ref) -> None:
         before = self._naming_now(ref)
@@ -313,7 +313,7 @@ class DesiredRows:
         self._delta.rows.add(ref)
         del self.rows[ref], self.of[ref]
         for one, was in before:
-            self._stand(one, was)
+            self._update_slot(one, was)
 
     def _joined(self, member: Member) -> None:
         delta = self._delta

@@ -1,9 +1,8 @@
-"""What will follow of wishes that controllers have not seen yet: numbers, validity, addresses.  Pure.
+"""A forecast of what controllers will allocate to new resources: VNIs, validity, addresses.  Pure.
 
-A Network that is about to be made has no VNI, its Subnets are not validated, its attachments have no addresses; so
-nothing of them would be planned. Here they are given what they will get. Where that can be known (addresses asked for)
-it is the real thing; where it will be chosen, something stands in for it: `stand_ins` says which texts are not to be
-taken literally, and what to say instead.
+A Network that does not exist yet has no VNI, its Subnets are not validated, its attachments have no addresses; so
+nothing would be planned for them. The forecast fills these in. A value that the spec requests is the real one. For a
+value that a controller will choose there is a placeholder: `placeholders` lists their texts, and what to show instead.
 """
 
 from collections.abc import Iterable, Mapping
@@ -28,50 +27,50 @@ from netloom.plan.problem import Unit
 LAST_VNI = 0xFFFFFF
 LAST_MAC = 0x0200FFFFFFFF
 MOST = 65536
-"""How many addresses of a block are tried."""
+"""How many addresses of a block to try."""
 Key = tuple[str, str]
 
 
 class Forecast(Struct):
-    """Resources as they will be."""
+    """Resources as they will be, once controllers have processed them."""
 
     resources: list[Resource] = []
-    stand_ins: dict[str, str] = {}
-    """Text that stands for something that will be chosen, and what to say instead."""
+    placeholders: dict[str, str] = {}
+    """The text of each placeholder, and what to show instead."""
     notes: dict[Unit, tuple[str, ...]] = {}
-    """What will not be had, by whom."""
+    """What resources will not get, and why."""
     chosen: dict[tuple[Unit, str], int] = {}
-    """What stands in for what, so that it does so again."""
+    """The placeholders, so that a later forecast uses the same."""
 
 
 def forecast(resources: Iterable[Resource], earlier: Forecast | None = None) -> Forecast:
-    """Return resources as they will be once controllers have seen to them.
+    """Return resources as they will be once controllers have processed them.
 
-    What stood in for something `earlier` does so again: so two worlds can be compared.
+    Placeholders of an `earlier` forecast are used again, so that the two can be compared.
     """
-    return _Foresight(list(resources), earlier or Forecast()).whole()
+    return _Forecaster(list(resources), earlier or Forecast()).forecast()
 
 
-class _Foresight:
+class _Forecaster:
     def __init__(self, resources: list[Resource], earlier: Forecast) -> None:
         self._resources = resources
         self._found = Forecast()
         self._earlier = earlier.chosen
         self._literal = b" ".join(map(encode, (one for one in resources if not isinstance(one, NetworkAttachment))))
-        """What is written somewhere is not to stand in for something else."""
+        """A text that a resource contains cannot be a placeholder."""
         self._networks: dict[Key, Network] = {}
         self._subnets: dict[Key, Subnet] = {}
         self._places: dict[Key, dict[str, Pool]] = {}
         self._taken: dict[int, dict[int, AddressSet]] = {}
         """By VNI and family."""
         self._holders: dict[tuple[int, Address], str] = {}
-        self._bespoken = _bespoken(resources)
+        self._reserved = _reserved(resources)
         self._count = 0
         self._kept = set(earlier.chosen.values())
         self._from: dict[tuple[int, str, int], int] = {}
-        """From where on, in a range of a Subnet, to look for an address that stands in: those above are used."""
+        """Where to continue, in a range of a Subnet, the search for a placeholder: those above are used."""
 
-    def whole(self) -> Forecast:
+    def forecast(self) -> Forecast:
         for one in sorted(self._resources, key=_rank):
             match one:
                 case Network():
@@ -89,7 +88,7 @@ class _Foresight:
         attachments = sorted((one for one in self._resources if isinstance(one, NetworkAttachment)), key=_rank)
         for attachment in attachments:
             self._note(attachment)
-        # Addresses asked for are asked for by name; who takes any comes after.
+        # Attachments that request addresses come first.
         for attachment in sorted(attachments, key=lambda one: not one.spec.ips):
             self._found.resources.append(self._attachment(attachment))
         return self._found
@@ -100,7 +99,7 @@ class _Foresight:
         vni = one.spec.vni
         if vni is None:
             vni = LAST_VNI - self._number(one, "vni")
-            self._found.stand_ins[str(vni)] = "(a VNI)"
+            self._found.placeholders[str(vni)] = "(a VNI)"
         return replace(one, status=replace(one.status, vni=vni))
 
     def _subnet(self, one: Subnet) -> Subnet:
@@ -116,12 +115,12 @@ class _Foresight:
                 continue
             theirs = addresses.block(other.spec.cidr)
             if mine.version == theirs.version and mine.overlaps(theirs):
-                self._say(one, f"it will not be valid: it overlaps with {other.metadata.name} ({other.spec.cidr})")
+                self._say(one, f"it will not be valid: it overlaps {other.metadata.name} ({other.spec.cidr})")
                 return one
         return replace(one, status=replace(one.status, validated=True))
 
     def _note(self, one: NetworkAttachment) -> None:
-        """Take note of the addresses an attachment has."""
+        """Record the addresses of an attachment."""
         for lock in one.status.locks:
             self._take(one.status.vni or 0, _address(lock.ip), _name(one))
 
@@ -143,7 +142,7 @@ class _Foresight:
             vni,
             self._around(one),
             [Held(_address(lock.ip), one.status.vni or 0, lock.uid) for lock in one.status.locks],
-            lambda asked: self._holder(vni or 0, asked, _name(one)) or self._bespoken.get((*key, asked)),
+            lambda asked: self._holder(vni or 0, asked, _name(one)) or self._reserved.get((*key, asked)),
             network=network is not None,
         )
         if decision.refusals:
@@ -165,7 +164,7 @@ class _Foresight:
         return {name: _place(subnet) for name, subnet in named if subnet is not None}
 
     def _given(self, one: NetworkAttachment, vni: int, decision: Decision) -> NetworkAttachment:
-        """Return an attachment with the addresses it keeps, takes, and will be given."""
+        """Return an attachment with the addresses that it keeps, requests, and will be allocated."""
         around = list(self._around(one).values())
         have = [held.address for held in decision.keep] + decision.take
         for address in decision.take:
@@ -186,7 +185,7 @@ class _Foresight:
         return replace(one, status=status)
 
     def _chosen(self, one: NetworkAttachment, vni: int, slot: Slot) -> Address | None:
-        """Return what stands for an address that will be chosen; None: there is none left."""
+        """Return a placeholder for an address that will be chosen; None: no address is free."""
         for where in slot.pools:
             number = self._free(one, vni, where)
             if number is None:
@@ -194,14 +193,14 @@ class _Foresight:
             found = Address(where.version, number)
             self._take(vni, found, _name(one))
             self._found.chosen[_unit(one), where.name] = number
-            self._found.stand_ins[str(found)] = f"(an address of {where.name})"
+            self._found.placeholders[str(found)] = f"(an address of {where.name})"
             return found
         listed = ", ".join(where.name for where in slot.pools)
         self._say(one, f"no address is free in Subnet {listed}: it will wait")
         return None
 
     def _free(self, one: NetworkAttachment, vni: int, where: Pool) -> int | None:
-        """Return an address nobody has or writes: the one that stood in before, or one from the end of the block."""
+        """Return a free address that no resource mentions: the earlier placeholder, or one at the end of the block."""
         used = self._used(vni, where.version)
         earlier = self._earlier.get((_unit(one), where.name))
         if earlier is not None and earlier not in used:
@@ -217,16 +216,16 @@ class _Foresight:
         return None
 
     def _mac(self, one: NetworkAttachment, vni: int, first: Address | None) -> str:
-        """Return the MAC that goes with an address, as far as that can be known."""
-        if first is not None and str(vni) not in self._found.stand_ins:
+        """Return the MAC of an address, or a placeholder where it cannot be known."""
+        if first is not None and str(vni) not in self._found.placeholders:
             return next(macs.candidates(vni, first))
         text = (LAST_MAC - self._number(one, "mac")).to_bytes(6, "big").hex(":")
         device = names.interface(text)
-        self._found.stand_ins |= {text: "(a MAC)", device: "(a device)", "ni" + device[2:]: "(a device)"}
+        self._found.placeholders |= {text: "(a MAC)", device: "(a device)", "ni" + device[2:]: "(a device)"}
         return text
 
     def _number(self, one: Resource, what: str) -> int:
-        """Return a number for something, the same as before."""
+        """Return the number of a placeholder, the same as before."""
         number = self._earlier.get((_unit(one), what))
         if number is None:
             self._count += 1
@@ -238,8 +237,8 @@ class _Foresight:
         self._found.notes[_unit(one)] = words
 
 
-def _bespoken(resources: Iterable[Resource]) -> dict[tuple[str, str, Address], str]:
-    """Return whose addresses are that nobody has a lock of, by namespace, Network and address."""
+def _reserved(resources: Iterable[Resource]) -> dict[tuple[str, str, Address], str]:
+    """Return the holders of reserved addresses, which have no lock, by namespace, Network and address."""
     routers: dict[str, dict[str, Router]] = {}
     for one in resources:
         if isinstance(one, Router):
@@ -269,7 +268,7 @@ def _name(one: Resource) -> str:
 
 
 def _rank(one: Resource) -> tuple[int, bool, str, str]:
-    """Networks first, then Subnets, those that are validated before others."""
+    """Return the sort key: Networks first, then Subnets, validated ones before others."""
     order = 0 if isinstance(one, Network) else 1 if isinstance(one, Subnet) else 2
     return (order, isinstance(one, Subnet) and not one.status.validated, *_key(one))
 
@@ -288,7 +287,7 @@ def _place(subnet: Subnet) -> Pool:
         gateway=spec.gateway,
         exclude=spec.exclude,
         validated=status.validated,
-        errors=() if status.validated else status.errors or ("it is not looked at yet",),
+        errors=() if status.validated else status.errors or ("it is not validated yet",),
     )
 
 

@@ -1,11 +1,11 @@
-"""From resources to wanted rows, a change at a time.  Pure.
+"""From resources to desired rows, one change at a time.  Pure.
 
-    put, remove -> world (who read what has changed?) -> dirty units -> plan_x(world, resource) -> wanted -> Delta
+    put, remove -> world (which units read what changed?) -> dirty units -> plan_x(world, resource) -> desired -> Delta
 
-A unit is a resource of a kind in `UNITS`. Planning it asks the world and comes to an `Outcome`; nothing else goes in,
-so the wanted rows depend on what the resources are, never on the order in which they came.
+A unit is a resource of a kind in `UNITS`. Its planning function queries the world and returns an `Outcome`. It has no
+other input, so the desired rows depend on the resources only, never on the order in which they arrived.
 
-A planning function that raises is a mistake of ours. It costs that unit its rows, which is told as its problem.
+An exception in a planning function is a bug. It costs that unit its rows, and is reported as its problem.
 """
 
 import gc
@@ -40,27 +40,27 @@ UNITS: dict[str, Callable[[World, Any], Outcome]] = {
 }
 
 BULK = 500
-"""So many units at once are a start or a great change."""
+"""From how many units on to plan without garbage collection: a start, or a big change."""
 
 
 class Planner:
-    """Keeps the wanted rows in step with the resources."""
+    """Keeps the desired rows up to date with the resources."""
 
     def __init__(self, refusal: ProviderRefusal = ALL_PROVIDERS.refusal) -> None:
-        """`refusal` says which Networks may not join their physical networks; nothing is planned of these."""
+        """`refusal` returns why a Network may not join its physical network; such a Network is not planned."""
         self.world = World(refusal)
         self.desired = DesiredRows()
 
     def put(self, resource: Resource | Port) -> None:
-        """Let a resource be as it is now; kinds that nothing is planned from are ignored."""
+        """Add or replace a resource; kinds that no plan reads are ignored."""
         self.world.put(resource)
 
     def remove(self, unit: Unit) -> None:
-        """Let a resource be gone."""
+        """Remove a resource."""
         self.world.remove(unit)
 
     def flush(self) -> Delta:
-        """Plan what must be planned again; return what changed in what is wanted."""
+        """Plan all dirty units; return what changed in the desired rows."""
         dirty = self.world.drain()
         with _uncollected() if len(dirty) >= BULK else nullcontext():
             for unit in dirty:
@@ -68,10 +68,10 @@ class Planner:
         return self.desired.take()
 
     def slices(self, most: int) -> Generator[Delta, None, None]:
-        """Plan what must be planned again, so many units at a time; give what changed with each.
+        """Plan all dirty units, at most `most` at a time; yield what changed with each slice.
 
-        Attachments come last, because they refer to what the others are. Whoever stops half-way closes this: then the
-        rest is planned, and what that changes is in the next delta.
+        Attachments come last, because they refer to the rows of the others. A caller that stops early closes the
+        generator: it plans the rest, and the next delta contains those changes.
         """
         dirty = sorted(self.world.drain(), key=lambda unit: unit.kind == ATTACHMENT)
         position = 0
@@ -97,17 +97,17 @@ class Planner:
             return
         try:
             outcome = self.world.watched(unit, plan, resource)
-        except Exception as error:  # noqa: BLE001 - One unit's mistake must not cost the others their rows.
+        except Exception as error:  # noqa: BLE001 - A bug in one unit must not cost the others their rows.
             outcome = Outcome(problems=[Problem("Internal", f"planning failed: {type(error).__name__}: {error}")])
         self.desired.replace(unit, outcome)
 
 
 @contextmanager
 def _uncollected() -> Iterator[None]:
-    """Have no garbage collected meanwhile.
+    """Disable the garbage collector.
 
-    Thousands of units make tens of thousands of values that stay, and none that refer to themselves: to look through
-    them over and over takes a third of the time and finds nothing.
+    Thousands of units create tens of thousands of long-lived values without cycles: collections take a third of the
+    time and find nothing.
     """
     was = gc.isenabled()
     gc.disable()

@@ -1,30 +1,29 @@
 """SecurityProfiles as port groups, address sets and stateful ACLs.  Pure.
 
-A profile is one port group, and its rules are ACLs of that group, however many ports there are. Who a rule names as the
-other end is in address sets. An attachment joins groups and sets by itself (`memberships`), so one that comes or goes
-costs no more than its own members; `port_groups` says which.
+A profile is one port group, and its rules are ACLs of that group, however many ports there are. The peers of a rule are
+address sets. Each attachment plans its own memberships in groups and sets (`port_groups.memberships`), so adding or
+removing one costs no more than its own members.
 
-What a profile means:
+The semantics of a profile:
 
-- A port covered by a profile with an ingress list gets only what some such profile allows; egress likewise. A direction
-  for which no profile of a port has a list is open.
-- A rule that drops or rejects wins over all rules that allow, wherever it stands, in this profile or in another that
-  covers the port: what is forbidden explicitly stays forbidden. Of the two, drop wins. So neither the order of rules
-  nor that of profiles means anything.
-- Replies, and ICMP errors about what is allowed, always pass: ACLs allow connections, not packets.
-- ARP, neighbour discovery, router solicitations and DHCP always work. What OVN itself answers (DHCP, router
-  advertisements, health checks) it lets through by flows of its own.
-- Everything else that nothing allows is dropped, also what is neither IPv4 nor IPv6.
-- Egress is judged after load balancing: the other end of what is sent to a VIP of the Network is the endpoint.
+- A port covered by a profile with an ingress list receives only what such a profile allows; egress likewise. A
+  direction for which no profile of a port has a list is open.
+- A rule that drops or rejects wins over all rules that allow, in this profile or in another that covers the port: what
+  is forbidden explicitly stays forbidden. Of the two, drop wins. So the order of rules and of profiles has no meaning.
+- Replies, and ICMP errors about allowed traffic, always pass: ACLs allow connections, not packets.
+- ARP, neighbour discovery, router solicitations and DHCP always work. OVN lets its own replies (DHCP, router
+  advertisements, health checks) pass by flows of its own.
+- Everything else that no rule allows is dropped, including traffic that is neither IPv4 nor IPv6.
+- Egress rules apply after load balancing: the peer of traffic to a VIP of the Network is the endpoint.
 
-An unknown profile as the other end is nobody: its rule is never taken to mean anybody. A port that names an unknown
-profile is closed until there is one.
+A peer that is an unknown profile matches nothing, never everything. A port that names an unknown profile is closed
+until the profile exists.
 
-One thing OVN (23.03) lets past all ingress rules: UDP from port 53, on a switch that has DNS records. Only Networks
-with a domain have them.
+OVN (23.03) lets one thing pass all ingress rules: UDP from port 53, on a switch with DNS records. Only Networks with a
+domain have them.
 
     priority
-    30000   ALWAYS  what always works
+    30000   ALWAYS  traffic that always works
     20001   DROP    rules that drop; with log one more
     19001   REJECT
     10001   ALLOW
@@ -60,7 +59,7 @@ _TIERS = {Action.ALLOW: ALLOW, Action.REJECT: REJECT, Action.DROP: DROP}
 _ACTIONS = {Action.ALLOW: "allow-related", Action.REJECT: "reject", Action.DROP: "drop"}
 
 LOGS_PER_SECOND = 100
-"""For each profile: a stranger who knocks at every port must not fill a node's disk."""
+"""For each profile: a port scan must not fill a node's disk."""
 
 
 class Way(Struct, frozen=True):
@@ -69,11 +68,11 @@ class Way(Struct, frozen=True):
     field: str
     """The profile's list."""
     peers: str
-    """A rule's list of other ends."""
+    """A rule's list of peers."""
     direction: str
     port: str
     end: str
-    """Which end of a packet the other end is."""
+    """Which address of a packet is the peer's."""
     options: dict[str, str]
 
 
@@ -110,11 +109,11 @@ def _rules(profile: SecurityProfile, way: Way) -> Sequence[IngressRule | EgressR
 def _rule(
     world: World, profile: SecurityProfile, way: Way, position: int, rule: IngressRule | EgressRule, outcome: Outcome
 ) -> Iterator[Row]:
-    """Give the ACLs of a rule: one for each family of the other end, one for both where that is anybody."""
+    """Yield the ACLs of a rule: one for each family of its peers, or one for both if it has no peers."""
     peers = rule.from_ if isinstance(rule, IngressRule) else rule.to
     where = f"{way.field}[{position}]"
     if not peers:
-        yield _judge(profile, way, where, rule, matches.carried(rule.ports) if rule.ports else "", "")
+        yield _rule_acl(profile, way, where, rule, matches.carried(rule.ports) if rule.ports else "", "")
         return
     ends = _ends(world, profile, peers, f"spec.{where}.{way.peers}", outcome)
     for version in (4, 6):
@@ -123,13 +122,13 @@ def _rule(
         terms = [matches.addressed(version, way.end, sorted(set(ends[version])))]
         if rule.ports:
             terms.append(matches.carried(rule.ports, version))
-        yield _judge(profile, way, where, rule, " && ".join(terms), f":v{version}")
+        yield _rule_acl(profile, way, where, rule, " && ".join(terms), f":v{version}")
 
 
 def _ends(
     world: World, profile: SecurityProfile, peers: Sequence[Peer], at: str, outcome: Outcome
 ) -> dict[int, list[str]]:
-    """Return who the other ends are: blocks and address sets of each family."""
+    """Return the peers of a rule: blocks and address sets of each family."""
     namespace = profile.metadata.namespace
     found: dict[int, list[str]] = {4: [], 6: []}
     for position, peer in enumerate(peers):
@@ -148,10 +147,10 @@ def _ends(
     return found
 
 
-def _judge(
+def _rule_acl(
     profile: SecurityProfile, way: Way, where: str, rule: IngressRule | EgressRule, match: str, suffix: str
 ) -> Row:
-    priority = _TIERS[rule.action] + rule.log  # Of two that say the same, the one that logs is taken.
+    priority = _TIERS[rule.action] + rule.log  # Of two with the same match, the one that logs applies.
     log = names.symbol("log", profile.metadata.namespace, profile.metadata.name) if rule.log else None
     return _acl(profile, way, where, _ACTIONS[rule.action], priority, match, suffix=suffix, log=log)
 
@@ -163,13 +162,13 @@ def _rest(profile: SecurityProfile, way: Way, *, open_: bool) -> Row:
 
 
 def _always(world: World, profile: SecurityProfile) -> Iterator[Row]:
-    """Give what works although a list does not allow it."""
+    """Yield the ACLs for what works although no rule allows it."""
     if profile.spec.ingress is not None:
         yield _acl(profile, INGRESS, "ingress:always", "allow", ALWAYS, "(arp || nd || nd_ra)")
     if profile.spec.egress is not None:
         servers = ["255.255.255.255", *world.shared(_dhcp_servers, profile.metadata.namespace)]
         dhcp = f"({matches.one_of('ip4.dst', servers)} && udp.src == 68 && udp.dst == 67)"
-        known = "arp || nd || nd_rs || eth.dst == $svc_monitor_mac"  # The last is OVN, which checks health.
+        known = "arp || nd || nd_rs || eth.dst == $svc_monitor_mac"  # The last is the source of OVN's health checks.
         dhcp6 = "(ip6.dst == ff02::1:2 && udp.src == 546 && udp.dst == 547)"
         yield _acl(profile, EGRESS, "egress:always", "allow", ALWAYS, f"({known} || {dhcp} || {dhcp6})")
 
@@ -202,13 +201,13 @@ def _acl(
 
 
 def _title(of: str, where: str) -> str:
-    """Return what a rule is called in logs: at most 63 characters, the position always among them."""
+    """Return the name of a rule in logs: at most 63 characters, always with its position."""
     room = 62 - len(where)
     return f"{of if len(of) <= room else of[: room - 1] + '~'}:{where}"
 
 
 def _meter(profile: SecurityProfile) -> tuple[Row, Row]:
-    """Return what keeps a profile's log lines few, for each of its rules by itself."""
+    """Return the meter that limits the log messages of a profile, separately for each of its rules."""
     namespace, name = profile.metadata.namespace, profile.metadata.name
     key = f"{namespace}/{name}"
     band = Row("Meter_Band", key, {"action": "drop", "rate": LOGS_PER_SECOND, "burst_size": LOGS_PER_SECOND})
@@ -226,7 +225,7 @@ def _symbol(profile: SecurityProfile) -> str:
 
 
 def _dhcp_servers(world: World, namespace: str) -> tuple[str, ...]:
-    """Return who answers DHCP in a namespace: clients renew a lease with the server they had it from."""
+    """Return the DHCP servers of a namespace: clients renew a lease with the server that gave it."""
     found = set()
     for subnet in world.all(Subnet, namespace):
         dhcp = subnet.spec.dhcp

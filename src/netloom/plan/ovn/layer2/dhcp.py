@@ -1,10 +1,9 @@
-"""DHCP: what a Subnet tells its machines, as one row of options that their ports refer to.  Pure.
+"""DHCP: the options of a Subnet, as one row that ports refer to.  Pure.
 
-OVN answers DHCP on each node by itself, from the address the port has anyway: no server runs anywhere, and none is
-needed where there is no Router. The server's address is the gateway's; its MAC is made of the Subnet's name, so it
-stays the same for good.
+OVN answers DHCP on each chassis, from the address of the port: there is no server process, and it needs no Router. The
+server's address is the gateway's; its MAC is a digest of the Subnet's name, so it never changes.
 
-Of a v6 Subnet machines get addresses and name servers here; that they should ask at all is what a router advertises.
+For a v6 Subnet hosts get addresses and name servers here; router advertisements tell them to use DHCP.
 """
 
 from collections.abc import Iterator
@@ -20,11 +19,11 @@ from netloom.plan.world.world import World
 
 TABLE = "DHCP_Options"
 TUNNELLED_MTU = 1442
-"""What is left of an Ethernet frame of 1500 bytes inside a Geneve tunnel; where a Network says nothing else."""
+"""The MTU inside a Geneve tunnel over Ethernet with 1500 bytes; the default of a Network."""
 
 
 def served(subnet: Subnet) -> Ref | None:
-    """Return which row holds a Subnet's options, or None where it serves no DHCP."""
+    """Return which row has a Subnet's options, or None where it serves no DHCP."""
     dhcp = subnet.spec.dhcp
     if dhcp is None or not dhcp.enabled:
         return None
@@ -32,7 +31,7 @@ def served(subnet: Subnet) -> Ref | None:
 
 
 def plan_subnet(world: World, subnet: Subnet) -> Outcome:
-    """Plan a Subnet's options, if it serves DHCP, is validated and its Network is OVN's."""
+    """Plan a Subnet's options, if it serves DHCP, is validated and its Network is of fabric ovn."""
     ref, dhcp = served(subnet), subnet.spec.dhcp
     if ref is None or dhcp is None or not subnet.status.validated:
         return Outcome()
@@ -40,17 +39,17 @@ def plan_subnet(world: World, subnet: Subnet) -> Outcome:
     if network is None or network.spec.fabric is not Fabric.OVN:
         return Outcome(problems=_unserved(network))
     if world.ungranted(network) is not None:
-        return Outcome()  # Of which its Network tells.
+        return Outcome()  # Its Network reports it.
     block = pool(subnet.metadata.name, subnet.spec.network, subnet.spec.cidr, gateway=subnet.spec.gateway)
     v4 = block.version == 4
     options = _options_v4(network, subnet, dhcp, block) if v4 else _options_v6(subnet, dhcp)
     asked, problems = written(dhcp.options, block.version)
     options |= asked
-    if v4 and "classless_static_route" not in asked and (detours := _detours(world, subnet, block)):
-        # Who is told these routes ignores the router, so the default route must be among them.
+    if v4 and "classless_static_route" not in asked and (extra := _extra_routes(world, subnet, block)):
+        # A client that gets these routes ignores option `router`, so the default route must be among them.
         router = options.get("router", "").strip("{}").partition(",")[0]
-        told, left_out = _fitting([("0.0.0.0/0", router), *detours] if router else detours)
-        options["classless_static_route"] = routes(told)
+        fitting, left_out = _fitting([("0.0.0.0/0", router), *extra] if router else extra)
+        options["classless_static_route"] = routes(fitting)
         problems += left_out
     row = Row(
         TABLE,
@@ -60,21 +59,21 @@ def plan_subnet(world: World, subnet: Subnet) -> Outcome:
             "options": {name: value for name, value in options.items() if value},
         },
     )
-    return Outcome(rows=[row], problems=[*_strangers(dhcp, block.version), *problems])
+    return Outcome(rows=[row], problems=[*_wrong_family(dhcp, block.version), *problems])
 
 
 def _unserved(network: Network | None) -> list[Problem]:
     if network is None or network.spec.fabric is not Fabric.VXLAN:
         return []
     said = (
-        f"spec.dhcp: Network {network.metadata.name} is of fabric vxlan, where nobody serves DHCP: ports get their "
-        "addresses from the agent"
+        f"spec.dhcp: Network {network.metadata.name} is of fabric vxlan, which has no DHCP: the agent sets the "
+        "addresses of ports"
     )
     return [Problem("WrongFabric", said)]
 
 
 def server_mac(namespace: str, subnet: str) -> str:
-    """Return the MAC a Subnet's DHCP server answers from."""
+    """Return the MAC of a Subnet's DHCP server."""
     number = int.from_bytes(blake2b(f"dhcp/{namespace}/{subnet}".encode(), digest_size=6).digest(), "big")
     return (number & ~(0x01 << 40) | (0x02 << 40)).to_bytes(6, "big").hex(":")
 
@@ -103,26 +102,26 @@ def _options_v6(subnet: Subnet, dhcp: Dhcp) -> dict[str, str]:
     options = {"server_id": server_mac(subnet.metadata.namespace, subnet.metadata.name)}
     if servers := [one for one in dhcp.dns_servers if addresses.family(one) == 6]:
         options["dns_server"] = listed(servers)
-    # Not domain_search: OVN sends it as bare text, which clients throw away. Routers advertise the domain.
+    # Not domain_search: OVN sends it as plain text, which clients discard. Routers advertise the domain.
     return options
 
 
-def _strangers(dhcp: Dhcp, version: int) -> Iterator[Problem]:
+def _wrong_family(dhcp: Dhcp, version: int) -> Iterator[Problem]:
     for position, one in enumerate(dhcp.dns_servers):
         if addresses.family(one) != version:
-            said = f"spec.dhcp.dnsServers[{position}]: {one} cannot be told by DHCP for IPv{version}; it is left out"
+            said = f"spec.dhcp.dnsServers[{position}]: DHCP for IPv{version} cannot announce {one}: it is ignored"
             yield Problem("WrongFamily", said)
 
 
-def _detours(world: World, subnet: Subnet, block: Pool) -> list[tuple[str, str]]:
-    """Return the blocks that are reached through a Router that is not the gateway, and its address in the Subnet."""
+def _extra_routes(world: World, subnet: Subnet, block: Pool) -> list[tuple[str, str]]:
+    """Return the blocks behind Routers that are not the gateway, and the Router's address in the Subnet."""
     namespace, network = subnet.metadata.namespace, subnet.spec.network
     found: set[tuple[str, str]] = set()
     for router in world.routers(namespace, network):
-        for foot in router.spec.networks:
-            if foot.network != network:
+        for port in router.spec.networks:
+            if port.network != network:
                 continue
-            own = [Address(ip.version, int(ip)) for ip in (addresses.interface(ip).ip for ip in foot.ips)]
+            own = [Address(ip.version, int(ip)) for ip in (addresses.interface(ip).ip for ip in port.ips)]
             near = [one for one in own if block.holds(one)]
             if near and all(one.number != block.gateway for one in near):
                 found.update((to, text(near[0])) for to in _beyond(world, router, network))
@@ -130,30 +129,30 @@ def _detours(world: World, subnet: Subnet, block: Pool) -> list[tuple[str, str]]
 
 
 def _fitting(wanted: list[tuple[str, str]]) -> tuple[list[tuple[str, str]], list[Problem]]:
-    """Return the routes that one option has room for, the default route last, and what is to be said of the others."""
-    told: list[tuple[str, str]] = []
+    """Return the routes that fit into one option, the default route last, and a problem if some do not fit."""
+    fitting: list[tuple[str, str]] = []
     size = 0
     for route in wanted:
         size += route_size(route[0])
         if size > LONGEST:
             said = (
-                "spec.network: DHCP has no room for all ways through Routers that are not the gateway: machines are not"
-                f" told of {route[0]}, nor of {len(wanted) - len(told) - 1} more"
+                "spec.network: the DHCP option has no room for all routes through Routers that are not the gateway:"
+                f" hosts do not get {route[0]}, nor {len(wanted) - len(fitting) - 1} more"
             )
-            return _default_last(told), [Problem("TooManyRoutes", said)]
-        told.append(route)
-    return _default_last(told), []
+            return _default_last(fitting), [Problem("TooManyRoutes", said)]
+        fitting.append(route)
+    return _default_last(fitting), []
 
 
-def _default_last(told: list[tuple[str, str]]) -> list[tuple[str, str]]:
-    return sorted(told, key=lambda route: route[0] == "0.0.0.0/0")
+def _default_last(fitting: list[tuple[str, str]]) -> list[tuple[str, str]]:
+    return sorted(fitting, key=lambda route: route[0] == "0.0.0.0/0")
 
 
 def _beyond(world: World, router: Router, network: str) -> Iterator[str]:
-    """Give the v4 blocks a Router leads to from one of its Networks."""
-    for foot in router.spec.networks:
-        if foot.network != network:
-            for subnet in world.subnets(router.metadata.namespace, foot.network):
+    """Yield the v4 blocks that a Router leads to from one of its Networks."""
+    for port in router.spec.networks:
+        if port.network != network:
+            for subnet in world.subnets(router.metadata.namespace, port.network):
                 if addresses.family(subnet.spec.cidr) == 4:
                     yield str(addresses.interface(subnet.spec.cidr).network)
     for route in router.spec.routes:

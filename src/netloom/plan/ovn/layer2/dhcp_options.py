@@ -1,9 +1,9 @@
-"""The DHCP options OVN knows, and how their values are written.  Pure.
+"""The DHCP options that OVN supports, and the notation of their values.  Pure.
 
-One value that OVN cannot read makes it drop the whole answer to every machine of the Subnet, so values are read here
-first and written anew in OVN's notation; what cannot be read is said and left out. So is what is longer than an option
-can be, of whose length OVN would send the lowest byte. `tests` compare the names and types with what ovn-northd itself
-offers.
+One value that OVN cannot parse makes it drop the whole reply to every host of the Subnet. So values are parsed here
+first and converted to OVN's notation; a value that cannot be parsed is reported and ignored. So is one that is longer
+than an option can be: OVN would send the lowest byte of its length. Tests compare the names and types with those of
+ovn-northd.
 """
 
 import re
@@ -55,11 +55,11 @@ OPTIONS_V4 = {
     "tftp_server_address": "ipv4",
     "wpad": "str",
 }
-"""By name: the type, in OVN's words."""
+"""The type of each option, as OVN names it."""
 OPTIONS_V6 = {"dns_server": "ipv6", "domain_search": "str", "server_id": "mac", "dhcpv6_stateless": "flag"}
 MANDATORY = {"server_id", "server_mac", "lease_time"}
 LONGEST = 255
-"""How many bytes an option of DHCPv4 can have."""
+"""The largest size of a DHCPv4 option, in bytes."""
 
 _DOMAIN = re.compile(r"(?=.{1,253}$)[A-Za-z0-9_-]{1,63}(\.[A-Za-z0-9_-]{1,63})*\.?")
 _MAC = re.compile(r"[0-9A-Fa-f]{2}(:[0-9A-Fa-f]{2}){5}")
@@ -67,7 +67,7 @@ _UNPRINTABLE = re.compile(r"[\x00-\x1f\x7f]")
 
 
 def written(options: Mapping[str, str], version: int) -> tuple[dict[str, str], list[Problem]]:
-    """Return options in OVN's notation, and what is wrong with the rest; an empty value means to leave one out."""
+    """Return options in OVN's notation, and the problems of the others; an empty value removes an option."""
     known = OPTIONS_V4 if version == 4 else OPTIONS_V6
     good: dict[str, str] = {}
     problems: list[Problem] = []
@@ -79,28 +79,28 @@ def written(options: Mapping[str, str], version: int) -> tuple[dict[str, str], l
         try:
             good[name] = _WRITERS[kind](value) if value or name in MANDATORY else ""
         except ValueError as error:
-            text = f"spec.dhcp.options[{name}]: {value!r} is not {error}; the option is left out"
+            text = f"spec.dhcp.options[{name}]: {value!r} is not {error}; the option is ignored"
             problems.append(Problem("BadOption", text))
     return good, problems
 
 
 def listed(values: Iterable[str]) -> str:
-    """Return one value or several as OVN writes a list."""
+    """Return one value or several in OVN's notation of a list."""
     every = list(values)
     return every[0] if len(every) == 1 else "{" + ", ".join(every) + "}"
 
 
 def quoted(text: str) -> str:
-    """Return a text as OVN writes one."""
+    """Return a string in OVN's notation."""
     return msgspec.json.encode(text).decode()
 
 
 def _unknown(name: str, version: int, known: Mapping[str, str]) -> str:
-    said = f"spec.dhcp.options[{name}]: OVN knows no such option for IPv{version}"
+    said = f"spec.dhcp.options[{name}]: OVN has no such option for IPv{version}"
     if name in OPTIONS_V4 or name in OPTIONS_V6:
         return f"{said}, only for IPv{10 - version}"
     near = get_close_matches(name.replace("-", "_"), known, n=1, cutoff=0.5)
-    return f"{said}; did you mean {near[0]}?" if near else f"{said}; it knows {', '.join(sorted(known))}"
+    return f"{said}; did you mean {near[0]}?" if near else f"{said}; it has {', '.join(sorted(known))}"
 
 
 def _parts(value: str) -> list[str]:
@@ -112,11 +112,11 @@ def _parts(value: str) -> list[str]:
 
 
 def _bare(value: str) -> str:
-    """Return a text without the quotes OVN's own tools want around it."""
+    """Return a string without the quotes of OVN's own tools."""
     if len(value) >= 2 and value[0] == value[-1] == '"':
         value = value[1:-1]
     if _UNPRINTABLE.search(value):
-        raise ValueError("a text that can be printed")
+        raise ValueError("a printable string")
     _check_length(len(value.encode()))
     return value
 
@@ -129,7 +129,7 @@ def _check_length(size: int) -> None:
 def _ipv4(value: str) -> str:
     parts = _parts(value)
     if not all(addresses.is_ipv4(part) for part in parts):
-        raise ValueError("an IPv4 address, or several parted by commas")
+        raise ValueError("an IPv4 address, or several separated by commas")
     _check_length(4 * len(parts))
     return listed(parts)
 
@@ -137,7 +137,7 @@ def _ipv4(value: str) -> str:
 def _ipv6(value: str) -> str:
     parts = _parts(value)
     if not all(":" in part and addresses.is_ip(part) for part in parts):
-        raise ValueError("an IPv6 address, or several parted by commas")
+        raise ValueError("an IPv6 address, or several separated by commas")
     return listed(parts)
 
 
@@ -170,7 +170,7 @@ def _text(value: str) -> str:
 def _domains(value: str) -> str:
     parts = _parts(_bare(value))
     if not all(_DOMAIN.fullmatch(part) for part in parts):
-        raise ValueError("a domain name, or several parted by commas")
+        raise ValueError("a domain name, or several separated by commas")
     _check_length(sum(len(part.rstrip(".")) + 2 for part in parts))
     return quoted(",".join(parts))
 
@@ -195,7 +195,7 @@ def _routes(value: str) -> str:
 
 
 def route_size(to: str) -> int:
-    """Return how many bytes a route takes in an option (RFC 3442): its length, what of the block counts, the hop."""
+    """Return the size of a route in an option (RFC 3442): prefix length, significant bytes of the prefix, next hop."""
     length = int(to.partition("/")[2] or 32)
     return 1 + (length + 7) // 8 + 4
 
@@ -205,7 +205,7 @@ def _is_route(to: str, via: str) -> bool:
 
 
 def routes(pairs: Iterable[tuple[str, str]]) -> str:
-    """Return static routes, each a block and the next hop, as OVN writes them."""
+    """Return static routes, each a block and a next hop, in OVN's notation."""
     return "{" + ", ".join(f"{to},{via}" for to, via in pairs) + "}"
 
 

@@ -1,17 +1,17 @@
-"""Names: each Network answers for the names of its attachments.  Pure.
+"""DNS: each Network resolves the names of its attachments.  Pure.
 
-A Network has one row of records; an attachment adds one entry to it, so a change of one is a small change. The name is
-the attachment's, in the domain that its Subnet tells machines.
+A Network has one row of records; each attachment adds one entry to it, so the change of one is small. The name is the
+attachment's, in the domain of its Subnet.
 
-Only where a Subnet has a domain: on a switch with records OVN lets UDP from port 53 pass every rule about what comes in
-(its own flow, above all ACLs), and a firewall must not have a hole that nobody asked for.
+Only Networks with a domain have records: on a switch with records OVN lets UDP from port 53 pass every ingress rule (by
+its own flow, above all ACLs), and a firewall must not have a hole that was not requested.
 """
 
 from netloom.plan.rows import Member, Ref, Row
 
 
 def records(namespace: str, network: str) -> Ref:
-    """Return which row holds a Network's records."""
+    """Return which row has a Network's records."""
     return Ref("DNS", f"{namespace}/{network}")
 
 
@@ -21,5 +21,5 @@ def zone(ref: Ref) -> Row:
 
 
 def record(ref: Ref, name: str, domain: str, ips: str) -> Member:
-    """Return an attachment's entry: its name in its domain, and its addresses parted by spaces."""
+    """Return an attachment's entry: its name in its domain, and its addresses separated by spaces."""
     return Member(ref, "records", ips, f"{name}.{domain}")

@@ -1,7 +1,7 @@
-"""Mirrors: what stands in the way of one.  Pure.
+"""Mirrors: why one is not possible.  Pure.
 
-OVN 23.03 mirrors to tunnels only, not to a port; so the copy is made by the switch of the node (`nodes` plans that),
-and here is only said why it cannot be. Both ends must be on one node: a copy does not travel.
+OVN 23.03 mirrors to tunnels only, not to a port. So the node's Open vSwitch makes the copy (`plan/node` plans that),
+and this module only reports problems. Both ends must be on one node: the copy does not leave it.
 """
 
 from collections.abc import Iterator
@@ -14,7 +14,7 @@ from netloom.plan.world.world import Port, World
 
 
 def plan_mirror(world: World, mirror: Mirror) -> Outcome:
-    """Plan no rows; say what is wrong with a Mirror."""
+    """Plan no rows; report the problems of a Mirror."""
     namespace, spec = mirror.metadata.namespace, mirror.spec
     outcome = Outcome()
     ends: list[Port] = []
@@ -44,5 +44,5 @@ def plan_mirror(world: World, mirror: Mirror) -> Outcome:
 def _fabric(world: World, port: Port, at: str) -> Iterator[Problem]:
     network = world.get(Network, port.namespace, port.network)
     if network is not None and network.spec.fabric is not Fabric.OVN:
-        said = f"{at}: {port.name} is in Network {port.network}, carried by {network.spec.fabric}: mirrors need ovn"
+        said = f"{at}: {port.name} is in Network {port.network} of fabric {network.spec.fabric}: mirrors need ovn"
         yield Problem("WrongFabric", said)

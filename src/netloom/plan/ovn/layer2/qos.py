@@ -1,10 +1,10 @@
-"""Shaping: how much goes through, as OVN's QoS rules.  Pure.
+"""Shapings as OVN's QoS rules.  Pure.
 
-Each attachment at the beginning of a way (`from`) gets rules, and by that meters, of its own: a rate on a Network is
-what each of its attachments has, not what they share. A rule stands on the attachment's switch and is about what the
-attachment sends to the other end, and with direction both another about what it gets from there. Meters count IP, so
-that ARP is never lost to them. A Shaping of one attachment plans its rules itself; where it is of many, each of them
-plans its own (`shares`), so that one more costs one more.
+Each attachment that `from` selects gets rules, and so meters, of its own: a rate on a Network is the rate of each of
+its attachments, not one that they share. A rule belongs to the attachment's switch and applies to what the attachment
+sends to the other end; with direction `both` another one applies to what it receives from there. Meters count IP only,
+so they never drop ARP. A Shaping of one attachment plans its rules itself. For a Shaping of many, each attachment plans
+its own rules (`shares`), so that one more attachment costs one more set of rules.
 """
 
 from collections.abc import Iterator
@@ -40,7 +40,7 @@ BACK = Way("back", "to-lport", "outport", "src")
 
 
 def plan_shaping(world: World, shaping: Shaping) -> Outcome:
-    """Plan a Shaping: the rules of the one attachment it is of, and the sets of many at its other end."""
+    """Plan a Shaping: the rules of a single attachment, and the address sets of its other end."""
     outcome, spec, namespace = Outcome(), shaping.spec, shaping.metadata.namespace
     if not spec.rate:
         return outcome
@@ -56,7 +56,7 @@ def plan_shaping(world: World, shaping: Shaping) -> Outcome:
 
 
 def shares(world: World, port: Port) -> Outcome:
-    """Return what an attachment has of Shapings of many: its own rules, and its part in the sets of other ends."""
+    """Return an attachment's part in Shapings of many: its own rules, and its memberships in address sets."""
     scheme, outcome = world.shared(_scheme, port.namespace), Outcome()
     if scheme is None:
         return outcome
@@ -75,29 +75,29 @@ def _carried(world: World, namespace: str, name: str) -> bool:
     return network is not None and network.spec.fabric is Fabric.OVN and world.ungranted(network) is None
 
 
-# Whom it is about.
+# Which attachments a Shaping applies to.
 
 
 class Rule(NamedTuple):
-    """What an attachment's meter for one direction is like."""
+    """An attachment's meter for one direction."""
 
     way: Way
     far: str
-    """What matches the other end."""
+    """The match of the other end."""
     priority: int
     rate: int
     burst: int
 
 
 class Share(NamedTuple):
-    """What each attachment has of a Shaping."""
+    """The rules that each attachment has of a Shaping."""
 
     shaping: str
     rules: tuple[Rule, ...]
 
 
 class Scheme(Struct, frozen=True):
-    """The Shapings of many in a namespace, and the sets of many at their other ends, by the Shaping's name."""
+    """The Shapings of many in a namespace, and the address sets of their other ends, by the Shaping's name."""
 
     by_network: dict[str, list[Share]]
     by_node: dict[str, list[Share]]
@@ -107,7 +107,7 @@ class Scheme(Struct, frozen=True):
 
 
 def _scheme(world: World, namespace: str) -> Scheme | None:
-    """Return who has what of Shapings of many; None where there are none, which is cheap to know."""
+    """Return the Shapings of many in a namespace; None where there are none."""
     scheme = Scheme({}, {}, index_by_selector(()), {}, index_by_selector(()))
     selected: list[tuple[ScopedSelector, Share]] = []
     sets: list[tuple[ScopedSelector, str]] = []
@@ -132,7 +132,7 @@ def _scheme(world: World, namespace: str) -> Scheme | None:
 
 
 def _share(world: World, shaping: Shaping) -> Share | None:
-    """Return what each attachment has of a Shaping; None where it has no rate, or its other end is nobody."""
+    """Return the rules of each attachment; None where the Shaping has no rate, or its other end matches nothing."""
     spec = shaping.spec
     if not spec.rate:
         return None
@@ -147,7 +147,7 @@ def _share(world: World, shaping: Shaping) -> Share | None:
 
 
 def _far(world: World, shaping: Shaping, way: Way) -> str:
-    """Return what matches the other end; "" where that is nobody."""
+    """Return the match of the other end; "" where it matches nothing."""
     namespace, to = shaping.metadata.namespace, shaping.spec.to
     if to is None:
         return "ip"
@@ -167,7 +167,7 @@ def _far(world: World, shaping: Shaping, way: Way) -> str:
 
 
 def _missing(world: World, namespace: str, place: Place, at: str, outcome: Outcome) -> None:
-    """Say what is not there."""
+    """Report the objects that do not exist."""
     if place.attachment and world.port(namespace, place.attachment) is None:
         said = f"{at}.attachment: NetworkAttachment {place.attachment} does not exist"
         outcome.problems.append(Problem("AttachmentMissing", said))
@@ -177,7 +177,7 @@ def _missing(world: World, namespace: str, place: Place, at: str, outcome: Outco
         outcome.problems.append(Problem("NodeMissing", f"{at}.node: Node {place.node} does not exist"))
 
 
-# The sets of many at the other end: one more of them does not change every rule.
+# Address sets of the other end: one more attachment there does not change every rule.
 
 
 def _of_many(place: Place | None) -> bool:

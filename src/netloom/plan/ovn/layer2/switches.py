@@ -1,12 +1,12 @@
 """Networks as logical switches, attachments as their ports.  Pure.
 
-All attachments of a Network need the same of it: its switch, its zone, which Subnet an address is of. That is its
-`Segment`, worked out once for all of them, so that an attachment costs microseconds.
+All attachments of a Network need the same of it: its switch, its DNS zone, the Subnet of an address. That is its
+`Segment`, computed once for all of them, so that planning an attachment takes microseconds.
 
-A Network's VNI is asked for as the tunnel key: what people see in a capture on the wire is the number they see in the
-API. A provider Network has a port of type localnet besides; its VLAN goes to `tag`, not to `tag_request`, which
-ovn-northd copies but does not take back. So does that of an attachment which is a VLAN of another's port
-(`children.py`): ovn-northd passes on a `tag` that nobody requested as it is, and that one can be taken back.
+A Network requests its VNI as the tunnel key: a packet capture shows the same number as the API. A provider Network also
+has a port of type localnet. Its VLAN is in `tag`, not in `tag_request`, which ovn-northd copies and never removes. So
+is the VLAN of a child attachment (`plan/node/children.py`): ovn-northd passes on a `tag` that was not requested
+unchanged, and that one can be removed.
 """
 
 from collections.abc import Mapping
@@ -44,7 +44,7 @@ def port(namespace: str, attachment: str) -> Ref:
 
 
 def plan_network(world: World, network: Network) -> Outcome:
-    """Plan a switch, its zone, and its way to the physical network."""
+    """Plan a switch, its DNS zone, and its localnet port."""
     spec, namespace, name = network.spec, network.metadata.namespace, network.metadata.name
     if spec.fabric is not Fabric.OVN:
         return Outcome()
@@ -67,7 +67,7 @@ def plan_network(world: World, network: Network) -> Outcome:
 
 
 def _is_named(world: World, namespace: str, network: str) -> bool:
-    """Whether names of a Network's attachments are answered for."""
+    """Return whether a Network resolves the names of its attachments."""
     return any(one.spec.dhcp is not None and one.spec.dhcp.domain_name for one in world.subnets(namespace, network))
 
 
@@ -84,7 +84,7 @@ def _localnet(namespace: str, network: str, provider: Provider) -> Row:
 
 
 class Block(Struct, frozen=True):
-    """What a Subnet means to who has an address of it."""
+    """What an attachment with an address of a Subnet needs of it."""
 
     place: Pool
     dhcp: Ref | None
@@ -92,11 +92,11 @@ class Block(Struct, frozen=True):
 
 
 NOWHERE = Block(Pool("", "", 0, 0, 0, 0, (), None, ()), None, "")
-"""The Subnet of an address that is in none."""
+"""Stands for the Subnet of an address that is in none."""
 
 
 class Segment(Struct, frozen=True):
-    """What the attachments of a Network need to know of it."""
+    """What the attachments of a Network need of it."""
 
     switch: Ref
     dns: Ref
@@ -104,11 +104,11 @@ class Segment(Struct, frozen=True):
     v6: tuple[Block, ...]
     physical_network: str = ""
     nodes: LabelSelector | None = None
-    """Where the physical network is; None: everywhere."""
+    """The nodes with the physical network; None: all."""
 
 
 def segment(world: World, namespace: str, network: str) -> Segment | None:
-    """Return a Network's segment; None: it is not OVN's, or not granted."""
+    """Return a Network's segment; None: it is not of fabric ovn, or not granted."""
     found = world.get(Network, namespace, network)
     if found is None or found.spec.fabric is not Fabric.OVN or world.ungranted(found) is not None:
         return None
@@ -119,17 +119,17 @@ def segment(world: World, namespace: str, network: str) -> Segment | None:
         blocks.append(Block(where, dhcp.served(subnet), spec.dhcp.domain_name if spec.dhcp is not None else ""))
     provider = found.spec.provider
     return Segment(
-        switch(namespace, network),
-        records(namespace, network),
-        tuple(one for one in blocks if one.place.version == 4),
-        tuple(one for one in blocks if one.place.version == 6),
-        "" if provider is None else provider.physical_network,
-        None if provider is None else provider.nodes,
+        switch=switch(namespace, network),
+        dns=records(namespace, network),
+        v4=tuple(one for one in blocks if one.place.version == 4),
+        v6=tuple(one for one in blocks if one.place.version == 6),
+        physical_network="" if provider is None else provider.physical_network,
+        nodes=None if provider is None else provider.nodes,
     )
 
 
 def plan_attachment(world: World, one: Port) -> Outcome:
-    """Plan a port; one without addresses is not planned yet."""
+    """Plan a port, once it has addresses."""
     if not one.ips or not one.mac:
         return Outcome()
     if one.parent and (problem := children.obstacle(world, one)) is not None:
@@ -146,11 +146,11 @@ def plan_attachment(world: World, one: Port) -> Outcome:
         "name": name,
         "addresses": frozenset((f"{one.mac} {ips}",)),
         "port_security": frozenset((f"{one.mac} {secure}",)),
-        "enabled": not missing,  # Without its firewall a port stays closed.
+        "enabled": not missing,  # A port without its ACLs stays closed.
         "dhcpv4_options": v4.dhcp,
         "dhcpv6_options": v6.dhcp,
         "options": _options(one.node),
-        # Said of all: who is one of its own may have been another's before.
+        # Set for all: a port of its own may have been a child before.
         "parent_name": names.port(one.namespace, one.parent) if one.parent else None,
         "tag": one.vlan,
     }
@@ -167,7 +167,7 @@ def plan_attachment(world: World, one: Port) -> Outcome:
 
 
 def _closed(world: World, one: Port) -> list[Problem]:
-    """Say what closes a port that is not in OVN: of vxlan the flows are its node's, the words everybody's."""
+    """Return the problems that close a port outside of OVN: its node makes the flows of vxlan, but not this report."""
     network = world.get(Network, one.namespace, one.network)
     if network is None:
         return []
@@ -177,9 +177,9 @@ def _closed(world: World, one: Port) -> list[Problem]:
 
 
 def _addresses(on: Segment, one: Port) -> tuple[str, str, Block, Block]:
-    """Return a port's addresses, those it may use, and the Subnets of its first of each family.
+    """Return a port's addresses, those it may send from, and the Subnets of its first address of each family.
 
-    An address that is in none of the Network's Subnets is nothing that IPAM gave away: it is left out.
+    IPAM allocates no address outside of the Network's Subnets: such an address is ignored.
     """
     plain: list[str] = []
     secure: list[str] = []
@@ -196,8 +196,8 @@ def _addresses(on: Segment, one: Port) -> tuple[str, str, Block, Block]:
             if v6 is NOWHERE:
                 v6 = block
             continue
-        # With its length, it may also hear its Subnet's broadcasts. But where the host's bits are zero OVN would take
-        # it for the whole block: so where the last byte does not tell that they are not, the length is left out.
+        # With the prefix length, the port may also receive broadcasts of its Subnet. But OVN takes an address whose
+        # host bits are zero for the whole block: where the last byte cannot exclude that, the length is left out.
         bits = 32 - int(length or 32)
         secure.append(written if bits and int(ip[ip.rindex(".") + 1 :]) & ((1 << min(bits, 8)) - 1) else ip)
         if v4 is NOWHERE:
@@ -218,7 +218,7 @@ def _options(node: str) -> Mapping[str, str]:
 
 
 def _misplaced(world: World, on: Segment, one: Port) -> list[Problem]:
-    """Say so where an attachment is on a node that its physical network does not reach."""
+    """Return a problem if an attachment is on a node without its physical network."""
     node = world.get(Node, "", one.node)
     if on.nodes is None or node is None or selector_in("", on.nodes).matches(node.metadata.labels):
         return []
