@@ -5,10 +5,11 @@ from typing import Any
 
 import msgspec
 
-from netloom.control.node.lifetimes import Lifetimes, wished
+from netloom.control.node.lifetimes import Lifetimes
 from netloom.control.runtime.cache import Key
 from netloom.control.runtime.clock import micro, stamp
 from netloom.control.runtime.counters import LIFETIMES, Histogram
+from netloom.control.runtime.creation import created_at
 from netloom.errors import Unreachable
 from netloom.model import uids
 from netloom.model.attachments import NetworkAttachment
@@ -180,7 +181,7 @@ def test_what_is_done_to_the_switch_is_counted_by_how_it_ended() -> None:
 
 def test_a_uid_that_disagrees_with_the_time_of_creation_is_not_believed() -> None:
     uid = uids.mint(START.timestamp(), 1)
-    assert wished(uid, stamp(START)) is not None
-    assert wished(uid, stamp(START + timedelta(hours=1))) is None
-    assert wished(uid, None) is None
-    assert wished(OF_CHANCE, stamp(START)) is None
+    assert created_at(uid, stamp(START)) is not None
+    assert created_at(uid, stamp(START + timedelta(hours=1))) is None
+    assert created_at(uid, None) is None
+    assert created_at(OF_CHANCE, stamp(START)) is None

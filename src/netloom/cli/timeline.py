@@ -14,9 +14,9 @@ from typing import Any
 
 from msgspec import Struct
 
-from netloom.control.node.lifetimes import wished
 from netloom.control.runtime.clock import micro, parse
 from netloom.control.runtime.conditions import TRUE
+from netloom.control.runtime.creation import created_at
 from netloom.model.conditions import ADDRESSED, PLUGGED
 from netloom.model.document import Document
 from netloom.plan.node.hooks import CROWDED, INTERRUPTED, NOT_STARTED, OVERDUE, REFUSED
@@ -219,7 +219,7 @@ def _wished_by(document: Document) -> str:
 
 def _made(document: Document) -> _Time | None:
     meta = document["metadata"]
-    at = wished(str(meta.get("uid") or ""), meta.get("creationTimestamp"))
+    at = created_at(str(meta.get("uid") or ""), meta.get("creationTimestamp"))
     return _Time(at, exact=True) if at is not None else _time(meta.get("creationTimestamp"))
 
 

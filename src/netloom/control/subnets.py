@@ -25,13 +25,13 @@ from typing import NamedTuple
 
 import msgspec
 
-from netloom.control.node.lifetimes import SEEN, WISH, by_since, wished
 from netloom.control.runtime.cache import Cache, Change, Key
 from netloom.control.runtime.client import Client
 from netloom.control.runtime.clock import Clock
 from netloom.control.runtime.clock import now as time_of_day
 from netloom.control.runtime.conditions import FALSE, TRUE, observed
 from netloom.control.runtime.counters import Histograms
+from netloom.control.runtime.creation import CREATED, SEEN, by_since, created_at
 from netloom.control.runtime.events import Recorder
 from netloom.model.document import Condition
 from netloom.model.networks import Network, Subnet, SubnetStatus
@@ -230,9 +230,9 @@ class SubnetValidator:
     def _validated(self, subnet: Subnet) -> None:
         """Count the time from the creation to now."""
         seen = self._seen.pop(subnet.metadata.uid, None)
-        created = wished(subnet.metadata.uid, subnet.metadata.creation_timestamp)
+        created = created_at(subnet.metadata.uid, subnet.metadata.creation_timestamp)
         if created is not None:
-            self.counters.creation_to_validated.observe((WISH,), self._clock().timestamp() - created)
+            self.counters.creation_to_validated.observe((CREATED,), self._clock().timestamp() - created)
         elif seen is not None:
             self.counters.creation_to_validated.observe((SEEN,), self._clock().timestamp() - seen)
 

@@ -1,8 +1,8 @@
 """Events about attachments, and counters of IPAM for metrics.
 
 How long an attachment waited for its addresses is counted from its creation where its uid says when that was, to the
-millisecond (`lifetimes`), else from when this process first saw it. What delayed it is a label, because an attachment
-that waits until a full Subnet is enlarged says nothing about the speed of IPAM.
+millisecond (`runtime/creation.py`), else from when this process first saw it. What delayed it is a label, because an
+attachment that waits until a full Subnet is enlarged says nothing about the speed of IPAM.
 """
 
 import asyncio
@@ -10,10 +10,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from netloom.control.ipam.views import Attachment
-from netloom.control.node.lifetimes import SEEN, WISH, wished
 from netloom.control.runtime.cache import Key
 from netloom.control.runtime.clock import Clock
 from netloom.control.runtime.counters import LIFETIMES, Histogram, Histograms
+from netloom.control.runtime.creation import CREATED, SEEN, created_at
 from netloom.control.runtime.events import Recorder
 from netloom.model.events import ObjectReference
 from netloom.model.registry import NETWORK_ATTACHMENT
@@ -92,9 +92,9 @@ class Telemetry:
 
     def _observe(self, histograms: Histograms, view: Attachment, elapsed: float) -> None:
         """Count the time since an attachment's creation; `elapsed` is the time since it was first seen."""
-        created = wished(view.metadata.uid, view.metadata.creation_timestamp)
+        created = created_at(view.metadata.uid, view.metadata.creation_timestamp)
         seconds = elapsed if created is None else self._clock().timestamp() - created
-        histograms.observe((SEEN if created is None else WISH, _delayed_by(view)), seconds)
+        histograms.observe((SEEN if created is None else CREATED, _delayed_by(view)), seconds)
 
 
 def _delayed_by(view: Attachment) -> str:

@@ -18,36 +18,15 @@ takes until everything of a Network that concerns this node from now on is known
 """
 
 import asyncio
-from functools import lru_cache
-from math import inf
 
 from netloom.control.runtime.cache import Key
 from netloom.control.runtime.clock import Clock, now, parse
 from netloom.control.runtime.conditions import TRUE
 from netloom.control.runtime.counters import LIFETIMES, Histogram, Histograms, Timing
-from netloom.model import uids
+from netloom.control.runtime.creation import CREATED, SEEN, by_since, created_at
 from netloom.model.attachments import NetworkAttachment
 from netloom.model.conditions import ADDRESSED, PLUGGED
 from netloom.model.document import Condition, ObjectMeta
-
-WISH, SEEN = "wish", "seen"
-SLACK = 2.0
-"""By how many seconds a uid may differ from the creationTimestamp that one clock gave both."""
-
-
-def wished(uid: str, created: str | None) -> float | None:
-    """Return when an object was wished for, finer than in seconds; None where nothing says so."""
-    at = uids.made(uid)
-    if at is None or not created or abs(at - _seconds(created)) > SLACK:
-        return None  # A uid that says something else was not made by a store of ours.
-    return at
-
-
-@lru_cache(maxsize=64)
-def _seconds(created: str) -> float:
-    """Return what a creationTimestamp means: many objects share one."""
-    time = parse(created)
-    return -inf if time is None else time.timestamp()
 
 
 def since(condition: Condition | None) -> float | None:
@@ -56,11 +35,6 @@ def since(condition: Condition | None) -> float | None:
         return None
     time = parse(condition.last_transition_time)
     return None if time is None else time.timestamp()
-
-
-def by_since() -> Histograms:
-    """Return histograms of what is measured from a wish."""
-    return Histograms(("since",), LIFETIMES)
 
 
 class Lifetimes:
@@ -162,7 +136,7 @@ class Lifetimes:
         wish = self._wished(meta)
         begin = wish if wish is not None else since(value.status.condition(ADDRESSED))
         if begin is not None:
-            self.to_remote.observe((SEEN if wish is None else WISH,), at - begin)
+            self.to_remote.observe((SEEN if wish is None else CREATED,), at - begin)
 
     def lost(self, uid: str) -> None:
         """Know that an attachment of another node is gone, or concerns us no longer."""
@@ -189,11 +163,11 @@ class Lifetimes:
         heard = self._heard.get(meta.uid)
         if heard is not None:
             wish = self._wished(meta)
-            histograms.observe((SEEN if wish is None else WISH,), at - (heard if wish is None else wish))
+            histograms.observe((SEEN if wish is None else CREATED,), at - (heard if wish is None else wish))
 
     @staticmethod
     def _wished(meta: ObjectMeta) -> float | None:
-        return wished(meta.uid, meta.creation_timestamp)
+        return created_at(meta.uid, meta.creation_timestamp)
 
     def _now(self) -> float:
         return self._clock().timestamp()

@@ -21,7 +21,7 @@ from netloom.control.runtime.cache import Change
 from netloom.control.runtime.client import always
 from netloom.control.runtime.events import Recorder
 from netloom.control.runtime.informer import Informer
-from netloom.control.runtime.queue import Backoff, Closed, Queue
+from netloom.control.runtime.queue import Backoff, Queue
 from netloom.errors import NetloomError
 from netloom.model.document import Resource
 from netloom.model.events import ObjectReference
@@ -87,7 +87,7 @@ class Controller(Generic[K]):
         self._paused = True
 
     async def run(self) -> None:
-        """Enqueue all keys, then work until cancelled, paused, or until the queue is closed and empty."""
+        """Enqueue all keys, then work until cancelled or paused."""
         self._paused = False
         self._running = True
         self.queue.update(self.all_keys())
@@ -100,10 +100,7 @@ class Controller(Generic[K]):
 
     async def _work(self) -> None:
         while not self._paused:
-            try:
-                key = await self.queue.get()
-            except Closed:
-                return
+            key = await self.queue.get()
             try:
                 await self._process_if_leading(key)
             except asyncio.CancelledError:

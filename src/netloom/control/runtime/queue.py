@@ -28,10 +28,6 @@ from netloom.errors import AlreadyExists, Conflict, Expired, NetloomError, NotFo
 K = TypeVar("K", bound=Hashable)
 
 
-class Closed(Exception):
-    """The queue is closed and empty: the worker may end."""
-
-
 class Pace(Struct, frozen=True):
     """An exponential backoff: the first and the longest delay, in seconds; each failure in a row doubles the delay."""
 
@@ -91,7 +87,7 @@ class Queue(Generic[K]):
         self.counters = QueueCounters()
         self._random = random
         self._backoff = backoff or Backoff()
-        self._ready: asyncio.Queue[K | None] = asyncio.Queue()
+        self._ready: asyncio.Queue[K] = asyncio.Queue()
         self._since: dict[K, float] = {}
         """Ready keys, and the times since when."""
         self._working: dict[K, float] = {}
@@ -104,7 +100,6 @@ class Queue(Generic[K]):
         self._waiting: list[tuple[float, int, K]] = []
         self._sequence = 0
         self._timer: asyncio.TimerHandle | None = None
-        self._closed = False
         self._idle = asyncio.Event()
         self._idle.set()
 
@@ -134,7 +129,7 @@ class Queue(Generic[K]):
 
     def add(self, key: K) -> None:
         """Add `key`."""
-        if self._closed or key in self._since or key in self._dirty:
+        if key in self._since or key in self._dirty:
             return
         self.counters.adds += 1
         if key in self._working:
@@ -150,8 +145,6 @@ class Queue(Generic[K]):
 
     def add_after(self, key: K, delay: float) -> None:
         """Add `key` after `delay` seconds, or earlier if an earlier time is set already."""
-        if self._closed:
-            return
         due = self._time() + delay
         if key in self._due and self._due[key] <= due:
             return
@@ -168,20 +161,13 @@ class Queue(Generic[K]):
         self.add_after(key, delay)
         return delay
 
-    def failures(self, key: K) -> int:
-        """Return how many times in a row `key` has failed."""
-        return self._failures.get(key, 0)
-
     def forget(self, key: K) -> None:
         """Reset the failures of `key`."""
         self._failures.pop(key, None)
 
     async def get(self) -> K:
-        """Wait for a key and take it; the caller calls `done` afterwards.  Raises `Closed` when the queue is closed."""
+        """Wait for a key and take it; the caller calls `done` afterwards."""
         key = await self._ready.get()
-        if key is None:
-            self._ready.put_nowait(None)  # For the next worker.
-            raise Closed
         now = self._time()
         self.counters.latency.observe(now - self._since.pop(key))
         self._working[key] = now
@@ -197,16 +183,6 @@ class Queue(Generic[K]):
             self._dirty.remove(key)
             self._since[key] = self._time()
             self._ready.put_nowait(key)
-
-    def close(self) -> None:
-        """Refuse new keys and drop delayed ones; workers end after the ready ones."""
-        if self._closed:
-            return
-        self._closed = True
-        self._due.clear()
-        self._waiting.clear()
-        self._set_timer()
-        self._ready.put_nowait(None)
 
     async def idle(self) -> None:
         """Wait until no key is in progress."""
