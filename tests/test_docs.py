@@ -51,3 +51,8 @@ def test_every_test_that_the_trust_table_names_exists() -> None:
     assert len(named) > 10
     for file, name in sorted(named):
         assert re.search(rf"^(async )?def {name}\(", (ROOT / file).read_text(), re.MULTILINE), f"{file}::{name}"
+
+
+def test_the_reference_is_what_the_model_says() -> None:
+    made = subprocess.run([sys.executable, ROOT / "tools/reference.py"], capture_output=True, text=True, check=True)
+    assert (ROOT / "docs/reference.md").read_text() == made.stdout, "run make reference"
