@@ -96,6 +96,10 @@ clientgo: setup kube  ## build the client-go program of the tests, once for each
 docs: setup  ## check the documents: links, commands, examples
 	@$(PYTEST) tests/test_docs.py $(wildcard tests/docs) -q $(ARGS)
 
+.PHONY: reference
+reference: setup  ## write docs/reference.md from the model
+	@$(BIN)/python tools/reference.py > docs/reference.md
+
 .PHONY: image-files
 image-files: setup  ## what deploy/container/Containerfile copies: Netloom and its locked dependencies, in build/image
 	@tools/image-files build/image

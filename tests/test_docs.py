@@ -51,3 +51,21 @@ def test_every_test_that_the_trust_table_names_exists() -> None:
     assert len(named) > 10
     for file, name in sorted(named):
         assert re.search(rf"^(async )?def {name}\(", (ROOT / file).read_text(), re.MULTILINE), f"{file}::{name}"
+
+
+def test_the_reference_is_what_the_model_says() -> None:
+    made = subprocess.run([sys.executable, ROOT / "tools/reference.py"], capture_output=True, text=True, check=True)
+    assert (ROOT / "docs/reference.md").read_text() == made.stdout, "run make reference"
+
+
+def test_every_function_that_the_architecture_names_exists() -> None:
+    named = set(re.findall(r"`([\w/]+\.py): (\w+)`", (ROOT / "ARCHITECTURE.md").read_text()))
+    assert len(named) > 15
+    for file, name in sorted(named):
+        text = (ROOT / "src/netloom" / file).read_text()
+        assert re.search(rf"^\s*(async )?(def|class) {name}\b", text, re.MULTILINE), f"{file}: {name}"
+
+
+def test_every_file_that_the_architecture_names_exists() -> None:
+    for file in set(re.findall(r"`((?:\w+/)+\w+\.py)\b", (ROOT / "ARCHITECTURE.md").read_text())):
+        assert (ROOT / "src/netloom" / file).exists() or (ROOT / file).exists(), file

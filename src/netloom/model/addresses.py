@@ -1,7 +1,7 @@
-"""Addresses, blocks and ranges as people write them, read exactly as a Kubernetes API server reads them.
+"""Parsing of addresses, blocks and ranges, exactly as a Kubernetes API server parses them.
 
-Go's netip, which Kubernetes' `isIP` and `isCIDR` are made of, refuses leading zeros, zones and IPv4 addresses dressed
-up as IPv6; so does this. An address that two programs read differently is a hole in a firewall.
+Kubernetes' `isIP` and `isCIDR` use Go's netip, which refuses leading zeros, zones and IPv4-mapped IPv6 addresses; so
+does this module. An address that two programs read differently is a hole in a firewall.
 """
 
 import re
@@ -28,12 +28,12 @@ class Range(NamedTuple):
 
 
 def is_ipv4(text: str) -> bool:
-    """Whether this is an IPv4 address."""
+    """Whether `text` is an IPv4 address."""
     return _IPV4.fullmatch(text) is not None
 
 
 def is_ip(text: str) -> bool:
-    """Whether this is an address."""
+    """Whether `text` is an IPv4 or IPv6 address."""
     if _IPV4.fullmatch(text):
         return True
     if ":" not in text or "%" in text:
@@ -45,7 +45,7 @@ def is_ip(text: str) -> bool:
 
 
 def is_cidr(text: str) -> bool:
-    """Whether this is an address with a prefix length; bits behind the prefix may be set."""
+    """Whether `text` is an address with a prefix length; host bits may be set."""
     ip, slash, length = text.partition("/")
     if not slash or not _LENGTH.fullmatch(length) or not is_ip(ip):
         return False
@@ -53,20 +53,20 @@ def is_cidr(text: str) -> bool:
 
 
 def is_block(text: str) -> bool:
-    """Whether this is an address block: no bits are set behind the prefix."""
+    """Whether `text` is an address block: an address with a prefix length and no host bits set."""
     if not is_cidr(text):
         return False
     ip, _, length = text.partition("/")
     if ":" in ip:
         return masked(text) == interface(text)
-    # A third of all that admitting an attachment costs, if left to ipaddress.
+    # With ipaddress, this check alone takes a third of the time to admit an attachment.
     return int.from_bytes(map(int, ip.split(".")), "big") & (0xFFFFFFFF >> int(length)) == 0
 
 
 def is_range(text: str) -> bool:
-    """Whether this is an address, or two of one family joined by `-`, of IPv4 the smaller one first.
+    """Whether `text` is an address, or two of one family joined by `-`; for IPv4, the smaller one first.
 
-    Which of two IPv6 addresses is smaller is more than a rule in a CRD can say, so there either order will do.
+    A rule in a CRD cannot compare IPv6 addresses, so those may stand in either order.
     """
     first, dash, last = text.partition("-")
     if not dash:
@@ -91,7 +91,7 @@ def interface(text: str) -> Interface:
 
 
 def masked(text: str) -> Interface:
-    """Return what `text` (`10.0.0.1/24`) is with no bits set behind the prefix (`10.0.0.0/24`)."""
+    """Return `text` (`10.0.0.1/24`) with the host bits cleared (`10.0.0.0/24`)."""
     return interface(str(interface(text).network))
 
 
@@ -112,13 +112,13 @@ def span(text: str) -> Range:
 
 
 def within(text: str, cidr: str) -> bool:
-    """Whether an address is inside a block; both are well-formed."""
+    """Whether the address is inside the block; both must be well-formed."""
     ip, network = address(text), interface(cidr).network
     return ip.version == network.version and ip in network
 
 
 def inside(inner: str, outer: str) -> bool:
-    """Whether a block is inside another; both are well-formed."""
+    """Whether a block is inside another; both must be well-formed."""
     small, big = interface(inner).network, interface(outer).network
     if small.version != big.version or small.prefixlen < big.prefixlen:
         return False

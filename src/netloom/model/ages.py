@@ -1,8 +1,8 @@
-"""How long ago something was, as kubectl says it: the API's tables and the command line say it alike."""
+"""Ages in the format of kubectl, for the tables of the API and the command line."""
 
 
 def age(seconds: float) -> str:
-    """Return a length of time as kubectl writes it, in two or three figures: 45s, 3m20s, 26h, 5d3h, 2y10d."""
+    """Return a duration in the format of kubectl: 45s, 3m20s, 26h, 5d3h, 2y10d."""
     whole = int(seconds)
     if whole < -1:
         return "<invalid>"

@@ -1,4 +1,4 @@
-"""NetworkAttachment: one interface on one node; PortPool: ports made ahead of need."""
+"""NetworkAttachment: one interface on one node; PortPool: ports created in advance."""
 
 from enum import StrEnum
 from typing import Annotated, ClassVar
@@ -24,13 +24,13 @@ from netloom.model.scalars import (
     Uid,
     Vlan,
     Vni,
-    says,
+    meta,
 )
 from netloom.model.status import Status
 
 
 class PortType(StrEnum):
-    """What the interface is made of."""
+    """The type of device behind an attachment."""
 
     INTERNAL = "internal"
     VETH = "veth"
@@ -39,7 +39,7 @@ class PortType(StrEnum):
 
 
 class AttachmentPort(Value, frozen=True, kw_only=True):
-    """The device an attachment is made of."""
+    """The device behind an attachment."""
 
     RULES: ClassVar[tuple[Rule, ...]] = (
         required_when("netns", "type", "veth"),
@@ -55,24 +55,28 @@ class AttachmentPort(Value, frozen=True, kw_only=True):
 
     type: Annotated[
         PortType,
-        says(
-            "internal: a device on the switch; veth: a pair, inner end in a namespace; existing: a NIC taken over; "
-            "child: a VLAN of another attachment's device.",
+        meta(
+            "internal: an internal port of the switch. veth: a veth pair whose inner end is in a network namespace. "
+            "existing: an existing device that is moved to the switch. child: a VLAN of another attachment's device.",
             default="internal",
         ),
     ] = PortType.INTERNAL
-    netns: Annotated[AbsolutePath, says("The network namespace of the inner end; for veth.")] = ""
-    name: Annotated[DeviceName, says("The device's name as the workload sees it; absent: generated.")] = ""
-    device: Annotated[DeviceName, says("The device taken over, and given back on deletion; for existing.")] = ""
-    parent: Annotated[ObjectName, says("The NetworkAttachment, on the same node, whose VLAN it is; for child.")] = ""
-    vlan: Annotated[Vlan | None, says("The VLAN its frames have on the parent's device; for child.")] = None
+    netns: Annotated[AbsolutePath, meta("Path of the network namespace of the inner end. Only for type veth.")] = ""
+    name: Annotated[DeviceName, meta("Name of the device in the workload. Generated if absent.")] = ""
+    device: Annotated[
+        DeviceName, meta("The existing device, released when the attachment is deleted. Only for type existing.")
+    ] = ""
+    parent: Annotated[ObjectName, meta("The parent NetworkAttachment, on the same node. Only for type child.")] = ""
+    vlan: Annotated[Vlan | None, meta("The VLAN ID of its frames on the parent's device. Only for type child.")] = None
 
 
+_COMMAND = (
+    "the absolute path of a program, and its arguments, in which ${ifname}, ${ipv4} and ${mac} are replaced. "
+    "The agent's configuration must allow the program."
+)
 Exec = Annotated[
     tuple[Argument, ...],
-    says(
-        "A program by its absolute path, and its arguments, in which ${ifname}, ${ipv4} and ${mac} are filled in. "
-        "Only programs the agent's configuration allows.",
+    meta(
         maxItems=64,
         rules=(
             Rule(
@@ -86,72 +90,91 @@ Exec = Annotated[
 
 
 class NetworkAttachmentSpec(Value, frozen=True, kw_only=True):
-    """What is wanted of an interface."""
+    """Desired state of an interface."""
 
     RULES: ClassVar[tuple[Rule, ...]] = (immutable("node"), immutable("network"))
 
-    node: Annotated[ObjectName, says("The Node it is on.")]
-    network: Annotated[ObjectName, says("The Network it is in.")]
+    node: Annotated[ObjectName, meta("The Node of the interface.")]
+    network: Annotated[ObjectName, meta("The Network of the interface.")]
     subnets: Annotated[
         tuple[ObjectName, ...],
-        says(
-            "Where its addresses come from; absent: one validated Subnet for each family.", maxItems=16, list_type="set"
+        meta(
+            "The Subnets to allocate addresses from. If absent, one validated Subnet per address family.",
+            maxItems=16,
+            list_type="set",
         ),
     ] = ()
-    ips: Annotated[tuple[Ip, ...], says("The addresses asked for; absent: chosen.", maxItems=16, rules=(UNIQUE,))] = ()
-    mac: Annotated[Mac, says("The MAC address asked for; absent: a function of VNI and first address.")] = ""
-    port: Annotated[AttachmentPort, says("The device it is made of.", default={"type": "internal"})] = AttachmentPort()
+    ips: Annotated[
+        tuple[Ip, ...],
+        meta("The requested addresses. Allocated automatically if absent.", maxItems=16, rules=(UNIQUE,)),
+    ] = ()
+    mac: Annotated[Mac, meta("The requested MAC address. Derived from the VNI and the first address if absent.")] = ""
+    port: Annotated[AttachmentPort, meta("The device behind the attachment.", default={"type": "internal"})] = (
+        AttachmentPort()
+    )
     security_profiles: Annotated[
-        tuple[ObjectName, ...], says("SecurityProfiles that cover it.", maxItems=64, list_type="set")
+        tuple[ObjectName, ...],
+        meta("SecurityProfiles that apply to it, besides those that select it.", maxItems=64, list_type="set"),
     ] = ()
     allowed_addresses: Annotated[
         tuple[Ip, ...],
-        says("Addresses it may send from besides its own; the rest is dropped.", maxItems=64, list_type="set"),
+        meta(
+            "Source addresses it may use besides its own. Packets from any other address are dropped.",
+            maxItems=64,
+            list_type="set",
+        ),
     ] = ()
-    routes: Annotated[tuple[Route, ...], says("Routes the workload gets.", maxItems=64)] = ()
-    default_route: Annotated[bool, says("Whether the workload's default route goes here.", default=False)] = False
-    post_create_exec: Annotated[Exec, says("Run on the node when the interface is made.")] = ()
-    post_delete_exec: Annotated[Exec, says("Run on the node when the interface is gone.")] = ()
+    routes: Annotated[tuple[Route, ...], meta("Routes to set in the workload.", maxItems=64)] = ()
+    default_route: Annotated[bool, meta("Whether the workload's default route uses this interface.", default=False)] = (
+        False
+    )
+    post_create_exec: Annotated[
+        Exec, meta(f"Command to run on the node after the interface is created: {_COMMAND}")
+    ] = ()
+    post_delete_exec: Annotated[
+        Exec, meta(f"Command to run on the node after the interface is removed: {_COMMAND}")
+    ] = ()
 
 
 class AttachmentLock(Value, frozen=True, kw_only=True):
-    """An address the attachment holds."""
+    """An address that the attachment holds."""
 
-    ip: Annotated[Ip, says("The address.")]
-    uid: Annotated[Uid, says("The IPLock's uid.")]
+    ip: Annotated[Ip, meta("The address.")]
+    uid: Annotated[Uid, meta("The uid of the IPLock.")]
 
 
 class AttachmentErrors(Value, frozen=True, kw_only=True):
-    """What is amiss, by who found it."""
+    """Errors, by the component that found them."""
 
-    ipam: Annotated[tuple[Line, ...], says("Why it has no address.", maxItems=64)] = ()
-    host: Annotated[tuple[Line, ...], says("Why the agent could not make it.", maxItems=64)] = ()
+    ipam: Annotated[tuple[Line, ...], meta("Why no address was allocated.", maxItems=64)] = ()
+    host: Annotated[tuple[Line, ...], meta("Why the agent could not create the interface.", maxItems=64)] = ()
 
 
 class ExecReport(Value, frozen=True, kw_only=True):
-    """How running a program went."""
+    """The result of running a command."""
 
-    command: Annotated[tuple[Argument, ...], says("What was run.", maxItems=64)] = ()
-    exit_status: Annotated[Int32, says("Its exit status; negative: it could not be run.")] = 0
-    start_time: Annotated[Timestamp, says("When it started.")] = ""
-    stop_time: Annotated[Timestamp, says("When it ended.")] = ""
-    std_out: Annotated[Text, says("What it printed.")] = ""
-    std_err: Annotated[Text, says("What it complained of.")] = ""
+    command: Annotated[tuple[Argument, ...], meta("The command that was run.", maxItems=64)] = ()
+    exit_status: Annotated[Int32, meta("The exit status. Negative if the command could not be run.")] = 0
+    start_time: Annotated[Timestamp, meta("When it started.")] = ""
+    stop_time: Annotated[Timestamp, meta("When it ended.")] = ""
+    std_out: Annotated[Text, meta("Standard output.")] = ""
+    std_err: Annotated[Text, meta("Standard error.")] = ""
 
 
 class NetworkAttachmentStatus(Status, frozen=True, kw_only=True):
-    """What was seen of an interface."""
+    """Observed state of an interface."""
 
-    ips: Annotated[tuple[Interface, ...], says("Its addresses.", maxItems=16)] = ()
-    mac: Annotated[Mac, says("Its MAC address.")] = ""
-    vni: Annotated[Vni | None, says("Its Network's number.")] = None
-    ifc_name: Annotated[DeviceName, says("The device on the node.")] = ""
-    host_ip: Annotated[Ip, says("The node's underlay address.")] = field(default="", name="hostIP")
+    ips: Annotated[tuple[Interface, ...], meta("The allocated addresses.", maxItems=16)] = ()
+    mac: Annotated[Mac, meta("The MAC address.")] = ""
+    vni: Annotated[Vni | None, meta("The VNI of the Network.")] = None
+    ifc_name: Annotated[DeviceName, meta("The name of the device on the node.")] = ""
+    host_ip: Annotated[Ip, meta("The underlay address of the node.")] = field(default="", name="hostIP")
     locks: Annotated[
-        tuple[AttachmentLock, ...], says("The addresses it holds.", maxItems=16, list_map_keys=("ip",))
+        tuple[AttachmentLock, ...],
+        meta("The addresses it holds, and their IPLocks.", maxItems=16, list_map_keys=("ip",)),
     ] = ()
-    errors: Annotated[AttachmentErrors, says("What is amiss.")] = AttachmentErrors()
-    post_create_exec_report: Annotated[ExecReport | None, says("How postCreateExec went.")] = None
+    errors: Annotated[AttachmentErrors, meta("Errors, by the component that found them.")] = AttachmentErrors()
+    post_create_exec_report: Annotated[ExecReport | None, meta("The result of postCreateExec.")] = None
 
 
 class NetworkAttachment(Resource, frozen=True, kw_only=True):
@@ -162,25 +185,25 @@ class NetworkAttachment(Resource, frozen=True, kw_only=True):
 
 
 class PortPoolSpec(Value, frozen=True, kw_only=True):
-    """What is wanted of a pool."""
+    """Desired state of a pool."""
 
-    node: Annotated[ObjectName, says("The Node the ports are on.")]
-    network: Annotated[ObjectName, says("The Network they are in.")]
-    size: Annotated[int, says("How many ports are kept ready.", format="int32", minimum=0, maximum=4096)]
+    node: Annotated[ObjectName, meta("The Node of the ports.")]
+    network: Annotated[ObjectName, meta("The Network of the ports.")]
+    size: Annotated[int, meta("The number of ports to keep ready.", format="int32", minimum=0, maximum=4096)]
     security_profiles: Annotated[
-        tuple[ObjectName, ...], says("SecurityProfiles that cover them.", maxItems=64, list_type="set")
+        tuple[ObjectName, ...], meta("SecurityProfiles that apply to the ports.", maxItems=64, list_type="set")
     ] = ()
 
 
 class PortPoolStatus(Status, frozen=True, kw_only=True):
-    """What was seen of a pool."""
+    """Observed state of a pool."""
 
-    free: Annotated[Count, says("Ports ready to be taken.")] = 0
-    used: Annotated[Count, says("Ports taken.")] = 0
+    free: Annotated[Count, meta("The number of free ports.")] = 0
+    used: Annotated[Count, meta("The number of ports in use.")] = 0
 
 
 class PortPool(Resource, frozen=True, kw_only=True):
-    """Ports made ahead of need."""
+    """Ports created in advance, to be used without delay."""
 
     spec: PortPoolSpec
     status: PortPoolStatus = PortPoolStatus()

@@ -1,4 +1,4 @@
-"""BGPSpeaker, BGPPeer, EVPNNetwork: routes to and from other sites."""
+"""BGPSpeaker, BGPPeer, EVPNNetwork: route exchange with other sites."""
 
 from enum import StrEnum
 from typing import Annotated, ClassVar
@@ -21,7 +21,7 @@ from netloom.model.scalars import (
     RouteTarget,
     Seconds,
     Vni,
-    says,
+    meta,
 )
 from netloom.model.status import Status
 
@@ -29,12 +29,12 @@ from netloom.model.status import Status
 class Listen(Value, frozen=True, kw_only=True):
     """Where a speaker listens."""
 
-    address: Annotated[Ip, says("The address; absent: all of the node's.")] = ""
-    port: Annotated[Port, says("The port.", default=179)] = 179
+    address: Annotated[Ip, meta("The address to listen on. All addresses of the node if absent.")] = ""
+    port: Annotated[Port, meta("The TCP port to listen on.", default=179)] = 179
 
 
 class BGPSpeakerSpec(Value, frozen=True, kw_only=True):
-    """What is wanted of a speaker."""
+    """Desired state of a speaker."""
 
     RULES: ClassVar[tuple[Rule, ...]] = (
         Rule(
@@ -45,17 +45,21 @@ class BGPSpeakerSpec(Value, frozen=True, kw_only=True):
         ),
     )
 
-    asn: Annotated[Asn, says("Its autonomous system.")]
-    router_id: Annotated[Ipv4, says("Its BGP identifier, and the next hop it announces.")] = field(name="routerID")
-    node: Annotated[ObjectName, says("The Node it runs on.")]
-    listen: Annotated[Listen | None, says("Where it listens; absent: it only connects.")] = None
+    asn: Annotated[Asn, meta("The autonomous system number of the speaker.")]
+    router_id: Annotated[Ipv4, meta("The BGP identifier, and the next hop of advertised routes.")] = field(
+        name="routerID"
+    )
+    node: Annotated[ObjectName, meta("The Node on which the speaker runs.")]
+    listen: Annotated[
+        Listen | None, meta("Where to accept connections. If absent, the speaker only initiates connections.")
+    ] = None
 
 
 class BGPSpeakerStatus(Status, frozen=True, kw_only=True):
-    """What was seen of a speaker."""
+    """Observed state of a speaker."""
 
-    peers: Annotated[Count, says("Its sessions.")] = 0
-    established: Annotated[Count, says("Those that are up.")] = 0
+    peers: Annotated[Count, meta("The number of configured sessions.")] = 0
+    established: Annotated[Count, meta("The number of established sessions.")] = 0
 
 
 class BGPSpeaker(Resource, frozen=True, kw_only=True):
@@ -66,36 +70,40 @@ class BGPSpeaker(Resource, frozen=True, kw_only=True):
 
 
 class PasswordFrom(Value, frozen=True, kw_only=True):
-    """Where a password is read from."""
+    """The source of a password."""
 
-    file: Annotated[AbsolutePath, says("A file on the speaker's node.")]
+    file: Annotated[AbsolutePath, meta("The path of a file on the speaker's node.")]
 
 
 class BGPPeerSpec(Value, frozen=True, kw_only=True):
-    """What is wanted of a session."""
+    """Desired state of a session."""
 
-    speaker: Annotated[ObjectName, says("The BGPSpeaker whose session it is.")]
-    address: Annotated[Ip, says("The peer's address.")]
-    port: Annotated[Port, says("The peer's port.", default=179)] = 179
-    remote_asn: Annotated[Asn, says("The peer's autonomous system.")] = field(name="remoteASN")
+    speaker: Annotated[ObjectName, meta("The local BGPSpeaker.")]
+    address: Annotated[Ip, meta("The address of the peer.")]
+    port: Annotated[Port, meta("The TCP port of the peer.", default=179)] = 179
+    remote_asn: Annotated[Asn, meta("The autonomous system number of the peer.")] = field(name="remoteASN")
     hold_seconds: Annotated[
         Seconds,
-        says(
-            "The hold time: 0, or at least 3.",
+        meta(
+            "The hold time in seconds: 0 to disable keepalives, or at least 3.",
             maximum=65535,
             default=90,
             rules=(Rule("self == 0 || self >= 3", lambda self: self == 0 or self >= 3, "must be 0, or at least 3"),),
         ),
     ] = 90
-    passive: Annotated[bool, says("Whether to wait for the peer to connect.", default=False)] = False
-    password_from: Annotated[PasswordFrom | None, says("The password of TCP-MD5.")] = None
-    ttl_security: Annotated[bool, says("Whether only a direct neighbour is listened to (RFC 5082).", default=False)] = (
-        False
-    )
-    route_reflector_client: Annotated[bool, says("Whether routes are reflected to it (RFC 4456).", default=False)] = (
-        False
-    )
-    max_prefixes: Annotated[Seconds, says("How many routes it may send; 0: any number.", default=0)] = 0
+    passive: Annotated[
+        bool, meta("Whether to wait for the peer to connect, instead of connecting to it.", default=False)
+    ] = False
+    password_from: Annotated[PasswordFrom | None, meta("The password for TCP MD5 signatures (RFC 2385).")] = None
+    ttl_security: Annotated[
+        bool, meta("Whether to accept packets from a directly connected peer only (RFC 5082).", default=False)
+    ] = False
+    route_reflector_client: Annotated[
+        bool, meta("Whether the peer is a route reflector client (RFC 4456).", default=False)
+    ] = False
+    max_prefixes: Annotated[
+        Seconds, meta("The maximum number of prefixes to accept from the peer. 0 means no limit.", default=0)
+    ] = 0
 
 
 class BGPState(StrEnum):
@@ -110,12 +118,12 @@ class BGPState(StrEnum):
 
 
 class BGPPeerStatus(Status, frozen=True, kw_only=True):
-    """What was seen of a session."""
+    """Observed state of a session."""
 
-    state: Annotated[BGPState | None, says("The state of the session.")] = None
-    received: Annotated[Count, says("Routes received.")] = 0
-    sent: Annotated[Count, says("Routes sent.")] = 0
-    last_error: Annotated[Line, says("Why the session last went down.")] = ""
+    state: Annotated[BGPState | None, meta("The state of the session (RFC 4271).")] = None
+    received: Annotated[Count, meta("The number of routes received.")] = 0
+    sent: Annotated[Count, meta("The number of routes sent.")] = 0
+    last_error: Annotated[Line, meta("Why the session last went down.")] = ""
 
 
 class BGPPeer(Resource, frozen=True, kw_only=True):
@@ -126,48 +134,55 @@ class BGPPeer(Resource, frozen=True, kw_only=True):
 
 
 class EVPNClient(Value, frozen=True, kw_only=True):
-    """A machine announced to other sites though Netloom did not attach it."""
+    """A machine that is advertised to other sites although it is not attached by Netloom."""
 
-    mac: Annotated[Mac, says("Its MAC address.")]
-    ip: Annotated[Ip, says("Its address.")] = ""
-    port: Annotated[Line, says("The logical port it is behind.")] = ""
+    mac: Annotated[Mac, meta("The MAC address.")]
+    ip: Annotated[Ip, meta("The IP address.")] = ""
+    port: Annotated[Line, meta("The logical port behind which the machine is.")] = ""
 
 
 class EVPNNetworkSpec(Value, frozen=True, kw_only=True):
-    """How a Network is stretched."""
+    """Desired state of a Network that EVPN extends to other sites."""
 
-    network: Annotated[ObjectName, says("The Network.")]
-    speaker: Annotated[ObjectName, says("The BGPSpeaker that announces it.")]
-    vni: Annotated[Vni | None, says("Its number on the wire between sites; absent: the Network's.")] = None
-    rd: Annotated[RouteDistinguisher, says("The route distinguisher; auto: routerID and VNI.", default="auto")] = "auto"
+    network: Annotated[ObjectName, meta("The Network to extend.")]
+    speaker: Annotated[ObjectName, meta("The BGPSpeaker that advertises it.")]
+    vni: Annotated[Vni | None, meta("The VNI between sites. The VNI of the Network if absent.")] = None
+    rd: Annotated[RouteDistinguisher, meta("The route distinguisher. auto means routerID:VNI.", default="auto")] = (
+        "auto"
+    )
     import_targets: Annotated[
         tuple[RouteTarget, ...],
-        says("Routes with one of these are used.", maxItems=64, list_type="set", default=["auto"]),
+        meta("Route targets of the routes to import.", maxItems=64, list_type="set", default=["auto"]),
     ] = ("auto",)
     export_targets: Annotated[
-        tuple[RouteTarget, ...], says("What announced routes carry.", maxItems=64, list_type="set", default=["auto"])
+        tuple[RouteTarget, ...],
+        meta("Route targets of advertised routes.", maxItems=64, list_type="set", default=["auto"]),
     ] = ("auto",)
     clients: Annotated[
         tuple[EVPNClient, ...],
-        says("Machines to announce besides the attachments.", maxItems=1024, list_map_keys=("mac",)),
+        meta("Machines to advertise besides the attachments.", maxItems=1024, list_map_keys=("mac",)),
     ] = ()
 
 
 class EVPNNetworkStatus(Status, frozen=True, kw_only=True):
-    """What was seen of a stretched network."""
+    """Observed state of a Network that EVPN extends to other sites."""
 
-    remote_vteps: Annotated[tuple[Ip, ...], says("The other sites' tunnel ends.", maxItems=4096)] = field(
+    remote_vteps: Annotated[tuple[Ip, ...], meta("The VTEPs of other sites.", maxItems=4096)] = field(
         default=(), name="remoteVTEPs"
     )
-    remote_macs: Annotated[Count, says("Machines learnt from other sites.")] = field(default=0, name="remoteMACs")
-    local_macs: Annotated[Count, says("Machines announced to other sites.")] = field(default=0, name="localMACs")
-    duplicate_macs: Annotated[tuple[Mac, ...], says("Machines seen in several places at once.", maxItems=4096)] = field(
-        default=(), name="duplicateMACs"
+    remote_macs: Annotated[Count, meta("The number of MAC addresses learned from other sites.")] = field(
+        default=0, name="remoteMACs"
     )
+    local_macs: Annotated[Count, meta("The number of MAC addresses advertised to other sites.")] = field(
+        default=0, name="localMACs"
+    )
+    duplicate_macs: Annotated[
+        tuple[Mac, ...], meta("MAC addresses advertised from several places at once.", maxItems=4096)
+    ] = field(default=(), name="duplicateMACs")
 
 
 class EVPNNetwork(Resource, frozen=True, kw_only=True):
-    """A Network stretched by EVPN."""
+    """A Network that EVPN extends to other sites."""
 
     spec: EVPNNetworkSpec
     status: EVPNNetworkStatus = EVPNNetworkStatus()

@@ -1,9 +1,9 @@
-"""Schemas as functions: each node of a schema becomes a closure that checks a value and says all that is wrong with it.
+"""Schemas compiled to functions: each node of a schema becomes a closure that checks a value and returns all problems.
 
-A check returns None when all is well, so that the way of a good document costs almost nothing: paths and messages are
-put together only on the way back from a problem, each level writing its own name in front. A check also changes the
-value in place as Kubernetes does: defaults are filled in, nulls and unknown fields go, 10.0 becomes 10 where an integer
-is wanted.
+A check returns None for a valid value, so that a valid document costs almost nothing: paths and messages are built only
+when there is a problem, and each level prepends its own name to the path. A check also changes the value in place as
+Kubernetes does: it fills in defaults, removes nulls and unknown fields, and turns 10.0 into 10 where the schema has an
+integer.
 """
 
 import re
@@ -25,17 +25,17 @@ TYPE_INVALID = "FieldValueTypeInvalid"
 TOO_LONG = "FieldValueTooLong"
 TOO_MANY = "FieldValueTooMany"
 UNKNOWN = "FieldUnknown"
-"""Not one of Kubernetes' reasons: `admit` decides what becomes of unknown fields."""
+"""Not a reason of Kubernetes: `admit` decides how to treat unknown fields."""
 
 
 class Problem(Struct):
-    """One thing that is wrong, on its way up: every level puts its name in front of `path`."""
+    """A validation error.  Each level of the document prepends its name to `path`."""
 
     path: str
     message: str
     reason: str = INVALID
     known: Collection[str] = ()
-    """Of an unknown field, whose name is the message: the fields that there are."""
+    """For an unknown field, whose name is the message: the names of the known fields."""
 
 
 Problems = list[Problem] | None
@@ -43,7 +43,7 @@ Check = Callable[[Json], Problems]
 
 
 def compiled(node: Schema) -> Check:
-    """Return the check of a schema (`schema.tree`)."""
+    """Return the check for a schema (`schema.tree`)."""
     kind = node.get("type")
     match kind:
         case "object" if "properties" in node:
@@ -67,17 +67,17 @@ def compiled(node: Schema) -> Check:
 
 
 def quoted(value: Json) -> str:
-    """Return a value for a message, shortened."""
+    """Return a value as JSON for a message, shortened."""
     try:
         text = msgspec.json.encode(value).decode()
-    except UnicodeEncodeError:  # Half a character: not from our door, but it must not hide what is wrong.
+    except UnicodeEncodeError:  # A lone surrogate: `codec` never makes one, but it must not hide the error.
         text = ascii(value)
     return text if len(text) <= 100 else f"{text[:96]}…{text[-1]}"
 
 
 def nearest(word: str, known: Collection[str]) -> str:
-    """Return ` (did you mean "…"?)` if there is something to mean, else nothing."""
-    from difflib import get_close_matches  # Only a mistake needs it, and it is slow to import.
+    """Return ` (did you mean "…"?)` with the most similar known word, or an empty text if none is similar."""
+    from difflib import get_close_matches  # Slow to import, and needed only after a mistake.
 
     folded = {name.lower(): name for name in known}
     near = get_close_matches(word.lower()[:64], folded, n=1, cutoff=0.6)
@@ -85,17 +85,17 @@ def nearest(word: str, known: Collection[str]) -> str:
 
 
 def broken(problems: Problems) -> bool:
-    """Whether types are wrong or parts missing, so that rules about the whole make no sense."""
+    """Whether types are wrong or fields missing, so that rules about the whole value cannot be evaluated."""
     return problems is not None and any(p.reason in (TYPE_INVALID, REQUIRED) for p in problems)
 
 
 def wrong_type(value: Json, wanted: str) -> list[Problem]:
-    """Return the problem that a value is not of the type wanted."""
+    """Return the problem that a value does not have the expected type."""
     return [Problem("", f"Invalid value: {quoted(value)}: must be {wanted}", TYPE_INVALID)]
 
 
 def failed(rule: Rule, value: Json) -> Problem:
-    """Return the problem that a rule does not hold of a value."""
+    """Return the problem that a value violates a rule."""
     at_fault = value.get(rule.path[1:]) if rule.path and isinstance(value, dict) else value
     match rule.reason:
         case "FieldValueRequired":
@@ -107,7 +107,7 @@ def failed(rule: Rule, value: Json) -> Problem:
 
 
 def under(prefix: str, problems: list[Problem]) -> list[Problem]:
-    """Return the problems as those of a part called `prefix`."""
+    """Return the problems with `prefix` prepended to their paths."""
     for problem in problems:
         problem.path = prefix + problem.path
     return problems
@@ -214,7 +214,7 @@ def _list(node: Schema) -> Check:
 
 
 def _duplicates(value: list[Json], keys: list[str]) -> list[Problem]:
-    """Return a problem for every item that was there already."""
+    """Return a problem for every repeated item."""
     seen = set()
     problems = []
     for i, item in enumerate(value):
@@ -290,7 +290,7 @@ def _anything_in_an_object(value: Json) -> Problems:
 
 
 def fullmatch(pattern: str) -> Callable[[str], object]:
-    """Return what matches a schema's pattern, whose ^ and $ mean the ends of the text and not of a line."""
+    """Return a function that matches a schema's pattern against a whole text: ^ and $ do not match at line breaks."""
     return re.compile(pattern.removeprefix("^").removesuffix("$")).fullmatch
 
 
@@ -302,7 +302,7 @@ _DAYS = (31, 28, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31)
 
 
 def is_timestamp(text: str) -> bool:
-    """Whether this is a time of RFC 3339 that is in the calendar."""
+    """Whether `text` is a time of RFC 3339 with a valid date."""
     found = _TIME.fullmatch(text)
     if not found:
         return False

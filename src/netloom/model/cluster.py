@@ -1,4 +1,4 @@
-"""Node: a machine with an agent; and what Kubernetes has and clients look for: Lease, Namespace, the definitions."""
+"""Node, and the kinds of Kubernetes that clients expect: Lease, Namespace, CustomResourceDefinition."""
 
 from enum import StrEnum
 from typing import Annotated, Any
@@ -6,105 +6,121 @@ from typing import Annotated, Any
 from msgspec import field
 
 from netloom.model.document import Resource, Value
-from netloom.model.scalars import Ip, LabelKey, Line, Seconds, Timestamp, Word, says
+from netloom.model.scalars import Ip, LabelKey, Line, Seconds, Timestamp, Word, meta
 from netloom.model.status import Conditions, Status
 
 SYSTEM_NAMESPACE = "netloom-system"
-"""Where Netloom keeps what is its own."""
+"""The namespace of Netloom's own objects."""
 SYSTEM_NAMESPACES = ("default", SYSTEM_NAMESPACE)
-"""The namespaces that are always there."""
+"""The namespaces that always exist."""
 NAMESPACE_FINALIZER = "kubernetes"
-"""The entry of spec.finalizers that keeps a Namespace until its contents are gone, as Kubernetes calls it."""
+"""The entry of spec.finalizers that keeps a Namespace until its contents are deleted, as in Kubernetes."""
 NAMESPACE_LABEL = "kubernetes.io/metadata.name"
-"""The label of every Namespace that has its name."""
+"""The label of every Namespace whose value is the name of the Namespace."""
 
 AGENT_SILENT_SECONDS = 40.0
-"""How long an agent may send no heartbeat, of which four are due by then, before its Node counts as silent."""
+"""How long an agent may send no heartbeat before its Node becomes not Ready: four heartbeats."""
 NODE_LABELS = "node.netloom.dev/"
-"""Labels of a Node under this prefix are the node's own to set; nothing that chooses nodes may ask for them."""
+"""A node may set labels of its Node under this prefix; selectors that choose nodes must not use them."""
 
 
 class Datapath(StrEnum):
-    """Where a node's switch forwards."""
+    """The datapath of a node's switch."""
 
     USERSPACE = "userspace"
     KERNEL = "kernel"
 
 
 class NodeSpec(Value, frozen=True, kw_only=True):
-    """What is wanted of a node."""
+    """Desired state of a node."""
 
-    underlay_ip: Annotated[Ip, says("The address other nodes send tunnelled traffic to.")] = field(name="underlayIP")
+    underlay_ip: Annotated[Ip, meta("The tunnel endpoint address of the node.")] = field(name="underlayIP")
 
 
 class NodeStatus(Status, frozen=True, kw_only=True):
-    """What a node's agent says of it."""
+    """Observed state of a node, as its agent reports it."""
 
-    agent_version: Annotated[Line, says("The version of the agent.")] = ""
-    datapath: Annotated[Datapath | None, says("Where the node's switch forwards.")] = None
+    agent_version: Annotated[Line, meta("The version of the agent.")] = ""
+    datapath: Annotated[Datapath | None, meta("The datapath of the node's switch: in the kernel or in user space.")] = (
+        None
+    )
     capabilities: Annotated[
-        dict[LabelKey, bool], says("What the node's kernel and switch can do, as netem or geneve.", maxProperties=128)
+        dict[LabelKey, bool],
+        meta("Features of the node's kernel and switch, such as netem or geneve.", maxProperties=128),
     ] = field(default_factory=dict)
-    last_heartbeat: Annotated[Timestamp, says("When the agent last said that it is alive.")] = ""
+    last_heartbeat: Annotated[Timestamp, meta("When the agent last sent a heartbeat.")] = ""
 
 
 class Node(Resource, frozen=True, kw_only=True):
-    """A machine with an agent.  Made by the agent when it first starts."""
+    """A machine that runs an agent.  The agent creates the object when it first starts."""
 
     spec: NodeSpec
     status: NodeStatus = NodeStatus()
 
 
 class LeaseSpec(Value, frozen=True, kw_only=True):
-    """Who holds a lease, since when, for how long."""
+    """The holder of a lease, and its duration."""
 
-    holder_identity: Annotated[Line, says("Who holds the lease.")] = ""
-    lease_duration_seconds: Annotated[Seconds | None, says("How long after renewTime others wait.", minimum=1)] = None
-    acquire_time: Annotated[Timestamp | None, says("When the holder got it.")] = None
-    renew_time: Annotated[Timestamp | None, says("When the holder last said that it is alive.")] = None
-    lease_transitions: Annotated[Seconds | None, says("How often the holder changed.")] = None
-    strategy: Annotated[Line | None, says("How the holder is chosen, where Kubernetes chooses it.")] = None
-    preferred_holder: Annotated[Line | None, says("Who should hold it, where Kubernetes chooses.")] = None
+    holder_identity: Annotated[Line, meta("The identity of the holder.")] = ""
+    lease_duration_seconds: Annotated[
+        Seconds | None, meta("How long after renewTime other candidates must wait.", minimum=1)
+    ] = None
+    acquire_time: Annotated[Timestamp | None, meta("When the holder acquired the lease.")] = None
+    renew_time: Annotated[Timestamp | None, meta("When the holder last renewed the lease.")] = None
+    lease_transitions: Annotated[Seconds | None, meta("The number of transitions between holders.")] = None
+    strategy: Annotated[
+        Line | None, meta("The strategy of coordinated leader election; set and read by Kubernetes only.")
+    ] = None
+    preferred_holder: Annotated[
+        Line | None, meta("The preferred holder in coordinated leader election; set and read by Kubernetes only.")
+    ] = None
 
 
 class Lease(Resource, frozen=True, kw_only=True):
-    """A lease: leader election by optimistic concurrency."""
+    """A lease, used for leader election."""
 
     spec: LeaseSpec = LeaseSpec()
 
 
 class Phase(StrEnum):
-    """Whether a namespace stays."""
+    """The lifecycle phase of a namespace."""
 
     ACTIVE = "Active"
     TERMINATING = "Terminating"
 
 
 class NamespaceSpec(Value, frozen=True, kw_only=True):
-    """What a deletion waits for."""
+    """What the deletion of a namespace waits for."""
 
     finalizers: Annotated[
         tuple[Word, ...],
-        says("What must be done before a deleted namespace goes; the server's, see `finalize`.", maxItems=32),
+        meta(
+            "What must be removed before the namespace is deleted. Changed by the `finalize` sub-resource only.",
+            maxItems=32,
+        ),
     ] = ()
 
 
 class NamespaceStatus(Value, frozen=True, kw_only=True):
-    """Whether a namespace stays, and what its deletion waits for."""
+    """Observed state of a namespace."""
 
-    phase: Annotated[Phase | None, says("Active, or Terminating from its deletion on; the server's.")] = None
+    phase: Annotated[Phase | None, meta("Active, or Terminating once the namespace is deleted. Set by the server.")] = (
+        None
+    )
     conditions: Conditions = ()
 
 
 class Namespace(Resource, frozen=True, kw_only=True):
-    """A namespace: where objects of one team or one purpose are, and who may see them is decided."""
+    """A namespace: a scope for names and for access control."""
 
     spec: NamespaceSpec = NamespaceSpec()
     status: NamespaceStatus = NamespaceStatus()
 
 
 class CustomResourceDefinition(Resource, frozen=True, kw_only=True):
-    """What a kind looks like.  Read-only: one for each kind of Netloom's."""
+    """The definition of a kind.  Read-only: there is one for each kind of Netloom."""
 
-    spec: Annotated[dict[str, Any], says("Group, names, scope, versions and schemas.")] = field(default_factory=dict)
-    status: Annotated[dict[str, Any], says("Whether the kind is served.")] = field(default_factory=dict)
+    spec: Annotated[dict[str, Any], meta("The group, names, scope, versions and schemas of the kind.")] = field(
+        default_factory=dict
+    )
+    status: Annotated[dict[str, Any], meta("Whether the kind is served.")] = field(default_factory=dict)

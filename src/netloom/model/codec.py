@@ -1,9 +1,9 @@
-"""The one door by which text becomes documents, and documents become YAML.
+"""Decoding of JSON and YAML to documents, and encoding of documents as YAML.  No other module does either.
 
-JSON is read by msgspec. YAML is read from PyYAML's events, not by its constructors, for three reasons: strangers' YAML
-must not nest without end nor unfold a few lines into gigabytes (aliases); a key written twice is a mistake and not a
-choice; and words must mean what they mean to kubectl. To kubectl `yes` and `on` are true, but a date is text, and so is
-a MAC address, which PyYAML may take for a number in base 60.
+msgspec decodes JSON. YAML is decoded from PyYAML's events, not by its constructors, for three reasons: untrusted YAML
+must not nest without limit nor expand a few lines into gigabytes (aliases); a duplicate key is an error; and plain
+scalars must mean what they mean to kubectl. To kubectl `yes` and `on` are true, but a date is a string, and so is a MAC
+address, which PyYAML may take for a number in base 60.
 """
 
 import re
@@ -20,18 +20,18 @@ from netloom.model.document import Document, Json
 SIZE_LIMIT = 3 * 1024 * 1024
 DEPTH_LIMIT = 64
 NODE_LIMIT = 200_000
-"""How many values the YAML text of a file may unfold into."""
+"""The maximum number of values in a YAML file after the expansion of aliases."""
 BODY_NODE_LIMIT = 20_000
-"""How many values a YAML body may unfold into: a value of YAML takes fifty times the time of one of JSON."""
+"""The maximum number of values in a YAML body: decoding a value takes fifty times as long as in JSON."""
 VALUE_LIMIT = 100_000
-"""How many values a JSON body may have, estimated by its commas and brackets."""
+"""The maximum number of values in a JSON body, estimated from its commas and brackets."""
 
 _Loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _Dumper = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
 
 
 def decode(data: bytes, content_type: str = "application/json", *, limit: int = SIZE_LIMIT) -> Document:
-    """Return the one object `data` says, or raise `BadRequest`, `TooLarge` or `UnsupportedMediaType`."""
+    """Decode one object, or raise `BadRequest`, `TooLarge` or `UnsupportedMediaType`."""
     value = decode_value(data, content_type, limit=limit)
     if type(value) is not dict:
         raise BadRequest(f"the body must be an object, not {_what(value)}")
@@ -39,9 +39,9 @@ def decode(data: bytes, content_type: str = "application/json", *, limit: int = 
 
 
 def decode_value(data: bytes, content_type: str = "application/json", *, limit: int = SIZE_LIMIT) -> Json:
-    """Return whatever `data` says, as a JSON patch is a list."""
+    """Decode any value, such as a JSON patch, which is a list."""
     if len(data) > limit:
-        raise TooLarge(f"the body is {len(data)} bytes; at most {limit} are taken")
+        raise TooLarge(f"the body is {len(data)} bytes; at most {limit} are allowed")
     media_type = content_type.partition(";")[0].strip().lower()
     if media_type.endswith("json") or not media_type:
         return _json(data)
@@ -50,14 +50,14 @@ def decode_value(data: bytes, content_type: str = "application/json", *, limit: 
         if len(found) != 1:
             raise BadRequest(f"the body must be one YAML document, not {len(found)}")
         return found[0]
-    raise UnsupportedMediaType(f"the body is {media_type:.64}; JSON and YAML are understood")
+    raise UnsupportedMediaType(f"the body is {media_type:.64}; only JSON and YAML are supported")
 
 
 def documents(text: str | bytes, *, limit: int = SIZE_LIMIT) -> list[Document]:
-    """Return all documents of a file: YAML, of any number of documents, or JSON.  Those of a `List` one by one."""
+    """Decode all documents of a YAML or JSON file.  A `List` is replaced by its items."""
     data = text.encode() if isinstance(text, str) else text
     if len(data) > limit:
-        raise TooLarge(f"the text is {len(data)} bytes; at most {limit} are taken")
+        raise TooLarge(f"the text is {len(data)} bytes; at most {limit} are allowed")
     found: list[Document] = []
     for value in _any(data, NODE_LIMIT):
         if type(value) is not dict:
@@ -72,7 +72,7 @@ def documents(text: str | bytes, *, limit: int = SIZE_LIMIT) -> list[Document]:
 
 
 def encode_yaml(document: Json) -> str:
-    """Return a document as YAML that every reader, kubectl's included, reads as the same document."""
+    """Encode a document as YAML that all parsers, including kubectl's, decode to the same document."""
     written: str = yaml.dump(document, Dumper=Dumper, sort_keys=False, allow_unicode=True, width=120)
     return written
 
@@ -82,7 +82,7 @@ def _any(data: bytes, nodes: int) -> Iterator[Json]:
         try:
             msgspec.json.decode(data, type=Raw)
         except (msgspec.DecodeError, RecursionError):
-            pass  # YAML begins like this too, and says better what is wrong.
+            pass  # Flow-style YAML also begins with a brace, and its parser has the better error messages.
         else:
             return iter((_json(data),))
     return (value for value in _yaml(data, nodes) if value is not None)
@@ -98,8 +98,10 @@ def _what(value: Json) -> str:
 
 def _json(data: bytes) -> Json:
     brackets = data.count(b"{") + data.count(b"[")
-    if brackets + data.count(b",") > VALUE_LIMIT:  # Before it is decoded: a list of nothing takes 56 bytes for two.
-        raise TooLarge(f"the body has more than {VALUE_LIMIT} commas and brackets: send less at once")
+    if (
+        brackets + data.count(b",") > VALUE_LIMIT
+    ):  # Checked before decoding: an empty list takes 2 bytes of text and 56 of memory.
+        raise TooLarge(f"the body has more than {VALUE_LIMIT} commas and brackets: split it")
     try:
         value = msgspec.json.decode(data)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
@@ -108,7 +110,7 @@ def _json(data: bytes) -> Json:
         raise BadRequest(f"the body nests deeper than {DEPTH_LIMIT} levels") from None
     if brackets > DEPTH_LIMIT:
         _refuse_depth(value)
-    # A key that is there twice takes its quotes with it when it goes. Only \u0022 is a quote that is not counted.
+    # Decoding drops a duplicate key with its quotes, so their number differs. Only the quote \u0022 is not counted.
     if b"\\u" in data or msgspec.json.encode(value).count(b'"') != data.count(b'"'):
         _refuse_duplicates(data)
     return value
@@ -128,7 +130,7 @@ def _refuse_depth(value: Json) -> None:
 
 
 def _refuse_duplicates(data: bytes) -> None:
-    import json  # Seldom needed, and slow to import.
+    import json  # Rarely needed, and slow to import.
 
     repeated: list[str] = []
 
@@ -179,7 +181,7 @@ def _yaml(data: bytes, nodes: int) -> Iterator[Json]:
 
 
 def plain(text: str) -> Json:
-    """Return what a word without quotes means."""
+    """Return the value of a plain (unquoted) scalar."""
     if text in _NULLS:
         return None
     if text in _TRUE or text in _FALSE:
@@ -204,7 +206,7 @@ def _is_too_large(value: Json) -> bool:
 
 
 class _Open:
-    """A list or mapping that is being read."""
+    """A list or mapping whose items are being read."""
 
     __slots__ = ("anchor", "key", "keys", "merges", "merging", "start", "value")
 
@@ -219,7 +221,7 @@ class _Open:
 
 
 class _Builder:
-    """Makes values from events, and counts them."""
+    """Builds values from events, and counts them."""
 
     def __init__(self, limit: int) -> None:
         self.root: Json = None
@@ -229,7 +231,7 @@ class _Builder:
         self._count = 0
 
     def take(self, event: yaml.Event) -> bool:
-        """Take the next event; whether a document is complete, in `root`."""
+        """Process an event.  Return whether a document is complete; it is in `root`."""
         match event:
             case yaml.ScalarEvent():
                 self._add(event, self._scalar(event), event.anchor, 1)
@@ -253,7 +255,7 @@ class _Builder:
     def _spend(self, event: yaml.Event, number: int) -> None:
         self._count += number
         if self._count > self._limit:
-            self._refuse(event, f"the text unfolds into more than {self._limit} values: write it as JSON")
+            self._refuse(event, f"the text expands to more than {self._limit} values: write it as JSON")
 
     def _scalar(self, event: yaml.ScalarEvent) -> Json:
         if self._awaits_key():
@@ -263,11 +265,11 @@ class _Builder:
             return event.value
         value = event.value if tag == "str" else plain(event.value)
         if isinstance(value, str) and tag != "str" and _NOT_JSON.fullmatch(value):
-            self._refuse(event, f"{value} is not a number that JSON has")
+            self._refuse(event, f"{value} is not a number in JSON")
         if _is_too_large(value):
-            self._refuse(event, f"{event.value[:64]} is too large a number")
+            self._refuse(event, f"{event.value[:64]} is too large")
         if tag and type(value) not in _TAGS.get(tag, ()):
-            self._refuse(event, f"the tag {event.tag:.64} is not understood here")
+            self._refuse(event, f"the tag {event.tag:.64} is not supported")
         return value
 
     def _awaits_key(self) -> bool:
@@ -277,10 +279,10 @@ class _Builder:
         if len(self._stack) >= DEPTH_LIMIT:
             self._refuse(event, f"the text nests deeper than {DEPTH_LIMIT} levels")
         if self._awaits_key():
-            self._refuse(event, "a key must be a word, not a list or mapping")
+            self._refuse(event, "a key must be a scalar, not a list or mapping")
         mapping = isinstance(event, yaml.MappingStartEvent)
         if event.tag not in (None, "!", f"{_TAG}{'map' if mapping else 'seq'}"):
-            self._refuse(event, f"the tag {event.tag:.64} is not understood here")
+            self._refuse(event, f"the tag {event.tag:.64} is not supported")
         self._spend(event, 1)
         self._stack.append(_Open({} if mapping else [], event.anchor, self._count))
 
@@ -293,11 +295,11 @@ class _Builder:
 
     def _alias(self, event: yaml.AliasEvent) -> None:
         if event.anchor not in self._anchors:
-            self._refuse(event, f"there is no anchor &{event.anchor:.64} before this")
+            self._refuse(event, f"unknown anchor &{event.anchor:.64}")
         value, size = self._anchors[event.anchor]
         self._spend(event, size)
         if self._awaits_key() and type(value) in (dict, list):
-            self._refuse(event, "a key must be a word, not a list or mapping")
+            self._refuse(event, "a key must be a scalar, not a list or mapping")
         self._add(event, self._copy(event, value, len(self._stack)), None, size)
 
     def _copy(self, event: yaml.Event, value: Json, depth: int) -> Json:
@@ -310,7 +312,7 @@ class _Builder:
         return value
 
     def _add(self, event: yaml.Event, value: Json, anchor: str | None, size: int) -> None:
-        """Put a complete value where it belongs."""
+        """Add a complete value to the list or mapping that contains it."""
         if isinstance(event, yaml.ScalarEvent):
             self._spend(event, 1)
         if anchor:
@@ -339,16 +341,16 @@ class _Builder:
     def _merge(self, event: yaml.Event, place: _Open, value: Json) -> None:
         merged = value if type(value) is list else [value]
         if any(type(part) is not dict for part in merged):
-            self._refuse(event, "<< wants a mapping, or a list of them")
+            self._refuse(event, "<< needs a mapping or a list of mappings")
         place.merges += merged
         place.key, place.merging = None, False
 
 
 class Dumper(_Dumper):  # type: ignore[misc, valid-type]
-    """PyYAML's, but a word that some reader takes for something else is in quotes, and nothing is an alias."""
+    """PyYAML's dumper without aliases, with quotes around ambiguous scalars."""
 
     def ignore_aliases(self, data: Json) -> bool:
-        """Write everything out."""
+        """Write repeated values in full."""
         return True
 
 

@@ -1,4 +1,4 @@
-"""The kinds as CustomResourceDefinitions, for running on a Kubernetes cluster's own API."""
+"""CustomResourceDefinitions of the kinds, to run on the API server of a Kubernetes cluster."""
 
 from netloom.model.document import Document
 from netloom.model.kind import Column, Kind
@@ -7,7 +7,7 @@ from netloom.model.schema import schema
 
 
 def crds() -> list[Document]:
-    """Return one CustomResourceDefinition for each kind of ours; a cluster has the others already."""
+    """Return a CustomResourceDefinition for each kind of Netloom; Kubernetes has the other kinds built in."""
     return [crd(kind) for kind in KINDS if kind.group == GROUP]
 
 

@@ -1,19 +1,19 @@
-"""What every resource has, whatever its kind.
+"""The parts that resources of all kinds have in common.
 
-A *document* is a resource as JSON has it: a plain dict. Stores and the API carry documents, because what a user wrote
-must come back as it was written; the typed values of this package are what the rest of Netloom reads, decoded from a
-document by `Kind.decode`.
+A *document* is a resource as decoded JSON: a plain dict. Stores and the API carry documents, because a client must get
+back exactly what it wrote. The rest of Netloom reads the typed values of this package, which `Kind.decode` makes from a
+document.
 """
 
 from typing import Annotated, Any
 
 from msgspec import Struct, field
 
-from netloom.model.scalars import Count, Line, Text, Timestamp, Word, says
+from netloom.model.scalars import Count, Line, Text, Timestamp, Word, meta
 
 Document = dict[str, Any]
 Json = Any
-"""Anything JSON can say."""
+"""Any JSON value."""
 
 
 class Value(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
@@ -21,7 +21,7 @@ class Value(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel
 
 
 class OwnerReference(Value, frozen=True, kw_only=True):
-    """The object this one exists for; when all owners are gone, so is this one."""
+    """An owner of an object.  When all owners are deleted, the garbage collector deletes the object."""
 
     api_version: str
     kind: str
@@ -32,7 +32,7 @@ class OwnerReference(Value, frozen=True, kw_only=True):
 
 
 class ManagedFields(Value, frozen=True, kw_only=True):
-    """Which fields one manager owns, as server-side apply keeps it."""
+    """The fields that one field manager owns, for server-side apply."""
 
     manager: str = ""
     operation: str = ""
@@ -64,19 +64,19 @@ class ObjectMeta(Value, frozen=True, kw_only=True):
 
     @property
     def revision(self) -> int:
-        """`resourceVersion` as the number it is."""
+        """`resourceVersion` as a number."""
         return int(self.resource_version or 0)
 
 
 class Condition(Value, frozen=True, kw_only=True):
-    """One observation about an object, for people and for `wait --for=condition`."""
+    """An observation about an object, for users and for `kubectl wait --for=condition`."""
 
-    type: Annotated[Word, says("What it is about, as Ready.", minLength=1)]
-    status: Annotated[str, says("Whether it holds.", enum=["True", "False", "Unknown"])]
-    observed_generation: Annotated[Count, says("The generation it was observed of.")] = 0
-    last_transition_time: Annotated[Timestamp, says("When status last changed.")] = ""
-    reason: Annotated[Line, says("Why, in one word.")] = ""
-    message: Annotated[Text, says("Why, for people.")] = ""
+    type: Annotated[Word, meta("The type of the condition, such as Ready.", minLength=1)]
+    status: Annotated[str, meta("The status of the condition.", enum=["True", "False", "Unknown"])]
+    observed_generation: Annotated[Count, meta("The generation of the object when the condition was observed.")] = 0
+    last_transition_time: Annotated[Timestamp, meta("When the status of the condition last changed.")] = ""
+    reason: Annotated[Line, meta("The reason in one CamelCase word, for programs.")] = ""
+    message: Annotated[Text, meta("The reason in a sentence, for people.")] = ""
 
 
 class Resource(Value, frozen=True, kw_only=True):

@@ -1,4 +1,4 @@
-"""What a kind is: the one description from which routes, tables, selectors, OpenAPI and CRDs are made."""
+"""The description of a kind, from which routes, tables, selectors, OpenAPI and CRDs are derived."""
 
 from collections.abc import Iterable, Iterator
 from enum import StrEnum
@@ -16,8 +16,8 @@ READ_VERBS = ("get", "list", "watch")
 class Column(Struct, frozen=True):
     """One column of `kubectl get`.
 
-    `path` is as in a CRD's additionalPrinterColumns (`.spec.node`, `.spec.vips[*].ip`,
-    `.status.conditions[?(@.type=="Ready")].status`); for Event, which no CRD has, also a text with paths in braces.
+    `path` is a JSONPath as in a CRD's additionalPrinterColumns (`.spec.node`, `.spec.vips[*].ip`,
+    `.status.conditions[?(@.type=="Ready")].status`); for Event, which has no CRD, also a text with paths in braces.
     """
 
     name: str
@@ -25,7 +25,7 @@ class Column(Struct, frozen=True):
     type: str = "string"
     """string, integer, boolean or date."""
     wide: bool = False
-    """Shown by `-o wide` only."""
+    """Whether only `-o wide` shows the column."""
     description: str = ""
 
 
@@ -43,13 +43,13 @@ class Plan(StrEnum):
 
 
 class Kind(Struct, frozen=True, kw_only=True, eq=False):
-    """One kind of resource.  Compared by identity: there is one `Kind` value per kind, in the registry."""
+    """A kind of resource.  Compared by identity: the registry has one `Kind` value per kind."""
 
     group: str
-    """"" is the core group."""
+    """Empty for the core group."""
     version: str
     name: str
-    """What stands under `kind:`."""
+    """The value of `kind:`."""
     plural: str
     singular: str
     type: type[Resource]
@@ -57,15 +57,15 @@ class Kind(Struct, frozen=True, kw_only=True, eq=False):
     categories: tuple[str, ...] = ()
     namespaced: bool = True
     has_status: bool = True
-    """Whether status is a sub-resource."""
+    """Whether the kind has a status sub-resource."""
     holds_objects: bool = False
-    """Whether objects of other kinds are in one of these, as in a Namespace: it has `spec.finalizers`, a sub-resource
-    `finalize` that changes them, and a `status.phase`; deleting one waits until spec.finalizers is empty."""
+    """Whether objects of this kind contain other objects, as a Namespace does.  Such a kind has `spec.finalizers`, a
+    sub-resource `finalize` that changes them, and `status.phase`; deletion waits until spec.finalizers is empty."""
     verbs: tuple[str, ...] = VERBS
-    """What the API does with objects of this kind."""
+    """The verbs that the API supports for this kind."""
     columns: tuple[Column, ...] = ()
     selectable: tuple[str, ...] = ()
-    """Fields a field selector may name besides metadata.name and metadata.namespace, as `spec.node`."""
+    """Fields, such as `spec.node`, that a field selector may use besides metadata.name and metadata.namespace."""
     description: str = ""
     plan: Plan = Plan.NONE
     needs_ovn: bool = False
@@ -77,28 +77,28 @@ class Kind(Struct, frozen=True, kw_only=True, eq=False):
 
     @property
     def subresources(self) -> dict[str, tuple[str, ...]]:
-        """The sub-resources and what the API does with each."""
+        """The sub-resources, and the verbs of each."""
         found: dict[str, tuple[str, ...]] = {"finalize": ("update",)} if self.holds_objects else {}
         return found | {"status": ("get", "patch", "update")} if self.has_status else found
 
     @property
     def api_version(self) -> str:
-        """What stands under `apiVersion:`."""
+        """The value of `apiVersion:`."""
         return f"{self.group}/{self.version}" if self.group else self.version
 
     @property
     def qualified(self) -> str:
-        """`networks.netloom.dev`, as messages and CRDs name it."""
+        """The name in messages and CRDs, such as `networks.netloom.dev`."""
         return f"{self.plural}.{self.group}" if self.group else self.plural
 
     def path(self, namespace: str = "", name: str = "", subresource: str = "") -> str:
-        """Return the URL path under which the API serves this kind, one object or its sub-resource."""
+        """Return the URL path of this kind, of one object, or of its sub-resource."""
         root = f"/apis/{self.group}/{self.version}" if self.group else f"/api/{self.version}"
         scope = f"/namespaces/{namespace}" if self.namespaced and namespace else ""
         return root + scope + "/" + "/".join(part for part in (self.plural, name, subresource) if part)
 
     def decode(self, raw: bytes) -> Resource:
-        """Return stored bytes as this kind's typed value.  For what comes from a store: nothing is validated twice."""
+        """Decode bytes from a store to the typed value of this kind.  Stored objects are not validated again."""
         return msgspec.json.decode(raw, type=self.type)
 
     def document(self, value: Resource) -> Document:
@@ -109,7 +109,7 @@ class Kind(Struct, frozen=True, kw_only=True, eq=False):
 
 
 class Registry:
-    """All kinds, found by any of their names."""
+    """All kinds, with lookup by any of their names."""
 
     def __init__(self, kinds: Iterable[Kind]) -> None:
         self._kinds = tuple(kinds)
@@ -128,7 +128,7 @@ class Registry:
             raise NotFound("the server could not find the requested resource") from None
 
     def kind(self, api_version: str, name: str) -> Kind:
-        """Return the kind a document names."""
+        """Return the kind with this apiVersion and name."""
         try:
             return self._by_kind[api_version, name]
         except KeyError:
@@ -139,7 +139,7 @@ class Registry:
         return self._by_type[value if isinstance(value, type) else type(value)]
 
     def named(self, word: str) -> Kind:
-        """Return the kind a person means: plural, singular, short name or Kind, with or without the group."""
+        """Return the kind that a user named: by plural, singular, short name or kind, with or without the group."""
         name, _, group = word.lower().partition(".")
         for kind in self._kinds:
             names = (kind.plural, kind.singular, kind.name.lower(), *kind.short_names)

@@ -1,4 +1,4 @@
-"""What Kubernetes asks of metadata: the same for every kind."""
+"""Validation of metadata, as in Kubernetes.  It is the same for every kind."""
 
 from functools import cache
 
@@ -18,17 +18,17 @@ _is_word = fullmatch(r"^[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?$")
 
 ANNOTATIONS_SIZE = 256 * 1024
 ENTRY_LIMIT = 1024
-"""The most labels, annotations, owners and finalizers of an object, of each.  Kubernetes has no limit, and no need."""
+"""The maximum number of labels, annotations, owners and finalizers of an object, each.  Kubernetes has no limit."""
 
 
 @cache
 def shape() -> Check:
-    """Return the check of metadata's types and names, from its schema."""
+    """Return the check for the types and field names of metadata, from its schema."""
     return compiled(metadata_tree())
 
 
 def problems(kind: Kind, metadata: Document, old: Document | None) -> list[Problem]:
-    """Return what is wrong with well-shaped metadata, and with the change from `old`."""
+    """Return the problems of well-formed metadata, and of the change from `old`."""
     if not kind.namespaced:
         metadata.pop("namespace", None)  # As Kubernetes does.
     found = [*_names(kind, metadata)]
@@ -44,12 +44,12 @@ def problems(kind: Kind, metadata: Document, old: Document | None) -> list[Probl
 
 
 def is_name(text: str) -> bool:
-    """Whether this is a DNS-1123 subdomain, as objects are called."""
+    """Whether `text` is a DNS-1123 subdomain, as required of object names."""
     return len(text) <= 253 and bool(_is_subdomain(text))
 
 
 def is_key(text: str) -> bool:
-    """Whether this is a qualified name, as labels, annotations and finalizers have."""
+    """Whether `text` is a qualified name, as required of labels, annotations and finalizers."""
     prefix, slash, word = text.rpartition("/")
     return bool(_is_word(word)) and (not slash or is_name(prefix))
 
@@ -64,7 +64,7 @@ def _names(kind: Kind, metadata: Document) -> list[Problem]:
         found.append(Problem(".name", f"Invalid value: {quoted(name)}: {label}"))
     elif name and not is_name(name):
         found.append(Problem(".name", f"Invalid value: {quoted(name)}: {NAME}"))
-    # A random suffix follows, so a trailing dash is right here.
+    # The server appends a random suffix, so a trailing dash is allowed.
     if prefix and not is_name(prefix[:-1] + "a" if prefix.endswith("-") else prefix):
         found.append(Problem(".generateName", f"Invalid value: {quoted(prefix)}: {NAME}"))
     if kind.namespaced and not namespace:
@@ -75,7 +75,7 @@ def _names(kind: Kind, metadata: Document) -> list[Problem]:
 
 
 def too_many(metadata: Json) -> list[Problem]:
-    """Return which parts of metadata have too many entries: to be asked before anything looks at each of them."""
+    """Return the parts of metadata with too many entries.  Call it before anything iterates over them."""
     if not isinstance(metadata, dict):
         return []
     return [

@@ -1,4 +1,4 @@
-"""Network, Subnet, Router: segments, address blocks, and layer 3 between them; IPLock, VNILock: what is taken."""
+"""Network, Subnet, Router: segments, address blocks, and routing; IPLock, VNILock: allocations."""
 
 from collections.abc import Iterable
 from enum import StrEnum
@@ -27,14 +27,14 @@ from netloom.model.scalars import (
     Uid,
     Vlan,
     Vni,
-    says,
+    meta,
 )
 from netloom.model.selection import LabelSelector
 from netloom.model.status import Status
 
 
 class Fabric(StrEnum):
-    """What carries a segment."""
+    """The implementation of a Network."""
 
     OVN = "ovn"
     VXLAN = "vxlan"
@@ -42,14 +42,14 @@ class Fabric(StrEnum):
 
 
 def _selects_by_own_labels(provider: Document) -> bool:
-    """Whether nodes are chosen by labels that a node may set itself."""
+    """Whether the provider selects nodes by labels that a node may set itself."""
     nodes = provider.get("nodes") or {}
     keys = [*(nodes.get("matchLabels") or {}), *(one["key"] for one in nodes.get("matchExpressions") or ())]
     return any(key.startswith(NODE_LABELS) for key in keys)
 
 
 class Provider(Value, frozen=True, kw_only=True):
-    """Joins a segment to a physical network."""
+    """The connection of a Network to a physical network."""
 
     RULES: ClassVar[tuple[Rule, ...]] = (
         Rule(
@@ -58,55 +58,67 @@ class Provider(Value, frozen=True, kw_only=True):
             " && (!has(self.nodes.matchExpressions)"
             f" || self.nodes.matchExpressions.all(one, !one.key.startsWith('{NODE_LABELS}')))",
             lambda self: not _selects_by_own_labels(self),
-            f"must not select by labels under {NODE_LABELS}, which nodes set themselves: choose labels that an "
+            f"must not select by labels under {NODE_LABELS}, which nodes set themselves: use labels that an "
             "administrator sets",
             path=".nodes",
         ),
     )
 
-    physical_network: Annotated[Name, says("The physical network, as the nodes' bridge mappings name it.")]
-    vlan: Annotated[Vlan | None, says("The VLAN on the physical network; absent: untagged.")] = None
-    nodes: Annotated[LabelSelector | None, says("The nodes that have the physical network; absent: all.")] = None
+    physical_network: Annotated[Name, meta("The name of the physical network in the nodes' bridge mappings.")]
+    vlan: Annotated[Vlan | None, meta("The VLAN ID on the physical network. Untagged if absent.")] = None
+    nodes: Annotated[
+        LabelSelector | None, meta("The Nodes that are connected to the physical network. All Nodes if absent.")
+    ] = None
 
 
 class NetworkSpec(Value, frozen=True, kw_only=True):
-    """What is wanted of a network."""
+    """Desired state of a network."""
 
     RULES: ClassVar[tuple[Rule, ...]] = (immutable("fabric"), once_set("vni"), only_when("provider", "fabric", "ovn"))
 
-    fabric: Annotated[Fabric, says("What carries the segment.", default="ovn")] = Fabric.OVN
-    vni: Annotated[Vni | None, says("Its number on the wire, unique over all namespaces; chosen when absent.")] = None
-    mtu: Annotated[Mtu | None, says("The largest packet; absent: the underlay's, less the encapsulation.")] = None
-    provider: Annotated[Provider | None, says("Joins the segment to a physical network; only with fabric ovn.")] = None
+    fabric: Annotated[
+        Fabric, meta("The implementation: ovn, or vxlan, which needs no OVN. linux is not implemented.", default="ovn")
+    ] = Fabric.OVN
+    vni: Annotated[
+        Vni | None, meta("The VXLAN or Geneve network identifier, unique across namespaces. Allocated if absent.")
+    ] = None
+    mtu: Annotated[
+        Mtu | None, meta("The MTU of attached interfaces. If absent, the MTU of the underlay minus the encapsulation.")
+    ] = None
+    provider: Annotated[Provider | None, meta("Connects the Network to a physical network. Only for fabric ovn.")] = (
+        None
+    )
 
 
 class NetworkStatus(Status, frozen=True, kw_only=True):
-    """What was seen of a network."""
+    """Observed state of a network."""
 
-    vni: Annotated[Vni | None, says("The number the segment has on the wire.")] = None
+    vni: Annotated[Vni | None, meta("The allocated VNI.")] = None
 
 
 class Network(Resource, frozen=True, kw_only=True):
-    """One layer-2 segment."""
+    """A layer 2 segment."""
 
     spec: NetworkSpec
     status: NetworkStatus = NetworkStatus()
 
 
 class Dhcp(Value, frozen=True, kw_only=True):
-    """What machines are told by DHCP."""
+    """The DHCP configuration of a subnet."""
 
-    enabled: Annotated[bool, says("Whether DHCP is served.", default=True)] = True
-    lease_seconds: Annotated[Seconds, says("How long a lease lasts.", minimum=60, default=3600)] = 3600
-    dns_servers: Annotated[tuple[Ip, ...], says("The name servers.", maxItems=16)] = ()
-    domain_name: Annotated[ObjectName, says("The domain.")] = ""
-    options: Annotated[dict[LabelKey, Line], says("Further options, by OVN's names for them.", maxProperties=64)] = (
+    enabled: Annotated[bool, meta("Whether DHCP requests are answered.", default=True)] = True
+    lease_seconds: Annotated[Seconds, meta("The lease time in seconds.", minimum=60, default=3600)] = 3600
+    dns_servers: Annotated[tuple[Ip, ...], meta("DNS servers for clients.", maxItems=16)] = ()
+    domain_name: Annotated[
+        ObjectName, meta("The DNS domain of clients. If set, names of attachments in this domain are resolved.")
+    ] = ""
+    options: Annotated[dict[LabelKey, Line], meta("Further DHCP options, by their names in OVN.", maxProperties=64)] = (
         field(default_factory=dict)
     )
 
 
 def _within(spec: Document, name: str) -> bool:
-    """Whether all addresses of a field are in the block, as far as they can be read."""
+    """Whether all well-formed addresses of a field are in the block."""
     ends = [end for text in _texts(spec.get(name, ())) for end in text.split("-")]
     if not addresses.is_cidr(spec["cidr"]):
         return True
@@ -125,7 +137,7 @@ def _gateway_is_a_host(spec: Document) -> bool:
 
 
 class SubnetSpec(Value, frozen=True, kw_only=True):
-    """What is wanted of a subnet."""
+    """Desired state of a subnet."""
 
     RULES: ClassVar[tuple[Rule, ...]] = (
         immutable("network"),
@@ -154,35 +166,35 @@ class SubnetSpec(Value, frozen=True, kw_only=True):
         ),
     )
 
-    network: Annotated[ObjectName, says("The Network the block belongs to.")]
-    cidr: Annotated[Cidr, says("The block, IPv4 or IPv6; blocks of one Network are disjoint.")]
-    gateway: Annotated[Ip, says("The routers' address; absent: the first host address.")] = ""
-    exclude: Annotated[tuple[IpRange, ...], says("Addresses never given away, and ranges of them.", maxItems=64)] = ()
-    dhcp: Annotated[Dhcp | None, says("What machines are told by DHCP; absent: DHCP is not served.")] = None
+    network: Annotated[ObjectName, meta("The Network of the block.")]
+    cidr: Annotated[Cidr, meta("The IPv4 or IPv6 address block. Blocks of one Network must not overlap.")]
+    gateway: Annotated[Ip, meta("The gateway address of the block. The first host address if absent.")] = ""
+    exclude: Annotated[tuple[IpRange, ...], meta("Addresses and ranges that are never allocated.", maxItems=64)] = ()
+    dhcp: Annotated[Dhcp | None, meta("The DHCP configuration. If absent, DHCP requests are not answered.")] = None
 
 
 class SubnetStatus(Status, frozen=True, kw_only=True):
-    """What was seen of a subnet."""
+    """Observed state of a subnet."""
 
     RULES: ClassVar[tuple[Rule, ...]] = (
         Rule(
             "!has(oldSelf.validated) || !oldSelf.validated || (has(self.validated) && self.validated)",
             lambda new, old: not old.get("validated") or bool(new.get("validated")),
-            "stays true once it is true",
+            "must stay true once it is true",
             path=".validated",
         ),
     )
 
-    validated: Annotated[bool, says("Whether the block was found to overlap no other; once true, it stays true.")] = (
-        False
-    )
-    errors: Annotated[tuple[Line, ...], says("Why it is not validated.", maxItems=256)] = ()
-    capacity: Annotated[Count | None, says("How many addresses can be given away.")] = None
-    used: Annotated[Count | None, says("How many are given away.")] = None
+    validated: Annotated[
+        bool, meta("Whether the block overlaps no other block of the Network. Never changes back to false.")
+    ] = False
+    errors: Annotated[tuple[Line, ...], meta("Why the Subnet is not valid.", maxItems=256)] = ()
+    capacity: Annotated[Count | None, meta("The number of addresses that can be allocated.")] = None
+    used: Annotated[Count | None, meta("The number of allocated addresses.")] = None
 
 
 class Subnet(Resource, frozen=True, kw_only=True):
-    """An address block on a Network."""
+    """An address block of a Network."""
 
     spec: SubnetSpec
     status: SubnetStatus = SubnetStatus()
@@ -193,7 +205,7 @@ def _one_family(value: Document, *names: str) -> bool:
 
 
 class Route(Value, frozen=True, kw_only=True):
-    """One route."""
+    """A static route."""
 
     RULES: ClassVar[tuple[Rule, ...]] = (
         Rule(
@@ -204,16 +216,17 @@ class Route(Value, frozen=True, kw_only=True):
         ),
     )
 
-    to: Annotated[Cidr, says("Where to.")]
-    via: Annotated[Ip, says("Through which next hop.")]
+    to: Annotated[Cidr, meta("The destination.")]
+    via: Annotated[Ip, meta("The next hop.")]
 
 
 class RouterPort(Value, frozen=True, kw_only=True):
-    """A router's foot in a network."""
+    """A router port: the connection of a router to a Network."""
 
-    network: Annotated[ObjectName, says("The Network.")]
+    network: Annotated[ObjectName, meta("The Network.")]
     ips: Annotated[
-        tuple[Interface, ...], says("The router's addresses; absent: the Subnets' gateways.", maxItems=16)
+        tuple[Interface, ...],
+        meta("The addresses of the router port. The gateways of the Network's Subnets if absent.", maxItems=16),
     ] = ()
 
 
@@ -225,7 +238,7 @@ def _next_hop_is_near(gateway: Document) -> bool:
 
 
 class Gateway(Value, frozen=True, kw_only=True):
-    """A router's way out."""
+    """The external gateway of a router."""
 
     RULES: ClassVar[tuple[Rule, ...]] = (
         Rule(
@@ -237,22 +250,26 @@ class Gateway(Value, frozen=True, kw_only=True):
         ),
     )
 
-    network: Annotated[ObjectName, says("The provider Network.")]
-    ips: Annotated[tuple[Interface, ...], says("The router's addresses there.", minItems=1, maxItems=16)]
-    next_hop: Annotated[Ip, says("The router beyond.")] = ""
+    network: Annotated[ObjectName, meta("The provider Network.")]
+    ips: Annotated[
+        tuple[Interface, ...], meta("The addresses of the router in the provider Network.", minItems=1, maxItems=16)
+    ]
+    next_hop: Annotated[Ip, meta("The next hop of the default route.")] = ""
     nodes: Annotated[
         tuple[ObjectName, ...],
-        says(
-            "The gateway nodes in order of preference; the next takes over when one is lost.",
+        meta(
+            "The gateway Nodes in order of priority. If one fails, the next one takes over.",
             maxItems=16,
             rules=(UNIQUE,),
         ),
     ] = ()
-    snat: Annotated[bool, says("Whether what goes out gets the gateway's address.", default=True)] = True
+    snat: Annotated[
+        bool, meta("Whether the source address of outgoing packets becomes the gateway's address.", default=True)
+    ] = True
 
 
 class NatType(StrEnum):
-    """Which way addresses are translated."""
+    """The type of an address translation."""
 
     SNAT = "snat"
     DNAT = "dnat"
@@ -260,7 +277,7 @@ class NatType(StrEnum):
 
 
 class Nat(Value, frozen=True, kw_only=True):
-    """One translation."""
+    """An address translation rule."""
 
     RULES: ClassVar[tuple[Rule, ...]] = (
         Rule(
@@ -277,13 +294,13 @@ class Nat(Value, frozen=True, kw_only=True):
         ),
     )
 
-    type: Annotated[NatType, says("Which way.")]
-    external: Annotated[Ip, says("The address outside.")]
-    logical: Annotated[IpOrCidr, says("The address inside; for snat also a block.")]
+    type: Annotated[NatType, meta("The type of translation.")]
+    external: Annotated[Ip, meta("The external address.")]
+    logical: Annotated[IpOrCidr, meta("The internal address. A block is allowed for type snat.")]
 
 
 class RouterSpec(Value, frozen=True, kw_only=True):
-    """What is wanted of a router."""
+    """Desired state of a router."""
 
     RULES: ClassVar[tuple[Rule, ...]] = (
         Rule(
@@ -298,71 +315,71 @@ class RouterSpec(Value, frozen=True, kw_only=True):
                 "gateway" not in self
                 or all(port["network"] != self["gateway"]["network"] for port in self.get("networks", ()))
             ),
-            "must not be one of networks: it is the way out",
+            "must not be one of networks: it is the external network",
             path=".gateway",
         ),
     )
 
     networks: Annotated[
-        tuple[RouterPort, ...], says("The Networks it joins.", maxItems=128, list_map_keys=("network",))
+        tuple[RouterPort, ...], meta("The Networks that the router connects.", maxItems=128, list_map_keys=("network",))
     ] = ()
-    routes: Annotated[tuple[Route, ...], says("Its static routes.", maxItems=256)] = ()
+    routes: Annotated[tuple[Route, ...], meta("Static routes.", maxItems=256)] = ()
     policies: Annotated[
         tuple[RouterPolicy, ...],
-        says("What is done with some packets instead; the order of the list means nothing.", maxItems=256),
+        meta("Router policies. They are ordered by priority, not by their position in the list.", maxItems=256),
     ] = ()
-    gateway: Annotated[Gateway | None, says("The way out.")] = None
-    nat: Annotated[tuple[Nat, ...], says("Address translations.", maxItems=512)] = ()
+    gateway: Annotated[Gateway | None, meta("The external gateway.")] = None
+    nat: Annotated[tuple[Nat, ...], meta("Address translation rules. They need a gateway.", maxItems=512)] = ()
 
 
 class RouterStatus(Status, frozen=True, kw_only=True):
-    """What was seen of a router."""
+    """Observed state of a router."""
 
-    gateway_node: Annotated[ObjectName, says("The node that is the gateway now.")] = ""
+    gateway_node: Annotated[ObjectName, meta("The Node that is the active gateway.")] = ""
 
 
 class Router(Resource, frozen=True, kw_only=True):
-    """Layer 3 between Networks, and to the outside."""
+    """A router between Networks, with an optional external gateway."""
 
     spec: RouterSpec
     status: RouterStatus = RouterStatus()
 
 
 class IPLockSpec(Value, frozen=True, kw_only=True):
-    """Which address is taken."""
+    """The allocated address."""
 
     RULES: ClassVar[tuple[Rule, ...]] = (immutable("network"), immutable("vni"), immutable("ip"))
 
-    network: Annotated[ObjectName, says("The Network.")]
-    vni: Annotated[Vni, says("The Network's number.")]
-    ip: Annotated[Ip, says("The address.")]
+    network: Annotated[ObjectName, meta("The Network.")]
+    vni: Annotated[Vni, meta("The VNI of the Network.")]
+    ip: Annotated[Ip, meta("The address.")]
 
 
 class IPLock(Resource, frozen=True, kw_only=True):
-    """Hard state: this address belongs to that attachment, its first owner."""
+    """The allocation of an address to the attachment that is its first owner."""
 
     spec: IPLockSpec
     status: Status = Status()
 
 
 class VNIHolder(Value, frozen=True, kw_only=True):
-    """The Network that has a VNI."""
+    """The Network that holds a VNI."""
 
-    namespace: Annotated[Name, says("The Network's namespace.")]
-    name: Annotated[ObjectName, says("The Network's name.")]
-    uid: Annotated[Uid, says("The Network's uid.")]
+    namespace: Annotated[Name, meta("The namespace of the Network.")]
+    name: Annotated[ObjectName, meta("The name of the Network.")]
+    uid: Annotated[Uid, meta("The uid of the Network.")]
 
 
 class VNILockSpec(Value, frozen=True, kw_only=True):
-    """Which VNI is taken, and by whom."""
+    """An allocated VNI and its holder."""
 
     RULES: ClassVar[tuple[Rule, ...]] = (immutable("vni"), immutable("network"))
 
-    vni: Annotated[Vni, says("The number.")]
-    network: Annotated[VNIHolder, says("The Network that has it.")]
+    vni: Annotated[Vni, meta("The VNI.")]
+    network: Annotated[VNIHolder, meta("The Network that holds it.")]
 
 
 class VNILock(Resource, frozen=True, kw_only=True):
-    """Hard state: this VNI belongs to that Network."""
+    """The allocation of a VNI to a Network."""
 
     spec: VNILockSpec

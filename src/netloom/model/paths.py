@@ -1,4 +1,4 @@
-"""Shaping, Mirror, ServiceChain: what happens to traffic on its way."""
+"""Shaping, Mirror, ServiceChain: rate limits and impairments, copies, and detours of traffic."""
 
 from enum import StrEnum
 from typing import Annotated, ClassVar
@@ -7,20 +7,20 @@ from msgspec import field
 
 from netloom.model.document import Resource, Value
 from netloom.model.rules import Rule, at_least_one, exactly_one, needs
-from netloom.model.scalars import Count, DeviceName, Duration, Line, ObjectName, Percentage, Rate, Size, says
+from netloom.model.scalars import Count, DeviceName, Duration, Line, ObjectName, Percentage, Rate, Size, meta
 from netloom.model.selection import LabelSelector
 from netloom.model.status import Status
 
 
 class Direction(StrEnum):
-    """Which ways of a path."""
+    """The directions of a path."""
 
     BOTH = "both"
     FORWARD = "forward"
 
 
 class MirrorDirection(StrEnum):
-    """Which traffic of a port is copied."""
+    """The direction of mirrored traffic."""
 
     BOTH = "both"
     INGRESS = "ingress"
@@ -28,57 +28,60 @@ class MirrorDirection(StrEnum):
 
 
 class Place(Value, frozen=True, kw_only=True):
-    """One end of a way.  Exactly one of these."""
+    """One end of a path: exactly one of attachment, network, node and selector."""
 
     RULES: ClassVar[tuple[Rule, ...]] = (exactly_one("attachment", "network", "node", "selector"),)
 
-    attachment: Annotated[ObjectName, says("A NetworkAttachment.")] = ""
-    network: Annotated[ObjectName, says("All of a Network.")] = ""
-    node: Annotated[ObjectName, says("All attachments of a Node.")] = ""
-    selector: Annotated[LabelSelector | None, says("The attachments with these labels.")] = None
+    attachment: Annotated[ObjectName, meta("A NetworkAttachment.")] = ""
+    network: Annotated[ObjectName, meta("All attachments of this Network.")] = ""
+    node: Annotated[ObjectName, meta("All attachments on this Node.")] = ""
+    selector: Annotated[LabelSelector | None, meta("The attachments with these labels.")] = None
 
 
 QUALITY_RULES = (needs("burst", "rate"), needs("jitter", "delay"))
 
 
 class Quality(Value, frozen=True, kw_only=True):
-    """How good a way is."""
+    """The quality of a path."""
 
-    rate: Annotated[Rate, says("How much goes through, as 10mbit.")] = ""
-    burst: Annotated[Size, says("How much may go at once above the rate, as 64kb.")] = ""
-    delay: Annotated[Duration, says("How long it takes, as 20ms.")] = ""
-    jitter: Annotated[Duration, says("By how much the delay varies, as 2ms.")] = ""
-    loss: Annotated[Percentage, says("How much is lost, as 0.5%.")] = ""
+    rate: Annotated[Rate, meta("The maximum rate, such as 10mbit.")] = ""
+    burst: Annotated[Size, meta("The burst size above the rate, such as 64kb.")] = ""
+    delay: Annotated[Duration, meta("The added delay, such as 20ms.")] = ""
+    jitter: Annotated[Duration, meta("The variation of the delay, such as 2ms.")] = ""
+    loss: Annotated[Percentage, meta("The packet loss, such as 0.5%.")] = ""
 
 
 class ShapingSpec(Quality, frozen=True, kw_only=True):
-    """What is wanted of a way."""
+    """Desired quality of a path."""
 
     RULES: ClassVar[tuple[Rule, ...]] = (at_least_one("rate", "delay", "loss"), *QUALITY_RULES)
 
-    from_: Annotated[Place, says("Where the way begins.")] = field(name="from")
-    to: Annotated[Place | None, says("Where it ends; absent: anywhere.")] = None
-    direction: Annotated[Direction, says("Whether the way back is shaped too.", default="both")] = Direction.BOTH
+    from_: Annotated[Place, meta("The start of the path.")] = field(name="from")
+    to: Annotated[Place | None, meta("The end of the path. Any destination if absent.")] = None
+    direction: Annotated[
+        Direction, meta("both: shape the return path as well. forward: shape only from start to end.", default="both")
+    ] = Direction.BOTH
 
 
 class Unsupported(Value, frozen=True, kw_only=True):
-    """Something asked for that cannot be had."""
+    """A field of the spec that is not supported."""
 
-    field: Annotated[Line, says("Which field of the spec.")]
-    reason: Annotated[Line, says("Why.")] = ""
+    field: Annotated[Line, meta("The field of the spec.")]
+    reason: Annotated[Line, meta("Why the field is not supported.")] = ""
 
 
 class ShapingStatus(Status, frozen=True, kw_only=True):
-    """What was done to a way."""
+    """Observed quality of a path."""
 
-    applied: Annotated[Quality | None, says("What is in force.")] = None
+    applied: Annotated[Quality | None, meta("The settings in effect.")] = None
     unsupported: Annotated[
-        tuple[Unsupported, ...], says("What the nodes concerned cannot do.", maxItems=32, list_map_keys=("field",))
+        tuple[Unsupported, ...],
+        meta("Settings that the nodes involved do not support.", maxItems=32, list_map_keys=("field",)),
     ] = ()
 
 
 class Shaping(Resource, frozen=True, kw_only=True):
-    """The quality of the way from one place to another."""
+    """Rate limits and impairments of the path between two ends."""
 
     spec: ShapingSpec
     status: ShapingStatus = ShapingStatus()
@@ -87,11 +90,11 @@ class Shaping(Resource, frozen=True, kw_only=True):
 class MirrorEnd(Value, frozen=True, kw_only=True):
     """One end of a mirror."""
 
-    attachment: Annotated[ObjectName, says("The NetworkAttachment.")]
+    attachment: Annotated[ObjectName, meta("The NetworkAttachment.")]
 
 
 class MirrorSpec(Value, frozen=True, kw_only=True):
-    """What is wanted of a mirror."""
+    """Desired state of a mirror."""
 
     RULES: ClassVar[tuple[Rule, ...]] = (
         Rule(
@@ -102,51 +105,55 @@ class MirrorSpec(Value, frozen=True, kw_only=True):
         ),
     )
 
-    source: Annotated[MirrorEnd, says("Whose traffic is copied.")]
-    destination: Annotated[MirrorEnd, says("Who gets the copies.")]
-    direction: Annotated[MirrorDirection, says("Which traffic, as the source sees it.", default="both")] = (
-        MirrorDirection.BOTH
-    )
+    source: Annotated[MirrorEnd, meta("The attachment whose traffic is copied.")]
+    destination: Annotated[MirrorEnd, meta("The attachment that receives the copies.")]
+    direction: Annotated[
+        MirrorDirection, meta("The direction of copied traffic, from the point of view of the source.", default="both")
+    ] = MirrorDirection.BOTH
 
 
 class Mirror(Resource, frozen=True, kw_only=True):
-    """A tap."""
+    """A mirror: copies the traffic of one attachment to another."""
 
     spec: MirrorSpec
     status: Status = Status()
 
 
 class ChainEnd(Value, frozen=True, kw_only=True):
-    """Where traffic enters or leaves a chain."""
+    """An end of a service chain."""
 
-    network: Annotated[ObjectName, says("The Network.")]
-    selector: Annotated[LabelSelector | None, says("Only its attachments with these labels; absent: all.")] = None
+    network: Annotated[ObjectName, meta("The Network.")]
+    selector: Annotated[
+        LabelSelector | None, meta("Only attachments of the Network with these labels. All if absent.")
+    ] = None
 
 
 class Hop(Value, frozen=True, kw_only=True):
-    """One function traffic goes through."""
+    """One network function of a chain."""
 
-    selector: Annotated[LabelSelector, says("The workloads that are the function.")]
-    in_: Annotated[DeviceName, says("The interface traffic enters by.")] = field(name="in")
-    out: Annotated[DeviceName, says("The interface traffic leaves by.")]
+    selector: Annotated[LabelSelector, meta("The workloads that implement the function.")]
+    in_: Annotated[DeviceName, meta("The interface on which traffic enters the function.")] = field(name="in")
+    out: Annotated[DeviceName, meta("The interface on which traffic leaves the function.")]
 
 
 class ServiceChainSpec(Value, frozen=True, kw_only=True):
-    """What is wanted of a chain."""
+    """Desired state of a chain."""
 
-    left: Annotated[tuple[ChainEnd, ...], says("Where traffic comes from.", minItems=1, maxItems=32)]
-    right: Annotated[tuple[ChainEnd, ...], says("Where traffic goes to.", minItems=1, maxItems=32)]
-    hops: Annotated[tuple[Hop, ...], says("The functions, in order from left to right.", minItems=1, maxItems=32)]
+    left: Annotated[tuple[ChainEnd, ...], meta("The left end of the chain.", minItems=1, maxItems=32)]
+    right: Annotated[tuple[ChainEnd, ...], meta("The right end of the chain.", minItems=1, maxItems=32)]
+    hops: Annotated[
+        tuple[Hop, ...], meta("The network functions, in order from left to right.", minItems=1, maxItems=32)
+    ]
 
 
 class ServiceChainStatus(Status, frozen=True, kw_only=True):
-    """What was seen of a chain."""
+    """Observed state of a chain."""
 
-    ready_hops: Annotated[Count, says("How many hops have a workload that is up.")] = 0
+    ready_hops: Annotated[Count, meta("The number of hops with a workload that is up.")] = 0
 
 
 class ServiceChain(Resource, frozen=True, kw_only=True):
-    """Traffic through a row of functions."""
+    """Traffic through a sequence of network functions."""
 
     spec: ServiceChainSpec
     status: ServiceChainStatus = ServiceChainStatus()

@@ -1,4 +1,4 @@
-"""SecurityProfile: who may talk to whom; LoadBalancer: one address for many; what a Router does beside routing."""
+"""SecurityProfile: a stateful firewall; LoadBalancer: virtual IPs; RouterPolicy: policy-based routing."""
 
 from enum import StrEnum
 from typing import Annotated, ClassVar
@@ -8,13 +8,13 @@ from msgspec import field
 from netloom.model import addresses
 from netloom.model.document import Document, Resource, Value
 from netloom.model.rules import Rule, exactly_one, needs, only_when, required_when
-from netloom.model.scalars import Cidr, Count, Ip, ObjectName, Port, Seconds, says
+from netloom.model.scalars import Cidr, Count, Ip, ObjectName, Port, Seconds, meta
 from netloom.model.selection import LabelSelector
 from netloom.model.status import Status
 
 
 class Protocol(StrEnum):
-    """What ports belong to."""
+    """A transport protocol."""
 
     TCP = "tcp"
     UDP = "udp"
@@ -22,7 +22,7 @@ class Protocol(StrEnum):
 
 
 class RuleProtocol(StrEnum):
-    """What a rule may be about."""
+    """A protocol of a firewall rule or router policy."""
 
     TCP = "tcp"
     UDP = "udp"
@@ -31,7 +31,7 @@ class RuleProtocol(StrEnum):
 
 
 class Action(StrEnum):
-    """What happens to a packet."""
+    """The action of a firewall rule."""
 
     ALLOW = "allow"
     DROP = "drop"
@@ -45,7 +45,7 @@ def _exceptions_are_inside(peer: Document) -> bool:
 
 
 class Peer(Value, frozen=True, kw_only=True):
-    """The other end: a block, the attachments a profile covers, or those with some labels.  Exactly one of them."""
+    """The remote end: exactly one of an address block, the attachments of a profile, or a label selector."""
 
     RULES: ClassVar[tuple[Rule, ...]] = (
         exactly_one("cidr", "profile", "selector"),
@@ -61,16 +61,16 @@ class Peer(Value, frozen=True, kw_only=True):
         ),
     )
 
-    cidr: Annotated[Cidr, says("An address block.")] = ""
-    except_: Annotated[tuple[Cidr, ...], says("Blocks inside cidr that are left out.", maxItems=16)] = field(
+    cidr: Annotated[Cidr, meta("An address block.")] = ""
+    except_: Annotated[tuple[Cidr, ...], meta("Blocks inside cidr to exclude.", maxItems=16)] = field(
         default=(), name="except"
     )
-    profile: Annotated[ObjectName, says("The attachments this SecurityProfile covers.")] = ""
-    selector: Annotated[LabelSelector | None, says("The attachments with these labels.")] = None
+    profile: Annotated[ObjectName, meta("The attachments to which this SecurityProfile applies.")] = ""
+    selector: Annotated[LabelSelector | None, meta("The attachments with these labels.")] = None
 
 
 class PortRange(Value, frozen=True, kw_only=True):
-    """A protocol, and which of its ports."""
+    """A protocol and a range of its ports."""
 
     RULES: ClassVar[tuple[Rule, ...]] = (
         needs("endPort", "port"),
@@ -88,57 +88,61 @@ class PortRange(Value, frozen=True, kw_only=True):
         ),
     )
 
-    protocol: Annotated[RuleProtocol, says("The protocol.", default="tcp")] = RuleProtocol.TCP
-    port: Annotated[Port | None, says("The port, or the first; absent: all.")] = None
-    end_port: Annotated[Port | None, says("The last port.")] = None
+    protocol: Annotated[RuleProtocol, meta("The protocol.", default="tcp")] = RuleProtocol.TCP
+    port: Annotated[Port | None, meta("The port, or the first port of the range. All ports if absent.")] = None
+    end_port: Annotated[Port | None, meta("The last port of the range.")] = None
 
 
 class IngressRule(Value, frozen=True, kw_only=True):
-    """What is done with some of the traffic that comes in."""
+    """A rule for ingress traffic."""
 
-    from_: Annotated[tuple[Peer, ...], says("Where from; absent or empty: anywhere.", maxItems=32)] = field(
+    from_: Annotated[tuple[Peer, ...], meta("The sources. Any source if absent or empty.", maxItems=32)] = field(
         default=(), name="from"
     )
-    ports: Annotated[tuple[PortRange, ...], says("To which ports; absent or empty: all traffic.", maxItems=32)] = ()
-    action: Annotated[Action, says("What happens to it.", default="allow")] = Action.ALLOW
-    log: Annotated[bool, says("Whether it is logged.", default=False)] = False
+    ports: Annotated[
+        tuple[PortRange, ...], meta("The destination ports. All traffic if absent or empty.", maxItems=32)
+    ] = ()
+    action: Annotated[Action, meta("The action for matching traffic.", default="allow")] = Action.ALLOW
+    log: Annotated[bool, meta("Whether to log matching traffic.", default=False)] = False
 
 
 class EgressRule(Value, frozen=True, kw_only=True):
-    """What is done with some of the traffic that goes out."""
+    """A rule for egress traffic."""
 
-    to: Annotated[tuple[Peer, ...], says("Where to; absent or empty: anywhere.", maxItems=32)] = ()
-    ports: Annotated[tuple[PortRange, ...], says("To which ports; absent or empty: all traffic.", maxItems=32)] = ()
-    action: Annotated[Action, says("What happens to it.", default="allow")] = Action.ALLOW
-    log: Annotated[bool, says("Whether it is logged.", default=False)] = False
+    to: Annotated[tuple[Peer, ...], meta("The destinations. Any destination if absent or empty.", maxItems=32)] = ()
+    ports: Annotated[
+        tuple[PortRange, ...], meta("The destination ports. All traffic if absent or empty.", maxItems=32)
+    ] = ()
+    action: Annotated[Action, meta("The action for matching traffic.", default="allow")] = Action.ALLOW
+    log: Annotated[bool, meta("Whether to log matching traffic.", default=False)] = False
 
 
 class SecurityProfileSpec(Value, frozen=True, kw_only=True):
-    """What is wanted of a profile."""
+    """Desired state of a profile."""
 
     selector: Annotated[
-        LabelSelector | None, says("Covers attachments with these labels, besides those that name it.")
+        LabelSelector | None, meta("The profile applies to attachments with these labels, and to those that name it.")
     ] = None
     ingress: Annotated[
         tuple[IngressRule, ...] | None,
-        says("With this list, even empty, ingress that nothing allows is dropped.", maxItems=64),
+        meta("Ingress rules. If present, even if empty, ingress traffic that no rule allows is dropped.", maxItems=64),
     ] = None
     egress: Annotated[
         tuple[EgressRule, ...] | None,
-        says("With this list, even empty, egress that nothing allows is dropped.", maxItems=64),
+        meta("Egress rules. If present, even if empty, egress traffic that no rule allows is dropped.", maxItems=64),
     ] = None
 
 
 class SecurityProfileStatus(Status, frozen=True, kw_only=True):
-    """What was seen of a profile."""
+    """Observed state of a profile."""
 
-    ports: Annotated[Count, says("How many attachments it covers.")] = 0
+    ports: Annotated[Count, meta("The number of attachments to which the profile applies.")] = 0
 
 
 class SecurityProfile(Resource, frozen=True, kw_only=True):
-    """A firewall profile, stateful.
+    """A stateful firewall profile.
 
-    A port covered by a profile with an ingress list drops ingress that no such profile allows; egress likewise.
+    An attachment with a profile that has an ingress list drops ingress that no such profile allows; egress likewise.
     """
 
     spec: SecurityProfileSpec
@@ -146,7 +150,7 @@ class SecurityProfile(Resource, frozen=True, kw_only=True):
 
 
 class PolicyAction(StrEnum):
-    """What a router does with a packet."""
+    """The action of a router policy."""
 
     ALLOW = "allow"
     DROP = "drop"
@@ -154,7 +158,7 @@ class PolicyAction(StrEnum):
 
 
 _ANY = " || ".join(f"(has(self.{name}) && self.{name}.exists(a, %s))" for name in ("from", "to", "via"))
-"""In CEL: some address of a policy is such a one."""
+"""In CEL: some address of a policy matches."""
 _V6, _V4 = _ANY.replace("%s", "a.contains(':')"), _ANY.replace("%s", "!a.contains(':')")
 
 
@@ -163,7 +167,7 @@ def _one_family(policy: Document) -> bool:
 
 
 class RouterPolicy(Value, frozen=True, kw_only=True):
-    """What a router does with some of the packets it routes."""
+    """A router policy: an action for packets that match."""
 
     RULES: ClassVar[tuple[Rule, ...]] = (
         required_when("via", "action", "reroute"),
@@ -176,98 +180,126 @@ class RouterPolicy(Value, frozen=True, kw_only=True):
     )
 
     priority: Annotated[
-        int, says("Of policies that fit a packet, the highest is done.", format="int32", minimum=1, maximum=32767)
+        int,
+        meta(
+            "Of the policies that match a packet, the one with the highest priority applies.",
+            format="int32",
+            minimum=1,
+            maximum=32767,
+        ),
     ]
-    from_: Annotated[tuple[Cidr, ...], says("The sources; absent or empty: any.", maxItems=32, list_type="set")] = (
-        field(default=(), name="from")
-    )
-    to: Annotated[tuple[Cidr, ...], says("The destinations; absent or empty: any.", maxItems=32, list_type="set")] = ()
-    ports: Annotated[tuple[PortRange, ...], says("To which ports; absent or empty: all traffic.", maxItems=32)] = ()
-    action: Annotated[PolicyAction, says("Routed as usual, dropped, or sent to other next hops.", default="allow")] = (
-        PolicyAction.ALLOW
-    )
+    from_: Annotated[
+        tuple[Cidr, ...], meta("The source blocks. Any source if absent or empty.", maxItems=32, list_type="set")
+    ] = field(default=(), name="from")
+    to: Annotated[
+        tuple[Cidr, ...],
+        meta("The destination blocks. Any destination if absent or empty.", maxItems=32, list_type="set"),
+    ] = ()
+    ports: Annotated[
+        tuple[PortRange, ...], meta("The destination ports. All traffic if absent or empty.", maxItems=32)
+    ] = ()
+    action: Annotated[
+        PolicyAction,
+        meta(
+            "allow: route the packet normally. drop: drop it. reroute: send it to the next hops in via.",
+            default="allow",
+        ),
+    ] = PolicyAction.ALLOW
     via: Annotated[
         tuple[Ip, ...],
-        says("The next hops of reroute; several share the load.", minItems=1, maxItems=16, list_type="set"),
+        meta("The next hops for reroute. Several next hops share the load.", minItems=1, maxItems=16, list_type="set"),
     ] = ()
 
 
 class Vip(Value, frozen=True, kw_only=True):
-    """One address and port that stands for many."""
+    """A virtual IP address and port."""
 
-    ip: Annotated[Ip, says("The address.")]
-    port: Annotated[Port, says("The port.")]
-    protocol: Annotated[Protocol, says("The protocol.", default="tcp")] = Protocol.TCP
-    target_port: Annotated[Port | None, says("The endpoints' port; absent: the same.")] = None
+    ip: Annotated[Ip, meta("The address.")]
+    port: Annotated[Port, meta("The port.")]
+    protocol: Annotated[Protocol, meta("The protocol.", default="tcp")] = Protocol.TCP
+    target_port: Annotated[Port | None, meta("The port of the endpoints. The same as port if absent.")] = None
 
 
 class Endpoint(Value, frozen=True, kw_only=True):
-    """One of the many."""
+    """An endpoint of a load balancer."""
 
-    ip: Annotated[Ip, says("The address.")]
-    port: Annotated[Port | None, says("The port; absent: the VIP's targetPort.")] = None
+    ip: Annotated[Ip, meta("The address.")]
+    port: Annotated[Port | None, meta("The port. The targetPort of the VIP if absent.")] = None
 
 
 class HealthCheck(Value, frozen=True, kw_only=True):
-    """How endpoints are watched."""
+    """The health check of endpoints."""
 
-    interval_seconds: Annotated[Seconds, says("Between two probes.", minimum=1, maximum=3600, default=5)] = 5
-    timeout_seconds: Annotated[Seconds, says("How long an answer may take.", minimum=1, maximum=3600, default=20)] = 20
+    interval_seconds: Annotated[
+        Seconds, meta("The interval between two probes, in seconds.", minimum=1, maximum=3600, default=5)
+    ] = 5
+    timeout_seconds: Annotated[
+        Seconds, meta("The time to wait for an answer, in seconds.", minimum=1, maximum=3600, default=20)
+    ] = 20
     success_count: Annotated[
-        int, says("Answers until it is up.", format="int32", minimum=1, maximum=100, default=3)
+        int, meta("Consecutive successes until an endpoint is up.", format="int32", minimum=1, maximum=100, default=3)
     ] = 3
     failure_count: Annotated[
-        int, says("Failures until it is down.", format="int32", minimum=1, maximum=100, default=3)
+        int, meta("Consecutive failures until an endpoint is down.", format="int32", minimum=1, maximum=100, default=3)
     ] = 3
 
 
 class LoadBalancerSpec(Value, frozen=True, kw_only=True):
-    """What is wanted of a load balancer."""
+    """Desired state of a load balancer."""
 
     RULES: ClassVar[tuple[Rule, ...]] = (
         exactly_one("endpoints", "selector"),
         Rule(
             "(has(self.networks) && size(self.networks) > 0) || (has(self.routers) && size(self.routers) > 0)",
             lambda self: bool(self.get("networks") or self.get("routers")),
-            "at least one of networks and routers must be given: where the VIPs are served",
+            "at least one of networks and routers must be set: it says where the VIPs are served",
             reason="FieldValueRequired",
         ),
     )
 
     networks: Annotated[
-        tuple[ObjectName, ...], says("The Networks where the VIPs are served.", maxItems=128, list_type="set")
+        tuple[ObjectName, ...], meta("The Networks in which the VIPs are served.", maxItems=128, list_type="set")
     ] = ()
     routers: Annotated[
-        tuple[ObjectName, ...], says("The Routers where the VIPs are served.", maxItems=128, list_type="set")
+        tuple[ObjectName, ...], meta("The Routers on which the VIPs are served.", maxItems=128, list_type="set")
     ] = ()
     vips: Annotated[
         tuple[Vip, ...],
-        says(
-            "The addresses and ports that stand for many.",
+        meta(
+            "The virtual IP addresses and ports.",
             minItems=1,
             maxItems=64,
             list_map_keys=("ip", "port", "protocol"),
         ),
     ]
-    endpoints: Annotated[tuple[Endpoint, ...] | None, says("The many.", maxItems=1024)] = None
-    selector: Annotated[LabelSelector | None, says("Or: the addresses of the attachments with these labels.")] = None
+    endpoints: Annotated[
+        tuple[Endpoint, ...] | None, meta("The endpoints. Either endpoints or selector must be set.", maxItems=1024)
+    ] = None
+    selector: Annotated[
+        LabelSelector | None, meta("Uses the addresses of attachments with these labels as endpoints.")
+    ] = None
     affinity_seconds: Annotated[
-        Seconds, says("How long a client stays with its endpoint; 0: not.", maximum=65535, default=0)
+        Seconds,
+        meta(
+            "Session affinity: how long a client keeps its endpoint, in seconds. 0 disables it.",
+            maximum=65535,
+            default=0,
+        ),
     ] = 0
-    health_check: Annotated[HealthCheck | None, says("How endpoints are watched; absent: all are taken to be up.")] = (
-        None
-    )
+    health_check: Annotated[
+        HealthCheck | None, meta("The health check of endpoints. If absent, all endpoints are considered up.")
+    ] = None
 
 
 class LoadBalancerStatus(Status, frozen=True, kw_only=True):
-    """What was seen of a load balancer."""
+    """Observed state of a load balancer."""
 
-    endpoints_up: Annotated[Count, says("Endpoints that answer.")] = 0
-    endpoints_down: Annotated[Count, says("Endpoints that do not.")] = 0
+    endpoints_up: Annotated[Count, meta("The number of endpoints that are up.")] = 0
+    endpoints_down: Annotated[Count, meta("The number of endpoints that are down.")] = 0
 
 
 class LoadBalancer(Resource, frozen=True, kw_only=True):
-    """A virtual address and its endpoints."""
+    """A load balancer: virtual IP addresses and their endpoints."""
 
     spec: LoadBalancerSpec
     status: LoadBalancerStatus = LoadBalancerStatus()

@@ -1,7 +1,7 @@
-"""Rates, sizes, times and shares as people write them, in the words of tc.
+"""Parsing of rates, sizes, durations and percentages in the notation of tc.
 
-As in tc, `kbit` is a thousand bits and `kibit` 1024, while a size's `kb` is 1024 bytes. All are exact: no float is
-involved before the last step.
+As in tc, `kbit` is a thousand bits and `kibit` 1024, while `kb` of a size is 1024 bytes. All are exact: floats are used
+in the last step only.
 """
 
 import re
@@ -47,13 +47,13 @@ def size(text: str) -> int:
 
 
 def duration(text: str) -> float:
-    """Return a time (`20ms`) in seconds."""
+    """Return a duration (`20ms`) in seconds."""
     number, divisor = _split(text, DURATIONS, "duration")
     return float(number / divisor)
 
 
 def percentage(text: str) -> float:
-    """Return a share (`0.5%`) as a fraction of 1."""
+    """Return a percentage (`0.5%`) as a fraction of 1."""
     number, divisor = _split(text, {"%": 100}, "percentage")
     if number > 100:
         raise ValueError(f"{text!r} is more than 100%")

@@ -1,12 +1,11 @@
-"""Which field of which kind names an object of which other kind: one table.
+"""The table of references: which field of which kind names an object of which other kind.
 
-An object that others name is *in use*. Who refuses to delete what is in use, who shows what hangs together, and who
-looks again at an object because another changed, all read it here; to add a field that names an object is to add its
-line. A name means an object of the same namespace, or of none where the kind named has none.
+An object that others name is *in use*. The admission that refuses to delete objects in use, the commands that show
+related objects, and the controllers that requeue an object when another changes all read this table; a new field that
+names an object needs a line here. A name refers to an object in the same namespace, or to a cluster-scoped object.
 
-Left out, because nothing is lost when the object they name goes: the attachments that a Shaping or a Mirror is about,
-and the one whose port another is a VLAN of, which waits for it.
-An attachment has state outside, on its node, so deleting it waits until that is gone, and is never refused.
+The table leaves out the attachments that a Shaping, a Mirror or a child port names: deleting such an attachment is
+never refused, and nothing else is lost with it.
 """
 
 from collections.abc import Iterable, Iterator
@@ -37,20 +36,20 @@ from netloom.model.registry import (
 
 
 class Reference(Struct, frozen=True):
-    """A field that names objects: `holder` at `path` names a `target`."""
+    """A field that names objects: the field `path` of `holder` names a `target`."""
 
     holder: Kind
     path: str
-    """As `spec.network`, or `spec.networks[*].network` for each of a list, or of a map's values."""
+    """Such as `spec.network`, or `spec.networks[*].network` for all items of a list or values of a map."""
     target: Kind
 
     @property
     def selectable(self) -> bool:
-        """Whether a field selector may name the field."""
+        """Whether a field selector may use the field."""
         return self.path in self.holder.selectable
 
     def names(self, document: Document) -> list[str]:
-        """Return the names that stand in the field of a `holder`."""
+        """Return the names in the field of a document of kind `holder`."""
         found: list[Any] = [document]
         for step in self.path.split("."):
             name, each, _ = step.partition("[*]")
@@ -114,18 +113,18 @@ REFERENCES: tuple[Reference, ...] = tuple(_all())
 
 @cache
 def references_to(target: Kind) -> tuple[Reference, ...]:
-    """Return the fields that name objects of a kind, of kinds that something acts on: the others use nothing."""
+    """Return the fields that name objects of a kind.  Kinds that are not implemented use nothing."""
     return tuple(one for one in REFERENCES if one.target is target and one.holder not in NOT_IMPLEMENTED)
 
 
 @cache
 def deletion_order(kinds: tuple[Kind, ...]) -> tuple[Kind, ...]:
-    """Return kinds in the order in which to delete all their objects: what names others before what is named."""
+    """Return the kinds in the order of deletion: a kind that names others before the kinds it names."""
     ordered: list[Kind] = []
     left = list(kinds)
     while left:
         named = {one.target for one in REFERENCES if one.holder in left and one.target is not one.holder}
-        # Where kinds name each other in a circle, no order is right.
+        # No order is correct for kinds that name each other in a cycle.
         free = [kind for kind in left if kind not in named] or left
         ordered += free
         left = [kind for kind in left if kind not in free]

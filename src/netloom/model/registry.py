@@ -1,7 +1,7 @@
-"""All kinds there are: `KINDS`, and each kind by a constant of its own (`NETWORK`, `SUBNET`, …).
+"""The registry of all kinds, `KINDS`, and a constant for each kind (`NETWORK`, `SUBNET`, …).
 
-This is the one list. Routes, discovery, tables, selectors, OpenAPI, CRDs, the CLI's words are made from it; to add a
-kind is to add its types and one entry here.
+Routes, discovery, tables, selectors, OpenAPI, CRDs and the names in the CLI are derived from it. A new kind needs its
+types and one entry here.
 """
 
 from netloom.model import attachments, bgp, cluster, events, networks, paths, policy, sandbox
@@ -11,11 +11,14 @@ from netloom.model.kind import READ_VERBS, VERBS, Column, Kind, Plan, Registry
 GROUP = "netloom.dev"
 VERSION = "v1alpha1"
 
-READY = Column("Ready", '.status.conditions[?(@.type=="Ready")].status', description="Whether all is well.")
+READY = Column("Ready", '.status.conditions[?(@.type=="Ready")].status', description="Whether the object is ready.")
 WHY = Column(
-    "Reason", '.status.conditions[?(@.type=="Ready")].reason', wide=True, description="Why it is ready, or is not."
+    "Reason",
+    '.status.conditions[?(@.type=="Ready")].reason',
+    wide=True,
+    description="The reason of the Ready condition.",
 )
-AGE = Column("Age", ".metadata.creationTimestamp", "date", description="How long ago it was made.")
+AGE = Column("Age", ".metadata.creationTimestamp", "date", description="The time since the object was created.")
 
 
 def _kind(
@@ -117,7 +120,7 @@ NETWORK_ATTACHMENT = _kind(
             "Addressed",
             '.status.conditions[?(@.type=="Addressed")].status',
             wide=True,
-            description="Whether it has its addresses.",
+            description="Whether addresses are allocated.",
         ),
         Column("MAC", ".status.mac", wide=True),
         Column("Device", ".status.ifcName", wide=True),
@@ -135,7 +138,7 @@ IP_LOCK = _kind(
         Column("VNI", ".spec.vni", "integer"),
         Column("IP", ".spec.ip"),
         Column("Owner", ".metadata.ownerReferences[0].name"),
-        Column("Freed", ".metadata.deletionTimestamp", "date", description="Since when it is in quarantine."),
+        Column("Freed", ".metadata.deletionTimestamp", "date", description="Since when the address is in quarantine."),
         AGE,
     ),
     selectable=("spec.network", "spec.vni"),
@@ -149,7 +152,7 @@ VNI_LOCK = _kind(
         Column("VNI", ".spec.vni", "integer"),
         Column("Namespace", ".spec.network.namespace"),
         Column("Network", ".spec.network.name"),
-        Column("Freed", ".metadata.deletionTimestamp", "date", description="Since when it rests."),
+        Column("Freed", ".metadata.deletionTimestamp", "date", description="Since when the VNI is in quarantine."),
         AGE,
     ),
 )
@@ -342,7 +345,7 @@ EVENT = Kind(
         "reportingComponent",
         "type",
     ),
-    description="Something that happened to an object.",
+    description="A report of something that happened to an object.",
 )
 LEASE = Kind(
     group="coordination.k8s.io",
@@ -353,7 +356,7 @@ LEASE = Kind(
     type=cluster.Lease,
     has_status=False,
     columns=(Column("Holder", ".spec.holderIdentity"), AGE),
-    description="A lease: leader election by optimistic concurrency.",
+    description="A lease, used for leader election.",
 )
 NAMESPACE = Kind(
     group="",
@@ -368,7 +371,7 @@ NAMESPACE = Kind(
     verbs=tuple(verb for verb in VERBS if verb != "deletecollection"),
     columns=(Column("Status", ".status.phase"), AGE),
     selectable=("status.phase",),
-    description="A namespace.",
+    description="A scope for names and for access control.",
 )
 CUSTOM_RESOURCE_DEFINITION = Kind(
     group="apiextensions.k8s.io",
@@ -383,7 +386,7 @@ CUSTOM_RESOURCE_DEFINITION = Kind(
     has_status=False,
     verbs=READ_VERBS,
     columns=(Column("Created At", ".metadata.creationTimestamp"),),
-    description="What a kind looks like.",
+    description="The definition of a kind.",
 )
 
 KINDS = Registry(
@@ -413,8 +416,8 @@ KINDS = Registry(
 )
 
 NOT_IMPLEMENTED = (SERVICE_CHAIN, PORT_POOL, SANDBOX, BGP_SPEAKER, BGP_PEER, EVPN_NETWORK)
-"""The kinds that nothing acts on yet.  Their objects are stored and checked, say so in their status, and keep nothing
-from being deleted.  To implement a kind is to remove it here."""
+"""The kinds without a controller.  Their objects are validated and stored, their status says that the kind is not
+implemented, and they do not count as users of the objects they name.  Remove a kind here when it is implemented."""
 
 PLANNED = tuple(kind for kind in KINDS if kind.plan is not Plan.NONE)
 """The kinds that plans are made from."""

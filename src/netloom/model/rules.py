@@ -1,11 +1,11 @@
-"""The rules of fields: patterns, and what a pattern cannot say.
+"""Validation rules of fields: patterns, and rules that a pattern cannot express.
 
-Patterns are read by Python's `re` here and by RE2 in a Kubernetes API server: anchored at both ends, no look-around, no
-back-references. A `Rule` is said twice, in CEL for the API server of Kubernetes and in Python for ours, side by side so
-that both are changed together; a table of examples is run through both.
+Python's `re` and RE2 in a Kubernetes API server both evaluate the patterns, so they are anchored at both ends and use
+neither look-around nor back-references. A `Rule` exists twice, in CEL for the API server of Kubernetes and in Python
+for ours, side by side so that both are changed together; the tests run a table of examples through both.
 
-A rule is asked only of a value whose types are right, but strings in it may be malformed: that is another rule's to
-say, so a rule lets pass what it cannot read.
+A rule is evaluated only for a value of the right type, but strings in it may be malformed. Another rule reports that,
+so a rule accepts what it cannot parse.
 """
 
 import re
@@ -32,36 +32,36 @@ TOPOLOGY_NAME_PATTERN = r"^[a-z][a-z0-9A-Z-]*$"
 
 
 class Rule(Struct, frozen=True, eq=False):
-    """One thing that must hold of a value, `self`.
+    """A rule that a value, `self`, must satisfy.
 
-    A rule whose CEL speaks of `oldSelf` is about a change: its `check` gets the new value and the old one.
+    A rule whose CEL uses `oldSelf` is about a change: its `check` gets the new value and the old one.
     """
 
     cel: str
     check: Callable[..., bool]
     message: str
     path: str = ""
-    """The field at fault, below the value the rule is about: `.gateway`."""
+    """The field to report, relative to the value: `.gateway`."""
     reason: str = "FieldValueInvalid"
 
     @property
     def transition(self) -> bool:
-        """Whether this is about a change."""
+        """Whether the rule is about a change (a transition rule)."""
         return "oldSelf" in self.cel
 
 
 def immutable(name: str) -> Rule:
-    """Return the rule that a field which is always there never changes."""
+    """Return the rule that a required field never changes."""
     return Rule(
         f"self.{name} == oldSelf.{name}",
         lambda new, old: new.get(name) == old.get(name),
-        "is immutable: delete the object and make it anew",
+        "is immutable: delete the object and create it again",
         path=f".{name}",
     )
 
 
 def once_set(name: str) -> Rule:
-    """Return the rule that an optional field, once it is there, never changes or goes."""
+    """Return the rule that an optional field, once set, is neither changed nor removed."""
     return Rule(
         f"!has(oldSelf.{name}) || (has(self.{name}) && self.{name} == oldSelf.{name})",
         lambda new, old: name not in old or new.get(name) == old[name],
@@ -71,63 +71,63 @@ def once_set(name: str) -> Rule:
 
 
 def exactly_one(*names: str) -> Rule:
-    """Return the rule that one of these fields is there, and no other."""
+    """Return the rule that exactly one of these fields is set."""
     cel = " + ".join(f"(has(self.{name}) ? 1 : 0)" for name in names)
     return Rule(
         f"{cel} == 1",
         lambda self: sum(name in self for name in names) == 1,
-        f"exactly one of {', '.join(names[:-1])} and {names[-1]} must be given",
+        f"exactly one of {', '.join(names[:-1])} and {names[-1]} must be set",
     )
 
 
 def at_least_one(*names: str) -> Rule:
-    """Return the rule that one or more of these fields are there."""
+    """Return the rule that one or more of these fields are set."""
     return Rule(
         " || ".join(f"has(self.{name})" for name in names),
         lambda self: any(name in self for name in names),
-        f"at least one of {', '.join(names[:-1])} and {names[-1]} must be given",
+        f"at least one of {', '.join(names[:-1])} and {names[-1]} must be set",
         reason="FieldValueRequired",
     )
 
 
 def needs(name: str, other: str) -> Rule:
-    """Return the rule that a field is there only with another."""
+    """Return the rule that a field may be set only together with another."""
     return Rule(
         f"!has(self.{name}) || has(self.{other})",
         lambda self: name not in self or other in self,
-        f"needs {other} to be given as well",
+        f"must be set together with {other}",
         path=f".{name}",
     )
 
 
 def required_when(name: str, other: str, value: str) -> Rule:
-    """Return the rule that a field must be there when another, which always is, has this value."""
+    """Return the rule that a field must be set when `other`, a required field, has this value."""
     return Rule(
         f"self.{other} != '{value}' || has(self.{name})",
         lambda self: self.get(other) != value or name in self,
-        f"must be given when {other} is {value}",
+        f"must be set when {other} is {value}",
         path=f".{name}",
         reason="FieldValueRequired",
     )
 
 
 def only_when(name: str, other: str, value: str) -> Rule:
-    """Return the rule that a field may be there only when another, which always is, has this value."""
+    """Return the rule that a field may be set only when `other`, a required field, has this value."""
     return Rule(
         f"!has(self.{name}) || self.{other} == '{value}'",
         lambda self: name not in self or self.get(other) == value,
-        f"may be given only when {other} is {value}",
+        f"may be set only when {other} is {value}",
         path=f".{name}",
         reason="FieldValueForbidden",
     )
 
 
 def never_when(name: str, other: str, value: str) -> Rule:
-    """Return the rule that a field may not be there when another, which always is, has this value."""
+    """Return the rule that a field must not be set when `other`, a required field, has this value."""
     return Rule(
         f"!has(self.{name}) || self.{other} != '{value}'",
         lambda self: name not in self or self.get(other) != value,
-        f"may not be given when {other} is {value}",
+        f"must not be set when {other} is {value}",
         path=f".{name}",
         reason="FieldValueForbidden",
     )
@@ -151,7 +151,7 @@ IPV4 = Rule("isIP(self) && ip(self).family() == 4", addresses.is_ipv4, "must be 
 CIDR = Rule(
     "isCIDR(self) && cidr(self) == cidr(self).masked()",
     addresses.is_block,
-    "must be an address block with no bits set behind the prefix, such as 10.0.0.0/24 or fd00::/64",
+    "must be an address block with no host bits set, such as 10.0.0.0/24 or fd00::/64",
 )
 INTERFACE = Rule(
     "isCIDR(self)", addresses.is_cidr, "must be an address with a prefix length, such as 10.0.0.1/24 or fd00::1/64"
@@ -162,7 +162,7 @@ IP_OR_CIDR = Rule(
     "must be an address or an address block, such as 10.0.0.1 or 10.0.0.0/24",
 )
 
-# CEL cannot compare addresses; four numbers it can. IPv6 ranges may be written either way round: see `addresses.span`.
+# CEL cannot compare addresses, but it can compare numbers. IPv6 ranges may be in either order: see `addresses.span`.
 _ENDS = ("self.split('-')[0]", "self.split('-')[1]")
 _NUMBERS = tuple(" + ".join(f"int({end}.split('.')[{i}]) * {256 ** (3 - i)}" for i in range(4)) for end in _ENDS)
 IP_RANGE = Rule(
@@ -173,7 +173,7 @@ IP_RANGE = Rule(
     "must be an address, or two of one family joined by '-', the smaller one first, such as 10.0.0.1-10.0.0.9",
 )
 
-NOT_ZERO = Rule("self.matches('[1-9]')", lambda self: re.search("[1-9]", self) is not None, "must be more than zero")
+NOT_ZERO = Rule("self.matches('[1-9]')", lambda self: re.search("[1-9]", self) is not None, "must be greater than zero")
 NONZERO_MAC = Rule("self != '00:00:00:00:00:00'", lambda self: self != "00:00:00:00:00:00", "must not be all zeros")
 
 
@@ -192,6 +192,6 @@ DISTINGUISHER = Rule(
     " : int(self.split(':')[0]) < 4294967296"
     " && int(self.split(':')[1]) < (int(self.split(':')[0]) < 65536 ? 4294967296 : 65536))",
     _distinguisher,
-    "must be auto, or ASN:NUMBER with a number below 65536 behind an ASN of more than 16 bits, or IPv4:NUMBER with a "
-    "number below 65536",
+    "must be auto, ASN:NUMBER or IPv4:NUMBER; the number must be below 65536 after an IPv4 address or an ASN of more "
+    "than 16 bits",
 )

@@ -1,7 +1,8 @@
-"""Sandbox: a cyber-range topology, and where to put it.
+"""Sandbox: a cyber-range topology, and its placement on nodes.
 
-The topology is in the words of the CyberRangeCZ platform, which are snake_case, so that a topology file can be pasted
-in. Checks that need the whole topology (names that exist, addresses inside their networks) are the sandbox door's.
+The topology uses the field names of the CyberRangeCZ platform, which are snake_case, so that a topology file can be
+pasted in. Checks that need the whole topology (names that exist, addresses inside their networks) belong to the
+frontend for sandboxes, which does not exist yet.
 """
 
 from enum import StrEnum
@@ -12,153 +13,153 @@ from msgspec import Struct, field
 from netloom.model.document import Resource, Value
 from netloom.model.paths import QUALITY_RULES, Quality
 from netloom.model.rules import Rule, at_least_one
-from netloom.model.scalars import Cidr, Count, Ip, Line, ObjectName, TopologyName, Word, says
+from netloom.model.scalars import Cidr, Count, Ip, Line, ObjectName, TopologyName, Word, meta
 from netloom.model.status import Status
 
 
 class Backend(StrEnum):
-    """What a sandbox is built of."""
+    """The implementation of a sandbox."""
 
     OVN = "ovn"
     LINUX = "linux"
 
 
 class BaseBox(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What a machine is made from."""
+    """The image of a machine, and how to log in to it."""
 
-    image: Annotated[Word, says("The image.", minLength=1)]
-    mgmt_user: Annotated[Word, says("The user management logs in as.")] = ""
-    mgmt_protocol: Annotated[Word, says("How management logs in: SSH or WINRM.")] = ""
-    mgmt_password: Annotated[Word, says("The password management logs in with.")] = ""
-    man_user: Annotated[Word, says("The old name of mgmt_user.")] = ""
-    mng_protocol: Annotated[Word, says("The old name of mgmt_protocol.")] = ""
+    image: Annotated[Word, meta("The name of the image.", minLength=1)]
+    mgmt_user: Annotated[Word, meta("The management user.")] = ""
+    mgmt_protocol: Annotated[Word, meta("The management protocol: SSH or WINRM.")] = ""
+    mgmt_password: Annotated[Word, meta("The password of the management user.")] = ""
+    man_user: Annotated[Word, meta("Deprecated name of mgmt_user.")] = ""
+    mng_protocol: Annotated[Word, meta("Deprecated name of mgmt_protocol.")] = ""
 
 
 class Volume(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A disk."""
 
-    size: Annotated[int, says("Its size in GB.", format="int32", minimum=1, maximum=1048576)]
+    size: Annotated[int, meta("The size in GB.", format="int32", minimum=1, maximum=1048576)]
 
 
 class TopologyHost(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A machine of a topology."""
 
-    name: Annotated[TopologyName, says("Its name.")]
-    base_box: Annotated[BaseBox | None, says("What it is made from.")] = None
-    flavor: Annotated[Word, says("How big it is.")] = ""
-    block_internet: Annotated[bool, says("Whether the way out is closed to it.")] = False
-    hidden: Annotated[bool, says("Whether people do not see it.")] = False
-    extra: Annotated[dict[str, Any] | None, says("What other tools want to know.")] = None
-    volumes: Annotated[tuple[Volume, ...], says("Its disks.", maxItems=32)] = ()
-    visible_by_roles: Annotated[tuple[Word, ...], says("Who sees it.", maxItems=64)] = ()
+    name: Annotated[TopologyName, meta("The name.")]
+    base_box: Annotated[BaseBox | None, meta("The image, and how to log in.")] = None
+    flavor: Annotated[Word, meta("The flavor, which sets the size of the machine.")] = ""
+    block_internet: Annotated[bool, meta("Whether access to the Internet is blocked.")] = False
+    hidden: Annotated[bool, meta("Whether it is hidden from users.")] = False
+    extra: Annotated[dict[str, Any] | None, meta("Data for other tools.")] = None
+    volumes: Annotated[tuple[Volume, ...], meta("The disks.", maxItems=32)] = ()
+    visible_by_roles: Annotated[tuple[Word, ...], meta("The roles that can see it.", maxItems=64)] = ()
 
 
 class TopologyRouter(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A router of a topology."""
 
-    name: Annotated[TopologyName, says("Its name.")]
-    base_box: Annotated[BaseBox | None, says("What it is made from.")] = None
-    flavor: Annotated[Word, says("How big it is.")] = ""
-    extra: Annotated[dict[str, Any] | None, says("What other tools want to know.")] = None
-    hidden: Annotated[bool, says("Whether people do not see it.")] = False
+    name: Annotated[TopologyName, meta("The name.")]
+    base_box: Annotated[BaseBox | None, meta("The image, and how to log in.")] = None
+    flavor: Annotated[Word, meta("The flavor, which sets the size of the machine.")] = ""
+    extra: Annotated[dict[str, Any] | None, meta("Data for other tools.")] = None
+    hidden: Annotated[bool, meta("Whether it is hidden from users.")] = False
 
 
 class Wan(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The network between the routers."""
 
-    name: Annotated[TopologyName, says("Its name.", default="wan")] = "wan"
-    cidr: Annotated[Cidr, says("Its block.", default="100.100.100.0/24")] = "100.100.100.0/24"
+    name: Annotated[TopologyName, meta("The name.", default="wan")] = "wan"
+    cidr: Annotated[Cidr, meta("The address block.", default="100.100.100.0/24")] = "100.100.100.0/24"
 
 
 class TopologyNetwork(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A network of a topology."""
 
-    name: Annotated[TopologyName, says("Its name.")]
-    cidr: Annotated[Cidr, says("Its block.")]
-    accessible_by_user: Annotated[bool, says("Whether people can get into it.", default=True)] = True
-    hidden: Annotated[bool, says("Whether people do not see it.")] = False
-    accessible_by_roles: Annotated[tuple[Word, ...], says("Who can get into it.", maxItems=64)] = ()
+    name: Annotated[TopologyName, meta("The name.")]
+    cidr: Annotated[Cidr, meta("The address block.")]
+    accessible_by_user: Annotated[bool, meta("Whether users can access the network.", default=True)] = True
+    hidden: Annotated[bool, meta("Whether it is hidden from users.")] = False
+    accessible_by_roles: Annotated[tuple[Word, ...], meta("The roles that can access the network.", maxItems=64)] = ()
 
 
 class NetMapping(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A host's link to a network."""
 
-    host: Annotated[TopologyName, says("The host.")]
-    network: Annotated[TopologyName, says("The network.")]
-    ip: Annotated[Ip, says("The host's address.")]
+    host: Annotated[TopologyName, meta("The host.")]
+    network: Annotated[TopologyName, meta("The network.")]
+    ip: Annotated[Ip, meta("The address of the host.")]
 
 
 class RouterMapping(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A router's link to a network."""
 
-    router: Annotated[TopologyName, says("The router.")]
-    network: Annotated[TopologyName, says("The network.")]
-    ip: Annotated[Ip, says("The router's address.")]
+    router: Annotated[TopologyName, meta("The router.")]
+    network: Annotated[TopologyName, meta("The network.")]
+    ip: Annotated[Ip, meta("The address of the router.")]
 
 
 class Group(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Machines that belong together."""
+    """A group of machines."""
 
-    name: Annotated[Word, says("Its name.", minLength=1)]
-    nodes: Annotated[tuple[TopologyName, ...], says("Its members.", maxItems=512)] = ()
+    name: Annotated[Word, meta("The name.", minLength=1)]
+    nodes: Annotated[tuple[TopologyName, ...], meta("The members of the group.", maxItems=512)] = ()
 
 
 class Topology(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A topology, in the CyberRangeCZ format."""
 
-    name: Annotated[TopologyName, says("Its name.")]
-    hosts: Annotated[tuple[TopologyHost, ...], says("The machines.", maxItems=512)] = ()
-    routers: Annotated[tuple[TopologyRouter, ...], says("The routers.", maxItems=128)] = ()
-    wan: Annotated[Wan | None, says("The network between the routers.")] = None
-    networks: Annotated[tuple[TopologyNetwork, ...], says("The networks.", maxItems=256)] = ()
-    net_mappings: Annotated[tuple[NetMapping, ...], says("Which host is in which network.", maxItems=1024)] = ()
-    router_mappings: Annotated[tuple[RouterMapping, ...], says("Which router is in which network.", maxItems=512)] = ()
-    groups: Annotated[tuple[Group, ...], says("Which machines belong together.", maxItems=256)] = ()
-    monitoring_targets: Annotated[Any, says("What is monitored.")] = None
-    vpn: Annotated[dict[str, Any] | None, says("How people get in.")] = None
-    network_forwarding: Annotated[dict[str, Any] | None, says("Which traffic is copied where.")] = None
-    roles: Annotated[Any, says("Who people can be.")] = None
+    name: Annotated[TopologyName, meta("The name.")]
+    hosts: Annotated[tuple[TopologyHost, ...], meta("The hosts.", maxItems=512)] = ()
+    routers: Annotated[tuple[TopologyRouter, ...], meta("The routers.", maxItems=128)] = ()
+    wan: Annotated[Wan | None, meta("The network between the routers.")] = None
+    networks: Annotated[tuple[TopologyNetwork, ...], meta("The networks.", maxItems=256)] = ()
+    net_mappings: Annotated[tuple[NetMapping, ...], meta("The networks of each host.", maxItems=1024)] = ()
+    router_mappings: Annotated[tuple[RouterMapping, ...], meta("The networks of each router.", maxItems=512)] = ()
+    groups: Annotated[tuple[Group, ...], meta("Groups of machines.", maxItems=256)] = ()
+    monitoring_targets: Annotated[Any, meta("The monitoring targets.")] = None
+    vpn: Annotated[dict[str, Any] | None, meta("The VPN configuration.")] = None
+    network_forwarding: Annotated[dict[str, Any] | None, meta("The traffic forwarding configuration.")] = None
+    roles: Annotated[Any, meta("The roles of users.")] = None
 
 
 class Placement(Value, frozen=True, kw_only=True):
-    """Which node a host is put on."""
+    """The placement of hosts on Nodes."""
 
-    default: Annotated[ObjectName, says("Where hosts go that are not named.")] = ""
-    hosts: Annotated[dict[Line, ObjectName], says("The Node of each host that is named.", maxProperties=1024)] = field(
-        default_factory=dict
-    )
+    default: Annotated[ObjectName, meta("The Node of hosts that are not listed in hosts.")] = ""
+    hosts: Annotated[
+        dict[Line, ObjectName], meta("The Node of each host, by name of the host.", maxProperties=1024)
+    ] = field(default_factory=dict)
 
 
 class SandboxLink(Quality, frozen=True, kw_only=True):
-    """The quality of one host's link to one network."""
+    """The quality of the link of a host to a network."""
 
     RULES: ClassVar[tuple[Rule, ...]] = (at_least_one("rate", "delay", "loss"), *QUALITY_RULES)
 
-    host: Annotated[TopologyName, says("The host, or the router.")]
-    network: Annotated[TopologyName, says("The network of the topology.")]
+    host: Annotated[TopologyName, meta("The host or router.")]
+    network: Annotated[TopologyName, meta("The network of the topology.")]
 
 
 class SandboxSpec(Value, frozen=True, kw_only=True):
-    """What is wanted of a sandbox."""
+    """Desired state of a sandbox."""
 
-    backend: Annotated[Backend, says("What it is built of.", default="ovn")] = Backend.OVN
-    topology: Annotated[Topology, says("The topology, in the CyberRangeCZ format.")]
-    placement: Annotated[Placement | None, says("Which Node each host is put on.")] = None
+    backend: Annotated[Backend, meta("The implementation of the sandbox.", default="ovn")] = Backend.OVN
+    topology: Annotated[Topology, meta("The topology, in the CyberRangeCZ format.")]
+    placement: Annotated[Placement | None, meta("The placement of hosts on Nodes.")] = None
     links: Annotated[
-        tuple[SandboxLink, ...], says("The quality of links.", maxItems=1024, list_map_keys=("host", "network"))
+        tuple[SandboxLink, ...], meta("The quality of single links.", maxItems=1024, list_map_keys=("host", "network"))
     ] = ()
 
 
 class SandboxStatus(Status, frozen=True, kw_only=True):
-    """What was seen of a sandbox."""
+    """Observed state of a sandbox."""
 
-    networks: Annotated[Count, says("Networks made.")] = 0
-    routers: Annotated[Count, says("Routers made.")] = 0
-    hosts: Annotated[Count, says("Hosts that are attached.")] = 0
+    networks: Annotated[Count, meta("The number of networks created.")] = 0
+    routers: Annotated[Count, meta("The number of routers created.")] = 0
+    hosts: Annotated[Count, meta("The number of hosts attached.")] = 0
 
 
 class Sandbox(Resource, frozen=True, kw_only=True):
-    """A cyber-range topology, and where to put it."""
+    """A cyber-range topology, and its placement on nodes."""
 
     spec: SandboxSpec
     status: SandboxStatus = SandboxStatus()

@@ -1,8 +1,8 @@
-"""The words fields are made of: names, addresses, quantities, each with what may be written in it.
+"""Scalar types of fields: names, addresses and quantities, with their constraints.
 
-A constraint stands in the field's annotation, put there by `says`, and nowhere else. It is data for `schema`, from
-which validation, CRDs and OpenAPI are made; decoding a stored document does not look at it again. So what a newer
-version wrote under looser rules can still be read.
+A constraint is in the field's annotation, made by `meta`, and nowhere else. `schema` reads it and derives validation,
+CRDs and OpenAPI from it. Decoding a stored document does not check it again, so objects that a newer version wrote
+under looser rules can still be read.
 """
 
 from typing import Annotated
@@ -12,20 +12,20 @@ from msgspec import Meta
 from netloom.model import rules
 
 
-def says(description: str = "", **schema: object) -> Meta:
-    """Return an annotation: what a field is for, and what its JSON schema says besides its type.
+def meta(description: str = "", **schema: object) -> Meta:
+    """Return an annotation with the description of a field and the keywords of its schema.
 
-    Keywords are those of OpenAPI v3 (maxLength, pattern, default, …), and these: `must` says in words what a pattern
-    asks for; `rules` is a tuple of `Rule`, and `key_rules` the same, for a map whose keys are of this type; `list_type`
-    is set where a list's order means nothing, `list_map_keys` what tells a list's items apart. `default` is written
-    into the document when the field is absent; a default of the Python type alone is not.
+    Keywords are those of OpenAPI v3 (maxLength, pattern, default, …), and these: `must` describes a pattern in words;
+    `rules` is a tuple of `Rule`, and `key_rules` the same for a map with keys of this type; `list_type` is "set" for a
+    list whose order has no meaning; `list_map_keys` are the fields that identify an item of a list. `default` is
+    written into the document when the field is absent; a default of the Python type alone is not.
     """
     return Meta(extra={"description": description, **schema} if description else schema)
 
 
 Name = Annotated[
     str,
-    says(
+    meta(
         minLength=1,
         maxLength=63,
         pattern=rules.LABEL_PATTERN,
@@ -36,7 +36,7 @@ Name = Annotated[
 
 ObjectName = Annotated[
     str,
-    says(
+    meta(
         minLength=1,
         maxLength=253,
         pattern=rules.SUBDOMAIN_PATTERN,
@@ -47,7 +47,7 @@ ObjectName = Annotated[
 
 LabelKey = Annotated[
     str,
-    says(
+    meta(
         minLength=1,
         maxLength=317,
         pattern=rules.LABEL_KEY_PATTERN,
@@ -57,32 +57,32 @@ LabelKey = Annotated[
 ]
 LabelValue = Annotated[
     str,
-    says(
+    meta(
         maxLength=63,
         pattern=rules.LABEL_VALUE_PATTERN,
         must="be letters, digits, '-', '_' and '.', and start and end with a letter or digit",
     ),
 ]
 
-Ip = Annotated[str, says(maxLength=45, rules=(rules.IP,))]
-"""An IPv4 or IPv6 address in its usual notation."""
+Ip = Annotated[str, meta(maxLength=45, rules=(rules.IP,))]
+"""An IPv4 or IPv6 address."""
 
-Ipv4 = Annotated[str, says(maxLength=15, rules=(rules.IPV4,))]
+Ipv4 = Annotated[str, meta(maxLength=15, rules=(rules.IPV4,))]
 
-Cidr = Annotated[str, says(maxLength=49, rules=(rules.CIDR,))]
-"""An address block: no bits are set behind the prefix."""
+Cidr = Annotated[str, meta(maxLength=49, rules=(rules.CIDR,))]
+"""An address block: no host bits are set."""
 
-Interface = Annotated[str, says(maxLength=49, rules=(rules.INTERFACE,))]
-"""An address with the length of its subnet's prefix, as `10.0.0.1/24`."""
+Interface = Annotated[str, meta(maxLength=49, rules=(rules.INTERFACE,))]
+"""An address with a prefix length, such as `10.0.0.1/24`."""
 
-IpOrCidr = Annotated[str, says(maxLength=49, rules=(rules.IP_OR_CIDR,))]
+IpOrCidr = Annotated[str, meta(maxLength=49, rules=(rules.IP_OR_CIDR,))]
 
-IpRange = Annotated[str, says(maxLength=91, rules=(rules.IP_RANGE,))]
+IpRange = Annotated[str, meta(maxLength=91, rules=(rules.IP_RANGE,))]
 """One address, or two joined by `-`."""
 
 Mac = Annotated[
     str,
-    says(
+    meta(
         minLength=17,
         maxLength=17,
         pattern=rules.MAC_PATTERN,
@@ -92,18 +92,18 @@ Mac = Annotated[
 ]
 """A unicast MAC address, six pairs of hexadecimal digits joined by colons."""
 
-Vni = Annotated[int, says(format="int64", minimum=1, maximum=2**24 - 1)]
-Mtu = Annotated[int, says(format="int32", minimum=576, maximum=65535)]
-Vlan = Annotated[int, says(format="int32", minimum=1, maximum=4094)]
-Port = Annotated[int, says(format="int32", minimum=1, maximum=65535)]
-Asn = Annotated[int, says(format="int64", minimum=1, maximum=2**32 - 1)]
-Count = Annotated[int, says(format="int64", minimum=0, maximum=2**53 - 1)]
-Int32 = Annotated[int, says(format="int32", minimum=-(2**31), maximum=2**31 - 1)]
-Seconds = Annotated[int, says(format="int32", minimum=0, maximum=2**31 - 1)]
+Vni = Annotated[int, meta(format="int64", minimum=1, maximum=2**24 - 1)]
+Mtu = Annotated[int, meta(format="int32", minimum=576, maximum=65535)]
+Vlan = Annotated[int, meta(format="int32", minimum=1, maximum=4094)]
+Port = Annotated[int, meta(format="int32", minimum=1, maximum=65535)]
+Asn = Annotated[int, meta(format="int64", minimum=1, maximum=2**32 - 1)]
+Count = Annotated[int, meta(format="int64", minimum=0, maximum=2**53 - 1)]
+Int32 = Annotated[int, meta(format="int32", minimum=-(2**31), maximum=2**31 - 1)]
+Seconds = Annotated[int, meta(format="int32", minimum=0, maximum=2**31 - 1)]
 
 Rate = Annotated[
     str,
-    says(
+    meta(
         minLength=4,
         maxLength=24,
         pattern=rules.RATE_PATTERN,
@@ -112,11 +112,11 @@ Rate = Annotated[
         rules=(rules.NOT_ZERO,),
     ),
 ]
-"""Bits in a second, as tc writes it: `10mbit`, `1.5gbit`, `64kibit`."""
+"""Bits per second, in the notation of tc: `10mbit`, `1.5gbit`, `64kibit`."""
 
 Size = Annotated[
     str,
-    says(
+    meta(
         minLength=2,
         maxLength=24,
         pattern=rules.SIZE_PATTERN,
@@ -124,57 +124,57 @@ Size = Annotated[
         rules=(rules.NOT_ZERO,),
     ),
 ]
-"""Bytes, as tc writes it: `64kb`, `1mb`, `1500b`."""
+"""Bytes, in the notation of tc: `64kb`, `1mb`, `1500b`."""
 
 Duration = Annotated[
     str,
-    says(
+    meta(
         minLength=2,
         maxLength=24,
         pattern=rules.DURATION_PATTERN,
-        must="be a time: a number and s, ms, us or ns, such as 20ms",
+        must="be a duration: a number and s, ms, us or ns, such as 20ms",
     ),
 ]
-"""A time, as tc writes it: `20ms`, `1.5s`, `300us`."""
+"""A duration, in the notation of tc: `20ms`, `1.5s`, `300us`."""
 
 Percentage = Annotated[
     str,
-    says(
+    meta(
         minLength=2,
         maxLength=16,
         pattern=rules.PERCENTAGE_PATTERN,
-        must="be a share from 0% to 100%, such as 0.5%",
+        must="be a percentage from 0% to 100%, such as 0.5%",
     ),
 ]
 """From `0%` to `100%`."""
 
 DeviceName = Annotated[
     str,
-    says(
+    meta(
         minLength=1,
         maxLength=15,
         pattern=rules.DEVICE_PATTERN,
-        must="be a device's name: at most 15 letters, digits, '-', '_' and '.'",
+        must="be a device name: at most 15 letters, digits, '-', '_' and '.'",
     ),
 ]
-"""The name of a network device: at most 15 characters, as the kernel has it."""
+"""The name of a network device: at most 15 characters, the limit of the kernel."""
 
 AbsolutePath = Annotated[
     str,
-    says(minLength=2, maxLength=1024, pattern=rules.PATH_PATTERN, must="be an absolute path, such as /run/netns/web"),
+    meta(minLength=2, maxLength=1024, pattern=rules.PATH_PATTERN, must="be an absolute path, such as /run/netns/web"),
 ]
-Argument = Annotated[str, says(maxLength=1024)]
-Text = Annotated[str, says(maxLength=32768)]
-Line = Annotated[str, says(maxLength=1024)]
-Word = Annotated[str, says(maxLength=256)]
-Uid = Annotated[str, says(minLength=1, maxLength=128)]
+Argument = Annotated[str, meta(maxLength=1024)]
+Text = Annotated[str, meta(maxLength=32768)]
+Line = Annotated[str, meta(maxLength=1024)]
+Word = Annotated[str, meta(maxLength=256)]
+Uid = Annotated[str, meta(minLength=1, maxLength=128)]
 
-Timestamp = Annotated[str, says(format="date-time", maxLength=64)]
-"""A time in RFC 3339, as `2026-11-15T09:00:00Z`."""
+Timestamp = Annotated[str, meta(format="date-time", maxLength=64)]
+"""A time of RFC 3339, such as `2026-11-15T09:00:00Z`."""
 
 RouteDistinguisher = Annotated[
     str,
-    says(
+    meta(
         minLength=3,
         maxLength=26,
         pattern=rules.DISTINGUISHER_PATTERN,
@@ -188,11 +188,11 @@ RouteTarget = RouteDistinguisher
 
 TopologyName = Annotated[
     str,
-    says(
+    meta(
         minLength=1,
         maxLength=63,
         pattern=rules.TOPOLOGY_NAME_PATTERN,
-        must="start with a lower case letter and be letters, digits and '-'",
+        must="start with a lower case letter and contain only letters, digits and '-'",
     ),
 ]
 """A name inside a sandbox's topology."""

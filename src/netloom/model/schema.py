@@ -1,10 +1,9 @@
-"""One structural OpenAPI v3 schema for each kind, made from its types.
+"""A structural OpenAPI v3 schema for each kind, derived from its types and their annotations (`scalars.meta`).
 
-Types say what is a string and what a list; annotations (`scalars.says`) say the rest. Everything that needs to know
-what a document may look like reads it from here: the validator, CRDs, the OpenAPI document, server-side apply.
+The validator, the CRDs, the OpenAPI documents and server-side apply use these schemas.
 
-Inside, a schema carries `rules`, the `Rule` values themselves, for the validator to run, and `must`, the words for a
-pattern that does not match. `schema` gives it as Kubernetes has it, with CEL in x-kubernetes-validations.
+The internal form (`tree`) also has `rules`, the `Rule` values for the validator, and `must`, which describes a pattern
+in words for error messages. The public form (`schema`) has CEL rules in x-kubernetes-validations instead.
 """
 
 import inspect
@@ -27,34 +26,34 @@ MAP_KEYS = "x-kubernetes-list-map-keys"
 
 @cache
 def schema(kind: Kind) -> Schema:
-    """Return the schema of a kind's documents, as a CRD has it; shared, so not to be changed.
+    """Return the public schema of a kind, as in its CRD.  It is shared: do not change it.
 
-    `metadata` is only an object here, as a CRD wants it; what is in it is the same for all kinds: `metadata_schema`.
+    `metadata` is only an object here, as a CRD requires; `metadata_schema` has its fields.
     """
     return _public(tree(kind))
 
 
 @cache
 def metadata_schema() -> Schema:
-    """Return the schema of metadata; shared, so not to be changed."""
+    """Return the public schema of metadata.  It is shared: do not change it."""
     return _public(metadata_tree())
 
 
 @cache
 def metadata_tree() -> Schema:
-    """Return the schema of metadata as the validator wants it."""
+    """Return the internal schema of metadata."""
     return _struct(ObjectMeta)
 
 
 @cache
 def tree(kind: Kind) -> Schema:
-    """Return the schema of a kind as the validator wants it, with rules as values."""
+    """Return the internal schema of a kind, with rules as values."""
     built = _struct(kind.type)
     built["description"] = kind.description
     built["properties"] |= {
         "apiVersion": {"type": "string", "description": f"Always {kind.api_version}."},
         "kind": {"type": "string", "description": f"Always {kind.name}."},
-        "metadata": {"type": "object"},  # A CRD may say no more here.
+        "metadata": {"type": "object"},  # A CRD may not specify more here.
     }
     built["required"] = [name for name in built.get("required", ()) if name not in ("apiVersion", "kind", "metadata")]
     if not built["required"]:
@@ -66,7 +65,7 @@ _PRIVATE = ("rules", "key_rules", "must")
 
 
 def _public(node: Schema) -> Schema:
-    """Return a schema without what only the validator understands."""
+    """Return the public form of an internal schema."""
     public = {key: value for key, value in node.items() if key not in _PRIVATE}
     if "properties" in node:
         public["properties"] = {name: _public(value) for name, value in node["properties"].items()}
@@ -88,7 +87,7 @@ def _cel(rule: Rule) -> Schema:
 
 
 def _struct(cls: type[Struct]) -> Schema:
-    """Return the schema of an object."""
+    """Return the schema of a struct."""
     info = types.type_info(cls)
     assert isinstance(info, types.StructType)
     properties: Schema = {}
@@ -106,7 +105,7 @@ def _struct(cls: type[Struct]) -> Schema:
 
 
 def _node(info: types.Type) -> Schema:
-    """Return the schema of anything."""
+    """Return the schema of a type."""
     match info:
         case types.Metadata():
             return _annotated(_node(info.type), dict(info.extra or {}))
@@ -130,7 +129,7 @@ def _node(info: types.Type) -> Schema:
         case types.AnyType():
             return {PRESERVE: True}
         case _:
-            raise TypeError(f"a schema for {info} is not thought of")
+            raise TypeError(f"unsupported type in a schema: {info}")
 
 
 def _map(info: types.DictType) -> Schema:
@@ -144,7 +143,7 @@ def _map(info: types.DictType) -> Schema:
 
 
 def _annotated(built: Schema, extra: Schema) -> Schema:
-    """Return a schema with what an annotation adds."""
+    """Return a schema with the keywords of an annotation."""
     rules = (*built.get("rules", ()), *extra.pop("rules", ()))
     if keys := extra.pop("list_map_keys", None):
         extra |= {LIST_TYPE: "map", MAP_KEYS: list(keys)}

@@ -1,4 +1,4 @@
-"""Label selectors as resources write them."""
+"""Label selectors as fields of resources."""
 
 from enum import StrEnum
 from typing import Annotated, ClassVar
@@ -7,11 +7,11 @@ from msgspec import field
 
 from netloom.model.document import Value
 from netloom.model.rules import Rule
-from netloom.model.scalars import LabelKey, LabelValue, says
+from netloom.model.scalars import LabelKey, LabelValue, meta
 
 
 class SelectorOperator(StrEnum):
-    """How a requirement on a label compares."""
+    """The operator of a requirement."""
 
     IN = "In"
     NOT_IN = "NotIn"
@@ -26,22 +26,22 @@ class LabelRequirement(Value, frozen=True, kw_only=True):
         Rule(
             "(self.operator in ['In', 'NotIn']) == (has(self.values) && size(self.values) > 0)",
             lambda self: (self["operator"] in ("In", "NotIn")) == bool(self.get("values")),
-            "must be given, and not empty, with In and NotIn, and with no other operator",
+            "must be non-empty with In and NotIn, and absent with other operators",
             path=".values",
         ),
     )
 
     key: LabelKey
     operator: SelectorOperator
-    values: Annotated[tuple[LabelValue, ...], says("What the label is compared with.", maxItems=64)] = ()
+    values: Annotated[tuple[LabelValue, ...], meta("The values to compare the label with.", maxItems=64)] = ()
 
 
 class LabelSelector(Value, frozen=True, kw_only=True):
-    """Selects objects by their labels; all parts must hold, and an empty selector selects everything."""
+    """Selects objects by their labels.  All requirements must hold; an empty selector selects all objects."""
 
     match_labels: Annotated[
-        dict[LabelKey, LabelValue], says("Labels an object must have, with these values.", maxProperties=64)
+        dict[LabelKey, LabelValue], meta("Labels and values that an object must have.", maxProperties=64)
     ] = field(default_factory=dict)
     match_expressions: Annotated[
-        tuple[LabelRequirement, ...], says("Further requirements on labels.", maxItems=64)
+        tuple[LabelRequirement, ...], meta("Further requirements on labels.", maxItems=64)
     ] = ()

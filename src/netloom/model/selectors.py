@@ -1,4 +1,4 @@
-"""Label and field selectors: parsed once, matched many times, printed back for a server that selects for us."""
+"""Label and field selectors: parsing, matching, and formatting for requests to another API server."""
 
 import re
 from collections.abc import Iterable, Mapping
@@ -10,7 +10,7 @@ from netloom.errors import BadRequest
 
 
 class Operator(StrEnum):
-    """How a requirement compares."""
+    """The operator of a requirement."""
 
     IN = "in"
     NOT_IN = "notin"
@@ -19,15 +19,15 @@ class Operator(StrEnum):
 
 
 class Requirement(Struct, frozen=True):
-    """One condition on one key."""
+    """A condition on one key."""
 
     key: str
     operator: Operator
     values: frozenset[str] = frozenset()
 
     def matches(self, have: Mapping[str, str]) -> bool:
-        """Whether `have` satisfies this.  As in Kubernetes, `notin` holds where the key is absent."""
-        # Asked for every watcher of every change: no more is done than must be.
+        """Whether `have` satisfies the requirement.  As in Kubernetes, `notin` holds if the key is absent."""
+        # Called for every watcher of every change, so it is written for speed.
         value = have.get(self.key)
         operator = self.operator
         if operator is Operator.IN:
@@ -49,7 +49,7 @@ class Requirement(Struct, frozen=True):
 
 
 class Selector(Struct, frozen=True):
-    """What a list or watch is restricted to: all requirements on labels and on fields hold."""
+    """The restriction of a list or watch: all requirements on labels and fields must hold."""
 
     labels: tuple[Requirement, ...] = ()
     fields: tuple[Requirement, ...] = ()
@@ -58,7 +58,7 @@ class Selector(Struct, frozen=True):
         return bool(self.labels or self.fields)
 
     def matches(self, labels: Mapping[str, str], fields: Mapping[str, str]) -> bool:
-        """Whether an object with these labels and selectable fields is selected."""
+        """Whether the selector selects an object with these labels and selectable fields."""
         for requirement in self.labels:
             if not requirement.matches(labels):
                 return False
@@ -68,7 +68,7 @@ class Selector(Struct, frozen=True):
         return True
 
     def anchor(self) -> tuple[str, str] | None:
-        """Return a (field, value) every selected object must have, if there is one: what a watch is indexed by."""
+        """Return a (field, value) that every selected object has, or None.  Watches are indexed by it."""
         for requirement in self.fields:
             if requirement.operator is Operator.IN and len(requirement.values) == 1:
                 return requirement.key, min(requirement.values)
@@ -76,29 +76,29 @@ class Selector(Struct, frozen=True):
 
     @property
     def label_text(self) -> str:
-        """The label part, as `labelSelector=` wants it."""
+        """The requirements on labels, in the format of `labelSelector=`."""
         return ",".join(map(str, self.labels))
 
     @property
     def field_text(self) -> str:
-        """The field part, as `fieldSelector=` wants it."""
+        """The requirements on fields, in the format of `fieldSelector=`."""
         return ",".join(_escaped(r) for r in self.fields)
 
 
 EVERYTHING = Selector()
 
 LENGTH_LIMIT = 8 * 1024
-"""The longest text of a selector, in characters."""
+"""The maximum length of a selector, in characters."""
 REQUIREMENT_LIMIT = 32
-"""The most requirements of a selector: every one of them is tested against every object of a list."""
+"""The maximum number of requirements: each is tested against every object of a list."""
 VALUE_LIMIT = 512
-"""The most values of all requirements of a selector together."""
+"""The maximum number of values of all requirements together."""
 
 
 def selector(labels: str = "", fields: str = "", *, selectable: Iterable[str] = ()) -> Selector:
-    """Return the selector that two texts describe, or raise `BadRequest` with the reason.
+    """Parse a label selector and a field selector, or raise `BadRequest`.
 
-    `selectable` are the kind's fields besides metadata.name and metadata.namespace.
+    `selectable` are the selectable fields of the kind besides metadata.name and metadata.namespace.
     """
     return Selector(label_requirements(labels), field_requirements(fields, selectable=selectable))
 
@@ -110,7 +110,7 @@ _VALUE = re.compile(r"(?:[A-Za-z0-9](?:[-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?)?")
 _TOKEN = re.compile(r"[^\s,()=!]+|==|!=|[,()=!]")
 _WORD = re.compile(r"[^\s,()=!]+")
 
-# A backslash takes the meaning from the next comma, equals sign or backslash.
+# A backslash escapes the next comma, equals sign or backslash.
 _PART = re.compile(r"(?:[^\\,]|\\.?)+", re.DOTALL)
 _FIELD = re.compile(r"([^=!\\]+?)(==|=|!=)((?:[^\\=]|\\[\\,=])*)", re.DOTALL)
 
@@ -155,11 +155,11 @@ class _Labels:
             self._advance()
             found.append(self._requirement())
         if self._current:
-            raise self._refusal(f"{_shown(self._current)} is not expected after a requirement")
+            raise self._refusal(f"{_shown(self._current)} is unexpected after a requirement")
         return tuple(found)
 
     def _advance(self) -> str:
-        """Go to the next token; return the one before."""
+        """Go to the next token and return the previous one."""
         before = self._current
         found = next(self._rest, None)
         self._current = found[0] if found is not None else ""
@@ -205,12 +205,12 @@ class _Labels:
         return value
 
     def _word(self) -> str:
-        """Return the word under consideration, if it is one, and go on; else ""."""
+        """Return the current token and advance, if it is a word; else return ""."""
         return self._advance() if _WORD.match(self._current) else ""
 
     def _take(self, wanted: str) -> None:
         if self._current != wanted:
-            raise self._refusal(f"{wanted!r} is expected, not {_shown(self._current)}")
+            raise self._refusal(f"expected {wanted!r}, got {_shown(self._current)}")
         self._advance()
 
     def _refusal(self, why: str) -> BadRequest:
@@ -238,13 +238,13 @@ def _check_length(text: str, what: str) -> None:
 
 
 def _check_number(found: list[Requirement], what: str) -> None:
-    """Refuse one more requirement than is allowed."""
+    """Raise if one more requirement would exceed the limit."""
     if len(found) >= REQUIREMENT_LIMIT:
         raise BadRequest(f"unable to parse {what} selector: it has more than {REQUIREMENT_LIMIT} requirements")
 
 
 def _shown(text: str) -> str:
-    """Return a text for a message, shortened."""
+    """Return a quoted text for a message, shortened."""
     return repr(text) if len(text) <= 64 else f"{text[:64]!r}..."
 
 

@@ -1,7 +1,7 @@
-"""The gate every document passes before it is stored: `admit`.
+"""Validation of documents before they are stored: `admit`.
 
-What is said here is what the CRDs say to a Kubernetes API server; a table of examples is run through both. All that is
-wrong is said at once, each with its field and what would be right.
+The rules are those of the CRDs in a Kubernetes API server; the tests run a table of examples through both. An error
+lists all problems at once, each with its field and what would be valid.
 """
 
 from collections.abc import Sequence
@@ -21,19 +21,19 @@ from netloom.model.rules import Rule
 from netloom.model.schema import Schema, tree
 
 SUGGESTIONS = 8
-"""For how many unknown fields of a document a suggestion is made."""
+"""The maximum number of unknown fields for which an error suggests a known one."""
 FIELD_LENGTH = 256
-"""How many characters of a field's path an error quotes."""
+"""The maximum number of characters of a field's path in an error."""
 
 
 class Unknown(StrEnum):
-    """What becomes of fields nobody knows, in the words of `fieldValidation`."""
+    """How to treat unknown fields; the values are those of the parameter `fieldValidation`."""
 
     REFUSE = "Strict"
     WARN = "Warn"
-    """They are dropped, and the caller is told."""
+    """Drop them, and warn the client."""
     IGNORE = "Ignore"
-    """They are dropped."""
+    """Drop them."""
 
 
 def admit(
@@ -44,13 +44,13 @@ def admit(
     subresource: str = "",
     unknown: Unknown = Unknown.REFUSE,
 ) -> list[str]:
-    """Make a document fit to be stored, or raise; return warnings.
+    """Validate a document and prepare it for storage, in place; return warnings.
 
-    In place: defaults are filled in, nulls and unknown fields dropped. What would not be stored is not judged: the
-    status of a kind that has it as a sub-resource, or, with subresource="status", the spec. `old` is what is stored
-    now: changes to what is immutable are refused.
+    Fills in defaults, and drops nulls and unknown fields. Parts that are not stored are not validated: the status of a
+    kind with a status sub-resource, or, with subresource="status", the spec. `old` is the stored document: changes of
+    immutable fields are refused.
 
-    Raises `BadRequest` where the document is not one of this kind or has unknown fields, `Invalid` where it is wrong.
+    Raises `BadRequest` if the document is of another kind or has unknown fields, and `Invalid` if it violates a rule.
     """
     _identify(kind, document)
     gate = _gate(kind)
@@ -82,7 +82,7 @@ def admit(
 
 
 def _identify(kind: Kind, document: Document) -> None:
-    """Refuse what is not a document of this kind at all."""
+    """Raise if the value is not a document of this kind."""
     if type(document) is not dict:
         raise BadRequest(f"a {kind.name} must be an object, not {checks.quoted(document)}")
     wanted = {"apiVersion": kind.api_version, "kind": kind.name}
@@ -96,7 +96,7 @@ def _identify(kind: Kind, document: Document) -> None:
 
 
 class _Gate(Struct, frozen=True):
-    """A kind's checks, made once."""
+    """The compiled checks of a kind."""
 
     kind: Kind
     parts: dict[str, Check]
@@ -104,7 +104,7 @@ class _Gate(Struct, frozen=True):
     transitions: dict[str, tuple[Rule, ...]]
 
     def metadata(self, document: Document, old: Document | None) -> list[Problem]:
-        """Return what is wrong with metadata."""
+        """Return the problems of metadata."""
         found = document.get("metadata")
         if found is None:
             found = document["metadata"] = {}
@@ -119,7 +119,7 @@ class _Gate(Struct, frozen=True):
         return under(".metadata", wrong)
 
     def changes(self, document: Document, old: Document | None, subresource: str) -> list[Problem]:
-        """Return what may not change, and did."""
+        """Return the problems of the change from `old`."""
         found: list[Problem] = []
         if old is None:
             return found
@@ -150,7 +150,7 @@ def _gate(kind: Kind) -> _Gate:
 
 
 def _event_namespace(document: Document) -> list[Problem]:
-    """Events are found beside what they are about; those about cluster-scoped objects are in default."""
+    """An Event is in the namespace of its object; Events of cluster-scoped objects are in default."""
     about = document.get("involvedObject")
     wanted = about.get("namespace") if isinstance(about, dict) else None
     if document["metadata"].get("namespace") == (wanted or "default"):
@@ -160,13 +160,13 @@ def _event_namespace(document: Document) -> list[Problem]:
 
 
 def _judge(kind: Kind, document: Document, problems: list[Problem], unknown: Unknown) -> list[str]:
-    """Raise what the problems amount to, or return them as warnings."""
+    """Raise an error for the problems, or return them as warnings."""
     _suggest(problems)
     strange = [f'unknown field "{_field(p)}"{p.message}' for p in problems if p.reason == UNKNOWN]
     wrong = [Cause(_field(p), p.message, p.reason) for p in problems if p.reason != UNKNOWN]
     if strange and unknown is Unknown.REFUSE:
         unheard = [Cause(_field(p), f"unknown field{p.message}") for p in problems if p.reason == UNKNOWN]
-        # Kubernetes would say the rest only after this is mended; whoever mends it wants to know all of it now.
+        # Kubernetes reports the other problems only after this one is fixed; the user wants all of them at once.
         raise BadRequest(
             f'{kind.name} in version "{kind.version}" cannot be handled as a {kind.name}: '
             f"strict decoding error: {', '.join(shortened([*strange, *map(str, wrong)]))}",
@@ -178,9 +178,9 @@ def _judge(kind: Kind, document: Document, problems: list[Problem], unknown: Unk
 
 
 def _suggest(problems: list[Problem]) -> None:
-    """Say of the first unknown fields what they may have been meant to be.
+    """Suggest known fields for the first unknown ones.
 
-    Not of all: each takes as long as checking a thousand bytes, and who has many has not mistyped them.
+    Only for the first: a suggestion takes as long as checking a thousand bytes, and many unknown fields are no typos.
     """
     strange = [problem for problem in problems if problem.reason == UNKNOWN]
     for number, problem in enumerate(strange):
@@ -188,13 +188,13 @@ def _suggest(problems: list[Problem]) -> None:
 
 
 def _field(problem: Problem) -> str:
-    """Return the field for a message, shortened."""
+    """Return the path of the field for a message, shortened."""
     path = problem.path[1:]
     return path if len(path) <= FIELD_LENGTH else f"{path[:FIELD_LENGTH]}…"
 
 
 def refuse(kind: Kind, meta: Json, causes: Sequence[Cause]) -> NoReturn:
-    """Raise `Invalid` in Kubernetes' words."""
+    """Raise `Invalid` with a message in the format of Kubernetes."""
     name = (meta.get("name") or meta.get("generateName") or "") if isinstance(meta, dict) else ""
     qualified = f"{kind.name}.{kind.group}" if kind.group else kind.name
     causes = first(causes)
