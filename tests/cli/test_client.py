@@ -9,8 +9,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
-from netloom.cli import client as clients
-from netloom.cli.client import Client
+from netloom.client import http as clients
+from netloom.client.http import Client
 from netloom.errors import Forbidden, Internal, Invalid, NotFound, TooManyRequests, Unreachable
 
 Script = Callable[[BaseHTTPRequestHandler], None]

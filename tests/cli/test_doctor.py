@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from netloom.cli.client import Client
-from netloom.cli.doctor import Report
-from netloom.cli.doctor_addresses import ADVICE, Addresses
-from netloom.cli.session import Session
+from netloom.cli.diagnosis.doctor import Report
+from netloom.cli.options import Session
+from netloom.client.http import Client
+from netloom.diagnose.doctor.addresses import ADVICE, Addresses
 from netloom.model.registry import KINDS
 from netloom.plan.audit.addresses import MANAGED_BY, MANAGER, Check
 from tests.front import serving as front

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 from msgspec import structs
 
-from netloom.cli.doctor_nodes import _is_unwanted
-from netloom.cli.node_look import NodeLook
-from netloom.cli.session import connect
+from netloom.cli.options import connect
+from netloom.diagnose.doctor.nodes import _is_unwanted
+from netloom.diagnose.node.inspection import NodeLook
 from netloom.drivers.link.trouble import Trouble
 from netloom.model.attachments import PortType
 from netloom.plan.audit.ovn import ATTACHMENT, Interface, Wanted, audit_switch

@@ -8,9 +8,11 @@ from typing import Any
 
 import pytest
 
-from netloom.cli import doctor_nodes, doctor_northbound, doctor_southbound
-from netloom.cli.doctor import MOST, Complaint, Report, _lines
-from netloom.cli.doctor_believing import SETTLE_SECONDS, believed
+from netloom.cli.diagnosis.doctor import MOST, Complaint, Report, _lines
+from netloom.diagnose.doctor import nodes as doctor_nodes
+from netloom.diagnose.doctor import northbound as doctor_northbound
+from netloom.diagnose.doctor import southbound as doctor_southbound
+from netloom.diagnose.doctor.confirmation import SETTLE_SECONDS, believed
 from netloom.drivers.northbound import audit as northbound_audit
 from netloom.plan.audit import ovn as audit_ovn
 from tests.cli.test_commands import apply, network, router, subnet

@@ -2,7 +2,7 @@
 
 import pytest
 
-from netloom.cli.everything import value
+from netloom.diagnose.snapshot import value
 from netloom.errors import Invalid
 from netloom.model.attachments import NetworkAttachment
 

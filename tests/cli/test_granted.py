@@ -2,8 +2,8 @@
 
 import pytest
 
-from netloom.cli import everything
-from netloom.cli.node_look import plans_of, unjudged
+from netloom.diagnose import snapshot as everything
+from netloom.diagnose.node.inspection import plans_of, unjudged
 from netloom.model.networks import Network
 from netloom.plan.node.grants import EVERYTHING
 from netloom.plan.node.ports import Host

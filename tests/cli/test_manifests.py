@@ -2,7 +2,7 @@ from pathlib import Path
 
 import pytest
 
-from netloom.cli import manifests
+from netloom.cli.objects import manifests
 from netloom.errors import BadRequest
 from netloom.model.references import REFERENCES
 from netloom.model.registry import KINDS

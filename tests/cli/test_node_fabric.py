@@ -2,10 +2,10 @@
 
 import pytest
 
-from netloom.cli import trace_vxlan
-from netloom.cli.node_fabric import compared
-from netloom.cli.trace_packet import Place, place
-from netloom.cli.trace_vxlan import Seen
+from netloom.diagnose.node.fabric import compared
+from netloom.diagnose.trace import vxlan as trace_vxlan
+from netloom.diagnose.trace.packet import Place, place
+from netloom.diagnose.trace.vxlan import Seen
 from netloom.errors import Invalid
 from netloom.model.attachments import NetworkAttachment
 from netloom.model.document import Resource

@@ -5,8 +5,8 @@ from datetime import UTC, datetime
 
 import pytest
 
-from netloom.cli.status import lines
-from netloom.cli.status_view import overview
+from netloom.cli.diagnosis.status import lines
+from netloom.diagnose.status import overview
 from tests.cli.test_commands import apply, network, subnet
 from tests.plan.planning import resources
 from tests.run.serving import Serving

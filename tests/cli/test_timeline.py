@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
-from netloom.cli.explain_timeline import lines
-from netloom.cli.timeline import Sources, timeline
+from netloom.cli.diagnosis.timeline import lines
 from netloom.control.runtime.clock import micro, stamp
+from netloom.diagnose.explain.timeline import Sources, timeline
 from netloom.model import uids
 from tests.run.serving import Serving
 from tests.support.process import wait_until

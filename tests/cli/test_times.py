@@ -1,7 +1,7 @@
 import click
 import pytest
 
-from netloom.cli.times import DURATION
+from netloom.cli.durations import DURATION
 
 
 @pytest.mark.parametrize(

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from netloom.cli.trace_packet import Packet, Place, packet, place
-from netloom.cli.trace_reading import Origin, deciding, on_switch, parse, way
+from netloom.diagnose.trace.output import Origin, deciding, on_switch, parse, way
+from netloom.diagnose.trace.packet import Packet, Place, packet, place
 from netloom.errors import Invalid, NotFound
 from netloom.model.document import Resource
 from netloom.plan.problem import Unit

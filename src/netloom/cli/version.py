@@ -5,7 +5,7 @@ import json
 import click
 
 from netloom import __version__
-from netloom.cli.session import connect
+from netloom.cli.options import connect
 from netloom.errors import NetloomError
 
 

@@ -1,0 +1,79 @@
+"""`netloom status`: what there is, as a tree that a person likes to read; what is amiss comes first, in words.
+
+All of it is from the API. What is behind the API is for `netloom explain` and `netloom doctor`. Exit status 0: nothing
+is amiss; 1: something is.
+"""
+
+import json
+from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime
+
+import click
+import msgspec
+
+from netloom.cli.options import Session, connected
+from netloom.cli.tables import clean, safe
+from netloom.cli.terminal import counted, paint
+from netloom.diagnose import snapshot as everything
+from netloom.diagnose.status import AMISS, PENDING, READY, Item, Overview, Section, gathered, overview
+
+COLOURS = {AMISS: "red", PENDING: "yellow", READY: "green"}
+MARKS = {AMISS: "AMISS", PENDING: "not ready yet", READY: "ready"}
+TOLD = ("Node", "NetworkAttachment")
+"""Kinds of which it is also told that they are ready."""
+
+
+@click.command()
+@click.option("-A", "--all-namespaces", "everywhere", is_flag=True, help="Of all namespaces.")
+@click.option("-o", "--output", type=click.Choice(["text", "json"]), default="text", help="How to say it.")
+@connected
+def status(session: Session, everywhere: bool, output: str) -> int:
+    """Show what there is, as a tree; what is amiss comes first."""
+    namespace = "" if everywhere else session.namespace
+    found = overview(everything.load(session.client, namespace=namespace), datetime.now(UTC), namespace)
+    if output == "json":
+        whole = {"healthy": not found.problems, **msgspec.to_builtins(found)}
+        click.echo(json.dumps(whole, indent=4, ensure_ascii=False))
+    else:
+        click.echo("\n".join(lines(found, session.client.server, namespace)))
+    return 1 if found.problems else 0
+
+
+def lines(found: Overview, server: str, namespace: str) -> Iterator[str]:
+    """Give the tree."""
+    yield clean(f"Netloom at {server}" + (f", namespace {namespace}" if namespace else ""))
+    yield ""
+    if found.problems:
+        yield paint(f"{counted(len(found.problems), 'problem')}:", "red", bold=True)
+        yield from (paint(safe(f"  {problem}"), "red") for problem in gathered(found.problems))
+    else:
+        yield paint("Nothing is amiss.", "green")
+    yield ""
+    yield from _section(Section("Nodes", found.nodes)) if found.nodes else ("There is no Node: no agent runs.",)
+    if namespace and namespace not in found.namespaces:
+        yield f"There is nothing in namespace {clean(namespace)}."
+    for name, sections in found.namespaces.items():
+        if not namespace:
+            yield from ("", f"Namespace {clean(name)}")
+        for section in sections:
+            yield from _section(section)
+
+
+def _section(section: Section) -> Iterator[str]:
+    yield paint(section.title, "cyan", bold=True)
+    yield from _branches(section.items, "")
+
+
+def _branches(items: Sequence[Item], stem: str) -> Iterator[str]:
+    width = max((len(clean(item.name)) for item in items if item.about), default=0)
+    for item in items:
+        last = item is items[-1]
+        words = ", ".join(clean(word) for word in item.about)
+        mark = MARKS[item.state] if item.state != READY or (item.kind in TOLD and not item.items) else ""
+        text = "  ".join(
+            part for part in (clean(item.name).ljust(width) if item.about else clean(item.name), words) if part
+        )
+        if mark:
+            text = f"{text}  {paint(mark, COLOURS[item.state])}"
+        yield f"{stem}{'└─' if last else '├─'} {text}"
+        yield from _branches(item.items, stem + ("   " if last else "│  "))

@@ -1,0 +1,199 @@
+"""`netloom wait`: block until objects are as they should be, by watching, never by asking again and again."""
+
+import time
+from collections.abc import Callable, Iterator
+
+import click
+
+from netloom.cli.durations import DURATION
+from netloom.cli.jsonpath import JSONPath, shown
+from netloom.cli.options import Session, connectable
+from netloom.cli.shell_completion import complete_targets
+from netloom.client import lists as reading
+from netloom.client.lists import Scope
+from netloom.client.resources import Target, targets
+from netloom.errors import Expired, NetloomError, NotFound, TimedOut
+from netloom.model.document import Document
+
+Check = Callable[[Document | None], bool]
+A_WEEK = 7 * 24 * 3600.0
+ASK_SECONDS = 0.1
+
+
+class Goal:
+    """What to wait for: a test of an object (None where it is not there) and its name."""
+
+    def __init__(self, text: str) -> None:
+        """Read `delete`, `create`, `condition=NAME[=VALUE]` or `jsonpath={PATH}[=VALUE]`."""
+        self.text = text
+        word, _, rest = text.partition("=")
+        self.deletion = word == "delete" and not rest
+        self.creation = word == "create" and not rest
+        if self.deletion:
+            self.met: Check = lambda document: document is None
+            self.done = "deleted"
+        elif self.creation:
+            self.met = lambda document: document is not None
+            self.done = "created"
+        elif word == "condition" and rest:
+            self.met = _condition(rest)
+            self.done = "condition met"
+        elif word == "jsonpath" and rest:
+            self.met = _jsonpath(rest)
+            self.done = "condition met"
+        else:
+            raise click.BadParameter(
+                f"{text!r} is not delete, create, condition=NAME[=VALUE] or jsonpath={{PATH}}[=VALUE].",
+                param_hint="--for",
+            )
+
+
+@click.command()
+@click.argument("words", nargs=-1, metavar="KIND [NAME...] | KIND/NAME... | server", shell_complete=complete_targets)
+@click.option(
+    "--for",
+    "goal_text",
+    default="condition=Ready",
+    show_default=True,
+    metavar="GOAL",
+    help="delete, create, condition=NAME[=VALUE] or jsonpath={PATH}=VALUE.",
+)
+@click.option(
+    "--timeout",
+    type=DURATION,
+    default="30s",
+    show_default=True,
+    metavar="TIME",
+    help="Give up after this time; below zero, after a week.",
+)
+@click.option("-l", "--selector", "labels", default="", metavar="LABELS", help="The objects with these labels.")
+@click.option("--field-selector", "fields", default="", metavar="FIELDS", help="The objects with these field values.")
+@click.option("--all", "whole", is_flag=True, help="All objects of the kind.")
+@click.option("-A", "--all-namespaces", "everywhere", is_flag=True, help="Of all namespaces.")
+@connectable
+def wait(
+    connecting: Callable[[], Session],
+    words: tuple[str, ...],
+    goal_text: str,
+    timeout: float,
+    labels: str,
+    fields: str,
+    whole: bool,
+    everywhere: bool,
+) -> int:
+    """Wait until objects are as they should be; `wait server` until the server is ready for them."""
+    goal = Goal(goal_text)
+    deadline = time.monotonic() + (A_WEEK if timeout < 0 else timeout)
+    if words == ("server",):
+        return _server(connecting, deadline)
+    session = connecting()
+    where = reading.scope(session, everywhere=everywhere, labels=labels, fields=fields)
+    wanted = targets(session.client, words)
+    if any(not target.name for target in wanted) and not (labels or fields or whole):
+        raise click.UsageError("Name the objects, or say which by -l, --field-selector or --all.")
+    count = 0
+    for target, scope, uid in list(_expand(session, wanted, where, goal)):
+        until(session, target, scope, goal=goal, deadline=deadline, uid=uid)
+        click.echo(f"{target.resource.qualified}/{target.name} {goal.done}")
+        count += 1
+    if not count and not goal.deletion:
+        raise NotFound("no matching resources found")
+    return 0
+
+
+def until(session: Session, target: Target, where: Scope, *, goal: Goal, deadline: float, uid: str = "") -> None:
+    """Return when the object meets the goal; `TimedOut` at the deadline, `NotFound` if it is not there to be met."""
+    while True:
+        document, revision = _now(session, target, where)
+        if uid and document is not None and document["metadata"].get("uid") != uid:
+            document = None  # Another object of the same name: the one we mean is gone.
+        if goal.met(document):
+            return
+        if document is None and not goal.creation:
+            raise NotFound(f'{target.resource.plural} "{target.name}" not found')
+        left = deadline - time.monotonic()
+        if left <= 0:
+            raise TimedOut(f"timed out waiting for {goal.text} on {target.resource.qualified}/{target.name}")
+        try:
+            for event in reading.changes(session.client, target, where, revision, seconds=left):
+                if goal.met(None if event["type"] == "DELETED" else event["object"]):
+                    return
+                if event["type"] == "DELETED":
+                    break
+        except Expired:
+            continue
+
+
+def _server(connecting: Callable[[], Session], deadline: float) -> int:
+    """Wait until the server is ready and knows us.  At its first start even the kubeconfig is still to come."""
+    while True:
+        try:
+            client = connecting().client
+            client.text("/readyz")
+            client.get("/version")  # Unlike /readyz, for those it knows: a new credential takes it a moment.
+        except NetloomError as error:
+            if time.monotonic() >= deadline:
+                raise TimedOut(f"the server is not ready: {error.message}") from None
+            time.sleep(ASK_SECONDS)
+        else:
+            click.echo("server ready")
+            return 0
+
+
+def _now(session: Session, target: Target, where: Scope) -> tuple[Document | None, str]:
+    """Return the object, or None, and a revision from which a watch misses nothing."""
+    only = Scope(where.namespace, {"fieldSelector": f"metadata.name={target.name}"})
+    found, revision = reading.objects(session.client, Target(target.resource), only)
+    return (found[0] if found else None), revision
+
+
+def _expand(session: Session, wanted: list[Target], where: Scope, goal: Goal) -> Iterator[tuple[Target, Scope, str]]:
+    """Yield each object by name, in its namespace; one waited for to be deleted also by uid."""
+    for target in wanted:
+        if target.name:
+            document, _ = _now(session, target, where)
+            yield target, where, str(document["metadata"].get("uid", "")) if document and goal.deletion else ""
+            continue
+        for document in reading.objects(session.client, target, where)[0]:
+            metadata = document["metadata"]
+            scope = Scope(str(metadata.get("namespace") or ""))
+            yield (
+                Target(target.resource, metadata["name"]),
+                scope,
+                str(metadata.get("uid", "")) if goal.deletion else "",
+            )
+
+
+def _condition(text: str) -> Check:
+    name, _, value = text.partition("=")
+    wanted = (value or "True").lower()
+
+    def met(document: Document | None) -> bool:
+        status = (document or {}).get("status") or {}
+        generation = ((document or {}).get("metadata") or {}).get("generation") or 0
+        for condition in status.get("conditions") or ():
+            if str(condition.get("type", "")).lower() != name.lower():
+                continue
+            # A condition about an older spec says nothing about this one.
+            if (condition.get("observedGeneration") or generation) < generation:
+                return False
+            return str(condition.get("status", "")).lower() == wanted
+        return False
+
+    return met
+
+
+def _jsonpath(text: str) -> Check:
+    path, value = (text, None)
+    if text.startswith("{"):
+        inner, brace, tail = text.rpartition("}")
+        path, value = inner + brace, tail.removeprefix("=") if tail.startswith("=") else None
+    elif "=" in text:
+        path, _, value = text.rpartition("=")
+    parsed = JSONPath(path)
+
+    def met(document: Document | None) -> bool:
+        found = parsed.find(document)
+        return any(shown(one) == value for one in found) if value is not None else bool(found)
+
+    return met
