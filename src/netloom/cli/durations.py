@@ -1,4 +1,4 @@
-"""Durations as people write them: 30s, 1m30s, 500ms, 2h."""
+"""Durations such as 30s, 1m30s, 500ms and 2h."""
 
 import re
 
@@ -9,12 +9,12 @@ _SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
 
 
 class Duration(click.ParamType[float]):
-    """A flag's duration, in seconds."""
+    """The duration of an option, in seconds."""
 
     name = "time"
 
     def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> float:
-        """Take `30s`, `1m30s` or plain seconds; below zero is `forever` as kubectl has it."""
+        """Accept `30s`, `1m30s` or plain seconds; a negative number means forever, as in kubectl."""
         if isinstance(value, int | float):
             return float(value)
         text = str(value)
@@ -22,7 +22,7 @@ class Duration(click.ParamType[float]):
             return float(text.removesuffix("s"))
         parts = _PART.findall(text)
         if not parts or "".join(number + unit for number, unit in parts) != text:
-            self.fail(f"{text!r} is not a time, as 30s, 1m30s or 2h.", param, ctx)
+            self.fail(f"{text!r} is not a duration such as 30s, 1m30s or 2h.", param, ctx)
         return float(sum(float(number) * _SECONDS[unit] for number, unit in parts))
 
 

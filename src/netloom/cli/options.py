@@ -1,37 +1,34 @@
-"""Which server, as whom, in which namespace: `--kubeconfig`, `--context` and `-n` mean what they mean to kubectl."""
+"""The options of every command that talks to an API server: --kubeconfig, --context, -n and --lab.
+
+They may be given before the command's name or after it. The first three mean what they mean to kubectl. `--lab DIR`
+stands for the kubeconfig of the lab in DIR; a --kubeconfig that is given as well takes precedence.
+"""
 
 import functools
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, TypeVar
 
 import click
-from msgspec import Struct
 
-from netloom.client.http import Client
+from netloom.client.session import Session, connect
 
 F = TypeVar("F", bound=Callable[..., Any])
 
+KUBECONFIG = click.option("--kubeconfig", metavar="FILE", help="Use this kubeconfig file.")
+CONTEXT = click.option("--context", "context_name", metavar="NAME", help="Use this context of the kubeconfig.")
+NAMESPACE = click.option("-n", "--namespace", metavar="NS", help="Use this namespace.")
+OUTPUT = click.option("-o", "--output", type=click.Choice(["text", "json"]), default="text", help="Output format.")
+LAB_HELP = "Use the API server of the lab in DIR."
 
-class Session(Struct, frozen=True):
-    """A server to talk to and the namespace that is meant where none is named."""
 
-    client: Client
-    namespace: str
-
-
-def connect(kubeconfig: str | None = None, context_name: str | None = None, namespace: str | None = None) -> Session:
-    """Return the session the flags and the environment mean; nothing is sent yet."""
-    from netloom.store import kubeconfig as kubeconfigs  # reads YAML: only when needed
-
-    cluster = kubeconfigs.load(kubeconfig or None, context=context_name or None)
-    client = Client(
-        cluster.server, cluster.tls(), cluster.headers, server_name=cluster.server_name, login=cluster.login
-    )
-    return Session(client, namespace or cluster.namespace or "default")
+def lab_option(text: str = LAB_HELP) -> Callable[[F], F]:
+    """Return the option `--lab DIR`, with this help."""
+    return click.option("--lab", metavar="DIR", type=click.Path(path_type=Path), help=text)
 
 
 def connected(command: F) -> F:
-    """Give a command the flags that say where to connect, and the `session` they make."""
+    """Add the connection options to a command, and pass it the `session` that they describe."""
 
     @functools.wraps(command)
     def wrapped(connecting: Callable[[], Session], **rest: object) -> object:
@@ -44,23 +41,44 @@ def connected(command: F) -> F:
     return connectable(wrapped)  # type: ignore[return-value]  # click takes it as the callable it is
 
 
-def connectable(command: F) -> F:
-    """Give a command the same flags, and `connecting`, which makes the session when it is called."""
+def connectable(command: F, *, lab_help: str = LAB_HELP) -> F:
+    """Add the connection options to a command, and pass it `connecting`, which returns the session when called."""
 
-    @click.option("--kubeconfig", metavar="FILE", help="The kubeconfig to use.")
-    @click.option("--context", "context_name", metavar="NAME", help="The context in it.")
-    @click.option("-n", "--namespace", metavar="NS", help="The namespace.")
+    @KUBECONFIG
+    @CONTEXT
+    @NAMESPACE
+    @lab_option(lab_help)
     @functools.wraps(command)
-    def wrapped(kubeconfig: str | None, context_name: str | None, namespace: str | None, **rest: object) -> object:
-        given = click.get_current_context().find_root().obj or {}
-
-        def connecting() -> Session:
-            return connect(
-                kubeconfig or given.get("kubeconfig"),
-                context_name or given.get("context_name"),
-                namespace or given.get("namespace"),
-            )
-
-        return command(connecting=connecting, **rest)
+    def wrapped(kubeconfig: object, context_name: object, namespace: object, lab: object, **rest: object) -> object:
+        return command(connecting=session, **rest)
 
     return wrapped  # type: ignore[return-value]  # as above
+
+
+def session() -> Session:
+    """Return the session that the options of the current command describe; nothing is sent yet."""
+    return connect(kubeconfig(), given("context_name"), given("namespace"), on_warning=_warn)
+
+
+def kubeconfig() -> str | None:
+    """Return the kubeconfig file that the options name, if any."""
+    file: str | None = given("kubeconfig")
+    return file or (str(layout(lab).kubeconfig) if (lab := given("lab")) else None)
+
+
+def given(name: str) -> Any:  # noqa: ANN401  # what click parsed
+    """Return the value of an option, given after the command's name or before it."""
+    context = click.get_current_context()
+    return context.params.get(name) or context.find_root().params.get(name)
+
+
+def layout(lab: Path) -> Any:  # noqa: ANN401  # its type is what is not to be loaded
+    """Return where the parts of a lab are."""
+    from netloom.lab import state  # only where a lab is named
+    from netloom.lab.layout import Layout
+
+    return Layout(lab.absolute(), state.load(lab.absolute()))
+
+
+def _warn(text: str) -> None:
+    click.echo(f"Warning: {text}", err=True)

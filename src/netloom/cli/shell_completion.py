@@ -1,7 +1,6 @@
-"""What the shell offers after a tab: kinds from our own registry, names from the server.
+"""Shell completion of arguments: kinds from the registry, names of objects from the server.
 
-A tab that hangs or prints an error is worse than one that offers nothing: the server gets two seconds, and whatever
-goes wrong ends in an empty list.
+Completion must neither hang nor print an error: the server gets two seconds, and any failure yields no suggestions.
 """
 
 import click
@@ -10,7 +9,7 @@ ANSWER_SECONDS = 2.0
 
 
 def complete_targets(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
-    """Offer kinds for the first word, then names of that kind; after `KIND/` its names."""
+    """Suggest kinds for the first word, then names of that kind; after `KIND/` suggest its names."""
     given = tuple(ctx.params.get(param.name or "") or ())
     if "/" in incomplete:
         kind, _, start = incomplete.partition("/")
@@ -21,27 +20,30 @@ def complete_targets(ctx: click.Context, param: click.Parameter, incomplete: str
     return [done + comma + word for word in kinds() if word.startswith(start)]
 
 
+def complete_attachments(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
+    """Suggest the names of NetworkAttachments."""
+    return [name for name in names(ctx, "networkattachments") if name.startswith(incomplete)]
+
+
 def kinds() -> list[str]:
     """Return the plural of every kind."""
-    from netloom.model.registry import KINDS  # only a tab after the command needs it
+    from netloom.model.registry import KINDS  # only completion of a kind needs it
 
     return sorted(kind.plural for kind in KINDS)
 
 
 def names(ctx: click.Context, kind: str) -> list[str]:
-    """Ask the server for the names of a kind; nothing where it does not answer."""
-    from netloom.cli import options as session  # only a tab on a name needs them
-    from netloom.client import http as client
-    from netloom.client import lists as reading
-    from netloom.client import resources
+    """Return the names of a kind's objects; nothing if the server does not answer."""
+    from netloom.cli import options  # only completion of a name needs these
+    from netloom.client import http, lists, resources
     from netloom.errors import NetloomError
 
-    client.CONNECT_SECONDS = client.READ_SECONDS = ANSWER_SECONDS
-    flags = {**(ctx.find_root().obj or {}), **ctx.find_root().params, **ctx.params}
+    http.CONNECT_SECONDS = http.READ_SECONDS = ANSWER_SECONDS
     try:
-        found = session.connect(flags.get("kubeconfig"), flags.get("context_name"), flags.get("namespace"))
-        target = resources.Target(resources.named(found.client, kind))
-        where = reading.scope(found, everywhere=bool(flags.get("everywhere")))
-        return [str(one["metadata"]["name"]) for one in reading.objects(found.client, target, where)[0]]
+        with ctx.scope(cleanup=False):
+            session = options.session()
+        target = resources.Target(resources.named(session.client, kind))
+        where = lists.Scope("" if ctx.params.get("everywhere") else session.namespace)
+        return [str(one["metadata"]["name"]) for one in lists.objects(session.client, target, where)[0]]
     except (NetloomError, click.ClickException, OSError, KeyError, ValueError):
         return []

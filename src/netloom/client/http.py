@@ -1,7 +1,7 @@
 """HTTP to one API server, blocking, on the standard library.
 
-A command asks a handful of questions and is gone: no pool, no event loop, one kept connection. Failures come out as the
-error classes the server raised, read from the Status it sent, so a command reacts to `NotFound` and not to 404.
+A command sends a handful of requests and ends: no pool, no event loop, one kept-alive connection. Failures are raised
+as the error classes that the server's Status names, so a command reacts to `NotFound` and not to 404.
 """
 
 import contextlib
@@ -15,8 +15,6 @@ from collections.abc import Callable, Generator, Iterator, Mapping
 from typing import Protocol
 from urllib.parse import urlencode, urlsplit
 
-import click
-
 from netloom import __version__
 from netloom.errors import BY_REASON, Cause, Internal, NetloomError, Unreachable
 from netloom.model.document import Document
@@ -24,36 +22,35 @@ from netloom.model.document import Document
 CONNECT_SECONDS = 10.0
 READ_SECONDS = 60.0
 QUIET_SECONDS = 180.0
-"""A watch this long without even a bookmark is a connection that broke unnoticed."""
+"""A watch that is silent this long, without even a bookmark, has lost its connection unnoticed."""
 RETRIES = 5
 LONGEST_PAUSE = 10.0
 JSON = "application/json"
 TABLE = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json"
 APPLY = "application/apply-patch+yaml"
 MAX_LINE = 64 * 1024 * 1024
-"""The longest watch event we read: far above what any server stores."""
+"""The longest watch event that is read: far above what any server stores."""
 
 
 class Login(Protocol):
-    """Credentials that a program hands out (store/execplugin.py)."""
+    """Credentials that an exec plugin provides (store/execplugin.py)."""
 
     generation: int
 
     def refused(self, generation: int) -> bool:
-        """Note that the server refused a credential; return whether there is, or may be, another one."""
+        """Record that the server refused a credential; return whether another one may be available."""
 
 
 class Answer:
-    """What the server said: a status and a document."""
+    """A response of the server: its HTTP status and its document."""
 
     def __init__(self, status: int, document: Document) -> None:
-        """Keep both."""
         self.status = status
         self.document = document
 
 
 class Client:
-    """One API server and who we are to it."""
+    """A client of one API server, with one set of credentials."""
 
     def __init__(
         self,
@@ -63,8 +60,12 @@ class Client:
         *,
         server_name: str = "",
         login: Login | None = None,
+        on_warning: Callable[[str], None] = lambda text: None,
     ) -> None:
-        """Talk to `server` (https://host:port[/prefix]); nothing is sent yet.  `headers` say who we are."""
+        """Prepare requests to `server` (https://host:port[/prefix]); nothing is sent yet.
+
+        `headers` authenticate each request. `on_warning` receives the text of each Warning header.
+        """
         url = urlsplit(server)
         self.server = server.rstrip("/")
         self._host, self._port = url.hostname or "localhost", url.port or (80 if url.scheme == "http" else 443)
@@ -74,8 +75,9 @@ class Client:
         self._server_name = server_name or self._host
         self._headers = headers
         self._login = login
+        self._on_warning = on_warning
         self._generation = 0
-        """Of the credential that was sent last."""
+        """The generation of the credential that was sent last."""
         self._kept: http.client.HTTPConnection | None = None
 
     def get(self, path: str, query: Mapping[str, str] | None = None, *, accept: str = JSON) -> Document:
@@ -83,7 +85,7 @@ class Client:
         return self.call("GET", path, query, accept=accept).document
 
     def text(self, path: str) -> str:
-        """Return what is at `path` where that is not JSON, as with /readyz."""
+        """Return the body at `path` where it is not JSON, as for /readyz."""
         response = self._send("GET", path, None, data=None, content_type=JSON, accept="*/*")
         with self._reading():
             raw = response.read()
@@ -101,7 +103,7 @@ class Client:
         content_type: str = JSON,
         accept: str = JSON,
     ) -> Answer:
-        """Send one request and return the answer; what the server refuses is raised as the error it names."""
+        """Send one request and return the answer; raise the error that the server names if it refuses."""
         data = None if body is None else json.dumps(body).encode()
         for attempt in range(RETRIES):
             response = self._send(method, path, query, data=data, content_type=content_type, accept=accept)
@@ -110,11 +112,11 @@ class Client:
             if response.status != http.HTTPStatus.TOO_MANY_REQUESTS or attempt == RETRIES - 1:
                 break
             time.sleep(_pause(response.headers.get("Retry-After", "")))
-        _warn(response)
+        self._warn(response)
         return Answer(response.status, self._document(response, raw))
 
     def stream(self, path: str, query: Mapping[str, str], *, accept: str = JSON) -> Generator[Document, None, None]:
-        """Yield the events of a watch until the server ends it; a broken connection ends it too."""
+        """Yield the events of a watch until the server ends it or the connection breaks."""
         response = self._send("GET", path, query, data=None, content_type=JSON, accept=accept)
         connection, self._kept = self._kept, None
         try:
@@ -129,7 +131,7 @@ class Client:
                 connection.close()
 
     def close(self) -> None:
-        """Let go of the connection."""
+        """Close the kept-alive connection."""
         if self._kept is not None:
             self._kept.close()
             self._kept = None
@@ -149,7 +151,7 @@ class Client:
         response = self._sent(method, target, data, more)
         unknown = response.status == http.HTTPStatus.UNAUTHORIZED
         if unknown and self._login is not None and self._login.refused(self._generation):
-            self.close()  # The client certificate may be another one.
+            self.close()  # The client certificate may have changed.
             response = self._sent(method, target, data, more)
         return response
 
@@ -162,7 +164,7 @@ class Client:
             try:
                 return self._once(method, target, data, headers)
             except (http.client.RemoteDisconnected, BrokenPipeError, ConnectionResetError):
-                # A kept connection the server closed in the meantime: nothing was answered, ask again on a new one.
+                # The server closed a kept-alive connection in the meantime and answered nothing: use a new one.
                 self.close()
                 if not kept or method == "POST":
                     raise
@@ -181,7 +183,7 @@ class Client:
         connection.connect()
         connection.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         if not self._plain:
-            # Not HTTPSConnection: it always asks for the address's name, a kubeconfig may want another one.
+            # Not HTTPSConnection: that always verifies the host of the URL, and a kubeconfig may name another one.
             connection.sock = self._context.wrap_socket(connection.sock, server_hostname=self._server_name)
         connection.sock.settimeout(READ_SECONDS)
         return connection
@@ -192,10 +194,10 @@ class Client:
             yield
         except ssl.SSLCertVerificationError as error:
             self.close()
-            raise Unreachable(f"{self.server} is not who it says: {error.verify_message}") from None
+            raise Unreachable(f"the certificate of {self.server} is not trusted: {error.verify_message}") from None
         except TimeoutError:
             self.close()
-            raise Unreachable(f"{self.server} does not answer in time") from None
+            raise Unreachable(f"{self.server} did not answer in time") from None
         except (OSError, http.client.HTTPException) as error:
             self.close()
             raise Unreachable(f"cannot reach {self.server}: {_why(error)}") from None
@@ -208,12 +210,17 @@ class Client:
         if response.status >= 400:
             raise from_status(document if isinstance(document, dict) else {}, response.status, raw)
         if not isinstance(document, dict):
-            raise Internal(f"{self.server} does not speak the Kubernetes API: the answer is not a JSON object")
+            raise Internal(f"{self.server} is not a Kubernetes API server: its answer is not a JSON object")
         return document
+
+    def _warn(self, response: http.client.HTTPResponse) -> None:
+        for value in response.headers.get_all("Warning") or ():
+            if found := re.match(r'299 \S+ "((?:[^"\\]|\\.)*)"', value):
+                self._on_warning(re.sub(r"\\(.)", r"\1", found[1]))
 
 
 def from_status(status: Document, code: int, raw: bytes = b"") -> NetloomError:
-    """Return the error a Status names, or the nearest one for a bare HTTP status."""
+    """Return the error that a Status names, or the one for its HTTP status code."""
     code = int(status.get("code") or code)
     by_code: dict[int, type[NetloomError]] = {}
     for cls in BY_REASON.values():
@@ -256,19 +263,13 @@ def _event(line: bytes) -> Document:
     except ValueError:
         event = None
     if not isinstance(event, dict) or not isinstance(event.get("object"), dict):
-        raise Internal("the server sent something that is no watch event")
+        raise Internal("the server sent something that is not a watch event")
     return event
 
 
 def _pause(asked: str) -> float:
-    """Return how long to wait before asking again: as long as the server wants, within reason."""
+    """Return how long to wait before the next attempt: what Retry-After asks for, up to `LONGEST_PAUSE`."""
     return min(int(asked), LONGEST_PAUSE) if asked.isascii() and asked.isdecimal() else 1.0
-
-
-def _warn(response: http.client.HTTPResponse) -> None:
-    for value in response.headers.get_all("Warning") or ():
-        if found := re.match(r'299 \S+ "((?:[^"\\]|\\.)*)"', value):
-            click.echo("Warning: " + re.sub(r"\\(.)", r"\1", found[1]), err=True)
 
 
 def _why(error: Exception) -> str:

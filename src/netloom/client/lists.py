@@ -1,14 +1,12 @@
-"""Lists and watches as the commands use them: all pages as one, a watch that goes on where it was cut off."""
+"""Lists and watches: all pages of a list as one, and a watch that resumes after its connection breaks."""
 
 import contextlib
 import time
 from collections.abc import Iterator, Mapping
 from urllib.parse import quote
 
-import click
 from msgspec import Struct
 
-from netloom.cli.options import Session
 from netloom.client.http import JSON, TABLE, Client, from_status
 from netloom.client.resources import Resource, Target
 from netloom.errors import Unreachable
@@ -16,35 +14,26 @@ from netloom.model.document import Document
 
 PAGE = "500"
 AWAY_SECONDS = 60.0
-"""How long a server may be away before a watch gives up: long enough for it to be started again."""
+"""How long a server may be unreachable before a watch fails: long enough for a restart."""
 PAUSE_SECONDS = 0.2
 
 
 class Scope(Struct, frozen=True):
-    """Which objects of a kind: of one namespace or all, by labels and fields."""
+    """The objects of a kind that a request is for: a namespace, and label and field selectors."""
 
     namespace: str
-    """"" for all."""
+    """"": all namespaces."""
     query: dict[str, str] = {}
-
-
-def scope(session: Session, *, everywhere: bool = False, labels: str = "", fields: str = "") -> Scope:
-    """Return the scope `-n`, `-A`, `-l` and `--field-selector` mean."""
-    query = {"labelSelector": labels} if labels else {}
-    query |= {"fieldSelector": fields} if fields else {}
-    return Scope("" if everywhere else session.namespace, query)
 
 
 def one(client: Client, target: Target, where: Scope, *, table: bool = False) -> Document:
     """Return one object, or the Table with its row."""
-    if target.resource.namespaced and not where.namespace:
-        raise click.UsageError("An object by name is in one namespace: leave -A out.")
     path = target.resource.path(where.namespace, quote(target.name, safe=""))
     return client.get(path, accept=TABLE if table else JSON)
 
 
 def pages(client: Client, resource: Resource, where: Scope, *, table: bool = False) -> Iterator[Document]:
-    """Yield a collection page by page; the server shows one revision throughout."""
+    """Yield a collection page by page; all pages show the same revision."""
     query = {**where.query, "limit": PAGE}
     while True:
         page = client.get(resource.path(where.namespace), query, accept=TABLE if table else JSON)
@@ -56,7 +45,7 @@ def pages(client: Client, resource: Resource, where: Scope, *, table: bool = Fal
 
 
 def objects(client: Client, target: Target, where: Scope) -> tuple[list[Document], str]:
-    """Return the objects a target means and the revision of the list; items carry apiVersion and kind."""
+    """Return the objects of a target, each with its apiVersion and kind, and the revision of the list."""
     resource = target.resource
     if target.name:
         found = one(client, target, where)
@@ -73,9 +62,9 @@ def objects(client: Client, target: Target, where: Scope) -> tuple[list[Document
 def changes(
     client: Client, target: Target, where: Scope, revision: str, *, table: bool = False, seconds: float | None = None
 ) -> Iterator[Document]:
-    """Yield watch events after `revision`, going on where the server or the network ended a watch.
+    """Yield watch events after `revision`, and resume when the server or the network ends a watch.
 
-    Ends after `seconds`, if given. Raises `Expired` when the server no longer knows the revision: list again.
+    Ends after `seconds`, if given. Raises `Expired` if the server no longer has the revision: list again.
     """
     deadline = time.monotonic() + seconds if seconds is not None else float("inf")
     query = {**_watched(target, where), "watch": "true", "allowWatchBookmarks": "true"}
@@ -95,7 +84,7 @@ def changes(
                     if time.monotonic() >= deadline:
                         return
         except Unreachable:
-            # A quiet watch may have been answered long ago: what counts is how long nobody could be reached.
+            # A quiet watch may have been answered long ago: what counts is how long the server is unreachable.
             away_since = away_since or now
             if time.monotonic() - away_since > AWAY_SECONDS:
                 raise
@@ -111,7 +100,7 @@ def _watched(target: Target, where: Scope) -> Mapping[str, str]:
 
 
 def _revision(event: Document) -> str:
-    """Return the revision an event brings: of the object, or in a Table of its row."""
+    """Return the revision of an event's object, or of its row in a Table."""
     found = event.get("object") or {}
     for row in found.get("rows") or ():
         inside = (row.get("object") or {}).get("metadata") or {}

@@ -1,12 +1,11 @@
-"""From the words people type to what the API serves.
+"""Kinds as a client needs them: their group, plural and URL path.
 
-Netloom's own kinds are known without asking; a kind we do not know (a Namespace, a CRD of a Kubernetes cluster) is
-looked up in the server's discovery, so that `netloom crds | netloom apply -f -` works where there is no kubectl.
+Netloom's own kinds are known without a request. Any other kind (a Namespace, a CRD of a Kubernetes cluster) is looked
+up in the server's discovery, so that `netloom crds | netloom apply -f -` works without kubectl.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable
 
-import click
 from msgspec import Struct
 
 from netloom.client.http import Client
@@ -19,7 +18,7 @@ AGGREGATED = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryLi
 
 
 class Resource(Struct, frozen=True):
-    """A kind as a client needs it."""
+    """One kind that an API server serves."""
 
     group: str
     version: str
@@ -41,19 +40,19 @@ class Resource(Struct, frozen=True):
 
 
 class Target(Struct, frozen=True):
-    """What a command is about: one object, or (name "") a whole collection."""
+    """One object, or the whole collection if the name is ""."""
 
     resource: Resource
     name: str = ""
 
 
 def of_kind(kind: Kind) -> Resource:
-    """Return one of our own kinds as a resource."""
+    """Return one of Netloom's kinds as a resource."""
     return Resource(kind.group, kind.version, kind.plural, kind.singular, kind.name, kind.namespaced)
 
 
 def of_document(client: Client, document: Document) -> Resource:
-    """Return what a manifest is of."""
+    """Return the resource of a manifest's apiVersion and kind."""
     api_version, kind = str(document.get("apiVersion", "")), str(document.get("kind", ""))
     try:
         return of_kind(KINDS.kind(api_version, kind))
@@ -73,7 +72,7 @@ def of_document(client: Client, document: Document) -> Resource:
 
 
 def named(client: Client, word: str) -> Resource:
-    """Return the resource a person means by `networks`, `net`, `Network`, `networks.netloom.dev`."""
+    """Return the resource with this plural, singular, short or kind name, with or without its group."""
     try:
         return of_kind(KINDS.named(word))
     except NotFound as unknown:
@@ -87,34 +86,9 @@ def named(client: Client, word: str) -> Resource:
         return found
 
 
-def targets(client: Client, words: Sequence[str]) -> list[Target]:
-    """Return what `KIND`, `KIND,KIND`, `KIND NAME...`, `KIND/NAME...` or `all` name."""
-    if not words:
-        raise click.UsageError("Name a kind, as `networks`, or an object, as `network/blue`.")
-    if any("/" in word for word in words):
-        return [_slashed(client, word) for word in words]
-    kinds = list(dict.fromkeys(_kinds(client, words[0])))
-    names = words[1:]
-    if names and len(kinds) > 1:
-        raise click.UsageError("Names go with one kind; for several kinds say KIND/NAME.")
-    return [Target(kind, name) for kind in kinds for name in names or ("",)]
-
-
 def all_kinds() -> list[Resource]:
-    """Return every kind of Netloom's own group, what `get all` shows."""
+    """Return every kind of Netloom's own group."""
     return [of_kind(kind) for kind in KINDS if kind.group == "netloom.dev"]
-
-
-def _kinds(client: Client, words: str) -> Iterator[Resource]:
-    for word in filter(None, words.split(",")):
-        yield from all_kinds() if word == "all" else [named(client, word)]
-
-
-def _slashed(client: Client, word: str) -> Target:
-    kind, slash, name = word.partition("/")
-    if not slash or not kind or not name or "/" in name:
-        raise click.UsageError(f"{word!r}: where one argument is KIND/NAME, all must be.")
-    return Target(named(client, kind), name)
 
 
 def _discovered(client: Client) -> Iterable[tuple[Resource, set[str]]]:

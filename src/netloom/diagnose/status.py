@@ -1,7 +1,7 @@
-"""What there is, put together from all objects, and what is amiss with it, in words.  Pure: the time is an argument.
+"""An overview of all objects and their problems.  Pure: the time is an argument.
 
-An object is `ready`, `pending` (nobody has looked at it as it is now) or `amiss`. Problems name the object and say what
-is in the way; where several objects suffer from one cause, each says so for itself.
+An object is `ready`, `pending` (its controller has not processed its current spec) or `failed`. A problem names the
+object and the obstacle; if several objects have the same cause, each has a problem of its own.
 """
 
 from collections.abc import Iterable, Iterator
@@ -18,26 +18,26 @@ from netloom.model.networks import Network, Router, Subnet
 from netloom.model.paths import Mirror, Place, Shaping
 from netloom.model.policy import LoadBalancer, SecurityProfile
 
-READY, PENDING, AMISS = "ready", "pending", "amiss"
+READY, PENDING, FAILED = "ready", "pending", "failed"
 FEW = 5
-"""So many with the same problem are told one by one."""
+"""Up to this many objects with the same problem are listed one by one."""
 PATIENCE_SECONDS = 10.0
-"""How long nobody need have looked at an object."""
+"""How long an object may be pending before that is a problem."""
 
 
 class Item(Struct, frozen=True, kw_only=True):
-    """One object, in a line."""
+    """One object, as a line."""
 
     kind: str
     name: str
     state: str
     about: tuple[str, ...] = ()
-    """What to say of it, the most telling first."""
+    """Details, the most important first."""
     items: tuple["Item", ...] = ()
 
 
-class Trouble(Struct, frozen=True):
-    """Something amiss."""
+class ObjectProblem(Struct, frozen=True):
+    """A problem of one object."""
 
     kind: str
     namespace: str
@@ -49,26 +49,26 @@ class Trouble(Struct, frozen=True):
 
 
 class Section(Struct, frozen=True):
-    """The objects of one sort."""
+    """The objects of one kind."""
 
     title: str
     items: tuple[Item, ...]
 
 
 class Overview(Struct, frozen=True, kw_only=True):
-    """Everything."""
+    """All objects and problems."""
 
-    problems: tuple[Trouble, ...]
+    problems: tuple[ObjectProblem, ...]
     nodes: tuple[Item, ...]
     namespaces: dict[str, tuple[Section, ...]]
 
 
 def overview(resources: Iterable[Resource], now: datetime, namespace: str = "") -> Overview:
-    """Put everything together; with `namespace`, `resources` are of that one only."""
+    """Return an overview of resources, which with a `namespace` are those of that namespace only."""
     every = sorted(resources, key=lambda one: (one.metadata.namespace, one.metadata.name))
     nodes = {one.metadata.name: one for one in every if isinstance(one, Node)}
     attachments = [one for one in every if isinstance(one, NetworkAttachment)]
-    problems = [problem for one in every for problem in troubles(one, nodes, now)]
+    problems = [problem for one in every for problem in problems_of(one, nodes, now)]
     rank = {kind: place for place, kind in enumerate(("Node", "Network", "Subnet", "Router"))}
     problems.sort(key=lambda one: (rank.get(one.kind, len(rank)), one.kind, one.namespace, one.name))
     spaces = sorted({one.metadata.namespace for one in every if one.metadata.namespace})
@@ -80,37 +80,37 @@ def overview(resources: Iterable[Resource], now: datetime, namespace: str = "") 
 
 
 def state(one: Any) -> str:  # noqa: ANN401  # a resource of any kind that has a status
-    """Return how an object is."""
+    """Return the state of an object: ready, pending or failed."""
     conditions: tuple[Condition, ...] = one.status.conditions
     generation = one.metadata.generation
     found = {condition.type: condition for condition in conditions}
     if any(found[name].status == "False" for name in ("Programmed", "Ready") if name in found):
-        return AMISS
+        return FAILED
     ready = found.get("Ready")
     if ready is None or ready.status != "True" or (ready.observed_generation or generation) < generation:
         return PENDING
     return READY
 
 
-# What is amiss.
+# Problems.
 
 
-def troubles(one: Resource, nodes: dict[str, Node], now: datetime) -> Iterator[Trouble]:
-    """Give what is amiss with one object."""
+def problems_of(one: Resource, nodes: dict[str, Node], now: datetime) -> Iterator[ObjectProblem]:
+    """Yield the problems of one object."""
     if one.metadata.deletion_timestamp:
         if _seconds(one.metadata.deletion_timestamp, now) > PATIENCE_SECONDS:
-            waits = ", ".join(one.metadata.finalizers) or "those that use it"
-            yield _trouble(one, f"it is being deleted, and waits for {waits}")
+            waits = ", ".join(one.metadata.finalizers) or "the objects that use it"
+            yield _problem(one, f"its deletion waits for {waits}")
         return
     special = list(_kind(one, nodes, now))
-    nowhere = isinstance(one, NetworkAttachment) and bool(special)  # Without its Node nothing else can be.
+    nowhere = isinstance(one, NetworkAttachment) and bool(special)  # Without its Node it cannot be plugged.
     for words in dict.fromkeys([*(() if nowhere else _conditions(one, now)), *special]):
-        yield _trouble(one, words)
+        yield _problem(one, words)
 
 
-def gathered(problems: Iterable[Trouble]) -> Iterator[str]:
-    """Give problems in words; where many objects of a kind have the same, they share a line."""
-    alike: dict[tuple[str, str], list[Trouble]] = {}
+def gathered(problems: Iterable[ObjectProblem]) -> Iterator[str]:
+    """Yield problems as text; many objects of a kind with the same problem share a line."""
+    alike: dict[tuple[str, str], list[ObjectProblem]] = {}
     for problem in problems:
         alike.setdefault((problem.kind, problem.message), []).append(problem)
     for several in alike.values():
@@ -122,20 +122,20 @@ def gathered(problems: Iterable[Trouble]) -> Iterator[str]:
         yield f"{first.kind} {where} and {len(several) - 1} others: {first.message}"
 
 
-def _trouble(one: Resource, words: str) -> Trouble:
-    return Trouble(one.kind, one.metadata.namespace, one.metadata.name, words)
+def _problem(one: Resource, words: str) -> ObjectProblem:
+    return ObjectProblem(one.kind, one.metadata.namespace, one.metadata.name, words)
 
 
 def _conditions(one: Any, now: datetime) -> Iterator[str]:  # noqa: ANN401  # as above
     found = {condition.type: condition for condition in one.status.conditions}
-    if found and state(one) == AMISS:
+    if found and state(one) == FAILED:
         bad = [condition for condition in found.values() if condition.status == "False"]
-        # Ready sums the others up: it is told where nobody else says why.
+        # Ready summarizes the others: it is shown only if no other condition gives the reason.
         others = [condition for condition in bad if condition.type != "Ready"] or bad
         yield from (condition.message or f"{condition.type} is False ({condition.reason})" for condition in others)
     elif state(one) == PENDING and _seconds(one.metadata.creation_timestamp, now) > PATIENCE_SECONDS:
         waiting = next((c for c in found.values() if c.status == "Unknown" and c.message), None)
-        yield waiting.message if waiting else "nobody has seen to it as it is now: does a controller run?"
+        yield waiting.message if waiting else "no controller has processed its current spec: check that one runs"
 
 
 def _kind(one: Resource, nodes: dict[str, Node], now: datetime) -> Iterator[str]:
@@ -143,26 +143,26 @@ def _kind(one: Resource, nodes: dict[str, Node], now: datetime) -> Iterator[str]
         case Node():
             silent = _silent(one, now)
             if silent is not None:
-                yield f"its agent was last heard of {silent} ago"
+                yield f"its agent sent its last heartbeat {silent} ago"
         case Subnet():
             status = one.status
             yield from status.errors if not status.validated else ()
             if status.capacity is not None and status.used is not None and status.used >= status.capacity:
-                yield f"all of its {status.capacity} addresses are given away"
+                yield f"all of its {status.capacity} addresses are in use"
         case NetworkAttachment() if one.spec.node not in nodes:
             yield f"there is no Node {one.spec.node}"
         case Router() if one.spec.gateway is not None and not one.status.gateway_node and state(one) == READY:
-            yield "no node carries its gateway"
+            yield "its gateway is on no node"
         case LoadBalancer() if one.status.endpoints_down:
             down, whole = one.status.endpoints_down, one.status.endpoints_up + one.status.endpoints_down
             yield f"{down} of {whole} endpoints {'does' if down == 1 else 'do'} not answer"
         case Shaping():
             for unsupported in one.status.unsupported:
-                yield f"{unsupported.field} is not in force: {unsupported.reason}"
+                yield f"{unsupported.field} has no effect: {unsupported.reason}"
 
 
 def _silent(one: Node, now: datetime) -> str | None:
-    """Return for how long nothing was heard of an agent, if that is too long."""
+    """Return the time since an agent's last heartbeat, if that is too long."""
     if not one.status.last_heartbeat:
         return None
     seconds = _seconds(one.status.last_heartbeat, now)
@@ -176,7 +176,7 @@ def _seconds(stamp: str, now: datetime) -> float:
         return 0.0
 
 
-# What there is.
+# Objects.
 
 
 def _node(one: Node, attachments: list[NetworkAttachment], now: datetime, namespace: str) -> Item:
@@ -189,8 +189,8 @@ def _node(one: Node, attachments: list[NetworkAttachment], now: datetime, namesp
         f"{mine} attachment{'s' * (mine != 1)}" + (f" in {namespace}" if namespace else ""),
     ]
     if silent:
-        about.append(f"silent for {silent}")
-    return Item(kind="Node", name=one.metadata.name, state=AMISS if silent else state(one), about=_words(*about))
+        about.append(f"no heartbeat for {silent}")
+    return Item(kind="Node", name=one.metadata.name, state=FAILED if silent else state(one), about=_words(*about))
 
 
 def _sections(namespace: str, every: list[Resource]) -> Iterator[Section]:
@@ -215,7 +215,7 @@ def _has_network(one: NetworkAttachment | Subnet, mine: list[Resource]) -> bool:
 
 def _stray(one: NetworkAttachment | Subnet) -> Item:
     words = f"names Network {one.spec.network}, which does not exist"
-    return Item(kind=one.kind, name=one.metadata.name, state=AMISS, about=(words,))
+    return Item(kind=one.kind, name=one.metadata.name, state=FAILED, about=(words,))
 
 
 def _network(one: Network, mine: list[Resource]) -> Item:
@@ -265,8 +265,8 @@ def _router(one: Router) -> Item:
     way_out = ""
     if gateway is not None:
         ips = ", ".join(ip.partition("/")[0] for ip in gateway.ips)
-        way_out = f"way out by {gateway.network} as {ips}, gateway {one.status.gateway_node or 'nowhere'}"
-    nat = f"{len(one.spec.nat)} address translation{'s' * (len(one.spec.nat) != 1)}" if one.spec.nat else ""
+        way_out = f"external network {gateway.network} as {ips}, gateway on {one.status.gateway_node or 'no node'}"
+    nat = f"{len(one.spec.nat)} NAT rule{'s' * (len(one.spec.nat) != 1)}" if one.spec.nat else ""
     return Item(kind="Router", name=one.metadata.name, state=state(one), about=_words(joins, way_out, nat))
 
 
@@ -283,8 +283,8 @@ def _balancer(one: LoadBalancer) -> Item:
     vips = ", ".join(f"{_bracketed(vip.ip)}:{vip.port}/{vip.protocol.value}" for vip in one.spec.vips)
     ends = f"{one.status.endpoints_up} endpoints up, {one.status.endpoints_down} down"
     where = "in " + ", ".join((*one.spec.networks, *one.spec.routers))
-    amiss = one.status.endpoints_down and state(one) == READY
-    found = AMISS if amiss else state(one)
+    down = one.status.endpoints_down and state(one) == READY
+    found = FAILED if down else state(one)
     return Item(kind="LoadBalancer", name=one.metadata.name, state=found, about=_words(vips, ends, where))
 
 
@@ -294,11 +294,11 @@ def _shaping(one: Shaping) -> Item:
     asked = ", ".join(f"{name} {getattr(one.spec, name)}" for name in fields if getattr(one.spec, name))
     way = f"from {_place(one.spec.from_)}" + (f" to {_place(one.spec.to)}" if one.spec.to else "")
     both = "" if one.spec.direction.value == "forward" else "and back"
-    force = "" if applied is not None else "not in force"
+    force = "" if applied is not None else "not applied"
     return Item(
         kind="Shaping",
         name=one.metadata.name,
-        state=AMISS if one.status.unsupported else state(one),
+        state=FAILED if one.status.unsupported else state(one),
         about=_words(f"{way} {both}".rstrip(), asked, force),
     )
 

@@ -1,4 +1,4 @@
-"""`netloom bench`: attachments that come and go, and how long it takes until they work."""
+"""`netloom bench`: create and delete attachments, and measure how long each takes to become usable."""
 
 import asyncio
 import re
@@ -8,11 +8,11 @@ from typing import Any, TypeVar
 
 import click
 
-from netloom.cli.bench.flags import CONNECTING, COURSE, SHAPE, TELLING
+from netloom.cli import options as shared
+from netloom.cli.bench.flags import CONNECTION, COURSE, OUTPUT, SHAPE
 from netloom.cli.bench.progress import Progress
 from netloom.cli.tables import align
 from netloom.cli.terminal import counted
-from netloom.lab import Lab
 from netloom.load import reports, running, svg
 from netloom.load.arrivals import Arrivals
 from netloom.load.plan import Load, Placement
@@ -32,43 +32,41 @@ DEFAULT_SHARE = 0.1
 
 @click.group()
 def bench() -> None:
-    """Ask much of a control plane, and see how long it takes.
+    """Put a control plane under load, and measure its latency.
 
-    Any API server will do: one of ours, one behind kube-apiserver, or a plain cluster with our CRDs.
+    It works with any API server: Netloom's own, one aggregated by kube-apiserver, or a cluster with Netloom's CRDs.
     """
 
 
 @bench.command()
-@CONNECTING
-@click.option("-n", "--namespace", metavar="NS", help="The namespace.")
+@CONNECTION
+@shared.NAMESPACE
 @SHAPE
 @COURSE
-@TELLING
+@OUTPUT
 def attachments(
-    kubeconfig: str | None,
-    context_name: str | None,
-    namespace: str | None,
-    lab: Path | None,
     output: Path | None,
     plot: Path | None,
     estimate: bool,
     histogram: bool,
-    **given: Any,  # noqa: ANN401  # what click gives
+    **given: Any,  # noqa: ANN401  # what click parsed
 ) -> int:
-    """Have attachments come and go, and measure how long each takes to work.
+    """Create and delete attachments, and measure the latency.
 
-    The i-th Network has (1 + bias) * top-size / (i + bias) ^ exponent attachments. They are created until as many are
-    alive as you say (warm-up), then deleted and created turn about (cruise), then deleted (cool-down). All of it
-    carries a label, and is removed in the end.
+    It measures how long each attachment takes to become usable. The i-th Network has
+    (1 + bias) * top-size / (i + bias) ^ exponent attachments. Attachments are created until --alive of them exist
+    (warm-up), then deleted and created in turn (cruise), then deleted (cool-down). All objects carry a label and are
+    removed at the end.
     """
     _check_files(output, plot)
+    lab = shared.given("lab")
     load = _load(given, lab)
     if estimate:
         _estimate(load)
         return 0
-    file, name, cluster = _connected(kubeconfig, context_name, lab)
+    file, name, cluster = _connected()
     options = Options(
-        namespace=namespace or _root("namespace") or cluster.namespace or "default",
+        namespace=shared.given("namespace") or cluster.namespace or "default",
         node=given["node"],
         labels=given["labels"],
         lab=lab,
@@ -81,8 +79,8 @@ def attachments(
         context=name,
     )
     with Progress(load) as progress:
-        outcome = _to_the_end(running.attachments(cluster, load, options, progress.show))
-    _tell(load, outcome, histogram=histogram)
+        outcome = _run(running.attachments(cluster, load, options, progress.show))
+    _report(load, outcome, histogram=histogram)
     if output is not None:
         output.write_bytes(reports.as_csv(outcome) if output.suffix == ".csv" else reports.as_json(load, outcome))
     if plot is not None:
@@ -91,31 +89,31 @@ def attachments(
 
 
 @bench.command()
-@CONNECTING
-@click.option("--run", "run_id", required=True, metavar="ID", help="The run.")
-def clean(kubeconfig: str | None, context_name: str | None, lab: Path | None, run_id: str) -> None:
-    """Remove what a run left behind, whose driver was killed."""
-    _, _, cluster = _connected(kubeconfig, context_name, lab)
-    count = _to_the_end(running.clean(cluster, _checked(run_id), lab))
+@CONNECTION
+@click.option("--run", "run_id", required=True, metavar="ID", help="Identifier of the run.")
+def clean(run_id: str, **given: object) -> None:
+    """Remove the objects of a run whose driver was killed."""
+    _, _, cluster = _connected()
+    count = _run(running.clean(cluster, _checked(run_id), shared.given("lab")))
     click.echo(f"Removed {counted(count, 'object')} of run {run_id}.")
 
 
 def _load(given: dict[str, Any], lab: Path | None) -> Load:
-    """Return what is asked for, or say which flag is wrong."""
+    """Return the load that the options describe; raise a usage error that names the wrong option."""
     for base in given["bases"]:
         if not is_ip(base):
-            raise click.BadParameter(f"{base!r} is not an address.", param_hint="--base-address")
+            raise click.BadParameter(f"{base!r} is not an IP address.", param_hint="--base-address")
     if len({":" in base for base in given["bases"]}) != len(given["bases"]):
-        raise click.BadParameter("one for each family, IPv4 and IPv6.", param_hint="--base-address")
+        raise click.BadParameter("give at most one IPv4 and one IPv6 address.", param_hint="--base-address")
     share = given["test_share"]
     if share and lab is None:
-        raise click.UsageError("--test-share needs --lab: only there can anybody look into the machines.")
+        raise click.UsageError("--test-share requires --lab: only there the workloads can be reached.")
     if share and given["simulated"]:
-        raise click.UsageError("--test-share: simulated agents plug nothing that could be tested.")
+        raise click.UsageError("--test-share does not work with --simulated-agents, which plug nothing.")
     if given["simulated"] and (given["node"] or given["labels"]):
-        raise click.UsageError("--simulated-agents brings its own nodes: leave --node and --node-selector out.")
+        raise click.UsageError("--simulated-agents creates its own nodes: omit --node and --node-selector.")
     if given["node"] and given["labels"]:
-        raise click.UsageError("--node is one node, --node-selector chooses among all: say one of them.")
+        raise click.UsageError("--node and --node-selector exclude each other.")
     default = DEFAULT_SHARE if lab is not None and not given["simulated"] else 0.0
     return Load(
         run=_checked(given["run_id"] or running.new_run()),
@@ -139,40 +137,34 @@ def _load(given: dict[str, Any], lab: Path | None) -> Load:
 def _checked(run: str) -> str:
     if not RUN.fullmatch(run):
         raise click.BadParameter(
-            f"{run!r} is not up to 20 lower-case letters, digits and -, a letter first.", param_hint="--run"
+            f"{run!r} must be up to 20 lower-case letters, digits and -, beginning with a letter.", param_hint="--run"
         )
     return run
 
 
 def _check_files(output: Path | None, plot: Path | None) -> None:
-    """Refuse before the run what could not be written after it."""
+    """Check before the run that its results can be written."""
     for path, hint, suffixes in ((output, "--output", (".json", ".csv")), (plot, "--plot", (".svg",))):
         if path is None:
             continue
         if path.suffix not in suffixes:
-            raise click.BadParameter(f"{path} does not end in {' or '.join(suffixes)}.", param_hint=hint)
+            raise click.BadParameter(f"{path} must end in {' or '.join(suffixes)}.", param_hint=hint)
         if not path.absolute().parent.is_dir():
-            raise click.BadParameter(f"there is no folder {path.absolute().parent}.", param_hint=hint)
+            raise click.BadParameter(f"directory {path.absolute().parent} does not exist.", param_hint=hint)
 
 
-def _connected(kubeconfig: str | None, context_name: str | None, lab: Path | None) -> tuple[str, str, Cluster]:
-    file = kubeconfig or _root("kubeconfig") or (str(Lab(lab).kubeconfig) if lab is not None else "")
-    name = context_name or _root("context_name")
-    return file, name, kubeconfigs.load(file or None, context=name or None)
+def _connected() -> tuple[str, str, Cluster]:
+    """Return the kubeconfig and its context that the options name, and the cluster they describe."""
+    file, name = shared.kubeconfig(), shared.given("context_name")
+    return file or "", name or "", kubeconfigs.load(file, context=name)
 
 
-def _root(name: str) -> str:
-    """Return what was given before the command's name."""
-    given: dict[str, str | None] = click.get_current_context().find_root().obj or {}
-    return given.get(name) or ""
-
-
-def _to_the_end(work: Coroutine[Any, Any, T]) -> T:
-    """Do something; interrupted, it cleans up first."""
+def _run(work: Coroutine[Any, Any, T]) -> T:
+    """Run a coroutine; on an interrupt, it cleans up first."""
     try:
         return asyncio.run(running.interruptible(work))
     except asyncio.CancelledError:
-        click.echo("Interrupted; what was made is removed.", err=True)
+        click.echo("Interrupted; the objects of the run are removed.", err=True)
         raise click.Abort from None
 
 
@@ -185,7 +177,7 @@ def _estimate(load: Load) -> None:
     )
 
 
-def _tell(load: Load, outcome: Outcome, *, histogram: bool) -> None:
+def _report(load: Load, outcome: Outcome, *, histogram: bool) -> None:
     click.echo(f"Run {load.run}: {counted(len(outcome.lives), 'attachment')} in {outcome.seconds:.1f} s.\n")
     click.echo(align(reports.rows(outcome.summaries())))
     if histogram:
@@ -196,7 +188,7 @@ def _tell(load: Load, outcome: Outcome, *, histogram: bool) -> None:
         click.echo("\n" + align([[name, f"{value:,.0f}"] for name, value in outcome.notes.items()]))
     if outcome.errors:
         rows = [[kind, count, outcome.examples[kind]] for kind, count in outcome.errors.most_common()]
-        click.echo("\n" + align([["BROKE", "COUNT", "FIRST"], *rows]))
+        click.echo("\n" + align([["ERROR", "COUNT", "FIRST"], *rows]))
 
 
 def _subtitle(load: Load, options: Options) -> str:

@@ -1,4 +1,4 @@
-"""How far a run is: a line that moves on a terminal, a line now and then elsewhere; on standard error."""
+"""The progress of a run, on standard error: a line that is updated on a terminal, a new line now and then elsewhere."""
 
 import sys
 import time
@@ -15,7 +15,7 @@ WIDTH = 24
 
 
 class Progress:
-    """Shows where a run stands."""
+    """Prints the progress of a run."""
 
     def __init__(self, load: Load) -> None:
         self._load = load
@@ -26,7 +26,7 @@ class Progress:
         self._shown = ""
 
     def show(self, now: Now) -> None:
-        """Show it."""
+        """Print the current state."""
         at = time.monotonic() - self._began
         if self._terminal:
             line = self._line(now, at)
@@ -41,16 +41,16 @@ class Progress:
         return f"{at:6.1f} s  {now.phase:10} ▕{bar(share, WIDTH):{WIDTH}}▏{share:4.0%}  {self._figures(now)}"
 
     def _figures(self, now: Now) -> str:
-        text = f"{now.done} of {now.steps} operations, {now.alive} alive, {now.ready} were Ready"
-        return f"{text}, {now.broken} broke" if now.broken else text
+        text = f"{now.done} of {now.steps} operations, {now.alive} alive, {now.ready} became Ready"
+        return f"{text}, {now.broken} failed" if now.broken else text
 
     def __enter__(self) -> "Progress":
-        """Begin."""
+        """Return itself."""
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Leave the line."""
+        """End the progress line."""
         if self._shown:
             click.echo(err=True)

@@ -1,32 +1,29 @@
-"""A plan's outcome as text: `+` comes, `~` changes, `-` goes."""
+"""The outcome of a plan as text: `+` created, `~` changed, `-` removed."""
 
 from collections.abc import Iterable, Iterator
 from itertools import groupby
-from typing import TYPE_CHECKING
 
 from netloom.cli.tables import clean
 from netloom.cli.terminal import paint
+from netloom.diagnose.changes import NOT_FOUND, UNCHANGED, Outcome
 from netloom.plan.ovn.comparison import Column, Kind, PortChange, RowChange
-
-if TYPE_CHECKING:
-    from netloom.cli.diagnosis.plan import Outcome
 
 SIGNS = {Kind.CREATE: "+", Kind.CHANGE: "~", Kind.REMOVE: "-"}
 COLOURS = {Kind.CREATE: "green", Kind.CHANGE: "yellow", Kind.REMOVE: "red"}
 MOST = 12
-"""How many elements of one set are listed."""
+"""How many elements of a set are listed."""
 
 
-def lines(outcome: "Outcome") -> Iterator[str]:
-    """Give the lines."""
+def lines(outcome: Outcome) -> Iterator[str]:
+    """Yield the outcome as lines of text."""
     for name, what in outcome.objects.items():
-        yield f"{name} {'unchanged' if what == 'unchanged' else what if what == 'not there' else f'would be {what}'}"
+        yield f"{name} {what if what in (UNCHANGED, NOT_FOUND) else f'would be {what}'}"
     for title, some in (("In OVN:", _rows(outcome.rows)), ("On the nodes:", _ports(outcome.ports))):
         body = list(some)
         if body:
             yield from ("", title, *body)
     if outcome.problems:
-        yield from ("", paint("What would not work:", "red"))
+        yield from ("", paint("Problems:", "red"))
         for unit, words in outcome.problems.items():
             yield from (clean(f"  {unit}: {word}") for word in words)
     yield ""
@@ -67,7 +64,7 @@ def _columns(columns: Iterable[Column], kind: Kind) -> Iterator[str]:
             yield clean(f"        {column.name}: {column.old or '(none)'} -> {column.new or '(none)'}")
 
 
-def _summary(outcome: "Outcome") -> str:
+def _summary(outcome: Outcome) -> str:
     if not outcome.rows and not outcome.ports:
         return "Nothing would change in OVN or on the nodes."
     counts = [f"{sum(one.kind is kind for one in outcome.rows)} {word}" for kind, word in _WORDS.items()]

@@ -1,7 +1,7 @@
-"""`netloom status`: what there is, as a tree that a person likes to read; what is amiss comes first, in words.
+"""`netloom status`: the problems, then all objects as a tree.
 
-All of it is from the API. What is behind the API is for `netloom explain` and `netloom doctor`. Exit status 0: nothing
-is amiss; 1: something is.
+It reads the API only; `netloom explain` and `netloom doctor` check OVN and the nodes too. The exit status is 0 if there
+are no problems, else 1.
 """
 
 import json
@@ -11,26 +11,27 @@ from datetime import UTC, datetime
 import click
 import msgspec
 
-from netloom.cli.options import Session, connected
+from netloom.cli.options import OUTPUT, connected
 from netloom.cli.tables import clean, safe
 from netloom.cli.terminal import counted, paint
-from netloom.diagnose import snapshot as everything
-from netloom.diagnose.status import AMISS, PENDING, READY, Item, Overview, Section, gathered, overview
+from netloom.client.session import Session
+from netloom.diagnose import snapshot
+from netloom.diagnose.status import FAILED, PENDING, READY, Item, Overview, Section, gathered, overview
 
-COLOURS = {AMISS: "red", PENDING: "yellow", READY: "green"}
-MARKS = {AMISS: "AMISS", PENDING: "not ready yet", READY: "ready"}
-TOLD = ("Node", "NetworkAttachment")
-"""Kinds of which it is also told that they are ready."""
+COLOURS = {FAILED: "red", PENDING: "yellow", READY: "green"}
+MARKS = {FAILED: "FAILED", PENDING: "not ready yet", READY: "ready"}
+MARKED_READY = ("Node", "NetworkAttachment")
+"""The kinds for which `ready` is shown as well."""
 
 
 @click.command()
-@click.option("-A", "--all-namespaces", "everywhere", is_flag=True, help="Of all namespaces.")
-@click.option("-o", "--output", type=click.Choice(["text", "json"]), default="text", help="How to say it.")
+@click.option("-A", "--all-namespaces", "everywhere", is_flag=True, help="In all namespaces.")
+@OUTPUT
 @connected
 def status(session: Session, everywhere: bool, output: str) -> int:
-    """Show what there is, as a tree; what is amiss comes first."""
+    """Show problems, and then all objects as a tree."""
     namespace = "" if everywhere else session.namespace
-    found = overview(everything.load(session.client, namespace=namespace), datetime.now(UTC), namespace)
+    found = overview(snapshot.load(session.client, namespace=namespace), datetime.now(UTC), namespace)
     if output == "json":
         whole = {"healthy": not found.problems, **msgspec.to_builtins(found)}
         click.echo(json.dumps(whole, indent=4, ensure_ascii=False))
@@ -40,18 +41,18 @@ def status(session: Session, everywhere: bool, output: str) -> int:
 
 
 def lines(found: Overview, server: str, namespace: str) -> Iterator[str]:
-    """Give the tree."""
+    """Yield the overview as lines of text."""
     yield clean(f"Netloom at {server}" + (f", namespace {namespace}" if namespace else ""))
     yield ""
     if found.problems:
         yield paint(f"{counted(len(found.problems), 'problem')}:", "red", bold=True)
         yield from (paint(safe(f"  {problem}"), "red") for problem in gathered(found.problems))
     else:
-        yield paint("Nothing is amiss.", "green")
+        yield paint("No problems found.", "green")
     yield ""
-    yield from _section(Section("Nodes", found.nodes)) if found.nodes else ("There is no Node: no agent runs.",)
+    yield from _section(Section("Nodes", found.nodes)) if found.nodes else ("There are no Nodes: no agent runs.",)
     if namespace and namespace not in found.namespaces:
-        yield f"There is nothing in namespace {clean(namespace)}."
+        yield f"Namespace {clean(namespace)} is empty."
     for name, sections in found.namespaces.items():
         if not namespace:
             yield from ("", f"Namespace {clean(name)}")
@@ -69,7 +70,7 @@ def _branches(items: Sequence[Item], stem: str) -> Iterator[str]:
     for item in items:
         last = item is items[-1]
         words = ", ".join(clean(word) for word in item.about)
-        mark = MARKS[item.state] if item.state != READY or (item.kind in TOLD and not item.items) else ""
+        mark = MARKS[item.state] if item.state != READY or (item.kind in MARKED_READY and not item.items) else ""
         text = "  ".join(
             part for part in (clean(item.name).ljust(width) if item.about else clean(item.name), words) if part
         )

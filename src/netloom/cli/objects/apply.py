@@ -1,7 +1,8 @@
-"""`netloom apply -f`: server-side apply, one document after the other, in an order in which they can be made.
+"""`netloom apply -f`: server-side apply, document by document, each after those it depends on.
 
-The server merges and keeps who owns which field, so two people who apply different fields of one object do not undo
-each other. A document that is refused is reported and the rest still applied; the exit status is then 1.
+The server merges the fields and records which manager owns each, so two people who apply different fields of one object
+do not undo each other's changes. A document that the server refuses is reported, and the rest is still applied; the
+exit status is then 1.
 """
 
 from urllib.parse import quote
@@ -13,9 +14,10 @@ from netloom.cli.objects import manifests
 from netloom.cli.objects.field_hints import unknown_field
 from netloom.cli.objects.manifests import Manifest
 from netloom.cli.objects.output import print_documents
-from netloom.cli.options import Session, connected
+from netloom.cli.options import connected
 from netloom.client.http import APPLY, Client
 from netloom.client.resources import Resource, of_document
+from netloom.client.session import Session
 from netloom.errors import BadRequest, Conflict, NetloomError, NotFound, Unreachable
 from netloom.model.document import Document
 
@@ -28,9 +30,9 @@ from_files = click.option(
     multiple=True,
     required=True,
     metavar="FILE",
-    help="A file, a folder, or - for standard input.",
+    help="File or directory with manifests, or - for standard input. May be repeated.",
 )
-"""For commands that must be given manifests."""
+"""The option -f of commands that require manifests."""
 
 
 @click.command()
@@ -41,13 +43,19 @@ from_files = click.option(
     default="none",
     is_flag=False,
     flag_value="server",
-    help="Ask the server what would happen, change nothing.",
+    help="With `server`: send the request, but have the server change nothing.",
 )
-@click.option("--force-conflicts", is_flag=True, help="Take over fields that others manage.")
+@click.option("--force-conflicts", is_flag=True, help="Take ownership of fields that other managers own.")
 @click.option(
-    "--field-manager", default=MANAGER, show_default=True, metavar="NAME", help="Who owns the applied fields."
+    "--field-manager",
+    default=MANAGER,
+    show_default=True,
+    metavar="NAME",
+    help="Name of the owner of the applied fields.",
 )
-@click.option("-o", "--output", type=click.Choice(["name", "yaml", "json"]), help="Print the objects instead.")
+@click.option(
+    "-o", "--output", type=click.Choice(["name", "yaml", "json"]), help="Print the applied objects in this format."
+)
 @connected
 def apply(
     session: Session,
@@ -57,12 +65,12 @@ def apply(
     field_manager: str,
     output: str | None,
 ) -> int:
-    """Make objects be as files say."""
+    """Create or update objects from files, by server-side apply."""
     query = {"fieldManager": field_manager, "force": str(force_conflicts).lower()}
     query |= {"dryRun": "All"} if dry_run == "server" else {}
     found = manifests.read(files)
     if not found:
-        raise click.UsageError(f"No objects in {', '.join(files)}.")
+        raise click.UsageError(f"There are no objects in {', '.join(files)}.")
     failures = 0
     done: list[Document] = []
     for manifest in found:
@@ -84,14 +92,14 @@ def apply(
 
 
 def outcome(before: Document | None, after: Document) -> str:
-    """Return what an apply did: created, configured or unchanged."""
+    """Return the result of an apply: created, configured or unchanged."""
     if before is None:
         return "created"
     return "unchanged" if _substance(before) == _substance(after) else "configured"
 
 
 def _substance(document: Document) -> Document:
-    """Return a document without what the server writes by itself, which a dry run may count differently."""
+    """Return a document without the metadata that the server maintains, which a dry run may count differently."""
     metadata = {
         k: v for k, v in document["metadata"].items() if k not in ("managedFields", "resourceVersion", "generation")
     }
@@ -101,14 +109,14 @@ def _substance(document: Document) -> Document:
 def apply_one(
     session: Session, manifest: Manifest, query: dict[str, str]
 ) -> tuple[Resource, Document | None, Document]:
-    """Apply one document; return its kind, and the object before and after."""
+    """Apply one document; return its resource, and the object before and after."""
     if manifest.error is not None:
         raise manifest.error
     document = manifest.document
     resource = of_document(session.client, document)
     name = document["metadata"].get("name")
     if not isinstance(name, str) or not name:
-        raise BadRequest("metadata.name not given: apply needs one, generateName is for create")
+        raise BadRequest("metadata.name is required: apply does not support generateName")
     namespace = str(document["metadata"].get("namespace") or session.namespace)
     path = resource.path(namespace, quote(name, safe=""))
     before = _existing(session.client, path)
@@ -124,9 +132,9 @@ def _existing(client: Client, path: str) -> Document | None:
 
 
 def explain_refusal(error: NetloomError, manifest: Manifest) -> str:
-    """Return what to print about a document that was refused."""
+    """Return the error message for a document that was refused."""
     where = manifest.where if manifest.error is not None else f"{manifest.where}: {manifest.name}"
     text = explain(error, where=where) + unknown_field(error.message, manifest.document)
     if isinstance(error, Conflict) and error.causes:
-        text += "\n(--force-conflicts takes these fields over)"
+        text += "\n(use --force-conflicts to take ownership of these fields)"
     return text

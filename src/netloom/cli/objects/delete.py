@@ -1,7 +1,7 @@
-"""`netloom delete`: by file, by name, by label; dependents go as `--cascade` says; returns when they are gone.
+"""`netloom delete`: by file, name or label; returns when the objects are gone.
 
-What is still in use by others that are on their way out, as a Network by attachments that wait for their node, is tried
-again when those are gone.
+An object that is used only by others that are being deleted, such as a Network by attachments whose node has still to
+unplug them, is deleted again when those are gone.
 """
 
 import time
@@ -14,12 +14,14 @@ from msgspec import Struct
 from netloom.cli.durations import DURATION
 from netloom.cli.failure import explain
 from netloom.cli.objects import manifests
+from netloom.cli.objects.selection import select
 from netloom.cli.objects.wait import A_WEEK, Goal, until
-from netloom.cli.options import Session, connected
+from netloom.cli.options import connected
 from netloom.cli.shell_completion import complete_targets
-from netloom.client import lists as reading
+from netloom.client import lists
 from netloom.client.lists import Scope
-from netloom.client.resources import Target, of_document, targets
+from netloom.client.resources import Target, of_document
+from netloom.client.session import Session
 from netloom.errors import Conflict, NetloomError, NotFound, Unreachable
 
 IN_USE = "InUse"
@@ -37,29 +39,38 @@ class Doomed(Struct, frozen=True):
 
 @click.command()
 @click.argument("words", nargs=-1, metavar="[KIND NAME... | KIND/NAME...]", shell_complete=complete_targets)
-@click.option("-f", "--filename", "files", multiple=True, metavar="FILE", help="The objects of a file, a folder, or -.")
-@click.option("-l", "--selector", "labels", default="", metavar="LABELS", help="The objects with these labels.")
-@click.option("--field-selector", "fields", default="", metavar="FIELDS", help="The objects with these field values.")
+@click.option(
+    "-f",
+    "--filename",
+    "files",
+    multiple=True,
+    metavar="FILE",
+    help="Delete the objects in this file or directory, or - for standard input.",
+)
+@click.option("-l", "--selector", "labels", default="", metavar="LABELS", help="Label selector, such as `app=web`.")
+@click.option(
+    "--field-selector", "fields", default="", metavar="FIELDS", help="Field selector, such as `spec.node=n1`."
+)
 @click.option("--all", "whole", is_flag=True, help="All objects of the kind in the namespace.")
-@click.option("-A", "--all-namespaces", "everywhere", is_flag=True, help="Of all namespaces.")
+@click.option("-A", "--all-namespaces", "everywhere", is_flag=True, help="In all namespaces.")
 @click.option(
     "--cascade",
     type=click.Choice(list(POLICIES)),
     default="background",
     show_default=True,
-    help="What happens to dependents.",
+    help="Delete dependents afterwards or before, or leave them.",
 )
-@click.option("--wait/--no-wait", "waiting", default=True, help="Return when the objects are gone.  [default: wait]")
-@click.option("--timeout", type=DURATION, default="0s", metavar="TIME", help="How long to wait; 0 is a week.")
+@click.option("--wait/--no-wait", "waiting", default=True, help="Wait until the objects are gone.  [default: wait]")
+@click.option("--timeout", type=DURATION, default="0s", metavar="TIME", help="How long to wait; 0 means a week.")
 @click.option(
     "--dry-run",
     type=click.Choice(["none", "server"]),
     default="none",
     is_flag=False,
     flag_value="server",
-    help="Ask the server what would happen, change nothing.",
+    help="With `server`: send the request, but have the server change nothing.",
 )
-@click.option("--ignore-not-found", is_flag=True, help="An object that is not there is no failure.")
+@click.option("--ignore-not-found", is_flag=True, help="Succeed even if an object does not exist.")
 @connected
 def delete(
     session: Session,
@@ -77,10 +88,13 @@ def delete(
 ) -> int:
     """Delete objects by file, name or label."""
     if bool(words) == bool(files):
-        raise click.UsageError("Say what to delete: either -f FILE, or a kind and names.")
-    where = reading.scope(session, everywhere=everywhere, labels=labels, fields=fields)
+        raise click.UsageError("Specify the objects: either -f FILE, or a kind and names.")
     deleter = Deleter(session, cascade=cascade, dry_run=dry_run == "server", ignore_not_found=ignore_not_found)
-    doomed = deleter.from_files(files) if files else deleter.from_words(words, where, whole=whole)
+    if files:
+        doomed = deleter.from_files(files)
+    else:
+        wanted, where = select(session, words, everywhere=everywhere, labels=labels, fields=fields)
+        doomed = deleter.from_targets(wanted, where, whole=whole)
     deadline = time.monotonic() + (timeout if timeout > 0 else A_WEEK)
     deleted = deleter.delete_all(doomed, deadline=deadline if waiting and dry_run == "none" else None)
     if not deleted and not deleter.failed and not ignore_not_found and not files:
@@ -89,10 +103,9 @@ def delete(
 
 
 class Deleter:
-    """Deletes one object after the other; one that is refused does not stop the rest."""
+    """Deletes objects one by one; one that the server refuses to delete does not stop the rest."""
 
     def __init__(self, session: Session, *, cascade: str, dry_run: bool, ignore_not_found: bool) -> None:
-        """Keep how to delete."""
         self._session = session
         self._body: dict[str, object] = {
             "apiVersion": "v1",
@@ -103,10 +116,10 @@ class Deleter:
         self._ignore = ignore_not_found
         self.failed = False
         self.used: list[tuple[Doomed, Conflict]] = []
-        """What is not deleted because others use it."""
+        """Objects that were not deleted because others use them."""
 
     def from_files(self, files: tuple[str, ...]) -> Iterator[Doomed]:
-        """Yield the objects of files, those made last first."""
+        """Yield the objects of files, in the reverse of the order in which they are created."""
         for manifest in reversed(manifests.read(files)):
             if manifest.error is not None:
                 self._refuse(manifest.error, manifest.where)
@@ -120,21 +133,21 @@ class Deleter:
             namespace = str(metadata.get("namespace") or self._session.namespace)
             yield Doomed(Target(resource, str(metadata.get("name", ""))), namespace if resource.namespaced else "")
 
-    def from_words(self, words: tuple[str, ...], where: Scope, *, whole: bool) -> Iterator[Doomed]:
-        """Yield the objects that words and selectors name."""
-        for target in targets(self._session.client, words):
+    def from_targets(self, wanted: Iterable[Target], where: Scope, *, whole: bool) -> Iterator[Doomed]:
+        """Yield the objects that targets and selectors name."""
+        for target in wanted:
             if target.name:
                 yield Doomed(target, where.namespace if target.resource.namespaced else "")
                 continue
             if not where.query and not whole:
-                raise click.UsageError("Name the objects, or say which by -l, --field-selector or --all.")
-            for document in reading.objects(self._session.client, target, where)[0]:
+                raise click.UsageError("Name the objects, or select them by -l, --field-selector or --all.")
+            for document in lists.objects(self._session.client, target, where)[0]:
                 metadata = document["metadata"]
                 found = Target(target.resource, metadata["name"])
                 yield Doomed(found, str(metadata.get("namespace") or ""), str(metadata.get("uid") or ""))
 
     def delete_all(self, doomed: Iterable[Doomed], *, deadline: float | None) -> list[Doomed]:
-        """Delete objects and return those that went; with a deadline, wait until they are gone."""
+        """Delete objects and return those deleted; with a deadline, wait until they are gone."""
         deleted: list[Doomed] = []
         while True:
             self.used.clear()
@@ -142,7 +155,7 @@ class Deleter:
             deleted += gone
             for one in gone if deadline is not None else ():
                 until(self._session, one.target, Scope(one.namespace), goal=_GONE, deadline=deadline or 0, uid=one.uid)
-            # Who used them may be among those that are gone now.
+            # The objects that used them may be gone now.
             if deadline is None or not gone or not self.used:
                 break
             doomed = [one for one, _ in self.used]
@@ -151,7 +164,7 @@ class Deleter:
         return deleted
 
     def delete(self, one: Doomed) -> Doomed | None:
-        """Delete one object, say so, and return it with its uid; None where there is nothing to wait for."""
+        """Delete one object, print that, and return it with its uid; None if there is nothing to wait for."""
         resource, name = one.target.resource, one.target.name
         body = {**self._body, "preconditions": {"uid": one.uid}} if one.uid else self._body
         try:
@@ -170,7 +183,7 @@ class Deleter:
                 self._refuse(error, "")
             return None
         click.echo(f'{resource.qualified} "{name}" deleted{" (server dry run)" if self._dry_run else ""}')
-        # A Status where it is gone already, the object where finalizers keep it.
+        # The answer is a Status if the object is gone already, or the object if finalizers keep it.
         about = answer.document.get("details") or answer.document.get("metadata") or {}
         return Doomed(one.target, one.namespace, one.uid or str(about.get("uid") or ""))
 

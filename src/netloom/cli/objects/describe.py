@@ -1,6 +1,6 @@
-"""`netloom describe`: one object in full, its conditions as a table, and what happened to it.
+"""`netloom describe`: all fields of an object, its conditions as a table, and its Events.
 
-Nothing here knows any kind: fields are shown as they are named, so a kind added tomorrow is described today.
+Nothing here depends on a kind: fields are shown by their names, so new kinds need no change.
 """
 
 import re
@@ -10,12 +10,14 @@ from datetime import UTC, datetime
 import click
 
 from netloom.cli.objects.get import Failures
-from netloom.cli.options import Session, connected
+from netloom.cli.objects.selection import select
+from netloom.cli.options import connected
 from netloom.cli.shell_completion import complete_targets
 from netloom.cli.tables import align, safe
-from netloom.client import lists as reading
+from netloom.client import lists
 from netloom.client.lists import Scope
-from netloom.client.resources import Resource, Target, named, targets
+from netloom.client.resources import Resource, Target, named
+from netloom.client.session import Session
 from netloom.errors import NetloomError
 from netloom.model.ages import age
 from netloom.model.document import Document
@@ -27,19 +29,20 @@ _SHORT = {"apiVersion": "API Version", "ipam": "IPAM", "ips": "IPs", "ownerRefer
 
 @click.command()
 @click.argument("words", nargs=-1, metavar="KIND [NAME...] | KIND/NAME...", shell_complete=complete_targets)
-@click.option("-l", "--selector", "labels", default="", metavar="LABELS", help="Only objects with these labels.")
-@click.option("-A", "--all-namespaces", "everywhere", is_flag=True, help="Of all namespaces.")
-@click.option("--show-events/--no-show-events", default=True, help="Also show Events about it.")
+@click.option("-l", "--selector", "labels", default="", metavar="LABELS", help="Label selector, such as `app=web`.")
+@click.option("-A", "--all-namespaces", "everywhere", is_flag=True, help="In all namespaces.")
+@click.option(
+    "--show-events/--no-show-events", default=True, help="Show the Events of each object.  [default: show-events]"
+)
 @connected
 def describe(session: Session, words: tuple[str, ...], labels: str, everywhere: bool, show_events: bool) -> int:
-    """Show one object in full, with its Events."""
-    where = reading.scope(session, everywhere=everywhere, labels=labels)
+    """Show all fields of objects, their conditions and their Events."""
+    wanted, where = select(session, words, everywhere=everywhere, labels=labels)
     failures = Failures()
     count = 0
-    wanted = targets(session.client, words)
     for target in wanted:
         with failures.collecting():
-            for document in reading.objects(session.client, target, where)[0]:
+            for document in lists.objects(session.client, target, where)[0]:
                 lines = list(_object(document))
                 if show_events:
                     lines += _events(session, document)
@@ -90,7 +93,7 @@ def _section(title: str, value: object) -> Iterator[str]:
 
 
 def _lines(value: object, indent: str) -> Iterator[str]:
-    """Yield a nested value, one line for each leaf; lists of plain values share a line."""
+    """Yield a nested value with one line for each leaf; a list of scalars takes one line."""
     if isinstance(value, list):
         for item in value:
             if isinstance(item, dict | list):
@@ -112,7 +115,7 @@ def _lines(value: object, indent: str) -> Iterator[str]:
 
 
 def _flat(value: object) -> str | None:
-    """Return what fits on one line: a plain value, or a list of words."""
+    """Return a scalar, or a list of words, as one line; None for anything else."""
     if isinstance(value, dict):
         return None
     if not isinstance(value, list):
@@ -127,9 +130,9 @@ def _scalar(value: object) -> str:
 
 
 def _title(key: str) -> str:
-    """Return a field's name as people read it: lastHeartbeat is `Last Heartbeat`, underlayIP `Underlay IP`.
+    """Return a field's name as a title: lastHeartbeat is `Last Heartbeat`, underlayIP `Underlay IP`.
 
-    What does not look like a field's name is somebody's own key, and stays as it is.
+    A key that does not look like a field's name, such as a label, stays as it is.
     """
     if key in _SHORT:
         return _SHORT[key]
@@ -145,9 +148,9 @@ def _events(session: Session, document: Document) -> list[str]:
     namespace = str(metadata.get("namespace") or "")
     try:
         resource: Resource = named(session.client, "events")
-        found, _ = reading.objects(session.client, Target(resource), Scope(namespace, {"fieldSelector": query}))
+        found, _ = lists.objects(session.client, Target(resource), Scope(namespace, {"fieldSelector": query}))
     except NetloomError as error:
-        return [f"Events:  <cannot be read: {error.message}>"]
+        return [f"Events:  <not available: {error.message}>"]
     if not found:
         return ["Events:  <none>"]
     found.sort(key=lambda event: str(event.get("lastTimestamp") or event.get("eventTime") or ""))

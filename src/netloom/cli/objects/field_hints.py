@@ -1,7 +1,7 @@
-"""What may have been meant: for servers that say which field they do not know, but not which one is near it.
+"""Suggestions for unknown fields, where the server makes none.
 
-A kube-apiserver refuses an unknown field of a server-side apply with "field not declared in schema" and no more. The
-kinds are ours, so the command line can look the rest up.
+A kube-apiserver refuses an unknown field of a server-side apply with just "field not declared in schema". The schemas
+of Netloom's kinds are known here, so the command line adds the nearest field.
 """
 
 import re
@@ -16,7 +16,7 @@ _UNDECLARED = re.compile(r"(?P<path>(?:\.\w+(?:\[[^\]]*\])*)*)\.(?P<name>\w+): f
 
 
 def unknown_field(message: str, document: Document) -> str:
-    """Return ` (did you mean "…"?)` where a message is about an unknown field that is like a known one."""
+    """Return ` (did you mean "…"?)` if a message is about an unknown field that resembles a known one, else ""."""
     found = _UNDECLARED.search(message)
     if found is None or "did you mean" in message:
         return ""

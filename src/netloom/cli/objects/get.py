@@ -1,32 +1,36 @@
-"""`netloom get`: the server's own Tables, or the objects as YAML, JSON, names or JSONPath."""
+"""`netloom get`: the server's Tables, or objects as YAML, JSON, names or JSONPath."""
 
 from collections.abc import Iterator, Sequence
 
 import click
 
 from netloom.cli.objects.output import OutputType, print_documents
+from netloom.cli.objects.selection import select
 from netloom.cli.objects.watch import follow
-from netloom.cli.options import Session, connected
+from netloom.cli.options import connected
 from netloom.cli.shell_completion import complete_targets
 from netloom.cli.tables import Aligner, rows
-from netloom.client import lists as reading
+from netloom.client import lists
 from netloom.client.lists import Scope
-from netloom.client.resources import Resource, Target, targets
+from netloom.client.resources import Resource, Target
+from netloom.client.session import Session
 from netloom.errors import NetloomError, NotFound
 from netloom.model.document import Document
 
 
 @click.command()
 @click.argument("words", nargs=-1, metavar="KIND[,KIND...] [NAME...] | KIND/NAME...", shell_complete=complete_targets)
-@click.option("-o", "--output", type=OutputType(), help="How to show them.")
-@click.option("-l", "--selector", "labels", default="", metavar="LABELS", help="Only objects with these labels.")
-@click.option("--field-selector", "fields", default="", metavar="FIELDS", help="Only objects with these field values.")
-@click.option("-A", "--all-namespaces", "everywhere", is_flag=True, help="Of all namespaces.")
-@click.option("-w", "--watch", "watching", is_flag=True, help="Show them, then their changes.")
-@click.option("--no-headers", is_flag=True, help="No line of column names.")
-@click.option("--show-labels", is_flag=True, help="A column with the labels.")
-@click.option("--show-managed-fields", is_flag=True, help="In YAML and JSON, also who manages which field.")
-@click.option("--ignore-not-found", is_flag=True, help="An object that is not there is no failure.")
+@click.option("-o", "--output", type=OutputType(), help="Output format.")
+@click.option("-l", "--selector", "labels", default="", metavar="LABELS", help="Label selector, such as `app=web`.")
+@click.option(
+    "--field-selector", "fields", default="", metavar="FIELDS", help="Field selector, such as `spec.node=n1`."
+)
+@click.option("-A", "--all-namespaces", "everywhere", is_flag=True, help="In all namespaces.")
+@click.option("-w", "--watch", "watching", is_flag=True, help="List the objects, then follow their changes.")
+@click.option("--no-headers", is_flag=True, help="Do not print the column names.")
+@click.option("--show-labels", is_flag=True, help="Add a column with the labels.")
+@click.option("--show-managed-fields", is_flag=True, help="Keep managedFields in YAML and JSON.")
+@click.option("--ignore-not-found", is_flag=True, help="Succeed even if an object does not exist.")
 @connected
 def get(
     session: Session,
@@ -42,11 +46,10 @@ def get(
     ignore_not_found: bool,
 ) -> int:
     """Show objects as a table, YAML or JSON."""
-    wanted = targets(session.client, words)
-    where = reading.scope(session, everywhere=everywhere, labels=labels, fields=fields)
+    wanted, where = select(session, words, everywhere=everywhere, labels=labels, fields=fields)
     if watching:
         if len(wanted) > 1:
-            raise click.UsageError("-w shows the changes of one kind, or of one object.")
+            raise click.UsageError("-w follows one kind, or one object.")
         return follow(session, wanted[0], where, output=output, headers=not no_headers, events=False)
     failures = Failures(ignore_not_found=ignore_not_found)
     if output in (None, "wide"):
@@ -56,7 +59,7 @@ def get(
     found: list[Document] = []
     for target in wanted:
         with failures.collecting():
-            found += reading.objects(session.client, target, where)[0]
+            found += lists.objects(session.client, target, where)[0]
     single = len(wanted) == 1 and bool(wanted[0].name)
     if found or not single:
         print_documents(found, output or "", single=single, managed_fields=show_managed_fields)
@@ -64,10 +67,9 @@ def get(
 
 
 class Failures:
-    """Collects what could not be shown, so that the rest is."""
+    """Prints errors about single objects, so that the remaining objects are still shown."""
 
     def __init__(self, *, ignore_not_found: bool = False) -> None:
-        """Start with nothing failed."""
         self._ignore = ignore_not_found
         self.status = 0
 
@@ -94,13 +96,12 @@ class Tables:
     """Prints Tables, one kind after the other."""
 
     def __init__(self, session: Session, where: Scope, *, wide: bool, headers: bool, labels: bool) -> None:
-        """Keep how to print."""
         self._session = session
         self._where = where
         self._wide, self._headers, self._labels = wide, headers, labels
 
     def show(self, wanted: Sequence[Target], failures: Failures) -> None:
-        """Print what is wanted; several kinds get a paragraph each and names with their kind."""
+        """Print the targets; of several kinds, each gets a table of its own and its names carry the kind."""
         kinds = list(dict.fromkeys(target.resource for target in wanted))
         shown = 0
         for kind in kinds:
@@ -118,8 +119,8 @@ class Tables:
 
     def _pages(self, target: Target) -> Iterator[Document]:
         if target.name:
-            return iter([reading.one(self._session.client, target, self._where, table=True)])
-        return reading.pages(self._session.client, target.resource, self._where, table=True)
+            return iter([lists.one(self._session.client, target, self._where, table=True)])
+        return lists.pages(self._session.client, target.resource, self._where, table=True)
 
     def _rows(self, page: Document, kind: Resource | None, *, header: bool) -> Iterator[list[object]]:
         yield from rows(

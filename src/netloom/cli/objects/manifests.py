@@ -1,7 +1,7 @@
-"""Files of objects: read, split into documents, put in the order in which they can be made.
+"""Manifests: files of objects, split into documents and sorted so that each follows those it depends on.
 
-One bad document costs that document: each is read by itself and its error kept beside it, with the file and the line it
-starts on. Documents are split where YAML itself splits them, at lines that begin with `---`.
+Each document is parsed by itself, and its error is kept with the file and the line it starts on, so one bad document
+does not affect the others. Documents are split where YAML splits them, at lines that begin with `---`.
 """
 
 import re
@@ -38,12 +38,12 @@ ORDER = (
     "ServiceChain",
     "Sandbox",
 )
-"""What is used before what uses it.  A kind not named here comes last."""
+"""Kinds in the order of creation: each after those that it refers to.  Kinds not listed here come last."""
 _SEPARATOR = re.compile(r"^---(?=\s|$)", re.MULTILINE)
 
 
 class Manifest(Struct, frozen=True):
-    """One document of a file, or why it cannot be read."""
+    """One document of a file, or the error in it."""
 
     where: str
     document: Document
@@ -51,14 +51,14 @@ class Manifest(Struct, frozen=True):
 
     @property
     def name(self) -> str:
-        """What to call it in messages: `Network/blue`."""
+        """Its name in messages: `Network/blue`."""
         metadata = self.document.get("metadata")
         name = metadata.get("name", "") if isinstance(metadata, dict) else ""
         return f"{self.document.get('kind', '')}/{name}"
 
 
 def read(files: Sequence[str]) -> list[Manifest]:
-    """Return all documents of files, folders (their files, sorted) and `-`, in the order in which to make them."""
+    """Return all documents of files, directories (their files, sorted) and `-`, in the order of creation."""
     manifests = [manifest for file in files for manifest in _file(file)]
     return sorted(manifests, key=lambda m: _rank(str(m.document.get("kind", ""))))
 
@@ -72,19 +72,19 @@ def _file(file: str) -> Iterable[Manifest]:
         return _documents("standard input", sys.stdin.buffer.read(MAX_FILE + 1))
     path = Path(file)
     if re.match(r"https?://", file):
-        raise BadRequest(f"{file}: a file, a folder or -, not a URL")
+        raise BadRequest(f"{file}: URLs are not supported; use a file, a directory or -")
     if not path.is_dir():
         with path.open("rb") as opened:
             return _documents(file, opened.read(MAX_FILE + 1))
     inside = sorted(child for child in path.iterdir() if child.suffix in SUFFIXES and child.is_file())
     if not inside:
-        raise BadRequest(f"{file}: no {', '.join(SUFFIXES)} files in this folder")
+        raise BadRequest(f"{file}: this directory has no {', '.join(SUFFIXES)} files")
     return [manifest for child in inside for manifest in _file(str(child))]
 
 
 def _documents(where: str, data: bytes) -> Iterator[Manifest]:
     if len(data) > MAX_FILE:
-        raise TooLarge(f"{where}: larger than {MAX_FILE >> 20} MB")
+        raise TooLarge(f"{where}: the file is larger than {MAX_FILE >> 20} MB")
     try:
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
@@ -117,5 +117,5 @@ def _checked(where: str, document: object) -> Manifest:
     metadata = document.get("metadata")
     if not isinstance(metadata, dict) or not (metadata.get("name") or metadata.get("generateName")):
         missing.append("metadata.name")
-    error = BadRequest(f"{' and '.join(missing)} not given") if missing else None
+    error = BadRequest(f"{' and '.join(missing)} {'is' if len(missing) == 1 else 'are'} required") if missing else None
     return Manifest(where, document, error)

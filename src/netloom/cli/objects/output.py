@@ -1,4 +1,4 @@
-"""Objects as YAML, JSON, names or JSONPath: `-o`."""
+"""The option -o: objects as YAML, JSON, names or JSONPath."""
 
 import json
 from collections.abc import Sequence
@@ -14,12 +14,12 @@ FORMATS = ("wide", "yaml", "json", "name")
 
 
 class OutputType(click.ParamType[str]):
-    """What may follow `-o`."""
+    """The values of -o."""
 
     name = "format"
 
     def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        """Take a known format, or jsonpath=PATH with a path that parses."""
+        """Accept a known format, or jsonpath=PATH with a valid path."""
         text = str(value)
         if text.startswith("jsonpath="):
             JSONPath(text.removeprefix("jsonpath="))
@@ -29,7 +29,7 @@ class OutputType(click.ParamType[str]):
         return text
 
     def get_metavar(self, param: click.Parameter, ctx: click.Context) -> str | None:
-        """Return what help shows."""
+        """Return the formats, for the help text."""
         return "|".join((*FORMATS, "jsonpath=PATH"))
 
 

@@ -1,4 +1,4 @@
-"""`netloom wait`: block until objects are as they should be, by watching, never by asking again and again."""
+"""`netloom wait`: block until objects meet a condition, by watching them and not by polling."""
 
 import time
 from collections.abc import Callable, Iterator
@@ -7,11 +7,13 @@ import click
 
 from netloom.cli.durations import DURATION
 from netloom.cli.jsonpath import JSONPath, shown
-from netloom.cli.options import Session, connectable
+from netloom.cli.objects.selection import scope, targets
+from netloom.cli.options import connectable
 from netloom.cli.shell_completion import complete_targets
-from netloom.client import lists as reading
+from netloom.client import lists
 from netloom.client.lists import Scope
-from netloom.client.resources import Target, targets
+from netloom.client.resources import Target
+from netloom.client.session import Session
 from netloom.errors import Expired, NetloomError, NotFound, TimedOut
 from netloom.model.document import Document
 
@@ -21,10 +23,10 @@ ASK_SECONDS = 0.1
 
 
 class Goal:
-    """What to wait for: a test of an object (None where it is not there) and its name."""
+    """What to wait for: a predicate on an object (None if it does not exist) and its name."""
 
     def __init__(self, text: str) -> None:
-        """Read `delete`, `create`, `condition=NAME[=VALUE]` or `jsonpath={PATH}[=VALUE]`."""
+        """Parse `delete`, `create`, `condition=NAME[=VALUE]` or `jsonpath={PATH}[=VALUE]`."""
         self.text = text
         word, _, rest = text.partition("=")
         self.deletion = word == "delete" and not rest
@@ -56,7 +58,7 @@ class Goal:
     default="condition=Ready",
     show_default=True,
     metavar="GOAL",
-    help="delete, create, condition=NAME[=VALUE] or jsonpath={PATH}=VALUE.",
+    help="delete, create, condition=NAME[=VALUE] or jsonpath={PATH}[=VALUE].",
 )
 @click.option(
     "--timeout",
@@ -64,12 +66,14 @@ class Goal:
     default="30s",
     show_default=True,
     metavar="TIME",
-    help="Give up after this time; below zero, after a week.",
+    help="Fail after this time; a negative value means a week.",
 )
-@click.option("-l", "--selector", "labels", default="", metavar="LABELS", help="The objects with these labels.")
-@click.option("--field-selector", "fields", default="", metavar="FIELDS", help="The objects with these field values.")
+@click.option("-l", "--selector", "labels", default="", metavar="LABELS", help="Label selector, such as `app=web`.")
+@click.option(
+    "--field-selector", "fields", default="", metavar="FIELDS", help="Field selector, such as `spec.node=n1`."
+)
 @click.option("--all", "whole", is_flag=True, help="All objects of the kind.")
-@click.option("-A", "--all-namespaces", "everywhere", is_flag=True, help="Of all namespaces.")
+@click.option("-A", "--all-namespaces", "everywhere", is_flag=True, help="In all namespaces.")
 @connectable
 def wait(
     connecting: Callable[[], Session],
@@ -81,19 +85,19 @@ def wait(
     whole: bool,
     everywhere: bool,
 ) -> int:
-    """Wait until objects are as they should be; `wait server` until the server is ready for them."""
+    """Wait until objects meet a condition, or with `wait server` until the API server is ready."""
     goal = Goal(goal_text)
     deadline = time.monotonic() + (A_WEEK if timeout < 0 else timeout)
     if words == ("server",):
         return _server(connecting, deadline)
     session = connecting()
-    where = reading.scope(session, everywhere=everywhere, labels=labels, fields=fields)
+    where = scope(session, everywhere=everywhere, labels=labels, fields=fields)
     wanted = targets(session.client, words)
     if any(not target.name for target in wanted) and not (labels or fields or whole):
-        raise click.UsageError("Name the objects, or say which by -l, --field-selector or --all.")
+        raise click.UsageError("Name the objects, or select them by -l, --field-selector or --all.")
     count = 0
-    for target, scope, uid in list(_expand(session, wanted, where, goal)):
-        until(session, target, scope, goal=goal, deadline=deadline, uid=uid)
+    for target, within, uid in list(_expand(session, wanted, where, goal)):
+        until(session, target, within, goal=goal, deadline=deadline, uid=uid)
         click.echo(f"{target.resource.qualified}/{target.name} {goal.done}")
         count += 1
     if not count and not goal.deletion:
@@ -102,11 +106,11 @@ def wait(
 
 
 def until(session: Session, target: Target, where: Scope, *, goal: Goal, deadline: float, uid: str = "") -> None:
-    """Return when the object meets the goal; `TimedOut` at the deadline, `NotFound` if it is not there to be met."""
+    """Return when the object meets the goal; raise `TimedOut` at the deadline, `NotFound` if it does not exist."""
     while True:
         document, revision = _now(session, target, where)
         if uid and document is not None and document["metadata"].get("uid") != uid:
-            document = None  # Another object of the same name: the one we mean is gone.
+            document = None  # Another object of the same name: the one we wait for is gone.
         if goal.met(document):
             return
         if document is None and not goal.creation:
@@ -115,7 +119,7 @@ def until(session: Session, target: Target, where: Scope, *, goal: Goal, deadlin
         if left <= 0:
             raise TimedOut(f"timed out waiting for {goal.text} on {target.resource.qualified}/{target.name}")
         try:
-            for event in reading.changes(session.client, target, where, revision, seconds=left):
+            for event in lists.changes(session.client, target, where, revision, seconds=left):
                 if goal.met(None if event["type"] == "DELETED" else event["object"]):
                     return
                 if event["type"] == "DELETED":
@@ -125,12 +129,12 @@ def until(session: Session, target: Target, where: Scope, *, goal: Goal, deadlin
 
 
 def _server(connecting: Callable[[], Session], deadline: float) -> int:
-    """Wait until the server is ready and knows us.  At its first start even the kubeconfig is still to come."""
+    """Wait until the server is ready and accepts our credential; at its first start it first writes the kubeconfig."""
     while True:
         try:
             client = connecting().client
             client.text("/readyz")
-            client.get("/version")  # Unlike /readyz, for those it knows: a new credential takes it a moment.
+            client.get("/version")  # Unlike /readyz this needs a credential, and a new one takes effect after a moment.
         except NetloomError as error:
             if time.monotonic() >= deadline:
                 raise TimedOut(f"the server is not ready: {error.message}") from None
@@ -141,25 +145,24 @@ def _server(connecting: Callable[[], Session], deadline: float) -> int:
 
 
 def _now(session: Session, target: Target, where: Scope) -> tuple[Document | None, str]:
-    """Return the object, or None, and a revision from which a watch misses nothing."""
+    """Return the object, or None, and the revision to watch from."""
     only = Scope(where.namespace, {"fieldSelector": f"metadata.name={target.name}"})
-    found, revision = reading.objects(session.client, Target(target.resource), only)
+    found, revision = lists.objects(session.client, Target(target.resource), only)
     return (found[0] if found else None), revision
 
 
 def _expand(session: Session, wanted: list[Target], where: Scope, goal: Goal) -> Iterator[tuple[Target, Scope, str]]:
-    """Yield each object by name, in its namespace; one waited for to be deleted also by uid."""
+    """Yield each object by name and namespace, and by uid if its deletion is waited for."""
     for target in wanted:
         if target.name:
             document, _ = _now(session, target, where)
             yield target, where, str(document["metadata"].get("uid", "")) if document and goal.deletion else ""
             continue
-        for document in reading.objects(session.client, target, where)[0]:
+        for document in lists.objects(session.client, target, where)[0]:
             metadata = document["metadata"]
-            scope = Scope(str(metadata.get("namespace") or ""))
             yield (
                 Target(target.resource, metadata["name"]),
-                scope,
+                Scope(str(metadata.get("namespace") or "")),
                 str(metadata.get("uid", "")) if goal.deletion else "",
             )
 
@@ -174,7 +177,7 @@ def _condition(text: str) -> Check:
         for condition in status.get("conditions") or ():
             if str(condition.get("type", "")).lower() != name.lower():
                 continue
-            # A condition about an older spec says nothing about this one.
+            # The condition describes an older spec.
             if (condition.get("observedGeneration") or generation) < generation:
                 return False
             return str(condition.get("status", "")).lower() == wanted

@@ -1,7 +1,7 @@
-"""`netloom watch`: changes as they happen, with what kind of change each was.
+"""`netloom watch`: changes as they happen, each with its type (ADDED, MODIFIED, DELETED).
 
-A watch that the server ends goes on from the last revision seen; where the server no longer knows that revision the
-objects are listed again and shown as they are now.
+A watch that the server ends resumes from the last revision seen. If the server no longer has that revision, the
+objects are listed again.
 """
 
 import json
@@ -11,24 +11,28 @@ import click
 
 from netloom.cli.durations import DURATION
 from netloom.cli.objects.output import OutputType, name_of
-from netloom.cli.options import Session, connected
+from netloom.cli.objects.selection import select
+from netloom.cli.options import connected
 from netloom.cli.shell_completion import complete_targets
 from netloom.cli.tables import Aligner, rows
-from netloom.client import lists as reading
+from netloom.client import lists
 from netloom.client.lists import Scope
-from netloom.client.resources import Target, targets
+from netloom.client.resources import Target
+from netloom.client.session import Session
 from netloom.errors import Expired
 from netloom.model.document import Document
 
 
 @click.command()
 @click.argument("words", nargs=-1, metavar="KIND [NAME] | KIND/NAME", shell_complete=complete_targets)
-@click.option("-o", "--output", type=OutputType(), help="wide, or one line of name or json for each change.")
-@click.option("-l", "--selector", "labels", default="", metavar="LABELS", help="Only objects with these labels.")
-@click.option("--field-selector", "fields", default="", metavar="FIELDS", help="Only objects with these field values.")
-@click.option("-A", "--all-namespaces", "everywhere", is_flag=True, help="Of all namespaces.")
-@click.option("--no-headers", is_flag=True, help="No line of column names.")
-@click.option("--timeout", type=DURATION, metavar="TIME", help="Stop after this time, as 30s; otherwise go on.")
+@click.option("-o", "--output", type=OutputType(), help="Output format; name and json print one line for each change.")
+@click.option("-l", "--selector", "labels", default="", metavar="LABELS", help="Label selector, such as `app=web`.")
+@click.option(
+    "--field-selector", "fields", default="", metavar="FIELDS", help="Field selector, such as `spec.node=n1`."
+)
+@click.option("-A", "--all-namespaces", "everywhere", is_flag=True, help="In all namespaces.")
+@click.option("--no-headers", is_flag=True, help="Do not print the column names.")
+@click.option("--timeout", type=DURATION, metavar="TIME", help="Stop after this time, such as 30s.  [default: never]")
 @connected
 def watch(
     session: Session,
@@ -40,11 +44,10 @@ def watch(
     no_headers: bool,
     timeout: float | None,
 ) -> int:
-    """Show changes to objects as they happen, beginning with what is there."""
-    wanted = targets(session.client, words)
+    """Show objects, and then their changes as they happen."""
+    wanted, where = select(session, words, everywhere=everywhere, labels=labels, fields=fields)
     if len(wanted) > 1:
-        raise click.UsageError("watch shows the changes of one kind, or of one object.")
-    where = reading.scope(session, everywhere=everywhere, labels=labels, fields=fields)
+        raise click.UsageError("watch follows one kind, or one object.")
     return follow(session, wanted[0], where, output=output, headers=not no_headers, events=True, seconds=timeout)
 
 
@@ -58,14 +61,12 @@ def follow(
     events: bool,
     seconds: float | None = None,
 ) -> int:
-    """Print what is there and then every change, until interrupted or `seconds` are over."""
+    """Print the objects and then every change, until interrupted or `seconds` have passed."""
     printer = Printer(where, output=output, headers=headers, events=events)
     while True:
         revision = _begin(session, target, where, printer)
         try:
-            for event in reading.changes(
-                session.client, target, where, revision, table=printer.tabular, seconds=seconds
-            ):
+            for event in lists.changes(session.client, target, where, revision, table=printer.tabular, seconds=seconds):
                 printer.show(event)
         except Expired:
             continue
@@ -73,25 +74,24 @@ def follow(
 
 
 def _begin(session: Session, target: Target, where: Scope, printer: "Printer") -> str:
-    """Show what is there and return the revision to go on from."""
+    """Show the objects and return the revision to watch from."""
     if not printer.tabular:
-        found, revision = reading.objects(session.client, target, where)
+        found, revision = lists.objects(session.client, target, where)
         for document in found:
             printer.show({"type": "ADDED", "object": document})
         return revision
     revision = ""
-    whole = [reading.one(session.client, target, where, table=True)] if target.name else None
-    for page in whole or reading.pages(session.client, target.resource, where, table=True):
+    whole = [lists.one(session.client, target, where, table=True)] if target.name else None
+    for page in whole or lists.pages(session.client, target.resource, where, table=True):
         revision = str(page["metadata"].get("resourceVersion", ""))
         printer.show({"type": "ADDED", "object": page})
     return revision
 
 
 class Printer:
-    """Prints watch events as rows of one ever-growing table, or as lines."""
+    """Prints watch events as rows of one table, or as lines."""
 
     def __init__(self, where: Scope, *, output: str | None, headers: bool, events: bool) -> None:
-        """Keep how to print."""
         self._where = where
         self._output = output
         self._headers = headers

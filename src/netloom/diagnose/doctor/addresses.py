@@ -1,13 +1,13 @@
-"""The doctor's chapter on addresses: is every address and every VNI given once, and is none lost?
+"""The doctor's section on addresses: every address and every VNI is allocated once, and none is lost.
 
-What is wrong is for plan/audit/addresses.py to say, from all objects at once. Here they are read, through the API and
-in all namespaces. The lists are of different moments, and a system at work is rightly untidy for a moment, so a
-finding counts only when it is made twice, some seconds apart.
+The checks are in plan/audit/addresses.py, over all objects at once. Here the objects are read through the API, in all
+namespaces. The lists are of different moments, and a running system is briefly inconsistent, so a finding counts only
+when a second check some seconds later makes it again.
 
-*Mending.* Only what cannot take an address from anybody: a lock is deleted when its owner, asked for once more, is gone
-or is another by the same name; a lock that is missing for a VNI is made. Every deletion names the uid and the revision
-that was looked at, so what changed meanwhile stays. Everything else is the controller's work, which does it by itself;
-what it has not done within seconds is worth a person's look, and the advice says where.
+*Repairs* are limited to what cannot take an address from an attachment. A lock is deleted if its owner, read again, is
+gone or is another object of the same name. A missing lock of a VNI is created. Every deletion names the uid and the
+revision that was read, so an object that changed meanwhile stays. Everything else is the controller's work: what it has
+not done within seconds needs a person, and the advice says where to look.
 """
 
 import time
@@ -16,12 +16,13 @@ from typing import TypeVar
 
 import msgspec
 
-from netloom.cli.diagnosis.doctor import Complaint, Report
-from netloom.cli.options import Session
-from netloom.client import lists as reading
+from netloom.client import lists
 from netloom.client.http import Client
 from netloom.client.lists import Scope
 from netloom.client.resources import Target, of_kind
+from netloom.client.session import Session
+from netloom.diagnose.doctor.confirmation import Settle, confirmed
+from netloom.diagnose.doctor.report import Complaint, Report
 from netloom.errors import AlreadyExists, Conflict, NetloomError, NotFound
 from netloom.model.attachments import NetworkAttachment
 from netloom.model.document import Document, Resource
@@ -33,78 +34,76 @@ from netloom.plan.audit.addresses import MANAGED_BY, MANAGER, Check, Finding, au
 
 R = TypeVar("R", bound=Resource)
 
-SETTLE_SECONDS = 3.0
-"""How long what is found must stay so to be believed."""
-
-_CONTROLLER = (
-    "The controller mends this by itself: see that one runs (`netloom get leases -A`, its log, its readiness)."
-)
+_CONTROLLER = "The controller repairs this: check that one runs (`netloom get leases -A`), its log and its readiness."
+_REPORT = "Netloom does not cause this by itself: please report it."
 ADVICE = {
     Check.DUPLICATE_ADDRESS: (
-        "Two machines answer to one address: delete one of these attachments, or ask for another address in its"
-        " spec.ips. Netloom does not do this by itself: please report it."
+        "Two workloads use the same address: delete one of these attachments, or request another address in its"
+        f" spec.ips. {_REPORT}"
     ),
     Check.DUPLICATE_LOCK: (
-        "Two namespaces take one address of a VNI for theirs: delete what has it where the VNI does not belong"
-        " (`netloom get vnilocks`). Netloom does not do this by itself: please report it."
+        "Two namespaces use the same address of a VNI: delete the lock and its owner in the namespace that does not own"
+        f" the VNI (`netloom get vnilocks`). {_REPORT}"
     ),
     Check.DUPLICATE_MAC: (
-        "Two machines answer to one MAC: take spec.mac away from one of them, or delete and re-create it."
+        "Two workloads use the same MAC: remove spec.mac from one of the attachments, or delete and re-create it."
     ),
     Check.DUPLICATE_VNI: (
-        "Two Networks share a segment: delete one of them, and make it again without spec.vni. Netloom does not do this"
-        " by itself: please report it."
+        f"Two Networks share a segment: delete one of them, and create it again without spec.vni. {_REPORT}"
     ),
     Check.ORPHANED_LOCK: (
-        "The address is lost to others until the lock goes: the garbage collector takes it away, or --repair."
+        "The address is unavailable until the lock is deleted, by the garbage collector or `netloom doctor --repair`."
     ),
-    Check.SPARE_LOCK: f"The address is lost to others until the lock goes. {_CONTROLLER}",
+    Check.SPARE_LOCK: f"The address is unavailable until the lock is deleted. {_CONTROLLER}",
     Check.MISNAMED_LOCK: (
-        "It locks nothing, and was not made by Netloom: delete it, and if need be lock the address by its right name."
+        "It locks nothing, and was not created by Netloom: delete it; to lock the address, use the right name."
     ),
-    Check.LOST_LOCK: f"The address may be given to somebody else. {_CONTROLLER}",
-    Check.OUTSIDE: f"Its Subnet was deleted, or never was: make one with that address in it. {_CONTROLLER}",
-    Check.STALE_VNI: f"Its Network was deleted and made anew. {_CONTROLLER}",
-    Check.UNHELD_VNI: "Another Network may get the same VNI: --repair makes the lock where it is missing.",
-    Check.ORPHANED_VNI: "The VNI is lost to others until the lock goes: the controller takes it away, or --repair.",
+    Check.LOST_LOCK: f"The address may be allocated a second time. {_CONTROLLER}",
+    Check.OUTSIDE: f"Its Subnet was deleted, or never existed: create one that contains the address. {_CONTROLLER}",
+    Check.STALE_VNI: f"Its Network was deleted and created again. {_CONTROLLER}",
+    Check.UNHELD_VNI: "Another Network may get the same VNI: `netloom doctor --repair` creates the missing lock.",
+    Check.ORPHANED_VNI: (
+        "The VNI is unavailable until the lock is deleted, by the controller or `netloom doctor --repair`."
+    ),
 }
 
 
-class Addresses:
-    """The chapter."""
+class AddressSection:
+    """The section."""
 
-    def __init__(self, *, settle: Callable[[float], object] = time.sleep) -> None:
+    def __init__(self, *, settle: Settle = time.sleep) -> None:
         self._settle = settle
 
     def examine(self, session: Session, *, repair: bool) -> Report:
-        """Look twice, and mend if told to."""
-        findings, counts = self._believed(session.client)
-        mended: list[Complaint] = []
+        """Check twice, and repair if asked to."""
+        findings, counts = self._confirmed(session.client)
+        repaired: list[Complaint] = []
         failures: dict[Finding, str] = {}
         for finding in findings if repair else ():
-            done, words = _mend(session.client, finding)
+            done, words = _repair(session.client, finding)
             if done:
-                mended.append(_complaint(finding, words))
+                repaired.append(_complaint(finding, words))
             elif words:
                 failures[finding] = words
-        if mended:
-            findings, counts = self._believed(session.client)
+        if repaired:
+            findings, counts = self._confirmed(session.client)
         complaints = tuple(_complaint(finding, failures.get(finding, "")) for finding in findings)
-        return Report(chapter="addresses", looked_at=counts, mended=tuple(mended), complaints=complaints)
+        return Report(section="addresses", checked=counts, repaired=tuple(repaired), complaints=complaints)
 
-    def _believed(self, client: Client) -> tuple[list[Finding], dict[str, int]]:
-        """Return what is found now and was found a while ago, and how much was looked at."""
-        findings, counts = _look(client)
-        if not findings:
-            return findings, counts
-        self._settle(SETTLE_SECONDS)
-        again, counts = _look(client)
-        before = set(findings)
-        return [finding for finding in again if finding in before], counts
+    def _confirmed(self, client: Client) -> tuple[list[Finding], dict[str, int]]:
+        """Return the findings that two checks have in common, and the number of objects checked."""
+        counts: dict[str, int] = {}
+
+        def check() -> list[Finding]:
+            findings, counted = _check(client)
+            counts.update(counted)
+            return findings
+
+        return confirmed(check, self._settle), counts
 
 
-def _look(client: Client) -> tuple[list[Finding], dict[str, int]]:
-    # Owners after what they own: an owner that is not there then is gone, and not just new.
+def _check(client: Client) -> tuple[list[Finding], dict[str, int]]:
+    # Owners are listed after what they own: an owner that is missing then is gone, and not just new.
     vnilocks, networks = _all(client, VNILock), _all(client, Network)
     locks, attachments = _all(client, IPLock), _all(client, NetworkAttachment)
     subnets = _all(client, Subnet)
@@ -119,7 +118,7 @@ def _look(client: Client) -> tuple[list[Finding], dict[str, int]]:
 
 
 def _all(client: Client, type_: type[R]) -> list[R]:
-    documents, _ = reading.objects(client, Target(of_kind(KINDS.of(type_))), Scope(""))
+    documents, _ = lists.objects(client, Target(of_kind(KINDS.of(type_))), Scope(""))
     return [msgspec.convert(document, type_) for document in documents]
 
 
@@ -136,52 +135,52 @@ def _complaint(finding: Finding, repair: str) -> Complaint:
     )
 
 
-def _mend(client: Client, finding: Finding) -> tuple[bool, str]:
-    """Return whether a finding was mended, and how; or why it could not be; or "" where nobody would try."""
-    mending = _MENDED.get(finding.check)
-    if mending is None:
+def _repair(client: Client, finding: Finding) -> tuple[bool, str]:
+    """Return whether a finding was repaired, and how or why not; "" if there is no repair for it."""
+    action = _REPAIRS.get(finding.check)
+    if action is None:
         return False, ""
     try:
-        return mending(client, finding)
+        return action(client, finding)
     except NotFound:
         return True, "it is gone already"
     except Conflict:
-        return False, "it was changed while it was looked at"
+        return False, "it changed during the check"
     except NetloomError as error:
         return False, error.message
 
 
 def _delete_lock(client: Client, finding: Finding) -> tuple[bool, str]:
-    """Delete a lock whose attachment, asked for now, is gone."""
+    """Delete a lock whose attachment, read again, is gone."""
     document = _get(client, IP_LOCK, finding.namespace, finding.name)
     lock = msgspec.convert(document, IPLock)
-    whose = owner(lock)
-    if lock.metadata.uid != finding.uid or whose is None:
+    attachment = owner(lock)
+    if lock.metadata.uid != finding.uid or attachment is None:
         return False, "it is another lock now"
-    if _lives(client, NETWORK_ATTACHMENT, finding.namespace, whose.name, whose.uid):
-        return False, f"its owner {whose.name} is there"
+    if _exists(client, NETWORK_ATTACHMENT, finding.namespace, attachment.name, attachment.uid):
+        return False, f"its owner {attachment.name} exists"
     _delete(client, IP_LOCK, document)
     return True, f"deleted; {lock.spec.ip} is free after its quarantine"
 
 
 def _delete_vni_lock(client: Client, finding: Finding) -> tuple[bool, str]:
-    """Delete the lock of a VNI whose Network, asked for now, is gone."""
+    """Delete the lock of a VNI whose Network, read again, is gone."""
     document = _get(client, VNI_LOCK, "", finding.name)
     lock = msgspec.convert(document, VNILock)
     holder = lock.spec.network
     if lock.metadata.uid != finding.uid:
         return False, "it is another lock now"
-    if _lives(client, NETWORK, holder.namespace, holder.name, holder.uid):
-        return False, f"its Network {holder.namespace}/{holder.name} is there"
+    if _exists(client, NETWORK, holder.namespace, holder.name, holder.uid):
+        return False, f"its Network {holder.namespace}/{holder.name} exists"
     of_it = Scope(holder.namespace, {"fieldSelector": f"spec.vni={lock.spec.vni}"})
-    if reading.objects(client, Target(of_kind(IP_LOCK)), of_it)[0]:
-        return False, "addresses of it are still locked"
+    if lists.objects(client, Target(of_kind(IP_LOCK)), of_it)[0]:
+        return False, "some of its addresses are still locked"
     _delete(client, VNI_LOCK, document)
-    return True, f"deleted; VNI {lock.spec.vni} is free" + (" after its rest" if lock.metadata.finalizers else "")
+    return True, f"deleted; VNI {lock.spec.vni} is free" + (" after its quarantine" if lock.metadata.finalizers else "")
 
 
-def _make_vni_lock(client: Client, finding: Finding) -> tuple[bool, str]:
-    """Lock the VNI of a Network, if nobody has."""
+def _create_vni_lock(client: Client, finding: Finding) -> tuple[bool, str]:
+    """Create the lock of a Network's VNI, unless there is one."""
     network = msgspec.convert(_get(client, NETWORK, finding.namespace, finding.name), Network)
     if network.metadata.uid != finding.uid or not network.status.vni or network.metadata.deletion_timestamp:
         return False, "it is another Network now"
@@ -197,14 +196,14 @@ def _make_vni_lock(client: Client, finding: Finding) -> tuple[bool, str]:
     try:
         client.call("POST", VNI_LOCK.path(), body=lock)
     except AlreadyExists:
-        return False, "somebody else has the lock"
-    return True, f"locked VNI {vni} for it"
+        return False, "another Network has the lock"
+    return True, f"created the lock of VNI {vni}"
 
 
-_MENDED: dict[Check, Callable[[Client, Finding], tuple[bool, str]]] = {
+_REPAIRS: dict[Check, Callable[[Client, Finding], tuple[bool, str]]] = {
     Check.ORPHANED_LOCK: _delete_lock,
     Check.ORPHANED_VNI: _delete_vni_lock,
-    Check.UNHELD_VNI: _make_vni_lock,
+    Check.UNHELD_VNI: _create_vni_lock,
 }
 
 
@@ -212,8 +211,8 @@ def _get(client: Client, kind: Kind, namespace: str, name: str) -> Document:
     return client.get(kind.path(namespace, name))
 
 
-def _lives(client: Client, kind: Kind, namespace: str, name: str, uid: str) -> bool:
-    """Whether the very object is there."""
+def _exists(client: Client, kind: Kind, namespace: str, name: str, uid: str) -> bool:
+    """Whether the object with this uid exists."""
     try:
         return bool(_get(client, kind, namespace, name)["metadata"]["uid"] == uid)
     except NotFound:
@@ -221,7 +220,7 @@ def _lives(client: Client, kind: Kind, namespace: str, name: str, uid: str) -> b
 
 
 def _delete(client: Client, kind: Kind, document: Document) -> None:
-    """Delete an object if it is as it was read."""
+    """Delete an object unless it changed since it was read."""
     metadata = document["metadata"]
     preconditions = {"uid": metadata["uid"], "resourceVersion": metadata["resourceVersion"]}
     options = {"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": preconditions}

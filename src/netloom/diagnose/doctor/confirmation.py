@@ -1,6 +1,7 @@
-"""Looking twice: what is read at different moments from a system at work does not fit for a moment, rightly.
+"""Confirmation of findings by a second check.
 
-A finding counts when it is made twice, some seconds apart.
+What is read at different moments from a running system is briefly inconsistent without being wrong. So a finding counts
+only if a second check, some seconds later, makes it again.
 """
 
 import time
@@ -13,11 +14,11 @@ SETTLE_SECONDS = 3.0
 Settle = Callable[[float], object]
 
 
-def believed(look: Callable[[], Sequence[F]], settle: Settle = time.sleep) -> list[F]:
-    """Return what is found now and was found a while ago; without the wait where nothing is."""
-    before = look()
+def confirmed(check: Callable[[], Sequence[F]], settle: Settle = time.sleep) -> list[F]:
+    """Return the findings that two checks have in common; without findings, do not wait for the second."""
+    before = check()
     if not before:
         return []
     settle(SETTLE_SECONDS)
     known = set(before)
-    return [finding for finding in look() if finding in known]
+    return [finding for finding in check() if finding in known]

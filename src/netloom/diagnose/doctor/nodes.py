@@ -1,25 +1,28 @@
-"""The doctor's chapter on the nodes: have their switches, and the workloads' namespaces, what they should, and no more?
+"""The doctor's section on the nodes: switches and workloads' namespaces have the ports they should, and no others.
 
-Looked at are the nodes whose switch can be reached: this machine's by --ovs, all of a lab's by --lab.
+It checks the nodes whose switches can be reached (`Access.switches`).
 
-*Mending* goes through the agent's own hands (`control/node/ports.py`, `drivers/`): what is missing is made as the agent
-makes it, and only what carries our owner is removed, and only after the API, asked once more, does not want it here.
-Where an agent holds the switch's lock it is at work: then what is changed in the database is guarded by what was seen.
+*Repairs* use the agent's own code (`control/node/ports.py`, `drivers/`): what is missing is created as the agent
+creates it. Only what carries Netloom's owner is removed, and only after another request to the API shows that it does
+not belong here. If an agent holds the lock of the switch's database, changes are guarded by the rows that were read.
 """
 
 import asyncio
 import contextlib
 import time
 from collections.abc import AsyncIterator, Iterable, Sequence
+from functools import partial
 
-from netloom.cli.diagnosis.doctor import Complaint, Report
-from netloom.cli.options import Session
-from netloom.diagnose import snapshot as everything
+from msgspec.structs import replace
+
+from netloom.client.session import Session
+from netloom.diagnose import snapshot
 from netloom.diagnose.access import Access, Switch, no_switch
-from netloom.diagnose.doctor.confirmation import Settle, believed
+from netloom.diagnose.doctor.confirmation import Settle, confirmed
+from netloom.diagnose.doctor.report import Complaint, Report
 from netloom.diagnose.doctor.southbound import complaint
-from netloom.diagnose.node import fabric as node_fabric
-from netloom.diagnose.node.inspection import NodeLook, mirrors_of, on_node, plans_of, unjudged
+from netloom.diagnose.node import fabric
+from netloom.diagnose.node.inspection import NodeInspection, mirrors_of, on_node, plans_of, undecided
 from netloom.drivers.vswitch.driver import FROM, LOCK
 from netloom.drivers.vswitch.mirrors import Mirrors
 from netloom.drivers.vswitch.writer import Writer
@@ -30,45 +33,45 @@ from netloom.model.registry import NETWORK_ATTACHMENT
 from netloom.ovsdb.operations import Operation, Wait, is_uuid
 from netloom.plan.audit.ovn import ATTACHMENT, Check, Finding
 
-CHAPTER = "nodes"
+SECTION = "nodes"
 LOCK_SECONDS = 0.5
-_AGENT = "The node's agent sees to it: see that it runs, and what its log says; --repair does it now."
+_AGENT = "The node's agent repairs this: check that it runs, and read its log. `netloom doctor --repair` does it now."
 ADVICE = {
     Check.MISSING_INTERFACE: _AGENT,
-    Check.LEFTOVER_INTERFACE: f"Packets may still reach it. {_AGENT}",
-    Check.WRONG_INTERFACE: f"Somebody else changed it. {_AGENT}",
-    Check.BROKEN_INTERFACE: "The device went away under the switch. " + _AGENT,
-    Check.NOT_INSTALLED: "See that ovn-controller runs on the node and reaches the southbound database.",
-    Check.WRONG_DEVICE: f"Somebody else changed it, or it went away with its namespace. {_AGENT}",
-    Check.LEFTOVER_DEVICE: f"A crash left it. {_AGENT}",
+    Check.LEFTOVER_INTERFACE: f"It may still receive packets. {_AGENT}",
+    Check.WRONG_INTERFACE: f"Another program changed it. {_AGENT}",
+    Check.BROKEN_INTERFACE: f"Its device was removed from under the switch. {_AGENT}",
+    Check.NOT_INSTALLED: "Check that ovn-controller runs on the node and reaches the southbound database.",
+    Check.WRONG_DEVICE: f"Another program changed it, or it was removed with its namespace. {_AGENT}",
+    Check.LEFTOVER_DEVICE: f"It remained after a crash. {_AGENT}",
     Check.LEFTOVER_MIRROR: f"Traffic may still be copied. {_AGENT}",
     Check.MISSING_MIRROR: _AGENT,
-    Check.FLOWS_MISSING: f"See that ovs-vswitchd runs. {_AGENT}",
-    Check.LEFTOVER_FLOWS: f"Packets may still go by them. {_AGENT}",
+    Check.FLOWS_MISSING: f"Check that ovs-vswitchd runs. {_AGENT}",
+    Check.LEFTOVER_FLOWS: f"They may still forward packets. {_AGENT}",
 }
 DONE = {
     Check.MISSING_INTERFACE: "plugged",
     Check.LEFTOVER_INTERFACE: "unplugged",
     Check.WRONG_INTERFACE: "corrected",
-    Check.BROKEN_INTERFACE: "made anew",
-    Check.NOT_INSTALLED: "it is installed now",
+    Check.BROKEN_INTERFACE: "created again",
+    Check.NOT_INSTALLED: "installed in the meantime",
     Check.WRONG_DEVICE: "corrected",
     Check.LEFTOVER_DEVICE: "removed",
     Check.LEFTOVER_MIRROR: "removed",
-    Check.MISSING_MIRROR: "made",
+    Check.MISSING_MIRROR: "created",
     Check.FLOWS_MISSING: "written",
     Check.LEFTOVER_FLOWS: "removed",
 }
-_PLUGGED = (Check.MISSING_INTERFACE, Check.WRONG_INTERFACE, Check.BROKEN_INTERFACE, Check.WRONG_DEVICE)
-_MIRRORED = (Check.LEFTOVER_MIRROR, Check.MISSING_MIRROR)
-_CARRIED = (Check.FLOWS_MISSING, Check.LEFTOVER_FLOWS)
+_PORTS = (Check.MISSING_INTERFACE, Check.WRONG_INTERFACE, Check.BROKEN_INTERFACE, Check.WRONG_DEVICE)
+_MIRRORS = (Check.LEFTOVER_MIRROR, Check.MISSING_MIRROR)
+_FLOWS = (Check.FLOWS_MISSING, Check.LEFTOVER_FLOWS)
 
-Told = tuple[str, Finding]
-"""Which node, and what was found there."""
+NodeFinding = tuple[str, Finding]
+"""A node's name, and a finding there."""
 
 
-class NodesChapter:
-    """The chapter."""
+class NodeSection:
+    """The section."""
 
     def __init__(self, access: Access, *, settle: Settle = time.sleep) -> None:
         self._access = access
@@ -78,61 +81,61 @@ class NodesChapter:
         self._unseen: list[str] = []
 
     def examine(self, session: Session, *, repair: bool) -> Report:
-        """Look twice, and mend if told to."""
-        found = believed(lambda: self._look(session), self._settle)
-        mended: list[Complaint] = []
-        failures: dict[Told, str] = {}
+        """Check twice, and repair if asked to."""
+        found = confirmed(lambda: self._check(session), self._settle)
+        repaired: list[Complaint] = []
+        failures: dict[NodeFinding, str] = {}
         if repair and found:
-            failures = self._mend(session, found)
-            left = set(self._look(session))
-            mended = [_complaint(one, DONE[one[1].check]) for one in found if one not in left]
+            failures = self._repair(session, found)
+            left = set(self._check(session))
+            repaired = [_complaint(one, DONE[one[1].check]) for one in found if one not in left]
             found = [one for one in found if one in left]
         counts = {"nodes": len(self._seen), "interfaces": self._interfaces} if self._seen else {}
         return Report(
-            chapter=CHAPTER,
-            looked_at=counts,
-            mended=tuple(mended),
+            section=SECTION,
+            checked=counts,
+            repaired=tuple(repaired),
             complaints=tuple(_complaint(one, failures.get(one, "")) for one in found),
             unseen=tuple(self._unseen),
         )
 
-    def _look(self, session: Session) -> list[Told]:
-        resources = everything.load(session.client)
-        found: list[Told] = []
+    def _check(self, session: Session) -> list[NodeFinding]:
+        resources = snapshot.load(session.client)
+        found: list[NodeFinding] = []
         self._unseen, self._interfaces = [], 0
         for switch in self._access.switches:
             try:
-                name, count, some = on_node(switch, self._access.owner, lambda look: _looked(look, resources))
+                name, count, some = on_node(switch, self._access.owner, lambda node: _checked(node, resources))
             except NetloomError as error:
                 self._unseen.append(f"node {switch.node or switch.remote}: {error.message}")
                 continue
             self._seen.add(name)
             self._interfaces += count
             found += [(name, finding) for finding in some]
-        known = [node.metadata.name for node in everything.of_type(resources, Node)]
+        known = [node.metadata.name for node in snapshot.of_type(resources, Node)]
         missed = [name for name in known if name not in self._seen and not self._unseen]
-        self._unseen += [no_switch(missed[0] if len(missed) == 1 else f"{', '.join(missed)}")] if missed else []
+        self._unseen += [no_switch(", ".join(missed))] if missed else []
         return found
 
-    def _mend(self, session: Session, found: Sequence[Told]) -> dict[Told, str]:
-        """Mend, node by node; return what could not be, and why."""
-        resources = everything.load(session.client)
-        failures: dict[Told, str] = {}
+    def _repair(self, session: Session, found: Sequence[NodeFinding]) -> dict[NodeFinding, str]:
+        """Repair node by node; return what could not be repaired, and why."""
+        resources = snapshot.load(session.client)
+        failures: dict[NodeFinding, str] = {}
         for switch in self._access.switches:
             node = self._name(switch)
             mine = [one for name, one in found if name == node and _is_unwanted(session, node, one)]
             if not mine:
                 continue
             try:
-                told = on_node(switch, self._access.owner, lambda look, mine=mine: _mended(look, resources, mine))  # type: ignore[misc]
+                failed = on_node(switch, self._access.owner, partial(_repair, resources=resources, found=mine))
             except NetloomError as error:
-                told = dict.fromkeys(mine, error.message)
-            failures |= {(node, finding): words for finding, words in told.items()}
+                failed = dict.fromkeys(mine, error.message)
+            failures |= {(node, finding): words for finding, words in failed.items()}
         return failures
 
     def _name(self, switch: Switch) -> str:
-        async def name(look: NodeLook) -> str:
-            return look.name
+        async def name(node: NodeInspection) -> str:
+            return node.name
 
         try:
             return on_node(switch, self._access.owner, name)
@@ -141,80 +144,79 @@ class NodesChapter:
 
 
 def _is_unwanted(session: Session, node: str, finding: Finding) -> bool:
-    """Whether what would be removed is not wanted on the node, asked for once more; true of what is not removed."""
+    """Whether a finding may be repaired: of an interface to remove, whether its attachment is still not on the node."""
     if finding.check is not Check.LEFTOVER_INTERFACE or finding.kind != ATTACHMENT:
         return True
     try:
         there = session.client.get(NETWORK_ATTACHMENT.path(finding.namespace, finding.name))
     except NotFound:
         return True
-    # An attachment that was created again has an interface of its own: `_unplug` takes only the one of the finding.
+    # An attachment that was created again has an interface of its own: `_unplug` removes only the one of the finding.
     return bool(there["spec"]["node"] != node or finding.replaced)
 
 
-async def _looked(look: NodeLook, resources: Iterable[Resource]) -> tuple[str, int, list[Finding]]:
-    return look.name, len(look.interfaces()), await look.findings(resources)
+async def _checked(node: NodeInspection, resources: Iterable[Resource]) -> tuple[str, int, list[Finding]]:
+    return node.name, len(node.interfaces()), await node.findings(resources)
 
 
-async def _mended(look: NodeLook, resources: list[Resource], found: Sequence[Finding]) -> dict[Finding, str]:
-    """Mend what was found on one node; return what could not be."""
-    plans, _ = plans_of(resources, look.name, await look.host())
-    waiting = unjudged(resources)
+async def _repair(node: NodeInspection, resources: list[Resource], found: Sequence[Finding]) -> dict[Finding, str]:
+    """Repair the findings on one node; return those that could not be repaired, and why."""
+    plans, _ = plans_of(resources, node.name, await node.host())
+    waiting = undecided(resources)
     failures: dict[Finding, str] = {}
     for finding in found:
         key = finding.namespace, finding.name
         try:
-            async with _writing(look, _guards(look, finding)):
-                if finding.check in _PLUGGED and key in waiting:
-                    failures[finding] = "the node's agent has not said whether it may be plugged: start the agent"
-                elif finding.check in _PLUGGED and key in plans:
-                    await (await look.ports()).ensure(plans[key])
+            async with _writing(node, _guards(node, finding)):
+                if finding.check in _PORTS and key in waiting:
+                    failures[finding] = "the node's agent has not decided whether to plug it: start the agent"
+                elif finding.check in _PORTS and key in plans:
+                    await (await node.ports()).ensure(plans[key])
                 elif finding.check is Check.LEFTOVER_INTERFACE:
-                    await _unplug(look, finding)
+                    await _unplug(node, finding)
                 elif finding.check is Check.LEFTOVER_DEVICE:
-                    await look.links.remove_pair(finding.what)
-                elif finding.check in _MIRRORED:
-                    wanted = mirrors_of(resources, look.switch, plans)
+                    await node.links.remove_pair(finding.what)
+                elif finding.check in _MIRRORS:
+                    wanted = mirrors_of(resources, node.switch, plans)
                     mine = {name: plan for (space, name), plan in wanted.items() if space == finding.namespace}
-                    await Mirrors(look.switch).apply(finding.namespace, mine)
-                elif finding.check in _CARRIED:
-                    plan = node_fabric.wanted(resources, look.name, plans, look.switch)
-                    await node_fabric.mend(look.folder, plan)
+                    await Mirrors(node.switch).apply(finding.namespace, mine)
+                elif finding.check in _FLOWS:
+                    await fabric.repair(node.folder, fabric.plan(resources, node.name, plans, node.switch))
         except NetloomError as error:
             failures[finding] = error.message
-    await asyncio.sleep(LOCK_SECONDS)  # What the switch makes of it is seen in the next look.
+    await asyncio.sleep(LOCK_SECONDS)  # The next check shows how the switch applied the changes.
     return failures
 
 
-async def _unplug(look: NodeLook, finding: Finding) -> None:
-    row = look.switch.interface(finding.what)
-    if row is None or not look.switch.is_ours(row):
+async def _unplug(node: NodeInspection, finding: Finding) -> None:
+    row = node.switch.interface(finding.what)
+    if row is None or not node.switch.is_ours(row):
         return
-    await look.switch.unplug(row)
+    await node.switch.unplug(row)
     if FROM not in row.external_ids and row.type != "internal":
-        await look.links.remove_pair(row.name)
+        await node.links.remove_pair(row.name)
 
 
-def _guards(look: NodeLook, finding: Finding) -> list[Operation]:
-    """Return what must still be so for a change to be made."""
-    row = look.switch.interface(finding.what) if finding.what else None
+def _guards(node: NodeInspection, finding: Finding) -> list[Operation]:
+    """Return the preconditions of a change to the database."""
+    row = node.switch.interface(finding.what) if finding.what else None
     if row is None or finding.check is not Check.LEFTOVER_INTERFACE:
         return []
     return [Wait("Interface", is_uuid(row._uuid), ["external_ids"], [{"external_ids": row.external_ids}])]
 
 
 @contextlib.asynccontextmanager
-async def _writing(look: NodeLook, guards: list[Operation]) -> AsyncIterator[None]:
-    """Have changes to the switch's database written: under its lock, or, where an agent has it, guarded."""
-    client = look.switch.client
+async def _writing(node: NodeInspection, guards: list[Operation]) -> AsyncIterator[None]:
+    """Enable writes to the switch's database: under its lock, or guarded if an agent holds that."""
+    client = node.switch.client
     lock = client.lock(LOCK)
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(LOCK_SECONDS):
             await lock.held.wait()
     if not lock.held.is_set():
         client.unlock(LOCK)
-    look.switch.writer = Writer(client.transact, guards)
-    task = asyncio.create_task(look.switch.writer.run())
+    node.switch.writer = Writer(client.transact, guards)
+    task = asyncio.create_task(node.switch.writer.run())
     try:
         yield
     finally:
@@ -224,15 +226,6 @@ async def _writing(look: NodeLook, guards: list[Operation]) -> AsyncIterator[Non
         client.unlock(LOCK)
 
 
-def _complaint(told: Told, repair: str = "") -> Complaint:
-    node, finding = told
-    found = complaint(finding, ADVICE[finding.check], repair)
-    return Complaint(
-        check=found.check,
-        kind=found.kind,
-        namespace=found.namespace,
-        name=found.name,
-        message=f"on {node}: {found.message}",
-        advice=found.advice,
-        repair=repair,
-    )
+def _complaint(found: NodeFinding, repair: str = "") -> Complaint:
+    node, finding = found
+    return replace(complaint(finding, ADVICE[finding.check], repair), message=f"on {node}: {finding.message}")

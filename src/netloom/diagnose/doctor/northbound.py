@@ -1,21 +1,21 @@
-"""The doctor's chapter on the northbound: is OVN's wanted state what the resources come to, and nothing else of ours?
+"""The doctor's section on the northbound: Netloom's rows are those that the resources require, and no others.
 
-The rows are planned here once more, from all resources, and compared with those in the database that carry our owner,
-in the way in which they are written. Rows of others are never looked at.
+The rows are planned again from all resources, and compared with the rows that carry Netloom's owner, by the comparison
+of the driver that writes them. Rows of other owners are ignored.
 
-*Mending* goes through the same hands as the controller's: guarded transactions, of the resources that were found amiss
-twice and of no others. Before rows of a resource that is gone are removed it is asked for once more.
+*Repairs* use the controller's driver and its guarded transactions, and only for resources with a confirmed finding.
+Before the rows of a deleted resource are removed, the resource is requested again.
 """
 
 import asyncio
 import time
 from collections.abc import Collection
 
-from netloom.cli.diagnosis.doctor import Complaint, Report
-from netloom.cli.options import Session
-from netloom.diagnose import snapshot as everything
+from netloom.client.session import Session
+from netloom.diagnose import snapshot
 from netloom.diagnose.access import NO_NORTHBOUND, Access, following
-from netloom.diagnose.doctor.confirmation import Settle, believed
+from netloom.diagnose.doctor.confirmation import Settle, confirmed
+from netloom.diagnose.doctor.report import Complaint, Report
 from netloom.drivers.northbound.audit import Check, RowFinding
 from netloom.drivers.northbound.driver import Applied
 from netloom.errors import NetloomError, NotFound
@@ -23,20 +23,22 @@ from netloom.model.registry import KINDS
 from netloom.plan.ovn.planner import Planner
 from netloom.plan.problem import Unit
 
-CHAPTER = "northbound"
-_CONTROLLER = "--repair does it now; if it stays so, see that a controller runs and reaches the database."
+SECTION = "northbound"
+_CONTROLLER = (
+    "`netloom doctor --repair` does it now; if it comes back, check that a controller runs and reaches the database."
+)
 ADVICE = {
     Check.MISSING: f"The controller writes it within moments. {_CONTROLLER}",
-    Check.DRIFTED: f"Somebody else changed it, and the controller puts it back within minutes. {_CONTROLLER}",
+    Check.DRIFTED: f"Another program changed it, and the controller restores it within minutes. {_CONTROLLER}",
     Check.LEFTOVER: f"The controller removes it within minutes. {_CONTROLLER}",
-    Check.DOUBLE: f"Two writers were at work at once, and the controller removes one within minutes. {_CONTROLLER}",
-    Check.REFUSED: "Nothing of it is written until this is out of the way; `netloom describe` shows its conditions.",
+    Check.DOUBLE: f"Two writers were active at once, and the controller removes one row within minutes. {_CONTROLLER}",
+    Check.REFUSED: "It is not written until this problem is solved; `netloom describe` shows its conditions.",
 }
-DONE = {Check.MISSING: "written", Check.DRIFTED: "put back", Check.LEFTOVER: "removed", Check.DOUBLE: "one is removed"}
+DONE = {Check.MISSING: "written", Check.DRIFTED: "restored", Check.LEFTOVER: "removed", Check.DOUBLE: "removed one row"}
 
 
-class NorthboundChapter:
-    """The chapter."""
+class NorthboundSection:
+    """The section."""
 
     def __init__(self, access: Access, *, settle: Settle = time.sleep) -> None:
         self._access = access
@@ -44,23 +46,23 @@ class NorthboundChapter:
         self._rows = 0
 
     def examine(self, session: Session, *, repair: bool) -> Report:
-        """Look twice, and mend if told to."""
+        """Check twice, and repair if asked to."""
         if not self._access.ovn.nb:
-            return Report(chapter=CHAPTER, looked_at={}, unseen=(NO_NORTHBOUND,))
+            return Report(section=SECTION, checked={}, unseen=(NO_NORTHBOUND,))
         try:
-            found = believed(lambda: self._look(session), self._settle)
-            mended: list[Complaint] = []
+            found = confirmed(lambda: self._check(session), self._settle)
+            repaired: list[Complaint] = []
             if repair and (units := {one.unit for one in found if one.check is not Check.REFUSED}):
-                asyncio.run(self._mend(session, units))
-                left = self._look(session)
-                mended = [_complaint(one, DONE.get(one.check, "")) for one in found if one not in left]
+                asyncio.run(self._repair(session, units))
+                left = self._check(session)
+                repaired = [_complaint(one, DONE.get(one.check, "")) for one in found if one not in left]
                 found = [one for one in found if one in left]
         except NetloomError as error:
-            return Report(chapter=CHAPTER, looked_at={}, unseen=(f"northbound database: {error.message}",))
+            return Report(section=SECTION, checked={}, unseen=(f"northbound database: {error.message}",))
         complaints = tuple(_complaint(one) for one in found)
-        return Report(chapter=CHAPTER, looked_at={"rows": self._rows}, mended=tuple(mended), complaints=complaints)
+        return Report(section=SECTION, checked={"rows": self._rows}, repaired=tuple(repaired), complaints=complaints)
 
-    def _look(self, session: Session) -> list[RowFinding]:
+    def _check(self, session: Session) -> list[RowFinding]:
         return asyncio.run(self._audit(session))
 
     async def _audit(self, session: Session) -> list[RowFinding]:
@@ -71,7 +73,7 @@ class NorthboundChapter:
             self._rows = len(north.seen())
             return north.audit(planner.wanted)
 
-    async def _mend(self, session: Session, units: Collection[Unit]) -> Applied:
+    async def _repair(self, session: Session, units: Collection[Unit]) -> Applied:
         north = self._access.north()
         async with following(north.client):
             planner = _planned(session)
@@ -79,13 +81,13 @@ class NorthboundChapter:
 
 
 def _planned(session: Session) -> Planner:
-    """Return the plan of all there is: what the controllers have not judged yet is not for the doctor to write."""
-    resources = everything.load(session.client)
-    return everything.planned(resources, everything.refusals(resources, unjudged=everything.UNJUDGED))
+    """Return the plan of all resources; the doctor writes nothing that the controllers have not decided on yet."""
+    resources = snapshot.load(session.client)
+    return snapshot.planned(resources, snapshot.refusals(resources, undecided=snapshot.UNDECIDED))
 
 
 def is_gone(session: Session, unit: Unit) -> bool:
-    """Whether a resource, asked for now, is not there."""
+    """Whether a resource, requested now, does not exist."""
     try:
         kind = next(kind for kind in KINDS if kind.name == unit.kind)
         session.client.get(kind.path(unit.namespace, unit.name))

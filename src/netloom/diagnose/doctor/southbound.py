@@ -1,6 +1,6 @@
-"""The doctor's chapter on the southbound: has OVN taken every port to where it belongs, and are all nodes there?
+"""The doctor's section on the southbound: every port is bound to the chassis of its node, and every node has a chassis.
 
-The southbound is OVN's own: nothing is ever written to it, and what is amiss is mended where it comes from.
+The southbound belongs to OVN: nothing is written to it, and problems are solved at their source.
 """
 
 import asyncio
@@ -9,11 +9,11 @@ from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import Any
 
-from netloom.cli.diagnosis.doctor import Complaint, Report
-from netloom.cli.options import Session
-from netloom.diagnose import snapshot as everything
+from netloom.client.session import Session
+from netloom.diagnose import snapshot
 from netloom.diagnose.access import NO_SOUTHBOUND, Access, following
-from netloom.diagnose.doctor.confirmation import Settle, believed
+from netloom.diagnose.doctor.confirmation import Settle, confirmed
+from netloom.diagnose.doctor.report import Complaint, Report
 from netloom.errors import NetloomError
 from netloom.model.attachments import NetworkAttachment
 from netloom.model.cluster import Node
@@ -25,26 +25,27 @@ from netloom.plan.ovn.desired import Wanted
 from netloom.plan.ovn.layer3.gateways import redirect_port
 from netloom.plan.rows import Ref
 
-CHAPTER = "southbound"
+SECTION = "southbound"
 TABLES = {"Port_Binding": ("logical_port", "chassis", "type", "up"), "Chassis": ("name", "hostname")}
 _NODE = (
-    "See that ovn-controller runs on the node and reaches the southbound database; `ovs-vsctl get open . external_ids`."
+    "Check that ovn-controller runs on the node and reaches the southbound database"
+    " (`ovs-vsctl get open . external_ids`)."
 )
 ADVICE = {
-    Check.PORT_UNKNOWN: "See that ovn-northd runs and reaches both databases.",
-    Check.PORT_UNBOUND: f"The node's agent plugs it, and its ovn-controller takes it. {_NODE}",
-    Check.PORT_ELSEWHERE: "An interface elsewhere carries its iface-id: `netloom explain` it on both nodes.",
-    Check.GATEWAY_UNBOUND: f"None of its gateway nodes is alive. {_NODE}",
+    Check.PORT_UNKNOWN: "Check that ovn-northd runs and reaches both databases.",
+    Check.PORT_UNBOUND: f"The node's agent plugs it, and its ovn-controller binds it. {_NODE}",
+    Check.PORT_ELSEWHERE: "An interface on another node carries its iface-id: run `netloom explain` on both nodes.",
+    Check.GATEWAY_UNBOUND: f"None of its gateway chassis is alive. {_NODE}",
     Check.CHASSIS_WITHOUT_NODE: (
-        "If the machine is gone for good: `ovn-sbctl chassis-del NAME`. If it is not Netloom's, nothing need be done."
+        "If the machine is gone for good, run `ovn-sbctl chassis-del NAME`. If it is not Netloom's, ignore this."
     ),
     Check.NODE_WITHOUT_CHASSIS: _NODE,
-    Check.NODE_NOT_READY: "See that `netloom agent` runs on it, and what its log says.",
+    Check.NODE_NOT_READY: "Check that `netloom agent` runs on it, and read its log.",
 }
 
 
-class SouthboundChapter:
-    """The chapter."""
+class SouthboundSection:
+    """The section."""
 
     def __init__(self, access: Access, *, settle: Settle = time.sleep) -> None:
         self._access = access
@@ -52,15 +53,15 @@ class SouthboundChapter:
         self._counts: dict[str, int] = {}
         self._unseen: tuple[str, ...] = ()
 
-    def examine(self, session: Session, *, repair: bool) -> Report:  # nothing here is ours to mend
-        """Look twice."""
-        found = believed(lambda: self._look(session), self._settle)
+    def examine(self, session: Session, *, repair: bool) -> Report:
+        """Check twice; there is nothing to repair here."""
+        found = confirmed(lambda: self._check(session), self._settle)
         complaints = tuple(complaint(one, ADVICE[one.check]) for one in found)
-        return Report(chapter=CHAPTER, looked_at=self._counts, complaints=complaints, unseen=self._unseen)
+        return Report(section=SECTION, checked=self._counts, complaints=complaints, unseen=self._unseen)
 
-    def _look(self, session: Session) -> list[Finding]:
-        resources = everything.load(session.client)
-        nodes = everything.of_type(resources, Node)
+    def _check(self, session: Session) -> list[Finding]:
+        resources = snapshot.load(session.client)
+        nodes = snapshot.of_type(resources, Node)
         self._counts = {"Nodes": len(nodes)}
         found = audit_nodes(nodes, datetime.now(UTC))
         if not self._access.ovn.sb:
@@ -72,7 +73,7 @@ class SouthboundChapter:
             self._unseen = (f"southbound database: {error.message}",)
             return found
         self._counts |= {"chassis": len(chassis), "ports": len(bound)}
-        wanted = everything.planned(resources).wanted
+        wanted = snapshot.planned(resources).wanted
         return found + audit_southbound(expected(resources, wanted), bound, chassis, nodes)
 
     async def _read(self) -> tuple[dict[str, Bound], set[str]]:
@@ -84,11 +85,11 @@ class SouthboundChapter:
 
 
 def expected(resources: list[Resource], wanted: Wanted) -> Iterator[Expected]:
-    """Give the ports the southbound should have: those that are planned."""
+    """Yield the planned ports, which the southbound should have."""
     for one in resources:
         if one.metadata.deletion_timestamp:
             continue
-        unit = everything.unit(one)
+        unit = snapshot.unit(one)
         if isinstance(one, NetworkAttachment):
             port = names.port(one.metadata.namespace, one.metadata.name)
             if Ref("Logical_Switch_Port", port) in wanted.rows:
@@ -100,7 +101,7 @@ def expected(resources: list[Resource], wanted: Wanted) -> Iterator[Expected]:
 
 
 def complaint(finding: Finding, advice: str, repair: str = "") -> Complaint:
-    """Return a finding as the doctor tells it."""
+    """Return a finding as a complaint."""
     return Complaint(
         check=finding.check.value,
         kind=finding.kind,

@@ -1,33 +1,33 @@
-"""The doctor's chapter on the store: is there anything in it that cannot be read?
+"""The doctor's section on the store: objects that it cannot decode.
 
-The server knows (store/damage.py); here it is asked. A server that is not Netloom's does not know the question: what it
-stores is its own to look after. Nothing is mended: what an object was, only its author can say.
+The server knows them (store/damage.py) and lists them. A server that is not Netloom's does not have that list, and is
+responsible for its own storage. Nothing is repaired: only its author knows what an object was.
 """
 
 from msgspec import ValidationError, convert
 
-from netloom.cli.diagnosis.doctor import Complaint, Report
-from netloom.cli.options import Session
+from netloom.client.session import Session
+from netloom.diagnose.doctor.report import Complaint, Report
 from netloom.errors import NetloomError, NotFound
-from netloom.front.api.verbs.damaged import PATH, DamagedList
+from netloom.model.damaged import PATH, DamagedList
 
 _ADVICE = (
-    "It is left out of lists and watches, and nothing that it owns is removed. Delete it by its name"
-    " (`netloom delete KIND NAME`), and create it again from where you keep it."
+    "Lists and watches omit it, and nothing that it owns is removed. Delete it by name"
+    " (`netloom delete KIND NAME`), and create it again from its manifest."
 )
 
 
-class StoreChapter:
-    """The chapter."""
+class StoreSection:
+    """The section."""
 
     def examine(self, session: Session, *, repair: bool) -> Report:
-        """Ask the server."""
+        """Report the objects that the server lists as damaged."""
         try:
             answer = convert(session.client.get(PATH), DamagedList)
         except NotFound:
-            return Report(chapter="store", looked_at={})
+            return Report(section="store", checked={})
         except (NetloomError, ValidationError) as error:
-            return Report(chapter="store", looked_at={}, unseen=(f"what cannot be read ({error})",))
+            return Report(section="store", checked={}, unseen=(f"damaged objects: {error}",))
         complaints = tuple(
             Complaint(
                 check="damaged",
@@ -39,4 +39,4 @@ class StoreChapter:
             )
             for one in answer.items
         )
-        return Report(chapter="store", looked_at={"kinds": answer.kinds}, complaints=complaints)
+        return Report(section="store", checked={"kinds": answer.kinds}, complaints=complaints)

@@ -1,4 +1,4 @@
-"""What OVN's two databases have of one resource."""
+"""The rows of one resource in OVN's northbound and southbound databases."""
 
 from collections.abc import Collection, Iterable, Mapping
 from typing import Any
@@ -23,7 +23,7 @@ HIDDEN = ("_uuid", "external_ids", "name")
 
 
 class RowView(Struct, frozen=True):
-    """One northbound row of ours."""
+    """One northbound row that Netloom owns."""
 
     table: str
     key: str
@@ -31,7 +31,7 @@ class RowView(Struct, frozen=True):
     name: str = ""
     columns: dict[str, str] = {}
     within: tuple[str, ...] = ()
-    """The rows that refer to it, and by which column."""
+    """The rows that refer to it, and the columns by which they do."""
 
 
 class Flow(Struct, frozen=True, order=True):
@@ -47,16 +47,16 @@ class Flow(Struct, frozen=True, order=True):
 
 
 class South(Struct, frozen=True, kw_only=True):
-    """What the southbound has of it."""
+    """What the southbound has of a resource."""
 
     lines: tuple[str, ...] = ()
     missing: tuple[str, ...] = ()
-    """What it should have, in words."""
+    """What it lacks."""
     flows: tuple[Flow, ...] = ()
 
 
 async def read_north(access: Access, unit: Unit, ips: Collection[str] = ()) -> list[RowView]:
-    """Return the rows of a resource, which has these addresses."""
+    """Return the northbound rows of a resource that has these addresses."""
     north = access.north()
     async with following(north.client) as client:
         return _rows(client, access.owner, str(unit), ips)
@@ -92,7 +92,7 @@ def _rows(client: Client, owner: str, of: str, ips: Collection[str]) -> list[Row
 def _holders(
     every: Iterable[tuple[str, str, Any]], mine: Collection[str], names: Mapping[str, str]
 ) -> dict[str, list[str]]:
-    """Return, for each of our rows, those of others that refer to it."""
+    """Return, for each of these rows, the other rows that refer to it."""
     found: dict[str, list[str]] = {}
     for table, uuid, row in every:
         for column in row.__struct_fields__ if uuid not in mine else ():
@@ -104,7 +104,7 @@ def _holders(
 
 
 def _holding(client: Client, ips: Collection[str], names: Mapping[str, str]) -> list[str]:
-    """Return the address sets and name records that addresses are in."""
+    """Return the address sets and DNS records that contain addresses."""
     mine = set(ips)
     sets = [f"Address_Set {names[u]} (addresses)" for u, row in _all(client, "Address_Set") if mine & row.addresses]
     zones = [
@@ -126,36 +126,37 @@ def _shown(column: str, value: Any, names: Mapping[str, str]) -> str:  # noqa: A
     return names.get(value, value) if isinstance(value, str) else str(value).lower()
 
 
-class Asked(Struct, frozen=True, kw_only=True):
-    """What is asked of the southbound."""
+class Query(Struct, frozen=True, kw_only=True):
+    """What to read from the southbound."""
 
     ports: tuple[str, ...] = ()
-    """Ports of which it matters where they are."""
+    """Logical ports whose bindings matter."""
     datapath: str = ""
-    """The switch or router."""
+    """A logical switch or router."""
     chassis: str = ""
     monitored: tuple[str, ...] = ()
-    """Ports whose endpoints are watched."""
+    """Logical ports whose service monitors matter."""
     rows: tuple[RowView, ...] = ()
+    """Northbound rows whose logical flows matter."""
 
 
-async def read_south(access: Access, asked: Asked) -> South:
-    """Return what the southbound has of it."""
+async def read_south(access: Access, query: Query) -> South:
+    """Return what the southbound has."""
     async with following(access.south(SOUTH)) as client:
-        return _south(client, asked)
+        return _south(client, query)
 
 
-def _south(client: Client, asked: Asked) -> South:
+def _south(client: Client, query: Query) -> South:
     chassis = {uuid: row.name for uuid, row in _all(client, "Chassis")}
     datapaths = {uuid: row.external_ids.get("name", uuid[:8]) for uuid, row in _all(client, "Datapath_Binding")}
     keys = {uuid: row.tunnel_key for uuid, row in _all(client, "Datapath_Binding")}
     bindings = {row.logical_port: row for _, row in _all(client, "Port_Binding")}
     lines: list[str] = []
     missing: list[str] = []
-    for port in asked.ports:
+    for port in query.ports:
         row = bindings.get(port)
         if row is None:
-            missing.append(f"there is no Port_Binding {port}: ovn-northd has not made it")
+            missing.append(f"there is no Port_Binding {port}: ovn-northd has not created it")
             continue
         where = chassis.get(row.chassis, "")
         state = "" if row.type == "chassisredirect" else ", up" if row.up else ", not up"
@@ -164,28 +165,28 @@ def _south(client: Client, asked: Asked) -> South:
             f" key {row.tunnel_key} in {datapaths.get(row.datapath, '?')} ({keys.get(row.datapath, '?')})"
         )
         if not where:
-            missing.append(f"no chassis has taken port {port}")
-    if asked.datapath:
-        mine = [uuid for uuid, name in datapaths.items() if name == asked.datapath]
-        lines += [f"Datapath_Binding {asked.datapath}: tunnel key {keys[uuid]}" for uuid in mine]
-        lines += _spread(asked.datapath, mine, bindings.values(), chassis)
+            missing.append(f"port {port} is not bound to a chassis")
+    if query.datapath:
+        mine = [uuid for uuid, name in datapaths.items() if name == query.datapath]
+        lines += [f"Datapath_Binding {query.datapath}: tunnel key {keys[uuid]}" for uuid in mine]
+        lines += _spread(query.datapath, mine, bindings.values(), chassis)
         if not mine:
-            missing.append(f"there is no Datapath_Binding {asked.datapath}: ovn-northd has not made it")
-    if asked.chassis:
-        some, lost = _chassis(client, asked.chassis, bindings.values())
+            missing.append(f"there is no Datapath_Binding {query.datapath}: ovn-northd has not created it")
+    if query.chassis:
+        some, lost = _chassis(client, query.chassis, bindings.values())
         lines += some
         missing += lost
     lines += [
-        f"Service_Monitor {row.ip} port {row.port} at {row.logical_port}: {row.status or 'not tried yet'}"
+        f"Service_Monitor {row.ip} port {row.port} at {row.logical_port}: {row.status or 'not checked yet'}"
         for _, row in sorted(_all(client, "Service_Monitor"), key=lambda pair: pair[1].ip)
-        if row.logical_port in asked.monitored
+        if row.logical_port in query.monitored
     ]
-    flows = tuple(sorted(_flows(client, asked, datapaths)))
+    flows = tuple(sorted(_flows(client, query, datapaths)))
     return South(lines=tuple(lines), missing=tuple(missing), flows=flows)
 
 
 def _spread(name: str, datapaths: Iterable[str], bindings: Iterable[Any], chassis: Mapping[str, str]) -> list[str]:
-    """Say on which chassis the ports of a datapath are."""
+    """Return the number of a datapath's ports on each chassis."""
     inside = set(datapaths)
     ports = [row for row in bindings if row.datapath in inside and row.type == ""]
     places = sorted({chassis.get(row.chassis, "no chassis") for row in ports})
@@ -200,15 +201,15 @@ def _chassis(client: Client, name: str, bindings: Iterable[Any]) -> tuple[list[s
             ways = ", ".join(sorted(f"{encaps[one].type} {encaps[one].ip}" for one in row.encaps if one in encaps))
             count = sum(binding.chassis == uuid for binding in bindings)
             return [f"Chassis {name}: host {row.hostname}, {ways}, {count} ports"], []
-    return [], [f"there is no Chassis {name}: its ovn-controller never reached the southbound database"]
+    return [], [f"there is no Chassis {name}: its ovn-controller has not registered in the southbound database"]
 
 
-def _flows(client: Client, asked: Asked, datapaths: Mapping[str, str]) -> Iterable[Flow]:
-    """Give the logical flows that came of rows, or speak of them."""
-    hints = {row.uuid[:8] for row in asked.rows}
-    words = {f'"{row.name}"' for row in asked.rows if row.table.endswith("_Port")}
-    words |= {f"@{row.name}" for row in asked.rows if row.table == "Port_Group"}
-    words |= {f"${row.name}" for row in asked.rows if row.table == "Address_Set"}
+def _flows(client: Client, query: Query, datapaths: Mapping[str, str]) -> Iterable[Flow]:
+    """Yield the logical flows that result from the rows, or refer to them."""
+    hints = {row.uuid[:8] for row in query.rows}
+    words = {f'"{row.name}"' for row in query.rows if row.table.endswith("_Port")}
+    words |= {f"@{row.name}" for row in query.rows if row.table == "Port_Group"}
+    words |= {f"${row.name}" for row in query.rows if row.table == "Address_Set"}
     for _, row in _all(client, "Logical_Flow"):
         ids = row.external_ids
         if ids.get("stage-hint") in hints or any(word in row.match or word in row.actions for word in words):

@@ -1,7 +1,7 @@
-"""A node's vxlan fabric, looked at from outside its agent: are the flows there that the resources come to, and no more?
+"""The vxlan flows of a node, checked from outside its agent.
 
-The flows are worked out anew from all resources and from the numbers the switch gave its ports, and compared with those
-that the switch has. Nothing is written but to mend, and then what is missing, or too much, and nothing else.
+The desired flows are computed again, from all resources and from the port numbers of the switch, and compared with the
+flows on the switch. Only `repair` writes: it adds missing flows and removes superfluous ones.
 """
 
 import contextlib
@@ -29,21 +29,21 @@ from netloom.plan.vxlan.inputs import local_port, remote_port
 Plans = Mapping[tuple[str, str], PortPlan]
 
 
-def wanted(resources: Iterable[Resource], node: str, plans: Plans, switch: Vswitch) -> VxlanPlan:
-    """Return what a node's fabric should be."""
+def plan(resources: Iterable[Resource], node: str, plans: Plans, switch: Vswitch) -> VxlanPlan:
+    """Return the plan of a node's vxlan flows."""
     found = VxlanPlan()
     found.vtep = tunnel_number(switch)
-    mine = {key: plan for key, plan in plans.items() if plan.fabric is networks.Fabric.VXLAN}
+    mine = {key: port for key, port in plans.items() if port.fabric is networks.Fabric.VXLAN}
     attachments = [one for one in resources if isinstance(one, NetworkAttachment)]
     relevant = set()
     for one in attachments:
         key = one.metadata.namespace, one.metadata.name
-        if (plan := mine.get(key)) is None or one.spec.node != node:
+        if (port := mine.get(key)) is None or one.spec.node != node:
             continue
         relevant.add((one.metadata.namespace, one.spec.network))
-        row = switch.interface(plan.device)
-        if row is not None and row.external_ids.get(UID) == plan.uid and (row.ofport or 0) > 0:
-            found.put_local(local_port(one, plan, row.ofport or 0), _rank(one))
+        row = switch.interface(port.device)
+        if row is not None and row.external_ids.get(UID) == port.uid and (row.ofport or 0) > 0:
+            found.put_local(local_port(one, port, row.ofport or 0), _rank(one))
     for one in attachments:
         there = remote_port(one)
         if there is not None and one.spec.node != node and (there.namespace, there.network) in relevant:
@@ -59,51 +59,54 @@ def wanted(resources: Iterable[Resource], node: str, plans: Plans, switch: Vswit
 
 
 async def findings(folder: Path, node: str, plan: VxlanPlan, plans: Plans) -> list[Finding]:
-    """Return what does not fit between a node's flows and what they should be."""
+    """Return the differences between a node's flows and their plan."""
     mine = [one for one in plans.values() if one.fabric is networks.Fabric.VXLAN]
     try:
-        async with speaking(folder) as connection:
+        async with connected(folder) as connection:
             seen = {flow.key: flow for flow in await connection.flows(COOKIE, COOKIE_MASK)}
     except NetloomError as error:
-        text = f"its flows cannot be read: {error.message}"
+        text = f"cannot read its flows: {error.message}"
         return [Finding(Check.FLOWS_MISSING, ATTACHMENT, one.namespace, one.name, text) for one in mine]
     return compared(node, plan, mine, seen)
 
 
 def compared(node: str, plan: VxlanPlan, mine: Iterable[PortPlan], seen: Mapping[Key, Flow]) -> list[Finding]:
-    """Return what does not fit, each attachment's own flows with it, the rest with the node.  Pure."""
+    """Return the differences between planned flows and flows on the switch.  Pure.
+
+    An attachment's own flows are reported for the attachment, the others for the node.
+    """
     missing = {key: flow for key, flow in plan.table.flows.items() if seen.get(key) != flow}
     found = []
     for one in mine:
         own = [flow for flow in plan.table.claimed(f"local/{one.uid}") if missing.get(flow.key) == flow]
         if own:
-            text = f"the switch has {len(own)} of its flows not, or otherwise, as: {own[0]}"
+            text = f"{len(own)} of its flows are missing or wrong on the switch, for example: {own[0]}"
             found.append(Finding(Check.FLOWS_MISSING, ATTACHMENT, one.namespace, one.name, text, one.device))
         for flow in own:
             del missing[flow.key]
     if missing:
-        text = f"its switch has {len(missing)} flows not, or otherwise, as: {next(iter(missing.values()))}"
+        text = f"{len(missing)} flows are missing or wrong on its switch, for example: {next(iter(missing.values()))}"
         found.append(Finding(Check.FLOWS_MISSING, NODE, "", node, text))
     more = [flow for key, flow in seen.items() if key not in plan.table.flows]
     if more:
-        text = f"its switch has {len(more)} flows too many, as: {more[0]}"
+        text = f"its switch has {len(more)} superfluous flows, for example: {more[0]}"
         found.append(Finding(Check.LEFTOVER_FLOWS, NODE, "", node, text))
     return sorted(found)
 
 
-async def mend(folder: Path, plan: VxlanPlan) -> None:
-    """Have a node's switch have what it should."""
-    async with speaking(folder) as connection:
+async def repair(folder: Path, plan: VxlanPlan) -> None:
+    """Write the planned flows and meters to a node's switch, and remove others."""
+    async with connected(folder) as connection:
         fabric = Fabric(connection, cookie=COOKIE, cookie_mask=COOKIE_MASK, meters=METERS)
         await fabric.compare(plan.table.flows, plan.table.meters)
 
 
 @contextlib.asynccontextmanager
-async def speaking(folder: Path) -> AsyncIterator[Connection]:
-    """Be connected to the switch's bridge; `Unreachable` where nobody answers."""
+async def connected(folder: Path) -> AsyncIterator[Connection]:
+    """Connect to the bridge of the vxlan fabric; raise `Unreachable` if it does not answer."""
     path = f"{folder}/{VXLAN_BRIDGE}.mgmt"
     connection = Connection(path, random=SystemRandom())
-    async with running(connection.run(), connection.connected, silent=f"nobody answers at {path}"):
+    async with running(connection.run(), connection.connected, silent=f"{path} does not answer"):
         yield connection
 
 

@@ -1,7 +1,7 @@
-"""A node, looked at from outside its agent: its switch's database, its devices, and what the resources mean there.
+"""A node seen from outside its agent: its switch's database, its devices, and what the resources mean there.
 
-A look asks for nothing but to read: not for the lock of the switch's database either, which is the agent's. Everything
-runs in the node's network namespace: in a lab that is entered by a thread of its own.
+An inspection only reads. It does not request the lock of the switch's database, which belongs to the agent. All of it
+runs in the node's network namespace (`Switch.enter`).
 """
 
 import asyncio
@@ -13,7 +13,7 @@ from typing import Any, TypeVar, cast
 from netloom.control.node.ports import Ports
 from netloom.control.node.status import PLUGGED
 from netloom.diagnose.access import Switch, following
-from netloom.diagnose.node import fabric as node_fabric
+from netloom.diagnose.node import fabric
 from netloom.drivers.link.audit import faults
 from netloom.drivers.link.trouble import Trouble
 from netloom.drivers.link.worker import Links
@@ -35,47 +35,40 @@ from netloom.plan.problem import Unit
 T = TypeVar("T")
 
 
-def on_node(switch: Switch, owner: str, work: "Callable[[NodeLook], Awaitable[T]]") -> T:
-    """Return what `work` comes to on a node; `Unreachable` where its switch does not answer."""
+def on_node(switch: Switch, owner: str, work: "Callable[[NodeInspection], Awaitable[T]]") -> T:
+    """Return the result of `work` on a node; raise `Unreachable` if its switch does not answer."""
 
-    async def looking() -> T:
-        look = NodeLook(switch, owner)
+    async def inspect() -> T:
+        node = NodeInspection(switch, owner)
         try:
-            async with following(look.switch.client):
-                return await work(look)
+            async with following(node.switch.client):
+                return await work(node)
         finally:
-            look.links.close()
+            node.links.close()
 
-    if not switch.netns:
-        return asyncio.run(looking())
-    from netloom.lab.entering import inside  # only where a lab is named
-
-    try:
-        return inside(switch.netns, lambda: asyncio.run(looking()))
-    except OSError as error:
-        raise Unreachable(f"network namespace {switch.netns}: {error.strerror or error}") from None
+    return switch.enter(lambda: asyncio.run(inspect()))
 
 
-class NodeLook:
-    """One node."""
+class NodeInspection:
+    """One node, while its switch's database is connected."""
 
     def __init__(self, switch: Switch, owner: str) -> None:
         self.switch = Vswitch([switch.remote], owner=owner, random=SystemRandom())
         self.switch.client.unlock(LOCK)
         self.links = Links(owner=owner)
         self.folder = switch.folder
-        """Where the switch's sockets are."""
+        """The directory of the switch's sockets."""
         self._name = switch.node
 
     @property
     def name(self) -> str:
-        """The node's name: what its switch says, else what it is called."""
+        """The node's name: the switch's system-id, or else the name by which it was configured."""
         with contextlib.suppress(Trouble):
             return self.switch.root().external_ids.get("system-id", "") or self._name
         return self._name
 
     async def host(self) -> Host:
-        """Return what plans must know of the node, as its agent does."""
+        """Return the properties of the node that port plans depend on, as its agent has them."""
         ids = self.switch.root().external_ids
         underlay = self._underlay()
         bridge = self.switch.bridge() or self.switch.bridge(VXLAN_BRIDGE)
@@ -85,45 +78,45 @@ class NodeLook:
             underlay_mtu=device.mtu if device else 1500,
             underlay_v6=":" in underlay,
             physical_networks=frozenset(dict(read_mappings(ids.get(MAPPINGS, "")))),
-            grants=EVERYTHING,  # What it does not grant, its agent says: see `plans_of`.
+            grants=EVERYTHING,  # Refusals are in the statuses that its agent writes: see `plans_of`.
         )
 
     async def ports(self) -> Ports:
-        """Return the agent's hands on ports, which know, as the agent's do, what on the node is not to be taken."""
+        """Return the agent's port driver, which like the agent's own does not touch the underlay device."""
         found = Ports(self.switch, self.links)
         underlay = self._underlay()
         device = await self.links.holder(underlay) if underlay else None
         if device is None:
             raise Unreachable(
-                f"no device of node {self.name} has its underlay's address, {underlay or 'which is not told'}"
+                f"no device of node {self.name} has its underlay address {underlay or '(which is not configured)'}"
             )
         found.underlay = device.name
         return found
 
     def _underlay(self) -> str:
-        """Return the node's own address: of several, the first."""
-        told = self.switch.root().external_ids.get("ovn-encap-ip", "").partition(",")[0].strip()
-        return told or underlay_of(self.switch)
+        """Return the node's tunnel address: of several, the first."""
+        address = self.switch.root().external_ids.get("ovn-encap-ip", "").partition(",")[0].strip()
+        return address or underlay_of(self.switch)
 
     def interfaces(self) -> list[rows.Interface]:
-        """Return our interfaces, but for the fabric's tunnel."""
+        """Return the interfaces that Netloom owns, except the fabric's tunnel."""
         every = [cast("rows.Interface", row) for row in self._all("Interface")]
         return [row for row in every if self.switch.is_ours(row) and row.name != VTEP]
 
-    def whose(self, row: rows.Interface) -> str:
-        """Return the attachment that an interface says it is for, as NAMESPACE/NAME."""
+    def attachment_of(self, row: rows.Interface) -> str:
+        """Return the attachment that an interface belongs to, as NAMESPACE/NAME."""
         unit = unit_of(row.external_ids.get(OF, ""))
         return f"{unit.namespace}/{unit.name}" if unit is not None else row.name
 
-    def numbers(self) -> dict[int, str]:
-        """Return the devices on the bridge that OVN works on, by their numbers there."""
+    def devices_by_ofport(self) -> dict[int, str]:
+        """Return the devices on OVN's integration bridge, by their OpenFlow port numbers."""
         bridge = self.switch.bridge()
         ports = [row for row in self._all("Port") if bridge is not None and row._uuid in bridge.ports]
         inside = {uuid for port in ports for uuid in port.interfaces}
         return {row.ofport: row.name for row in self._all("Interface") if row._uuid in inside and (row.ofport or 0) > 0}
 
     async def findings(self, resources: Iterable[Resource]) -> list[Finding]:
-        """Return what does not fit here."""
+        """Return the differences between the resources and this node."""
         resources = list(resources)
         plans, waiting = plans_of(resources, self.name, await self.host())
         seen = [self._seen(row) for row in self.interfaces()]
@@ -139,16 +132,16 @@ class NodeLook:
         ]
 
     async def _flows(self, resources: list[Resource], plans: dict[tuple[str, str], PortPlan]) -> list[Finding]:
-        """Return what does not fit of the vxlan fabric, where there is one."""
+        """Return the differences in the flows of the vxlan fabric, if this node has it."""
         if self.switch.bridge(VXLAN_BRIDGE) is None:
             return []
-        plan = node_fabric.wanted(resources, self.name, plans, self.switch)
-        return await node_fabric.findings(self.folder, self.name, plan, plans)
+        plan = fabric.plan(resources, self.name, plans, self.switch)
+        return await fabric.findings(self.folder, self.name, plan, plans)
 
     def _wanted(self, plan: PortPlan) -> audit_ovn.Wanted:
         mine = [row for row in self.switch.interfaces((plan.namespace, plan.name)) if row.name == plan.device]
-        amiss = faults(plan, given(mine[0])) if mine else []
-        return audit_ovn.Wanted(plan, self.switch.ids(plan), tuple(amiss))
+        wrong = faults(plan, given(mine[0])) if mine else []
+        return audit_ovn.Wanted(plan, self.switch.ids(plan), tuple(wrong))
 
     def _seen(self, row: rows.Interface) -> Interface:
         ids = row.external_ids
@@ -157,7 +150,7 @@ class NodeLook:
             of=unit_of(ids.get(OF, "")),
             uid=ids.get(UID, ""),
             internal=row.type == "internal",
-            # Of the fabric's own ports the flows themselves are looked at.
+            # For ports of the vxlan fabric the flows themselves are checked.
             installed=ids.get(INSTALLED) == "true" or self.switch.place_of(row.name) == VXLAN_BRIDGE,
             works=row.ofport is not None and row.ofport > 0,
             error=row.error or "",
@@ -177,14 +170,14 @@ class NodeLook:
 
 
 def unit_of(written: str) -> Unit | None:
-    """Return the resource that a row says it is for."""
+    """Return the resource that a row's external_ids name."""
     kind, _, rest = written.partition("/")
     namespace, _, name = rest.partition("/")
     return Unit(kind, namespace, name) if kind and name else None
 
 
 def plans_of(resources: Iterable[Resource], node: str, host: Host) -> tuple[dict[tuple[str, str], PortPlan], set[Unit]]:
-    """Return what is planned for a node, and those of its attachments for which nothing is planned now."""
+    """Return the port plans of a node, and its attachments for which there is no plan at present."""
     resources = [one for one in resources if not isinstance(one, NetworkAttachment) or one.spec.node == node]
     planned = plan_ports(resources, host)
     plans: dict[tuple[str, str], PortPlan] = {}
@@ -202,10 +195,10 @@ def plans_of(resources: Iterable[Resource], node: str, host: Host) -> tuple[dict
     return plans, waiting
 
 
-def unjudged(resources: Iterable[Resource]) -> set[tuple[str, str]]:
-    """Return the attachments, as they are now, of which their agent has not said whether it plugs them.
+def undecided(resources: Iterable[Resource]) -> set[tuple[str, str]]:
+    """Return the attachments on whose current spec their agent has not reported yet.
 
-    What a node grants its agent knows, and nobody else.
+    Only the agent knows what its node grants.
     """
     found = set()
     for one in resources:
@@ -219,7 +212,7 @@ def unjudged(resources: Iterable[Resource]) -> set[tuple[str, str]]:
 def mirrors_of(
     resources: Iterable[Resource], switch: Vswitch, plans: dict[tuple[str, str], PortPlan]
 ) -> dict[tuple[str, str], MirrorPlan]:
-    """Return the mirrors a node should have: those of which both ends are plugged there."""
+    """Return the mirrors a node should have: those whose source and destination are both plugged there."""
     found = {}
     for one in resources:
         if not isinstance(one, Mirror) or one.metadata.deletion_timestamp:

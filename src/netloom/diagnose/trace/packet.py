@@ -1,8 +1,8 @@
-"""From two places to the packet that goes from one to the other.  Pure.
+"""The packet that one endpoint sends to another.  Pure.
 
-A place is an attachment, by name, or an address. A packet begins where its sender is: at the port of an attachment, or,
-from an address that is nobody's here, at the port of a physical network. It is addressed to who the sender would hand
-it to: its neighbour, or the router that has its gateway.
+An endpoint is an attachment or an address. The packet enters at the sender's port: that of an attachment or, for an
+address that no attachment has, that of a physical network. Its destination MAC is that of the next hop: the receiver,
+or the router port with the gateway's address.
 """
 
 from collections.abc import Iterable, Iterator
@@ -22,22 +22,22 @@ from netloom.plan.ovn.desired import Wanted
 from netloom.plan.ovn.layer2 import switches as switching
 from netloom.plan.rows import Ref
 
-STRANGER = "02:00:00:00:00:01"
+EXTERNAL_MAC = "02:00:00:00:00:01"
 SOURCE_PORT = 40000
-_NO_ROUTE = "{} was given no route there (spec.defaultRoute is not set): this is how it would go if it had one"
+_NO_ROUTE = "{} has no route to it (spec.defaultRoute is not set): this would be its path with one"
 
 
-class Place(Struct, frozen=True):
-    """One end: an attachment, or an address."""
+class Endpoint(Struct, frozen=True):
+    """One end of a trace: an attachment, or an address."""
 
     text: str
     attachment: NetworkAttachment | None = None
     ip: str = ""
-    """The address that was named; "" where a name was."""
+    """The address, if one was given instead of a name."""
 
     @property
     def port(self) -> str:
-        """The logical port, "" where it is none."""
+        """The logical port of the attachment, or ""."""
         one = self.attachment
         return names.port(one.metadata.namespace, one.metadata.name) if one is not None else ""
 
@@ -55,13 +55,13 @@ class Packet(Struct, frozen=True, kw_only=True):
     number: int = 0
     """The destination port."""
     remark: str = ""
-    """What the sender would stumble over before any of this."""
+    """What would keep the sender from sending it."""
     vlan: int | None = None
-    """With which VLAN it leaves the sender's device; None: untagged."""
+    """The VLAN tag with which it leaves the sender's device; None: untagged."""
 
     @property
     def microflow(self) -> str:
-        """The packet as ovn-trace takes it."""
+        """The packet in the syntax of ovn-trace."""
         version = addresses.family(self.dst)
         terms = [
             f'inport == "{self.inport}"',
@@ -78,7 +78,7 @@ class Packet(Struct, frozen=True, kw_only=True):
         return " && ".join(terms)
 
     def openflow(self, device: str) -> str:
-        """Return the packet as ofproto/trace takes it, coming from a device."""
+        """Return the packet from a device, in the syntax of ofproto/trace."""
         v6 = ":" in self.dst
         kind = {"icmp": "icmp6" if v6 else "icmp"}.get(self.protocol, self.protocol + ("6" if v6 else ""))
         ends = ("ipv6_src", "ipv6_dst") if v6 else ("nw_src", "nw_dst")
@@ -92,40 +92,40 @@ class Packet(Struct, frozen=True, kw_only=True):
         return ",".join(terms)
 
 
-def place(text: str, namespace: str, resources: Iterable[Resource]) -> Place:
-    """Return what a person means by `alice`, `other/alice` or `10.0.0.9`; `NotFound` says which may have been meant."""
+def endpoint(text: str, namespace: str, resources: Iterable[Resource]) -> Endpoint:
+    """Return the endpoint `alice`, `other/alice` or `10.0.0.9`; raise `NotFound`, with the nearest name, if unknown."""
     every = [one for one in resources if isinstance(one, NetworkAttachment)]
     if addresses.is_ip(text):
         ip = str(addresses.address(text))
         here = [one for one in every if ip in plain(one)]
         here.sort(key=lambda one: one.metadata.namespace != namespace)
-        return Place(text, here[0] if here else None, ip)
+        return Endpoint(text, here[0] if here else None, ip)
     space, slash, name = text.rpartition("/")
     wanted = space if slash else namespace
     known = {one.metadata.name: one for one in every if one.metadata.namespace == wanted}
     if name not in known:
-        hint = nearest(name, known) or f": namespace {wanted} has none"
+        hint = nearest(name, known) or ": there are none"
         raise NotFound(f'networkattachment "{name}" not found in namespace {wanted}{hint}')
-    return Place(text, known[name])
+    return Endpoint(text, known[name])
 
 
 def plain(one: NetworkAttachment) -> list[str]:
-    """Return an attachment's addresses without their lengths."""
+    """Return an attachment's addresses without their prefix lengths."""
     return [ip.partition("/")[0] for ip in one.status.ips]
 
 
 def packet(
-    start: Place, end: Place, resources: list[Resource], wanted: Wanted, *, protocol: str, number: int, v6: bool
+    start: Endpoint, end: Endpoint, resources: list[Resource], wanted: Wanted, *, protocol: str, number: int, v6: bool
 ) -> Packet:
-    """Return the packet from one place to another; `Invalid` where there can be none, with the reason."""
+    """Return the packet from one endpoint to another; raise `Invalid` with the reason if none can be sent."""
     for one in (start, end):
         if one.attachment is not None and not one.attachment.status.ips:
-            raise Invalid(f"{one.text} has no address yet: `netloom explain networkattachment/{one.text}`")
+            raise Invalid(f"{one.text} has no address yet: see `netloom explain networkattachment/{one.text}`")
     src, dst = _addresses(start, end, v6=v6)
     if start.attachment is None:
         return _from_outside(start, src, dst, resources, wanted, protocol=protocol, number=number)
     sender = start.attachment
-    mac, remark = _next_hop(sender, src, dst, end, resources, wanted)
+    mac, remark = _next_hop(sender, src, dst, resources, wanted)
     return Packet(
         datapath=names.switch(sender.metadata.namespace, sender.spec.network),
         inport=start.port,
@@ -140,8 +140,8 @@ def packet(
     )
 
 
-def _addresses(start: Place, end: Place, *, v6: bool) -> tuple[str, str]:
-    """Return the addresses of both ends, of one family."""
+def _addresses(start: Endpoint, end: Endpoint, *, v6: bool) -> tuple[str, str]:
+    """Return the addresses of both endpoints, of one family."""
     mine = [start.ip] if start.ip else plain(start.attachment) if start.attachment else []
     theirs = [end.ip] if end.ip else plain(end.attachment) if end.attachment else []
     for family in (6, 4) if v6 else (4, 6):
@@ -149,22 +149,24 @@ def _addresses(start: Place, end: Place, *, v6: bool) -> tuple[str, str]:
         to = [ip for ip in theirs if addresses.family(ip) == family]
         if from_ and to:
             return from_[0], to[0]
-    raise Invalid(f"{start.text} ({', '.join(mine)}) and {end.text} ({', '.join(theirs)}) have no family in common")
+    raise Invalid(
+        f"{start.text} ({', '.join(mine)}) and {end.text} ({', '.join(theirs)}) have no addresses of the same family"
+    )
 
 
 def _next_hop(
-    sender: NetworkAttachment, src: str, dst: str, end: Place, resources: list[Resource], wanted: Wanted
+    sender: NetworkAttachment, src: str, dst: str, resources: list[Resource], wanted: Wanted
 ) -> tuple[str, str]:
-    """Return the MAC a sender hands a packet to, and what stands in the way of that on its side."""
+    """Return the MAC of the next hop, and a remark if the sender has no route to it."""
     namespace, network = sender.metadata.namespace, sender.spec.network
     length = next(ip for ip in sender.status.ips if ip.partition("/")[0] == src)
     if addresses.within(dst, length):
         holder = _holder(dst, namespace, network, resources)
         mac = holder.status.mac if holder is not None else ""
-        # A VIP's MAC is that of the router which answers for it, whether or not it is that router's own address.
+        # The router that answers for a VIP does so with its own MAC, even if the VIP is not its address.
         mac = mac or _router_mac(wanted, namespace, network, dst, exact=not _is_vip(dst, namespace, resources))
         if not mac:
-            raise Invalid(f"nobody has {dst} in Network {network}: {sender.metadata.name} gets no answer to its ARP")
+            raise Invalid(f"no port of Network {network} has {dst}: {sender.metadata.name} cannot resolve its MAC")
         return mac, ""
     hop, remark = _gateway(sender, src, dst, resources)
     mac = _router_mac(wanted, namespace, network, hop, exact=True) if hop else ""
@@ -173,14 +175,14 @@ def _next_hop(
         mac = holder.status.mac if holder is not None else ""
     if not mac:
         raise Invalid(
-            f"{dst} is outside of Network {network}, and nobody has its gateway {hop or ''}".rstrip()
+            f"{dst} is outside of Network {network}, and no port has its gateway {hop or ''}".rstrip()
             + ": no Router joins the Network"
         )
     return mac, remark
 
 
 def _gateway(sender: NetworkAttachment, src: str, dst: str, resources: list[Resource]) -> tuple[str, str]:
-    """Return the neighbour by which a sender reaches an address, and a remark where it has no such route."""
+    """Return the next hop from a sender to an address, and a remark if the sender has no such route."""
     via = [route.via for route in sender.spec.routes if addresses.within(dst, route.to)]
     if via:
         return via[0], ""
@@ -207,7 +209,7 @@ def _holder(ip: str, namespace: str, network: str, resources: list[Resource]) ->
 
 
 def _router_mac(wanted: Wanted, namespace: str, network: str, ip: str, *, exact: bool) -> str:
-    """Return the MAC of the router's port in a Network that has an address, or (not exact) answers for it."""
+    """Return the MAC of the router port in a Network that has an address, or (not exact) has it in its subnet."""
     near = ""
     for mac, networks in _router_ports(wanted, namespace, network):
         for written in networks:
@@ -219,7 +221,7 @@ def _router_mac(wanted: Wanted, namespace: str, network: str, ip: str, *, exact:
 
 
 def _router_ports(wanted: Wanted, namespace: str, network: str) -> Iterator[tuple[str, list[str]]]:
-    """Give the routers' ports in a Network: the MAC, and the addresses."""
+    """Yield the MAC and the addresses of each router port in a Network."""
     for ref in sorted(wanted.members(switching.switch(namespace, network)).get("ports", {}), key=str):
         row = wanted.rows.get(ref) if isinstance(ref, Ref) else None
         options = row.columns.get("options") if row is not None else None
@@ -231,9 +233,9 @@ def _router_ports(wanted: Wanted, namespace: str, network: str) -> Iterator[tupl
 
 
 def _from_outside(
-    start: Place, src: str, dst: str, resources: list[Resource], wanted: Wanted, *, protocol: str, number: int
+    start: Endpoint, src: str, dst: str, resources: list[Resource], wanted: Wanted, *, protocol: str, number: int
 ) -> Packet:
-    """Return a packet that comes by a physical network to a router's gateway."""
+    """Return a packet that arrives from a physical network at a router's gateway port."""
     ways = [one for one in resources if isinstance(one, Router) and one.spec.gateway is not None]
     ways.sort(key=lambda one: not _serves(one, src, dst))
     for router in ways:
@@ -248,18 +250,18 @@ def _from_outside(
         return Packet(
             datapath=names.switch(namespace, network),
             inport=names.localnet(namespace, network),
-            eth_src=STRANGER,
+            eth_src=EXTERNAL_MAC,
             eth_dst=str(row.columns["mac"]),
             src=src,
             dst=dst,
             protocol=protocol,
             number=number,
         )
-    raise Invalid(f"{start.text} is nobody's address here, and no Router has a gateway by which it could come in")
+    raise Invalid(f"no attachment has {start.text}, and no Router has a gateway through which it could arrive")
 
 
 def _serves(router: Router, src: str, dst: str) -> bool:
-    """Whether a router is the one a stranger would send to."""
+    """Whether an external sender would send to this router."""
     gateway_ = router.spec.gateway
     assert gateway_ is not None
     outside = {ip.partition("/")[0] for ip in gateway_.ips} | {nat.external for nat in router.spec.nat}

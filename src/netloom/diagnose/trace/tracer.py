@@ -1,31 +1,25 @@
-"""`netloom trace FROM TO`: how a packet goes, hop by hop, and who stops it.
+"""Traces a packet through OVN and the nodes, without sending it.
 
-OVN is asked by `ovn-trace`, the sender's own switch by `ofproto/trace`; both work out what would happen, and send
-nothing. Where VXLAN carries a Network, `trace_vxlan.py` does the same with the flows of the nodes. The first packet of
-a connection is traced: what is let pass has its answers let pass too. Exit status 0: it arrives; 1: it does not.
+`ovn-trace` computes the path in the logical network, `ofproto/trace` that in the switch of the sender's node. For the
+vxlan fabric, `trace/vxlan.py` runs the packet through the flows of the nodes. It is the first packet of a connection:
+if it passes, the replies pass too.
 """
 
 import asyncio
-import json
 import subprocess
 from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
-import click
-import msgspec
 from msgspec import Struct
 
-from netloom.cli.options import Session
-from netloom.cli.shell_completion import names as completed
-from netloom.cli.tables import align, clean, safe
-from netloom.cli.terminal import paint
-from netloom.diagnose import snapshot as everything
-from netloom.diagnose.access import NO_SOUTHBOUND, Access, Switch, accessing, following, no_switch
-from netloom.diagnose.node.inspection import NodeLook, on_node
-from netloom.diagnose.trace import vxlan as trace_vxlan
-from netloom.diagnose.trace.output import GATEWAY, Flow, Hop, Origin, Way, deciding, on_switch, parse, way
-from netloom.diagnose.trace.packet import Packet, Place, packet, place
+from netloom.client.session import Session
+from netloom.diagnose import snapshot
+from netloom.diagnose.access import NO_SOUTHBOUND, Access, Switch, following, no_switch
+from netloom.diagnose.node.inspection import NodeInspection, on_node
+from netloom.diagnose.trace import vxlan
+from netloom.diagnose.trace.output import GATEWAY, Flow, Hop, Origin, Path, deciding, on_switch, parse, path
+from netloom.diagnose.trace.packet import Endpoint, Packet, endpoint, packet
 from netloom.drivers.northbound import driver as northbound
 from netloom.drivers.northbound.observed import KEY, OF, OWNER
 from netloom.drivers.vswitch.control import control_socket
@@ -35,103 +29,65 @@ from netloom.model.networks import Router
 from netloom.plan.problem import Unit
 
 SECONDS = 30.0
-LOOKS = 12
-"""How often connection tracking may be asked: each time it says that the connection is new."""
+LOOKUPS = 12
+"""How many lookups in connection tracking a trace may have: each finds a new connection."""
 
 
 class Result(Struct, frozen=True, kw_only=True):
-    """What came of it."""
+    """The path of a packet."""
 
+    start: str
+    end: str
     packet: Packet
     hops: tuple[Hop, ...]
     delivered: bool
     verdict: str
     unseen: tuple[str, ...] = ()
+    """What could not be checked, and why."""
+    raw: tuple[str, ...] = ()
+    """The output of ovn-trace and ofproto/trace."""
 
 
-def _complete(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
-    return [name for name in completed(ctx, "networkattachments") if name.startswith(incomplete)]
+class Tracer:
+    """Traces packets between the resources of one moment."""
 
-
-@click.command()
-@click.argument("start", metavar="FROM", shell_complete=_complete)
-@click.argument("end", metavar="TO", shell_complete=_complete)
-@click.option("--tcp", type=click.IntRange(1, 65535), metavar="PORT", help="A TCP packet to this port.")
-@click.option("--udp", type=click.IntRange(1, 65535), metavar="PORT", help="A UDP packet to this port.")
-@click.option("--icmp", is_flag=True, help="A ping; so unless something else is said.")
-@click.option("-6", "--ipv6", "v6", is_flag=True, help="IPv6, where both ends have both.")
-@click.option("--raw", is_flag=True, help="Print what ovn-trace and ofproto/trace say, as they say it.")
-@click.option("-o", "--output", type=click.Choice(["text", "json"]), default="text", help="How to say it.")
-@accessing
-def trace(
-    session: Session,
-    access: Access,
-    start: str,
-    end: str,
-    tcp: int | None,
-    udp: int | None,
-    icmp: bool,
-    v6: bool,
-    raw: bool,
-    output: str,
-) -> int:
-    """Show how a packet goes from one attachment or address to another, and who stops it.
-
-    FROM and TO are names of attachments, as alice or other/alice, or addresses.
-    """
-    if sum((tcp is not None, udp is not None, icmp)) > 1:
-        raise click.UsageError("One packet has one protocol: say --tcp PORT, --udp PORT or --icmp.")
-    if not access.ovn.sb and not access.switches:
-        raise Unreachable(f"not to be traced without the {NO_SOUTHBOUND}")
-    protocol = "tcp" if tcp else "udp" if udp else "icmp"
-    tracer = _Tracer(session, access)
-    one, other = tracer.place(start), tracer.place(end)
-    if trace_vxlan.is_carried(one, tracer.resources):
-        result = tracer.carried(one, other, protocol=protocol, number=tcp or udp or 0, v6=v6)
-        raw = False
-    elif not access.ovn.sb:
-        raise Unreachable(f"not to be traced without the {NO_SOUTHBOUND}")
-    else:
-        sent = tracer.packet(one, other, protocol=protocol, number=tcp or udp or 0, v6=v6)
-        text, switched = tracer.ask(one, sent)
-        if raw:
-            click.echo(safe("\n\n".join(filter(None, (text, switched)))))
-        result = tracer.told(one, other, sent, text, switched)
-    if output == "json":
-        click.echo(json.dumps(msgspec.to_builtins(result), indent=4, ensure_ascii=False))
-    elif not raw:
-        click.echo("\n".join(_lines(one, other, result)))
-    return 0 if result.delivered else 1
-
-
-class _Tracer:
     def __init__(self, session: Session, access: Access) -> None:
+        """Read all resources; raise `Unreachable` if neither the southbound nor a switch is configured."""
+        if not access.ovn.sb and not access.switches:
+            raise Unreachable(NO_SOUTHBOUND)
         self._session = session
         self._access = access
-        self.resources = everything.load(session.client)
-        self._wanted = everything.planned(self.resources).wanted
+        self._resources = snapshot.load(session.client)
+        self._wanted = snapshot.planned(self._resources).wanted
         self._unseen: list[str] = []
         self._devices: dict[int, str] = {}
 
-    def place(self, text: str) -> Place:
-        return place(text, self._session.namespace, self.resources)
+    def trace(self, start: str, end: str, *, protocol: str, number: int = 0, v6: bool = False) -> Result:
+        """Return the path of a packet of `protocol` to the port `number`, from one attachment or address to another."""
+        namespace = self._session.namespace
+        one, other = (endpoint(text, namespace, self._resources) for text in (start, end))
+        if vxlan.is_carried(one, self._resources):
+            return self._through_vxlan(one, other, protocol=protocol, number=number, v6=v6)
+        if not self._access.ovn.sb:
+            raise Unreachable(NO_SOUTHBOUND)
+        sent = packet(one, other, self._resources, self._wanted, protocol=protocol, number=number, v6=v6)
+        text, switched = self._outputs(one, sent)
+        return self._result(one, other, sent, text, switched)
 
-    def packet(self, start: Place, end: Place, *, protocol: str, number: int, v6: bool) -> Packet:
-        return packet(start, end, self.resources, self._wanted, protocol=protocol, number=number, v6=v6)
-
-    def carried(self, start: Place, end: Place, *, protocol: str, number: int, v6: bool) -> Result:
-        """Return what becomes of a packet in a Network that VXLAN carries."""
-        end = trace_vxlan.target(start, end, self.resources)
-        sent = trace_vxlan.packet(start, end, protocol=protocol, number=number, v6=v6)
-        hops, delivered, verdict = trace_vxlan.traced(
-            partial(trace_vxlan.on_switch, self._access), start, sent, self.resources
+    def _through_vxlan(self, start: Endpoint, end: Endpoint, *, protocol: str, number: int, v6: bool) -> Result:
+        """Return the path of a packet in a Network of the vxlan fabric."""
+        end = vxlan.target(start, end, self._resources)
+        sent = vxlan.packet(start, end, protocol=protocol, number=number, v6=v6)
+        hops, delivered, verdict = vxlan.trace(partial(vxlan.read_switch, self._access), start, sent, self._resources)
+        return Result(
+            start=start.text, end=end.text, packet=sent, hops=tuple(hops), delivered=delivered, verdict=verdict
         )
-        return Result(packet=sent, hops=tuple(hops), delivered=delivered, verdict=verdict)
 
-    def ask(self, start: Place, sent: Packet) -> tuple[str, str]:
-        """Return what ovn-trace, and the switch of the sender's node, say."""
-        flags = ["--no-leader-only", *["--ct=new"] * LOOKS]
-        text = _run(self._access.command("ovn-trace", *flags, sent.datapath, sent.microflow), self._unseen)
+    def _outputs(self, start: Endpoint, sent: Packet) -> tuple[str, str]:
+        """Return the output of ovn-trace, and of ofproto/trace on the sender's node."""
+        flags = ["--no-leader-only", *["--ct=new"] * LOOKUPS]
+        command = self._access.ovn_command(["ovn-trace", *flags, sent.datapath, sent.microflow])
+        text = _run(command, self._unseen)
         if start.attachment is None:
             return text, ""
         node = start.attachment.spec.node
@@ -149,51 +105,59 @@ class _Tracer:
 
     def _switched(self, switch: Switch, device: str, sent: Packet) -> str:
         socket = control_socket(switch.folder)
-        asked = ["ofproto/trace", "br-int", sent.openflow(device), *["--ct-next", "trk,new"] * LOOKS]
+        asked = ["ofproto/trace", "br-int", sent.openflow(device), *["--ct-next", "trk,new"] * LOOKUPS]
         return _run(["ovs-appctl", "-t", str(socket), *asked], self._unseen)
 
-    def told(self, start: Place, end: Place, sent: Packet, text: str, switched: str) -> Result:
-        """Return what the originals mean."""
+    def _result(self, start: Endpoint, end: Endpoint, sent: Packet, text: str, switched: str) -> Result:
+        """Return the path that both outputs describe."""
         flows = list(parse(text))
-        found = way(flows, self._origins(flows), self._name)
+        found = path(flows, self._origins(flows), self._name)
         hops = [self._with_gateway(hop) for hop in found.hops]
         if switched:
-            nodes = {node.spec.underlay_ip: node.metadata.name for node in everything.of_type(self.resources, Node)}
+            nodes = {node.spec.underlay_ip: node.metadata.name for node in snapshot.of_type(self._resources, Node)}
             assert start.attachment is not None
             hops.append(Hop(f"node {start.attachment.spec.node}", on_switch(switched, self._devices, nodes)))
         delivered, verdict = self._verdict(end, found)
-        return Result(packet=sent, hops=tuple(hops), delivered=delivered, verdict=verdict, unseen=tuple(self._unseen))
+        return Result(
+            start=start.text,
+            end=end.text,
+            packet=sent,
+            hops=tuple(hops),
+            delivered=delivered,
+            verdict=verdict,
+            unseen=tuple(self._unseen),
+            raw=tuple(filter(None, (text, switched))),
+        )
 
     def _with_gateway(self, hop: Hop) -> Hop:
-        """Say which node is the gateway node."""
-        routers = {
-            f"router {self._name(everything.key(one))}": one for one in everything.of_type(self.resources, Router)
-        }
+        """Return a hop, with the name of the gateway node if it is about that."""
+        routers = {f"router {self._name(snapshot.key(one))}": one for one in snapshot.of_type(self._resources, Router)}
         router = routers.get(hop.place)
         if router is None or hop.what != GATEWAY:
             return hop
-        return Hop(hop.place, f"{GATEWAY} {router.status.gateway_node or '(which is none now)'}")
+        return Hop(hop.place, f"{GATEWAY} {router.status.gateway_node or '(no node at present)'}")
 
-    def _verdict(self, end: Place, found: Way) -> tuple[bool, str]:
+    def _verdict(self, end: Endpoint, found: Path) -> tuple[bool, str]:
+        """Return whether the packet is delivered, and the outcome in words."""
         if found.stopped:
             return False, found.stopped
         if found.answered:
-            return True, f"delivered to {found.answered}, which answers"
+            return True, f"delivered to {found.answered}, which replies"
         ports = [port for port, _ in found.outputs]
         if end.port and end.port in ports:
             return True, f"delivered to {self._name(end.port)}"
         outside = [port for port, kind in found.outputs if kind == "localnet"]
         if end.port and end.ip == "":
-            where = f"at {', '.join(map(self._name, ports))}" if ports else "nowhere"
-            return False, f"not delivered to {self._name(end.port)}: it comes out {where}"
+            where = f"is output to {', '.join(map(self._name, ports))}" if ports else "is not output"
+            return False, f"not delivered to {self._name(end.port)}: it {where}"
         if outside and not [port for port in ports if port not in outside]:
             return True, f"delivered to {self._name(outside[0])}"
         if ports:
             return True, f"delivered to {', '.join(dict.fromkeys(map(self._name, ports)))}"
-        return False, "dropped: it comes out nowhere"
+        return False, "dropped: it is not output to any port"
 
     def _name(self, name: str) -> str:
-        """Return what people call a port, a switch or a router."""
+        """Return the name of the resource of a logical port, switch or router."""
         short = name.removeprefix("cr-").removeprefix(f"{self._session.namespace}/")
         base, colon, rest = short.partition(":")
         if not colon:
@@ -203,10 +167,10 @@ class _Tracer:
         return f"router {base}" if rest.endswith(":plug") else f"network {rest}"
 
     def _origins(self, flows: list[Flow]) -> Mapping[str, Origin]:
-        """Return what the flows that decide came of, as far as the databases can be asked."""
+        """Return the origins of the flows that decide on the packet, as far as the databases can be read."""
         uuids = deciding(flows)
         if not uuids or not self._access.ovn.nb:
-            self._unseen += ["northbound database: whose rules decide is not known without it"] * bool(uuids)
+            self._unseen += ["northbound database: without it, the rules behind the flows are not known"] * bool(uuids)
             return {}
         try:
             return asyncio.run(_origins(self._access, uuids))
@@ -216,7 +180,7 @@ class _Tracer:
 
 
 async def _origins(access: Access, uuids: set[str]) -> dict[str, Origin]:
-    """Follow flows to the northbound rows they came of: a flow carries the beginning of the row's uuid."""
+    """Return the northbound rows of flows: a flow carries the first digits of its row's uuid."""
     north = access.north()
     async with (
         following(access.south({"Logical_Flow": ("external_ids",)})) as south,
@@ -226,7 +190,7 @@ async def _origins(access: Access, uuids: set[str]) -> dict[str, Origin]:
         hints: dict[str, list[str]] = {}
         for uuid, row in flows:
             if uuid[:8] in uuids and (hint := row.external_ids.get("stage-hint")):
-                hints.setdefault(hint, []).append(uuid[:8])  # A row may decide in several steps.
+                hints.setdefault(hint, []).append(uuid[:8])  # A row may lead to flows in several stages.
         found: dict[str, Origin] = {}
         for table in northbound.TABLES:
             for uuid, row in client.cache.rows(table).items():
@@ -239,40 +203,28 @@ async def _origins(access: Access, uuids: set[str]) -> dict[str, Origin]:
         return found
 
 
-def _ports(start: Place) -> Callable[[NodeLook], Any]:
-    """Return what finds the sender's device, and all devices of its bridge by their numbers."""
+def _ports(start: Endpoint) -> Callable[[NodeInspection], Any]:
+    """Return a function that finds the sender's device, and the devices of the bridge by their port numbers."""
 
-    async def work(look: NodeLook) -> tuple[str, dict[int, str]]:
+    async def work(node: NodeInspection) -> tuple[str, dict[int, str]]:
         assert start.attachment is not None
         metadata, parent = start.attachment.metadata, start.attachment.spec.port.parent
-        mine = look.switch.interfaces((metadata.namespace, parent or metadata.name))
-        return (mine[0].name if mine else ""), look.numbers()
+        mine = node.switch.interfaces((metadata.namespace, parent or metadata.name))
+        return (mine[0].name if mine else ""), node.devices_by_ofport()
 
     return work
 
 
 def _run(argv: list[str], remarks: list[str]) -> str:
-    """Run a program to its end and return what it printed; what makes that doubtful is a remark."""
+    """Return what a program printed; add a remark if that is not reliable."""
     try:
         ended = subprocess.run(argv, capture_output=True, text=True, timeout=SECONDS, check=False)
     except FileNotFoundError:
-        raise Unreachable(f"{argv[0]} is not installed here: it comes with OVN") from None
+        raise Unreachable(f"{argv[0]} is not installed on this machine: it is a part of OVN") from None
     except subprocess.TimeoutExpired:
-        raise Unreachable(f"{argv[0]} does not come to an end") from None
+        raise Unreachable(f"{argv[0]} did not exit within {SECONDS:.0f} seconds") from None
     if ended.returncode:
         raise Invalid(f"{argv[0]} failed: {(ended.stderr or ended.stdout).strip()[-500:]}")
     if "parsing actions failed" in ended.stderr or "parsing expression failed" in ended.stderr:
-        remarks.append(f"all flows: this {argv[0]} is of another version than OVN, and does not understand some")
+        remarks.append(f"some flows: this {argv[0]} is of another version than OVN and cannot parse them")
     return ended.stdout
-
-
-def _lines(start: Place, end: Place, result: Result) -> list[str]:
-    sent = result.packet
-    what = f"{sent.protocol} {sent.number}" if sent.number else "ping"
-    ends = [one.text if one.text == ip else f"{one.text} ({ip})" for one, ip in ((start, sent.src), (end, sent.dst))]
-    found = [clean(f"{ends[0]} to {ends[1]}, {what}")]
-    found += [clean(f"  note: {sent.remark}")] if sent.remark else []
-    found += align([(hop.place, hop.what) for hop in result.hops], indent="  ").splitlines()
-    found += [clean(f"  not looked at: {unseen}") for unseen in result.unseen]
-    found.append(paint(clean(result.verdict), "green" if result.delivered else "red", bold=True))
-    return found

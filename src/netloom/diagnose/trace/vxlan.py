@@ -1,19 +1,19 @@
-"""A packet through the vxlan fabric: the flows of the nodes it passes are read, and executed here.
+"""A packet through the vxlan fabric: the flows of the nodes on its path are read and executed here.
 
-    the sender's node: its flows ──► a port there, nowhere, or the tunnel ──► the other node: its flows ──► a port
+    flows of the sender's node ──► a port there, drop, or the tunnel ──► flows of the other node ──► a port
 
-Nothing is sent. The first packet of a connection is traced, as for OVN.
+Nothing is sent. As for OVN, the first packet of a connection is traced.
 """
 
 from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
-from netloom.diagnose import snapshot as everything
+from netloom.diagnose import snapshot
 from netloom.diagnose.access import Access, no_switch
-from netloom.diagnose.node import fabric as node_fabric
-from netloom.diagnose.node.inspection import NodeLook, on_node
+from netloom.diagnose.node import fabric
+from netloom.diagnose.node.inspection import NodeInspection, on_node
 from netloom.diagnose.trace.output import Hop
-from netloom.diagnose.trace.packet import SOURCE_PORT, Packet, Place, plain
+from netloom.diagnose.trace.packet import SOURCE_PORT, Endpoint, Packet, plain
 from netloom.drivers.vxlan.bridge import tunnel_number
 from netloom.errors import Invalid, Unreachable
 from netloom.model import addresses
@@ -29,22 +29,29 @@ from netloom.plan.vxlan import layout as layout
 from netloom.plan.vxlan.fabric import COOKIE, COOKIE_MASK
 
 
-class Seen(NamedTuple):
-    """What a node's switch has."""
+class SwitchState(NamedTuple):
+    """The flows and ports of a node's switch."""
 
     flows: list[Flow]
     ports: dict[int, str]
-    """The attachments by their ports' numbers, as NAMESPACE/NAME."""
+    """The attachments, as NAMESPACE/NAME, by their port numbers."""
     tunnel: int
 
 
-def is_carried(place: Place, resources: Iterable[Resource]) -> bool:
-    """Whether a place is in a Network that VXLAN carries."""
-    return _network(place, resources) is not None
+def is_carried(start: Endpoint, resources: Iterable[Resource]) -> bool:
+    """Whether an endpoint is in a Network of the vxlan fabric."""
+    one = start.attachment
+    if one is None:
+        return False
+    mine = (one.metadata.namespace, one.spec.network)
+    return any(
+        network.spec.fabric is Fabric.VXLAN and (network.metadata.namespace, network.metadata.name) == mine
+        for network in snapshot.of_type(resources, Network)
+    )
 
 
-def packet(start: Place, end: Place, *, protocol: str, number: int, v6: bool) -> Packet:
-    """Return the packet that one end sends to the other: within a Network, there is nothing else."""
+def packet(start: Endpoint, end: Endpoint, *, protocol: str, number: int, v6: bool) -> Packet:
+    """Return the packet that one endpoint sends to another in its Network."""
     assert start.attachment is not None
     there = end.attachment
     ends = plain(start.attachment), [end.ip] if end.ip else plain(there) if there is not None else []
@@ -63,15 +70,18 @@ def packet(start: Place, end: Place, *, protocol: str, number: int, v6: bool) ->
     )
 
 
-def traced(
-    look: Callable[[str], Seen], start: Place, sent: Packet, resources: Sequence[Resource]
+def trace(
+    read: Callable[[str], SwitchState], start: Endpoint, sent: Packet, resources: Sequence[Resource]
 ) -> tuple[list[Hop], bool, str]:
-    """Return the packet's way, whether it arrives, and that in words; `look` says what a node's switch has.  Pure."""
+    """Return the packet's path, whether it is delivered, and the outcome in words.
+
+    Pure but for `read`, which returns the flows and ports of a node's switch.
+    """
     assert start.attachment is not None
     here = start.attachment.spec.node
     if not sent.eth_dst:
-        return [], False, f"dropped: nobody in Network {sent.datapath} has {sent.dst}, so nobody answers who it is"
-    seen = look(here)
+        return [], False, f"dropped: no attachment of Network {sent.datapath} has {sent.dst}, so its MAC is unknown"
+    seen = read(here)
     space = start.attachment.metadata.namespace
     own = f"{space}/{start.attachment.metadata.name}"
     port = next((one for one, name in seen.ports.items() if name == own), 0)
@@ -84,37 +94,38 @@ def traced(
     if not found:
         return _arrived(hops, here, seen, out, acted, space)
     tunnelled = found[0].packet
-    remote = _told(tunnelled, resources)
+    remote = _remote_node(tunnelled, resources)
     hops.append(Hop(f"node {here}", f"through the tunnel to {remote}, VNI {tunnelled['tun_id']}"))
-    seen, acted = look(remote), []
+    seen, acted = read(remote), []
     arriving = _frame(sent).having(tun_id=tunnelled["tun_id"])
     return _arrived(hops, remote, seen, run(seen.flows, arriving, seen.tunnel, seen=acted), acted, space)
 
 
 def _arrived(
-    hops: list[Hop], node: str, seen: Seen, out: Sequence[Sent], acted: Sequence[Flow], namespace: str
+    hops: list[Hop], node: str, seen: SwitchState, out: Sequence[Sent], acted: Sequence[Flow], namespace: str
 ) -> tuple[list[Hop], bool, str]:
     names = [seen.ports.get(one.port, f"port {one.port}").removeprefix(f"{namespace}/") for one in out]
     if names:
         hops.append(Hop(f"node {node}", f"to the port of {', '.join(names)}"))
         return hops, True, f"delivered to {', '.join(names)}"
     last = acted[-1] if acted else None
-    words = _WHY.get(last.table, "no flow carries it") if last is not None else "no flow carries it"
+    words = _WHY.get(last.table, _NO_FLOW) if last is not None else _NO_FLOW
     hops.append(Hop(f"node {node}", f"dropped by {last}" if last is not None else "dropped"))
     return hops, False, f"dropped on {node}: {words}"
 
 
-_SENDING = "a SecurityProfile of the sender does not let it out"
-_GETTING = "a SecurityProfile of the receiver does not let it in"
+_NO_FLOW = "no flow forwards it"
+_SENDING = "a SecurityProfile of the sender does not allow it"
+_GETTING = "a SecurityProfile of the receiver does not allow it"
 _WHY = {
-    layout.ENTRY: "its port is not known to the fabric",
-    layout.SOURCE: "the sender may send from its own MAC and addresses only",
-    layout.NEIGHBOUR: "the sender may tell of its own MAC and addresses only",
+    layout.ENTRY: "the fabric does not know its port",
+    layout.SOURCE: "the sender may use only its own MAC and addresses",
+    layout.NEIGHBOUR: "the sender may announce only its own MAC and addresses",
     **dict.fromkeys(range(layout.OUT, layout.OUT_RATE + 1), _SENDING),
-    layout.HERE: "nobody in the Network is known to have it",
-    layout.ELSEWHERE: "nobody in the Network is known to have it",
+    layout.HERE: "no port of the Network has the destination",
+    layout.ELSEWHERE: "no port of the Network has the destination",
     **dict.fromkeys(range(layout.IN, layout.IN_RATE + 1), _GETTING),
-    layout.DELIVER: "it is not for an address of the receiver",
+    layout.DELIVER: "its destination is not an address of the receiver",
 }
 
 
@@ -131,55 +142,44 @@ def _frame(sent: Packet) -> packets.Packet:
             return packets.udp(version=version, port=sent.number, source=SOURCE_PORT, **ends, **macs)
 
 
-def _told(tunnelled: packets.Packet, resources: Iterable[Resource]) -> str:
+def _remote_node(tunnelled: packets.Packet, resources: Iterable[Resource]) -> str:
     """Return the node that a tunnelled packet goes to."""
     v4, v6 = tunnelled["tun_dst"], tunnelled["tun_ipv6_dst"]
-    for node in everything.of_type(resources, Node):
+    for node in snapshot.of_type(resources, Node):
         if int(addresses.address(node.spec.underlay_ip)) == (v4 or v6):
             return node.metadata.name
-    raise Invalid(f"the packet goes to {layout.ip_text(4 if v4 else 6, v4 or v6)}, and no Node has that address")
+    raise Invalid(f"the packet goes to {layout.ip_text(4 if v4 else 6, v4 or v6)}, which is the address of no Node")
 
 
-def on_switch(access: Access, node: str) -> Seen:
-    """Return what a node's switch has."""
+def read_switch(access: Access, name: str) -> SwitchState:
+    """Return the flows and ports of a node's switch; raise `Unreachable` if they cannot be read."""
 
-    async def work(look: NodeLook) -> Seen | None:
-        if look.name != node:
+    async def work(node: NodeInspection) -> SwitchState | None:
+        if node.name != name:
             return None
-        async with node_fabric.speaking(look.folder) as connection:
+        async with fabric.connected(node.folder) as connection:
             flows = await connection.flows(COOKIE, COOKIE_MASK)
-        places = {row.ofport: look.whose(row) for row in look.interfaces() if row.ofport}
-        return Seen(flows, places, tunnel_number(look.switch) or 0)
+        attachments = {row.ofport: node.attachment_of(row) for row in node.interfaces() if row.ofport}
+        return SwitchState(flows, attachments, tunnel_number(node.switch) or 0)
 
     for switch in access.switches:
-        if switch.node in ("", node) and (found := on_node(switch, access.owner, work)) is not None:
+        if switch.node in ("", name) and (found := on_node(switch, access.owner, work)) is not None:
             return found
-    raise Unreachable(no_switch(node))
-
-
-def _network(place: Place, resources: Iterable[Resource]) -> Network | None:
-    one = place.attachment
-    if one is None:
-        return None
-    for network in everything.of_type(resources, Network):
-        same = (network.metadata.namespace, network.metadata.name) == (one.metadata.namespace, one.spec.network)
-        if same and network.spec.fabric is Fabric.VXLAN:
-            return network
-    return None
+    raise Unreachable(no_switch(name))
 
 
 def _of(family: int, ips: Iterable[str]) -> str:
     return next((ip for ip in ips if addresses.family(ip) == family), "")
 
 
-def target(start: Place, end: Place, resources: Iterable[Resource]) -> Place:
-    """Return who in the sender's own Network the other end is: nobody else is reached from there."""
+def target(start: Endpoint, end: Endpoint, resources: Iterable[Resource]) -> Endpoint:
+    """Return the other endpoint with its attachment in the sender's Network: others cannot be reached from there."""
     one, other = start.attachment, end.attachment
     if one is None or (not end.ip and other is not None and _same(one, other)):
         return end
     ip = end.ip or next(iter(plain(other) if other is not None else ()), "")
-    around = [each for each in everything.of_type(resources, NetworkAttachment) if _same(one, each)]
-    return Place(end.text, next((each for each in around if ip in plain(each)), None), ip)
+    around = [each for each in snapshot.of_type(resources, NetworkAttachment) if _same(one, each)]
+    return Endpoint(end.text, next((each for each in around if ip in plain(each)), None), ip)
 
 
 def _same(one: NetworkAttachment, other: NetworkAttachment) -> bool:

@@ -11,6 +11,6 @@ def test_what_cannot_be_read_is_named() -> None:
     spec = {"node": "n1", "network": "blue", "port": {"type": "novel"}}
     document = {"apiVersion": "v", "kind": "NetworkAttachment", "metadata": {"namespace": "ns1", "name": "a"}}
     with pytest.raises(
-        Invalid, match="NetworkAttachment ns1/a cannot be read by this version of netloom: Invalid enum"
+        Invalid, match="NetworkAttachment ns1/a cannot be decoded by this version of netloom: Invalid enum"
     ):
         value({**document, "spec": spec}, NetworkAttachment)

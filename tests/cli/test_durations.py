@@ -13,5 +13,5 @@ def test_durations_are_seconds(text: str, seconds: float) -> None:
 
 @pytest.mark.parametrize("text", ["", "x", "5d", "1s1", "s", "1.2.3s"])
 def test_what_is_no_duration_is_wrong_usage(text: str) -> None:
-    with pytest.raises(click.BadParameter, match="is not a time"):
+    with pytest.raises(click.BadParameter, match="is not a duration"):
         DURATION.convert(text, None, None)
