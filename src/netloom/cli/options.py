@@ -1,7 +1,7 @@
-"""The options of every command that talks to an API server: --kubeconfig, --context, -n and --lab.
+"""The options that commands share, above all those of every command that talks to an API server.
 
-They may be given before the command's name or after it. The first three mean what they mean to kubectl. `--lab DIR`
-stands for the kubeconfig of the lab in DIR; a --kubeconfig that is given as well takes precedence.
+--kubeconfig, --context, -n and --lab may be given before the command's name or after it. The first three mean what they
+mean to kubectl. `--lab DIR` stands for the kubeconfig of the lab in DIR; a --kubeconfig takes precedence.
 """
 
 import functools
@@ -18,6 +18,13 @@ F = TypeVar("F", bound=Callable[..., Any])
 KUBECONFIG = click.option("--kubeconfig", metavar="FILE", help="Use this kubeconfig file.")
 CONTEXT = click.option("--context", "context_name", metavar="NAME", help="Use this context of the kubeconfig.")
 NAMESPACE = click.option("-n", "--namespace", metavar="NS", help="Use this namespace.")
+SELECTOR = click.option(
+    "-l", "--selector", "labels", default="", metavar="LABELS", help="Label selector, such as `app=web`."
+)
+FIELD_SELECTOR = click.option(
+    "--field-selector", "fields", default="", metavar="FIELDS", help="Field selector, such as `spec.node=n1`."
+)
+ALL_NAMESPACES = click.option("-A", "--all-namespaces", "everywhere", is_flag=True, help="In all namespaces.")
 OUTPUT = click.option("-o", "--output", type=click.Choice(["text", "json"]), default="text", help="Output format.")
 LAB_HELP = "Use the API server of the lab in DIR."
 

@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 import click
 import msgspec
 
-from netloom.cli.options import OUTPUT, connected
+from netloom.cli.options import ALL_NAMESPACES, OUTPUT, connected
 from netloom.cli.tables import clean, safe
 from netloom.cli.terminal import counted, paint
 from netloom.client.session import Session
@@ -25,7 +25,7 @@ MARKED_READY = ("Node", "NetworkAttachment")
 
 
 @click.command()
-@click.option("-A", "--all-namespaces", "everywhere", is_flag=True, help="In all namespaces.")
+@ALL_NAMESPACES
 @OUTPUT
 @connected
 def status(session: Session, everywhere: bool, output: str) -> int:

@@ -16,7 +16,7 @@ from netloom.cli.failure import explain
 from netloom.cli.objects import manifests
 from netloom.cli.objects.selection import select
 from netloom.cli.objects.wait import A_WEEK, Goal, until
-from netloom.cli.options import connected
+from netloom.cli.options import ALL_NAMESPACES, FIELD_SELECTOR, SELECTOR, connected
 from netloom.cli.shell_completion import complete_targets
 from netloom.client import lists
 from netloom.client.lists import Scope
@@ -47,12 +47,10 @@ class Doomed(Struct, frozen=True):
     metavar="FILE",
     help="Delete the objects in this file or directory, or - for standard input.",
 )
-@click.option("-l", "--selector", "labels", default="", metavar="LABELS", help="Label selector, such as `app=web`.")
-@click.option(
-    "--field-selector", "fields", default="", metavar="FIELDS", help="Field selector, such as `spec.node=n1`."
-)
+@SELECTOR
+@FIELD_SELECTOR
 @click.option("--all", "whole", is_flag=True, help="All objects of the kind in the namespace.")
-@click.option("-A", "--all-namespaces", "everywhere", is_flag=True, help="In all namespaces.")
+@ALL_NAMESPACES
 @click.option(
     "--cascade",
     type=click.Choice(list(POLICIES)),

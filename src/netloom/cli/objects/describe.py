@@ -11,7 +11,7 @@ import click
 
 from netloom.cli.objects.get import Failures
 from netloom.cli.objects.selection import select
-from netloom.cli.options import connected
+from netloom.cli.options import ALL_NAMESPACES, SELECTOR, connected
 from netloom.cli.shell_completion import complete_targets
 from netloom.cli.tables import align, safe
 from netloom.client import lists
@@ -29,8 +29,8 @@ _SHORT = {"apiVersion": "API Version", "ipam": "IPAM", "ips": "IPs", "ownerRefer
 
 @click.command()
 @click.argument("words", nargs=-1, metavar="KIND [NAME...] | KIND/NAME...", shell_complete=complete_targets)
-@click.option("-l", "--selector", "labels", default="", metavar="LABELS", help="Label selector, such as `app=web`.")
-@click.option("-A", "--all-namespaces", "everywhere", is_flag=True, help="In all namespaces.")
+@SELECTOR
+@ALL_NAMESPACES
 @click.option(
     "--show-events/--no-show-events", default=True, help="Show the Events of each object.  [default: show-events]"
 )

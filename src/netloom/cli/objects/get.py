@@ -7,7 +7,7 @@ import click
 from netloom.cli.objects.output import OutputType, print_documents
 from netloom.cli.objects.selection import select
 from netloom.cli.objects.watch import follow
-from netloom.cli.options import connected
+from netloom.cli.options import ALL_NAMESPACES, FIELD_SELECTOR, SELECTOR, connected
 from netloom.cli.shell_completion import complete_targets
 from netloom.cli.tables import Aligner, rows
 from netloom.client import lists
@@ -21,11 +21,9 @@ from netloom.model.document import Document
 @click.command()
 @click.argument("words", nargs=-1, metavar="KIND[,KIND...] [NAME...] | KIND/NAME...", shell_complete=complete_targets)
 @click.option("-o", "--output", type=OutputType(), help="Output format.")
-@click.option("-l", "--selector", "labels", default="", metavar="LABELS", help="Label selector, such as `app=web`.")
-@click.option(
-    "--field-selector", "fields", default="", metavar="FIELDS", help="Field selector, such as `spec.node=n1`."
-)
-@click.option("-A", "--all-namespaces", "everywhere", is_flag=True, help="In all namespaces.")
+@SELECTOR
+@FIELD_SELECTOR
+@ALL_NAMESPACES
 @click.option("-w", "--watch", "watching", is_flag=True, help="List the objects, then follow their changes.")
 @click.option("--no-headers", is_flag=True, help="Do not print the column names.")
 @click.option("--show-labels", is_flag=True, help="Add a column with the labels.")

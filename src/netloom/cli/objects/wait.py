@@ -8,7 +8,7 @@ import click
 from netloom.cli.durations import DURATION
 from netloom.cli.jsonpath import JSONPath, shown
 from netloom.cli.objects.selection import scope, targets
-from netloom.cli.options import connectable
+from netloom.cli.options import ALL_NAMESPACES, FIELD_SELECTOR, SELECTOR, connectable
 from netloom.cli.shell_completion import complete_targets
 from netloom.client import lists
 from netloom.client.lists import Scope
@@ -68,12 +68,10 @@ class Goal:
     metavar="TIME",
     help="Fail after this time; a negative value means a week.",
 )
-@click.option("-l", "--selector", "labels", default="", metavar="LABELS", help="Label selector, such as `app=web`.")
-@click.option(
-    "--field-selector", "fields", default="", metavar="FIELDS", help="Field selector, such as `spec.node=n1`."
-)
+@SELECTOR
+@FIELD_SELECTOR
 @click.option("--all", "whole", is_flag=True, help="All objects of the kind.")
-@click.option("-A", "--all-namespaces", "everywhere", is_flag=True, help="In all namespaces.")
+@ALL_NAMESPACES
 @connectable
 def wait(
     connecting: Callable[[], Session],

@@ -12,7 +12,7 @@ import click
 from netloom.cli.durations import DURATION
 from netloom.cli.objects.output import OutputType, name_of
 from netloom.cli.objects.selection import select
-from netloom.cli.options import connected
+from netloom.cli.options import ALL_NAMESPACES, FIELD_SELECTOR, SELECTOR, connected
 from netloom.cli.shell_completion import complete_targets
 from netloom.cli.tables import Aligner, rows
 from netloom.client import lists
@@ -26,11 +26,9 @@ from netloom.model.document import Document
 @click.command()
 @click.argument("words", nargs=-1, metavar="KIND [NAME] | KIND/NAME", shell_complete=complete_targets)
 @click.option("-o", "--output", type=OutputType(), help="Output format; name and json print one line for each change.")
-@click.option("-l", "--selector", "labels", default="", metavar="LABELS", help="Label selector, such as `app=web`.")
-@click.option(
-    "--field-selector", "fields", default="", metavar="FIELDS", help="Field selector, such as `spec.node=n1`."
-)
-@click.option("-A", "--all-namespaces", "everywhere", is_flag=True, help="In all namespaces.")
+@SELECTOR
+@FIELD_SELECTOR
+@ALL_NAMESPACES
 @click.option("--no-headers", is_flag=True, help="Do not print the column names.")
 @click.option("--timeout", type=DURATION, metavar="TIME", help="Stop after this time, such as 30s.  [default: never]")
 @connected

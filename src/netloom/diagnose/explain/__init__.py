@@ -1,1 +1,4 @@
-"""What became of one object: conditions, rows in OVN, the port on its node (`explanation`), and when (`timeline`)."""
+"""The state of one object, from its spec to the device (`explanation`), and the times of its steps (`timeline`).
+
+`ovn` and `port` read the databases and the node, `sources` the objects that a timeline is made from.
+"""

@@ -1,4 +1,4 @@
-"""What became of one object: each step from its spec to the device.
+"""The state of one object, step by step from its spec to the device.
 
     spec ─► conditions ─► northbound rows ─► southbound ports and flows ─► the node's switch and devices
 
