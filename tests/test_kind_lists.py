@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from netloom.cli.manifests import ORDER
-from netloom.cli.status_view import Item, overview
+from netloom.cli.objects.manifests import ORDER
+from netloom.diagnose.status import Item, overview
 from netloom.front.api.auth.roles import RoleAuthorizer
 from netloom.model.kind import Kind, Plan
 from netloom.model.references import REFERENCES

@@ -60,6 +60,8 @@ def test_a_module_that_calls_itself_pure_imports_nothing_that_does_io_or_reads_a
         ("store/planted.py", "import netloom.front.api", "Each layer knows only the layers below it BROKEN"),
         ("control/planted.py", "import yaml", "YAML is read and written by the model's codec alone BROKEN"),
         ("front/api/planted.py", "import sqlite3", "SQL is written by the sqlite store and its log alone BROKEN"),
+        ("diagnose/planted.py", "import click", "Diagnosis knows no terminal BROKEN"),
+        ("diagnose/planted.py", "import netloom.front.api", "Each layer knows only the layers below it BROKEN"),
         ("stray/__init__.py", "", "Each layer knows only the layers below it BROKEN"),
     ],
 )

@@ -62,7 +62,7 @@ def test_an_interrupted_run_is_gone_and_a_killed_one_can_be_cleaned(server: Serv
         assert made(server, "stopped")
         program._child.send_signal(signal.SIGINT)
         assert program.wait() == 130
-    assert "what was made is removed" in log.read_text()
+    assert "the objects of the run are removed" in log.read_text()
     assert made(server, "stopped") == ""
     with Program([*command, "--run", "killed"], log=tmp_path / "other", env=environment()) as program:
         program.wait_for("s  cruise")
@@ -77,7 +77,7 @@ def test_what_breaks_is_counted_and_fails_the_run(server: Serving) -> None:
     server.cli("apply", "-f", "-", stdin=NODE)
     answer = server.cli("bench", "attachments", *alone, "--node", "nobody", check=False)
     assert answer.rc == 1
-    assert "never Ready" in answer.out.partition("BROKE")[2]
+    assert "never Ready" in answer.out.partition("ERROR")[2]
 
 
 NODE = '{"apiVersion": "netloom.dev/v1alpha1", "kind": "Node", "metadata": {"name": "nobody"}, "spec": {"underlayIP": "192.0.2.9"}}'  # noqa: E501
@@ -87,15 +87,15 @@ NODE = '{"apiVersion": "netloom.dev/v1alpha1", "kind": "Node", "metadata": {"nam
     ("flags", "said"),
     [
         (("--networks", "0"), "--networks"),
-        (("--base-address", "nowhere"), "'nowhere' is not an address"),
-        (("--base-address", "10.0.0.0", "--base-address", "10.1.0.0"), "one for each family"),
-        (("--test-share", "0.5"), "needs --lab"),
-        (("--simulated-agents", "2", "--node", "n1"), "leave --node"),
-        (("--node", "n1", "--node-selector", "a=b"), "say one of them"),
+        (("--base-address", "nowhere"), "'nowhere' is not an IP address"),
+        (("--base-address", "10.0.0.0", "--base-address", "10.1.0.0"), "at most one IPv4 and one IPv6"),
+        (("--test-share", "0.5"), "requires --lab"),
+        (("--simulated-agents", "2", "--node", "n1"), "omit --node"),
+        (("--node", "n1", "--node-selector", "a=b"), "exclude each other"),
         (("--run", "No Name"), "lower-case letters"),
-        (("--output", "run.txt"), "does not end in .json or .csv"),
-        (("--plot", "/nowhere/run.svg"), "there is no folder"),
-        (("--cruise", "soon"), "is not a time"),
+        (("--output", "run.txt"), "must end in .json or .csv"),
+        (("--plot", "/nowhere/run.svg"), "directory /nowhere does not exist"),
+        (("--cruise", "soon"), "is not a duration"),
         (("--rate", "0"), "--rate"),
     ],
 )

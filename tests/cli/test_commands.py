@@ -314,7 +314,7 @@ def test_a_server_of_another_ca_is_not_trusted(server: Serving, tmp_path: Path) 
     file.write_text(json.dumps(config))
     answer = netloom("get", "networks", kubeconfig=file, check=False)
     assert answer.rc == 1
-    assert answer.err.startswith(f"Error: https://127.0.0.1:{server.port} is not who it says: ")
+    assert answer.err.startswith(f"Error: the certificate of https://127.0.0.1:{server.port} is not trusted: ")
 
 
 def test_a_name_the_certificate_lacks_is_not_trusted(server: Serving, tmp_path: Path) -> None:
@@ -322,7 +322,7 @@ def test_a_name_the_certificate_lacks_is_not_trusted(server: Serving, tmp_path: 
     file = tmp_path / "config"
     config["clusters"][0]["cluster"]["tls-server-name"] = "example.com"
     file.write_text(json.dumps(config))
-    assert "is not who it says" in netloom("get", "networks", kubeconfig=file, check=False).err
+    assert "is not trusted" in netloom("get", "networks", kubeconfig=file, check=False).err
     config["clusters"][0]["cluster"]["tls-server-name"] = "localhost"
     file.write_text(json.dumps(config))
     assert netloom("get", "networks", kubeconfig=file).rc == 0

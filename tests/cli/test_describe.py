@@ -1,6 +1,6 @@
 import pytest
 
-from netloom.cli import describe
+from netloom.cli.objects import describe
 
 
 @pytest.mark.parametrize(

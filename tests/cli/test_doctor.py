@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from netloom.cli.client import Client
-from netloom.cli.doctor import Report
-from netloom.cli.doctor_addresses import Addresses
-from netloom.cli.session import Session
+from netloom.client.http import Client
+from netloom.client.session import Session
+from netloom.diagnose.doctor.addresses import AddressSection
+from netloom.diagnose.doctor.report import Report
 from netloom.model.registry import KINDS
 from netloom.plan.audit.addresses import MANAGED_BY, MANAGER
 from netloom.plan.audit.finding import Check
@@ -68,7 +68,7 @@ class World:
         return blue
 
     def examine(self, *, repair: bool = False, meanwhile: Callable[[], object] = lambda: None) -> Report:
-        return Addresses(settle=lambda _: meanwhile()).examine(self.session, repair=repair)
+        return AddressSection(settle=lambda _: meanwhile()).examine(self.session, repair=repair)
 
     def exists(self, made: Json) -> bool:
         kind = KINDS.kind(made["apiVersion"], made["kind"])
@@ -113,16 +113,16 @@ def world(credentials: Path) -> Iterator[World]:
             yield World(server, Session(client, "default"))
 
 
-def test_a_healthy_system_has_nothing_amiss(world: World) -> None:
+def test_a_healthy_system_has_no_problems(world: World) -> None:
     world.network()
     world.addressed("web", "10.10.0.7", mac="02:00:00:00:00:07")
     world.addressed("db", "10.10.0.8", mac="02:00:00:00:00:08")
     report = world.examine(meanwhile=lambda: pytest.fail("it need not look twice"))
     assert not report.complaints
-    assert report.looked_at == {"Networks": 1, "Subnets": 1, "attachments": 2, "address locks": 2, "VNI locks": 1}
+    assert report.checked == {"Networks": 1, "Subnets": 1, "attachments": 2, "address locks": 2, "VNI locks": 1}
 
 
-def test_an_empty_server_has_nothing_amiss(world: World) -> None:
+def test_an_empty_server_has_no_problems(world: World) -> None:
     assert not world.examine().complaints
 
 
@@ -135,7 +135,7 @@ def test_a_lock_whose_attachment_is_gone_is_found_and_deleted(world: World) -> N
     assert world.exists(locked)
     mended = world.examine(repair=True)
     assert not mended.complaints
-    assert [complaint.repair for complaint in mended.mended] == ["deleted; 10.10.0.7 is free after its quarantine"]
+    assert [complaint.repair for complaint in mended.repaired] == ["deleted; 10.10.0.7 is free after its quarantine"]
     assert not world.exists(locked)
 
 
@@ -151,7 +151,7 @@ def test_a_lock_that_waits_in_quarantine_is_left_alone(world: World) -> None:
     assert world.exists(locked)
 
 
-def test_what_is_untidy_for_a_moment_is_not_amiss(world: World) -> None:
+def test_what_is_untidy_for_a_moment_is_no_problem(world: World) -> None:
     world.network()
     web = world.make(attachment("web"))
     locked = world.make(lock(web, "10.10.0.7"))
@@ -159,7 +159,7 @@ def test_what_is_untidy_for_a_moment_is_not_amiss(world: World) -> None:
     path = front.path("networkattachments", name="web", subresource="status")
     report = world.examine(repair=True, meanwhile=lambda: world.server.patch(path, {"status": status}))
     assert not report.complaints
-    assert not report.mended
+    assert not report.repaired
     assert world.exists(locked)
 
 
@@ -202,7 +202,7 @@ def test_a_vni_without_its_lock_is_locked(world: World) -> None:
     assert found(world.examine()) == [(Check.UNHELD_VNI, "blue")]
     report = world.examine(repair=True)
     assert not report.complaints
-    assert [complaint.repair for complaint in report.mended] == ["locked VNI 10 for it"]
+    assert [complaint.repair for complaint in report.repaired] == ["created the lock of VNI 10"]
     locked = world.server.get(KINDS.named("vnilocks").path("", "vni-10")).json
     assert locked["spec"]["network"]["uid"] == blue["metadata"]["uid"]
     assert locked["metadata"]["labels"] == {MANAGED_BY: MANAGER}
@@ -216,7 +216,7 @@ def test_a_vni_that_another_holds_is_left_to_a_person(world: World) -> None:
     assert (Check.UNHELD_VNI, "blue") in found(report)
     assert [name for check, name in found(report) if check is Check.DUPLICATE_VNI] == ["blue", "other"]
     (unheld,) = [complaint for complaint in report.complaints if complaint.check == Check.UNHELD_VNI]
-    assert unheld.repair == "somebody else has the lock"
+    assert unheld.repair == "another Network has the lock"
 
 
 def test_a_vni_lock_whose_network_is_gone_is_deleted(world: World) -> None:
@@ -225,7 +225,7 @@ def test_a_vni_lock_whose_network_is_gone_is_deleted(world: World) -> None:
     world.delete(blue)
     world.make(network())
     report = world.examine(repair=True)
-    assert [complaint.check for complaint in report.mended] == [Check.ORPHANED_VNI]
+    assert [complaint.check for complaint in report.repaired] == [Check.ORPHANED_VNI]
     assert not report.complaints
     assert not world.exists(locked)
 
@@ -247,11 +247,11 @@ def test_a_vni_lock_that_rests_is_left_alone(world: World) -> None:
     made["metadata"]["finalizers"] = ["netloom.dev/quarantine"]
     locked = world.make(made)
     world.delete(blue)
-    mended = world.examine(repair=True).mended
-    assert [complaint.repair for complaint in mended] == ["deleted; VNI 10 is free after its rest"]
+    mended = world.examine(repair=True).repaired
+    assert [complaint.repair for complaint in mended] == ["deleted; VNI 10 is free after its quarantine"]
     report = world.examine(repair=True)
     assert not report.complaints
-    assert not report.mended
+    assert not report.repaired
     assert world.exists(locked)
 
 
@@ -263,7 +263,7 @@ def test_a_vni_lock_waits_for_the_addresses_of_the_vni(world: World) -> None:
     world.delete(blue)
     assert found(world.examine()) == [(Check.ORPHANED_LOCK, "v1-10-10-10-0-7")]
     report = world.examine(repair=True)
-    assert [complaint.check for complaint in report.mended] == [Check.ORPHANED_LOCK]
+    assert [complaint.check for complaint in report.repaired] == [Check.ORPHANED_LOCK]
     assert found(report) == [(Check.ORPHANED_VNI, "vni-10")]
     assert not world.exists(locked)
     assert not world.examine(repair=True).complaints
@@ -292,7 +292,7 @@ def test_what_only_a_person_can_decide_is_said_and_not_touched(world: World) -> 
         Check.SPARE_LOCK,
         Check.OUTSIDE,
     }
-    assert not report.mended
+    assert not report.repaired
     words = {complaint.message for complaint in report.complaints if complaint.check == Check.DUPLICATE_ADDRESS}
     assert words == {
         "has 10.10.0.7 of VNI 10, and so has default/one",
@@ -305,15 +305,15 @@ def test_the_command_says_it_in_words_or_as_json_and_by_its_exit_status(tmp_path
     with apiserver(tmp_path, "--store", f"sqlite:{tmp_path / 'db'}") as kubeconfig:
         healthy = netloom("doctor", *ADDRESSES, kubeconfig=kubeconfig)
         assert healthy.out.splitlines() == [
-            "addresses: looked at 0 Networks, 0 Subnets, 0 attachments, 0 address locks, 0 VNI locks.",
-            "addresses: nothing is amiss.",
+            "addresses: checked 0 Networks, 0 Subnets, 0 attachments, 0 address locks, 0 VNI locks.",
+            "addresses: no problems found.",
         ]
         blue = {"metadata": {"namespace": "default", "name": "blue", "uid": "11111111-1111-4111-8111-111111111111"}}
         netloom("apply", "-f", "-", kubeconfig=kubeconfig, stdin=json.dumps(vni_lock(blue, 10)))
         sick = netloom("doctor", *ADDRESSES, kubeconfig=kubeconfig, check=False)
         assert sick.rc == 1
         assert "  VNILock vni-10: its Network default/blue is gone.  [orphaned-vni]\n" in sick.out
-        assert sick.out.endswith("addresses: 1 amiss.\n")
+        assert sick.out.endswith("addresses: 1 problem found.\n")
         answer = netloom("doctor", *ADDRESSES, "-o", "json", kubeconfig=kubeconfig, check=False)
         assert answer.rc == 1
         report = json.loads(answer.out)
@@ -323,8 +323,8 @@ def test_the_command_says_it_in_words_or_as_json_and_by_its_exit_status(tmp_path
         assert (complaint["check"], complaint["kind"], complaint["name"]) == ("orphaned-vni", "VNILock", "vni-10")
         assert complaint["advice"]
         mended = netloom("doctor", *ADDRESSES, "--repair", kubeconfig=kubeconfig)
-        assert "    Mended: deleted; VNI 10 is free.\n" in mended.out
-        assert mended.out.endswith("addresses: nothing is amiss any more.\n")
+        assert "    Repaired: deleted; VNI 10 is free.\n" in mended.out
+        assert mended.out.endswith("addresses: no problems left.\n")
         assert json.loads(netloom("doctor", *ADDRESSES, "-o", "json", kubeconfig=kubeconfig).out)["healthy"] is True
 
 
@@ -342,7 +342,9 @@ def test_an_object_that_cannot_be_read_is_named_and_can_be_deleted(tmp_path: Pat
         for name in ("blue", "red"):
             netloom("apply", "-f", "-", kubeconfig=kubeconfig, stdin=json.dumps(network(name)))
         netloom("apply", "-f", "-", kubeconfig=kubeconfig, stdin=json.dumps(SUBNET))
-        assert netloom("doctor", "--chapter", "store", kubeconfig=kubeconfig).out.endswith("store: nothing is amiss.\n")
+        assert netloom("doctor", "--chapter", "store", kubeconfig=kubeconfig).out.endswith(
+            "store: no problems found.\n"
+        )
     whole = database.read_bytes()
     at = whole.index(b'"name":"blue"')
     database.write_bytes(whole[:at] + b"#" + whole[at + 1 :])

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 from msgspec import structs
 
-from netloom.cli.doctor_nodes import _is_unwanted
-from netloom.cli.node_look import NodeLook
-from netloom.cli.session import connect
+from netloom.client.session import connect
+from netloom.diagnose.doctor.nodes import _is_unwanted
+from netloom.diagnose.node.inspection import NodeInspection
 from netloom.drivers.errors import ProblemError
 from netloom.model.attachments import PortType
 from netloom.plan.audit.ovn import ATTACHMENT, ExpectedInterface, Interface, audit_switch
@@ -41,7 +41,7 @@ def test_the_nodes_own_way_to_others_is_not_taken_by_a_repair() -> None:
         agent = world.agent
         await eventually(lambda: agent.ready, "the agent")
         world.machine.add("", "uplink", "")
-        look: Any = NodeLook.__new__(NodeLook)
+        look: Any = NodeInspection.__new__(NodeInspection)
         look.switch, look.links, look._name = agent.switch, FakeLinks(world.machine, world.random), "n1"
         ports = await look.ports()
         with pytest.raises(ProblemError, match="connects the node to other nodes"):

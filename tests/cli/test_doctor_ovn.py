@@ -8,9 +8,13 @@ from typing import Any
 
 import pytest
 
-from netloom.cli import doctor_addresses, doctor_nodes, doctor_northbound, doctor_southbound
-from netloom.cli.doctor import MOST, Complaint, Report, _lines
-from netloom.cli.doctor_believing import SETTLE_SECONDS, believed
+from netloom.cli.diagnosis.doctor import MOST, lines
+from netloom.diagnose.doctor import addresses as doctor_addresses
+from netloom.diagnose.doctor import nodes as doctor_nodes
+from netloom.diagnose.doctor import northbound as doctor_northbound
+from netloom.diagnose.doctor import southbound as doctor_southbound
+from netloom.diagnose.doctor.confirmation import SETTLE_SECONDS, confirmed
+from netloom.diagnose.doctor.report import Complaint, Report
 from netloom.plan.audit.finding import Check
 from tests.cli.test_commands import apply, network, router, subnet
 from tests.cli.test_plan import attachment
@@ -55,12 +59,12 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
         yield made
 
 
-def test_what_is_found_once_only_is_not_believed() -> None:
+def test_what_is_found_once_only_is_not_confirmed() -> None:
     looks = iter([["a", "b"], ["b", "c"]])
     waits: list[float] = []
-    assert believed(lambda: next(looks), waits.append) == ["b"]
+    assert confirmed(lambda: next(looks), waits.append) == ["b"]
     assert waits == [SETTLE_SECONDS]
-    assert believed(list, waits.append) == []
+    assert confirmed(list, waits.append) == []
     assert len(waits) == 1, "where nothing is found nobody waits"
 
 
@@ -92,7 +96,7 @@ def test_missing_drifted_and_leftover_rows_are_found_and_mended_and_strangers_st
     rc, report = world.doctor("--repair")
     assert (rc, report["complaints"]) == (0, [])
     assert {(one["name"], one["repair"]) for one in report["mended"]} == {
-        ("a", "put back"),
+        ("a", "restored"),
         ("b", "written"),
         ("gone", "removed"),
     }
@@ -127,9 +131,9 @@ def test_explain_shows_rows_ports_and_where_to_look_next(world: World) -> None:
     assert "Northbound: 1 row\n  Logical_Switch_Port default/a" in answer.out
     assert "in Logical_Switch default/blue (ports)" in answer.out
     assert "Port_Binding default/a: on no chassis, not up" in answer.out
-    assert "MISSING: no chassis has taken port default/a" in answer.out
-    assert "switch of node n1: run this on the node with --ovs" in answer.out
-    assert "Look at ovn-northd's log, and at ovn-controller's on the node." in answer.out
+    assert "MISSING: port default/a is not bound to a chassis" in answer.out
+    assert "switch of node n1: no address is configured; run this on the node with --ovs" in answer.out
+    assert "Read the logs of ovn-northd, and of ovn-controller on the node." in answer.out
     answer = world.run("explain", "network", "blue", "--flows", check=True)
     assert "Datapath_Binding default/blue: tunnel key" in answer.out
 
@@ -139,7 +143,7 @@ def test_explain_as_json_has_it_all(world: World) -> None:
     assert found["unit"] == "NetworkAttachment/default/b"
     assert found["planned"] == ["Logical_Switch_Port default/b"]
     assert found["rows"][0]["within"] == ["Logical_Switch default/blue (ports)"]
-    assert found["south"]["missing"] == ["no chassis has taken port default/b"]
+    assert found["south"]["missing"] == ["port default/b is not bound to a chassis"]
     assert {"Addressed"} <= {one["type"] for one in found["conditions"]}
 
 
@@ -156,10 +160,10 @@ def test_without_access_the_rest_is_told_and_it_is_no_failure(world: World, monk
         monkeypatch.delenv(name, raising=False)
     answer = world.server.cli("explain", "na/a")
     assert "Planned for the northbound: 1 row" in answer.out
-    assert "northbound database: say where it is by --ovn-nb, OVN_NB_DB or --lab" in answer.out
+    assert "northbound database: no address is configured; use --ovn-nb, OVN_NB_DB or --lab" in answer.out
     answer = world.server.cli("doctor")
-    assert "northbound: not looked at: northbound database" in answer.out
-    assert "southbound: not looked at: southbound database" in answer.out
+    assert "northbound: not checked: northbound database" in answer.out
+    assert "southbound: not checked: southbound database" in answer.out
     monkeypatch.setenv("OVN_NB_DB", world.ovn.northbound.remote)
     assert "Northbound: 1 row" in world.server.cli("explain", "na/a").out
 
@@ -169,7 +173,7 @@ def test_a_database_that_does_not_answer_is_told_and_is_no_failure(world: World,
     answer = netloom("explain", "na/a", "--ovn-nb", nowhere, kubeconfig=world.server.kubeconfig)
     assert f"northbound database: {nowhere} does not answer" in answer.out
     answer = netloom("doctor", "--chapter", "northbound", "--ovn-nb", nowhere, kubeconfig=world.server.kubeconfig)
-    assert f"northbound: not looked at: northbound database: {nowhere} does not answer." in answer.out
+    assert f"northbound: not checked: northbound database: {nowhere} does not answer." in answer.out
 
 
 @pytest.mark.parametrize(
@@ -180,7 +184,7 @@ def test_a_database_that_does_not_answer_is_told_and_is_no_failure(world: World,
         (("explain", "networks"), 2, "Name one object"),
         (("explain", "nonsense/x"), 1, "nonsense"),
         (("explain", "network/blue", "--ovn-nb", "blue"), 1, "'blue' is not unix:PATH"),
-        (("doctor", "--chapter", "adresses"), 2, "addresses"),
+        (("doctor", "--section", "adresses"), 2, "addresses"),
         (("doctor", "--lab", "/nowhere"), 1, "there is no lab in /nowhere"),
         (("doctor", "--repare"), 2, "--repair"),
     ],
@@ -199,6 +203,6 @@ def test_what_calls_for_the_same_is_told_together_and_many_are_cut_short() -> No
         )
         for i in range(MOST + 5)
     ]
-    lines = list(_lines(Report(chapter="c", looked_at={"rows": 1}, complaints=tuple(complaints))))
-    assert lines.count("    Wait.") == 1
-    assert lines[-3:] == ["  and 5 more.  [missing-row]", "    Wait.", "c: 25 amiss."]
+    text = lines(Report(section="c", checked={"rows": 1}, complaints=tuple(complaints)))
+    assert text.count("    Wait.") == 1
+    assert text[-3:] == ["  and 5 more.  [missing-row]", "    Wait.", "c: 25 problems found."]

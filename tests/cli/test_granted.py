@@ -2,8 +2,8 @@
 
 import pytest
 
-from netloom.cli import everything
-from netloom.cli.node_look import plans_of, unjudged
+from netloom.diagnose import snapshot
+from netloom.diagnose.node.inspection import plans_of, undecided
 from netloom.model.networks import Network
 from netloom.plan.node.grants import EVERYTHING
 from netloom.plan.node.ports import Host
@@ -40,7 +40,7 @@ def test_a_port_that_its_node_refuses_is_not_planned_and_one_not_looked_at_is_no
     every = resources(PORT % plugged)
     plans, waiting = plans_of(every, "n1", Host(grants=EVERYTHING))
     assert (("default", "a") in plans, bool(waiting)) == (planned, not planned)
-    assert (unjudged(every) == set()) is judged
+    assert (undecided(every) == set()) is judged
 
 
 @pytest.mark.parametrize(
@@ -56,8 +56,8 @@ def test_a_network_is_mended_in_ovn_only_if_the_controllers_grant_it(
     ready: str, said: str | None, mended: bool
 ) -> None:
     every = resources(OUTSIDE % ready)
-    (network,) = everything.of_type(every, Network)
-    assert everything.judged(network) == said
-    strict = everything.planned(every, everything.refusals(every, unjudged=everything.UNJUDGED)).desired
+    (network,) = snapshot.of_type(every, Network)
+    assert snapshot.provider_refusal(network) == said
+    strict = snapshot.planned(every, snapshot.refusals(every, undecided=snapshot.UNDECIDED)).desired
     assert bool(strict.rows) is mended
-    assert bool(everything.planned(every).desired.rows) is (said != "never")
+    assert bool(snapshot.planned(every).desired.rows) is (said != "never")

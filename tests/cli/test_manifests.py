@@ -2,7 +2,7 @@ from pathlib import Path
 
 import pytest
 
-from netloom.cli import manifests
+from netloom.cli.objects import manifests
 from netloom.errors import BadRequest
 from netloom.model.references import REFERENCES
 from netloom.model.registry import KINDS
@@ -62,9 +62,9 @@ def test_a_list_gives_its_items(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "says"),
     [
-        ("kind: Network\nmetadata: {name: x}\n", "apiVersion not given"),
-        ("apiVersion: v1\n", "kind and metadata.name not given"),
-        ("apiVersion: v1\nkind: X\nmetadata: 3\n", "metadata.name not given"),
+        ("kind: Network\nmetadata: {name: x}\n", "apiVersion is required"),
+        ("apiVersion: v1\n", "kind and metadata.name are required"),
+        ("apiVersion: v1\nkind: X\nmetadata: 3\n", "metadata.name is required"),
     ],
 )
 def test_a_document_that_names_no_object_says_what_it_lacks(tmp_path: Path, text: str, says: str) -> None:
@@ -81,7 +81,7 @@ def test_empty_documents_are_nothing(tmp_path: Path) -> None:
 
 
 def test_a_url_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(BadRequest, match="not a URL"):
+    with pytest.raises(BadRequest, match="URLs are not supported"):
         manifests.read(["https://example.com/a.yaml"])
 
 

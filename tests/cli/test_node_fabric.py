@@ -2,10 +2,10 @@
 
 import pytest
 
-from netloom.cli import trace_vxlan
-from netloom.cli.node_fabric import compared
-from netloom.cli.trace_packet import Place, place
-from netloom.cli.trace_vxlan import Seen
+from netloom.diagnose.node.fabric import compared
+from netloom.diagnose.trace import vxlan
+from netloom.diagnose.trace.packet import Endpoint, endpoint
+from netloom.diagnose.trace.vxlan import SwitchState
 from netloom.errors import Invalid
 from netloom.model.attachments import NetworkAttachment
 from netloom.model.document import Resource
@@ -78,15 +78,15 @@ def node(name: str, every: list[Resource]) -> tuple[VxlanPlan, dict[int, str], l
 def trace(start: str, end: str, *, protocol: str = "icmp", v6: bool = False) -> tuple[list[str], bool, str]:
     every = resources(WORLD)
 
-    def look(name: str) -> Seen:
+    def look(name: str) -> SwitchState:
         plan, ports, _ = node(name, every)
-        return Seen(list(plan.claims.flows.values()), ports, VTEP)
+        return SwitchState(list(plan.claims.flows.values()), ports, VTEP)
 
-    one = place(start, "default", every)
-    sent = trace_vxlan.packet(
-        one, trace_vxlan.target(one, place(end, "default", every), every), protocol=protocol, number=80, v6=v6
+    one = endpoint(start, "default", every)
+    sent = vxlan.packet(
+        one, vxlan.target(one, endpoint(end, "default", every), every), protocol=protocol, number=80, v6=v6
     )
-    hops, delivered, verdict = trace_vxlan.traced(look, one, sent, every)
+    hops, delivered, verdict = vxlan.trace(look, one, sent, every)
     return [f"{hop.place}: {hop.what}" for hop in hops], delivered, verdict
 
 
@@ -106,14 +106,14 @@ def test_an_address_is_looked_for_in_the_senders_own_network() -> None:
     assert trace("b", "10.1.0.2")[2] == "delivered to a"
     assert trace("twin", "10.1.0.3")[1:] == (
         False,
-        "dropped: nobody in Network green has 10.1.0.3, so nobody answers who it is",
+        "dropped: no attachment of Network green has 10.1.0.3, so its MAC is unknown",
     )
 
 
 def test_who_stops_a_packet_is_said() -> None:
-    assert trace("a", "shut")[2] == "dropped on n1: a SecurityProfile of the receiver does not let it in"
-    assert trace("b", "shut")[2] == "dropped on n1: a SecurityProfile of the receiver does not let it in"
-    assert trace("shut", "b")[2] == "dropped on n1: a SecurityProfile of the sender does not let it out"
+    assert trace("a", "shut")[2] == "dropped on n1: a SecurityProfile of the receiver does not allow it"
+    assert trace("b", "shut")[2] == "dropped on n1: a SecurityProfile of the receiver does not allow it"
+    assert trace("shut", "b")[2] == "dropped on n1: a SecurityProfile of the sender does not allow it"
 
 
 def test_ends_without_a_common_family_are_told_so() -> None:
@@ -123,9 +123,9 @@ def test_ends_without_a_common_family_are_told_so() -> None:
 
 def test_only_networks_of_fabric_vxlan_are_carried() -> None:
     every = resources(WORLD)
-    assert trace_vxlan.is_carried(place("a", "default", every), every)
-    assert not trace_vxlan.is_carried(place("ovn", "default", every), every)
-    assert not trace_vxlan.is_carried(Place("10.9.9.9", None, "10.9.9.9"), every)
+    assert vxlan.is_carried(endpoint("a", "default", every), every)
+    assert not vxlan.is_carried(endpoint("ovn", "default", every), every)
+    assert not vxlan.is_carried(Endpoint("10.9.9.9", None, "10.9.9.9"), every)
 
 
 def test_flows_that_are_missing_wrong_or_too_many_are_found() -> None:

@@ -40,9 +40,9 @@ def test_a_new_network_with_all_that_is_in_it(server: Serving, ns: str) -> None:
 
 
 def test_what_is_there_already_changes_nothing(server: Serving, ns: str) -> None:
-    wishes = network("blue"), subnet("v4", "10.21.0.0/24"), attachment("a")
-    settled(server, ns, *wishes)
-    answer = plan(server, ns, *wishes)
+    manifests = network("blue"), subnet("v4", "10.21.0.0/24"), attachment("a")
+    settled(server, ns, *manifests)
+    answer = plan(server, ns, *manifests)
     assert "network.netloom.dev/blue unchanged" in answer.out
     assert answer.out.endswith("Nothing would change in OVN or on the nodes.\n")
 
@@ -58,9 +58,9 @@ def test_one_more_is_one_row_and_one_more_in_the_switch(server: Serving, ns: str
 
 
 def test_deleting_shows_what_goes_and_refuses_what_is_in_use(server: Serving, ns: str) -> None:
-    wishes = network("blue"), subnet("v4", "10.23.0.0/24"), attachment("a")
-    settled(server, ns, *wishes)
-    answer = plan(server, ns, *wishes, flags=("--delete",))
+    manifests = network("blue"), subnet("v4", "10.23.0.0/24"), attachment("a")
+    settled(server, ns, *manifests)
+    answer = plan(server, ns, *manifests, flags=("--delete",))
     assert f"    - Logical_Switch {ns}/blue" in answer.out
     assert f"    - NetworkAttachment/{ns}/a" in answer.out
     answer = plan(server, ns, network("blue"), flags=("--delete",), check=False)
@@ -68,13 +68,13 @@ def test_deleting_shows_what_goes_and_refuses_what_is_in_use(server: Serving, ns
     assert f"NetworkAttachment {ns}/a" in answer.err
     assert "Nothing would change" in answer.out
     answer = plan(server, ns, network("red"), flags=("--delete",))
-    assert "network.netloom.dev/red not there" in answer.out
+    assert "network.netloom.dev/red not found" in answer.out
 
 
 def test_what_would_not_work_is_told(server: Serving, ns: str) -> None:
     settled(server, ns, network("blue"), subnet("v4", "10.24.0.0/24"))
     answer = plan(server, ns, attachment("out", ips=["10.99.0.1"]), attachment("lost", network="red"))
-    assert "What would not work:" in answer.out
+    assert "Problems:" in answer.out
     assert f"NetworkAttachment/{ns}/out: 10.99.0.1 is outside Subnet v4 (10.24.0.0/24)" in answer.out
     assert f"NetworkAttachment/{ns}/lost: Network red does not exist" in answer.out
 
@@ -83,10 +83,10 @@ def test_whether_a_network_may_join_its_physical_network_is_told(server: Serving
     outside = {**network("out"), "spec": {"provider": {"physicalNetwork": "p", "vlan": 7}}}
     answer = plan(server, ns, outside)
     assert f"    + Logical_Switch {ns}/out" in answer.out
-    assert f"this holds if the controllers' setting providerGrants grants {ns}=p:7" in answer.out
+    assert f"valid only if the controllers' setting providerGrants grants {ns}=p:7" in answer.out
     answer = plan(server, ns, outside, flags=("--provider-grants", f"{ns}=p:1-9"))
     assert f"    + Logical_Switch {ns}/out" in answer.out
-    assert "What would not work" not in answer.out
+    assert "Problems:" not in answer.out
     words = (
         "may not join VLAN 7 of physical network p; an administrator grants it to the controllers by the setting"
         f" providerGrants: {ns}=p:7"

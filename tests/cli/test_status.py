@@ -1,12 +1,12 @@
-"""`netloom status`: what there is, and what is amiss with it, in words."""
+"""`netloom status`: all objects and their problems."""
 
 import json
 from datetime import UTC, datetime
 
 import pytest
 
-from netloom.cli.status import lines
-from netloom.cli.status_view import overview
+from netloom.cli.diagnosis.status import lines
+from netloom.diagnose.status import overview
 from tests.cli.test_commands import apply, network, subnet
 from tests.plan.planning import resources
 from tests.run.serving import Serving
@@ -50,7 +50,7 @@ def test_a_tree_of_what_there_is() -> None:
     assert shown(NODE, BLUE) == [
         "Netloom at https://here, namespace default",
         "",
-        "Nothing is amiss.",
+        "No problems found.",
         "",
         "Nodes",
         "└─ n1  172.31.0.1, userspace, 1 attachment  ready",
@@ -90,7 +90,7 @@ spec: {{source: {{attachment: web}}, destination: {{attachment: tap}}}}
 status: {{{READY}}}
 """
     text = "\n".join(shown(NODE, BLUE, more))
-    assert "└─ r  joins blue, way out by out as 192.0.2.10, gateway n1" in text
+    assert "└─ r  joins blue, external network out as 192.0.2.10, gateway on n1" in text
     assert "└─ p  covers 1 port, ingress 0 rules, egress open" in text
     assert "└─ l  [fd00::1]:80/tcp, 2 endpoints up, 0 down, in blue" in text
     assert "└─ s  from web to node n1 and back, rate 10mbit, delay 5ms" in text
@@ -100,8 +100,8 @@ status: {{{READY}}}
 @pytest.mark.parametrize(
     ("old", "new", "said"),
     [
-        ("11:59:55", "11:50:00", "Node n1: its agent was last heard of 10m ago"),
-        ("capacity: 253", "capacity: 1", "Subnet default/blue-v4: all of its 1 addresses are given away"),
+        ("11:59:55", "11:50:00", "Node n1: its agent sent its last heartbeat 10m ago"),
+        ("capacity: 253", "capacity: 1", "Subnet default/blue-v4: all of its 1 addresses are in use"),
         ("node: n1", "node: n9", "NetworkAttachment default/web: there is no Node n9"),
         (
             f"ifcName: nl1, {READY}",
@@ -112,16 +112,18 @@ status: {{{READY}}}
          "Network default/blue: Ready is False (Full)"),
     ],
 )  # fmt: skip
-def test_what_is_amiss_is_said_in_words(old: str, new: str, said: str) -> None:
+def test_a_problem_is_said_in_words(old: str, new: str, said: str) -> None:
     whole = NODE + "---" + BLUE
     assert old in whole
     assert problems(whole.replace(old, new)) == [said]
 
 
-def test_what_nobody_has_seen_to_is_amiss_after_a_while_only() -> None:
+def test_what_no_controller_has_processed_is_a_problem_only_after_a_while() -> None:
     text = "{kind: Network, metadata: {name: red, creationTimestamp: '2026-11-15T11:59:%s'}, spec: {}}"
     assert problems(text % "58Z") == []
-    assert problems(text % "00Z") == ["Network default/red: nobody has seen to it as it is now: does a controller run?"]
+    assert problems(text % "00Z") == [
+        "Network default/red: no controller has processed its current spec: check that one runs"
+    ]
 
 
 def test_a_balancer_whose_endpoints_are_down_and_a_shaping_that_cannot_be() -> None:
@@ -139,7 +141,7 @@ status: {{unsupported: [{{field: loss, reason: no netem here}}], {READY}}}
 """
     assert problems(balancer, shaping) == [
         "LoadBalancer default/l: 1 of 2 endpoints does not answer",
-        "Shaping default/s: loss is not in force: no netem here",
+        "Shaping default/s: loss has no effect: no netem here",
     ]
 
 
@@ -159,16 +161,16 @@ def test_control_characters_of_others_do_not_reach_the_terminal() -> None:
     assert "\x1b" not in "\n".join(shown(NODE, bad))
 
 
-def test_the_command_speaks_text_and_json_and_fails_where_something_is_amiss(server: Serving, ns: str) -> None:
+def test_the_command_speaks_text_and_json_and_fails_if_there_are_problems(server: Serving, ns: str) -> None:
     answer = server.cli("status", "-n", ns)
-    assert f"There is nothing in namespace {ns}." in answer.out
+    assert f"Namespace {ns} is empty." in answer.out
     apply(server, ns, network("blue"), subnet("v4", "10.0.0.0/24"), subnet("v4-again", "10.0.0.0/25"))
     server.cli("wait", "-n", ns, "network/blue", "--for", "condition=Ready")
     server.cli("wait", "-n", ns, "subnet/v4", "subnet/v4-again", "--for", "jsonpath={.status.conditions}")
     answer = server.cli("status", "-n", ns, check=False)
     assert answer.rc == 1
     assert "CIDR overlaps with" in answer.out
-    assert "AMISS" in answer.out
+    assert "FAILED" in answer.out
     assert "\x1b" not in answer.out
     found = json.loads(server.cli("status", "-n", ns, "-o", "json", check=False).out)
     assert found["healthy"] is False

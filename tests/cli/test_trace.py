@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from netloom.cli.trace_packet import Packet, Place, packet, place
-from netloom.cli.trace_reading import Origin, deciding, on_switch, parse, way
+from netloom.diagnose.trace.output import Origin, deciding, on_switch, parse, path
+from netloom.diagnose.trace.packet import Endpoint, Packet, endpoint, packet
 from netloom.errors import Invalid, NotFound
 from netloom.model.document import Resource
 from netloom.plan.problem import Unit
@@ -70,7 +70,7 @@ def world() -> list[Resource]:
 
 
 def sent(world: list[Resource], start: str, end: str, *, v6: bool = False, protocol: str = "icmp") -> Packet:
-    ends = [place(text, "default", world) for text in (start, end)]
+    ends = [endpoint(text, "default", world) for text in (start, end)]
     wanted = planned(*world).desired
     return packet(ends[0], ends[1], world, wanted, protocol=protocol, number=80 if protocol != "icmp" else 0, v6=v6)
 
@@ -96,7 +96,7 @@ def test_neighbours_are_addressed_directly(world: list[Resource]) -> None:
 def test_what_is_elsewhere_goes_to_the_router_that_has_the_gateway(world: list[Resource]) -> None:
     found = sent(world, "alice", "web")
     assert (found.eth_dst, found.remark) == (router_mac(world, "office"), "")
-    assert "no route there" in sent(world, "bob", "web").remark
+    assert "has no route to it" in sent(world, "bob", "web").remark
 
 
 def test_a_vip_goes_to_the_router_that_answers_for_it(world: list[Resource]) -> None:
@@ -111,18 +111,18 @@ def test_a_stranger_comes_in_by_the_physical_network(world: list[Resource]) -> N
 
 
 def test_an_address_of_somebody_here_is_that_attachment(world: list[Resource]) -> None:
-    found = place("10.2.0.11", "default", world)
+    found = endpoint("10.2.0.11", "default", world)
     assert found.port == "default/web"
-    assert place("default/web", "other", world).port == "default/web"
-    assert place("203.0.113.9", "default", world) == Place("203.0.113.9", None, "203.0.113.9")
+    assert endpoint("default/web", "other", world).port == "default/web"
+    assert endpoint("203.0.113.9", "default", world) == Endpoint("203.0.113.9", None, "203.0.113.9")
 
 
 @pytest.mark.parametrize(
     ("start", "end", "said"),
     [
-        ("alice", "10.1.0.99", "nobody has 10.1.0.99 in Network office"),
+        ("alice", "10.1.0.99", "no port of Network office has 10.1.0.99"),
         ("alice", "new", "new has no address yet"),
-        ("web", "fd01::3", "have no family in common"),
+        ("web", "fd01::3", "have no addresses of the same family"),
     ],
 )
 def test_packets_that_cannot_be_are_refused_with_the_reason(
@@ -142,9 +142,9 @@ def test_without_a_router_what_is_elsewhere_cannot_be_reached(world: list[Resour
 
 def test_a_name_that_is_not_there_is_answered_with_the_nearest(world: list[Resource]) -> None:
     with pytest.raises(NotFound, match=r'did you mean "alice"'):
-        place("alcie", "default", world)
-    with pytest.raises(NotFound, match="namespace empty has none"):
-        place("alice", "empty", world)
+        endpoint("alcie", "default", world)
+    with pytest.raises(NotFound, match="not found in namespace empty: there are none"):
+        endpoint("alice", "empty", world)
 
 
 # What OVN prints, kept in files.
@@ -157,7 +157,7 @@ def name(text: str) -> str:
 def read(file: str, origins: dict[str, Origin]) -> tuple[list[str], list[str], str]:
     flows = list(parse((TEXTS / file).read_text()))
     assert set(origins) <= deciding(flows)
-    found = way(flows, origins, name)
+    found = path(flows, origins, name)
     return [f"{hop.place}: {hop.what}" for hop in found.hops], [port for port, _ in found.outputs], found.stopped
 
 
@@ -168,13 +168,13 @@ WEB = Unit("SecurityProfile", "default", "web")
 def test_a_packet_that_a_profile_drops() -> None:
     hops, outputs, stopped = read("dropped.txt", {"763f7f58": Origin(DB, "ACL", "default/db:ingress:default")})
     assert hops == [
-        "network office: in from alice",
-        "router company: routes 10.2.0.0/24 out at company:servers",
-        "network servers: in from company:servers:plug",
-        "network servers: SecurityProfile db, nothing in ingress allows it: drops it",
+        "network office: from alice",
+        "router company: route 10.2.0.0/24 to company:servers",
+        "network servers: from company:servers:plug",
+        "network servers: SecurityProfile db, no ingress rule allows it: dropped",
     ]
     assert outputs == []
-    assert stopped == "dropped by SecurityProfile default/db because nothing in ingress allows it"
+    assert stopped == "dropped by SecurityProfile default/db: no ingress rule allows it"
 
 
 def test_a_balanced_packet() -> None:
@@ -183,15 +183,15 @@ def test_a_balanced_packet() -> None:
         "f07588c7": Origin(WEB, "ACL", "default/web:ingress[0]"),
     }
     hops, outputs, stopped = read("balanced.txt", origins)
-    assert "network office: LoadBalancer shop: goes to one of 10.2.0.11:8080, 10.2.0.12:8080" in hops
-    assert "network servers: SecurityProfile web, ingress[0]: lets it pass" in hops
+    assert "network office: LoadBalancer shop: sends it to one of 10.2.0.11:8080, 10.2.0.12:8080" in hops
+    assert "network servers: SecurityProfile web, ingress[0]: allowed" in hops
     assert (outputs, stopped) == (["default/web-2"], "")
 
 
 def test_a_balancer_without_endpoints_rejects() -> None:
     shop = Origin(Unit("LoadBalancer", "default", "shop"), "Load_Balancer", "default/shop:tcp")
     _, _, stopped = read("rejected.txt", {"e9160906": shop})
-    assert stopped == "rejected by LoadBalancer default/shop because none of its endpoints is up"
+    assert stopped == "rejected by LoadBalancer default/shop: none of its endpoints is up"
 
 
 def test_a_translated_packet_from_outside() -> None:
@@ -202,15 +202,15 @@ def test_a_translated_packet_from_outside() -> None:
 
 def test_a_packet_that_waits_for_the_neighbours_mac() -> None:
     hops, outputs, _ = read("asking.txt", {})
-    assert "router company: does not know the neighbour's MAC yet, and asks for it" in hops
-    assert "router company: goes by the gateway node" in hops
+    assert "router company: resolves the MAC of the next hop first" in hops
+    assert "router company: goes through the gateway node" in hops
     assert outputs == ["default/world:localnet"]
 
 
 def test_what_a_newer_ovn_prints() -> None:
     hops, outputs, stopped = read("dropped-26.03.txt", {"bb5196c2": Origin(DB, "ACL", "default/db:ingress:default")})
-    assert hops[-1] == "network servers: SecurityProfile db, nothing in ingress allows it: drops it"
-    assert (outputs, stopped) == ([], "dropped by SecurityProfile default/db because nothing in ingress allows it")
+    assert hops[-1] == "network servers: SecurityProfile db, no ingress rule allows it: dropped"
+    assert (outputs, stopped) == ([], "dropped by SecurityProfile default/db: no ingress rule allows it")
     hops, outputs, stopped = read("asking-26.03.txt", {})
     assert "router company: source becomes 192.0.2.10" in hops
     assert not [hop for hop in hops if hop.startswith("router world")], "what is set in ends where it is not any more"
@@ -232,8 +232,8 @@ def test_judged_in_two_stages_as_newer_versions_do_it() -> None:
         "10. ls_in_acl_action: reg8[17] == 1, priority 1000, uuid 0000bbbb\n"
         "    drop;\n"
     )
-    found = way(list(parse(text)), {"0000aaaa": Origin(DB, "ACL", "default/db:egress[2]:v4")}, name)
-    assert found.stopped == "dropped by SecurityProfile default/db because its rule egress[2] says so"
+    found = path(list(parse(text)), {"0000aaaa": Origin(DB, "ACL", "default/db:egress[2]:v4")}, name)
+    assert found.stopped == "dropped by SecurityProfile default/db: rule egress[2]"
 
 
 def test_a_router_that_is_pinged_answers_itself() -> None:
@@ -246,9 +246,9 @@ def test_a_router_that_is_pinged_answers_itself() -> None:
         "    next;\n"
         "ct_snat(ip4.src=192.0.2.10)\n"
     )
-    found = way(list(parse(text)), {}, name)
+    found = path(list(parse(text)), {}, name)
     assert found.answered == "router r"
-    assert [hop.what for hop in found.hops] == ["answers the ping itself"]
+    assert [hop.what for hop in found.hops] == ["replies to the ping itself"]
 
 
 POLICY = Origin(Unit("Router", "default", "r"), "Logical_Router_Policy", "default/r:policy:90:00d1ce")
@@ -268,19 +268,19 @@ EVERYBODYS = "16. lr_in_policy_ecmp (northd.c:1): reg8[0..15] == 0, priority 150
     [
         (
             "15. lr_in_policy (northd.c:1): tcp.dst == 7200, priority 90, uuid 0000bbbb\n    drop;\n",
-            ["policy of priority 90: drops it"],
-            "dropped by Router default/r because its policy of priority 90 says so",
+            ["policy with priority 90: dropped"],
+            "dropped by Router default/r: policy with priority 90",
         ),
         (
             "15. lr_in_policy (northd.c:1): tcp.dst == 7200, priority 90, uuid 0000bbbb\n"
             f"    reg8[0..15] = 0;\n    next;\n{EVERYBODYS}",
-            ["policy of priority 90: leaves it as it is routed"],
+            ["policy with priority 90: allowed"],
             "",
         ),
         (
             "15. lr_in_policy (northd.c:1): ip6, priority 90, uuid 0000bbbb\n"
             f'    xxreg0 = fd65::8;\n    xxreg1 = fd65::1;\n    outport = "default/r:b";\n    next;\n{EVERYBODYS}',
-            ["policy of priority 90: sends it to fd65::8 out at r:b"],
+            ["policy with priority 90: rerouted to fd65::8 on r:b"],
             "",
         ),
         (
@@ -288,7 +288,7 @@ EVERYBODYS = "16. lr_in_policy_ecmp (northd.c:1): reg8[0..15] == 0, priority 150
             "    reg8[0..15] = 1;\n    reg8[16..31] = select(1=100, 2=100);\n"
             "16. lr_in_policy_ecmp (northd.c:1): reg8[0..15] == 1 && reg8[16..31] == 2, priority 100, uuid 0000dddd\n"
             '    reg0 = 10.65.0.8;\n    outport = "default/r:b";\n    next;\n',
-            ["policy of priority 90: sends it to 10.65.0.8 out at r:b"],
+            ["policy with priority 90: rerouted to 10.65.0.8 on r:b"],
             "",
         ),
         (f"15. lr_in_policy (northd.c:1): 1, priority 0, uuid 0000eeee\n    next;\n{EVERYBODYS}", [], ""),
@@ -298,14 +298,14 @@ def test_what_a_routers_policy_does_is_told(text: str, said: list[str], stopped:
     out = 'egress(dp="default/r")\n----\n 6. lr_out_delivery: 1, priority 1, uuid 0000ffff\n'
     flows = list(parse(POLICIES + text + ("" if stopped else out + '    /* output to "default/x", type "" */\n')))
     assert deciding(flows) <= {"0000bbbb", "0000dddd"}
-    found = way(flows, dict.fromkeys(deciding(flows), POLICY), name)
-    assert [hop.what for hop in found.hops] == ["routes fd65::/64 out at r:b", *said]
+    found = path(flows, dict.fromkeys(deciding(flows), POLICY), name)
+    assert [hop.what for hop in found.hops] == ["route fd65::/64 to r:b", *said]
     assert found.stopped == stopped
 
 
 def test_nothing_that_matches_is_a_drop_that_names_the_stage() -> None:
     text = 'ingress(dp="default/r", inport="default/r:a")\n-\n 13. lr_in_ip_routing (x.c:1): no match (implicit drop)\n'
-    assert way(list(parse(text)), {}, name).stopped == "dropped by router r because it has no route there"
+    assert path(list(parse(text)), {}, name).stopped == "dropped by router r: it has no route to the destination"
 
 
 @pytest.mark.parametrize(
@@ -315,16 +315,16 @@ def test_nothing_that_matches_is_a_drop_that_names_the_stage() -> None:
          "through the tunnel to n2 (172.31.0.2)"),
         ("    output:1\n     -> output to kernel tunnel\nDatapath actions: set(tunnel(tun_id=0x1,dst=172.31.0.2)),2\n",
          "through the tunnel to n2 (172.31.0.2)"),
-        ("        output:7\nDatapath actions: 4\n", "out by device nl7"),
+        ("        output:7\nDatapath actions: 4\n", "output to device nl7"),
         ("Datapath actions: drop\n", "dropped"),
         ("Datapath actions: ct(commit,zone=10,mark=0/0x1,nat(src))\n", "dropped"),
         ("    controller(userdata=00,pause)\nDatapath actions: ct(commit),set(ipv4(ttl=63))\n",
-         "handed to ovn-controller, which answers or asks in its place"),
-        ("Datapath actions: ct(commit,zone=10),5\n", "the switch does: ct(commit,zone=10),5"),
+         "sent to ovn-controller, which replies or resolves the next hop"),
+        ("Datapath actions: ct(commit,zone=10),5\n", "datapath actions: ct(commit,zone=10),5"),
         ("Datapath actions: set(ipv6(hlimit=63)),hash(sym_l4(0)),recirc(0x9)\n",
-         "one of several ways is chosen by a hash: not traced further here"),
+         "one of several paths is chosen by a hash: not traced further"),
         ("Datapath actions: userspace(pid=0,controller(reason=1))\n",
-         "handed to ovn-controller, which answers or asks in its place"),
+         "sent to ovn-controller, which replies or resolves the next hop"),
     ],
 )  # fmt: skip
 def test_what_a_switch_does(text: str, said: str) -> None:
@@ -344,9 +344,9 @@ def test_completion_offers_attachments(server: Serving, ns: str) -> None:
 def test_wrong_usage_is_told(server: Serving, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("OVN_SB_DB", raising=False)
     answer = server.cli("trace", "a", "b", check=False)
-    assert (answer.rc, "say where it is by --ovn-sb" in answer.err) == (1, True)
+    assert (answer.rc, "use --ovn-sb, OVN_SB_DB or --lab" in answer.err) == (1, True)
     answer = server.cli("trace", "a", "b", "--tcp", "80", "--icmp", "--ovn-sb", "unix:/nowhere", check=False)
-    assert (answer.rc, "One packet has one protocol" in answer.err) == (2, True)
+    assert (answer.rc, "exclude each other" in answer.err) == (2, True)
     answer = server.cli("trace", "a", "b", "--ovn-sb", "nonsense", check=False)
     assert (answer.rc, "'nonsense' is not unix:PATH" in answer.err) == (1, True)
     answer = server.cli("trace", "a", "b", "--ovs", "tcp:1.2.3.4:1", check=False)

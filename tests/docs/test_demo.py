@@ -27,7 +27,7 @@ def test_the_demo_finds_everything_as_it_should_be_and_leaves_nothing_behind(tmp
     assert "32 ways that must reach, 12 that must not: none otherwise than it should be." in ended.stdout
     assert "a ping from alice to bob while all control is killed: 0 % lost  (as expected)" in ended.stdout
     assert "spec.fabric: " in ended.stderr
-    assert "nothing is amiss." in ended.stdout
+    assert "no problems found." in ended.stdout
     assert "Done in " in ended.stdout
     assert list(tmp_path.iterdir()) == []
     assert not [folder for folder in state.registered().values() if folder.is_relative_to(tmp_path)]

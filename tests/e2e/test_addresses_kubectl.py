@@ -181,7 +181,7 @@ def test_the_doctor_finds_nothing_amiss(server: Serving, user: User) -> None:
     user.apply(BLUE)
     user.addressed("web")
     answer = server.cli("doctor", "--chapter", "addresses")
-    assert answer.out.endswith("addresses: nothing is amiss.\n")
+    assert answer.out.endswith("addresses: no problems found.\n")
 
 
 def _with(word: str, text: str) -> str:

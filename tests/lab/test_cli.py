@@ -72,13 +72,13 @@ def test_a_trace_says_what_real_packets_do(
 
 def test_a_trace_names_the_rule_that_decides_the_balancer_and_the_tunnel(looking: World) -> None:
     dropped = run(looking, "trace", "alice", "web", "--tcp", "81", check=False).out
-    assert "router middle     routes 10.72.0.0/24 out at network servers" in dropped
-    assert dropped.endswith(f"dropped by SecurityProfile {NAMESPACE}/web because nothing in ingress allows it\n")
+    assert "router middle     route 10.72.0.0/24 to network servers" in dropped
+    assert dropped.endswith(f"dropped by SecurityProfile {NAMESPACE}/web: no ingress rule allows it\n")
     allowed = run(looking, "trace", "alice", "web", "--tcp", "80").out
-    assert "SecurityProfile web, ingress[0]: lets it pass" in allowed
+    assert "SecurityProfile web, ingress[0]: allowed" in allowed
     assert f"node n1           through the tunnel to n2 ({looking.lab.underlay_ip('n2')})" in allowed
     balanced = run(looking, "trace", "alice", "10.72.0.100", "--tcp", "8080").out
-    assert "LoadBalancer shop: goes to one of 10.72.0.11:80" in balanced
+    assert "LoadBalancer shop: sends it to one of 10.72.0.11:80" in balanced
     raw = run(looking, "trace", "alice", "web", "--tcp", "80", "--raw").out
     assert "ls_in_l2_lkup" in raw
     assert "Datapath actions:" in raw
@@ -96,7 +96,7 @@ def test_explain_follows_an_attachment_from_the_wish_to_the_device(looking: Worl
     assert "ovn-installed true" in text
     assert "10.72.0.11/24, fd72::11/64, 0.0.0.0/0 via 10.72.0.1, ::/0 via fd72::1" in text
     assert "MISSING" not in text
-    assert "Not looked at" not in text
+    assert "Not checked" not in text
     assert "Where to look next" not in text
 
 
@@ -123,8 +123,8 @@ def test_explain_says_where_to_look_when_a_step_is_missing(looking: World) -> No
     try:
         text = run(looking, "explain", "na/lost").out
         assert "there is no network namespace at /run/netns/nl-nowhere-looking" in text
-        assert "MISSING: no chassis has taken port looking/lost" in text
-        assert "Look at the log of the agent of n1" in text
+        assert "MISSING: port looking/lost is not bound to a chassis" in text
+        assert "Read the log of the agent of n1" in text
         answer = run_status(looking)
         assert (answer.rc, "lost: there is no network namespace at" in answer.out) == (1, True)
     finally:
@@ -138,7 +138,7 @@ def run_status(looking: World) -> Answer:
 def test_status_is_a_tree_of_it_all(looking: World) -> None:
     wait_until(lambda: run_status(looking).rc == 0, what="nothing to be amiss")
     text = run_status(looking).out
-    assert "Nothing is amiss." in text
+    assert "No problems found." in text
     assert "└─ alice  10.71.0.11 fd71::11, nl" in text
     assert "└─ middle  joins office, servers" in text
     assert "└─ web  covers 1 port, ingress 2 rules, egress open" in text

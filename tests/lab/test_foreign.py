@@ -147,7 +147,7 @@ def test_what_is_theirs_stays_through_everything_we_do(foreign: World) -> None:
     drift(lab)
     answer = netloom("doctor", "--repair", "--lab", lab.layout.folder, check=False)
     wait_until(lambda: mended(lab), what="our own rows to be mended")
-    assert "Mended: put back." in answer.out, answer
+    assert "Repaired: restored." in answer.out, answer
     assert touched(lab, before) == {}, "after doctor --repair"
 
     foreign.cli("delete", "-f", "-", "--timeout", "50s", stdin=text)

@@ -159,16 +159,14 @@ def test_trace_and_explain_tell_of_policies(plain: World) -> None:
     )
     assert "Logical_Router_Policy policies/r1:policy:100:" in look(plain, "explain", "router/r1")
     dropped = look(plain, "trace", "red-1", "blue-2", "--tcp", "7200", check=False)
-    assert "router r1     policy of priority 100: drops it" in dropped
-    assert dropped.endswith("dropped by Router policies/r1 because its policy of priority 100 says so\n")
+    assert "router r1     policy with priority 100: dropped" in dropped
+    assert dropped.endswith("dropped by Router policies/r1: policy with priority 100\n")
     rerouted = look(plain, "trace", "red-1", "blue-2", "--tcp", "7100", check=False)
-    assert "policy of priority 90: sends it to 10.65.0.7 out at network blue" in rerouted
+    assert "policy with priority 90: rerouted to 10.65.0.7 on network blue" in rerouted
     spread = look(plain, "trace", "red-1", "blue-2", "--tcp", "7100", "-6", check=False)
     assert "policy of priority 90: sends it to fd65::" in spread
     wish(plain, {"priority": 100, "ports": [{"port": 7200}]})
-    assert "policy of priority 100: leaves it as it is routed" in look(
-        plain, "trace", "red-1", "blue-2", "--tcp", "7200"
-    )
+    assert "policy with priority 100: allowed" in look(plain, "trace", "red-1", "blue-2", "--tcp", "7200")
 
 
 def look(world: World, *args: str, check: bool = True) -> str:

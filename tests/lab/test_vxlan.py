@@ -205,7 +205,7 @@ def test_doctor_explain_and_trace_know_the_fabric(plain: Lab, fabric: World) -> 
         mended = netloom("doctor", "--chapter", "nodes", "--repair", *where, check=False)
     finally:
         plain.kill("agent-n2", signal.SIGCONT)
-    assert (mended.rc, "Mended: written" in mended.out) == (0, True), mended.out
+    assert (mended.rc, "Repaired: written" in mended.out) == (0, True), mended.out
     assert fabric.ping("a", B)
 
 

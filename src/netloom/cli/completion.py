@@ -1,4 +1,4 @@
-"""`netloom completion`: the script a shell loads so that tab completes commands, kinds and names."""
+"""`netloom completion`: the script by which a shell completes commands, kinds and names."""
 
 import click
 from click.shell_completion import get_completion_class
@@ -8,7 +8,7 @@ from click.shell_completion import get_completion_class
 @click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
 @click.pass_context
 def completion(ctx: click.Context, shell: str) -> None:
-    """Print a shell's completion script.
+    """Print a shell completion script.
 
     \b
     bash: source <(netloom completion bash)
@@ -18,5 +18,5 @@ def completion(ctx: click.Context, shell: str) -> None:
     found = get_completion_class(shell)
     assert found is not None
     maker = found(ctx.find_root().command, {}, "netloom", "_NETLOOM_COMPLETE")
-    # Not source(): for bash that starts a bash to check its version, and there need not be one here.
+    # Not source(): for bash it runs bash to check its version, and bash may not be installed here.
     click.echo(maker.source_template % maker.source_vars())

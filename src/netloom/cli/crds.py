@@ -7,16 +7,18 @@ import click
 AGGREGATE_EDIT = click.option(
     "--aggregate-edit",
     is_flag=True,
-    help="With them: have the cluster's edit and admin include netloom:edit and netloom:admin.",
+    help="Also aggregate netloom:edit and netloom:admin into the cluster's edit and admin roles.",
 )
 
 
 @click.command()
 @click.option(
-    "-o", "--output", type=click.Choice(["yaml", "json"]), default="yaml", show_default=True, help="The format."
+    "-o", "--output", type=click.Choice(["yaml", "json"]), default="yaml", show_default=True, help="Output format."
 )
-@click.option("--with-roles", is_flag=True, help="Also accounts, roles, and what agents may write.")
-@click.option("--nodes", default="", metavar="A,B", help="With them: nodes whose agents are users of their own.")
+@click.option(
+    "--with-roles", is_flag=True, help="Also print service accounts, roles and the admission policies for agents."
+)
+@click.option("--nodes", default="", metavar="A,B", help="Also create a user for the agent of each of these nodes.")
 @AGGREGATE_EDIT
 def crds(output: str, with_roles: bool, nodes: str, aggregate_edit: bool) -> None:
     """Print the CustomResourceDefinitions for a Kubernetes cluster."""

@@ -1,4 +1,4 @@
-"""`netloom credential`: kubeconfigs for people, programs and nodes, from a server's data directory."""
+"""`netloom credential`: create, list and revoke kubeconfigs for users and nodes, in a server's data directory."""
 
 import contextlib
 import os
@@ -19,16 +19,18 @@ if TYPE_CHECKING:
 
 @click.command()
 @click.option("--data", required=True, metavar="DIR", help="The server's data directory.")
-@click.option("--name", metavar="NAME", help="Who it is for.")
-@click.option("--role", "role_name", metavar="ROLE", help="admin, editor, viewer or node:NAME.")
-@click.option("--namespace", "-n", default="", metavar="NS", help="The one namespace the role holds in; otherwise all.")
-@click.option("--certificate", "by_certificate", is_flag=True, help="A client certificate instead of a token.")
-@click.option("--server", default="", metavar="URL", help="Where the server is reached, instead of as it last started.")
+@click.option("--name", metavar="NAME", help="Name of the user or node.")
+@click.option("--role", "role_name", metavar="ROLE", help="Role: admin, editor, viewer or node:NAME.")
+@click.option("--namespace", "-n", default="", metavar="NS", help="Limit the role to this namespace.")
+@click.option("--certificate", "by_certificate", is_flag=True, help="Issue a client certificate instead of a token.")
+@click.option(
+    "--server", default="", metavar="URL", help="URL of the server in the kubeconfig.  [default: as last started]"
+)
 @click.option("--output", "-o", metavar="FILE", help="Write the kubeconfig to FILE, readable by its owner only.")
 @click.option("--force", is_flag=True, help="With --output: overwrite FILE.")
-@click.option("--list", "listing", is_flag=True, help="Show the tokens and certificates the server knows.")
-@click.option("--revoke", "revoking", is_flag=True, help="Revoke the tokens and certificates of NAME.")
-@click.option("--fingerprint", metavar="SHA256", help="With --revoke: the one token or certificate, as in --list.")
+@click.option("--list", "listing", is_flag=True, help="List all tokens and certificates.")
+@click.option("--revoke", "revoking", is_flag=True, help="Revoke all tokens and certificates of NAME.")
+@click.option("--fingerprint", metavar="SHA256", help="With --revoke: revoke only this token or certificate.")
 def credential(
     data: str,
     name: str | None,
@@ -42,9 +44,9 @@ def credential(
     revoking: bool,
     fingerprint: str | None,
 ) -> None:
-    """Print a kubeconfig for somebody new, list whom the server knows, or revoke.
+    """Create a kubeconfig for a user or node, list credentials, or revoke them.
 
-    A running server notices within a second; it need not be started again. Watches that are open end within a minute.
+    A running server applies changes within a second, without a restart. Open watches end within a minute.
     """
     from netloom.run import credentials  # imports cryptography: only when needed
 
@@ -56,13 +58,13 @@ def credential(
         click.echo(_summary(_revoked(directory, name, fingerprint)))
         return
     if fingerprint is not None:
-        raise click.UsageError("--fingerprint says what to --revoke.")
+        raise click.UsageError("--fingerprint requires --revoke.")
     if not name:
         raise click.UsageError("--name is required: the name of the user or node that the credential is for.")
     if not role_name:
-        raise click.UsageError("Say what they may do, by --role.")
+        raise click.UsageError("--role is required: admin, editor, viewer or node:NAME.")
     if force and not output:
-        raise click.UsageError("--force says that the file of --output may be overwritten.")
+        raise click.UsageError("--force requires --output.")
     roles = [credentials.role(role_name, namespace=namespace)]
     who = credentials.checked_name(name)
     url = server or directory.server_url()
@@ -81,7 +83,7 @@ def credential(
 
 
 def _write(path: Path, made: Callable[[], str], *, force: bool) -> None:
-    """Write what `made` returns; nothing is made where it could not be written."""
+    """Write what `made` returns; issue nothing if the file cannot be written."""
     from netloom.run import files
 
     with files.reserved(path, overwrite=force):
@@ -90,7 +92,7 @@ def _write(path: Path, made: Callable[[], str], *, force: bool) -> None:
 
 def _revoked(directory: "Directory", name: str | None, fingerprint: str | None) -> "Revoked":
     if bool(name) == bool(fingerprint):
-        raise click.UsageError("Say whose to revoke, by --name, or which one, by --fingerprint.")
+        raise click.UsageError("--revoke requires either --name or --fingerprint.")
     return directory.revoke_one(fingerprint) if fingerprint else directory.revoke(name or "")
 
 
@@ -106,8 +108,8 @@ def _row(known: "Known") -> list[str]:
 
 
 def _warn_of_readers() -> None:
-    """Warn where the output goes to a file that others can read."""
+    """Warn if the output goes to a file that others can read."""
     with contextlib.suppress(OSError, ValueError):
         mode = os.fstat(sys.stdout.fileno()).st_mode
         if stat.S_ISREG(mode) and mode & (stat.S_IRGRP | stat.S_IROTH):
-            click.echo("Warning: others can read this file: use --output FILE instead of >FILE", err=True)
+            click.echo("Warning: other users can read this file; use --output FILE instead of >FILE", err=True)

@@ -1,21 +1,21 @@
-"""How a failure reads: `Error: ...` in one line, then one line for each field that is wrong."""
+"""Error messages: `Error: ...` in one line, then one line for each invalid field."""
 
 from netloom.errors import NetloomError
 
 
 def explain(error: BaseException, *, where: str = "") -> str:
-    """Return what to print about an error; `where` is the file or object it is about."""
+    """Return the message for an error; `where` is the file or object it concerns."""
     prefix = f"Error: {where}: " if where else "Error: "
     if isinstance(error, BaseExceptionGroup):
-        # Tasks that failed together: people care about each cause once.
+        # Several tasks failed together: print each message once.
         return "\n".join(dict.fromkeys(explain(one, where=where) for one in error.exceptions))
     if isinstance(error, NetloomError):
         return prefix + _with_causes(error)
     if isinstance(error, OSError) and error.strerror:
         return f"{prefix}{error.filename}: {error.strerror}" if error.filename else prefix + error.strerror
     return (
-        f"{prefix}something unexpected happened: {type(error).__name__}: {error} "
-        "(this is a bug; NETLOOM_TRACEBACK=1 shows where)"
+        f"{prefix}unexpected {type(error).__name__}: {error} "
+        "(this is a bug; set NETLOOM_TRACEBACK=1 to see the traceback)"
     )
 
 
@@ -23,7 +23,7 @@ def _with_causes(error: NetloomError) -> str:
     causes = list(dict.fromkeys(map(str, error.causes)))
     if not causes:
         return error.message
-    # The server's message repeats the causes after these words; listed one by one they are easier to read.
+    # The server's message repeats the causes after these words; below they are listed one per line.
     words = next((words for words in (" is invalid:", " is used by ") if words in error.message), "")
     title = error.message.partition(words)[0] + words.rstrip(" :") if words else error.message
     if len(causes) == 1 and causes[0] in title:

@@ -1,4 +1,4 @@
-"""`netloom lab`: many hosts on this machine, each with its own real Open vSwitch and OVN."""
+"""`netloom lab`: a network of many hosts on this machine, each with its own real Open vSwitch and OVN."""
 
 import contextlib
 import json
@@ -13,39 +13,48 @@ from typing import Literal, NoReturn
 import click
 
 OVN = {"none": 0, "1": 1, "3": 3}
-DATA = click.option("--data", required=True, metavar="DIR", type=click.Path(path_type=Path), help="The lab's folder.")
+DATA = click.option(
+    "--data", required=True, metavar="DIR", type=click.Path(path_type=Path), help="Directory of the lab."
+)
 
 
 @click.group()
 def lab() -> None:
-    """Run many hosts on this machine: a whole multi-host network without a VM.
+    """Run a network of many hosts on this machine, without virtual machines.
 
-    Each host is a network namespace with its own Open vSwitch, ovn-controller and agent; an OVN central and the control
-    plane are there too. `lab up` returns when every node is Ready.
+    Each host is a network namespace with its own Open vSwitch, ovn-controller and agent. OVN's central databases and
+    the control plane run as well. `lab up` returns when every node is Ready.
     """
 
 
 @lab.command()
-@click.option("--nodes", default=3, show_default=True, metavar="N", type=click.IntRange(1, 250), help="How many hosts.")
+@click.option(
+    "--nodes", default=3, show_default=True, metavar="N", type=click.IntRange(1, 250), help="Number of hosts."
+)
 @DATA
-@click.option("--ovn", default="1", show_default=True, type=click.Choice(list(OVN)), help="How many OVN servers.")
-@click.option("--plain-ovn", is_flag=True, help="Reach OVN's databases by unix sockets, without TLS and roles.")
-@click.option("--no-restart", is_flag=True, help="Leave dead what dies.")
-@click.option("--outside", is_flag=True, help="Add an outside router, 192.0.2.1, on the physical network physnet1.")
+@click.option(
+    "--ovn", default="1", show_default=True, type=click.Choice(list(OVN)), help="Number of OVN central servers."
+)
+@click.option("--plain-ovn", is_flag=True, help="Connect to OVN's databases by unix sockets, without TLS and RBAC.")
+@click.option("--no-restart", is_flag=True, help="Do not restart processes that exit.")
+@click.option("--outside", is_flag=True, help="Add an external router, 192.0.2.1, on the physical network physnet1.")
 @click.option(
     "--root-of",
     "roots",
     multiple=True,
-    metavar="NODE=FOLDER",
-    help="Run the OVS and OVN of NODE, or of central, from there.",
+    metavar="NODE=DIR",
+    help="Run the OVS and OVN programs of NODE, or of central, in the root directory DIR.",
 )
 @click.option(
-    "--kubeconfig", metavar="FILE", type=click.Path(path_type=Path), help="Have a Kubernetes' API as its own."
+    "--kubeconfig", metavar="FILE", type=click.Path(path_type=Path), help="Use this API server instead of starting one."
 )
 @click.option(
-    "--agents", metavar="DIR", type=click.Path(path_type=Path), help="With it: a folder with NODE.kubeconfig for each."
+    "--agents",
+    metavar="DIR",
+    type=click.Path(path_type=Path),
+    help="With --kubeconfig: directory with a NODE.kubeconfig for the agent of each node.",
 )
-@click.option("--timeout", default=120.0, show_default=True, metavar="SECONDS", help="Give up after this time.")
+@click.option("--timeout", default=120.0, show_default=True, metavar="SECONDS", help="Fail after this time.")
 def up(
     nodes: int,
     data: Path,
@@ -58,8 +67,8 @@ def up(
     agents: Path | None,
     timeout: float,
 ) -> None:
-    """Bring up a lab; one that was taken down goes on with its data."""
-    from netloom.lab import Lab  # all that a lab needs: only when there is to be one
+    """Start a lab; a lab that was stopped keeps its data."""
+    from netloom.lab import Lab  # the lab and its dependencies: only when used
 
     began = time.monotonic()
     servers: Literal[0, 1, 3] = OVN[ovn]  # type: ignore[assignment]  # the choices are these
@@ -94,9 +103,12 @@ def up(
 
 @lab.command()
 @DATA
-@click.option("--delete", is_flag=True, help="Remove the folder too, with all data.")
+@click.option("--delete", is_flag=True, help="Also delete the directory, with all data.")
 def down(data: Path, delete: bool) -> None:
-    """End a lab, however much of it there is; its data stay in the folder."""
+    """Stop a lab, and keep its data.
+
+    This works for a lab that has started only in part, too.
+    """
     from netloom.lab import down as take_down  # as above
 
     take_down(data, delete=delete)
@@ -104,10 +116,15 @@ def down(data: Path, delete: bool) -> None:
 
 
 @lab.command()
-@click.option("--data", metavar="DIR", type=click.Path(path_type=Path), help="The lab's folder; otherwise all labs.")
-@click.option("-o", "--output", type=click.Choice(["text", "json"]), default="text", help="How to say it.")
+@click.option(
+    "--data", metavar="DIR", type=click.Path(path_type=Path), help="Directory of the lab.  [default: all labs]"
+)
+@click.option("-o", "--output", type=click.Choice(["text", "json"]), default="text", help="Output format.")
 def status(data: Path | None, output: str) -> int:
-    """Show a lab, or all labs of this machine, as a tree; fails where something is amiss."""
+    """Show a lab, or all labs of this machine, as a tree.
+
+    The exit status is 1 if a part of a lab is not healthy.
+    """
     import msgspec  # only to write JSON
 
     from netloom.lab import state
@@ -130,23 +147,27 @@ def status(data: Path | None, output: str) -> int:
 @click.argument("node")
 @click.argument("command", nargs=-1, type=click.UNPROCESSED)
 def execute(data: Path, node: str, command: tuple[str, ...]) -> NoReturn:
-    """Run a command on a node, on central, underlay or outside, or in a workload; without one, a shell.
+    """Run a command, or a shell, on a node or in a workload.
 
-    The tools of OVS and OVN find the node's own daemons, and netloom and kubectl the lab's API.
+    NODE is a node, central, underlay, outside, or a workload. The tools of OVS and OVN connect to the node's own
+    daemons; netloom and kubectl connect to the lab's API server.
     """
     from netloom.lab import Lab  # as above
 
     found = Lab(data)
     argv = found.command(node, command or [os.environ.get("SHELL", "/bin/sh")])
     sys.stdout.flush()
-    os.execvpe(argv[0], argv, found.environment(node))  # noqa: S606  # no shell is wanted
+    os.execvpe(argv[0], argv, found.environment(node))  # noqa: S606  # without a shell
 
 
 @lab.command()
 @DATA
 @click.argument("nodes", nargs=-1, required=True, metavar="NODE...")
 def off(data: Path, nodes: tuple[str, ...]) -> None:
-    """Pull the plug of hosts: all that runs there dies at once, their cables are dead, nothing is started again."""
+    """Power hosts off.
+
+    This kills all their processes and takes their links down. Nothing is restarted.
+    """
     from netloom.lab import Lab  # as above
 
     found = Lab(data)
@@ -159,7 +180,7 @@ def off(data: Path, nodes: tuple[str, ...]) -> None:
 @DATA
 @click.argument("nodes", nargs=-1, required=True, metavar="NODE...")
 def on(data: Path, nodes: tuple[str, ...]) -> None:
-    """Put the plug in again, and wait until the hosts are Ready."""
+    """Power hosts on again, and wait until they are Ready."""
     from netloom.lab import Lab  # as above
 
     found = Lab(data)
@@ -172,9 +193,9 @@ def on(data: Path, nodes: tuple[str, ...]) -> None:
 @DATA
 @click.argument("names", nargs=-1, required=True, metavar="NAME...")
 def workload(data: Path, names: tuple[str, ...]) -> None:
-    """Make network namespaces for workloads, and print their paths.
+    """Create network namespaces for workloads, and print their paths.
 
-    A path is what an attachment's `port.netns` takes, and `lab exec` knows the name. They go with the lab.
+    Use a path as `port.netns` of an attachment, and a name with `lab exec`. They are removed with the lab.
     """
     from netloom.lab import Lab  # as above
 
@@ -185,7 +206,7 @@ def workload(data: Path, names: tuple[str, ...]) -> None:
 
 @contextlib.contextmanager
 def _ended_by_term() -> Iterator[None]:
-    """Treat SIGTERM as Ctrl-C: what was begun is cleaned up."""
+    """Treat SIGTERM as Ctrl-C, so that a partly started lab is cleaned up."""
 
     def interrupt(*_: object) -> None:
         raise KeyboardInterrupt
@@ -202,15 +223,13 @@ def _roots(given: tuple[str, ...]) -> dict[str, str]:
     for text in given:
         place, equals, folder = text.partition("=")
         if not (place and equals and Path(folder).is_dir()):
-            raise click.BadParameter(
-                f"{text!r} is not NODE=FOLDER with a folder that is there.", param_hint="--root-of"
-            )
+            raise click.BadParameter(f"{text!r} is not NODE=DIR with an existing directory.", param_hint="--root-of")
         found[place] = str(Path(folder).resolve())
     return found
 
 
 def _shown(path: Path) -> str:
-    """Return a path as a person would type it here."""
+    """Return a path relative to the working directory, if it is inside."""
     with contextlib.suppress(ValueError):
         return f"./{path.absolute().relative_to(Path.cwd())}"
     return str(path)

@@ -1,39 +1,40 @@
-"""The entry point: which commands there are, and how their failures look.
+"""The entry point: the table of commands, and the exit status and message of a failure.
 
-Sub-commands are imported when called; the table below is all that `netloom --help` needs. Failures are one clear line
-on standard error and an exit status: 0 done, 1 refused or failed, 2 wrong usage, 130 interrupted.
+Sub-commands are imported when called; the table below is all that `netloom --help` needs. A failure prints one line on
+standard error. The exit status is 0 for success, 1 for a failure, 2 for wrong usage, 130 for an interrupt.
 """
 
 import importlib
 import os
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 
 import click
 
 COMMANDS: dict[str, tuple[str, str]] = {
     "serve": ("netloom.cli.processes", "Run the whole control plane in one process."),
-    "apiserver": ("netloom.cli.processes", "Run the API alone, over sqlite or etcd."),
-    "agent": ("netloom.cli.processes", "Run a node's agent: plug the attachments of this node."),
-    "controller": ("netloom.cli.processes", "Run the controllers alone; one leads."),
-    "apply": ("netloom.cli.apply", "Make objects be as files say."),
-    "get": ("netloom.cli.get", "Show objects as a table, YAML or JSON."),
-    "describe": ("netloom.cli.describe", "Show one object in full, with its Events."),
-    "delete": ("netloom.cli.delete", "Delete objects by file, name or label."),
-    "watch": ("netloom.cli.watch", "Show changes to objects as they happen."),
-    "wait": ("netloom.cli.wait", "Wait until objects are as they should be."),
-    "plan": ("netloom.cli.plan", "Show what applying files would change in OVN and on the nodes."),
-    "status": ("netloom.cli.status", "Show what there is, as a tree, problems first."),
-    "explain": ("netloom.cli.explain", "Show what came of an object: in OVN, and on its node."),
-    "trace": ("netloom.cli.trace", "Show how a packet goes from one place to another, and who stops it."),
-    "doctor": ("netloom.cli.doctor", "Show what is amiss, and mend it where that is safe."),
-    "lab": ("netloom.cli.lab", "Run many hosts on this machine, with real Open vSwitch and OVN."),
-    "bench": ("netloom.cli.bench", "Have attachments come and go, and see how long it takes."),
+    "apiserver": ("netloom.cli.processes", "Run the API server, on sqlite or etcd."),
+    "agent": ("netloom.cli.processes", "Run the agent of a node, which plugs its attachments."),
+    "controller": ("netloom.cli.processes", "Run the controllers, with leader election."),
+    "apply": ("netloom.cli.objects.apply", "Create or update objects from files."),
+    "get": ("netloom.cli.objects.get", "Show objects as a table, YAML or JSON."),
+    "describe": ("netloom.cli.objects.describe", "Show all fields of objects, and their Events."),
+    "delete": ("netloom.cli.objects.delete", "Delete objects by file, name or label."),
+    "watch": ("netloom.cli.objects.watch", "Show changes to objects as they happen."),
+    "wait": ("netloom.cli.objects.wait", "Wait until objects meet a condition."),
+    "plan": ("netloom.cli.diagnosis.plan", "Show what applying files would change in OVN and on the nodes."),
+    "status": ("netloom.cli.diagnosis.status", "Show problems, and all objects as a tree."),
+    "explain": ("netloom.cli.diagnosis.explain", "Show the state of an object in the API, in OVN and on its node."),
+    "trace": ("netloom.cli.diagnosis.trace", "Show the path of a packet, and what drops it."),
+    "doctor": ("netloom.cli.diagnosis.doctor", "Check the whole system for inconsistencies and repair them."),
+    "lab": ("netloom.cli.lab", "Run a network of many hosts on this machine, with real Open vSwitch and OVN."),
+    "bench": ("netloom.cli.bench.command", "Create and delete attachments under load, and measure the latency."),
     "crds": ("netloom.cli.crds", "Print the CustomResourceDefinitions for a Kubernetes cluster."),
-    "credential": ("netloom.cli.credential", "Make, list and revoke credentials of a data directory."),
-    "config": ("netloom.cli.settings", "Show the configuration a process would run with."),
+    "credential": ("netloom.cli.credential", "Create, list and revoke credentials of a data directory."),
+    "config": ("netloom.cli.settings", "Show the effective configuration of a process."),
     "version": ("netloom.cli.version", "Show the versions of client and server."),
-    "completion": ("netloom.cli.completion", "Print a shell's completion script."),
+    "completion": ("netloom.cli.completion", "Print a shell completion script."),
 }
 INTERRUPTED = 130
 BROKEN_PIPE = 141
@@ -43,7 +44,7 @@ class LazyGroup(click.Group):
     """A group that imports a sub-command when it is called, and not before."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """Return the names, in the order of the table: processes first, then what people do with objects."""
+        """Return the names in the order of the table."""
         return list(COMMANDS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
@@ -56,9 +57,9 @@ class LazyGroup(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Find the sub-command, and say which one may have been meant where there is none."""
+        """Find the sub-command; suggest the nearest one if there is none of that name."""
         if args and args[0] not in COMMANDS and not args[0].startswith("-"):
-            import difflib  # only needed to word an error
+            import difflib  # only needed for an error
 
             near = difflib.get_close_matches(args[0], COMMANDS, n=1)
             hint = f" Did you mean {near[0]!r}?" if near else ""
@@ -72,31 +73,30 @@ class LazyGroup(click.Group):
 
 
 @click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
-@click.option("--kubeconfig", metavar="FILE", help="The kubeconfig to use, instead of $KUBECONFIG or ~/.kube/config.")
-@click.option("--context", "context_name", metavar="NAME", help="The context in it, instead of the current one.")
-@click.option("-n", "--namespace", metavar="NS", help="The namespace, instead of the context's.")
-@click.pass_context
-def cli(ctx: click.Context, kubeconfig: str | None, context_name: str | None, namespace: str | None) -> None:
-    """Netloom weaves virtual networks.
+@click.option("--kubeconfig", metavar="FILE", help="Use this file instead of $KUBECONFIG or ~/.kube/config.")
+@click.option("--context", "context_name", metavar="NAME", help="Use this context instead of the current one.")
+@click.option("-n", "--namespace", metavar="NS", help="Use this namespace instead of the context's.")
+@click.option("--lab", metavar="DIR", type=click.Path(path_type=Path), help="Use the API server of the lab in DIR.")
+def cli(kubeconfig: str | None, context_name: str | None, namespace: str | None, lab: Path | None) -> None:
+    """Netloom: virtual networks on OVN and Open vSwitch.
 
-    `netloom serve --data DIR` runs the control plane; `netloom apply -f FILE` and `netloom get KIND` talk to it, or to
-    any Kubernetes-style API the kubeconfig names.
+    `netloom serve --data DIR` runs the control plane. `netloom apply -f FILE`, `netloom get KIND` and the other
+    commands talk to the API server that the kubeconfig names: Netloom's own or a Kubernetes cluster's.
     """
-    ctx.obj = {"kubeconfig": kubeconfig, "context_name": context_name, "namespace": namespace}
 
 
 def main() -> None:
-    """Run the command line and leave with its exit status."""
+    """Run the command line and exit with its status."""
     sys.exit(run(sys.argv[1:]))
 
 
 def run(args: Sequence[str]) -> int:
-    """Run one command line and return its exit status, having said on standard error what went wrong."""
+    """Run one command line and return its exit status; print errors on standard error."""
     try:
         result = cli.main(list(args), prog_name="netloom", standalone_mode=False)
         sys.stdout.flush()
     except click.exceptions.NoArgsIsHelpError as error:
-        # `netloom` alone is a question, and the help its answer.
+        # `netloom` without arguments prints the help and succeeds.
         click.echo(error.format_message())
         return 0 if not args else error.exit_code
     except click.ClickException as error:
@@ -105,16 +105,16 @@ def run(args: Sequence[str]) -> int:
     except (click.Abort, KeyboardInterrupt):
         return INTERRUPTED
     except BrokenPipeError:
-        # The reader has seen enough. Point stdout at nothing, so that the interpreter's last flush is quiet too.
+        # The reader closed the pipe. Redirect stdout to /dev/null, so that the interpreter's last flush is quiet too.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return BROKEN_PIPE
-    except Exception as error:  # noqa: BLE001  # the edge of the process: people get a line, not a traceback
+    except Exception as error:  # noqa: BLE001  # the edge of the process: print a line, not a traceback
         return _failed(error)
     return result if isinstance(result, int) else 0
 
 
 def _failed(error: Exception) -> int:
-    from netloom.cli.failure import explain  # imported only to fail
+    from netloom.cli.failure import explain  # only needed for an error
 
     if os.environ.get("NETLOOM_TRACEBACK"):
         raise error

@@ -1,4 +1,4 @@
-"""`netloom serve`, `apiserver`, `controller` and `agent`: flags in, a process of run/ out."""
+"""`netloom serve`, `apiserver`, `controller` and `agent`: parse the options, and run a process of `netloom.run`."""
 
 import click
 
@@ -12,20 +12,42 @@ from netloom.run.config import AgentSettings, ApiserverSettings, ControllerSetti
 def serve(**given: object) -> int:
     """Run the whole control plane in one process.
 
-    The first start makes the data directory with a CA, certificates, an admin token and admin.kubeconfig.
+    The first start creates the data directory, with a CA, certificates, an admin token and admin.kubeconfig.
     """
-    from netloom.run import serve as process  # the server and all it needs: only when it runs
+    from netloom.run import serve as process  # the server and its dependencies: only when it runs
 
     return process.main(effective(ServeSettings, given)[0])
 
 
 @click.command()
 @flags(ApiserverSettings)
-@click.option("--print-manifests", is_flag=True, help="Print what a Kubernetes must be told to have this API, and end.")
-@click.option("--address", default="", metavar="HOST[:PORT]", help="With it: where the cluster reaches this server.")
-@click.option("--image", default="", help="With it: run the server in the cluster, from this image.")
-@click.option("--ca-bundle", default="", metavar="FILE", help="With it: the CA that signed the certificate given.")
-@click.option("--nodes", default="", metavar="A,B", help="With it: nodes whose agents are users of their own.")
+@click.option(
+    "--print-manifests", is_flag=True, help="Print the manifests that add this API to a Kubernetes cluster, and exit."
+)
+@click.option(
+    "--address",
+    default="",
+    metavar="HOST[:PORT]",
+    help="With --print-manifests: the address of this server, as seen from the cluster.",
+)
+@click.option(
+    "--image",
+    default="",
+    metavar="IMAGE",
+    help="With --print-manifests: run the server in the cluster, from this image.",
+)
+@click.option(
+    "--ca-bundle",
+    default="",
+    metavar="FILE",
+    help="With --print-manifests: the CA that signed the server's certificate.",
+)
+@click.option(
+    "--nodes",
+    default="",
+    metavar="A,B",
+    help="With --print-manifests: create a user for the agent of each of these nodes.",
+)
 @AGGREGATE_EDIT
 def apiserver(
     print_manifests: bool,
@@ -36,14 +58,11 @@ def apiserver(
     aggregate_edit: bool,
     **given: object,
 ) -> int:
-    """Run the API alone, over sqlite or etcd; with --aggregated, as a part of a Kubernetes cluster's own.
+    """Run the API server, on sqlite or etcd; with --aggregated, as an extension of a Kubernetes API server.
 
-    `netloom apiserver --aggregated --print-manifests | kubectl apply -f -` tells the cluster.
+    `netloom apiserver --aggregated --print-manifests | kubectl apply -f -` registers it with the cluster.
     """
-    root = click.get_current_context().find_root().obj or {}
-    given["kubeconfig"] = given.get("kubeconfig") or root.get("kubeconfig")
-    given["context"] = given.get("context") or root.get("context_name")
-    settings = effective(ApiserverSettings, given)[0]
+    settings = effective(ApiserverSettings, _with_root_options(given))[0]
     if print_manifests:
         from netloom.model import codec
         from netloom.run.joining import Wanted, manifests  # as above
@@ -61,29 +80,31 @@ def apiserver(
 @click.command()
 @flags(ControllerSettings)
 def controller(**given: object) -> int:
-    """Run the controllers alone; of several, one leads."""
+    """Run the controllers; of several processes, the elected leader works."""
     from netloom.run import controller as process  # as above
 
-    root = click.get_current_context().find_root().obj or {}
-    given["kubeconfig"] = given.get("kubeconfig") or root.get("kubeconfig")
-    given["context"] = given.get("context") or root.get("context_name")
-    return process.main(effective(ControllerSettings, given)[0])
+    return process.main(effective(ControllerSettings, _with_root_options(given))[0])
 
 
 @click.command()
 @flags(AgentSettings)
 def agent(**given: object) -> int:
-    """Run a node's agent: plug the attachments of this node.
+    """Run the agent of a node, which plugs the attachments of that node.
 
-    In the node's network namespace, as root. Reads what the node's credential may read, and changes nothing that is not
-    its own; --prepare makes a bare Open vSwitch ready for OVN first.
+    Run it as root in the node's network namespace. It reads with the node's credential, and changes only what belongs
+    to Netloom. With --prepare it first sets up a bare Open vSwitch.
     """
     from netloom.run import agent as process  # as above
 
-    root = click.get_current_context().find_root().obj or {}
+    return process.main(effective(AgentSettings, _with_root_options(given))[0])
+
+
+def _with_root_options(given: dict[str, object]) -> dict[str, object]:
+    """Return the options, with --kubeconfig and --context taken from before the command's name if they stand there."""
+    root = click.get_current_context().find_root().params
     given["kubeconfig"] = given.get("kubeconfig") or root.get("kubeconfig")
     given["context"] = given.get("context") or root.get("context_name")
-    return process.main(effective(AgentSettings, given)[0])
+    return given
 
 
 def _listed(text: str) -> tuple[str, ...]:

@@ -1,4 +1,4 @@
-"""Flags from the one list of settings, and `netloom config show`: what a process would run with, and why."""
+"""One option for each setting of a process, and `netloom config show`, which prints the effective settings."""
 
 import os
 from collections.abc import Callable
@@ -22,30 +22,32 @@ KINDS: dict[str, type[Settings]] = {
 
 
 def flags(kind: type[Settings]) -> Callable[[F], F]:
-    """Give a command one flag for each setting, and --config."""
+    """Add an option for each setting to a command, and --config."""
 
     def decorate(command: F) -> F:
         for field in reversed(msgspec.structs.fields(kind)):
             command = _option(field)(command)
-        return click.option("--config", "config_file", metavar="FILE", help="A YAML file of settings.")(command)
+        return click.option("--config", "config_file", metavar="FILE", help="Read settings from this YAML file.")(
+            command
+        )
 
     return decorate
 
 
 def effective(kind: type[S], given: dict[str, object]) -> tuple[S, Loaded]:
-    """Return the settings that flags, environment and file make together."""
+    """Return the settings from options, environment and file, and the source of each."""
     file = str(given.pop("config_file", None) or "") or os.environ.get(configuration.PREFIX + "CONFIG", "")
     return configuration.load(kind, flags=given, environ=os.environ, file=file)
 
 
 @click.group()
 def config() -> None:
-    """Show the configuration a process would run with."""
+    """Show the effective configuration of a process."""
 
 
 @config.group()
 def show() -> None:
-    """Print the effective configuration of one process, each key with where its value comes from."""
+    """Print the effective settings of a process and their sources."""
 
 
 def _shower(name: str, kind: type[Settings]) -> click.Command:

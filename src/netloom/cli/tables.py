@@ -1,7 +1,7 @@
-"""Plain aligned text: what people read and `awk` cuts.
+"""Plain aligned columns, for people and for `awk`.
 
-Cells come from the server and may hold what somebody else wrote: control characters are made visible, so that no
-object's name can move the cursor of the person who lists it.
+Cells hold text that other users wrote. Control characters are escaped, so that no object's name can move the cursor of
+the terminal that lists it.
 """
 
 import unicodedata
@@ -30,10 +30,9 @@ def safe(text: str) -> str:
 
 
 class Aligner:
-    """Aligns rows; its columns only ever widen, so that rows printed later stay under the earlier ones."""
+    """Aligns rows; columns only widen, so that rows printed later line up with earlier ones."""
 
     def __init__(self) -> None:
-        """Start with no columns."""
         self._widths: list[int] = []
 
     def lines(self, rows: Iterable[Sequence[object]]) -> list[str]:
@@ -52,7 +51,7 @@ class Aligner:
 def rows(
     table: Document, *, prefix: str = "", wide: bool, header: bool, namespaces: bool, labels: bool = False
 ) -> Iterator[list[object]]:
-    """Yield a Table's rows as people see them, the column names first."""
+    """Yield the rows of a Table as lists of cells, the column names first."""
     columns = table.get("columnDefinitions") or ()
     chosen = [i for i, column in enumerate(columns) if wide or not column.get("priority")]
     metadata = [(row.get("object") or {}).get("metadata") or {} for row in table.get("rows") or ()]

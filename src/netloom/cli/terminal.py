@@ -1,4 +1,4 @@
-"""Colours, where a person looks: text that is piped, or that NO_COLOR asks for, is plain."""
+"""Colours on a terminal; text is plain if it is piped or if NO_COLOR is set."""
 
 import os
 import sys
@@ -7,12 +7,12 @@ import click
 
 
 def paint(text: str, colour: str, *, bold: bool = False) -> str:
-    """Return text in a colour on a terminal, and as it is elsewhere."""
+    """Return text in a colour if standard output is a terminal, else unchanged."""
     if not sys.stdout.isatty() or os.environ.get("NO_COLOR"):
         return text
     return click.style(text, fg=colour, bold=bold or None)
 
 
 def counted(number: int, word: str) -> str:
-    """Return a number of things."""
+    """Return a number with its noun in singular or plural."""
     return f"{number} {word}{'s' * (number != 1)}"

@@ -44,6 +44,7 @@ from netloom.front.api.verbs.operations import Operations
 from netloom.front.api.verbs.streams import PATH as STREAM
 from netloom.front.api.verbs.streams import Streams
 from netloom.front.api.verbs.watches import Watches
+from netloom.model.damaged import PATH as DAMAGED
 from netloom.model.document import Document
 from netloom.model.kind import Registry
 from netloom.model.registry import CUSTOM_RESOURCE_DEFINITION, KINDS, NAMESPACE
@@ -197,7 +198,7 @@ class Api:
             return await self._reviews.reply(exchange, path, who)
         if path == BATCH:
             return await self._batches.reply(exchange, who)
-        if path == damaged.PATH:
+        if path == DAMAGED:
             return await self._other(exchange, path, who)
         if path == STREAM:
             clock.reschedule(None)
@@ -250,7 +251,7 @@ class Api:
             await self._schemas.reply(exchange, path)
         elif path == "/version":
             await exchange.reply(200, self._version)
-        elif path == damaged.PATH:
+        elif path == DAMAGED:
             await damaged.reply(exchange, self._store, self._kinds)
         elif path == METRICS:
             media, text = await self._metrics(exchange.header(b"accept"))

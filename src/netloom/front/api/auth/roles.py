@@ -42,7 +42,7 @@ from netloom.errors import NotFound
 from netloom.front.api.auth.identity import Attributes, Identity
 from netloom.front.api.auth.node_networks import Concern
 from netloom.front.api.http.paths import READS, Verb
-from netloom.front.api.verbs.damaged import PATH as DAMAGED
+from netloom.model.damaged import PATH as DAMAGED
 from netloom.model.document import Document
 from netloom.model.events import AGENT
 from netloom.model.kind import Kind

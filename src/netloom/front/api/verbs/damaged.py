@@ -1,31 +1,11 @@
 """GET /apis/netloom.dev/v1alpha1/damaged: the objects that the store cannot read, for `netloom doctor`."""
 
 import msgspec
-from msgspec import Struct
 
 from netloom.front.api.http.exchange import Exchange
+from netloom.model.damaged import DamagedItem, DamagedList
 from netloom.model.kind import Registry
 from netloom.store.base import Store
-
-PATH = "/apis/netloom.dev/v1alpha1/damaged"
-
-
-class DamagedItem(Struct, frozen=True):
-    """One object."""
-
-    kind: str
-    namespace: str
-    name: str
-    revision: int
-    reason: str
-
-
-class DamagedList(Struct, frozen=True):
-    """The answer."""
-
-    kinds: int
-    """How many kinds were looked at."""
-    items: list[DamagedItem]
 
 
 async def reply(exchange: Exchange, store: Store, kinds: Registry) -> None:

@@ -1,0 +1,152 @@
+"""`netloom plan -f`: what applying files, or deleting their objects, would change in OVN and on each node.
+
+A dry run on the server returns each object as it would be after an apply, so what is planned has passed the same
+admission as what is applied. Nothing is changed. The comparison is in `netloom.diagnose.changes`.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from urllib.parse import quote
+
+import click
+import msgspec
+
+from netloom.cli.diagnosis.plan_text import lines
+from netloom.cli.failure import explain
+from netloom.cli.objects import apply as applying
+from netloom.cli.objects import manifests
+from netloom.cli.objects.delete import IN_USE
+from netloom.cli.options import OUTPUT, connected
+from netloom.client.resources import of_document
+from netloom.client.session import Session
+from netloom.diagnose import snapshot
+from netloom.diagnose.changes import NOT_FOUND, Outcome, compare, is_used
+from netloom.errors import Conflict, NetloomError, NotFound, Unreachable
+from netloom.model.document import Resource
+from netloom.model.registry import KINDS
+from netloom.plan.node import grants
+from netloom.plan.ovn.comparison import PortChange, RowChange
+from netloom.plan.problem import Unit
+from netloom.run.config import listed
+
+
+@click.command()
+@applying.from_files
+@click.option("--delete", "deleting", is_flag=True, help="Plan the deletion of these objects instead of their apply.")
+@click.option("--force-conflicts", is_flag=True, help="Take ownership of fields that other managers own.")
+@click.option(
+    "--provider-grants",
+    envvar="NETLOOM_PROVIDER_GRANTS",
+    metavar="NS=PHYSNET[:VLANS],...",
+    help="Physical networks that the controllers grant.  [default: as in the Networks' statuses]",
+)
+@OUTPUT
+@connected
+def plan(
+    session: Session,
+    files: tuple[str, ...],
+    deleting: bool,
+    force_conflicts: bool,
+    provider_grants: str | None,
+    output: str,
+) -> int:
+    """Show what applying files would change in OVN and on each node, without changing anything."""
+    granted = None if provider_grants is None else grants.provider_grants(listed(provider_grants))
+    found = manifests.read(files)
+    if not found:
+        raise click.UsageError(f"There are no objects in {', '.join(files)}.")
+    before = {snapshot.unit(one): one for one in snapshot.load(session.client)}
+    overlay = _Overlay(session, before, force=force_conflicts)
+    after = overlay.without(found) if deleting else overlay.with_(found)
+    outcome = compare(before.values(), after.values(), overlay.objects, granted)
+    if output == "json":
+        click.echo(json.dumps(_document(outcome), indent=4, ensure_ascii=False))
+    else:
+        click.echo("\n".join(lines(outcome)))
+    return 1 if overlay.failed else 0
+
+
+def _document(outcome: Outcome) -> dict[str, object]:
+    def named(changes: Sequence[RowChange | PortChange]) -> list[dict[str, object]]:
+        return [{**msgspec.to_builtins(one), "unit": str(one.unit)} for one in changes]
+
+    return {**msgspec.to_builtins(outcome), "rows": named(outcome.rows), "ports": named(outcome.ports)}
+
+
+class _Overlay:
+    """The resources of the server, with the changes of files applied."""
+
+    def __init__(self, session: Session, before: dict[Unit, Resource], *, force: bool) -> None:
+        self.objects: dict[str, str] = {}
+        self.failed = False
+        self._session = session
+        self._before = before
+        self._query = {"fieldManager": applying.MANAGER, "force": str(force).lower(), "dryRun": "All"}
+
+    def with_(self, found: Sequence[manifests.Manifest]) -> dict[Unit, Resource]:
+        """Return all resources as they would be after an apply."""
+        after = dict(self._before)
+        for manifest in found:
+            try:
+                resource, old, new = applying.apply_one(self._session, manifest, self._query)
+            except Unreachable:
+                raise
+            except NetloomError as error:
+                self._refuse(applying.explain_refusal(error, manifest))
+                continue
+            self.objects[f"{resource.qualified}/{new['metadata']['name']}"] = applying.outcome(old, new)
+            kind = next((one for one in KINDS if one.name == resource.kind and one.group == resource.group), None)
+            if kind is not None and kind.type in snapshot.PLANNED:
+                value = snapshot.value(new, kind.type)
+                after[snapshot.unit(value)] = value
+        return after
+
+    def without(self, found: Sequence[manifests.Manifest]) -> dict[Unit, Resource]:
+        """Return all resources as they would be after the deletion of these."""
+        doomed = {self._unit(one): one for one in found if self._readable(one)}
+        after = {unit: one for unit, one in self._before.items() if unit not in doomed}
+        for unit, manifest in doomed.items():
+            resource = of_document(self._session.client, manifest.document)
+            path = resource.path(unit.namespace, quote(unit.name, safe=""))
+            try:
+                self._session.client.call("DELETE", path, {"dryRun": "All"})
+            except Unreachable:
+                raise
+            except NotFound:
+                self.objects[f"{resource.qualified}/{unit.name}"] = NOT_FOUND
+                continue
+            except NetloomError as error:
+                if not self._is_used_by_deleted(unit, error, after):
+                    self._refuse(explain(error, where=manifest.where))
+                    if unit in self._before:
+                        after[unit] = self._before[unit]
+                    continue
+            self.objects[f"{resource.qualified}/{unit.name}"] = "deleted"
+        return after
+
+    def _is_used_by_deleted(self, unit: Unit, error: NetloomError, after: Mapping[Unit, Resource]) -> bool:
+        """Whether an object cannot be deleted only because of others that are deleted too."""
+        if not isinstance(error, Conflict) or not any(cause.reason == IN_USE for cause in error.causes):
+            return False
+        return not is_used(unit, self._before, after.values())
+
+    def _readable(self, manifest: manifests.Manifest) -> bool:
+        if manifest.error is not None:
+            self._refuse(explain(manifest.error, where=manifest.where))
+            return False
+        try:
+            of_document(self._session.client, manifest.document)
+        except NotFound as error:
+            self._refuse(explain(error, where=manifest.where))
+            return False
+        return True
+
+    def _unit(self, manifest: manifests.Manifest) -> Unit:
+        metadata = manifest.document["metadata"]
+        resource = of_document(self._session.client, manifest.document)
+        namespace = str(metadata.get("namespace") or self._session.namespace) if resource.namespaced else ""
+        return Unit(resource.kind, namespace, str(metadata.get("name", "")))
+
+    def _refuse(self, text: str) -> None:
+        self.failed = True
+        click.echo(text, err=True)

@@ -1,0 +1,232 @@
+"""The doctor's section on the nodes: switches and workloads' namespaces have the ports they should, and no others.
+
+It checks the nodes whose switches can be reached (`Access.switches`).
+
+*Repairs* use the agent's own code (`control/node/ports.py`, `drivers/`): what is missing is created as the agent
+creates it. Only what carries Netloom's owner is removed, and only after another request to the API shows that it does
+not belong here. If an agent holds the lock of the switch's database, changes are guarded by the rows that were read.
+"""
+
+import asyncio
+import contextlib
+import time
+from collections.abc import AsyncIterator, Iterable, Sequence
+from functools import partial
+
+from msgspec.structs import replace
+
+from netloom.client.session import Session
+from netloom.diagnose import snapshot
+from netloom.diagnose.access import Access, Switch, no_switch
+from netloom.diagnose.doctor.confirmation import Settle, confirmed
+from netloom.diagnose.doctor.report import Complaint, Report
+from netloom.diagnose.doctor.southbound import complaint
+from netloom.diagnose.node import fabric
+from netloom.diagnose.node.inspection import NodeInspection, mirrors_of, on_node, plans_of, undecided
+from netloom.drivers.vswitch.driver import FROM, LOCK
+from netloom.drivers.vswitch.mirrors import Mirrors
+from netloom.drivers.vswitch.writer import GroupWriter
+from netloom.errors import NetloomError, NotFound
+from netloom.model.cluster import Node
+from netloom.model.document import Resource
+from netloom.model.registry import NETWORK_ATTACHMENT
+from netloom.ovsdb.operations import Operation, Wait, is_uuid
+from netloom.plan.audit.finding import Check, Finding
+from netloom.plan.audit.ovn import ATTACHMENT
+
+SECTION = "nodes"
+LOCK_SECONDS = 0.5
+_AGENT = "The node's agent repairs this: check that it runs, and read its log. `netloom doctor --repair` does it now."
+ADVICE = {
+    Check.MISSING_INTERFACE: _AGENT,
+    Check.LEFTOVER_INTERFACE: f"It may still receive packets. {_AGENT}",
+    Check.WRONG_INTERFACE: f"Another program changed it. {_AGENT}",
+    Check.BROKEN_INTERFACE: f"Its device was removed from under the switch. {_AGENT}",
+    Check.NOT_INSTALLED: "Check that ovn-controller runs on the node and reaches the southbound database.",
+    Check.WRONG_DEVICE: f"Another program changed it, or it was removed with its namespace. {_AGENT}",
+    Check.LEFTOVER_DEVICE: f"It remained after a crash. {_AGENT}",
+    Check.LEFTOVER_MIRROR: f"Traffic may still be copied. {_AGENT}",
+    Check.MISSING_MIRROR: _AGENT,
+    Check.FLOWS_MISSING: f"Check that ovs-vswitchd runs. {_AGENT}",
+    Check.LEFTOVER_FLOWS: f"They may still forward packets. {_AGENT}",
+}
+DONE = {
+    Check.MISSING_INTERFACE: "plugged",
+    Check.LEFTOVER_INTERFACE: "unplugged",
+    Check.WRONG_INTERFACE: "corrected",
+    Check.BROKEN_INTERFACE: "created again",
+    Check.NOT_INSTALLED: "installed in the meantime",
+    Check.WRONG_DEVICE: "corrected",
+    Check.LEFTOVER_DEVICE: "removed",
+    Check.LEFTOVER_MIRROR: "removed",
+    Check.MISSING_MIRROR: "created",
+    Check.FLOWS_MISSING: "written",
+    Check.LEFTOVER_FLOWS: "removed",
+}
+_PORTS = (Check.MISSING_INTERFACE, Check.WRONG_INTERFACE, Check.BROKEN_INTERFACE, Check.WRONG_DEVICE)
+_MIRRORS = (Check.LEFTOVER_MIRROR, Check.MISSING_MIRROR)
+_FLOWS = (Check.FLOWS_MISSING, Check.LEFTOVER_FLOWS)
+
+NodeFinding = tuple[str, Finding]
+"""A node's name, and a finding there."""
+
+
+class NodeSection:
+    """The section."""
+
+    def __init__(self, access: Access, *, settle: Settle = time.sleep) -> None:
+        self._access = access
+        self._settle = settle
+        self._seen: set[str] = set()
+        self._interfaces = 0
+        self._unseen: list[str] = []
+
+    def examine(self, session: Session, *, repair: bool) -> Report:
+        """Check twice, and repair if asked to."""
+        found = confirmed(lambda: self._check(session), self._settle)
+        repaired: list[Complaint] = []
+        failures: dict[NodeFinding, str] = {}
+        if repair and found:
+            failures = self._repair(session, found)
+            left = set(self._check(session))
+            repaired = [_complaint(one, DONE[one[1].check]) for one in found if one not in left]
+            found = [one for one in found if one in left]
+        counts = {"nodes": len(self._seen), "interfaces": self._interfaces} if self._seen else {}
+        return Report(
+            section=SECTION,
+            checked=counts,
+            repaired=tuple(repaired),
+            complaints=tuple(_complaint(one, failures.get(one, "")) for one in found),
+            unseen=tuple(self._unseen),
+        )
+
+    def _check(self, session: Session) -> list[NodeFinding]:
+        resources = snapshot.load(session.client)
+        found: list[NodeFinding] = []
+        self._unseen, self._interfaces = [], 0
+        for switch in self._access.switches:
+            try:
+                name, count, some = on_node(switch, self._access.owner, lambda node: _checked(node, resources))
+            except NetloomError as error:
+                self._unseen.append(f"node {switch.node or switch.remote}: {error.message}")
+                continue
+            self._seen.add(name)
+            self._interfaces += count
+            found += [(name, finding) for finding in some]
+        known = [node.metadata.name for node in snapshot.of_type(resources, Node)]
+        missed = [name for name in known if name not in self._seen and not self._unseen]
+        self._unseen += [no_switch(", ".join(missed))] if missed else []
+        return found
+
+    def _repair(self, session: Session, found: Sequence[NodeFinding]) -> dict[NodeFinding, str]:
+        """Repair node by node; return what could not be repaired, and why."""
+        resources = snapshot.load(session.client)
+        failures: dict[NodeFinding, str] = {}
+        for switch in self._access.switches:
+            node = self._name(switch)
+            mine = [one for name, one in found if name == node and _is_unwanted(session, node, one)]
+            if not mine:
+                continue
+            try:
+                failed = on_node(switch, self._access.owner, partial(_repair, resources=resources, found=mine))
+            except NetloomError as error:
+                failed = dict.fromkeys(mine, error.message)
+            failures |= {(node, finding): words for finding, words in failed.items()}
+        return failures
+
+    def _name(self, switch: Switch) -> str:
+        async def name(node: NodeInspection) -> str:
+            return node.name
+
+        try:
+            return on_node(switch, self._access.owner, name)
+        except NetloomError:
+            return switch.node
+
+
+def _is_unwanted(session: Session, node: str, finding: Finding) -> bool:
+    """Whether a finding may be repaired: of an interface to remove, whether its attachment is still not on the node."""
+    if finding.check is not Check.LEFTOVER_INTERFACE or finding.kind != ATTACHMENT:
+        return True
+    try:
+        there = session.client.get(NETWORK_ATTACHMENT.path(finding.namespace, finding.name))
+    except NotFound:
+        return True
+    # An attachment that was created again has an interface of its own: `_unplug` removes only the one of the finding.
+    return bool(there["spec"]["node"] != node or finding.replaced)
+
+
+async def _checked(node: NodeInspection, resources: Iterable[Resource]) -> tuple[str, int, list[Finding]]:
+    return node.name, len(node.interfaces()), await node.findings(resources)
+
+
+async def _repair(node: NodeInspection, resources: list[Resource], found: Sequence[Finding]) -> dict[Finding, str]:
+    """Repair the findings on one node; return those that could not be repaired, and why."""
+    plans, _ = plans_of(resources, node.name, await node.host())
+    waiting = undecided(resources)
+    failures: dict[Finding, str] = {}
+    for finding in found:
+        key = finding.namespace, finding.name
+        try:
+            async with _writing(node, _guards(node, finding)):
+                if finding.check in _PORTS and key in waiting:
+                    failures[finding] = "the node's agent has not decided whether to plug it: start the agent"
+                elif finding.check in _PORTS and key in plans:
+                    await (await node.ports()).ensure(plans[key])
+                elif finding.check is Check.LEFTOVER_INTERFACE:
+                    await _unplug(node, finding)
+                elif finding.check is Check.LEFTOVER_DEVICE:
+                    await node.links.remove_pair(finding.what)
+                elif finding.check in _MIRRORS:
+                    wanted = mirrors_of(resources, node.switch, plans)
+                    mine = {name: plan for (space, name), plan in wanted.items() if space == finding.namespace}
+                    await Mirrors(node.switch).apply(finding.namespace, mine)
+                elif finding.check in _FLOWS:
+                    await fabric.repair(node.folder, fabric.plan(resources, node.name, plans, node.switch))
+        except NetloomError as error:
+            failures[finding] = error.message
+    await asyncio.sleep(LOCK_SECONDS)  # The next check shows how the switch applied the changes.
+    return failures
+
+
+async def _unplug(node: NodeInspection, finding: Finding) -> None:
+    row = node.switch.interface(finding.what)
+    if row is None or not node.switch.is_ours(row):
+        return
+    await node.switch.unplug(row)
+    if FROM not in row.external_ids and row.type != "internal":
+        await node.links.remove_pair(row.name)
+
+
+def _guards(node: NodeInspection, finding: Finding) -> list[Operation]:
+    """Return the preconditions of a change to the database."""
+    row = node.switch.interface(finding.what) if finding.what else None
+    if row is None or finding.check is not Check.LEFTOVER_INTERFACE:
+        return []
+    return [Wait("Interface", is_uuid(row._uuid), ["external_ids"], [{"external_ids": row.external_ids}])]
+
+
+@contextlib.asynccontextmanager
+async def _writing(node: NodeInspection, guards: list[Operation]) -> AsyncIterator[None]:
+    """Enable writes to the switch's database: under its lock, or guarded if an agent holds that."""
+    client = node.switch.client
+    lock = client.lock(LOCK)
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(LOCK_SECONDS):
+            await lock.held.wait()
+    if not lock.held.is_set():
+        client.unlock(LOCK)
+    node.switch.writer = GroupWriter(client.transact, guards)
+    task = asyncio.create_task(node.switch.writer.run())
+    try:
+        yield
+    finally:
+        task.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await task
+        client.unlock(LOCK)
+
+
+def _complaint(found: NodeFinding, repair: str = "") -> Complaint:
+    node, finding = found
+    return replace(complaint(finding, ADVICE[finding.check], repair), message=f"on {node}: {finding.message}")

@@ -1,0 +1,228 @@
+"""A node seen from outside its agent: its switch's database, its devices, and what the resources mean there.
+
+An inspection only reads. It does not request the lock of the switch's database, which belongs to the agent. All of it
+runs in the node's network namespace (`Switch.enter`).
+"""
+
+import asyncio
+import contextlib
+from collections.abc import Awaitable, Callable, Iterable
+from random import SystemRandom
+from typing import Any, TypeVar, cast
+
+from netloom.control.node.ports import Ports
+from netloom.diagnose.access import Switch, following
+from netloom.diagnose.node import fabric
+from netloom.drivers.errors import ProblemError
+from netloom.drivers.link.audit import faults
+from netloom.drivers.link.worker import Links
+from netloom.drivers.vswitch.driver import GIVEN, INSTALLED, LOCK, OF, OURS, UID, VTEP, VXLAN_BRIDGE, Vswitch, given
+from netloom.drivers.vswitch.mirrors import MirrorPlan
+from netloom.drivers.vswitch.prepare import MAPPINGS, read_mappings
+from netloom.drivers.vxlan.bridge import underlay_of
+from netloom.errors import Unreachable
+from netloom.model.attachments import NetworkAttachment
+from netloom.model.conditions import PLUGGED
+from netloom.model.document import Resource
+from netloom.model.paths import Mirror, MirrorDirection
+from netloom.ovsdb.rows import vswitch as rows
+from netloom.plan.audit import ovn as audit_ovn
+from netloom.plan.audit.finding import Finding
+from netloom.plan.audit.ovn import Interface
+from netloom.plan.node.grants import EVERYTHING, NOT_GRANTED
+from netloom.plan.node.ports import Host, PortPlan, plan_ports
+from netloom.plan.problem import Unit
+
+T = TypeVar("T")
+
+
+def on_node(switch: Switch, owner: str, work: "Callable[[NodeInspection], Awaitable[T]]") -> T:
+    """Return the result of `work` on a node; raise `Unreachable` if its switch does not answer."""
+
+    async def inspect() -> T:
+        node = NodeInspection(switch, owner)
+        try:
+            async with following(node.switch.client):
+                return await work(node)
+        finally:
+            node.links.close()
+
+    return switch.enter(lambda: asyncio.run(inspect()))
+
+
+class NodeInspection:
+    """One node, while its switch's database is connected."""
+
+    def __init__(self, switch: Switch, owner: str) -> None:
+        self.switch = Vswitch([switch.remote], owner=owner, random=SystemRandom())
+        self.switch.client.unlock(LOCK)
+        self.links = Links(owner=owner)
+        self.folder = switch.folder
+        """The directory of the switch's sockets."""
+        self._name = switch.node
+
+    @property
+    def name(self) -> str:
+        """The node's name: the switch's system-id, or else the name by which it was configured."""
+        with contextlib.suppress(ProblemError):
+            return self.switch.root().external_ids.get("system-id", "") or self._name
+        return self._name
+
+    async def host(self) -> Host:
+        """Return the properties of the node that port plans depend on, as its agent has them."""
+        ids = self.switch.root().external_ids
+        underlay = self._underlay()
+        bridge = self.switch.bridge() or self.switch.bridge(VXLAN_BRIDGE)
+        self.links.userspace = bridge is None or bridge.datapath_type == "netdev"
+        device = await self.links.holder(underlay) if underlay else None
+        return Host(
+            underlay_mtu=device.mtu if device else 1500,
+            underlay_v6=":" in underlay,
+            physical_networks=frozenset(dict(read_mappings(ids.get(MAPPINGS, "")))),
+            grants=EVERYTHING,  # Refusals are in the statuses that its agent writes: see `plans_of`.
+        )
+
+    async def ports(self) -> Ports:
+        """Return the agent's port driver, which like the agent's own does not touch the underlay device."""
+        underlay = self._underlay()
+        device = await self.links.holder(underlay) if underlay else None
+        if device is None:
+            raise Unreachable(
+                f"no device of node {self.name} has its underlay address {underlay or '(which is not configured)'}"
+            )
+        name = device.name
+        return Ports(self.switch, self.links, carrier=None, underlay_device=lambda: name)
+
+    def _underlay(self) -> str:
+        """Return the node's tunnel address: of several, the first."""
+        address = self.switch.root().external_ids.get("ovn-encap-ip", "").partition(",")[0].strip()
+        return address or underlay_of(self.switch)
+
+    def interfaces(self) -> list[rows.Interface]:
+        """Return the interfaces that Netloom owns, except the fabric's tunnel."""
+        every = [cast("rows.Interface", row) for row in self._all("Interface")]
+        return [row for row in every if self.switch.is_ours(row) and row.name != VTEP]
+
+    def attachment_of(self, row: rows.Interface) -> str:
+        """Return the attachment that an interface belongs to, as NAMESPACE/NAME."""
+        unit = unit_of(row.external_ids.get(OF, ""))
+        return f"{unit.namespace}/{unit.name}" if unit is not None else row.name
+
+    def devices_by_ofport(self) -> dict[int, str]:
+        """Return the devices on OVN's integration bridge, by their OpenFlow port numbers."""
+        bridge = self.switch.bridge()
+        ports = [row for row in self._all("Port") if bridge is not None and row._uuid in bridge.ports]
+        inside = {uuid for port in ports for uuid in port.interfaces}
+        return {row.ofport: row.name for row in self._all("Interface") if row._uuid in inside and (row.ofport or 0) > 0}
+
+    async def findings(self, resources: Iterable[Resource]) -> list[Finding]:
+        """Return the differences between the resources and this node."""
+        resources = list(resources)
+        plans, waiting = plans_of(resources, self.name, await self.host())
+        seen = [self._seen(row) for row in self.interfaces()]
+        wanted = [self._wanted(plan) for plan in plans.values()]
+        used = {row.name for row in map(self._row, self._all("Interface"))} | {plan.device for plan in plans.values()}
+        return [
+            *await self._flows(resources, plans),
+            *audit_ovn.audit_switch(wanted, seen, waiting),
+            *audit_ovn.audit_devices(await self.links.pairs(), used),
+            *audit_ovn.audit_mirrors(
+                {Unit("Mirror", *key) for key in mirrors_of(resources, self.switch, plans)}, self._mirrors()
+            ),
+        ]
+
+    async def _flows(self, resources: list[Resource], plans: dict[tuple[str, str], PortPlan]) -> list[Finding]:
+        """Return the differences in the flows of the vxlan fabric, if this node has it."""
+        if self.switch.bridge(VXLAN_BRIDGE) is None:
+            return []
+        plan = fabric.plan(resources, self.name, plans, self.switch)
+        return await fabric.findings(self.folder, self.name, plan, plans)
+
+    def _wanted(self, plan: PortPlan) -> audit_ovn.ExpectedInterface:
+        mine = [row for row in self.switch.interfaces((plan.namespace, plan.name)) if row.name == plan.device]
+        wrong = faults(plan, given(mine[0])) if mine else []
+        return audit_ovn.ExpectedInterface(plan, self.switch.ids(plan), tuple(wrong))
+
+    def _seen(self, row: rows.Interface) -> Interface:
+        ids = row.external_ids
+        return Interface(
+            name=row.name,
+            of=unit_of(ids.get(OF, "")),
+            uid=ids.get(UID, ""),
+            internal=row.type == "internal",
+            # For ports of the vxlan fabric the flows themselves are checked.
+            installed=ids.get(INSTALLED) == "true" or self.switch.bridge_name_of(row.name) == VXLAN_BRIDGE,
+            works=row.ofport is not None and row.ofport > 0,
+            error=row.error or "",
+            ids={key: ids[key] for key in (*OURS, GIVEN) if key in ids},
+        )
+
+    def _mirrors(self) -> set[Unit]:
+        ours = (row for row in self._all("Mirror") if self.switch.is_ours(row))
+        return {unit for row in ours if (unit := unit_of(row.external_ids.get(OF, "")))}
+
+    def _all(self, table: str) -> list[Any]:
+        return list(self.switch.client.cache.rows(table).values())
+
+    @staticmethod
+    def _row(row: Any) -> rows.Interface:  # noqa: ANN401  # what the cache has
+        return cast("rows.Interface", row)
+
+
+def unit_of(written: str) -> Unit | None:
+    """Return the resource that a row's external_ids name."""
+    kind, _, rest = written.partition("/")
+    namespace, _, name = rest.partition("/")
+    return Unit(kind, namespace, name) if kind and name else None
+
+
+def plans_of(resources: Iterable[Resource], node: str, host: Host) -> tuple[dict[tuple[str, str], PortPlan], set[Unit]]:
+    """Return the port plans of a node, and its attachments for which there is no plan at present."""
+    resources = [one for one in resources if not isinstance(one, NetworkAttachment) or one.spec.node == node]
+    planned = plan_ports(resources, host)
+    plans: dict[tuple[str, str], PortPlan] = {}
+    waiting: set[Unit] = set()
+    for one in resources:
+        if not isinstance(one, NetworkAttachment):
+            continue
+        plan = planned[one.metadata.namespace, one.metadata.name]
+        plugged = one.status.condition(PLUGGED)
+        refused = plugged is not None and plugged.reason == NOT_GRANTED
+        if isinstance(plan, PortPlan) and not one.metadata.deletion_timestamp and not refused:
+            plans[one.metadata.namespace, one.metadata.name] = plan
+        else:
+            waiting.add(Unit(one.kind, one.metadata.namespace, one.metadata.name))
+    return plans, waiting
+
+
+def undecided(resources: Iterable[Resource]) -> set[tuple[str, str]]:
+    """Return the attachments on whose current spec their agent has not reported yet.
+
+    Only the agent knows what its node grants.
+    """
+    found = set()
+    for one in resources:
+        if isinstance(one, NetworkAttachment):
+            plugged = one.status.condition(PLUGGED)
+            if plugged is None or plugged.observed_generation != one.metadata.generation:
+                found.add((one.metadata.namespace, one.metadata.name))
+    return found
+
+
+def mirrors_of(
+    resources: Iterable[Resource], switch: Vswitch, plans: dict[tuple[str, str], PortPlan]
+) -> dict[tuple[str, str], MirrorPlan]:
+    """Return the mirrors a node should have: those whose source and destination are both plugged there."""
+    found = {}
+    for one in resources:
+        if not isinstance(one, Mirror) or one.metadata.deletion_timestamp:
+            continue
+        namespace, spec = one.metadata.namespace, one.spec
+        ends = [plans.get((namespace, end.attachment)) for end in (spec.source, spec.destination)]
+        own = [plan for plan in ends if plan is not None and not plan.parent]
+        devices = [plan.device for plan in own if switch.interface(plan.device) is not None]
+        if len(devices) == 2:
+            sent = spec.direction is not MirrorDirection.INGRESS
+            received = spec.direction is not MirrorDirection.EGRESS
+            found[namespace, one.metadata.name] = MirrorPlan(devices[0], devices[1], sent, received)
+    return found

@@ -1,0 +1,323 @@
+"""An overview of all objects and their problems.  Pure: the time is an argument.
+
+An object is `ready`, `pending` (its controller has not processed its current spec) or `failed`. A problem names the
+object and the obstacle; if several objects have the same cause, each has a problem of its own.
+"""
+
+from collections.abc import Iterable, Iterator
+from datetime import datetime
+from typing import Any
+
+from msgspec import Struct
+
+from netloom.model.ages import age
+from netloom.model.attachments import NetworkAttachment
+from netloom.model.cluster import AGENT_SILENT_SECONDS, Node
+from netloom.model.document import Condition, Resource
+from netloom.model.networks import Network, Router, Subnet
+from netloom.model.paths import Mirror, Place, Shaping
+from netloom.model.policy import LoadBalancer, SecurityProfile
+
+READY, PENDING, FAILED = "ready", "pending", "failed"
+FEW = 5
+"""Up to this many objects with the same problem are listed one by one."""
+PATIENCE_SECONDS = 10.0
+"""How long an object may be pending before that is a problem."""
+
+
+class Item(Struct, frozen=True, kw_only=True):
+    """One object, as a line."""
+
+    kind: str
+    name: str
+    state: str
+    about: tuple[str, ...] = ()
+    """Details, the most important first."""
+    items: tuple["Item", ...] = ()
+
+
+class ObjectProblem(Struct, frozen=True):
+    """A problem of one object."""
+
+    kind: str
+    namespace: str
+    name: str
+    message: str
+
+    def __str__(self) -> str:
+        return f"{self.kind} {f'{self.namespace}/' if self.namespace else ''}{self.name}: {self.message}"
+
+
+class Section(Struct, frozen=True):
+    """The objects of one kind."""
+
+    title: str
+    items: tuple[Item, ...]
+
+
+class Overview(Struct, frozen=True, kw_only=True):
+    """All objects and problems."""
+
+    problems: tuple[ObjectProblem, ...]
+    nodes: tuple[Item, ...]
+    namespaces: dict[str, tuple[Section, ...]]
+
+
+def overview(resources: Iterable[Resource], now: datetime, namespace: str = "") -> Overview:
+    """Return an overview of resources, which with a `namespace` are those of that namespace only."""
+    every = sorted(resources, key=lambda one: (one.metadata.namespace, one.metadata.name))
+    nodes = {one.metadata.name: one for one in every if isinstance(one, Node)}
+    attachments = [one for one in every if isinstance(one, NetworkAttachment)]
+    problems = [problem for one in every for problem in problems_of(one, nodes, now)]
+    rank = {kind: place for place, kind in enumerate(("Node", "Network", "Subnet", "Router"))}
+    problems.sort(key=lambda one: (rank.get(one.kind, len(rank)), one.kind, one.namespace, one.name))
+    spaces = sorted({one.metadata.namespace for one in every if one.metadata.namespace})
+    return Overview(
+        problems=tuple(problems),
+        nodes=tuple(_node(one, attachments, now, namespace) for one in nodes.values()),
+        namespaces={space: tuple(_sections(space, every)) for space in spaces},
+    )
+
+
+def state(one: Any) -> str:  # noqa: ANN401  # a resource of any kind that has a status
+    """Return the state of an object: ready, pending or failed."""
+    conditions: tuple[Condition, ...] = one.status.conditions
+    generation = one.metadata.generation
+    found = {condition.type: condition for condition in conditions}
+    if any(found[name].status == "False" for name in ("Programmed", "Ready") if name in found):
+        return FAILED
+    ready = found.get("Ready")
+    if ready is None or ready.status != "True" or (ready.observed_generation or generation) < generation:
+        return PENDING
+    return READY
+
+
+# Problems.
+
+
+def problems_of(one: Resource, nodes: dict[str, Node], now: datetime) -> Iterator[ObjectProblem]:
+    """Yield the problems of one object."""
+    if one.metadata.deletion_timestamp:
+        if _seconds(one.metadata.deletion_timestamp, now) > PATIENCE_SECONDS:
+            waits = ", ".join(one.metadata.finalizers) or "the objects that use it"
+            yield _problem(one, f"its deletion waits for {waits}")
+        return
+    special = list(_kind(one, nodes, now))
+    nowhere = isinstance(one, NetworkAttachment) and bool(special)  # Without its Node it cannot be plugged.
+    for words in dict.fromkeys([*(() if nowhere else _conditions(one, now)), *special]):
+        yield _problem(one, words)
+
+
+def gathered(problems: Iterable[ObjectProblem]) -> Iterator[str]:
+    """Yield problems as text; many objects of a kind with the same problem share a line."""
+    alike: dict[tuple[str, str], list[ObjectProblem]] = {}
+    for problem in problems:
+        alike.setdefault((problem.kind, problem.message), []).append(problem)
+    for several in alike.values():
+        if len(several) <= FEW:
+            yield from map(str, several)
+            continue
+        first = several[0]
+        where = f"{first.namespace}/{first.name}" if first.namespace else first.name
+        yield f"{first.kind} {where} and {len(several) - 1} others: {first.message}"
+
+
+def _problem(one: Resource, words: str) -> ObjectProblem:
+    return ObjectProblem(one.kind, one.metadata.namespace, one.metadata.name, words)
+
+
+def _conditions(one: Any, now: datetime) -> Iterator[str]:  # noqa: ANN401  # as above
+    found = {condition.type: condition for condition in one.status.conditions}
+    if found and state(one) == FAILED:
+        bad = [condition for condition in found.values() if condition.status == "False"]
+        # Ready summarizes the others: it is shown only if no other condition gives the reason.
+        others = [condition for condition in bad if condition.type != "Ready"] or bad
+        yield from (condition.message or f"{condition.type} is False ({condition.reason})" for condition in others)
+    elif state(one) == PENDING and _seconds(one.metadata.creation_timestamp, now) > PATIENCE_SECONDS:
+        waiting = next((c for c in found.values() if c.status == "Unknown" and c.message), None)
+        yield waiting.message if waiting else "no controller has processed its current spec: check that one runs"
+
+
+def _kind(one: Resource, nodes: dict[str, Node], now: datetime) -> Iterator[str]:
+    match one:
+        case Node():
+            silent = _silent(one, now)
+            if silent is not None:
+                yield f"its agent sent its last heartbeat {silent} ago"
+        case Subnet():
+            status = one.status
+            yield from status.errors if not status.validated else ()
+            if status.capacity is not None and status.used is not None and status.used >= status.capacity:
+                yield f"all of its {status.capacity} addresses are in use"
+        case NetworkAttachment() if one.spec.node not in nodes:
+            yield f"there is no Node {one.spec.node}"
+        case Router() if one.spec.gateway is not None and not one.status.gateway_node and state(one) == READY:
+            yield "its gateway is on no node"
+        case LoadBalancer() if one.status.endpoints_down:
+            down, whole = one.status.endpoints_down, one.status.endpoints_up + one.status.endpoints_down
+            yield f"{down} of {whole} endpoints {'does' if down == 1 else 'do'} not answer"
+        case Shaping():
+            for unsupported in one.status.unsupported:
+                yield f"{unsupported.field} has no effect: {unsupported.reason}"
+
+
+def _silent(one: Node, now: datetime) -> str | None:
+    """Return the time since an agent's last heartbeat, if that is too long."""
+    if not one.status.last_heartbeat:
+        return None
+    seconds = _seconds(one.status.last_heartbeat, now)
+    return age(seconds) if seconds > AGENT_SILENT_SECONDS else None
+
+
+def _seconds(stamp: str, now: datetime) -> float:
+    try:
+        return (now - datetime.fromisoformat(stamp)).total_seconds()
+    except (ValueError, TypeError):
+        return 0.0
+
+
+# Objects.
+
+
+def _node(one: Node, attachments: list[NetworkAttachment], now: datetime, namespace: str) -> Item:
+    mine = sum(attachment.spec.node == one.metadata.name for attachment in attachments)
+    silent = _silent(one, now)
+    datapath = one.status.datapath.value if one.status.datapath else ""
+    about = [
+        one.spec.underlay_ip,
+        datapath,
+        f"{mine} attachment{'s' * (mine != 1)}" + (f" in {namespace}" if namespace else ""),
+    ]
+    if silent:
+        about.append(f"no heartbeat for {silent}")
+    return Item(kind="Node", name=one.metadata.name, state=FAILED if silent else state(one), about=_words(*about))
+
+
+def _sections(namespace: str, every: list[Resource]) -> Iterator[Section]:
+    mine = [one for one in every if one.metadata.namespace == namespace]
+    networks = [_network(one, mine) for one in mine if isinstance(one, Network)]
+    strays = [one for one in mine if isinstance(one, NetworkAttachment | Subnet) and not _has_network(one, mine)]
+    sections = (
+        Section("Networks", tuple(networks)),
+        Section("Without a Network", tuple(_stray(one) for one in strays)),
+        Section("Routers", tuple(_router(one) for one in mine if isinstance(one, Router))),
+        Section("Security profiles", tuple(_profile(one) for one in mine if isinstance(one, SecurityProfile))),
+        Section("Load balancers", tuple(_balancer(one) for one in mine if isinstance(one, LoadBalancer))),
+        Section("Shapings", tuple(_shaping(one) for one in mine if isinstance(one, Shaping))),
+        Section("Mirrors", tuple(_mirror(one) for one in mine if isinstance(one, Mirror))),
+    )
+    yield from (section for section in sections if section.items)
+
+
+def _has_network(one: NetworkAttachment | Subnet, mine: list[Resource]) -> bool:
+    return any(isinstance(other, Network) and other.metadata.name == one.spec.network for other in mine)
+
+
+def _stray(one: NetworkAttachment | Subnet) -> Item:
+    words = f"names Network {one.spec.network}, which does not exist"
+    return Item(kind=one.kind, name=one.metadata.name, state=FAILED, about=(words,))
+
+
+def _network(one: Network, mine: list[Resource]) -> Item:
+    name = one.metadata.name
+    subnets = [_subnet(s) for s in mine if isinstance(s, Subnet) and s.spec.network == name]
+    attachments = [a for a in mine if isinstance(a, NetworkAttachment) and a.spec.network == name]
+    nodes = [
+        Item(
+            kind="Node",
+            name=f"on {node}",
+            state=READY,
+            items=tuple(_attachment(a) for a in attachments if a.spec.node == node),
+        )
+        for node in sorted({a.spec.node for a in attachments})
+    ]
+    provider = one.spec.provider
+    physical = ""
+    if provider is not None:
+        physical = f"on {provider.physical_network}" + (f", VLAN {provider.vlan}" if provider.vlan else "")
+    vni = f"VNI {one.status.vni}" if one.status.vni else ""
+    fabric = "" if one.spec.fabric.value == "ovn" else f"fabric {one.spec.fabric.value}"
+    return Item(
+        kind="Network", name=name, state=state(one), about=_words(vni, fabric, physical), items=(*subnets, *nodes)
+    )
+
+
+def _subnet(one: Subnet) -> Item:
+    status = one.status
+    used = ""
+    if status.used is not None and status.capacity is not None:
+        capacity = str(status.capacity) if status.capacity < 1 << 32 else "very many"
+        used = f"{status.used} of {capacity} used"
+    dhcp = "DHCP" if one.spec.dhcp is not None and one.spec.dhcp.enabled else ""
+    return Item(kind="Subnet", name=one.metadata.name, state=state(one), about=_words(one.spec.cidr, used, dhcp))
+
+
+def _attachment(one: NetworkAttachment) -> Item:
+    ips = " ".join(ip.partition("/")[0] for ip in one.status.ips) or "no address yet"
+    port = one.spec.port
+    where = f"VLAN {port.vlan} of {port.parent}" if port.parent else one.status.ifc_name
+    return Item(kind="NetworkAttachment", name=one.metadata.name, state=state(one), about=_words(ips, where))
+
+
+def _router(one: Router) -> Item:
+    joins = "joins " + ", ".join(port.network for port in one.spec.networks) if one.spec.networks else ""
+    gateway = one.spec.gateway
+    way_out = ""
+    if gateway is not None:
+        ips = ", ".join(ip.partition("/")[0] for ip in gateway.ips)
+        way_out = f"external network {gateway.network} as {ips}, gateway on {one.status.gateway_node or 'no node'}"
+    nat = f"{len(one.spec.nat)} NAT rule{'s' * (len(one.spec.nat) != 1)}" if one.spec.nat else ""
+    return Item(kind="Router", name=one.metadata.name, state=state(one), about=_words(joins, way_out, nat))
+
+
+def _profile(one: SecurityProfile) -> Item:
+    covers = f"covers {one.status.ports} port{'s' * (one.status.ports != 1)}"
+    sides = (("ingress", one.spec.ingress), ("egress", one.spec.egress))
+    rules = [
+        f"{name} {'open' if some is None else f'{len(some)} rule' + 's' * (len(some) != 1)}" for name, some in sides
+    ]
+    return Item(kind="SecurityProfile", name=one.metadata.name, state=state(one), about=_words(covers, *rules))
+
+
+def _balancer(one: LoadBalancer) -> Item:
+    vips = ", ".join(f"{_bracketed(vip.ip)}:{vip.port}/{vip.protocol.value}" for vip in one.spec.vips)
+    ends = f"{one.status.endpoints_up} endpoints up, {one.status.endpoints_down} down"
+    where = "in " + ", ".join((*one.spec.networks, *one.spec.routers))
+    down = one.status.endpoints_down and state(one) == READY
+    found = FAILED if down else state(one)
+    return Item(kind="LoadBalancer", name=one.metadata.name, state=found, about=_words(vips, ends, where))
+
+
+def _shaping(one: Shaping) -> Item:
+    applied = one.status.applied
+    fields = ("rate", "burst", "delay", "jitter", "loss")
+    asked = ", ".join(f"{name} {getattr(one.spec, name)}" for name in fields if getattr(one.spec, name))
+    way = f"from {_place(one.spec.from_)}" + (f" to {_place(one.spec.to)}" if one.spec.to else "")
+    both = "" if one.spec.direction.value == "forward" else "and back"
+    force = "" if applied is not None else "not applied"
+    return Item(
+        kind="Shaping",
+        name=one.metadata.name,
+        state=FAILED if one.status.unsupported else state(one),
+        about=_words(f"{way} {both}".rstrip(), asked, force),
+    )
+
+
+def _mirror(one: Mirror) -> Item:
+    way = f"copies {one.spec.source.attachment} to {one.spec.destination.attachment}"
+    return Item(kind="Mirror", name=one.metadata.name, state=state(one), about=_words(way, one.spec.direction.value))
+
+
+def _place(one: Place) -> str:
+    if one.selector is not None:
+        return "selected attachments"
+    word = "" if one.attachment else "network " if one.network else "node "
+    return word + (one.attachment or one.network or one.node)
+
+
+def _bracketed(ip: str) -> str:
+    return f"[{ip}]" if ":" in ip else ip
+
+
+def _words(*words: str) -> tuple[str, ...]:
+    return tuple(word for word in words if word)

@@ -1,0 +1,186 @@
+"""A packet through the vxlan fabric: the flows of the nodes on its path are read and executed here.
+
+    flows of the sender's node ──► a port there, drop, or the tunnel ──► flows of the other node ──► a port
+
+Nothing is sent. As for OVN, the first packet of a connection is traced.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import NamedTuple
+
+from netloom.diagnose import snapshot
+from netloom.diagnose.access import Access, no_switch
+from netloom.diagnose.node import fabric
+from netloom.diagnose.node.inspection import NodeInspection, on_node
+from netloom.diagnose.trace.output import Hop
+from netloom.diagnose.trace.packet import SOURCE_PORT, Endpoint, Packet, plain
+from netloom.drivers.vxlan.bridge import tunnel_ofport
+from netloom.errors import Invalid, Unreachable
+from netloom.model import addresses
+from netloom.model.attachments import NetworkAttachment
+from netloom.model.cluster import Node
+from netloom.model.document import Resource
+from netloom.model.networks import Fabric, Network
+from netloom.openflow import packets
+from netloom.openflow.flows import Flow
+from netloom.openflow.pipeline import Sent, run
+from netloom.plan.addresses.macs import number
+from netloom.plan.vxlan import layout as layout
+from netloom.plan.vxlan.fabric import COOKIE, COOKIE_MASK
+
+
+class SwitchState(NamedTuple):
+    """The flows and ports of a node's switch."""
+
+    flows: list[Flow]
+    ports: dict[int, str]
+    """The attachments, as NAMESPACE/NAME, by their port numbers."""
+    tunnel: int
+
+
+def is_carried(start: Endpoint, resources: Iterable[Resource]) -> bool:
+    """Whether an endpoint is in a Network of the vxlan fabric."""
+    one = start.attachment
+    if one is None:
+        return False
+    mine = (one.metadata.namespace, one.spec.network)
+    return any(
+        network.spec.fabric is Fabric.VXLAN and (network.metadata.namespace, network.metadata.name) == mine
+        for network in snapshot.of_type(resources, Network)
+    )
+
+
+def packet(start: Endpoint, end: Endpoint, *, protocol: str, number: int, v6: bool) -> Packet:
+    """Return the packet that one endpoint sends to another in its Network."""
+    assert start.attachment is not None
+    there = end.attachment
+    ends = plain(start.attachment), [end.ip] if end.ip else plain(there) if there is not None else []
+    families = [family for family in ((6, 4) if v6 else (4, 6)) if all(_of(family, one) for one in ends)]
+    if not families:
+        raise Invalid(f"{start.text} and {end.text} have no addresses of the same family")
+    return Packet(
+        datapath=start.attachment.spec.network,
+        inport=start.port,
+        eth_src=start.attachment.status.mac,
+        eth_dst=there.status.mac if there is not None else "",
+        src=_of(families[0], ends[0]),
+        dst=_of(families[0], ends[1]),
+        protocol=protocol,
+        number=number,
+    )
+
+
+def trace(
+    read: Callable[[str], SwitchState], start: Endpoint, sent: Packet, resources: Sequence[Resource]
+) -> tuple[list[Hop], bool, str]:
+    """Return the packet's path, whether it is delivered, and the outcome in words.
+
+    Pure but for `read`, which returns the flows and ports of a node's switch.
+    """
+    assert start.attachment is not None
+    here = start.attachment.spec.node
+    if not sent.eth_dst:
+        return [], False, f"dropped: no attachment of Network {sent.datapath} has {sent.dst}, so its MAC is unknown"
+    seen = read(here)
+    space = start.attachment.metadata.namespace
+    own = f"{space}/{start.attachment.metadata.name}"
+    port = next((one for one, name in seen.ports.items() if name == own), 0)
+    if not port:
+        return [], False, f"not sent: {start.text} has no port on the switch of {here}"
+    hops = [Hop(f"node {here}", f"from {start.text}, in Network {sent.datapath}")]
+    acted: list[Flow] = []
+    out = run(seen.flows, _frame(sent), port, seen=acted)
+    found = [one for one in out if one.port == seen.tunnel]
+    if not found:
+        return _arrived(hops, here, seen, out, acted, space)
+    tunnelled = found[0].packet
+    remote = _remote_node(tunnelled, resources)
+    hops.append(Hop(f"node {here}", f"through the tunnel to {remote}, VNI {tunnelled['tun_id']}"))
+    seen, acted = read(remote), []
+    arriving = _frame(sent).having(tun_id=tunnelled["tun_id"])
+    return _arrived(hops, remote, seen, run(seen.flows, arriving, seen.tunnel, seen=acted), acted, space)
+
+
+def _arrived(
+    hops: list[Hop], node: str, seen: SwitchState, out: Sequence[Sent], acted: Sequence[Flow], namespace: str
+) -> tuple[list[Hop], bool, str]:
+    names = [seen.ports.get(one.port, f"port {one.port}").removeprefix(f"{namespace}/") for one in out]
+    if names:
+        hops.append(Hop(f"node {node}", f"to the port of {', '.join(names)}"))
+        return hops, True, f"delivered to {', '.join(names)}"
+    last = acted[-1] if acted else None
+    words = _WHY.get(last.table, _NO_FLOW) if last is not None else _NO_FLOW
+    hops.append(Hop(f"node {node}", f"dropped by {last}" if last is not None else "dropped"))
+    return hops, False, f"dropped on {node}: {words}"
+
+
+_NO_FLOW = "no flow forwards it"
+_SENDING = "a SecurityProfile of the sender does not allow it"
+_GETTING = "a SecurityProfile of the receiver does not allow it"
+_WHY = {
+    layout.ENTRY: "the fabric does not know its port",
+    layout.SOURCE: "the sender may use only its own MAC and addresses",
+    layout.NEIGHBOUR: "the sender may announce only its own MAC and addresses",
+    **dict.fromkeys(range(layout.OUT, layout.OUT_RATE + 1), _SENDING),
+    layout.HERE: "no port of the Network has the destination",
+    layout.ELSEWHERE: "no port of the Network has the destination",
+    **dict.fromkeys(range(layout.IN, layout.IN_RATE + 1), _GETTING),
+    layout.DELIVER: "its destination is not an address of the receiver",
+}
+
+
+def _frame(sent: Packet) -> packets.Packet:
+    version = 6 if ":" in sent.dst else 4
+    ends = {"src": int(addresses.address(sent.src)), "dst": int(addresses.address(sent.dst))}
+    macs = {"dl_src": number(sent.eth_src), "dl_dst": number(sent.eth_dst)}
+    match sent.protocol:
+        case "icmp":
+            return packets.echo(version=version, **ends, **macs)
+        case "tcp":
+            return packets.tcp(version=version, port=sent.number, source=SOURCE_PORT, **ends, **macs)
+        case _:
+            return packets.udp(version=version, port=sent.number, source=SOURCE_PORT, **ends, **macs)
+
+
+def _remote_node(tunnelled: packets.Packet, resources: Iterable[Resource]) -> str:
+    """Return the node that a tunnelled packet goes to."""
+    v4, v6 = tunnelled["tun_dst"], tunnelled["tun_ipv6_dst"]
+    for node in snapshot.of_type(resources, Node):
+        if int(addresses.address(node.spec.underlay_ip)) == (v4 or v6):
+            return node.metadata.name
+    raise Invalid(f"the packet goes to {layout.ip_text(4 if v4 else 6, v4 or v6)}, which is the address of no Node")
+
+
+def read_switch(access: Access, name: str) -> SwitchState:
+    """Return the flows and ports of a node's switch; raise `Unreachable` if they cannot be read."""
+
+    async def work(node: NodeInspection) -> SwitchState | None:
+        if node.name != name:
+            return None
+        async with fabric.connected(node.folder) as connection:
+            flows = await connection.flows(COOKIE, COOKIE_MASK)
+        attachments = {row.ofport: node.attachment_of(row) for row in node.interfaces() if row.ofport}
+        return SwitchState(flows, attachments, tunnel_ofport(node.switch) or 0)
+
+    for switch in access.switches:
+        if switch.node in ("", name) and (found := on_node(switch, access.owner, work)) is not None:
+            return found
+    raise Unreachable(no_switch(name))
+
+
+def _of(family: int, ips: Iterable[str]) -> str:
+    return next((ip for ip in ips if addresses.family(ip) == family), "")
+
+
+def target(start: Endpoint, end: Endpoint, resources: Iterable[Resource]) -> Endpoint:
+    """Return the other endpoint with its attachment in the sender's Network: others cannot be reached from there."""
+    one, other = start.attachment, end.attachment
+    if one is None or (not end.ip and other is not None and _same(one, other)):
+        return end
+    ip = end.ip or next(iter(plain(other) if other is not None else ()), "")
+    around = [each for each in snapshot.of_type(resources, NetworkAttachment) if _same(one, each)]
+    return Endpoint(end.text, next((each for each in around if ip in plain(each)), None), ip)
+
+
+def _same(one: NetworkAttachment, other: NetworkAttachment) -> bool:
+    return (one.metadata.namespace, one.spec.network) == (other.metadata.namespace, other.spec.network)
