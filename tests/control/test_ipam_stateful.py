@@ -1,8 +1,8 @@
-"""IPAM against a model that fits on a page: any sequence of wishes, and in between everything comes to rest.
+"""IPAM against a model that fits on a page: any sequence of changes, with a pause after each for IPAM to settle.
 
-The model is the oracle of the simulated histories (who should have which address), and what a name had before: who
-comes back under the same name within the quarantine gets its addresses back. hypothesis looks for the shortest sequence
-of wishes that breaks either.
+The model is the oracle of the simulated histories (which attachment should have which address), and what a name had
+before: an attachment that is created again under the same name within the quarantine gets its addresses back.
+Hypothesis looks for the shortest sequence of changes that violates either.
 """
 
 import asyncio

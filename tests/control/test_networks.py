@@ -184,7 +184,7 @@ def test_no_restart_forgets_that_a_vni_rests() -> None:
             await asyncio.sleep(5)
         await store.create(NETWORK, network("second", 7, "ns2"))
         async with numbering(store, rest=30.0):
-            await asyncio.sleep(28)  # It begins anew.
+            await asyncio.sleep(28)  # It starts again.
             assert await status_of(store, "second", "ns2") == (None, RESTS)
             await asyncio.sleep(5)
             assert await status_of(store, "second", "ns2") == (7, "")

@@ -1,4 +1,4 @@
-"""Who should have which address when everything has come to rest: written anew, small and slow, to check IPAM by.
+"""Which attachment should have which address when IPAM has settled: a small, slow second implementation, to check it.
 
 All sets are spelt out, so blocks must be small. `complaints` returns what is not right yet, in sentences; when there
 are none, the world is at rest as it should be. It knows one choice that IPAM makes, not which: a chosen address may be
@@ -153,7 +153,7 @@ def _lacking(state: State, attachment: NetworkAttachment, vni: int, held: set[st
         if not have:
             yield f"waits for an IPv{family} address while {free} are free", bool(free)
     if held - wanted:
-        yield f"holds {sorted(held - wanted)}, which it did not wish for", True
+        yield f"holds {sorted(held - wanted)}, which it did not request", True
 
 
 def _mac_taken(state: State, attachment: NetworkAttachment) -> bool:

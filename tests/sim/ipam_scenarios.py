@@ -26,29 +26,29 @@ ROUGH = Weather(
 CALM = Weather(latency=0.02)
 
 
-async def stormy(wiring: Wiring, *, wishes: int = 10) -> None:
-    """People wish while two controllers, both sure to lead, crash, freeze, lag and are cut off."""
+async def stormy(wiring: Wiring, *, changes: int = 10) -> None:
+    """Users change objects while two controllers, both certain to lead, crash, freeze, lag and are cut off."""
     random = sim.current().random
     quarantine = random.choice((0.0, 1.0, 5.0))
     async with living(wiring, quarantine=quarantine, weather=ROUGH, controllers=2) as past:
         await past.people.settle_in()
         past.start()
-        for _ in range(wishes):
-            await past.people.wish()
+        for _ in range(changes):
+            await past.people.change()
             await asyncio.sleep(random.choice((0.0, 0.0, 0.05, 0.5, 2.0)))
             torment(past.processes, past.people, random)
             past.check()
 
 
-async def peaceful(wiring: Wiring, crashes: Crashes, *, wishes: int = 5) -> None:
-    """People wish and one controller works in fair weather, but for one crash."""
+async def peaceful(wiring: Wiring, crashes: Crashes, *, changes: int = 5) -> None:
+    """Users change objects and one controller works without disturbance, except for one crash."""
     random = sim.current().random
     async with living(wiring, quarantine=random.choice((0.0, 1.0)), weather=CALM) as past:
         crashes.put_on(past.world, *past.processes)
         await past.people.settle_in()
         past.start()
-        for _ in range(wishes):
-            await past.people.wish()
+        for _ in range(changes):
+            await past.people.change()
             await asyncio.sleep(random.choice((0.0, 0.05, 0.5)))
             past.check()
 

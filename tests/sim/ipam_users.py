@@ -1,4 +1,4 @@
-"""What people wish while IPAM is being tormented, and the tormenting.
+"""What users change while IPAM is disturbed, and the disturbances.
 
 The world is tiny on purpose: blocks of four and eight addresses, and half a dozen names, so that full Subnets, taken
 addresses, quarantines and names used again come up all the time. People are polite in one thing, which the API would
@@ -35,7 +35,7 @@ def attachment(name: str, of: str = "blue", namespace: str = "ns1", **spec: Any)
 
 
 class People:
-    """Everybody who wishes something."""
+    """All users."""
 
     def __init__(self, store: Ledger, random: Random) -> None:
         self._store = store
@@ -49,8 +49,8 @@ class People:
             await self._store.create(SUBNET, subnet(name, BLOCKS[name]))
             self.tell(f"create {name}")
 
-    async def wish(self) -> None:
-        """Do one thing that somebody might do."""
+    async def change(self) -> None:
+        """Make one change that a user might make."""
         random = self._random
         there = {a.metadata.name: a for a in self._store.attachments}
         name = random.choice(NAMES)

@@ -1,4 +1,4 @@
-"""One history of IPAM: a world, its books, controllers that all believe to lead, and people who wish."""
+"""One history of IPAM: a world, its books, controllers that are all certain to lead, and users who change objects."""
 
 import asyncio
 import contextlib

@@ -43,7 +43,7 @@ class MacTable:
         return [other for gone in before - now if gone != _claimed(claim) for other in self._remove(*gone, key)]
 
     def claim(self, view: Attachment, mac: str) -> None:
-        """Give an attachment a MAC that its status does not have yet."""
+        """Assign a MAC to an attachment before its status has it."""
         self.unclaim(view.key)
         self._claims[view.key] = (_network(view), mac)
         self._add(_network(view), macs.number(mac), view.key)
