@@ -1,7 +1,7 @@
-"""The controllers, wired by hand: which there are, what each watches, what they share.
+"""Builds the controllers: which there are, what each watches, what they share.
 
-In `serve` they work on the sqlite store itself, in `netloom controller` on an API; they cannot tell. Tests and the
-simulator use this very wiring, with a clock and chance of their own.
+In `serve` they work on the sqlite store, in `netloom controller` on an API; the controllers do not see the difference.
+Tests and the simulator use the same code, with their own clock and random numbers.
 """
 
 import logging
@@ -57,19 +57,19 @@ Chore = Callable[[], Coroutine[Any, Any, Any]]
 
 
 class Options(Struct, frozen=True, kw_only=True):
-    """What the controllers are told."""
+    """The settings of the controllers."""
 
     quarantine: float = 5.0
-    """For how long a freed address is given to nobody else, in seconds."""
+    """How long a released address is not allocated again, in seconds."""
     vnis: tuple[int, int] = (networks.LEAST, networks.MOST)
-    """The first and the last VNI that is given to Networks that name none."""
+    """The first and the last VNI to allocate to Networks that request none."""
     vni_rest: float = 30.0
-    """For how long the VNI of a Network that is gone is given to no other namespace, in seconds."""
+    """How long the VNI of a deleted Network is not allocated to another namespace, in seconds."""
     ovn: Ovn | None = None
     providers: ProviderGrants = NO_PROVIDERS
-    """Which physical networks the Networks of which namespaces may join."""
+    """The physical networks that Networks may use, by namespace."""
     planning: bool = True
-    """Whether, without OVN, it is told what becomes of wishes that would need it."""
+    """Whether, without OVN, statuses say what would become of objects that need OVN."""
 
 
 def options(
@@ -80,7 +80,7 @@ def options(
     ovn: Ovn | None = None,
     providers: ProviderGrants = NO_PROVIDERS,
 ) -> Options:
-    """Return the options these settings mean, or raise `Invalid` saying what is wrong with them."""
+    """Return the options for these settings; raise `Invalid` with all errors if they are not valid."""
     first, dash, last = vni_range.partition("-")
     numbers = [int(text) if text.strip().isdecimal() else 0 for text in (first, last)]
     causes = []
@@ -90,14 +90,14 @@ def options(
         if not 0 <= seconds <= 86400:
             causes.append(Cause(name, f"{seconds:g} is not a number of seconds from 0 to 86400"))
     if causes:
-        raise Invalid("the configuration is not right", causes=causes)
+        raise Invalid("invalid configuration", causes=causes)
     return Options(
         quarantine=quarantine, vnis=(numbers[0], numbers[1]), vni_rest=vni_rest, ovn=ovn, providers=providers
     )
 
 
 def options_of(settings: ServeSettings | ControllerSettings) -> Options:
-    """Return the options a process's settings mean, or raise `Invalid` saying what is wrong with them."""
+    """Return the options for a process's settings; raise `Invalid` with all errors if they are not valid."""
     return options(
         quarantine=settings.quarantine,
         vni_range=settings.vni_range,
@@ -114,25 +114,25 @@ def assemble(
     election: Candidate | None = None,
     housekeeping: bool = True,
     clock: Clock = time_of_day,
-    told: Options | None = None,
+    options: Options | None = None,
     registry: Registry = KINDS,
     validator: type[subnets.SubnetValidator] = subnets.SubnetValidator,
     ipam: type[Ipam] = Ipam,
 ) -> "ControlPlane":
     """Return all controllers over `store`.
 
-    `housekeeping` is what a Kubernetes does by itself: collecting owned objects (of `registry`), and old Events. A test
-    may plant a `validator` or an `ipam` of its own.
+    `housekeeping` is what Kubernetes does by itself: garbage collection of owned objects (of `registry`) and of old
+    Events. A test may pass its own `validator` or `ipam`.
     """
-    wiring = _Wiring(store, random, election, clock, told or Options())
+    wiring = _Wiring(store, random, election, clock, options or Options())
     wiring.wire_subnets(validator)
     wiring.wire_ipam(ipam)
     wiring.wire_networks()
     wiring.wire_nodes()
     wiring.wire_unimplemented()
-    if wiring.told.ovn is not None:
-        wiring.wire_ovn(wiring.told.ovn)
-    elif wiring.told.planning:
+    if wiring.options.ovn is not None:
+        wiring.wire_ovn(wiring.options.ovn)
+    elif wiring.options.planning:
         wiring.wire_planning()
     chores: list[Chore] = [*wiring.chores]
     if housekeeping:
@@ -142,7 +142,7 @@ def assemble(
 
 
 class ControlPlane(Manager):
-    """All controllers; those whose numbers are exported, by name."""
+    """All controllers; those with metrics of their own are attributes."""
 
     def __init__(self, wiring: "_Wiring", chores: Sequence[Chore]) -> None:
         super().__init__(
@@ -160,23 +160,25 @@ class ControlPlane(Manager):
 
     @property
     def ready(self) -> bool:
-        """Whether this process does its part, OVN included."""
+        """Whether this process does its work, OVN included."""
         return super().ready and (self.logical is None or self.logical.ready(leading=self.working))
 
 
 class _Wiring:
-    """The parts while they are put together."""
+    """The parts while they are being built."""
 
     ipam: Ipam
     validator: subnets.SubnetValidator
     logical: Logical | None = None
 
-    def __init__(self, store: Store, random: Random, election: Candidate | None, clock: Clock, told: Options) -> None:
+    def __init__(
+        self, store: Store, random: Random, election: Candidate | None, clock: Clock, options: Options
+    ) -> None:
         self.store = store
         self.random = random
         self.election = election
         self.clock = clock
-        self.told = told
+        self.options = options
         self.fence = election.certain if election is not None else always
         self.client = Client(store, fence=self.fence)
         self.recorder = Recorder(store, COMPONENT, random=random, host=socket.gethostname(), clock=clock)
@@ -202,7 +204,7 @@ class _Wiring:
         self.chores: list[Chore] = []
         self.connections: list[Chore] = []
 
-    def controller(self, name: str, part: Any, *, workers: int = 4) -> Controller[Any]:  # noqa: ANN401  # any part
+    def controller(self, name: str, part: Any, *, workers: int = 4) -> Controller[Any]:  # noqa: ANN401
         """Add a controller."""
         made: Controller[Any] = Controller(
             name,
@@ -225,7 +227,7 @@ class _Wiring:
         controller.watch(self.networks, validator.network_changed)
 
     def wire_ipam(self, kind: type[Ipam]) -> None:
-        """Add what gives addresses, what takes them back, and what counts them."""
+        """Add IPAM: allocation, release, and the capacity counts."""
         self.ipam = kind(
             self.client,
             attachments=self.attachments.cache,
@@ -233,7 +235,7 @@ class _Wiring:
             networks=self.networks.cache,
             recorder=self.recorder,
             clock=self.clock,
-            quarantine=self.told.quarantine,
+            quarantine=self.options.quarantine,
         )
         giving = self.controller("ipam", self.ipam, workers=WORKERS)
         self.ipam.room.wake = giving.queue.update
@@ -241,7 +243,7 @@ class _Wiring:
             self.client,
             locks=self.locks.cache,
             attachments=self.attachments.cache,
-            quarantine=self.told.quarantine,
+            quarantine=self.options.quarantine,
         )
         ending = self.controller("ipam-locks", keeper, workers=LOCK_WORKERS)
         use = UseKeeper(
@@ -262,8 +264,8 @@ class _Wiring:
         ending.watch(self.locks, keeper.lock_changed)
 
     def wire_networks(self) -> None:
-        """Add what gives Networks their VNIs."""
-        first, last = self.told.vnis
+        """Add the allocation of VNIs to Networks."""
+        first, last = self.options.vnis
         keeper = networks.NetworkKeeper(
             self.client,
             networks=self.networks.cache,
@@ -272,23 +274,23 @@ class _Wiring:
             clock=self.clock,
             first=first,
             last=last,
-            rest=self.told.vni_rest,
+            rest=self.options.vni_rest,
             in_use=self.ipam.books.known,
-            refusal=self.told.providers.refusal,
-            remark=self.told.ovn.exposed if self.told.ovn is not None else "",
+            refusal=self.options.providers.refusal,
+            remark=self.options.ovn.exposed if self.options.ovn is not None else "",
         )
         controller = self.controller("networks", keeper)
         controller.watch(self.networks, keeper.network_changed)
         controller.watch(self.vni_locks, keeper.lock_changed)
 
     def wire_nodes(self) -> None:
-        """Add what says of Nodes that their agents are silent."""
+        """Add the controller that marks Nodes whose agents are silent."""
         watcher = nodes.NodeWatcher(self.client, self.nodes.cache, self.recorder, clock=self.clock)
         controller = self.controller("nodes", watcher)
         controller.watch(self.nodes, watcher.node_changed)
 
     def wire_unimplemented(self) -> None:
-        """Add what says of objects that nothing acts on them."""
+        """Add the controller that marks objects of kinds without an implementation."""
         watched: list[Informer[Any]] = [informer(self.store, of.type, random=self.random) for of in NOT_IMPLEMENTED]
         caches = {one.kind.name: one.cache for one in watched}
         part = UnimplementedReconciler(self.client, caches, clock=self.clock)
@@ -298,7 +300,7 @@ class _Wiring:
         self.informers += watched
 
     def wire_ovn(self, ovn: Ovn) -> None:
-        """Add what makes OVN's logical network of the resources, and says what became of them."""
+        """Add the controller that programs OVN's northbound, and the statuses of what it programs."""
         if ovn.exposed:
             log.warning("%s", ovn.exposed)
         north, south = ovn.connect_north(self.random, self.fence), ovn.connect_south(self.random)
@@ -310,7 +312,7 @@ class _Wiring:
             fence=self.fence,
             about=lambda unit: keeper.about(unit),
             caches={kind: one.cache for kind, one in watched.items()} | {"NetworkAttachment": self.attachments.cache},
-            refusal=self.told.providers.refusal,
+            refusal=self.options.providers.refusal,
         )
         keeper, telling = self.wire_statuses(logical, watched, south)
         self.connections.append(north.client.run)
@@ -319,12 +321,12 @@ class _Wiring:
             self.connections.append(south.client.run)
 
     def wire_planning(self) -> None:
-        """Add what says of wishes, in a cluster without OVN, whether they can be."""
-        planning = Planning(lambda: self.attachments.cache, self.told.providers.refusal)
+        """Add the planner that, without OVN, says whether objects could be programmed."""
+        planning = Planning(lambda: self.attachments.cache, self.options.providers.refusal)
         self.wire_statuses(planning, self.planned_kinds(), None)
 
     def planned_kinds(self) -> dict[str, Informer[Any]]:
-        """Return the informers of all that is planned, attachments aside."""
+        """Return the informers of all planned kinds except attachments."""
         kinds: tuple[type[Any], ...] = (SecurityProfile, Shaping, Mirror)
         watched: dict[str, Informer[Any]] = {of.__name__: informer(self.store, of, random=self.random) for of in kinds}
         self.informers += watched.values()
@@ -334,7 +336,7 @@ class _Wiring:
     def wire_statuses(
         self, plans: Logical | Planning, watched: Mapping[str, Informer[Any]], south: Southbound | None
     ) -> tuple[StatusKeeper, Controller[Any]]:
-        """Add what says what became of wishes, and let what plans them be told of them."""
+        """Add the status controller of planned objects, and feed it with outcomes of the planner."""
         keeper = StatusKeeper(
             self.client,
             plans,
@@ -353,7 +355,7 @@ class _Wiring:
         return keeper, telling
 
     def wire_garbage(self, registry: Registry) -> None:
-        """Add the garbage collector, and what creates Namespaces and empties those that are deleted."""
+        """Add the garbage collector, and the controller that creates Namespaces and empties deleted ones."""
         watched = gc.collected_informers(
             self.store, random=self.random, registry=registry, shared=[self.attachments, self.locks]
         )
