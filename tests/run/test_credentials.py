@@ -194,7 +194,7 @@ def test_a_revoked_administrator_gets_a_new_token_at_the_next_start(directory: D
 
 def test_the_server_is_found_where_it_last_started(directory: Directory, tmp_path: Path) -> None:
     assert directory.server_url() == URL
-    with pytest.raises(NotFound, match="start `netloom serve"):
+    with pytest.raises(NotFound, match="run `netloom serve"):
         Directory(tmp_path / "nothing").server_url()
 
 

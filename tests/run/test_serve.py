@@ -85,7 +85,7 @@ def test_a_port_in_use_is_named(server: Serving, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("args", "says"),
     [
-        ([], "data: required: give --data, NETLOOM_DATA or data: in the file"),
+        ([], "data: required: use --data, NETLOOM_DATA or data: in the file"),
         (["--data", "D", "--listen", "nowhere"], "listen: 'nowhere' is not ADDRESS:PORT"),
         (["--data", "D", "--log-level", "loud"], "logLevel: Invalid enum value 'loud' (from --log-level)"),
     ],

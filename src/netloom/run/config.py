@@ -3,7 +3,7 @@
 One frozen value per process. Its fields are the only list of settings: the command-line flags (`--log-level`), the
 environment variables (`NETLOOM_LOG_LEVEL`), the keys of the file (`logLevel`) and the help texts are all derived from
 it. All errors are reported at once, each with its key and its source. An unknown key is refused, and the nearest known
-key is suggested: silently ignoring a misspelt setting would cost somebody an evening.
+key is suggested: silently ignoring a misspelt setting costs hours of debugging.
 """
 
 import difflib

@@ -4,7 +4,7 @@
    TokenReview, SubjectAccessReview, namespaces             ── requested when needed
 
 `follow` runs beside the server. The server is not ready before it has read the ConfigMap for the first time: it could
-authenticate nobody. When the cluster replaces a CA, the old one is no longer trusted as soon as the new ConfigMap is
+authenticate no client. When the cluster replaces a CA, the old one is no longer trusted as soon as the new ConfigMap is
 read. That includes open connections, because each request's certificate is verified against the current CAs
 (front/api/auth/delegated.py).
 """
@@ -73,11 +73,11 @@ class Delegation:
 
     def authenticator(self, agent: str) -> Authenticator:
         """Return an authenticator that asks the cluster; `agent` is the user that the nodes' agents share."""
-        people = delegated.People((agent,))
+        identities = delegated.ClusterIdentities((agent,))
         return AnyOf(
-            delegated.RequestHeaders(people, certificates.issued, lambda: self.trust),
-            delegated.Certificates(people, certificates.issued, lambda: self.trust),
-            delegated.TokenReviews(people, self.ask),
+            delegated.RequestHeaders(identities, certificates.issued, lambda: self.trust),
+            delegated.Certificates(identities, certificates.issued, lambda: self.trust),
+            delegated.TokenReviews(identities, self.ask),
         )
 
     def verify(self, context: ssl.SSLContext) -> None:

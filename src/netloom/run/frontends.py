@@ -146,7 +146,7 @@ def api(store: Store, identity: Identity, metrics: Metrics, *, ready: Mapping[st
         metrics=metrics.scrape,
         observe=requests.observe,
         beside=authorizer.run,
-        was_on=authorizer.concern.was_on,
+        was_on=authorizer.node_networks.was_on,
     )
     metrics.add(watches(made.watches))
     return made

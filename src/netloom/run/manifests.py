@@ -140,7 +140,9 @@ def _endpoints(server: ServerPlacement) -> list[Document]:
     """Return the addresses of the service; in both forms, since kube-apiservers up to 1.32 read the older one."""
     ip = ipaddress.ip_address(server.address)
     if ip.is_loopback or ip.is_unspecified:
-        raise Invalid(f"a Service cannot have the endpoint {ip}: use an address that others reach, or a name")
+        raise Invalid(
+            f"a Service cannot have the endpoint {ip}: use an address that others reach, or a name such as localhost"
+        )
     older = _object("v1", "Endpoints", APISERVER, NAMESPACE)
     older["metadata"]["labels"] = {"endpointslice.kubernetes.io/skip-mirror": "true"}
     ports = [{"name": "https", "port": server.port, "protocol": "TCP"}]

@@ -3,7 +3,7 @@
 A kind's columns are compiled once into functions from a document to a cell. A column's path is what a CRD's
 additionalPrinterColumns take (`.spec.node`, `.status.conditions[?(@.type=="Ready")].status`, `.spec.ips[*]`,
 `.metadata.labels['a.b/c']`), or text with such paths in braces (`{.kind}/{.name}`). Cells are typed as the column says;
-dates are ages in words, as kube-apiserver sends them, because old clients print what they get.
+dates are relative ages, as kube-apiserver sends them, because old clients print cells unchanged.
 """
 
 import functools
@@ -52,8 +52,8 @@ def table(
 ) -> Document:
     """Return objects as a Table of meta.k8s.io/`as_version`.
 
-    `include` is what each row carries of its object: "Metadata", "Object" or "None"; `metadata` is the list's, with its
-    resourceVersion and continue; `now` is in seconds since 1970.
+    `include` is the part of the object that each row carries: "Metadata", "Object" or "None"; `metadata` is the list's,
+    with its resourceVersion and continue; `now` is in seconds since 1970.
     """
     rows = [row(kind, item, now=now, include=include, as_version=as_version) for item in items]
     return head(kind, as_version=as_version, metadata=metadata) | {"rows": rows}
@@ -85,7 +85,7 @@ def row(
 
 @functools.cache
 def columns(kind: Kind) -> list[Document]:
-    """Return the Table's columnDefinitions; shared, so not to be changed."""
+    """Return the Table's columnDefinitions; they are shared: do not modify them."""
     return [_NAME, *(_definition(column) for column in kind.columns)]
 
 
@@ -118,7 +118,7 @@ def _cell(column: Column) -> Cell:
 
 
 def _template(text: str) -> Cell:
-    """Return a cell of several paths with text between them, or nothing where none leads anywhere."""
+    """Return a cell of several paths with text between them, or nothing if no path finds a value."""
     literals = re.split(r"\{[^{}]*\}", text)
     finds = [path(inner) for inner in re.findall(r"\{([^{}]*)\}", text)]
 
@@ -133,14 +133,14 @@ def _template(text: str) -> Cell:
 
 
 def path(text: str) -> Find:
-    """Return a function that finds what a JSONPath leads to, or raise `ValueError`."""
+    """Return a function that finds the values of a JSONPath, or raise `ValueError`."""
     steps: list[Callable[[list[Any]], list[Any]]] = []
     names: list[str] = []
     at = 0
     while at < len(text):
         found = _STEP.match(text, at)
         if not found:
-            raise ValueError(f"{text!r} is not a path: {text[at:]!r} is not understood")
+            raise ValueError(f"{text!r} is not a supported JSONPath: cannot parse {text[at:]!r}")
         at = found.end()
         names.append(found["name"] or found["quoted"] or "")
         steps.append(_step(found))
@@ -150,7 +150,7 @@ def path(text: str) -> Find:
 
 
 def _straight(names: tuple[str, ...], document: Document) -> list[Any]:
-    """Follow a path of names only, which most are."""
+    """Follow a path of names only, the most common kind."""
     value: Json = document
     for name in names:
         if not isinstance(value, dict):
@@ -224,7 +224,7 @@ _SHOWN: dict[str, Show] = {
 
 
 _LONGEST_TIME = 64
-"""What is longer is not kept in the cache: a fraction of a second may have any number of digits."""
+"""Longer values are not cached: a fraction of a second may have any number of digits."""
 
 
 @functools.lru_cache(maxsize=4096)

@@ -24,12 +24,12 @@ class DamagedList(Struct, frozen=True):
     """The answer."""
 
     kinds: int
-    """How many kinds were looked at."""
+    """How many kinds were checked."""
     items: list[DamagedItem]
 
 
 async def reply(exchange: Exchange, store: Store, kinds: Registry) -> None:
-    """Answer with what `store` has set aside."""
+    """Answer with the objects that `store` has set aside."""
     found = [
         DamagedItem(one.kind.name, one.namespace, one.name, one.revision, one.reason) for one in await store.damaged()
     ]
