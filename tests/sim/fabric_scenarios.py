@@ -68,7 +68,7 @@ class History:
             case 1:
                 node.process.link.cut()
                 await asyncio.sleep(lasts)
-                node.process.link.mend()
+                node.process.link.heal()
             case 2:
                 await node.restart_switch(away=lasts)
             case 3:
@@ -89,7 +89,7 @@ class History:
         self.world.weather = FAIR
         for node in self.nodes:
             node.start()
-            node.process.link.mend()
+            node.process.link.heal()
             node.process.link.weather = FAIR
 
     async def rest(self) -> None:

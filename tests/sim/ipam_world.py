@@ -54,7 +54,7 @@ class History:
         self.world.weather = FAIR
         for process in self.processes:
             process.thaw()
-            process.link.mend()
+            process.link.heal()
             process.link.weather = FAIR
             if not process.alive:
                 process.start()

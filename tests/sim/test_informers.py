@@ -88,14 +88,14 @@ async def stormy_reading() -> None:
                 case 1:
                     victim.link.cut()
                 case 2:
-                    victim.link.mend()
+                    victim.link.heal()
                 case 3:
                     victim.freeze()
                 case 4:
                     victim.thaw()
         for follower in followers:
             follower.process.thaw()
-            follower.process.link.mend()
+            follower.process.link.heal()
         world.check()
         for follower in followers:
             await eventually(lambda f=follower: f.agrees(store), within=300, every=1)  # type: ignore[misc]

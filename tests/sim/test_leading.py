@@ -120,13 +120,13 @@ async def trouble(cluster: Cluster) -> None:
         case "partition":
             victim.link.cut()
             await asyncio.sleep(random.uniform(0, 12))
-            victim.link.mend()
+            victim.link.heal()
         case "outage":
             for process in cluster.processes:
                 process.link.cut()
             await asyncio.sleep(random.uniform(0, 12))
             for process in cluster.processes:
-                process.link.mend()
+                process.link.heal()
     await asyncio.sleep(random.uniform(0, 3))
 
 

@@ -84,7 +84,7 @@ def test_a_partition_stops_everything_and_ends() -> None:
             with pytest.raises(TimeoutError):
                 async with asyncio.timeout(10):
                     await watch.next()
-            process.link.mend()
+            process.link.heal()
             assert (await process.store.get(NETWORK, "ns1", "blue")).name == "blue"
 
     run(main())
@@ -101,7 +101,7 @@ def test_a_watch_held_up_by_a_partition_goes_on_after_it() -> None:
                 waiting = group.create_task(watch.next())
                 await asyncio.sleep(10)
                 assert not waiting.done()
-                process.link.mend()
+                process.link.heal()
             assert len(waiting.result()) == 1
 
     run(main())

@@ -1,10 +1,10 @@
-"""The bad network between a simulated process and the store.
+"""The unreliable network between a simulated process and the store.
 
 Each process reaches the store through its own `Link`. A request travels (latency), acts at the store, and the answer
-travels back; either way it may be lost, and the caller then hears `Unreachable` and cannot know whether it acted. A
-request on its way is the network's, not the process's: when the process dies, it may still arrive. Watch streams lag,
-break, expire and say things again; lists are old when they arrive, never wrong: what they say was so after they were
-asked for. All chance is the loop's, so a seed replays it all.
+travels back; each may be lost, and the caller then gets `Unreachable` and cannot know whether the request acted. A
+request in flight belongs to the network, not to the process: when the process dies, it may still arrive. Watch streams
+lag, break, expire and repeat events; lists are old when they arrive, but correct: they show a state after they were
+requested. All random choices come from the loop, so a seed replays everything.
 """
 
 import asyncio
@@ -25,10 +25,10 @@ T = TypeVar("T")
 
 
 class Weather(Struct, frozen=True, kw_only=True):
-    """How bad the network is.  Chances are per request, or per batch of a watch."""
+    """How unreliable the network is.  Probabilities are per request, or per batch of a watch."""
 
     latency: float = 0.02
-    """The longest time a message travels one way, in seconds."""
+    """The longest one-way delay of a message, in seconds."""
     lose_request: float = 0.0
     lose_answer: float = 0.0
     break_watch: float = 0.0
@@ -36,9 +36,9 @@ class Weather(Struct, frozen=True, kw_only=True):
     timeout: float = 1.0
     """How long a caller waits for an answer."""
     lag: float = 0.0
-    """For how many seconds more, at most, a watch holds its events back, and a list is on its way."""
+    """The longest additional delay, in seconds, of a watch's events and of a list's answer."""
     repeat_watch: float = 0.0
-    """How likely a batch of a watch begins with what the one before it said."""
+    """The probability that a batch of a watch begins with the events of the previous one."""
 
 
 FAIR = Weather()
@@ -52,7 +52,7 @@ STORMY = Weather(
 
 
 class Write(NamedTuple):
-    """One attempt to change something."""
+    """One attempt to write."""
 
     verb: str
     kind: Kind
@@ -66,12 +66,12 @@ class Write(NamedTuple):
 
 
 class Moment(Enum):
-    """Which side of a write."""
+    """The side of a write."""
 
     BEFORE = auto()
     """It is about to be sent."""
     AFTER = auto()
-    """It acted, or was refused; the answer is not on its way yet."""
+    """It acted, or was refused; the answer is not sent yet."""
 
 
 OnWrite = Callable[[Write, Moment], None]
@@ -79,10 +79,10 @@ Spawn = Callable[[Coroutine[Any, Any, None]], object]
 
 
 class Link:
-    """One process's way to the store."""
+    """One process's connection to the store."""
 
     def __init__(self, spawn: Spawn, weather: Weather, on_write: OnWrite | None = None) -> None:
-        """`spawn` runs what is on its way: that is the network's, and outlives whoever sent it."""
+        """`spawn` runs messages in flight: they belong to the network, and outlive their sender."""
         self.weather = weather
         self._spawn = spawn
         self._on_write = on_write
@@ -91,23 +91,23 @@ class Link:
         self._dead = False
 
     def cut(self) -> None:
-        """Begin a partition: nothing arrives, either way, and nobody is told."""
+        """Start a partition: nothing arrives in either direction, and no error is reported."""
         self._up.clear()
 
-    def mend(self) -> None:
+    def heal(self) -> None:
         """End a partition."""
         self._up.set()
 
     def kill(self) -> None:
-        """End the process's part of this link for ever."""
+        """End the process's part of this link for good."""
         self._dead = True
 
     async def call(self, operation: Callable[[], Awaitable[T]], *, write: Write | None = None, lag: float = 0.0) -> T:
         """Carry one request to the store and its answer, which may take `lag` seconds more, back."""
         if not self._dead:
-            self._tell(write, Moment.BEFORE)
+            self._report(write, Moment.BEFORE)
         if self._dead:
-            await asyncio.sleep(0)  # So that whoever tries again and again can be cancelled.
+            await asyncio.sleep(0)  # So that a caller in a retry loop can be cancelled.
             raise Unreachable("this process is dead")
         answer: asyncio.Future[T] = asyncio.get_running_loop().create_future()
         self._spawn(self._carry(operation, answer, write, lag))
@@ -129,7 +129,7 @@ class Link:
             result = await operation()
         except NetloomError as raised:
             error = raised
-        self._tell(write, Moment.AFTER)
+        self._report(write, Moment.AFTER)
         await self.travel(lag)
         if answer.done() or not self._up.is_set() or self._chance(self.weather.lose_answer):
             return
@@ -139,7 +139,7 @@ class Link:
             answer.set_result(result)  # type: ignore[arg-type]
 
     async def weather_the_stream(self) -> None:
-        """Let a batch of a watch travel: late, or not at all."""
+        """Delay a batch of a watch, or break the stream."""
         await self.travel(self.weather.lag)
         if not self._up.is_set():
             await self._up.wait()
@@ -150,14 +150,14 @@ class Link:
             raise Expired("too old")
 
     async def travel(self, lag: float = 0.0) -> None:
-        """Take as long as a message takes one way, and at most `lag` seconds more."""
+        """Wait for the one-way delay of a message, and at most `lag` seconds more."""
         await asyncio.sleep(sim.current().random.uniform(0, self.weather.latency + lag))
 
     def repeats(self) -> bool:
-        """Whether a watch says once more what it said last."""
+        """Whether a watch repeats its last events."""
         return self._chance(self.weather.repeat_watch)
 
-    def _tell(self, write: Write | None, moment: Moment) -> None:
+    def _report(self, write: Write | None, moment: Moment) -> None:
         if write is not None and self._on_write is not None:
             self._on_write(write, moment)
 
@@ -264,19 +264,19 @@ class FaultyStore:
         )
 
     async def revision(self) -> int:
-        """Ask the other end of the link for its revision."""
+        """Return the store's revision, from the other end of the link."""
         return await self._link.call(self._inner.revision)
 
     async def damaged(self) -> Sequence[Damaged]:
-        """Ask the other end of the link for what is set aside."""
+        """Return the damaged objects, from the other end of the link."""
         return await self._link.call(self._inner.damaged)
 
     async def close(self) -> None:
-        """Let go of this process's end; the store lives on."""
+        """Close this process's end; the store stays open."""
 
 
 class FaultyWatch:
-    """A watch as one process sees it: late, sometimes broken, and sometimes saying things again."""
+    """A watch as one process sees it: delayed, sometimes broken, and sometimes with repeated events."""
 
     def __init__(self, inner: Watch, link: Link) -> None:
         self._inner = inner
@@ -285,7 +285,7 @@ class FaultyWatch:
         self._last: Sequence[Event] = ()
 
     async def next(self) -> Sequence[Event]:
-        """Return the next changes, when they have travelled here."""
+        """Return the next events, after their delay."""
         events = await self._inner.next()
         revision = self._inner.revision
         await self._link.weather_the_stream()
@@ -295,11 +295,11 @@ class FaultyWatch:
 
     @property
     def revision(self) -> int:
-        """The revision this end has seen."""
+        """The revision that this end has reached."""
         return self._revision
 
     def direct(self, sink: Sink | None) -> None:
-        """Nothing travels at once here: events come by `next`."""
+        """Do nothing: events are delayed here, and come from `next`."""
 
     async def close(self) -> None:
         """Close both ends."""
