@@ -21,7 +21,7 @@ def flow(vni: int, port: int = 1, *, cookie: int = COOKIE, meter: int = 0) -> Fl
 OURS = range(1, 100)
 
 BAD = Flow(1, 10, match(nw_src=1), (Output(1),), COOKIE)
-"""It lacks what it presupposes."""
+"""It lacks its prerequisite."""
 
 
 def keyed(*flows: Flow) -> dict[Key, Flow]:

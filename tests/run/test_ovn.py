@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from netloom.errors import Invalid
-from netloom.ovsdb.io import Client
+from netloom.ovsdb.io import OvsdbClient
 from netloom.run import certificates, ovn
 from netloom.run.config import ServeSettings
 from tests.ovsdb.following import until
@@ -153,7 +153,7 @@ def with_strict_default(purpose: ssl.Purpose = ssl.Purpose.SERVER_AUTH, **option
 
 
 @asynccontextmanager
-async def connected(settings: ServeSettings) -> AsyncIterator[Client]:
+async def connected(settings: ServeSettings) -> AsyncIterator[OvsdbClient]:
     """Give the connection to the northbound that these settings mean."""
     found = ovn.from_settings(settings)
     assert found is not None

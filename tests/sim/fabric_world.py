@@ -44,12 +44,12 @@ class Speaking:
         return self._switch.connected
 
     @property
-    def came(self) -> Callable[[], None]:
-        return self._switch.came
+    def on_connect(self) -> Callable[[], None]:
+        return self._switch.on_connect
 
-    @came.setter
-    def came(self, told: Callable[[], None]) -> None:
-        self._switch.came = told
+    @on_connect.setter
+    def on_connect(self, called: Callable[[], None]) -> None:
+        self._switch.on_connect = called
 
     @property
     def generation(self) -> int:

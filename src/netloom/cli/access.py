@@ -21,7 +21,7 @@ from msgspec.structs import replace
 from netloom.cli.session import Session, connect, connectable
 from netloom.drivers.northbound.driver import OWNER, Northbound
 from netloom.errors import Unreachable
-from netloom.ovsdb.io import Client
+from netloom.ovsdb.io import OvsdbClient
 from netloom.run.config import ControllerSettings
 from netloom.run.ovn import Ovn, from_settings
 
@@ -78,9 +78,9 @@ class Access(Struct, frozen=True):
         """Return the hands on the northbound; only inside an event loop."""
         return self.ovn.connect_north(SystemRandom(), fence)
 
-    def south(self, tables: Mapping[str, Sequence[str] | None]) -> Client:
+    def south(self, tables: Mapping[str, Sequence[str] | None]) -> OvsdbClient:
         """Return a connection to the southbound that follows these tables."""
-        return Client(
+        return OvsdbClient(
             self.ovn.sb,
             "OVN_Southbound",
             tables=tables,
@@ -118,7 +118,7 @@ async def running(work: Coroutine[Any, Any, Any], ready: asyncio.Event, *, silen
 
 
 @contextlib.asynccontextmanager
-async def following(client: Client) -> AsyncIterator[Client]:
+async def following(client: OvsdbClient) -> AsyncIterator[OvsdbClient]:
     """Have a database followed, from when all of it is known; `Unreachable` where it does not answer."""
     async with running(client.run(), client.synced, silent=f"{client.remote} does not answer"):
         yield client

@@ -12,7 +12,7 @@ from netloom.control.ovn.southbound import Southbound
 from netloom.drivers.northbound import driver as northbound
 from netloom.drivers.northbound.driver import Northbound
 from netloom.errors import Cause, Invalid
-from netloom.ovsdb.io import Client, Dial
+from netloom.ovsdb.io import Dial, OvsdbClient
 from netloom.ovsdb.monitor import Change
 from netloom.ovsdb.reconnect import is_exposed, is_remote
 from netloom.run.config import ControllerSettings, ServeSettings
@@ -41,8 +41,8 @@ class Ovn(Struct, frozen=True, kw_only=True):
     def connect_north(self, random: Random, fence: Callable[[], bool]) -> Northbound:
         """Return the driver of the northbound."""
 
-        def connect(changed: Callable[[Sequence[Change]], None]) -> Client:
-            return Client(
+        def connect(changed: Callable[[Sequence[Change]], None]) -> OvsdbClient:
+            return OvsdbClient(
                 self.nb,
                 northbound.DATABASE,
                 tables=northbound.TABLES,
@@ -60,8 +60,8 @@ class Ovn(Struct, frozen=True, kw_only=True):
         if not self.sb:
             return None
 
-        def connect(changed: Callable[[Sequence[Change]], None]) -> Client:
-            return Client(
+        def connect(changed: Callable[[Sequence[Change]], None]) -> OvsdbClient:
+            return OvsdbClient(
                 self.sb,
                 southbound.DATABASE,
                 tables=southbound.TABLES,

@@ -43,7 +43,7 @@ from netloom.drivers.link.trouble import Trouble
 from netloom.errors import NetloomError, NotFound
 from netloom.model.attachments import NetworkAttachment, PortType
 from netloom.model.registry import NETWORK_ATTACHMENT
-from netloom.ovsdb.errors import Refused
+from netloom.ovsdb.errors import TransactionRefused
 from netloom.plan import names
 from netloom.plan.node.grants import NOT_GRANTED
 from netloom.plan.node.ports import Host, PortPlan, plan_port
@@ -185,7 +185,7 @@ class HostKeeper:
             if trouble.word == NOT_GRANTED:
                 await self._unplug(key)  # What was plugged while it was granted goes.
             return await self._in_trouble(key, view, trouble)
-        except Refused as error:
+        except TransactionRefused as error:
             return await self._in_trouble(key, view, Trouble("SwitchRefused", f"the switch's database: {error}"))
         if self.hooks is not None:
             self.hooks.gone(key)

@@ -7,7 +7,7 @@ resources a change concerns, and asks again.
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from netloom.ovsdb.io import Client
+from netloom.ovsdb.io import OvsdbClient
 from netloom.ovsdb.monitor import Change
 from netloom.ovsdb.operations import Condition
 from netloom.plan.problem import Unit
@@ -25,7 +25,7 @@ REDIRECT = "cr-"
 class Southbound:
     """Answers from a southbound database."""
 
-    def __init__(self, connect: Callable[[Callable[[Sequence[Change]], None]], Client]) -> None:
+    def __init__(self, connect: Callable[[Callable[[Sequence[Change]], None]], OvsdbClient]) -> None:
         """`connect` makes the connection, given whom to tell of changes."""
         self.told: Callable[[Iterable[Unit]], None] = lambda _units: None
         """Told which Routers a change concerns, and, by a Unit without a name, in which namespaces LoadBalancers."""

@@ -29,8 +29,8 @@ from netloom.drivers.northbound.pipeline import Line
 from netloom.drivers.northbound.targets import TAKEN, Changes, Sent, Wishes
 from netloom.drivers.northbound.write import Transaction, Writer, groups
 from netloom.errors import NetloomError, Unreachable
-from netloom.ovsdb.errors import Conflict, Refused
-from netloom.ovsdb.io import Client
+from netloom.ovsdb.errors import Conflict, TransactionRefused
+from netloom.ovsdb.io import OvsdbClient
 from netloom.ovsdb.monitor import Change
 from netloom.ovsdb.notation import Uuid
 from netloom.ovsdb.rows import northbound as known
@@ -97,7 +97,7 @@ class Northbound:
 
     def __init__(
         self,
-        connect: Callable[[Callable[[Sequence[Change]], None]], Client],
+        connect: Callable[[Callable[[Sequence[Change]], None]], OvsdbClient],
         owner: str = OWNER,
         *,
         random: Random,
@@ -301,7 +301,7 @@ class Northbound:
         for sent, error in line.failed:
             if not _theirs(error):
                 raise error
-            if isinstance(error, Refused):
+            if isinstance(error, TransactionRefused):
                 found |= await self._isolate(sent, writer, applied)
         return found, not line.failed
 
@@ -321,8 +321,8 @@ class Northbound:
             await self.client.transact(transaction.operations, sent=sent)
         except NetloomError as error:
             self.counters.conflicts += isinstance(error, Conflict)
-            self.counters.refused += isinstance(error, Refused)
-            self.counters.unanswered += not isinstance(error, Conflict | Refused)
+            self.counters.refused += isinstance(error, TransactionRefused)
+            self.counters.unanswered += not isinstance(error, Conflict | TransactionRefused)
             return error
         applied.written += sum(bundle.size for bundle in bundles)
         self._count(bundles)
@@ -337,7 +337,7 @@ class Northbound:
             error = await self._try(writer.transaction(part), part, applied)
             if error is not None and not _theirs(error):
                 raise error
-            if not isinstance(error, Refused):
+            if not isinstance(error, TransactionRefused):
                 continue
             halves = _halves(part) if len(found) < AT_FAULT else ()
             if halves:
@@ -379,7 +379,7 @@ class Northbound:
 
 def _theirs(error: NetloomError) -> bool:
     """Whether an error is about what was asked for, rather than about asking."""
-    return isinstance(error, Conflict) or (isinstance(error, Refused) and error.error not in NOBODYS_FAULT)
+    return isinstance(error, Conflict) or (isinstance(error, TransactionRefused) and error.error not in NOBODYS_FAULT)
 
 
 def _halves(part: list[Bundle]) -> list[list[Bundle]]:

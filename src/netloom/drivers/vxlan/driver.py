@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 
 from netloom.errors import NetloomError, Unreachable
 from netloom.openflow.flows import Flow, Key, MeterSpec
-from netloom.openflow.switch import Drop, Mod, Put, Refused, Switch
+from netloom.openflow.switch import ChangeRefused, Drop, Mod, Put, Switch
 
 log = logging.getLogger(__name__)
 
@@ -65,7 +65,7 @@ class Fabric:
         self.unknown: Callable[[], None] = lambda: None
         """Told that it is not known any more what the switch has: it is time to compare."""
         self._switch = switch
-        switch.came = lambda: self.unknown()
+        switch.on_connect = lambda: self.unknown()
         self._cookie, self._mask, self._own_meters = cookie, cookie_mask, meters
         self._may = may
         self._seen: dict[Key, Flow] = {}
@@ -165,7 +165,7 @@ class Fabric:
     async def _set_meter(self, number: int, spec: MeterSpec) -> None:
         try:
             await self._switch.set_meter(number, spec.rate_kbps, spec.burst)
-        except Refused as error:  # Then the flows that use it are refused, too, and that is told.
+        except ChangeRefused as error:  # Then the flows that use it are refused, too, and that is told.
             log.warning("the switch does not take meter %d: %s", number, error)
             return
         self._meters[number] = spec
@@ -177,7 +177,7 @@ class Fabric:
             self.counters.bundles += 1
             try:
                 await self._switch.change(mods)
-            except Refused as error:
+            except ChangeRefused as error:
                 self.counters.refused += 1
                 if len(mods) == 1:
                     self._blame(mods[0], error)
@@ -192,7 +192,7 @@ class Fabric:
             self._note(mods)
             return
 
-    def _blame(self, mod: Mod, error: Refused) -> None:
+    def _blame(self, mod: Mod, error: ChangeRefused) -> None:
         self.refused[mod.flow.key] = error.error
         log.error("the switch refuses a flow: %s", error)
 
