@@ -41,7 +41,7 @@ ROUNDS = 10
 
 def rows() -> list[Row]:
     """Measure and return the table."""
-    collect_seldom()
+    tune_gc()
     ours, plain = 0.0, 0.0
     for _ in range(ROUNDS):  # Alternately, and the best of each: other load on this machine affects both.
         with server() as database:
@@ -62,7 +62,7 @@ def rows() -> list[Row]:
     return found
 
 
-def collect_seldom() -> None:
+def tune_gc() -> None:
     """Run the garbage collector as rarely as the controller does."""
     gc.freeze()
     gc.set_threshold(50_000, 20, 20)

@@ -107,7 +107,7 @@ def test_a_change_that_was_not_answered_is_compared_and_not_sent_again() -> None
         with pytest.raises(Unreachable):
             await fabric.apply([flow(1)], [])
         switch.lossy = False
-        switch.come_back()
+        switch.reconnect()
         assert not fabric.current
         before = switch.counters.bundles
         await fabric.compare(keyed(flow(1)), {})

@@ -227,13 +227,13 @@ def test_the_switch_in_memory_forgets_at_a_restart_and_can_be_cut_off() -> None:
         assert not switch.connected.is_set()
         with pytest.raises(Unreachable):
             await switch.flows()
-        memory.come_back()
+        memory.reconnect()
         assert (switch.generation, await switch.flows()) == (2, [flow])
         memory.lossy = True
         with pytest.raises(Unreachable, match="before its answer"):
             await switch.change([Drop(flow)])
         memory.lossy = False
-        memory.come_back()
+        memory.reconnect()
         assert await switch.flows() == []
         assert await switch.meters() == {1: MeterSpec(10, 5)}
         memory.restart()

@@ -67,7 +67,7 @@ def test_whatever_is_missing_is_made_again_from_the_rest(directory: Directory) -
         token = now["admin.token"].decode().strip()
         assert tokens.line(token, "admin", ["netloom:admin"]) in now["tokens"].decode()
         assert token in now["admin.kubeconfig"].decode()
-        assert certificates.still_good(
+        assert certificates.is_valid(
             now["server.crt"], key=now["server.key"], ca=now["ca.crt"], now=NOW, margin=timedelta(days=30)
         )
 

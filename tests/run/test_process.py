@@ -113,12 +113,12 @@ async def _until(condition: Callable[[], bool]) -> None:
 def test_a_lock_is_held_by_one_and_goes_with_it(tmp_path: Path) -> None:
     path = tmp_path / "lock"
     with (
-        files.alone(path, "taken"),
+        files.exclusive_lock(path, "taken"),
         pytest.raises(Conflict, match=r"taken \(process \d+\)"),
-        files.alone(path, "taken"),
+        files.exclusive_lock(path, "taken"),
     ):
         pass
-    with files.alone(path, "taken"):
+    with files.exclusive_lock(path, "taken"):
         pass
 
 

@@ -11,7 +11,7 @@ from netloom.model.networks import Network
 from netloom.model.registry import NETWORK
 from netloom.model.selectors import Selector, selector
 from netloom.sim import loop as sim
-from netloom.sim.links import STORMY
+from netloom.sim.links import MANY_FAULTS
 from netloom.sim.world import Process, World, eventually
 from netloom.store.memory import MemoryStore
 from tests.control.helpers import network
@@ -70,7 +70,7 @@ async def stormy_reading() -> None:
     """Writes go on while readers crash, are cut off, fall behind and are sent back to list again."""
     random = sim.current().random
     store = MemoryStore(clock=lambda: 0.0, random=Random(1), window_changes=6, queue_length=3)
-    async with World(store, weather=STORMY) as world:
+    async with World(store, faults=MANY_FAULTS) as world:
         followers = [
             Follower(world, "all", Selector()),
             Follower(world, "some", selector(fields="spec.vni=7", selectable=NETWORK.selectable)),

@@ -24,7 +24,7 @@ def clean(lab_id: str) -> None:
     # First the processes that would restart the others.
     end(watchers, gently=lambda _: True)
     end(lambda: of_lab(lab_id, namespaces), gently=lambda found: found.name.startswith(GENTLE))
-    wiring.demolish(lab_id)
+    wiring.remove_namespaces(lab_id)
     state.forget(lab_id)
 
 

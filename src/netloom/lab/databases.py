@@ -54,7 +54,7 @@ def _cluster(layout: Layout, database: str, schema: str) -> None:
         file = layout.ovn / f"{database}{suffix(number)}.db"
         own = raft_address(layout, database, number)
         if file.exists():
-            _same_wire(layout, file, own)
+            _check_transport(layout, file, own)
         elif number == 1:
             _found(layout, database, schema, file, own)
         else:
@@ -73,7 +73,7 @@ def _found(layout: Layout, database: str, schema: str, file: Path, own: str) -> 
     contents.unlink()
 
 
-def _same_wire(layout: Layout, file: Path, own: str) -> None:
+def _check_transport(layout: Layout, file: Path, own: str) -> None:
     """Refuse a database whose servers use another transport than this lab's."""
     kept = _tool(layout, "central", "db-local-address", str(file))
     if kept != own:

@@ -261,7 +261,7 @@ def _alone(folder: Path) -> Iterator[State | None]:
     """Lock the folder for one `lab up` or `lab down`, and yield the state of the lab in it."""
     state.check_folder(folder)
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    with files.alone(folder / state.LOCK, f"another netloom lab command is running in {folder}"):
+    with files.exclusive_lock(folder / state.LOCK, f"another netloom lab command is running in {folder}"):
         yield state.check_folder(folder)  # Again: the previous holder of the lock may have created a lab.
 
 

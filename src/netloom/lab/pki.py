@@ -96,7 +96,7 @@ def _keep(own: Files, ca: Pair, make: Callable[[bytes], bytes], *, hosts: Collec
     """Create a certificate and its key, unless the existing ones are valid."""
     if own.certificate.exists() and own.key.exists():
         there, key = own.certificate.read_bytes(), own.key.read_bytes()
-        if certificates.still_good(there, key=key, ca=ca.certificate, hosts=hosts, now=now, margin=MARGIN):
+        if certificates.is_valid(there, key=key, ca=ca.certificate, hosts=hosts, now=now, margin=MARGIN):
             return
     key = certificates.new_key()
     _write(own.key, key)

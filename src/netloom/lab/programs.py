@@ -156,11 +156,11 @@ def _northd(layout: Layout, number: int) -> Program:
         ),
         environment=environment(layout, "central"),
         needs=("ovn-nb", "ovn-sb"),
-        after=(_watchful(layout),),
+        after=(_bfd_options(layout),),
     )
 
 
-def _watchful(layout: Layout) -> tuple[str, ...]:
+def _bfd_options(layout: Layout) -> tuple[str, ...]:
     """Return the command that makes gateway nodes detect a dead one after about a second instead of five."""
     argv = ["ovn-nbctl", f"--db={layout.remotes('nb')}", SECONDS_TO_CONFIGURE, "init", "--", "set", "NB_Global", "."]
     return (*argv, *(f"options:{key}={value}" for key, value in BFD.items()))

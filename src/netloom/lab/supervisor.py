@@ -205,7 +205,7 @@ def main(folder: Path) -> int:
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
     layout = Layout(folder, state.load(folder))
     try:
-        with files.alone(folder / "supervisor.lock", "the lab already has a supervisor"):
+        with files.exclusive_lock(folder / "supervisor.lock", "the lab already has a supervisor"):
             # Written here, and only now: a second supervisor, which exits at once, must not replace the pid of the
             # first.
             files.write_whole(layout.pids / "supervisor", f"{os.getpid()}\n".encode(), mode=0o644)

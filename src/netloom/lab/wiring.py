@@ -45,7 +45,7 @@ def set_cables(layout: Layout, node: str, *, connected: bool) -> None:
     _batch(layout, "underlay", (f"link set dev {device} {word}" for device in far))
 
 
-def demolish(lab_id: str) -> None:
+def remove_namespaces(lab_id: str) -> None:
     """Remove all namespaces of a lab."""
     for name in namespaces(lab_id):
         try:
@@ -107,7 +107,7 @@ def _inside(layout: Layout, place: str) -> Iterable[str]:
         yield "link set dev mgmt0 addrgenmode none up"
         yield f"address add {layout.management_ip(place)}/{MANAGEMENT_BITS} dev mgmt0"
     if layout.secure and layout.state.ovn > 1 and place in layout.centrals:
-        yield from _apart(layout, place)
+        yield from _central_network(layout, place)
     if place == "outside":
         yield "link set dev eth0 up"
         for address in OUTSIDE_ADDRESSES:
@@ -116,7 +116,7 @@ def _inside(layout: Layout, place: str) -> Iterable[str]:
             yield f"address add {address} dev lo"
 
 
-def _apart(layout: Layout, place: str) -> Iterable[str]:
+def _central_network(layout: Layout, place: str) -> Iterable[str]:
     """Yield the commands that connect the servers of a cluster by their own network.
 
     Linux accepts a packet for any of its addresses on any device. To keep nodes from reaching these addresses through

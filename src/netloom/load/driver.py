@@ -141,7 +141,7 @@ class Driver:
                         break
                     if step.doing is Doing.CREATE:
                         self._expect(step)
-                    self._group.create_task(self._carry_out(step))
+                    self._group.create_task(self._run_step(step))
                 if self.now.phase != Phase.COOL_DOWN:
                     await asyncio.gather(*(self._settled(opened) for opened in self._open.values()))
                     await self._rest(Phase.COOL_DOWN)
@@ -178,7 +178,7 @@ class Driver:
         self._open[life.name] = _Open(life, slot)
         self.outcome.lives.append(life)
 
-    async def _carry_out(self, step: Step) -> None:
+    async def _run_step(self, step: Step) -> None:
         name = self._name(step)
         try:
             if step.doing is Doing.CREATE:

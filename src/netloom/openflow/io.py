@@ -116,9 +116,9 @@ class Connection:
             try:
                 for at in range(0, len(mods), CHUNK):
                     link.session.add(number, mods[at : at + CHUNK])
-                    await link.breathe()
+                    await link.yield_to_others()
             except asyncio.CancelledError:
-                link.session.give_up(number)
+                link.session.discard_bundle(number)
                 raise
             except ChangeRefused:
                 self.counters.refusals += 1
@@ -189,7 +189,7 @@ class _Link(asyncio.Protocol):
         self._owner.counters.bytes_in += len(data)
         self._owner._reconnect.activity(self._clock())
         try:
-            events = _without_collecting(self.session.receive, data)
+            events = _without_gc(self.session.receive, data)
         except RemoteError as problem:
             self._end(str(problem))
             return
@@ -213,7 +213,7 @@ class _Link(asyncio.Protocol):
         """Resume senders."""
         self._writable.set()
 
-    async def breathe(self) -> None:
+    async def yield_to_others(self) -> None:
         """Write pending messages, and let other tasks run and the switch read."""
         self.flush()
         await self._writable.wait()
@@ -274,7 +274,7 @@ class _Link(asyncio.Protocol):
             self.ended.set_result(why)
 
 
-def _without_collecting(receive: Callable[[bytes], list[Event]], data: bytes) -> list[Event]:
+def _without_gc(receive: Callable[[bytes], list[Event]], data: bytes) -> list[Event]:
     """Call `receive` without garbage collection: of thousands of flows it would collect nothing."""
     collecting = gc.isenabled()
     gc.disable()

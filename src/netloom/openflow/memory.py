@@ -5,7 +5,7 @@
    switch.restart()          loses all flows, like Open vSwitch; another generation
 
 It refuses what Open vSwitch refuses (`checks`), and applies a change completely or not at all. `cut()` breaks the
-connection, `come_back()` restores it; a switch with `lossy` set applies a change and loses its answer.
+connection, `reconnect()` restores it; a switch with `lossy` set applies a change and loses its answer.
 """
 
 import asyncio
@@ -36,13 +36,13 @@ class Memory:
         """Lose all flows, and reconnect at once."""
         self.table.clear()
         self.metered.clear()
-        self.come_back()
+        self.reconnect()
 
     def cut(self) -> None:
         """Break the connection; the flows stay."""
         self.connected.clear()
 
-    def come_back(self) -> None:
+    def reconnect(self) -> None:
         """Restore the connection."""
         self.generation += 1
         self.counters.connects += 1

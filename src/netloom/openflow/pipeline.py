@@ -54,7 +54,7 @@ Signature = tuple[tuple[str, int], ...]
 
 
 class Tables:
-    """Flows, indexed for look-up."""
+    """Flows, indexed for track-up."""
 
     def __init__(self, flows: Iterable[Flow]) -> None:
         self._tables: dict[int, dict[Signature, dict[tuple[int, ...], list[Flow]]]] = {}
@@ -162,7 +162,7 @@ class _Journey:
     def _track(self, action: Ct, fields: dict[str, int], meters: tuple[int, ...], depth: int) -> None:
         zone = action.zone if isinstance(action.zone, int) else fields.get(action.zone, 0) & 0xFFFF
         packet = Packet(fields, self.packet.inner)
-        state, mark = self.tracker.look(packet, zone)
+        state, mark = self.tracker.track(packet, zone)
         if action.commit and not state & INV:
             for one in action.exec:
                 ones = FIELDS[one.field].ones if one.mask is None else one.mask

@@ -149,11 +149,11 @@ class Session:
             try:
                 self._out.append(messages.bundle_add(self._xid, change.id, mod))
             except (LookupError, ValueError, OverflowError, struct.error) as problem:
-                self.give_up(number)
+                self.discard_bundle(number)
                 raise ChangeRefused(f"invalid flow: {problem}", mod=mod, index=len(change.mods)) from problem
             change.mods.append(mod)
 
-    def give_up(self, number: int) -> None:
+    def discard_bundle(self, number: int) -> None:
         """Discard a change that is not closed; there is no answer."""
         del self._changes[number]
         self._out.append(messages.bundle_control(self._next(), number, Bundle.DISCARD))

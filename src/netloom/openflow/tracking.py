@@ -37,10 +37,10 @@ class Tracker:
 
     _known: dict[tuple[int, Ends], _Connection] = field(default_factory=dict)
 
-    def look(self, packet: Packet, zone: int) -> tuple[int, int]:
+    def track(self, packet: Packet, zone: int) -> tuple[int, int]:
         """Return the state and the mark of a packet's connection, and record the packet."""
         if _type(packet) in _ERRORS.get(packet["nw_proto"], ()):
-            return self._look_inside(packet, zone)
+            return self._track_inner(packet, zone)
         ends = _ends(packet)
         connection = self._known.get((zone, ends))
         if connection is None:
@@ -63,7 +63,7 @@ class Tracker:
         if mark is not None:
             connection.mark = mark
 
-    def _look_inside(self, packet: Packet, zone: int) -> tuple[int, int]:
+    def _track_inner(self, packet: Packet, zone: int) -> tuple[int, int]:
         if packet.inner is None:
             return TRK | INV, 0
         ends = _ends(packet.inner)

@@ -102,7 +102,7 @@ class OvsdbClient:
         self._link: _Link | None = None
         self._sending = asyncio.Lock()
         self._locks: dict[str, Lock] = {}
-        self._told: set[str] = set()
+        self._warned: set[str] = set()
 
     @property
     def schema(self) -> Schema | None:
@@ -219,16 +219,16 @@ class OvsdbClient:
     def _handle(self, event: Event, link: "_Link") -> None:
         match event:
             case Changed(changes):
-                self._tell(changes)
+                self._notify(changes)
             case Answered():
                 link.answer(event, self.counters)
             case Synced(resumed, changes):
                 self.counters.resumes += resumed
                 self.counters.downloads += not resumed
-                self._say_missing(link)
+                self._warn_missing(link)
                 self._reconnect.useful()
                 self.synced.set()
-                self._tell(changes)
+                self._notify(changes)
             case LockChanged(name, held):
                 if name in self._locks:
                     self._locks[name]._is(held=held)
@@ -237,20 +237,20 @@ class OvsdbClient:
 
     def _warn(self, text: str) -> None:
         """Log a warning once, however often it repeats."""
-        if text not in self._told:
-            self._told.add(text)
+        if text not in self._warned:
+            self._warned.add(text)
             log.warning("%s", text)
 
-    def _tell(self, changes: Sequence[Change]) -> None:
+    def _notify(self, changes: Sequence[Change]) -> None:
         self.counters.changes += len(changes)
         if self._changed is not None and changes:
             self._changed(changes)
 
-    def _say_missing(self, link: "_Link") -> None:
+    def _warn_missing(self, link: "_Link") -> None:
         assert link.session.monitor is not None
         self.missing = frozenset(link.session.monitor.missing)
-        if news := sorted(self.missing - self._told):
-            self._told.update(news)
+        if news := sorted(self.missing - self._warned):
+            self._warned.update(news)
             version = link.session.schema.version if link.session.schema else ""
             log.warning("%s: schema %s lacks %s: not monitored", self._reconnect.remote, version, ", ".join(news))
 
@@ -312,7 +312,7 @@ class _Link(asyncio.Protocol):
         before = self.session.messages
         try:
             try:
-                events = _without_collecting(self.session.receive, data)
+                events = _without_gc(self.session.receive, data)
             except RemoteError as problem:
                 client._position.last_id = Position().last_id  # The cache may have missed an update: download again.
                 events = [*self.session.events(), Closed(str(problem))]
@@ -393,7 +393,7 @@ class _Link(asyncio.Protocol):
         self._answers.clear()
 
 
-def _without_collecting(receive: Callable[[bytes], list[Event]], data: bytes) -> list[Event]:
+def _without_gc(receive: Callable[[bytes], list[Event]], data: bytes) -> list[Event]:
     """Call `receive` without garbage collection.
 
     A message of thousands of rows creates as many objects, all of which stay: the collector would visit them again and

@@ -229,7 +229,7 @@ class Session:
                 params = _anything(message.params) if message.params else []
                 self._out.append(_encode({"id": message.id, "result": params, "error": None}))
             case "locked" | "stolen":
-                self._on_lock_told(message)
+                self._on_lock_notified(message)
             case "monitor_canceled":
                 self._on_canceled(message)
             case _ if message.id is not None:
@@ -247,9 +247,9 @@ class Session:
             self._request("get_schema", [self.following.database], self._on_schema)
             return
         self._servers.apply(self._server_monitor.decode(message.result), self._server_monitor)
-        self._look_at_server()
+        self._check_server()
 
-    def _look_at_server(self) -> None:
+    def _check_server(self) -> None:
         """Continue if this server is usable."""
         row = server_rows.find(self._servers, self.following.database)
         reason = server_rows.objection(row, self.position, leader_only=self._leader_only)
@@ -308,10 +308,10 @@ class Session:
         if monitor == SERVER:
             self._servers.apply(self._server_monitor.decode(data), self._server_monitor)
             before = self.schema
-            self._look_at_server()
+            self._check_server()
             row = server_rows.find(self._servers, self.following.database)
             if self.stage is not Stage.CLOSED and before is not None and row is not None:
-                self._look_at_schema(before, Schema.parse(row.schema or ""))
+                self._check_schema(before, Schema.parse(row.schema or ""))
             return
         if monitor != FOLLOW or self.monitor is None or self.stage is not Stage.FOLLOWING:
             raise RemoteError("unexpected update")
@@ -322,7 +322,7 @@ class Session:
         if changes:
             self._events.append(Changed(changes))
 
-    def _look_at_schema(self, before: Schema, now: Schema) -> None:
+    def _check_schema(self, before: Schema, now: Schema) -> None:
         if now != before:
             self.position.last_id = ZERO
             self._close(f"the schema changed from {before.version} to {now.version}", elsewhere=False)
@@ -363,7 +363,7 @@ class Session:
         if isinstance(answer, dict) and answer.get("locked"):
             self._lock_is(name, held=True)
 
-    def _on_lock_told(self, message: Message) -> None:
+    def _on_lock_notified(self, message: Message) -> None:
         params = _anything(message.params)
         if not isinstance(params, list) or len(params) != 1:
             raise RemoteError("a lock without a name")

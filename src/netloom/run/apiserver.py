@@ -121,7 +121,7 @@ def _api(
 ) -> Api:
     if delegation is None:
         return frontends.api(store, identity, measured, ready={})
-    return frontends.behind(store, delegation, measured, agent=account(settings.agent_account), limits=BEHIND)
+    return frontends.aggregated_api(store, delegation, measured, agent=account(settings.agent_account), limits=BEHIND)
 
 
 def _check(settings: ApiserverSettings) -> None:

@@ -76,7 +76,7 @@ def make_client(ca: Pair, key: bytes, *, name: str, groups: Sequence[str], now: 
     return _leaf(ca, key, _subject(name, groups), [ExtendedKeyUsageOID.CLIENT_AUTH], names=[], now=now)
 
 
-def still_good(
+def is_valid(
     certificate: bytes, *, key: bytes, ca: bytes, hosts: Iterable[str] = (), now: datetime, margin: timedelta
 ) -> bool:
     """Whether a certificate is usable and need not be renewed.

@@ -44,9 +44,8 @@ from netloom.model.paths import Mirror, Shaping
 from netloom.model.policy import LoadBalancer, SecurityProfile
 from netloom.model.registry import KINDS, NAMESPACE, NOT_IMPLEMENTED
 from netloom.plan.node.grants import NO_PROVIDERS, ProviderGrants, provider_grants
-from netloom.run import ovn as northern
 from netloom.run.config import ControllerSettings, ServeSettings
-from netloom.run.ovn import Ovn
+from netloom.run.ovn import Ovn, from_settings
 from netloom.store.base import Store
 
 log = logging.getLogger(__name__)
@@ -102,7 +101,7 @@ def options_of(settings: ServeSettings | ControllerSettings) -> Options:
         quarantine=settings.quarantine,
         vni_range=settings.vni_range,
         vni_rest=settings.vni_rest,
-        ovn=northern.from_settings(settings),
+        ovn=from_settings(settings),
         providers=provider_grants(settings.provider_grants),
     )
 

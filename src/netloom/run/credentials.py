@@ -47,7 +47,7 @@ _NODE = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
 _NAMESPACE = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 
 
-class Known(Struct, frozen=True):
+class Credential(Struct, frozen=True):
     """A token or a client certificate."""
 
     name: str
@@ -137,7 +137,7 @@ class Directory:
         with files.locked(self.path):
             if any(known.name == name and not known.certificate for known in self._known()):
                 raise AlreadyExists(f"{name!r} already has a token: revoke it first with --revoke")
-            token = tokens.mint()
+            token = tokens.new_token()
             self._write_tokens(self._lines() + tokens.line(token, name, roles))
         return kubeconfig(server, self.ca_certificate.read_bytes(), name, {"token": token})
 
@@ -152,7 +152,7 @@ class Directory:
         user = {"client-certificate-data": base64_text(certificate), "client-key-data": base64_text(key)}
         return kubeconfig(server, ca.certificate, name, user)
 
-    def known(self) -> list[Known]:
+    def known(self) -> list[Credential]:
         """Return the valid tokens and all issued certificates."""
         self._require_ca()
         return self._known()
@@ -176,13 +176,13 @@ class Directory:
             found = [known for known in self._known() if known.digest.startswith(wanted)]
             if not found and len(wanted) == DIGEST_DIGITS:
                 # Issued by another tool, or before there was a record.
-                found = [Known(UNRECORDED, (), wanted, certificate=True)]
+                found = [Credential(UNRECORDED, (), wanted, certificate=True)]
             if len(found) > 1:
                 raise Conflict(f"{fingerprint!r} matches several fingerprints: use more digits")
             name = found[0].name if found else fingerprint
             return self._revoke(name, [known for known in found if not known.revoked])
 
-    def _revoke(self, name: str, found: Sequence[Known]) -> Revoked:
+    def _revoke(self, name: str, found: Sequence[Credential]) -> Revoked:
         if not found:
             raise NotFound(f"{name!r} has no valid credential in {self.path}")
         tokens_gone = {known.digest for known in found if not known.certificate}
@@ -200,7 +200,7 @@ class Directory:
     def _authority(self, now: datetime) -> certificates.Pair:
         key = self._key(self._ca_key)
         certificate = _contents(self.ca_certificate) or b""
-        if not certificates.still_good(certificate, key=key, ca=certificate, now=now, margin=CA_MARGIN):
+        if not certificates.is_valid(certificate, key=key, ca=certificate, now=now, margin=CA_MARGIN):
             # The same key and the same name: certificates that it signed before stay valid.
             certificate = certificates.make_ca(key, name=_ca_name(certificate), now=now)
             files.write_whole(self.ca_certificate, certificate)
@@ -209,7 +209,7 @@ class Directory:
     def _server(self, ca: certificates.Pair, hosts: Sequence[str], now: datetime) -> bool:
         key = self._key(self.server_key)
         certificate = _contents(self.server_certificate) or b""
-        if certificates.still_good(certificate, key=key, ca=ca.certificate, hosts=hosts, now=now, margin=LEAF_MARGIN):
+        if certificates.is_valid(certificate, key=key, ca=ca.certificate, hosts=hosts, now=now, margin=LEAF_MARGIN):
             return False
         files.write_whole(self.server_certificate, certificates.make_server(ca, key, hosts=hosts, now=now))
         return True
@@ -218,7 +218,7 @@ class Directory:
         """Return the administrator's token, and add it to the tokens file if it is not there."""
         token = (_contents(self._admin_token) or b"").decode().strip()
         if not token:
-            token = tokens.mint()
+            token = tokens.new_token()
             files.write_whole(self._admin_token, f"{token}\n".encode())
         line = tokens.line(token, ADMIN, ADMIN_ROLES)
         lines = self._lines()
@@ -243,11 +243,13 @@ class Directory:
         tokens.parse(text)
         files.write_whole(self.tokens, text.encode())
 
-    def _known(self) -> list[Known]:
+    def _known(self) -> list[Credential]:
         revoked = _parsed(self.revoked)
-        admitted = [Known(who.name, who.roles, digest.hex()) for digest, who in tokens.parse(self._lines()).items()]
+        admitted = [
+            Credential(who.name, who.roles, digest.hex()) for digest, who in tokens.parse(self._lines()).items()
+        ]
         made = [
-            Known(who.name, who.roles, digest.hex(), certificate=True, revoked=digest in revoked)
+            Credential(who.name, who.roles, digest.hex(), certificate=True, revoked=digest in revoked)
             for digest, who in (_parsed(self.certificates) | revoked).items()
         ]
         return admitted + made

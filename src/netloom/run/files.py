@@ -82,7 +82,7 @@ def locked(folder: Path) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def alone(path: Path, message: str) -> Iterator[None]:
+def exclusive_lock(path: Path, message: str) -> Iterator[None]:
     """Lock `path` for the life of the process; `Conflict` with `message` and the holder's pid if it is locked.
 
     The lock is the kernel's: it ends with the process, however the process ends, so no stale lock needs removing.

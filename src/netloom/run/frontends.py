@@ -102,7 +102,7 @@ def _checks(store: Store) -> dict[str, Check]:
     return {"store": answers} if disk is None else {"store": answers, "disk": disk}
 
 
-def behind(store: Store, delegation: Delegation, metrics: Metrics, *, agent: str, limits: Limits) -> Api:
+def aggregated_api(store: Store, delegation: Delegation, metrics: Metrics, *, agent: str, limits: Limits) -> Api:
     """Return the API over `store` as part of a Kubernetes cluster's API; the cluster authenticates and authorizes.
 
     It serves only our group: the cluster has Events, Leases and everything else.

@@ -72,7 +72,7 @@ def common(nodes: Sequence[str] = (), *, aggregate_edit: bool = False) -> list[D
     `aggregate_edit`: users with the cluster's edit or admin in a namespace have netloom:edit or netloom:admin there.
     """
     accounts = [_account(name) for name in (CONTROLLER, AGENT)]
-    people = [_people(), _editors(aggregate=aggregate_edit), _administrators(aggregate=aggregate_edit)]
+    people = [_view_role(), _edit_role(aggregate=aggregate_edit), _admin_role(aggregate=aggregate_edit)]
     return [
         _object("v1", "Namespace", NAMESPACE),
         *accounts,
@@ -204,11 +204,11 @@ def _deployment(server: ServerPlacement) -> list[Document]:
     return [secret, made]
 
 
-def _people() -> Document:
+def _view_role() -> Document:
     return _role("netloom:view", [_rule(_kinds(), READS)], into="view")
 
 
-def _editors(*, aggregate: bool) -> Document:
+def _edit_role(*, aggregate: bool) -> Document:
     return _role("netloom:edit", [_edited()], into="edit" if aggregate else "")
 
 
@@ -217,7 +217,7 @@ def _edited() -> Document:
     return _rule(_namespaced(), [*READS, *WRITES])
 
 
-def _administrators(*, aggregate: bool) -> Document:
+def _admin_role(*, aggregate: bool) -> Document:
     statuses = [
         f"{kind.plural}/status" for kind in KINDS if kind.group == GROUP and kind.namespaced and kind.has_status
     ]

@@ -23,7 +23,7 @@ log = logging.getLogger(__name__)
 def run(main: Coroutine[None, None, None]) -> int:
     """Run `main` until it ends, fails (which is raised) or a signal stops it; return the exit status."""
     _allow_connections()
-    _collect_seldom()
+    _tune_gc()
     return asyncio.run(_supervised(main))
 
 
@@ -35,7 +35,7 @@ def _allow_connections() -> None:
             resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
-def _collect_seldom() -> None:
+def _tune_gc() -> None:
     """Run the cyclic garbage collector rarely: it finds little, and costs a sixth of a busy process's time.
 
     Objects made by imports live as long as the process and are excluded.

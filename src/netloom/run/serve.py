@@ -47,7 +47,7 @@ async def serve(settings: ServeSettings) -> None:
     directory = Directory(Path(settings.data))
     directory.make()
     with ExitStack() as held:
-        held.enter_context(files.alone(directory.lock, f"another netloom serve uses {directory.path}"))
+        held.enter_context(files.exclusive_lock(directory.lock, f"another netloom serve uses {directory.path}"))
         listener = held.enter_context(frontends.listen(host, port))
         directory.prepare(hosts=hosts, now=datetime.now(UTC))
         url = frontends.url(host, listener)

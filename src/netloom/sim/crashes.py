@@ -40,7 +40,7 @@ class Crashes:
         self.crashed = False
         self._world: World | None = None
 
-    def put_on(self, world: World, *processes: Process) -> None:
+    def attach(self, world: World, *processes: Process) -> None:
         """Watch these processes."""
         self._world = world
         for process in processes:
@@ -51,14 +51,14 @@ class Crashes:
             return
         if moment is Moment.BEFORE:
             self.writes.append(write)
-        if self.crashed or self.at is None or self.at.moment is not moment or not self._is_the_one(write):
+        if self.crashed or self.at is None or self.at.moment is not moment or not self._is_target(write):
             return
         self.crashed = True
         process.kill()
         assert self._world is not None
         self._world.spawn(_restart(process))
 
-    def _is_the_one(self, write: Write) -> bool:
+    def _is_target(self, write: Write) -> bool:
         assert self.at is not None
         return len(self.writes) >= self.at.number and self.writes[self.at.number - 1] is write
 

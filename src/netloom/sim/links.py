@@ -24,7 +24,7 @@ from netloom.store.base import Damaged, Event, Page, Propagation, Sink, Store, S
 T = TypeVar("T")
 
 
-class Weather(Struct, frozen=True, kw_only=True):
+class NetworkFaults(Struct, frozen=True, kw_only=True):
     """How unreliable the network is.  Probabilities are per request, or per batch of a watch."""
 
     latency: float = 0.02
@@ -41,8 +41,8 @@ class Weather(Struct, frozen=True, kw_only=True):
     """The probability that a batch of a watch begins with the events of the previous one."""
 
 
-FAIR = Weather()
-STORMY = Weather(
+NO_FAULTS = NetworkFaults()
+MANY_FAULTS = NetworkFaults(
     latency=0.05,
     lose_request=0.05,
     lose_answer=0.05,
@@ -81,9 +81,9 @@ Spawn = Callable[[Coroutine[Any, Any, None]], object]
 class Link:
     """One process's connection to the store."""
 
-    def __init__(self, spawn: Spawn, weather: Weather, on_write: OnWrite | None = None) -> None:
+    def __init__(self, spawn: Spawn, faults: NetworkFaults, on_write: OnWrite | None = None) -> None:
         """`spawn` runs messages in flight: they belong to the network, and outlive their sender."""
-        self.weather = weather
+        self.faults = faults
         self._spawn = spawn
         self._on_write = on_write
         self._up = asyncio.Event()
@@ -112,7 +112,7 @@ class Link:
         answer: asyncio.Future[T] = asyncio.get_running_loop().create_future()
         self._spawn(self._carry(operation, answer, write, lag))
         try:
-            async with asyncio.timeout(self.weather.timeout + lag):
+            async with asyncio.timeout(self.faults.timeout + lag):
                 return await answer
         except TimeoutError:
             raise Unreachable("no answer") from None
@@ -121,7 +121,7 @@ class Link:
         self, operation: Callable[[], Awaitable[T]], answer: "asyncio.Future[T]", write: Write | None, lag: float
     ) -> None:
         await self.travel()
-        if not self._up.is_set() or self._chance(self.weather.lose_request):
+        if not self._up.is_set() or self._chance(self.faults.lose_request):
             return
         result: T | None = None
         error: NetloomError | None = None
@@ -131,31 +131,31 @@ class Link:
             error = raised
         self._report(write, Moment.AFTER)
         await self.travel(lag)
-        if answer.done() or not self._up.is_set() or self._chance(self.weather.lose_answer):
+        if answer.done() or not self._up.is_set() or self._chance(self.faults.lose_answer):
             return
         if error is not None:
             answer.set_exception(error)
         else:
             answer.set_result(result)  # type: ignore[arg-type]
 
-    async def weather_the_stream(self) -> None:
+    async def delay_batch(self) -> None:
         """Delay a batch of a watch, or break the stream."""
-        await self.travel(self.weather.lag)
+        await self.travel(self.faults.lag)
         if not self._up.is_set():
             await self._up.wait()
             await self.travel()
-        if self._dead or self._chance(self.weather.break_watch):
+        if self._dead or self._chance(self.faults.break_watch):
             raise Unreachable("the stream broke")
-        if self._chance(self.weather.expire_watch):
+        if self._chance(self.faults.expire_watch):
             raise Expired("too old")
 
     async def travel(self, lag: float = 0.0) -> None:
         """Wait for the one-way delay of a message, and at most `lag` seconds more."""
-        await asyncio.sleep(sim.current().random.uniform(0, self.weather.latency + lag))
+        await asyncio.sleep(sim.current().random.uniform(0, self.faults.latency + lag))
 
     def repeats(self) -> bool:
         """Whether a watch repeats its last events."""
-        return self._chance(self.weather.repeat_watch)
+        return self._chance(self.faults.repeat_watch)
 
     def _report(self, write: Write | None, moment: Moment) -> None:
         if write is not None and self._on_write is not None:
@@ -205,7 +205,7 @@ class FaultyStore:
                 limit=limit,
                 token=token,
             ),
-            lag=self._link.weather.lag,
+            lag=self._link.faults.lag,
         )
 
     async def watch(
@@ -288,7 +288,7 @@ class FaultyWatch:
         """Return the next events, after their delay."""
         events = await self._inner.next()
         revision = self._inner.revision
-        await self._link.weather_the_stream()
+        await self._link.delay_batch()
         self._revision = revision
         again, self._last = self._last, events
         return [*again, *events] if self._link.repeats() else events

@@ -1,8 +1,8 @@
 """A simulated world: one store, processes that may die, freeze and restart, and the unreliable network between them.
 
-Each process reaches the store through its own `Link` (`links`), with the world's `Weather`. A killed process does not
-run any further: its link is dead at once, so the requests of its `finally` blocks reach nothing. To kill at the worst
-moments, `on_write` is called for each write, just before it is sent and just after it acted.
+Each process reaches the store through its own `Link` (`links`), with the world's `NetworkFaults`. A killed process does
+not run any further: its link is dead at once, so the requests of its `finally` blocks reach nothing. To kill at the
+worst moments, `on_write` is called for each write, just before it is sent and just after it acted.
 """
 
 import asyncio
@@ -13,7 +13,7 @@ from types import TracebackType
 from typing import Any, Self, TypeVar
 
 from netloom.sim import loop as sim
-from netloom.sim.links import FAIR, FaultyStore, Link, Moment, Weather, Write
+from netloom.sim.links import NO_FAULTS, FaultyStore, Link, Moment, NetworkFaults, Write
 from netloom.store.base import Store
 
 T = TypeVar("T")
@@ -76,7 +76,7 @@ class Process:
             await asyncio.wait([task])
 
     def _new_link(self) -> Link:
-        link = Link(self._world.spawn, self._world.weather, lambda write, moment: self._wrote(link, write, moment))
+        link = Link(self._world.spawn, self._world.faults, lambda write, moment: self._wrote(link, write, moment))
         return link
 
     def _wrote(self, link: Link, write: Write, moment: Moment) -> None:
@@ -96,9 +96,9 @@ class Process:
 class World:
     """The simulated world.  Leaving it ends everything in it; the first error of any part is raised."""
 
-    def __init__(self, store: Store, *, weather: Weather = FAIR) -> None:
+    def __init__(self, store: Store, *, faults: NetworkFaults = NO_FAULTS) -> None:
         self.store = store
-        self.weather = weather
+        self.faults = faults
         self._processes: list[Process] = []
         self._tasks: dict[asyncio.Task[Any], None] = {}
         self._errors: list[BaseException] = []

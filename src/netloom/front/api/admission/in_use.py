@@ -82,11 +82,11 @@ class InUse:
         target = _Target(write.old, document["spec"], owner)
         snapshots = [await self._snapshot(reference, write.namespace, store) for reference in target.references]
         users = await target.users(snapshots)
-        if users and not await self._goes_too(write.namespace):
+        if users and not await self._users_are_deleted(write.namespace):
             raise in_use(write.kind, write.name, users)
         return Unless(min(look.revision for look in snapshots), target.used_by) if not users else None
 
-    async def _goes_too(self, namespace: str) -> bool:
+    async def _users_are_deleted(self, namespace: str) -> bool:
         """Whether the users are deleted as well, because their namespace is."""
         return bool(namespace) and self._is_terminating is not None and await self._is_terminating(namespace)
 

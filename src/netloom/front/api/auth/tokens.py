@@ -5,7 +5,7 @@ The file holds no usable secret: each line is the SHA-256 of a token, the name o
     sha256:9f86d081884c7d65...0f00a08  alice  netloom:admin
     sha256:60303ae22b998861...2ce0ae6  ci     netloom:editor:lab,netloom:viewer
 
-Tokens are random and long (`mint`), so one round of SHA-256 is enough and no salt is needed.
+Tokens are random and long (`new_token`), so one round of SHA-256 is enough and no salt is needed.
 
 A client certificate that our CA signed has the same information: the common name is the name, the organizations are the
 roles. Certificates are revoked by a file of the same form, with the SHA-256 of each certificate.
@@ -36,7 +36,7 @@ _SCHEME = b"bearer "
 _FILE_LIMIT = 16 * 1024 * 1024
 
 
-def mint() -> str:
+def new_token() -> str:
     """Return a new token: 256 random bits."""
     return secrets.token_urlsafe(32)
 
@@ -80,7 +80,7 @@ class DigestFile:
         self._looked = self._failed = float("-inf")
         self._read: tuple[int, ...] = ()
         """Inode, time and size of the file that `known` was read from."""
-        self._complaint = ""
+        self._problem = ""
 
     def refresh(self, *, every: float = _CHECK_SECONDS) -> None:
         """Read the file if it changed, checking at most once in so many seconds."""
@@ -104,16 +104,16 @@ class DigestFile:
                 self.known = {}
                 return
             self._failed = now
-            self._complain(str(error))
+            self._report(str(error))
             return
-        self._complain("")
+        self._report("")
 
-    def _complain(self, complaint: str) -> None:
-        if complaint and complaint != self._complaint:
-            log.error("cannot read the %s; its last valid contents stay in force: %s", self._what, complaint)
-        elif self._complaint and not complaint:
+    def _report(self, problem: str) -> None:
+        if problem and problem != self._problem:
+            log.error("cannot read the %s; its last valid contents stay in force: %s", self._what, problem)
+        elif self._problem and not problem:
             log.info("the %s is readable again", self._what)
-        self._complaint = complaint
+        self._problem = problem
 
 
 class TokenFile:

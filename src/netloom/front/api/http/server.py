@@ -151,9 +151,9 @@ class Server:
                 sock.close()
                 continue
             self._clients[client] += 1
-            tasks.create_task(self._shake_hands(sock, client))
+            tasks.create_task(self._handshake(sock, client))
 
-    async def _shake_hands(self, sock: socket.socket, client: str) -> None:
+    async def _handshake(self, sock: socket.socket, client: str) -> None:
         loop = asyncio.get_running_loop()
         connected = False
 

@@ -15,8 +15,7 @@ from typing import Any
 import msgspec
 
 from netloom.errors import BadRequest, Cause, Conflict, first, shortened
-from netloom.front.api.merge import documents as merging
-from netloom.front.api.merge import fields
+from netloom.front.api.merge import documents, fields
 from netloom.front.api.merge.fields import Fields
 from netloom.front.api.merge.managers import MAX_MANAGERS, Owner, Share, Shares, capped, current, with_shares
 from netloom.front.api.merge.patch import same
@@ -99,8 +98,8 @@ def applied(
     me = Owner(manager, "Apply", "", subresource)
     if me not in shares and len(shares) >= MAX_MANAGERS:
         raise BadRequest(f"the object already has {len(shares)} field managers: apply as one of them")
-    claimed = merging.owned(like, config) or {}
-    result = merging.merged(like, before, config)
+    claimed = documents.owned(like, config) or {}
+    result = documents.merged(like, before, config)
     others = {owner: share for owner, share in shares.items() if owner != me}
     if me in shares:
         result = _pruned(like, result, shares[me].fields, claimed, others)
@@ -134,11 +133,11 @@ def _all_paths(like: Shape, document: Document, ignored: frozenset[str]) -> Fiel
         if name in ignored:
             continue
         if name != "metadata":
-            out[f"f:{name}"] = merging.all_paths(like.member(name), value)
+            out[f"f:{name}"] = documents.all_paths(like.member(name), value)
             continue
         meta = known["metadata"].fields
         members = {
-            f"f:{key}": merging.all_paths(meta[key], member)
+            f"f:{key}": documents.all_paths(meta[key], member)
             for key, member in value.items()
             if key not in NOBODYS and key in meta
         }
@@ -147,16 +146,16 @@ def _all_paths(like: Shape, document: Document, ignored: frozenset[str]) -> Fiel
     return out
 
 
-def _compare(like: Shape, old: Document, new: Document, ignored: frozenset[str]) -> merging.Comparison:
+def _compare(like: Shape, old: Document, new: Document, ignored: frozenset[str]) -> documents.Comparison:
     """Return the changes of a write, without fields that have no owner."""
-    out = merging.Comparison()
+    out = documents.Comparison()
     for name in old | new:
         if name in ignored:
             continue
-        before, after = old.get(name, merging.ABSENT), new.get(name, merging.ABSENT)
+        before, after = old.get(name, documents.ABSENT), new.get(name, documents.ABSENT)
         if name == "metadata":
             before, after = _owned_metadata(old), _owned_metadata(new)
-        out.put(f"f:{name}", merging.compare(like.member(name), before, after))
+        out.put(f"f:{name}", documents.compare(like.member(name), before, after))
     return out
 
 
@@ -175,7 +174,7 @@ def _stripped(owned: Fields) -> Fields:
     return out | {"f:metadata": below} if below else out
 
 
-def _taken(shares: Shares, change: merging.Comparison, me: Owner | None, now: str) -> Shares:
+def _taken(shares: Shares, change: documents.Comparison, me: Owner | None, now: str) -> Shares:
     """Return the shares after a change: removed and changed fields lose their owners; `me` owns the changed ones."""
     changed = fields.union(change.modified or {}, change.added or {})
     out: Shares = {}
@@ -219,17 +218,17 @@ def _relevant(configuration: Document, subresource: str, ignored: frozenset[str]
 def _pruned(like: Shape, result: Document, last: Fields, claimed: Fields, others: Shares) -> Document:
     """Return the merged object without fields that only this applier owned and does not apply any more."""
     kept = fields.gathered([claimed, *(share.fields for share in others.values())])
-    all_owned = merging.with_named(like, merging.owned(like, result) or {})
-    last = merging.with_named(like, last)
+    all_owned = documents.with_named(like, documents.owned(like, result) or {})
+    last = documents.with_named(like, last)
 
-    pruned = merging.without(like, result, last)
-    left = merging.with_named(like, merging.owned(like, pruned) or {})
-    gone = fields.difference(all_owned, fields.union(left, merging.with_named(like, kept)))
-    pruned = merging.without(like, result, gone)
+    pruned = documents.without(like, result, last)
+    left = documents.with_named(like, documents.owned(like, pruned) or {})
+    gone = fields.difference(all_owned, fields.union(left, documents.with_named(like, kept)))
+    pruned = documents.without(like, result, gone)
     # Fields that were removed with their parent, and were never this applier's, are restored.
-    left = merging.with_named(like, merging.owned(like, pruned) or {})
+    left = documents.with_named(like, documents.owned(like, pruned) or {})
     gone = fields.intersection(fields.difference(all_owned, left), last)
-    kept_document: Document = merging.without(like, result, gone)
+    kept_document: Document = documents.without(like, result, gone)
     return kept_document
 
 
@@ -258,8 +257,8 @@ def _forgiven(like: Shape, live: Document) -> Fields:
         check(like, last)
     except (msgspec.DecodeError, BadRequest, KeyError, TypeError):
         return {}
-    change = merging.compare(like, last, live)
-    owned = merging.owned(like, last) or {}
+    change = documents.compare(like, last, live)
+    owned = documents.owned(like, last) or {}
     for part in (change.modified, change.added, change.removed):
         owned = fields.difference(owned, part or {})
     return owned

@@ -127,12 +127,12 @@ class _Stream:
         async with asyncio.TaskGroup() as group:
             beside = [group.create_task(self._outbox.run()), group.create_task(self._mark(bookmarks))]
             try:
-                await self._obey(group)
+                await self._read_commands(group)
             finally:
                 for task in (*beside, *self._tasks.values()):
                     task.cancel()
 
-    async def _obey(self, group: asyncio.TaskGroup) -> None:
+    async def _read_commands(self, group: asyncio.TaskGroup) -> None:
         """Begin and end watches as the client requests, until it disconnects."""
         rest = b""
         while chunk := await self._exchange.more():
@@ -142,9 +142,9 @@ class _Stream:
             for number, line in enumerate(lines):
                 if number % _TOGETHER == _TOGETHER - 1:
                     await self._exchange.pause()
-                self._do(line, group)
+                self._execute(line, group)
 
-    def _do(self, line: bytes, group: asyncio.TaskGroup) -> None:
+    def _execute(self, line: bytes, group: asyncio.TaskGroup) -> None:
         try:
             command = _decode(line)
         except msgspec.DecodeError as error:
