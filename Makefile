@@ -1,5 +1,5 @@
-# Everything a developer or CI does here. Each target sets up what it needs, from nothing, on Debian 12; a second run
-# finds it done. `make help` lists the targets.
+# All tasks of developers and CI. Each target installs what it needs, from a bare Debian 12; a second run skips that.
+# `make help` lists the targets.
 
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
@@ -12,10 +12,10 @@ ETCD_NEWER := 3.5.35 3.7.3
 PYTHON := 3.13
 OVN_NEWER := 25.03
 OVN_NEWEST := 26.03
-WORKERS ?= 2# test processes at once; each may start an etcd and a kube-apiserver of its own
-ARGS ?=# more arguments for pytest, as in: make test ARGS='tests/store -k watch'
+WORKERS ?= 2# concurrent test processes; each may start its own etcd and kube-apiserver
+ARGS ?=# additional arguments for pytest, as in: make test ARGS='tests/store -k watch'
 
-# Tests that need neither root nor another program, and a few of the seeds and histories that the others try.
+# Tests that need neither root nor other programs, with fewer seeds and histories.
 QUICK := not versions and not etcd and not kube and not ovn and not lab and not root and not slow
 SAMPLE := NETLOOM_TEST_PROFILE=quick NETLOOM_TEST_HISTORIES=40 NETLOOM_TEST_SEEDS=10 NETLOOM_TEST_FABRIC=4 NETLOOM_TEST_MALFORMED=500
 
@@ -27,27 +27,27 @@ help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-14s %s\n", $$1, $$2 }' Makefile
 
 .PHONY: setup
-setup:  ## system packages and .venv, with .venv/bin/netloom in it
+setup:  ## install system packages, and .venv with .venv/bin/netloom
 	@tools/system-packages base
 	@tools/uv sync --frozen --quiet
 	@$(BIN)/python -c 'import netloom'
 
 .PHONY: demo
-demo: setup lab-setup  ## a small company on three hosts of this machine, proved with real packets
+demo: setup lab-setup  ## run a demo: networks of a small company on three virtual hosts, tested with real packets
 	@tools/demo
 
 .PHONY: test
-test: test-setup kube kubectl-old clientgo  ## the tests, against the real programs, and the coverage they must reach
+test: test-setup kube kubectl-old clientgo  ## run all tests against the real programs, and check their coverage
 	@rm -rf build/coverage && mkdir -p build/coverage
 	@$(BIN)/coverage run -m pytest -n $(WORKERS) --dist worksteal --durations=10 --durations-min=5 $(ARGS) 2>&1 | tee build/pytest.log
-	@$(if $(ARGS),echo 'make: no coverage gate when ARGS chooses tests',tools/coverage-gate)
+	@$(if $(ARGS),echo 'make: coverage is not checked with ARGS',tools/coverage-gate)
 
 .PHONY: test-quick
-test-quick: setup  ## the tests that need neither root nor other programs, in minutes
+test-quick: setup  ## run the tests that need neither root nor other programs, in minutes
 	@$(SAMPLE) $(PYTEST) -n $(WORKERS) --dist worksteal -m '$(QUICK)' --ignore tests/docs --ignore tests/e2e -q $(ARGS)
 
 .PHONY: test-versions
-test-versions: test-setup kubectl-old  ## the tests against other versions of Kubernetes, etcd, OVN and Open vSwitch
+test-versions: test-setup kubectl-old  ## run the tests against other versions of Kubernetes, etcd, OVN and Open vSwitch
 	@tools/system-packages versions
 	@tools/ovn-root $(OVN_NEWER) >/dev/null
 	@tools/ovn-root $(OVN_NEWEST) >/dev/null
@@ -58,42 +58,42 @@ test-versions: test-setup kubectl-old  ## the tests against other versions of Ku
 	@$(MAKE) --no-print-directory test-uvicorn test-python
 
 .PHONY: test-python
-test-python: setup  ## the tests that need no other program, on the newest Python (PYTHON=3.12: on another)
+test-python: setup  ## run the tests that need no other program with the newest Python (or PYTHON=3.12)
 	@python=$$(tools/python $(PYTHON)) && UV_PROJECT_ENVIRONMENT=build/python$(PYTHON) tools/uv sync --frozen --quiet --python $$python
 	@$(SAMPLE) build/python$(PYTHON)/bin/python -m pytest -n $(WORKERS) -m '$(QUICK)' --ignore tests/docs --ignore tests/e2e $(ARGS)
 
 .PHONY: test-uvicorn
-test-uvicorn: setup  ## the tests of the API server with the newest uvicorn, which pyproject.toml may not allow yet
+test-uvicorn: setup  ## run the tests of the API server with the newest uvicorn, which pyproject.toml may not allow yet
 	@UV_PROJECT_ENVIRONMENT=build/uvicorn tools/uv sync --frozen --quiet
 	@tools/uv pip install --quiet --python build/uvicorn/bin/python --upgrade --no-deps uvicorn
 	@build/uvicorn/bin/python -c 'import uvicorn; print("uvicorn", uvicorn.__version__)'
 	@build/uvicorn/bin/python -m pytest -n $(WORKERS) -m '$(QUICK)' tests/front $(ARGS)
 
 .PHONY: check
-check: setup  ## format, lint, types, layers, the lock file and the tree
+check: setup  ## check format, lint, types, layers, the lock file and the tree
 	@$(BIN)/ruff format --check --quiet . || { echo 'make: run $(BIN)/ruff format .'; exit 1; }
 	@$(BIN)/ruff check --quiet .
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports --no-cache
 	@tools/uv lock --check --quiet
 	@$(BIN)/python tools/check_tree.py
-	@find src -name '*.py' -not -path '*/ovsdb/rows/*' -exec wc -l {} + | awk '$$1 > 400 && $$2 != "total" { print "make: long, is it still one idea? " $$2 ": " $$1 " lines" }'
+	@find src -name '*.py' -not -path '*/ovsdb/rows/*' -exec wc -l {} + | awk '$$1 > 400 && $$2 != "total" { print "make: long module: " $$2 ": " $$1 " lines" }'
 
 .PHONY: bench
-bench: setup lab-setup kube  ## side by side with the real kube-apiserver, as ratios
+bench: setup lab-setup kube  ## run the benchmarks, compared with the real kube-apiserver and others
 	@tools/system-packages test
 	@NETLOOM_GO=$$(tools/go 1.22) $(BIN)/python -m bench $(ARGS)
 
 .PHONY: kube
-kube: setup  ## build the real Kubernetes programs the tests need, once, into the cache
+kube: setup  ## build the Kubernetes programs for the tests, once, into the cache
 	@tools/kube/build $(KUBE) kube-apiserver kubectl kube-controller-manager
 
 .PHONY: clientgo
-clientgo: setup kube  ## build the client-go program of the tests, once for each state of its sources, into the cache
+clientgo: setup kube  ## build the client-go program for the tests, once for each version of its sources, into the cache
 	@tools/clientgo >/dev/null
 
 .PHONY: docs
-docs: setup  ## check the documents: links, commands, examples
+docs: setup  ## check the documentation: links, commands, examples
 	@$(PYTEST) tests/test_docs.py $(wildcard tests/docs) -q $(ARGS)
 
 .PHONY: reference
@@ -101,11 +101,11 @@ reference: setup  ## write docs/reference.md from the model
 	@$(BIN)/python tools/reference.py > docs/reference.md
 
 .PHONY: image-files
-image-files: setup  ## what deploy/container/Containerfile copies: Netloom and its locked dependencies, in build/image
+image-files: setup  ## put Netloom and its locked dependencies into build/image, for deploy/container/Containerfile
 	@tools/image-files build/image
 
 .PHONY: clean
-clean:  ## remove what make made in this folder; the cache of Kubernetes programs stays
+clean:  ## remove all files that make created in this folder, but not the cache of Kubernetes programs
 	@rm -rf .venv build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
 	@find . -name __pycache__ -type d -prune -exec rm -rf {} +
 

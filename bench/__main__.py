@@ -1,4 +1,4 @@
-"""Run every bench, or those named: ours, what stands beside it, the ratio, and whether the promise is kept."""
+"""Run all benchmarks, or those named: our figure, the reference, the ratio, and whether the target is met."""
 
 import subprocess
 import sys
@@ -8,7 +8,7 @@ from bench.table import Row, show
 
 
 def main() -> None:
-    """Print the tables, or those that are named; exit 1 when a promise is not kept."""
+    """Print all tables, or those named; exit with 1 if a target is not met."""
     benches = {
         "api": _api,
         "ipam": _ipam,
@@ -23,7 +23,7 @@ def main() -> None:
     sys.exit(0 if all(kept) else 1)
 
 
-# Each is imported when it is asked for: some need programs that others do not.
+# Each is imported on demand: some need programs that others do not.
 
 
 def _api() -> bool:
@@ -76,7 +76,7 @@ def _clients() -> bool:
 
 
 def import_row() -> Row:
-    """Return the start-up cost of the CLI beside its budget, which was set where an empty interpreter took 11 ms."""
+    """Return the start-up cost of the CLI and its budget, which was set where an empty interpreter took 11 ms."""
     empty = min(_milliseconds("pass") for _ in range(9))
     cli = min(_milliseconds("import netloom.cli.main") for _ in range(9))
     budget = 55 * empty / 11

@@ -1,14 +1,14 @@
-"""Agents that are told only what concerns them: how soon, how much, and how many of them.
+"""Agents that receive only relevant objects: how fast, how much, and how many of them.
 
-    create to Ready    four nodes of a lab, 50 attachments a second for a minute, on the vxlan fabric; beside it, at the
-                       same rate, the calls that nobody can avoid; and the same attachments on OVN. How long one waits
-                       depends on how busy the machine is: on two slow cores 50 a second is all that it can do. So the
-                       promise is about processor time: ours, beside that of the switches for the same ports
-    relevance          one agent that holds 20 Networks, where there are 20 and where there are 2,000; beside it, in the
-                       same run, one that watches everything
-    a thousand agents  simulated up to their switches, 10,000 attachments, one API server
+   create to Ready    four nodes of a lab, 50 attachments a second for a minute, on the vxlan fabric; compared, at the
+                      same rate, with the minimum of necessary calls; and the same attachments on OVN. Latency depends
+                      on how busy the machine is: on two slow cores 50 a second is all that it can do. So the target is
+                      about processor time: ours, compared with that of the switches for the same ports
+   relevance          one agent with 20 Networks, where there are 20 and where there are 2,000; compared, in the same
+                      run, with one that watches everything
+   a thousand agents  simulated up to their switches, 10,000 attachments, one API server
 
-All of it by the machinery of `netloom bench attachments` (netloom/load), against real processes.
+All of it uses `netloom bench attachments` (netloom/load), against real processes.
 """
 
 import asyncio
@@ -25,11 +25,11 @@ from typing import Any, Literal, NamedTuple
 
 from bench import ipam
 from bench.api import resident_mb
-from bench.lab import Line
+from bench.lab import JsonRpc
 from bench.table import Row
 from netloom.lab import Lab
 from netloom.load import running
-from netloom.load.crowd import Who, Worker, node_name, workers
+from netloom.load.crowd import CrowdSpec, Worker, node_name, workers
 from netloom.load.plan import Load, Phase
 from netloom.load.records import Outcome
 from netloom.load.running import Options
@@ -62,14 +62,14 @@ STATUS = {
 
 
 def tables() -> Iterator[tuple[str, str, list[Row]]]:
-    """Measure, and give each table with its name and what stands beside."""
+    """Measure, and yield each table with its name and its reference."""
     yield "agents: create to Ready, a lab of 4", "plain calls", in_a_lab()
-    yield "agents: what one is told", "20 Networks", relevance()
+    yield "agents: data received by one", "20 Networks", relevance()
     yield "agents: many", "", many()
 
 
 def in_a_lab() -> list[Row]:
-    """Measure attachments to Ready on both fabrics, each in a lab that runs what it needs, beside plain calls."""
+    """Measure attachments to Ready on both fabrics, each in a lab with what it needs, compared with plain calls."""
     with _lab(ovn=0) as lab:
         half = _driven(lab, Fabric.VXLAN, PER_SECOND / 2, MINUTE / 3)
         half_plain = asyncio.run(_plain(lab, PER_SECOND / 2, MINUTE / 3))
@@ -86,7 +86,7 @@ def in_a_lab() -> list[Row]:
         Row("server and agents, processor time; the switches'", busy, "s", switches, 2, more_is_better=False),
         Row(f"create to Ready, vxlan, {PER_SECOND}/s, p50", a.p50 * 1e3, "ms", p50 * 1e3),
         Row(f"create to Ready, vxlan, {PER_SECOND}/s, p99", a.p99 * 1e3, "ms", p99 * 1e3),
-        Row("what broke", ours.errors.total(), "", wanted=0, more_is_better=False),
+        Row("errors", ours.errors.total(), "", wanted=0, more_is_better=False),
         Row(f"the same at {PER_SECOND / 2:g}/s, p50", c.p50 * 1e3, "ms", beside),
         Row(f"the same at {PER_SECOND / 2:g}/s, p99", c.p99 * 1e3, "ms"),
         Row(f"create to Ready, OVN, {PER_SECOND}/s, p50", b.p50 * 1e3, "ms"),
@@ -95,7 +95,7 @@ def in_a_lab() -> list[Row]:
 
 
 def _used(lab: Lab) -> tuple[float, float]:
-    """Return the processor time, in seconds, that a lab's server and agents have used, and that its switches have."""
+    """Return the processor time, in seconds, of a lab's server and agents, and of its switches."""
     tick = os.sysconf("SC_CLK_TCK")
 
     def used(name: str) -> float:
@@ -107,11 +107,11 @@ def _used(lab: Lab) -> tuple[float, float]:
 
 
 async def _plain(lab: Lab, per_second: float, seconds: float) -> list[float]:
-    """Return how long the calls that nobody can avoid take for an attachment, at the same rate and in the same lab.
+    """Return how long the necessary calls for an attachment take, at the same rate and in the same lab.
 
-    These are four writes through the API, each of which waits for the one before (the attachment, its lock, its
-    addresses, its readiness; here on a Lease, which no controller looks at), and a port on a node's switch until the
-    switch has numbered it. Nothing is planned, no address is chosen, no flow written, no device configured.
+    These are four consecutive writes through the API (the attachment, its lock, its addresses, its readiness; here on a
+    Lease, which no controller watches), and a port on a node's switch until the switch has numbered it. There is no
+    planning, no choice of an address, no flow, and no configuration of a device.
     """
     found: list[float] = []
     store = await KubeStore.open(kubeconfig.load(str(lab.kubeconfig)))
@@ -141,36 +141,36 @@ async def _plain(lab: Lab, per_second: float, seconds: float) -> list[float]:
 
 
 class Ports:
-    """Ports of a node's switch, by nothing but OVSDB calls."""
+    """Ports of a node's switch, with OVSDB calls only."""
 
     def __init__(self, path: str) -> None:
-        self._line = Line(path, "Open_vSwitch")
+        self._rpc = JsonRpc(path, "Open_vSwitch")
         self._busy = threading.Lock()
 
     def plug(self, name: str) -> None:
-        """Put an internal device on the vxlan bridge; return when the switch has made it."""
+        """Add an internal device to the vxlan bridge; return when the switch has made it."""
         interface = {"name": name, "type": "internal"}
         port = {"name": name, "interfaces": ["named-uuid", "i"]}
         ports = [["ports", "insert", ["set", [["named-uuid", "p"]]]]]
         known = {"op": "wait", "table": "Interface", "where": [["name", "==", name]], "columns": ["ofport"],
                  "until": "!=", "rows": [{"ofport": ["set", []]}], "timeout": 10_000}  # fmt: skip
         with self._busy:
-            self._line.call(
+            self._rpc.call(
                 [
                     {"op": "insert", "table": "Interface", "row": interface, "uuid-name": "i"},
                     {"op": "insert", "table": "Port", "row": port, "uuid-name": "p"},
                     {"op": "mutate", "table": "Bridge", "where": BRIDGE, "mutations": ports},
                 ]
             )
-            self._line.call([known])
+            self._rpc.call([known])
 
     def clear(self) -> None:
         """Remove them all."""
-        [found] = self._line.call([{"op": "select", "table": "Port", "where": [], "columns": ["_uuid", "name"]}])
+        [found] = self._rpc.call([{"op": "select", "table": "Port", "where": [], "columns": ["_uuid", "name"]}])
         gone = [row["_uuid"] for row in found["rows"] if row["name"].startswith("pl")]
         removal = [["ports", "delete", ["set", gone]]]
-        self._line.call([{"op": "mutate", "table": "Bridge", "where": BRIDGE, "mutations": removal}])
-        self._line.close()
+        self._rpc.call([{"op": "mutate", "table": "Bridge", "where": BRIDGE, "mutations": removal}])
+        self._rpc.close()
 
 
 @contextlib.contextmanager
@@ -189,7 +189,7 @@ def _driven(lab: Lab, fabric: Fabric, per_second: float, seconds: float) -> Outc
         shape=Shape(count=20, top=60),
         fabric=fabric,
         alive=100,
-        rate=2.0 * per_second,  # As many go as come.
+        rate=2.0 * per_second,  # As many deletes as creates.
         cruise=seconds,
         cool_down=False,
     )
@@ -199,12 +199,12 @@ def _driven(lab: Lab, fabric: Fabric, per_second: float, seconds: float) -> Outc
 
 
 def relevance() -> list[Row]:
-    """Measure what an agent is told and holds, with few Networks beside its own and with many."""
+    """Measure what an agent receives and holds, with few other Networks and with many."""
     with tempfile.TemporaryDirectory(prefix="netloom-bench-") as data, ipam.site(f"sqlite:{data}/bench.db") as here:
         return asyncio.run(_relevance(here))
 
 
-class Told(NamedTuple):
+class Received(NamedTuple):
     """What an agent received and holds."""
 
     received: float
@@ -214,35 +214,35 @@ class Told(NamedTuple):
 async def _relevance(here: ipam.Site) -> list[Row]:
     async with ipam.opened(here) as store:
         await _fill(store, range(HELD), own=True)
-        await _told(here, store, "first", HELD)  # It writes the status of its own, once; that is not what is measured.
-        few, few_all = await _told(here, store, "few", HELD)
+        await _received(here, store, "first", HELD)  # It writes the status of its own, once; that is not measured.
+        few, few_all = await _received(here, store, "few", HELD)
         await _fill(store, range(HELD, MANY), own=False)
-        many, many_all = await _told(here, store, "many", MANY)
+        many, many_all = await _received(here, store, "many", MANY)
     what = f"received by an agent of {HELD} Networks, {MANY:,} in all"
     return [
         Row(what, many.received / 1e3, "kB", few.received / 1e3, 1.1, more_is_better=False),
-        Row("memory it holds", many.resident / 1e6, "MB", few.resident / 1e6, 1.1, more_is_better=False),
+        Row("its memory", many.resident / 1e6, "MB", few.resident / 1e6, 1.1, more_is_better=False),
         Row("received by one that watches everything", many_all.received / 1e3, "kB", few_all.received / 1e3),
-        Row("memory that one holds", many_all.resident / 1e6, "MB", few_all.resident / 1e6),
-        Row("everything beside what concerns it: bytes", many_all.received / 1e3, "kB", many.received / 1e3),
+        Row("its memory", many_all.resident / 1e6, "MB", few_all.resident / 1e6),
+        Row("bytes: everything, and relevant objects only", many_all.received / 1e3, "kB", many.received / 1e3),
     ]
 
 
 async def _fill(store: Store, numbers: range, *, own: bool) -> None:
-    """Make Networks with attachments on other nodes, and with one of the agent's own node where it is to hold them."""
+    """Create Networks with attachments on other nodes and, for the agent's own Networks, one on its node."""
     networks = [ipam.network(f"n{number:04}") | {} for number in numbers]
     for one in networks:
         one["spec"] = {"fabric": "vxlan"}
     await _each(store.create(NETWORK, one) for one in networks)
-    wishes = [(f"n{number:04}", member) for number in numbers for member in range(0 if own else 1, MEMBERS + 1)]
-    await _each(_attach(store, *wish) for wish in wishes)
+    members = [(f"n{number:04}", member) for number in numbers for member in range(0 if own else 1, MEMBERS + 1)]
+    await _each(_attach(store, *member) for member in members)
 
 
 async def _attach(store: Store, network: str, member: int) -> None:
     node = node_name(member + 1)
-    wish = ipam.attachment(f"{network}-{member}", network)
-    wish["spec"]["node"] = node
-    made = (await store.create(NETWORK_ATTACHMENT, wish)).document()
+    document = ipam.attachment(f"{network}-{member}", network)
+    document["spec"]["node"] = node
+    made = (await store.create(NETWORK_ATTACHMENT, document)).document()
     made["status"] = {**STATUS, "hostIP": f"198.18.0.{member + 1}", "ifcName": "nl020000000009"}
     await store.update(NETWORK_ATTACHMENT, made, subresource="status")
 
@@ -257,9 +257,9 @@ async def _each(work: Any) -> None:  # noqa: ANN401  # any coroutines
     await asyncio.gather(*(some() for _ in range(WRITERS)))
 
 
-async def _told(here: ipam.Site, store: Store, run: str, count: int) -> tuple[Told, Told]:
-    """Start both agents, change things everywhere, and return what each was told."""
-    who = Who(kubeconfig=str(here.kubeconfig), run=f"bench-{run}", first=1, count=1)
+async def _received(here: ipam.Site, store: Store, run: str, count: int) -> tuple[Received, Received]:
+    """Start both agents, change attachments everywhere, and return what each received."""
+    who = CrowdSpec(kubeconfig=str(here.kubeconfig), run=f"bench-{run}", first=1, count=1)
     async with workers(who, 1) as [worker], _everything(here) as everything:
         await _until_synced(worker, everything)
         for number in range(CHANGED):  # The same in the agent's own Networks; and as often for each of the others.
@@ -270,7 +270,7 @@ async def _told(here: ipam.Site, store: Store, run: str, count: int) -> tuple[To
             await asyncio.sleep(0.1)
         await asyncio.sleep(2)
         mine, theirs = await worker.report(), await _ask(everything)
-    return Told(mine.received, mine.resident), Told(theirs["received"], theirs["resident"])
+    return Received(mine.received, mine.resident), Received(theirs["received"], theirs["resident"])
 
 
 async def _change(store: Store, network: str, member: int, number: int) -> None:
@@ -354,7 +354,7 @@ def _many(here: ipam.Site, controller: Program) -> list[Row]:
     _, peers = running.totals(load)
     return [
         Row(
-            f"{AGENTS:,} agents, {ATTACHMENTS:,} attachments: not informed",
+            f"{AGENTS:,} agents, {ATTACHMENTS:,} attachments: not up to date",
             outcome.errors.total(),
             "",
             wanted=0,
@@ -369,7 +369,7 @@ def _many(here: ipam.Site, controller: Program) -> list[Row]:
             10,
             more_is_better=False,
         ),
-        Row("agents told", outcome.notes.get("agents told", 0.0), ""),
+        Row("events received by agents", outcome.notes.get("events received by agents", 0.0), ""),
         Row("API server, memory at most", found.get("memory", 0.0), "MB"),
         Row("API server, processor time", busy, "s"),
         Row("controller, memory at most", found.get("controller", 0.0), "MB"),
@@ -379,7 +379,7 @@ def _many(here: ipam.Site, controller: Program) -> list[Row]:
 
 
 def _shape(attachments: int) -> Shape:
-    """Return Networks with so many attachments in all, or a few more: the largest with a fortieth of them."""
+    """Return Networks with about so many attachments in total: the largest with a fortieth of them."""
     top = max(2, attachments // 40)
     count = 1
     while running.totals(Load(run="x", shape=Shape(count=count, top=top, exponent=0.5)))[0] < attachments:
@@ -392,7 +392,7 @@ def _ms(seconds: float | None) -> float:
 
 
 def _busy(pid: int) -> float:
-    """Return how long a process has run on a processor, in seconds."""
+    """Return a process's processor time, in seconds."""
     return int(Path(f"/proc/{pid}/schedstat").read_text().split()[0]) / 1e9
 
 

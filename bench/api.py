@@ -1,7 +1,7 @@
-"""The API against the real kube-apiserver: creates, a list, 500 watchers, memory.
+"""The API compared with the real kube-apiserver: creates, a list, 500 watchers, memory.
 
-Both servers hold the same CRDs' kinds, are asked by the same client program (bench/client, Go's own HTTP and TLS), on
-this machine, one after the other and turn about, so that a noisy neighbour hits both. What counts is the ratio.
+Both servers have the same kinds, and the same client program (bench/client, with Go's own HTTP and TLS) sends the
+requests, on this machine, alternately, so that other load affects both. The ratio counts.
 
     kube-apiserver   with etcd, as `make kube` builds it
     netloom          `netloom apiserver` on sqlite, every write durable when it is answered
@@ -67,7 +67,7 @@ class Client:
 
 @contextlib.contextmanager
 def kube_apiserver() -> Iterator[Target]:
-    """Give a kube-apiserver that serves our CRDs."""
+    """Yield a kube-apiserver with our CRDs."""
     with kube(CURRENT) as cluster:
         for crd in crds():
             status, answer = cluster.request("POST", "/apis/apiextensions.k8s.io/v1/customresourcedefinitions", crd)
@@ -80,7 +80,7 @@ def kube_apiserver() -> Iterator[Target]:
 
 @contextlib.contextmanager
 def netloom_server() -> Iterator[Target]:
-    """Give a `netloom apiserver` on sqlite: the API alone, as kube-apiserver is."""
+    """Yield a `netloom apiserver` on sqlite: the API alone, like kube-apiserver."""
     with (
         scratch("bench") as folder,
         api_process(folder, "apiserver", "--store", f"sqlite:{folder / 'bench.db'}") as target,
@@ -90,7 +90,7 @@ def netloom_server() -> Iterator[Target]:
 
 @contextlib.contextmanager
 def api_process(folder: Path, command: str, *words: str) -> Iterator[Target]:
-    """Give `netloom COMMAND`, whose data is in a folder."""
+    """Yield `netloom COMMAND` with its data in a folder."""
     data = folder / "data"
     listen = f"127.0.0.1:{free_port()}"
     netloom = Path(os.environ.get("NETLOOM", ".venv/bin/netloom"))
@@ -137,7 +137,7 @@ def resident_mb(pid: int) -> float:
 
 
 def measure(client: Client, targets: list[Target]) -> dict[str, dict[str, float]]:
-    """Return every figure for every target, taken turn about."""
+    """Return every figure for every target, measured alternately."""
     rates: dict[str, list[float]] = {t.name: [] for t in targets}
     for target in targets:
         client.run(target, "create", "-n", 200, "-clients", CLIENTS, "-prefix", "warm")
@@ -156,13 +156,13 @@ def measure(client: Client, targets: list[Target]) -> dict[str, dict[str, float]
         found[target.name]["list"] = statistics.median(lists[target.name])
         client.run(target, "create", "-n", HELD - CREATED, "-clients", CLIENTS, "-prefix", "more")
         found[target.name]["memory"] = resident_mb(target.pid)
-    told: dict[str, list[float]] = {t.name: [] for t in targets}
+    latencies: dict[str, list[float]] = {t.name: [] for t in targets}
     for turn in range(3):
         for target in targets:
             words = ("watch", "-watchers", WATCHERS, "-events", EVENTS // 3, "-prefix", f"w{turn}")
-            told[target.name].append(client.run(target, *words)["p50_ms"])
+            latencies[target.name].append(client.run(target, *words)["p50_ms"])
     for target in targets:
-        found[target.name]["watch"] = statistics.median(told[target.name])
+        found[target.name]["watch"] = statistics.median(latencies[target.name])
         found[target.name]["memory with watchers' traces"] = resident_mb(target.pid)
     return found
 
@@ -174,7 +174,7 @@ def rows() -> list[Row]:
     a, b = found[ours.name], found[other.name]
     return [
         Row(f"creates, {CLIENTS} clients over TLS", a["creates"], "/s", b["creates"], 1.0),
-        Row(f"last of {WATCHERS} watchers told", a["watch"], "ms", b["watch"], 1.0, more_is_better=False),
+        Row(f"event at the last of {WATCHERS} watchers", a["watch"], "ms", b["watch"], 1.0, more_is_better=False),
         Row(f"list of {CREATED:,} objects", a["list"], "ms", b["list"], 1.0, more_is_better=False),
         Row(f"resident with {HELD:,} objects", a["memory"], "MB", b["memory"], 0.5, more_is_better=False),
     ]

@@ -1,9 +1,9 @@
-"""An agent that watches everything, to be held against one that is told what concerns it.
+"""An agent that watches everything, to compare with one that watches relevant objects only.
 
     python -m bench.everything KUBECONFIG
 
-It follows all attachments, Networks, Subnets, Mirrors, SecurityProfiles and Shapings, as an agent does that leaves it
-to itself to find out what is its own. A line on standard input asks how many bytes it received, and how much it holds.
+It watches all attachments, Networks, Subnets, Mirrors, SecurityProfiles and Shapings, like an agent that selects its
+own objects itself. A line on standard input requests the bytes that it received and its memory.
 """
 
 import asyncio
@@ -26,7 +26,7 @@ from netloom.store.kube import KubeStore
 
 
 async def main(path: str) -> None:
-    """Follow everything until the input ends."""
+    """Watch everything until the input ends."""
     cluster = kubeconfig.load(path)
     client = open_client(cluster, cluster.tls())
     store = KubeStore(client)

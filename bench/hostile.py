@@ -1,9 +1,9 @@
-"""One hostile client of each role at full speed beside 32 honest ones: what the honest ones notice, and memory.
+"""One hostile client of each role at full speed beside 32 honest ones: the effect on the honest ones, and memory.
 
-Everything is asked of one `netloom apiserver` on sqlite. The honest callers create, read, list and delete, one request
-after the other, each with a token of its own. The hostile ones send the most expensive requests that their role allows
+All clients use one `netloom apiserver` on sqlite. The honest ones create, read, list and delete, one request after the
+other, each with its own token. The hostile ones send the most expensive requests that their role allows
 (bench/client/hostile.go) over eight connections each: one without a valid token, a node, a viewer, an editor and an
-administrator. Both are measured turn about, so that a noisy neighbour hits both. What counts is the ratio.
+administrator. Both cases are measured alternately, so that other load affects both. The ratio counts.
 """
 
 import contextlib
@@ -29,7 +29,7 @@ ROLES["admin"] = "netloom:admin"
 
 P99 = 3.0
 MEMORY = 3.0
-"""What was promised: the p99 of the honest ones, and the most memory, with hostile clients to without."""
+"""The targets: p99 of the honest clients, and peak memory, with hostile clients compared to without."""
 
 
 def rows() -> list[Row]:
@@ -56,7 +56,7 @@ def _measure(client: Client, target: Target, folder: Path) -> list[Row]:
             calm = _peak_mb(target.pid)
         with _attack(client, target, callers, said):
             beside.append(client.run(target, *words, "-prefix", f"b{turn}"))
-    print(f"hostile clients were answered: {dict(sorted(said.items()))}")
+    print(f"answers to hostile clients: {dict(sorted(said.items()))}")
     slow, calm_slow = _median(beside, "p99_ms"), _median(alone, "p99_ms")
     usual, calm_usual = _median(beside, "p50_ms"), _median(alone, "p50_ms")
     return [
@@ -67,7 +67,7 @@ def _measure(client: Client, target: Target, folder: Path) -> list[Row]:
 
 
 def _tokens(file: Path, honest: Path) -> dict[str, str]:
-    """Admit everybody; return the tokens of the hostile ones by role, and write those of the honest into a file."""
+    """Admit all clients; return the hostile ones' tokens by role, and write the honest ones' into a file."""
     good = [secrets.token_urlsafe(24) for _ in range(HONEST)]
     bad = {name: secrets.token_urlsafe(24) for name in ROLES}
     with file.open("a") as known:
@@ -79,7 +79,7 @@ def _tokens(file: Path, honest: Path) -> dict[str, str]:
 
 @contextlib.contextmanager
 def _attack(client: Client, target: Target, callers: dict[str, str], said: Counter[str]) -> Iterator[None]:
-    """Attack while the block lasts, and count what is answered."""
+    """Attack during the block, and count the answers."""
     words = ("-connections", CONNECTIONS, "-seconds", SECONDS + 1)
     running = {
         role: client.begin(target._replace(token=token), "attack", "-role", role, *words)
@@ -98,7 +98,7 @@ def _median(found: list[dict[str, float]], figure: str) -> float:
 
 
 def _peak_mb(pid: int) -> float:
-    """Return the most resident memory that a process had so far, in MB."""
+    """Return a process's peak resident memory, in MB."""
     status = Path(f"/proc/{pid}/status").read_text()
     [peak] = [text for text in status.splitlines() if text.startswith("VmHWM:")]
     return int(peak.split()[1]) * 1024 / 1e6

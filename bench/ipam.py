@@ -1,9 +1,9 @@
-"""Addresses: how fast they are given, how full a block becomes, how soon a controller is back.
+"""Addresses: how fast they are allocated, how full a block gets, how fast a controller restarts.
 
-`netloom apiserver` and `netloom controller` are processes of their own, as on a real site; attachments come from the
-bench's client (bench/client), which watches until each has its address. An allocation is three durable writes: the
-attachment, its IPLock, its status. Beside each rate stands the limit: how many times three such writes per second the
-store takes when nothing but the store is asked, on this machine, in this run. Beside the restart stands a process that
+`netloom apiserver` and `netloom controller` are separate processes, as on a real site; the benchmark's client
+(bench/client) creates attachments and watches until each has its address. An allocation is three durable writes: the
+attachment, its IPLock, its status. The reference of each rate is the limit: how many times three such writes per second
+the store accepts when it is used directly, on this machine, in this run. The reference of the restart is a process that
 reads and decodes the same objects through the same API and does nothing else.
 """
 
@@ -33,7 +33,7 @@ from tests.support.process import Program, free_port, scratch
 
 ALLOCATED = 6_000
 BLOCK = 4_093
-"""The addresses of a /20, by kos's rule."""
+"""The allocatable addresses of a /20, as in kos."""
 HELD, NETWORKS = 50_000, 500
 CLIENTS, BATCH = 8, 32
 WRITERS = 128
@@ -66,14 +66,14 @@ def rows() -> list[Row]:
 
 @contextlib.contextmanager
 def site(store: str) -> Iterator[Site]:
-    """Give an API server on a store."""
+    """Yield an API server on a store."""
     with scratch("bench-site") as folder, api_process(folder, "apiserver", "--store", store) as api:
         yield Site(api, folder / "data" / "admin.kubeconfig", folder)
 
 
 @contextlib.contextmanager
 def controller(here: Site, *words: str) -> Iterator[tuple[Program, int]]:
-    """Give a controller that is in sync, and the port that tells how it is."""
+    """Yield a controller that is in sync, and its health port."""
     port = free_port()
     netloom = os.environ.get("NETLOOM", ".venv/bin/netloom")
     command: list[str | Path] = [
@@ -96,7 +96,7 @@ def _rate(client: Client, here: Site, store: str, limit: float, wanted: float) -
         asyncio.run(make(here, [network("bench")], [subnet("bench", "10.64.0.0/12")]))
         client.run(here.api, "allocate", "-n", 500, *_load(), "-network", "bench", "-prefix", "warm")
         figures = client.run(here.api, "allocate", "-n", ALLOCATED, *_load(), "-network", "bench", "-prefix", "a")
-    what = f"addresses given, {store}, {CLIENTS} clients"
+    what = f"addresses allocated, {store}, {CLIENTS} clients"
     return Row(what, figures["per_second"], "/s", limit, wanted)
 
 
@@ -114,21 +114,21 @@ def _block(client: Client, here: Site, limit: float) -> list[Row]:
 
 
 def _restart(here: Site) -> list[Row]:
-    """Give many attachments their addresses, and start the controller again."""
+    """Allocate addresses to many attachments, and restart the controller."""
     names = [f"n{number:03}" for number in range(NETWORKS)]
     blocks = [f"10.{number // 32}.{number % 32 * 8}.0/21" for number in range(NETWORKS)]
     nets = [network(name) for name in names]
     subnets = [subnet(name, block) for name, block in zip(names, blocks, strict=True)]
     with controller(here):
         asyncio.run(make(here, nets, subnets))
-        wishes = [attachment(f"a{number}", names[number % NETWORKS]) for number in range(HELD)]
-        asyncio.run(make_all(here, wishes))
+        attachments = [attachment(f"a{number}", names[number % NETWORKS]) for number in range(HELD)]
+        asyncio.run(make_all(here, attachments))
         before = asyncio.run(quiet(here))
     beside = reading(here, HELD * 2)
     began = time.perf_counter()
     with controller(here) as (program, _):
         took = time.perf_counter() - began
-        time.sleep(2)  # Whoever wants to write has looked by then.
+        time.sleep(2)  # Any pending write happens by then.
         memory = resident_mb(program.pid)
         wrote = asyncio.run(revision(here)) - before
     return [
@@ -139,7 +139,7 @@ def _restart(here: Site) -> list[Row]:
 
 
 def reading(here: Site, least: int, northbound: str = "") -> float:
-    """Return how many seconds a process takes that reads and decodes what the controller must know."""
+    """Return how many seconds a process takes to read and decode what the controller must know."""
     kinds = [kind.name for kind in (NETWORK_ATTACHMENT, IP_LOCK, NETWORK, SUBNET)]
     argv = [sys.executable, "-m", "bench.reading", str(here.kubeconfig), northbound, *kinds]
     began = time.perf_counter()
@@ -154,15 +154,15 @@ def _load() -> tuple[str | int, ...]:
 
 
 async def _limit(opened: Callable[[], Awaitable[Store]]) -> float:
-    """Return how many allocations' writes a store takes per second when it is asked directly."""
+    """Return how many allocations per second a store accepts when it is used directly."""
     store = await opened()
     turns = iter(range(ALLOCATED // 2))
 
     async def write() -> None:
         for number in turns:
-            wish = await store.create(NETWORK_ATTACHMENT, attachment(f"a{number}", "bench"))
+            created = await store.create(NETWORK_ATTACHMENT, attachment(f"a{number}", "bench"))
             await store.create(IP_LOCK, lock(number))
-            document = wish.document() | {"status": STATUS}
+            document = created.document() | {"status": STATUS}
             await store.update(NETWORK_ATTACHMENT, document, subresource="status")
 
     try:
@@ -215,7 +215,7 @@ def lock(number: int) -> Document:
 
 @contextlib.asynccontextmanager
 async def opened(here: Site) -> AsyncIterator[KubeStore]:
-    """Give the store that the API is."""
+    """Yield a store over the API."""
     store = await KubeStore.open(kubeconfig.load(str(here.kubeconfig)))
     try:
         await store.revision()
@@ -231,7 +231,7 @@ async def revision(here: Site) -> int:
 
 
 async def quiet(here: Site) -> int:
-    """Wait until nobody writes any more, neither Events nor how full Subnets are; return the revision."""
+    """Wait until there are no more writes, such as Events and the usage of Subnets; return the revision."""
     async with opened(here) as store:
         before, now = -1, await store.revision()
         while before != now:
@@ -249,14 +249,16 @@ async def make(here: Site, networks: list[Document], subnets: list[Document]) ->
         await _until(store, SUBNET, since, len(subnets), lambda document: document["status"].get("validated", False))
 
 
-async def make_all(here: Site, wishes: list[Document]) -> None:
+async def make_all(here: Site, attachments: list[Document]) -> None:
     """Create attachments, and wait until all have an address."""
     async with opened(here) as store:
         since = (await store.list(NETWORK_ATTACHMENT, limit=1)).revision
         async with asyncio.TaskGroup() as group:
-            work = _until(store, NETWORK_ATTACHMENT, since, len(wishes), lambda document: document["status"].get("ips"))
+            work = _until(
+                store, NETWORK_ATTACHMENT, since, len(attachments), lambda document: document["status"].get("ips")
+            )
             group.create_task(work)
-            await _create_all(store, NETWORK_ATTACHMENT, wishes)
+            await _create_all(store, NETWORK_ATTACHMENT, attachments)
 
 
 async def _create_all(store: Store, kind: Kind, documents: list[Document]) -> None:
@@ -284,7 +286,7 @@ async def _until(store: Store, kind: Kind, since: int, count: int, good: Callabl
 
 
 def text(port: int, path: str) -> str | None:
-    """Return what a process says of itself."""
+    """Return a page of a process's health port."""
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=2)
     try:
         connection.request("GET", path)

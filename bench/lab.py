@@ -1,9 +1,9 @@
-"""Attachments in a lab: from the request to Ready, beside what plain OVSDB calls need for the same port.
+"""Attachments in a lab: from the request to Ready, compared with plain OVSDB calls for the same port.
 
-One node with a real Open vSwitch and OVN. Ours is the whole way: the API, addresses, the northbound, the agent, the
-device and its addresses, OVN's word, the status, and that we hear of it by a watch. Beside it, turn about and in the
-same lab, is the shortest way there is: a script that has both databases' sockets open, inserts the logical port and
-the interface at once, knows all addresses beforehand, sets none, and waits for `ovn-installed`.
+One node with a real Open vSwitch and OVN. Ours is the whole path: the API, addresses, the northbound, the agent, the
+device and its addresses, OVN's confirmation, the status, and its watch event. The reference, measured alternately and
+in the same lab, is the shortest path: a script with open sockets to both databases inserts the logical port and the
+interface at once, knows all addresses beforehand, configures none, and waits for `ovn-installed`.
 """
 
 import asyncio
@@ -29,10 +29,10 @@ from netloom.store.kube import KubeStore
 
 NODE = "n1"
 WARM, SINGLE = 5, 40
-"""How many ports of either sort are plugged before the count, and counted, one after another: fewer than 100 in all."""
+"""How many ports of each type are plugged before the measurement, and measured, one after another: fewer than 100."""
 BURST, BURSTS = 200, 5
 GROUP = 50
-"""How many ports the script sends in one transaction: OVN is quickest so."""
+"""How many ports the script sends in one transaction: OVN is fastest so."""
 PATIENCE = 60.0
 
 
@@ -74,7 +74,7 @@ async def _singles(ours: "Ours", plain: "Plain") -> list[Row]:
 
 async def _bursts(ours: "Ours", plain: "Plain") -> list[Row]:
     mine, theirs = 0.0, 0.0
-    for turn in range(BURSTS):  # In turns, and the best of each: what else this machine does hits both.
+    for turn in range(BURSTS):  # Alternately, and the best of each: other load on this machine affects both.
         names = [f"b{turn}-{number}" for number in range(BURST)]
         mine = max(mine, BURST / await ours.plug(names))
         await ours.unplug(names)
@@ -88,7 +88,7 @@ async def _bursts(ours: "Ours", plain: "Plain") -> list[Row]:
 
 
 class Ours:
-    """Attachments through the API, as a client has it that watches them."""
+    """Attachments through the API, for a client that watches them."""
 
     def __init__(self, store: KubeStore, watch: Watch) -> None:
         self._store = store
@@ -99,8 +99,8 @@ class Ours:
         began = time.perf_counter()
         async with asyncio.timeout(PATIENCE), asyncio.TaskGroup() as group:
             for name in names:
-                wish = _document(NETWORK_ATTACHMENT, name, {"node": NODE, "network": "bench"})
-                group.create_task(self._store.create(NETWORK_ATTACHMENT, wish))
+                document = _document(NETWORK_ATTACHMENT, name, {"node": NODE, "network": "bench"})
+                group.create_task(self._store.create(NETWORK_ATTACHMENT, document))
             left = set(names)
             while left:
                 left -= {one.object.name for one in await self._watch.next() if _is_ready(one.object.document())}
@@ -122,7 +122,7 @@ class Ours:
 
 @contextlib.asynccontextmanager
 async def opened(lab: Lab) -> AsyncIterator[Ours]:
-    """Give the API, with a Network and a Subnet in it."""
+    """Yield the API, with a Network and a Subnet in it."""
     store = await KubeStore.open(kubeconfig.load(str(lab.kubeconfig)))
     try:
         await store.create(NETWORK, _document(NETWORK, "bench", {}))
@@ -138,11 +138,11 @@ async def opened(lab: Lab) -> AsyncIterator[Ours]:
 
 
 class Plain:
-    """The same ports by nothing but OVSDB calls."""
+    """The same ports with OVSDB calls only."""
 
     def __init__(self, lab: Lab) -> None:
-        self._north = Line(lab.layout.database_socket("nb", 1), "OVN_Northbound")
-        self._switch = Line(lab.layout.switch_socket(NODE), "Open_vSwitch")
+        self._north = JsonRpc(lab.layout.database_socket("nb", 1), "OVN_Northbound")
+        self._switch = JsonRpc(lab.layout.switch_socket(NODE), "Open_vSwitch")
         row = {"name": "plain", "other_config": ["map", [["vlan-passthru", "false"]]]}
         [made] = self._north.call([{"op": "insert", "table": "Logical_Switch", "row": row}])
         self._logical = made["uuid"]
@@ -152,7 +152,7 @@ class Plain:
         self._switch.ask("monitor", ["Open_vSwitch", None, wanted])
 
     def close(self) -> None:
-        """Let go of the sockets."""
+        """Close the sockets."""
         self._north.close()
         self._switch.close()
 
@@ -180,7 +180,7 @@ class Plain:
         self._switch.call([_mutate("Bridge", self._bridge, "ports", "delete", ports)])
 
     def rest(self) -> None:
-        """Return when no port is left on the switch, and the switch is done removing the last: each takes it 10 ms."""
+        """Return when no port is left on the switch, and it has removed the last one: each takes it 10 ms."""
         deadline = time.monotonic() + PATIENCE
         while any(name.startswith(("pl", "nl")) for name in self._names()):
             assert time.monotonic() < deadline, "ports are left on the switch"
@@ -229,8 +229,8 @@ class Plain:
         return [*made, _mutate("Bridge", self._bridge, "ports", "insert", names)]
 
 
-class Line:
-    """A socket to a database, and JSON over it."""
+class JsonRpc:
+    """A JSON-RPC connection to a database."""
 
     def __init__(self, path: str, database: str) -> None:
         self._database = database
@@ -242,7 +242,7 @@ class Line:
         self._number = 0
 
     def close(self) -> None:
-        """Let go."""
+        """Close the connection."""
         self._socket.close()
 
     def send(self, method: str, params: list[Any]) -> int:
@@ -251,7 +251,7 @@ class Line:
         self._socket.sendall(json.dumps({"id": self._number, "method": method, "params": params}).encode())
         return self._number
 
-    def ask(self, method: str, params: list[Any]) -> Any:  # noqa: ANN401  # whatever the method answers
+    def ask(self, method: str, params: list[Any]) -> Any:  # noqa: ANN401  # depends on the method
         """Send a request and return its answer."""
         number = self.send(method, params)
         while True:
@@ -261,13 +261,13 @@ class Line:
                     return one["result"]
 
     def call(self, operations: list[Document]) -> list[Any]:
-        """Do a transaction."""
+        """Run a transaction."""
         results: list[Any] = self.ask("transact", [self._database, *operations])
         assert not any(one and "error" in one for one in results), results
         return results
 
     def updates(self) -> list[Document]:
-        """Wait for something and return what changed, if it was that."""
+        """Wait for a message and return its changes, if it is an update."""
         found = []
         for one in self._received():
             if one.get("method") == "update":

@@ -1,8 +1,8 @@
-"""OVN's northbound: how fast objects become rows, what one change costs, how soon a controller is back.
+"""OVN's northbound: how fast objects become rows, what one change costs, how fast a controller restarts.
 
-A real ovsdb-server, and beside our rate, on this machine and in this run: ovsdbapp's, the library others use, and that
-of plain JSON-RPC, the same rows in batches of 1,000 as fast as a script can send them. Ours includes the planning, and
-following the database. Then a real controller: what a change and a restart cost it.
+A real ovsdb-server. The references, on this machine and in this run, are ovsdbapp, the library that other projects use,
+and plain JSON-RPC: the same rows in batches of 1,000 as fast as a script can send them. Our figure includes the
+planning, and monitoring the database. Then a real controller: what a change and a restart cost it.
 """
 
 import asyncio
@@ -25,7 +25,7 @@ from netloom.control.ovn.northbound_sync import SLICE
 from netloom.drivers.northbound.driver import DATABASE, TABLES, Northbound
 from netloom.model.document import Resource
 from netloom.model.registry import KINDS, NETWORK_ATTACHMENT
-from netloom.ovsdb.io import Client
+from netloom.ovsdb.io import OvsdbClient
 from netloom.ovsdb.monitor import Change
 from netloom.plan.ovn.planner import Planner
 from netloom.plan.world.world import Port
@@ -41,9 +41,9 @@ ROUNDS = 10
 
 def rows() -> list[Row]:
     """Measure and return the table."""
-    collect_seldom()
+    tune_gc()
     ours, plain = 0.0, 0.0
-    for _ in range(ROUNDS):  # In turns, and the best of each: what else this machine does hits both.
+    for _ in range(ROUNDS):  # Alternately, and the best of each: other load on this machine affects both.
         with server() as database:
             ours = max(ours, asyncio.run(_ours(database, ATTACHMENTS)))
         with server() as database:
@@ -62,15 +62,15 @@ def rows() -> list[Row]:
     return found
 
 
-def collect_seldom() -> None:
-    """Look for garbage as seldom as the controller does."""
+def tune_gc() -> None:
+    """Run the garbage collector as rarely as the controller does."""
     gc.freeze()
     gc.set_threshold(50_000, 20, 20)
 
 
 @contextlib.contextmanager
 def server() -> Iterator[Database]:
-    """Give an empty northbound."""
+    """Yield an empty northbound."""
     with scratch("bench-nb") as folder:
         database = Database(folder, "nb", OVN_SHARE / "ovn-nb.ovsschema")
         try:
@@ -81,7 +81,7 @@ def server() -> Iterator[Database]:
 
 
 def resources() -> Iterator[Resource]:
-    """Give the Networks and their Subnets."""
+    """Yield the Networks and their Subnets."""
     for i in range(NETWORKS):
         for kind, name, spec, status in (
             ("Network", f"net{i}", {}, {"vni": 1000 + i}),
@@ -94,7 +94,7 @@ def resources() -> Iterator[Resource]:
 
 
 def ports(count: int) -> Iterator[Port]:
-    """Give attachments."""
+    """Yield attachments."""
     for i in range(count):
         net, host = i % NETWORKS, i // NETWORKS + 2
         ip = f"10.{net}.{host >> 8}.{host & 255}"
@@ -104,10 +104,10 @@ def ports(count: int) -> Iterator[Port]:
 
 @contextlib.asynccontextmanager
 async def northbound(database: Database) -> AsyncIterator[Northbound]:
-    """Give the driver, connected."""
+    """Yield the connected driver."""
 
-    def connect(changed: Callable[[Sequence[Change]], None]) -> Client:
-        return Client([database.remote], DATABASE, tables=TABLES, random=Random(1), changed=changed)
+    def connect(changed: Callable[[Sequence[Change]], None]) -> OvsdbClient:
+        return OvsdbClient([database.remote], DATABASE, tables=TABLES, random=Random(1), changed=changed)
 
     north = Northbound(connect, random=Random(2))
     running = asyncio.create_task(north.client.run())
@@ -137,7 +137,7 @@ async def _ours(database: Database, count: int) -> float:
 
 
 def _plain(database: Database) -> float:
-    """Return how many ports a second a script writes that does nothing else."""
+    """Return how many ports a second a minimal script writes."""
     planner = Planner()
     for resource_ in resources():
         planner.put(resource_)
@@ -197,7 +197,7 @@ def _call(line: socket.socket, operations: list[Any]) -> list[Any]:
 
 
 def _app(database: Database, batch: int, count: int) -> float:
-    """Return how many ports a second ovsdbapp writes: one by one, as those who use it do, or many at a time."""
+    """Return how many ports a second ovsdbapp writes: one by one, as its users do, or many at a time."""
     code = f"""
 import time
 from ovsdbapp.backend.ovs_idl import connection
@@ -220,7 +220,7 @@ print({count} / (time.perf_counter() - began))
 
 
 def _controller(database: Database) -> list[Row]:
-    """Start a real controller anew with many attachments, and change some of them one by one."""
+    """Restart a real controller with many attachments, and change some of them one by one."""
     names = [f"n{number:03}" for number in range(HELD // 200)]
     blocks = [f"10.{number}.0.0/16" for number in range(len(names))]
     words = ("--ovn-nb", database.remote)
@@ -228,14 +228,14 @@ def _controller(database: Database) -> list[Row]:
         with ipam.controller(here, *words):
             subnets = [ipam.subnet(name, block) for name, block in zip(names, blocks, strict=True)]
             asyncio.run(ipam.make(here, [ipam.network(name) for name in names], subnets))
-            wishes = [ipam.attachment(f"a{number}", names[number % len(names)]) for number in range(HELD)]
-            asyncio.run(ipam.make_all(here, wishes))
+            attachments = [ipam.attachment(f"a{number}", names[number % len(names)]) for number in range(HELD)]
+            asyncio.run(ipam.make_all(here, attachments))
             before = asyncio.run(ipam.quiet(here))
         beside = ipam.reading(here, HELD * 2, database.remote)
         began = time.perf_counter()
         with ipam.controller(here, *words) as (program, port):
             took = time.perf_counter() - began
-            time.sleep(2)  # Whoever wants to write has looked by then.
+            time.sleep(2)  # Any pending write happens by then.
             memory = resident_mb(program.pid)
             wrote = asyncio.run(ipam.revision(here)) - before + _transactions(port)
             cost, plain, transactions = _changes(here, program.pid, port)
@@ -243,14 +243,14 @@ def _controller(database: Database) -> list[Row]:
         Row(f"{HELD:,} attachments: restart to in step", took, "s", beside, 2.5, more_is_better=False),
         Row("writes at the restart, to the store and to OVN", wrote, "", wanted=0, more_is_better=False),
         Row("resident, controller", memory, "MB", wanted=300, more_is_better=False),
-        Row(f"one changed among {HELD:,}: CPU; of who changed it", cost, "ms", plain, 5.0, more_is_better=False),
+        Row(f"one changed among {HELD:,}: CPU; of the client", cost, "ms", plain, 5.0, more_is_better=False),
         Row("and transactions", transactions, "", wanted=1, more_is_better=False),
     ]
 
 
 def _changes(here: ipam.Site, pid: int, port: int) -> tuple[float, float, float]:
-    """Change attachments one by one; return for each the CPU time of the controller, that of who changes it, in
-    milliseconds, and the transactions.
+    """Change attachments one by one; return for each the CPU time of the controller and of the client, in milliseconds,
+    and the transactions.
     """
     rest = _busy(pid)
     time.sleep(CHANGED * PAUSE)
@@ -272,7 +272,7 @@ async def _change(here: ipam.Site) -> None:
 
 
 def _busy(pid: int) -> float:
-    """Return how long a process has run on a processor, in milliseconds."""
+    """Return a process's processor time, in milliseconds."""
     return int(Path(f"/proc/{pid}/schedstat").read_text().split()[0]) / 1e6
 
 

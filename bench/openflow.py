@@ -1,9 +1,9 @@
-"""Flows on a real Open vSwitch: a node that knows 5,000 remote interfaces, after its switch was started again.
+"""Flows on a real Open vSwitch: a node with 5,000 remote interfaces, after a restart of its switch.
 
-Ours is what the agent does: the plan's flows, the driver that compares and writes, one connection. Beside it, turn
-about and on the same switch, is `ovs-ofctl --bundle add-flows` with the same flows in a file. Both are counted from the
-moment ovs-vswitchd is started, so its own start and finding out that it is there are in both. Then single changes: one
-more remote interface, and the bundles that cost, beside one process of ovs-ofctl for each.
+Ours is what the agent does: the planned flows, the driver that compares and writes, one connection. The reference,
+measured alternately and on the same switch, is `ovs-ofctl --bundle add-flows` with the same flows in a file. Both times
+begin when ovs-vswitchd is started, so its own start and detecting it are included in both. Then single changes: one
+more remote interface and its number of bundles, compared with one ovs-ofctl process for each.
 """
 
 import asyncio
@@ -56,7 +56,7 @@ async def _measure(switch: Real) -> list[Row]:
     best, beside = min(ours), min(theirs)
     return [
         Row(f"{REMOTES:,} remotes ({flows:,} flows) after a restart", best, "s", beside, 1.5, more_is_better=False),
-        Row("to work out those flows, once", planned, "s"),
+        Row("planning those flows, once", planned, "s"),
         *single,
     ]
 

@@ -1,4 +1,4 @@
-"""Read all objects of some kinds through the API, decode each, and end: what every controller that starts must do.
+"""Read all objects of some kinds through the API, decode each, and exit: what every starting controller must do.
 
 python -m bench.reading KUBECONFIG NORTHBOUND KIND ...
 
@@ -11,7 +11,7 @@ from random import Random
 
 from netloom.drivers.northbound.driver import DATABASE, TABLES
 from netloom.model.registry import KINDS
-from netloom.ovsdb.io import Client
+from netloom.ovsdb.io import OvsdbClient
 from netloom.run import process
 from netloom.store import kubeconfig
 from netloom.store.kube import KubeStore
@@ -20,7 +20,7 @@ from netloom.store.kube import KubeStore
 async def main(path: str, northbound: str, kinds: list[str]) -> None:
     """Read everything once."""
     store = await KubeStore.open(kubeconfig.load(path))
-    rows = Client([northbound], DATABASE, tables=TABLES, random=Random(1)) if northbound else None
+    rows = OvsdbClient([northbound], DATABASE, tables=TABLES, random=Random(1)) if northbound else None
     running = asyncio.create_task(rows.run()) if rows else None
     try:
         pages = await asyncio.gather(*(store.list(KINDS.named(kind)) for kind in kinds))

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from netloom.model import codec
-from netloom.run.manifests import Place, aggregated
+from netloom.run.manifests import ServerPlacement, aggregated
 from tests.support.kube import Kube
 from tests.support.kubectl import Kubectl
 from tests.support.process import find_program
@@ -47,7 +47,7 @@ def test_there_is_a_unit_for_each_process() -> None:
 
 def manifests() -> list[dict[str, Any]]:
     """Return all workloads that are shipped or printed."""
-    place = Place(ca=b"ca", image="netloom", certificate=b"c", key=b"k", args=("--aggregated",))
+    place = ServerPlacement(ca=b"ca", image="netloom", certificate=b"c", key=b"k", args=("--aggregated",))
     shipped = [one for path in (TREE / "deploy/kubernetes").glob("*.yaml") for one in codec.documents(path.read_text())]
     return [*(one for one in aggregated(place) if one["kind"] == "Deployment"), *shipped]
 

@@ -57,12 +57,12 @@ def test_a_module_that_calls_itself_pure_imports_nothing_that_does_io_or_reads_a
     ("module", "line", "rule"),
     [
         ("model/planted.py", "import time", "The model and the plans do no IO and read no clock BROKEN"),
-        ("store/planted.py", "import netloom.front.api", "Each layer knows only the layers below it BROKEN"),
-        ("control/planted.py", "import yaml", "YAML is read and written by the model's codec alone BROKEN"),
-        ("front/api/planted.py", "import sqlite3", "SQL is written by the sqlite store and its log alone BROKEN"),
+        ("store/planted.py", "import netloom.front.api", "Each layer imports only the layers below it BROKEN"),
+        ("control/planted.py", "import yaml", "Only the model's codec imports the YAML library BROKEN"),
+        ("front/api/planted.py", "import sqlite3", "Only the sqlite store and its log use SQL BROKEN"),
         ("diagnose/planted.py", "import click", "Diagnosis knows no terminal BROKEN"),
-        ("diagnose/planted.py", "import netloom.front.api", "Each layer knows only the layers below it BROKEN"),
-        ("stray/__init__.py", "", "Each layer knows only the layers below it BROKEN"),
+        ("diagnose/planted.py", "import netloom.front.api", "Each layer imports only the layers below it BROKEN"),
+        ("stray/__init__.py", "", "Each layer imports only the layers below it BROKEN"),
     ],
 )
 def test_a_planted_import_breaks_its_contract(tmp_path: Path, module: str, line: str, rule: str) -> None:

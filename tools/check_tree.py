@@ -2,7 +2,7 @@
 
     python tools/check_tree.py [FOLDER]
 
-Looks at every file but those that make makes.
+Checks every file that `make` does not create.
 """
 
 import re
@@ -26,11 +26,11 @@ MADE = {
 
 
 def complaints(path: Path) -> list[str]:
-    """Return what is wrong with one file, a sentence for each."""
+    """Return the problems of one file, one sentence each."""
     data = path.read_bytes()
     found = []
     if len(data) > LARGEST:
-        found.append(f"{path}: {len(data)} bytes; the largest file may have {LARGEST}")
+        found.append(f"{path}: {len(data)} bytes; a file may have at most {LARGEST}")
     try:
         text = data.decode()
     except UnicodeDecodeError:
@@ -45,7 +45,7 @@ def complaints(path: Path) -> list[str]:
 
 
 def files(folder: Path) -> Iterator[Path]:
-    """Give every file of the tree but those that make makes.  Not from git: a tree may be here without its history."""
+    """Yield every file of the tree that `make` does not create.  Not from git: a tree may have no history."""
     for path in sorted(folder.iterdir()):
         if path.name in MADE or path.is_symlink():
             continue

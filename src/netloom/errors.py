@@ -1,7 +1,7 @@
-"""What can go wrong, one class for each reaction.
+"""Errors, one class for each reaction.
 
-Not one per call site: a class exists because somebody reacts differently to it. An edge reads the class attributes
-(`http_status`, `reason`, `retry`) and never looks at the text. Errors carry data; the text is for people.
+Not one per call site: a class exists because some caller reacts differently to it. A frontend reads the class
+attributes (`http_status`, `reason`, `retry`) and never the text. Errors carry data; the text is for people.
 """
 
 from collections.abc import Iterable, Sequence
@@ -30,24 +30,24 @@ MOST_CAUSES = 100
 
 
 def first(causes: Sequence[Cause]) -> Sequence[Cause]:
-    """Return the causes that an error lists: the first ones, and how many more there are."""
+    """Return the causes that an error lists: the first ones, and the number of the others."""
     if len(causes) <= MOST_CAUSES:
         return causes
     return [*causes[:MOST_CAUSES], Cause("", f"and {len(causes) - MOST_CAUSES} more")]
 
 
 def shortened(texts: Sequence[str]) -> Sequence[str]:
-    """Return the first of many texts, and how many more there are."""
+    """Return the first of many texts, and the number of the others."""
     return texts if len(texts) <= MOST_CAUSES else [*texts[:MOST_CAUSES], f"and {len(texts) - MOST_CAUSES} more"]
 
 
 class NetloomError(Exception):
-    """Anything Netloom says no with.  Raise a subclass: the subclass is the reaction."""
+    """The base of all errors that Netloom raises.  Raise a subclass: the subclass is the reaction."""
 
     http_status: ClassVar[int] = 500
     reason: ClassVar[str] = "InternalError"
     retry: ClassVar[bool] = False
-    """Whether doing exactly the same again, later, may work."""
+    """Whether repeating the same request later may succeed."""
 
     def __init__(self, message: str, *, causes: Iterable[Cause] = (), retry_after: float | None = None) -> None:
         super().__init__(message)
@@ -57,56 +57,56 @@ class NetloomError(Exception):
 
 
 class BadRequest(NetloomError):
-    """The request cannot be understood: not JSON, an unknown field, a selector that does not parse."""
+    """The request cannot be parsed: invalid JSON, an unknown field, an invalid selector."""
 
     http_status = 400
     reason = "BadRequest"
 
 
 class Unauthorized(NetloomError):
-    """Nobody knows who is asking."""
+    """The client is not authenticated."""
 
     http_status = 401
     reason = "Unauthorized"
 
 
 class Forbidden(NetloomError):
-    """It is known who is asking, and they may not."""
+    """The client is authenticated and has no permission."""
 
     http_status = 403
     reason = "Forbidden"
 
 
 class NotFound(NetloomError):
-    """There is no such thing."""
+    """The object does not exist."""
 
     http_status = 404
     reason = "NotFound"
 
 
 class MethodNotAllowed(NetloomError):
-    """The thing is there; it does not do that."""
+    """The resource does not support this operation."""
 
     http_status = 405
     reason = "MethodNotAllowed"
 
 
 class NotAcceptable(NetloomError):
-    """None of the formats asked for can be given."""
+    """None of the requested formats is supported."""
 
     http_status = 406
     reason = "NotAcceptable"
 
 
 class AlreadyExists(NetloomError):
-    """The name is taken."""
+    """The name is in use."""
 
     http_status = 409
     reason = "AlreadyExists"
 
 
 class Conflict(NetloomError):
-    """Somebody else was faster: read again, decide again."""
+    """Another write came first: read again and decide again."""
 
     http_status = 409
     reason = "Conflict"
@@ -114,7 +114,7 @@ class Conflict(NetloomError):
 
 
 class Expired(NetloomError):
-    """The revision asked for is gone: list again and go on from there."""
+    """The requested revision is no longer available: list again and watch from there."""
 
     http_status = 410
     reason = "Expired"
@@ -122,28 +122,28 @@ class Expired(NetloomError):
 
 
 class TooLarge(NetloomError):
-    """More than we take."""
+    """The request is larger than allowed."""
 
     http_status = 413
     reason = "RequestEntityTooLarge"
 
 
 class UnsupportedMediaType(NetloomError):
-    """A body in a format we do not read."""
+    """The format of the body is not supported."""
 
     http_status = 415
     reason = "UnsupportedMediaType"
 
 
 class Invalid(NetloomError):
-    """Understood, and wrong; `causes` names every field at fault."""
+    """The request is well-formed and its content is invalid; `causes` names every invalid field."""
 
     http_status = 422
     reason = "Invalid"
 
 
 class TooManyRequests(NetloomError):
-    """Come back later, after `retry_after` seconds."""
+    """The client must wait `retry_after` seconds."""
 
     http_status = 429
     reason = "TooManyRequests"
@@ -151,11 +151,11 @@ class TooManyRequests(NetloomError):
 
 
 class Internal(NetloomError):
-    """A bug of ours."""
+    """A bug in Netloom."""
 
 
 class Unreachable(NetloomError):
-    """The other side does not answer; whether it acted is unknown."""
+    """The peer does not answer; whether it acted is unknown."""
 
     http_status = 503
     reason = "ServiceUnavailable"
@@ -163,7 +163,7 @@ class Unreachable(NetloomError):
 
 
 class TimedOut(NetloomError):
-    """The other side took too long; whether it acted is unknown."""
+    """The peer took too long; whether it acted is unknown."""
 
     http_status = 504
     reason = "Timeout"

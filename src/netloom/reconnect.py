@@ -1,15 +1,15 @@
-"""When to connect, to which remote, when to ask whether the other side is alive, and when to give it up.  Pure.
+"""A state machine of one connection: when to connect, to which remote, when to probe it, when to give it up.  Pure.
 
-    state        what is going on                          leaves it
-    IDLE         nothing: between two attempts             at `deadline()`: connect
-    CONNECTING   a connection is being made                `connected`, `failed`, or at `deadline()`: give up
-    ACTIVE       the other side spoke within the probe     at `deadline()`: send an echo, go to PROBING
-    PROBING      an echo was sent                          `activity`, or at `deadline()`: give up
+   state        meaning                                   transition
+   IDLE         nothing: between two attempts             at `deadline()`: connect
+   CONNECTING   a connection is being made                `connected`, `failed`, or at `deadline()`: give up
+   ACTIVE       data arrived within the probe interval    at `deadline()`: send an echo, go to PROBING
+   PROBING      an echo was sent                          `activity`, or at `deadline()`: give up
 
-Each remote is tried once without waiting, then the wait doubles up to a limit, with some chance in it so that many
-clients of a server that comes back do not come all at once. A connection that proved good resets that; but one that
-proves good and ends at once, as where a server chokes on what comes next, is not made again as fast as the machine can.
-Time is an argument throughout, and nothing here opens a socket.
+Each remote is tried once without waiting; then the wait doubles up to a limit, with jitter, so that the clients of a
+restarted server do not reconnect all at once. A useful connection resets the wait. But if a connection becomes useful
+and ends at once, as with a server that fails on the next message, it is not reconnected in a tight loop. Time is an
+argument throughout, and nothing here opens a socket.
 """
 
 from collections.abc import Sequence
@@ -21,7 +21,7 @@ SHORTEST, LONGEST = 0.25, 8.0
 
 
 class State(Enum):
-    """Where a connection is."""
+    """The state of a connection."""
 
     IDLE = "idle"
     CONNECTING = "connecting"
@@ -30,7 +30,7 @@ class State(Enum):
 
 
 class Action(Enum):
-    """What is to be done now."""
+    """What the caller has to do now."""
 
     CONNECT = "connect"
     PROBE = "probe"
@@ -38,7 +38,7 @@ class Action(Enum):
 
 
 class Reconnect:
-    """One connection's life."""
+    """The life of one connection."""
 
     def __init__(self, remotes: Sequence[str], random: Random, *, probe: float = 5.0, longest: float = LONGEST) -> None:
         if not remotes:
@@ -55,17 +55,17 @@ class Reconnect:
         self._heard = 0.0
         self._wait = 0.0
         self._made: float | None = None
-        """When the connection there is was made."""
+        """When the current connection was made."""
         self._proved = False
-        """Whether it proved good."""
+        """Whether the current connection was useful."""
 
     @property
     def remote(self) -> str:
-        """The remote to connect to, or that is connected to."""
+        """The remote to connect to, or that is connected."""
         return self._remotes[self._at % len(self._remotes)]
 
     def deadline(self) -> float | None:
-        """Return when `run` has something to say, at the latest; None: never."""
+        """Return when to call `run` at the latest; None: never."""
         match self.state:
             case State.IDLE:
                 return self._since + self._wait
@@ -77,7 +77,7 @@ class Reconnect:
                 return self._since + self._probe
 
     def run(self, now: float) -> Action | None:
-        """Return what is to be done now."""
+        """Return what to do now."""
         deadline = self.deadline()
         if deadline is None or now < deadline:
             return None
@@ -98,18 +98,18 @@ class Reconnect:
         self._enter(State.ACTIVE, now)
 
     def activity(self, now: float) -> None:
-        """Note that the other side said something."""
+        """Note that data arrived."""
         self._heard = now
         if self.state is State.PROBING:
             self._enter(State.ACTIVE, now)
 
     def useful(self) -> None:
-        """Note that the connection does what it was made for: the next trouble is a new one."""
+        """Note that the connection serves its purpose: the next failure starts the waits from the beginning."""
         self._failures = 0
         self._proved = True
 
     def disconnected(self, now: float, *, elsewhere: bool = True) -> None:
-        """Note that there is no connection any more, or never was; `elsewhere`: the next remote is better."""
+        """Note that the connection ended or was never made; with `elsewhere`, try the next remote."""
         tried_all = self._failures >= len(self._remotes)
         if tried_all:
             longest = min(self._longest, SHORTEST * 2 ** min(self._failures - len(self._remotes), 16))

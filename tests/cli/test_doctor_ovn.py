@@ -185,7 +185,7 @@ def test_a_database_that_does_not_answer_is_told_and_is_no_failure(world: World,
         (("explain", "nonsense/x"), 1, "nonsense"),
         (("explain", "network/blue", "--ovn-nb", "blue"), 1, "'blue' is not unix:PATH"),
         (("doctor", "--section", "adresses"), 2, "addresses"),
-        (("doctor", "--lab", "/nowhere"), 1, "there is no lab in /nowhere"),
+        (("doctor", "--lab", "/nowhere"), 1, "no lab in /nowhere"),
         (("doctor", "--repare"), 2, "--repair"),
     ],
 )

@@ -104,7 +104,7 @@ def assemble(
     Those in `parts` work, by name; "" is all.
     """
     wanted = set(parts)
-    planted.setdefault("told", controllers.Options(planning=not wanted.isdisjoint(("", "logical"))))
+    planted.setdefault("options", controllers.Options(planning=not wanted.isdisjoint(("", "logical"))))
     manager = controllers.assemble(
         store,
         random=random,

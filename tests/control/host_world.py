@@ -21,7 +21,7 @@ from netloom.drivers.vswitch.driver import DATABASE, Vswitch
 from netloom.errors import Conflict
 from netloom.model.registry import NETWORK_ATTACHMENT
 from netloom.openflow.memory import Memory
-from netloom.ovsdb.io import Client
+from netloom.ovsdb.io import OvsdbClient
 from netloom.ovsdb.memory import Database, Server
 from netloom.ovsdb.operations import Mutate, Operation, Update, is_uuid
 from netloom.ovsdb.rows.vswitch import Interface
@@ -270,7 +270,7 @@ class Daemons:
             "Open_vSwitch": ("external_ids",),
         }  # fmt: skip
         self._wake = machine.changed
-        self._client = Client(
+        self._client = OvsdbClient(
             [REMOTE], DATABASE, tables=self._tables, leader_only=False, random=random, dial=dial({REMOTE: server}),
             changed=lambda _: self._wake.set(),
         )  # fmt: skip

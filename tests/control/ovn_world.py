@@ -48,7 +48,7 @@ class Site:
         connect = dial(self.servers, self.pipes)
         ovn = Ovn(nb=(NB,), sb=(SB,), dial=connect)
         options = Options(quarantine=0.0, ovn=ovn, **{"providers": ALL_PROVIDERS, **told})
-        self.manager = assemble(self.store, random=self.random, parts=[""], told=options, election=election)
+        self.manager = assemble(self.store, random=self.random, parts=[""], options=options, election=election)
         return self.manager
 
     @asynccontextmanager

@@ -191,7 +191,7 @@ def test_while_the_switch_cannot_be_spoken_to_what_was_ready_stays_so() -> None:
         world.start(group)
         await asyncio.sleep(60)
         assert (await world.attachments())["a"]["metadata"]["resourceVersion"] == before
-        world.flows.come_back()
+        world.flows.reconnect()
         await eventually(lambda: in_step(world), "both to be Ready")
 
     with_agent(main)
@@ -232,7 +232,7 @@ def test_what_was_not_answered_is_made_good() -> None:
         await eventually(lambda: not world.flows.connected.is_set(), "the connection to go")
         world.flows.lossy = False
         await world.store.delete(NETWORK_ATTACHMENT, "ns1", "far")
-        world.flows.come_back()
+        world.flows.reconnect()
         await eventually(lambda: in_step(world), "the fabric")
 
     with_agent(main)
@@ -453,7 +453,7 @@ async def churn(world: World, group: asyncio.TaskGroup) -> None:
             case "flows":
                 world.flows.cut()
                 await asyncio.sleep(random.choice((0, 3)))
-                world.flows.come_back()
+                world.flows.reconnect()
         await asyncio.sleep(random.choice((0, 0.01, 0.1, 2)))
 
 

@@ -25,7 +25,7 @@ from tests.control.helpers import assemble, document, memory, network, owner_ref
 
 @asynccontextmanager
 async def giving(store: MemoryStore, quarantine: float = 5.0) -> AsyncIterator[ControlPlane]:
-    manager = assemble(store, random=Random(1), collect=True, parts=[""], told=Options(quarantine=quarantine))
+    manager = assemble(store, random=Random(1), collect=True, parts=[""], options=Options(quarantine=quarantine))
     async with asyncio.TaskGroup() as group:
         task = group.create_task(manager.run())
         await asyncio.sleep(1)

@@ -78,7 +78,7 @@ def test_there_are_at_least_forty_five_bad_requests() -> None:
 def test_request(case: dict[str, Any]) -> None:
     async def main() -> None:
         store = memory()
-        manager = assemble(store, random=Random(1), collect=True, parts=[""], told=Options(quarantine=1.0))
+        manager = assemble(store, random=Random(1), collect=True, parts=[""], options=Options(quarantine=1.0))
         async with asyncio.TaskGroup() as group:
             task = group.create_task(manager.run())
             await _world(store)

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
 
 from netloom.model.registry import NETWORK, NETWORK_ATTACHMENT, SUBNET
-from netloom.sim.links import Weather
+from netloom.sim.links import NetworkFaults
 from netloom.sim.loop import SimulatedLoop
 from netloom.sim.world import World
 from tests.control.helpers import network, subnet
@@ -57,7 +57,7 @@ class Addresses(RuleBasedStateMachine):
 
     async def _begin(self) -> History:
         store = Ledger(quarantine=QUARANTINE)
-        past = History(World(store, weather=Weather(latency=0.001)), store, wiring, controllers=1)
+        past = History(World(store, faults=NetworkFaults(latency=0.001)), store, wiring, controllers=1)
         past.start()
         return past
 

@@ -25,7 +25,7 @@ from tests.control.helpers import assemble, document, memory, network, network_o
 @asynccontextmanager
 async def numbering(store: MemoryStore, first: int = 100, last: int = 103, *, rest: float = 0.0) -> AsyncIterator[None]:
     told = Options(vnis=(first, last), quarantine=0.0, vni_rest=rest)
-    manager = assemble(store, random=Random(1), parts=["networks"], told=told)
+    manager = assemble(store, random=Random(1), parts=["networks"], options=told)
     async with asyncio.TaskGroup() as group:
         task = group.create_task(manager.run())
         await asyncio.sleep(1)

@@ -19,7 +19,7 @@ RULES: dict[str, Any] = {
 @asynccontextmanager
 async def running(site: Site) -> AsyncIterator[None]:
     """Run the controllers, with a Network that VXLAN carries and an attachment in it."""
-    manager = assemble(site.store, random=site.random, parts=[""], told=Options(quarantine=0.0))
+    manager = assemble(site.store, random=site.random, parts=[""], options=Options(quarantine=0.0))
     async with asyncio.TaskGroup() as group:
         task = group.create_task(manager.run())
         await site.store.create(NETWORK, document(NETWORK, "blue", {"fabric": "vxlan"}))

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from netloom.drivers.northbound.driver import DATABASE, TABLES, Northbound
 from netloom.errors import NetloomError
-from netloom.ovsdb.io import Client
+from netloom.ovsdb.io import OvsdbClient
 from netloom.ovsdb.memory import Database, Server
 from netloom.ovsdb.monitor import Change
 from netloom.ovsdb.serving import Pipe, dial
@@ -39,9 +39,9 @@ class World:
 
     @asynccontextmanager
     async def driver(self) -> AsyncIterator[Northbound]:
-        def connect(changed: Callable[[Sequence[Change]], None]) -> Client:
+        def connect(changed: Callable[[Sequence[Change]], None]) -> OvsdbClient:
             where = dial(self.servers, self.pipes)
-            return Client(["memory:1"], DATABASE, tables=TABLES, random=self.random, changed=changed, dial=where)
+            return OvsdbClient(["memory:1"], DATABASE, tables=TABLES, random=self.random, changed=changed, dial=where)
 
         north = Northbound(connect, random=self.random)
         async with asyncio.TaskGroup() as group:

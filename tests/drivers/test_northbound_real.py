@@ -13,7 +13,7 @@ import pytest
 from netloom.drivers.northbound.driver import DATABASE, TABLES, Northbound
 from netloom.errors import Unreachable
 from netloom.model.document import Resource
-from netloom.ovsdb.io import Client
+from netloom.ovsdb.io import OvsdbClient
 from netloom.ovsdb.operations import Comment
 from netloom.plan.ovn.desired import DesiredRows
 from netloom.plan.problem import Unit
@@ -41,8 +41,8 @@ def nbctl(server: Database, *argv: str) -> str:
 
 @asynccontextmanager
 async def driver(server: Database, owner: str = "netloom", **more: Any) -> AsyncIterator[Northbound]:
-    def connect(changed: Callable[[Any], None]) -> Client:
-        return Client([server.remote], DATABASE, tables=TABLES, random=Random(1), changed=changed)
+    def connect(changed: Callable[[Any], None]) -> OvsdbClient:
+        return OvsdbClient([server.remote], DATABASE, tables=TABLES, random=Random(1), changed=changed)
 
     north = Northbound(connect, owner, random=Random(2), **more)
     async with asyncio.TaskGroup() as group:
@@ -56,7 +56,7 @@ async def driver(server: Database, owner: str = "netloom", **more: Any) -> Async
 
 async def _run(north: Northbound) -> None:
     client = north.client
-    assert isinstance(client, Client)
+    assert isinstance(client, OvsdbClient)
     await client.run()
 
 

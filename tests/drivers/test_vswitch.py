@@ -15,7 +15,7 @@ from netloom.drivers.vswitch.prepare import Preparation, ensure_mappings, prepar
 from netloom.drivers.vswitch.writer import GROUP, GroupWriter
 from netloom.errors import Unreachable
 from netloom.model.attachments import PortType
-from netloom.ovsdb.errors import Refused
+from netloom.ovsdb.errors import TransactionRefused
 from netloom.ovsdb.operations import Comment
 from netloom.plan.node.ports import PortPlan
 from tests.support.ovn import OVS_SHARE, Database, run
@@ -140,7 +140,7 @@ def test_a_taken_name_costs_its_own_port_only(database: Database) -> None:
         before = switch.writer.counters.transactions
         others = [switch.plug(replace(PLAN, name=f"b{i}", device=f"nlb{i}")) for i in range(5)]
         results = await asyncio.gather(switch.plug(replace(PLAN, name="c")), *others, return_exceptions=True)
-        assert isinstance(results[0], Refused)
+        assert isinstance(results[0], TransactionRefused)
         assert results[1:] == [None] * 5
         assert len(switch.attachments()) == 6
         assert switch.writer.counters.transactions == before + 7

@@ -23,7 +23,7 @@ def flow(vni: int, port: int = 1, *, cookie: int = COOKIE, meter: int = 0) -> Fl
 OURS = range(1, 100)
 
 BAD = Flow(1, 10, match(nw_src=1), (Output(1),), COOKIE)
-"""It lacks what it presupposes."""
+"""It lacks its prerequisite."""
 
 
 class Desired(NamedTuple):
@@ -114,7 +114,7 @@ def test_a_change_that_was_not_answered_is_compared_and_not_sent_again() -> None
         with pytest.raises(Unreachable):
             await fabric.apply(Delta((flow(1),), ()))
         switch.lossy = False
-        switch.come_back()
+        switch.reconnect()
         assert not fabric.current
         before = switch.counters.bundles
         await fabric.compare(Desired(keyed(flow(1)), {}))

@@ -16,7 +16,7 @@ import pytest
 from netloom.errors import TooLarge
 from netloom.front.api.auth import delegated
 from netloom.front.api.auth.identity import Attributes, Identity
-from netloom.front.api.auth.review_cache import Remembered
+from netloom.front.api.auth.review_cache import ExpiringCache
 from netloom.front.api.auth.roles import RoleAuthorizer
 from netloom.front.api.http.limits import Limits
 from netloom.front.api.verbs.batches import PATH as BATCH
@@ -281,7 +281,7 @@ def test_what_the_cluster_answered_is_kept_in_few_bytes() -> None:
 def test_what_is_kept_is_bounded_in_bytes_and_goes_when_it_is_out_of_date() -> None:
     async def main() -> None:
         now = 0.0
-        kept = Remembered[str, int](lambda _: 10.0, most_bytes=100, weigh=lambda key, _: len(key), clock=lambda: now)
+        kept = ExpiringCache[str, int](lambda _: 10.0, most_bytes=100, weigh=lambda key, _: len(key), clock=lambda: now)
 
         async def answer() -> int:
             return 1

@@ -19,7 +19,7 @@ from netloom.front.api.auth.delegated import (
     NODE_NAME,
     AccessReviews,
     Certificates,
-    People,
+    ClusterIdentities,
     RequestHeaders,
     TokenReviews,
     Trust,
@@ -70,7 +70,7 @@ ALICE = ((b"x-remote-user", b"alice"), (b"x-remote-group", b"dev"), (b"x-remote-
 
 def asked(certificate: Certificate | None, headers: tuple[tuple[bytes, bytes], ...] = ALICE, **believed: Any) -> Any:
     known = Trust(**believed) if believed else TRUST
-    front = RequestHeaders(People((AGENT,)), certificates.issued, lambda: known)
+    front = RequestHeaders(ClusterIdentities((AGENT,)), certificates.issued, lambda: known)
     return run(front.authenticate(Credentials(headers, certificate)))
 
 
@@ -130,11 +130,11 @@ def test_the_anonymous_are_not_made_known() -> None:
 def test_the_cluster_says_whose_agent_somebody_is(
     name: str, groups: tuple[str, ...], extra: Mapping[str, list[str]], roles: tuple[str, ...]
 ) -> None:
-    assert People((AGENT,)).identity(name, groups, extra=extra).roles == roles
+    assert ClusterIdentities((AGENT,)).identity(name, groups, extra=extra).roles == roles
 
 
 def test_a_certificate_of_the_cluster_says_who_comes_directly() -> None:
-    known = Certificates(People(), certificates.issued, lambda: TRUST)
+    known = Certificates(ClusterIdentities(), certificates.issued, lambda: TRUST)
     who = run(known.authenticate(Credentials((), CLIENTS.certificate("carol", "dev"))))
     assert who is not None
     assert (who.name, who.groups) == ("carol", ("dev", "system:authenticated"))
@@ -215,7 +215,7 @@ def test_the_cluster_is_asked_whose_a_token_is_once() -> None:
     async def main() -> None:
         bound = {"username": AGENT, "uid": "7", "groups": ["system:serviceaccounts"], "extra": {NODE_NAME: ["n1"]}}
         cluster = Cluster({"good": bound})
-        known = TokenReviews(People((AGENT,)), cluster.ask)
+        known = TokenReviews(ClusterIdentities((AGENT,)), cluster.ask)
         found = await asyncio.gather(*(known.authenticate(bearer("good")) for _ in range(20)))
         assert {(who.name, who.uid, who.roles) for who in found if who} == {(AGENT, "7", ("netloom:node:n1",))}
         assert cluster.answered == 1
@@ -258,7 +258,7 @@ def test_a_cluster_that_cannot_be_asked_lets_nobody_in_and_says_why() -> None:
                 await decides.allows(Identity("alice"), Attributes("list", NETWORK))
             assert caught.value.http_status == 503
         with pytest.raises(Unreachable):
-            await TokenReviews(People(), cluster.ask).authenticate(bearer("good"))
+            await TokenReviews(ClusterIdentities(), cluster.ask).authenticate(bearer("good"))
         cluster.fails = None
         assert await decides.allows(Identity("alice"), Attributes("list", NETWORK))
 
@@ -275,8 +275,8 @@ def test_an_agent_may_what_the_cluster_and_the_rules_for_nodes_both_allow() -> N
             )
         cluster = Cluster(rules=lambda spec: spec.get("resourceAttributes", {}).get("verb") != "delete")
         decides = AccessReviews(cluster.ask, RoleAuthorizer(store))
-        agent = People().identity("netloom:node:n1", ("netloom:nodes",))
-        nobody = People((AGENT,)).identity(AGENT, ())
+        agent = ClusterIdentities().identity("netloom:node:n1", ("netloom:nodes",))
+        nobody = ClusterIdentities((AGENT,)).identity(AGENT, ())
 
         def status(name: str) -> Attributes:
             return Attributes("update", NETWORK_ATTACHMENT, "a", name, "status")
@@ -297,7 +297,7 @@ def test_an_agent_may_what_the_cluster_and_the_rules_for_nodes_both_allow() -> N
 def test_the_watches_of_one_node_leave_room_for_those_of_another_though_they_share_an_account() -> None:
     async def main() -> None:
         store = MemoryStore()
-        people = People((AGENT,))
+        people = ClusterIdentities((AGENT,))
         rights = Rights(Certificates(people, certificates.issued, lambda: TRUST), RoleAuthorizer(store))
         watches = Watches(store, Limits(watches_per_identity=1), rights)
         first, second = (

@@ -286,9 +286,9 @@ def test_the_protobuf_form_says_the_same() -> None:
 
 
 def test_what_protobuf_has_no_place_for_is_refused() -> None:
-    with pytest.raises(ValueError, match="no place for 'nullable'"):
+    with pytest.raises(ValueError, match="no field for 'nullable'"):
         openapi_proto.encode({"definitions": {"x": {"nullable": True}}})
-    with pytest.raises(ValueError, match="no place for 'x-y'"):
+    with pytest.raises(ValueError, match="no field for 'x-y'"):
         openapi_proto.encode({"paths": {"/": {"parameters": [{"$ref": "#/parameters/x", "x-y": 1}]}}})
 
 

@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from netloom.errors import Unreachable
-from netloom.front.api.auth.review_cache import Remembered
+from netloom.front.api.auth.review_cache import ExpiringCache
 
 
 class Oracle:
@@ -28,7 +28,7 @@ class Oracle:
 def test_one_question_serves_all_who_ask_at_the_same_time_and_for_a_while() -> None:
     async def main() -> None:
         now = 0.0
-        oracle, kept = Oracle(), Remembered[str, int](lambda value: 10.0, clock=lambda: now)
+        oracle, kept = Oracle(), ExpiringCache[str, int](lambda value: 10.0, clock=lambda: now)
         async with asyncio.TaskGroup() as group:
             tasks = [group.create_task(kept.get("a", oracle.answer)) for _ in range(5)]
             await asyncio.sleep(0)
@@ -44,7 +44,7 @@ def test_one_question_serves_all_who_ask_at_the_same_time_and_for_a_while() -> N
 
 def test_a_failure_is_told_to_all_who_waited_and_is_not_kept() -> None:
     async def main() -> None:
-        oracle, kept = Oracle(), Remembered[str, int](lambda value: 10.0)
+        oracle, kept = Oracle(), ExpiringCache[str, int](lambda value: 10.0)
         oracle.error = Unreachable("nobody answers")
         oracle.open.set()
         found = await asyncio.gather(*(kept.get("a", oracle.answer) for _ in range(3)), return_exceptions=True)
@@ -57,7 +57,7 @@ def test_a_failure_is_told_to_all_who_waited_and_is_not_kept() -> None:
 
 def test_who_waits_asks_again_when_the_one_who_asked_goes_away() -> None:
     async def main() -> None:
-        oracle, kept = Oracle(), Remembered[str, int](lambda value: 10.0)
+        oracle, kept = Oracle(), ExpiringCache[str, int](lambda value: 10.0)
         async with asyncio.TaskGroup() as group:
             first = group.create_task(kept.get("a", oracle.answer))
             second = group.create_task(kept.get("a", oracle.answer))
@@ -73,7 +73,7 @@ def test_who_waits_asks_again_when_the_one_who_asked_goes_away() -> None:
 
 def test_no_more_is_kept_than_there_is_room_for() -> None:
     async def main() -> None:
-        oracle, kept = Oracle(), Remembered[int, int](lambda value: 10.0, size=3)
+        oracle, kept = Oracle(), ExpiringCache[int, int](lambda value: 10.0, size=3)
         oracle.open.set()
         for number in range(5):
             await kept.get(number, oracle.answer)

@@ -13,9 +13,9 @@ import pytest
 
 from netloom.control.runtime.informer import Informer
 from netloom.errors import Unreachable
-from netloom.front.api.auth.delegated import AccessReviews, People, TokenReviews
+from netloom.front.api.auth.delegated import AccessReviews, ClusterIdentities, TokenReviews
 from netloom.front.api.auth.identity import Attributes, Authorizer, Credentials, Identity
-from netloom.front.api.auth.review_cache import Remembered
+from netloom.front.api.auth.review_cache import ExpiringCache
 from netloom.front.api.auth.roles import RoleAuthorizer
 from netloom.front.api.auth.tokens import TokenFile, line
 from netloom.front.api.auth.watch_rights import UNANSWERED_SECONDS, Right, Rights
@@ -258,7 +258,7 @@ def bearer(token: str) -> Credentials:
 def test_behind_a_cluster_the_cluster_is_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
     async def main() -> None:
         cluster, now = Cluster(), asyncio.get_running_loop().time
-        known = TokenReviews(People(), cluster.ask)
+        known = TokenReviews(ClusterIdentities(), cluster.ask)
         decides = AccessReviews(cluster.ask, RoleAuthorizer(MemoryStore()))
         rights = Rights(known, decides)
         what = Attributes("watch", NETWORK, "a")
@@ -298,7 +298,7 @@ def test_behind_a_cluster_the_cluster_is_asked_again(monkeypatch: pytest.MonkeyP
 def test_a_cluster_that_does_not_answer_for_long_ends_watches_too(monkeypatch: pytest.MonkeyPatch) -> None:
     async def main() -> None:
         cluster = Cluster()
-        known = TokenReviews(People(), cluster.ask)
+        known = TokenReviews(ClusterIdentities(), cluster.ask)
         rights = Rights(known, AccessReviews(cluster.ask, RoleAuthorizer(MemoryStore())))
         who = await known.authenticate(bearer("alice-token"))
         assert who is not None
@@ -316,8 +316,8 @@ def test_a_cluster_that_does_not_answer_for_long_ends_watches_too(monkeypatch: p
 
 def clocked(main: Callable[[], Coroutine[Any, Any, None]], monkeypatch: pytest.MonkeyPatch) -> None:
     """Run in virtual time, which what is remembered of a cluster's answers lives by as well."""
-    defaults = (Remembered.__init__.__kwdefaults__ or {}) | {"clock": lambda: sim.current().time()}
-    monkeypatch.setattr(Remembered.__init__, "__kwdefaults__", defaults)
+    defaults = (ExpiringCache.__init__.__kwdefaults__ or {}) | {"clock": lambda: sim.current().time()}
+    monkeypatch.setattr(ExpiringCache.__init__, "__kwdefaults__", defaults)
     sim.run(main(), seed=1)
 
 
@@ -342,7 +342,7 @@ def test_many_watches_cost_no_questions_until_a_right_can_have_changed(tmp_path:
         known, decides = TokenFile(file), Counted(store)
         rights = Rights(known, decides)
         counting = asyncio.create_task(decides.run())
-        await decides.concern.known.wait()
+        await decides.node_networks.known.wait()
         for number in range(networks):
             for name in names:
                 await store.create(NETWORK_ATTACHMENT, attachment(f"{name}-{number}", name, f"net{number}"))

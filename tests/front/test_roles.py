@@ -181,7 +181,7 @@ async def counting(authorizer: RoleAuthorizer) -> AsyncIterator[None]:
     """Have what concerns nodes counted, as a server does."""
     async with asyncio.TaskGroup() as group:
         task = group.create_task(authorizer.run())
-        await authorizer.concern.known.wait()
+        await authorizer.node_networks.known.wait()
         yield
         task.cancel()
 
@@ -248,10 +248,10 @@ def test_counting_begins_again_when_the_store_forgot_its_history_and_until_then_
             await store.create(NETWORK_ATTACHMENT, thing(NETWORK_ATTACHMENT, "x", "a", spec))
             inner._engine.hub.restart(await store.revision())
             await asyncio.sleep(REST / 2)
-            assert not authorizer.concern.known.is_set()
+            assert not authorizer.node_networks.known.is_set()
             assert await authorizer.allows(N1, question)
             await asyncio.sleep(REST)
-            assert authorizer.concern.known.is_set()
+            assert authorizer.node_networks.known.is_set()
             before = store.operations["list", "ok"]
             assert await authorizer.allows(N1, question)
             assert store.operations["list", "ok"] == before

@@ -81,10 +81,10 @@ def test_a_patch_does_what_kubernetes_does(
     [
         ([], "JSON object"),
         ({"$patch": "nonsense"}, "merge, replace or delete"),
-        ({"$nonsense": 1}, "no directive"),
-        ({"$retainKeys": 1}, "is a list"),
-        (meta(ownerReferences=[{"name": "a"}]), "has its keys: uid"),
-        (meta(ownerReferences=["a"]), "has its keys: uid"),
+        ({"$nonsense": 1}, "not a directive"),
+        ({"$retainKeys": 1}, "must be a list"),
+        (meta(ownerReferences=[{"name": "a"}]), "have its keys: uid"),
+        (meta(ownerReferences=["a"]), "have its keys: uid"),
     ],
 )
 def test_what_is_no_strategic_patch_is_refused(patch: Any, words: str) -> None:

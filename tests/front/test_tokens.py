@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from netloom.errors import Invalid
 from netloom.front.api.auth.identity import AnyOf, Certificate, Credentials, Identity
-from netloom.front.api.auth.tokens import ClientCertificates, TokenFile, line, mint, parse
+from netloom.front.api.auth.tokens import ClientCertificates, TokenFile, line, new_token, parse
 
 
 class Clock:
@@ -30,7 +30,7 @@ def ask(authenticator: TokenFile | ClientCertificates | AnyOf, offered: Credenti
 
 
 def test_a_token_of_the_file_says_who_has_it(tmp_path: Path) -> None:
-    token = mint()
+    token = new_token()
     file = tmp_path / "tokens"
     file.write_text("# people\n\n" + line(token, "alice", ["netloom:admin", "netloom:viewer:a"]) + line("x", "bob", []))
     known = TokenFile(file)
@@ -55,7 +55,7 @@ def test_anything_else_proves_nothing(tmp_path: Path, header: bytes) -> None:
 
 def test_the_file_does_not_hold_the_token(tmp_path: Path) -> None:
     assert "secret" not in line("secret", "alice", ["netloom:admin"])
-    assert mint() != mint()
+    assert new_token() != new_token()
 
 
 def test_a_changed_file_is_read_again_and_a_broken_one_changes_nothing(tmp_path: Path) -> None:

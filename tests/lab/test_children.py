@@ -124,7 +124,7 @@ def test_a_container_reaches_what_is_behind_a_router(children: World) -> None:
 
 def test_a_container_has_its_rate(children: World) -> None:
     assert children.answers("db", "10.83.0.20", "ping") == "pong"
-    with probes.speedometer(children.netns("plain")):
+    with probes.iperf_server(children.netns("plain")):
         assert measured(children, "db", "10.83.0.20", offered=20, fits=about(5)) == pytest.approx(5, rel=WITHIN)
 
 

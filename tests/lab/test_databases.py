@@ -51,5 +51,5 @@ def test_a_database_that_was_there_before_gets_it_too_and_keeps_what_it_has(tmp_
 def test_a_cluster_does_not_change_how_its_servers_talk_to_each_other(before: bool, word: str, tmp_path: Path) -> None:
     databases.make(layout(tmp_path, ovn=3, plain_ovn=before))
     databases.make(layout(tmp_path, ovn=3, plain_ovn=before))
-    with pytest.raises(Conflict, match=f"was made {word} --plain-ovn"):
+    with pytest.raises(Conflict, match=f"was created {word} --plain-ovn"):
         databases.make(layout(tmp_path, ovn=3, plain_ovn=not before))

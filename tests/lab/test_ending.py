@@ -127,7 +127,7 @@ def test_a_lab_whose_folder_was_removed_is_ended_by_down() -> None:
         shutil.rmtree(data)
         down(data)
         assert labs.left_of(data) == []
-        with pytest.raises(NotFound, match="there is no lab in"):
+        with pytest.raises(NotFound, match="no lab in"):
             down(data)
 
 
@@ -151,7 +151,7 @@ def test_two_commands_do_not_work_on_one_lab_at_once() -> None:
         wait_until(lambda: (data / "lab.json").exists(), what="the first")
         ended = labs.command("down", "--data", data)
         assert ended.returncode == 1
-        assert "another netloom lab command is at work" in ended.stderr
+        assert "another netloom lab command is running" in ended.stderr
 
 
 @contextmanager

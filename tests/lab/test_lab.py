@@ -36,7 +36,7 @@ def test_a_command_runs_on_its_node_and_finds_its_switch(lab: Lab) -> None:
         assert f"172.31.0.{number}/16" in lab.exec(node, ["ip", "address", "show", "br-phys"]).stdout
         shown = lab.exec(node, ["ovs-vsctl", "get", "Open_vSwitch", ".", "external_ids:system-id"]).stdout
         assert shown.strip() == node
-    with pytest.raises(CommandFailed, match=r"n1: ls /nowhere ended with 2: .*No such file"):
+    with pytest.raises(CommandFailed, match=r"n1: ls /nowhere failed with status 2: .*No such file"):
         lab.exec("n1", ["ls", "/nowhere"])
 
 
@@ -45,7 +45,7 @@ def test_lab_exec_ends_as_the_command_ends(lab: Lab) -> None:
     assert (ended.returncode, ended.stdout) == (7, f"{lab.layout.node('n2')}\n")
     ended = labs.command("exec", "--data", lab.layout.folder, "n9", "--", "true")
     assert ended.returncode == 1
-    assert "there are: underlay, central, outside, n1, n2" in ended.stderr
+    assert "use one of underlay, central, outside, n1, n2" in ended.stderr
 
 
 def test_the_nodes_reach_each_other_and_the_outside_is_there(lab: Lab) -> None:
@@ -128,7 +128,7 @@ def test_a_host_whose_plug_is_pulled_is_gone_until_it_is_put_in_again(lab: Lab) 
     assert ended.stdout == "n2 is on and Ready.\n", ended.stderr
     assert all(lab.pid(name) for name in of_n2)
     wait_until(lambda: labs.pings(lab, "n1", lab.underlay_ip("n2")), what="n2 to answer again")
-    assert "the hosts are: n1, n2" in labs.command("off", "--data", lab.layout.folder, "central").stderr
+    assert "is not a host: use one of n1, n2" in labs.command("off", "--data", lab.layout.folder, "central").stderr
 
 
 def test_a_lab_that_is_up_is_not_brought_up_again(lab: Lab) -> None:

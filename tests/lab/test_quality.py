@@ -16,7 +16,11 @@ WITHIN = 0.15
 @pytest.fixture(scope="module")
 def quality(lab: Lab) -> Iterator[World]:
     """Links of three qualities."""
-    with world(lab, "quality") as made, probes.speedometer(made.netns("sink")), probes.speedometer(made.netns("both")):
+    with (
+        world(lab, "quality") as made,
+        probes.iperf_server(made.netns("sink")),
+        probes.iperf_server(made.netns("both")),
+    ):
         assert all(made.reaches([(name, "10.69.0.14", "ping") for name in ("slow", "both", "free")]).values())
         yield made
 

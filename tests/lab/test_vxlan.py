@@ -172,7 +172,7 @@ def test_a_profile_allows_and_drops(fabric: World) -> None:
 
 
 def test_what_a_shaped_machine_sends_is_at_its_rate(plain: Lab, fabric: World) -> None:
-    with probes.speedometer(fabric.netns("b")):
+    with probes.iperf_server(fabric.netns("b")):
         fabric.wish("Shaping", "slow", {"from": {"attachment": "a"}, "direction": "forward", "rate": "10mbit"})
         assert measured(fabric, "a", B, offered=30, fits=about(10)) == pytest.approx(10, rel=0.15)
         assert measured(fabric, "c", B, offered=30, fits=lambda rate: rate > 20) > 20

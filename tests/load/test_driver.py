@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from netloom.control.runtime.conditions import TRUE
 from netloom.errors import Conflict, TimedOut
 from netloom.load import informing, objects, plan
-from netloom.load.agents import Heard, SimulatedAgent
+from netloom.load.agents import Receipts, SimulatedAgent
 from netloom.load.crowd import Report
 from netloom.load.driver import Driver
 from netloom.load.plan import Load, Phase, Slot
@@ -66,9 +66,9 @@ class World:
 
     def __init__(self, *, agents: int = len(NODES)) -> None:
         self.store = memory()
-        self.heard = Heard()
+        self.receipts = Receipts()
         self.agents = [
-            SimulatedAgent(self.store, node, f"198.18.0.{number}", heard=self.heard, random=Random(number))
+            SimulatedAgent(self.store, node, f"198.18.0.{number}", receipts=self.receipts, random=Random(number))
             for number, node in enumerate(NODES[:agents], 1)
         ]
         self.manager = assemble(self.store, random=Random(1), collect=True, parts=("",))
@@ -85,7 +85,7 @@ class World:
 
     def reports(self) -> list[Report]:
         return [
-            Report(agents=1, synced=agent.synced, times=self.heard.times, informed=self.heard.last,
+            Report(agents=1, synced=agent.synced, times=self.receipts.times, informed=self.receipts.last,
                    knows={agent.node: agent.knows()}, written=agent.written, received=0, resident=0, cpu=0,
                    connections=0)
             for agent in self.agents
@@ -143,7 +143,7 @@ def test_all_agents_know_what_concerns_them_before_each_phase(seed: int, cool_do
         informing.note(outcome, world.reports())
         assert phases == [Phase.CRUISE, Phase.COOL_DOWN]
         assert outcome.summaries()["informed"].count > 5
-        assert world.heard.times >= outcome.summaries()["informed"].count
+        assert world.receipts.times >= outcome.summaries()["informed"].count
         assert informing.differences({}, world.reports()) == []
         assert await left(world.store) == []
 
@@ -220,7 +220,7 @@ def test_attachments_that_never_become_ready_are_said_so() -> None:
 def test_without_a_controller_nothing_is_begun() -> None:
     async def main() -> None:
         store = memory()
-        with pytest.raises(TimedOut, match="does a controller run"):
+        with pytest.raises(TimedOut, match="is a controller running"):
             await driver(store, pending=2.0).run()
         assert await left(store) == []
 

@@ -82,7 +82,7 @@ def test_the_table_shows_what_was_measured_and_leaves_out_what_was_not() -> None
     table = reports.rows(outcome(10).summaries())
     assert [row[0] for row in table] == [
         "LATENCY (ms)",
-        "the driver was late by",
+        "delay of the driver",
         "create to its answer",
         "create to addresses",
         "create to Ready",

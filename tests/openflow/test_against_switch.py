@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from netloom.openflow.flows import Drop, Flow, Meter, MeterSpec, Mod, Output, Put, Unknown, match
 from netloom.openflow.io import Connection
 from netloom.openflow.memory import Memory
-from netloom.openflow.switch import Refused
+from netloom.openflow.switch import ChangeRefused
 from tests.openflow import building
 from tests.openflow.building import METERS
 from tests.openflow.real import Real, by_key, connection, within
@@ -69,7 +69,7 @@ def test_a_bundle_with_one_bad_flow_changes_nothing_and_names_it(switch: Real) -
         there = Flow(9, 9, (), (Output(1),), 5)
         await made.change([Put(there)])
         for flow in (*building.BAD, *building.ODD):
-            with pytest.raises(Refused) as refused:
+            with pytest.raises(ChangeRefused) as refused:
                 await made.change([Put(Flow(1, 1, (), ())), Drop(there), Put(flow), Put(Flow(1, 2, (), ()))])
             assert (refused.value.index, refused.value.mod) == (2, Put(flow)), flow
             assert await made.flows() == [there]
@@ -85,7 +85,7 @@ def test_the_words_for_what_is_wrong_are_those_of_the_switch_in_memory(switch: R
         for flow in building.BAD:
             errors = []
             for one in (made, memory):
-                with pytest.raises(Refused) as refused:
+                with pytest.raises(ChangeRefused) as refused:
                     await one.change([Put(flow)])
                 errors.append(refused.value.error)
             assert errors[0] == errors[1], flow
@@ -113,7 +113,7 @@ def test_the_switch_in_memory_agrees_on_random_histories(switch: Real, changes: 
     async def outcome(one: Connection | Memory, mods: list[Mod]) -> int | None:
         try:
             await one.change(mods)
-        except Refused as problem:
+        except ChangeRefused as problem:
             return problem.index
         return None
 
@@ -144,7 +144,7 @@ def test_meters_are_made_changed_read_and_removed(switch: Real) -> None:
         await made.remove_meter(77)
         assert await made.meters() == {3: MeterSpec(100, 0)}
         assert [flow.priority for flow in await made.flows()] == [2]
-        with pytest.raises(Refused, match="meter mod failed"):
+        with pytest.raises(ChangeRefused, match="meter mod failed"):
             await made.set_meter(0, 1, 1)
 
     within(switch.socket, story)
@@ -174,7 +174,7 @@ def test_flows_of_others_are_shown_as_far_as_they_can_be_and_do_not_disturb(swit
         assert all(any(isinstance(one, Unknown) for one in flow.actions) for flow in shown.values())
         await made.change([Put(Flow(0, 1, (), (Output(2),), 1)), Drop(shown[3])])
         assert Flow(0, 1, (), (Output(2),), 1) in await made.flows()
-        with pytest.raises(Refused, match="no such flow"):
+        with pytest.raises(ChangeRefused, match="invalid flow"):
             await made.change([Put(shown[4])])
 
     within(switch.socket, story)

@@ -13,7 +13,7 @@ from netloom.openflow import messages
 from netloom.openflow.flows import Drop, Flow, Meter, MeterSpec, Output, Put, match
 from netloom.openflow.io import Connection
 from netloom.openflow.memory import Memory
-from netloom.openflow.switch import Refused, Switch, Unreachable
+from netloom.openflow.switch import ChangeRefused, Switch, Unreachable
 from netloom.openflow.wire import Framer, Message, Type, frame
 from tests.openflow.real import connection, until
 
@@ -73,7 +73,7 @@ def test_a_switch_that_goes_leaves_it_unknown_whether_a_change_was_made(tmp_path
             await until(lambda: made.counters.bytes_out > 100)
             given_up.cancel()
             writers[0].close()
-            with pytest.raises(Unreachable, match="before the answer"):
+            with pytest.raises(Unreachable, match="before its answer"):
                 await change
             with pytest.raises(asyncio.CancelledError):
                 await given_up
@@ -173,7 +173,7 @@ def test_an_answer_that_is_an_error_is_a_refusal(tmp_path: Path) -> None:
 
     async def story() -> None:
         async with peer(tmp_path / "s", refusing), connection(tmp_path / "s") as made:
-            with pytest.raises(Refused, match="bad request: bad multipart"):
+            with pytest.raises(ChangeRefused, match="bad request: bad multipart"):
                 await made.flows()
             assert made.counters.refusals == 1
 
@@ -196,7 +196,7 @@ def test_a_bundle_that_cannot_be_opened_or_committed_is_a_refusal_of_no_one_mod(
     async def story() -> None:
         async with peer(tmp_path / "s", switch), connection(tmp_path / "s") as made:
             for refuse["open"] in (True, False):
-                with pytest.raises(Refused, match="out of bundles") as refused:
+                with pytest.raises(ChangeRefused, match="out of bundles") as refused:
                     await made.change([Put(Flow(0, 1, (), ()))])
                 assert refused.value.mod is None
 
@@ -227,20 +227,20 @@ def test_the_switch_in_memory_forgets_at_a_restart_and_can_be_cut_off() -> None:
         assert not switch.connected.is_set()
         with pytest.raises(Unreachable):
             await switch.flows()
-        memory.come_back()
+        memory.reconnect()
         assert (switch.generation, await switch.flows()) == (2, [flow])
         memory.lossy = True
-        with pytest.raises(Unreachable, match="before the answer"):
+        with pytest.raises(Unreachable, match="before its answer"):
             await switch.change([Drop(flow)])
         memory.lossy = False
-        memory.come_back()
+        memory.reconnect()
         assert await switch.flows() == []
         assert await switch.meters() == {1: MeterSpec(10, 5)}
         memory.restart()
         assert (switch.generation, await switch.meters()) == (4, {})
-        with pytest.raises(Refused, match="bad meter"):
+        with pytest.raises(ChangeRefused, match="bad meter"):
             await switch.set_meter(0, 1, 1)
-        with pytest.raises(Refused, match="no such flow"):
+        with pytest.raises(ChangeRefused, match="invalid flow"):
             await switch.change([Put(Flow(300, 1, (), ()))])
 
     asyncio.run(story())

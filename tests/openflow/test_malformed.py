@@ -164,11 +164,11 @@ def test_an_answer_in_too_many_parts_is_refused() -> None:
     ("data", "words"),
     [
         (frame(Type.ERROR, 1, struct.pack("!HH", 0, 0)), "hello failed: no version in common"),
-        (frame(Type.ECHO_REQUEST, 1), "before a hello"),
+        (frame(Type.ECHO_REQUEST, 1), "before hello"),
         (struct.pack("!BBHI", 1, 0, 8, 1), "its version is 1"),
         (struct.pack("!BBHIHHI", 6, 0, 16, 1, 1, 8, 0x50), "its version is 6"),
-        (struct.pack("!BBHI", 1, 0, 7, 1), "a message of 7 bytes"),
-        (struct.pack("!BBHIHHI", 6, 0, 16, 1, 9, 2, 0), "part of 2 bytes"),
+        (struct.pack("!BBHI", 1, 0, 7, 1), "invalid length of a message: 7 bytes"),
+        (struct.pack("!BBHIHHI", 6, 0, 16, 1, 9, 2, 0), "element in a hello: 2 bytes"),
     ],
 )
 def test_a_switch_that_does_not_speak_our_version_is_told_from_one_that_does(data: bytes, words: str) -> None:

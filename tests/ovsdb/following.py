@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequenc
 from random import Random
 from typing import Any, TypeVar
 
-from netloom.ovsdb.io import Client
+from netloom.ovsdb.io import OvsdbClient
 
 T = TypeVar("T")
 PATIENCE = 60.0
@@ -20,10 +20,10 @@ async def following(
     *,
     wait: bool = True,
     **options: Any,
-) -> AsyncIterator[Client]:
+) -> AsyncIterator[OvsdbClient]:
     """Give a client that follows, once it is in sync."""
     tables = {"Logical_Switch": None, "Logical_Switch_Port": None} if tables is None else tables
-    client = Client(remotes, database, tables=tables, random=Random(1), **options)
+    client = OvsdbClient(remotes, database, tables=tables, random=Random(1), **options)
     task = asyncio.create_task(client.run())
     try:
         if wait:
@@ -35,7 +35,7 @@ async def following(
             await task
 
 
-async def synced(client: Client) -> None:
+async def synced(client: OvsdbClient) -> None:
     async with asyncio.timeout(PATIENCE):
         await client.synced.wait()
 

@@ -7,7 +7,7 @@ from typing import Any
 import ovs.db.idl  # type: ignore[import-untyped]
 import pytest
 
-from netloom.ovsdb.io import Client
+from netloom.ovsdb.io import OvsdbClient
 from netloom.ovsdb.notation import to_wire
 from tests.ovsdb.following import following, run, synced, until
 from tests.ovsdb.histories import SCHEMA, History
@@ -52,7 +52,7 @@ def theirs(idl: Any) -> dict[str, dict[str, Any]]:
     }
 
 
-def ours(client: Client) -> dict[str, dict[str, Any]]:
+def ours(client: OvsdbClient) -> dict[str, dict[str, Any]]:
     """Return what we have."""
     return {
         table: {

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from netloom.ovsdb.errors import Conflict, Refused, Unreachable
-from netloom.ovsdb.io import Client, open_remote
+from netloom.ovsdb.errors import Conflict, TransactionRefused, Unreachable
+from netloom.ovsdb.io import OvsdbClient, open_remote
 from netloom.ovsdb.memory import Database, Server
 from netloom.ovsdb.operations import Assert, Comment, Insert, Select, Update, Wait, eq
 from netloom.ovsdb.serving import Pipe, dial, serve
@@ -26,7 +26,7 @@ def database() -> Database:
     return Database(NORTHBOUND, Random(1))
 
 
-def names(client: Client) -> list[str]:
+def names(client: OvsdbClient) -> list[str]:
     return sorted(row.name for row in client.cache.rows("Logical_Switch").values())
 
 
@@ -81,7 +81,7 @@ def test_nothing_is_sent_where_nobody_is() -> None:
 def test_refusals_and_conflicts_are_raised_and_counted() -> None:
     async def main() -> None:
         async with following(["m"], dial=dial({"m": Server([database()])})) as client:
-            with pytest.raises(Refused):
+            with pytest.raises(TransactionRefused):
                 await client.transact([Insert("Logical_Switch", {"name": 1})])
             with pytest.raises(Conflict):
                 await client.transact([Wait("Logical_Switch", (), ("name",), [{"name": "x"}])])
@@ -173,7 +173,9 @@ def test_what_the_server_lacks_is_said_once_and_left_out(caplog: pytest.LogCaptu
 
     with caplog.at_level(logging.WARNING):
         run(main)
-    assert [record.getMessage() for record in caplog.records] == ["m: schema 7.0.0 lacks Logical_Switch.copp: left out"]
+    assert [record.getMessage() for record in caplog.records] == [
+        "m: schema 7.0.0 lacks Logical_Switch.copp: not monitored"
+    ]
 
 
 def test_a_server_that_falls_silent_is_probed_and_left(tmp_path: Path) -> None:
@@ -233,7 +235,7 @@ def test_a_listener_that_fails_is_a_bug_that_comes_out_of_run() -> None:
         raise ZeroDivisionError
 
     async def main() -> None:
-        client = Client(
+        client = OvsdbClient(
             ["m"],
             "OVN_Northbound",
             tables={"Logical_Switch": None},

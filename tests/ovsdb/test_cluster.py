@@ -6,7 +6,7 @@ from collections.abc import Iterator
 import pytest
 
 from netloom.ovsdb.errors import Unreachable
-from netloom.ovsdb.io import Client
+from netloom.ovsdb.io import OvsdbClient
 from netloom.ovsdb.operations import Insert
 from tests.ovsdb.following import following, run, synced, until
 from tests.ovsdb.real import Member, Plain, cluster
@@ -25,7 +25,7 @@ def leader(members: list[Member]) -> Member:
     return wait_until(lambda: next((one for one in members if one.leads()), None), what="a leader")
 
 
-async def insert(client: Client, name: str) -> None:
+async def insert(client: OvsdbClient, name: str) -> None:
     """Insert a switch once, whatever happens to the servers."""
     while True:
         await synced(client)
@@ -64,7 +64,7 @@ def test_the_client_follows_a_cluster_whose_leader_is_killed_and_nothing_is_lost
             alive = [member for member in members if member is not first]
             assert names(leader(alive)) == expected
 
-    async def write(client: Client) -> None:
+    async def write(client: OvsdbClient) -> None:
         for number in range(100):
             await insert(client, f"during-{number}")
 

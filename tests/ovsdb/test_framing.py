@@ -67,7 +67,7 @@ def test_what_is_not_json_is_refused_or_waited_for(data: bytes, cuts: list[int])
 def test_a_message_that_does_not_end_is_refused_at_the_limit() -> None:
     framer = Framer(limit=1000)
     framer.receive(b'{"id":"' + b"x" * 900)
-    with pytest.raises(RemoteError, match="more than 1000 bytes"):
+    with pytest.raises(RemoteError, match="exceeds 1000 bytes"):
         framer.receive(b"x" * 100)
 
 

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from netloom.ovsdb.io import Client
+from netloom.ovsdb.io import OvsdbClient
 from netloom.ovsdb.operations import Delete, Insert, Update, eq
 from tests.ovsdb.following import following, run, synced, until
 from tests.ovsdb.proxy import proxy
@@ -38,7 +38,7 @@ def stored(plain: Plain) -> dict[str, str]:
     return {row["_uuid"][1]: row["name"] for row in rows["rows"]}
 
 
-def cached(client: Client) -> dict[str, str]:
+def cached(client: OvsdbClient) -> dict[str, str]:
     return {str(uuid): row.name for uuid, row in client.cache.rows("Logical_Switch").items()}
 
 

@@ -8,7 +8,7 @@ from random import Random
 
 import pytest
 
-from netloom.ovsdb.io import Client
+from netloom.ovsdb.io import OvsdbClient
 from netloom.ovsdb.operations import Insert
 from netloom.ovsdb.reconnect import is_exposed
 from netloom.run import certificates
@@ -100,7 +100,7 @@ def test_a_certificate_for_another_host_is_refused_and_said_once(
         run(main)
     said = [record.message for record in caplog.records if record.levelname == "WARNING"]
     assert len(said) == 1
-    assert said[0].startswith(f"ssl:127.0.0.1:{port}: its certificate is refused: ")
+    assert said[0].startswith(f"ssl:127.0.0.1:{port}: the server's certificate is refused: ")
     assert "IP address mismatch" in said[0]
 
 
@@ -123,15 +123,15 @@ def test_a_certificate_must_be_for_one_of_the_names_that_are_given(
 
     with standalone(options=ours.options(port, files)):
         run(main)
-    assert f"it is for {name}" in caplog.text
+    assert f"certificate is for {name}" in caplog.text
     assert "not ovn1, netloom" in caplog.text
 
 
 def test_names_are_never_left_unchecked(tmp_path: Path) -> None:
     ours = Authority(tmp_path, "ours")
     for names, check_hostname in (((), False), (("ovn",), True)):
-        with pytest.raises(ValueError, match="either the TLS context checks host names or the names are given"):
-            Client(
+        with pytest.raises(ValueError, match="either the TLS context checks host names, or names are given"):
+            OvsdbClient(
                 ["ssl:127.0.0.1:1"],
                 "OVN_Northbound",
                 tables={},

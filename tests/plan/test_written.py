@@ -11,7 +11,7 @@ from random import Random
 import pytest
 
 from netloom.drivers.northbound.driver import DATABASE, TABLES, Northbound
-from netloom.ovsdb.io import Client
+from netloom.ovsdb.io import OvsdbClient
 from netloom.plan.ovn.planner import Planner
 from tests.plan.planning import resources, unit_of
 from tests.support.ovn import OVN_SHARE, Database, run
@@ -37,12 +37,12 @@ def test_whatever_comes_and_goes_is_written_once(case: str, tmp_path: Path) -> N
 async def churn(database: Database, wishes: str) -> None:
     """Put and remove the case's resources in a random order, written at random moments; in the end nothing is left."""
     north = Northbound(
-        lambda changed: Client([database.remote], DATABASE, tables=TABLES, random=Random(1), changed=changed),
+        lambda changed: OvsdbClient([database.remote], DATABASE, tables=TABLES, random=Random(1), changed=changed),
         "netloom",
         random=Random(2),
     )
     client = north.client
-    assert isinstance(client, Client)
+    assert isinstance(client, OvsdbClient)
     async with asyncio.TaskGroup() as group:
         task = group.create_task(client.run())
         await asyncio.wait_for(client.synced.wait(), 20)

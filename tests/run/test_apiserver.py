@@ -193,10 +193,10 @@ def test_certificates_and_tokens_of_somebody_else_are_used(tmp_path: Path) -> No
 @pytest.mark.parametrize(
     ("args", "says"),
     [
-        (["--listen", "127.0.0.1:1"], "store: required: give --store"),
-        (["--store", "sqlite:x"], "tlsCert: required: give --tls-cert"),
-        (["--store", "sqlite:x", "--tls-cert", "a", "--tls-key", "b"], "clientCa: give --client-ca, --tokens or both"),
-        (["--store", "sqlite:x", "--data", "d", "--tokens", "t"], "data: either --data or --tokens, not both"),
+        (["--listen", "127.0.0.1:1"], "store: required: use --store"),
+        (["--store", "sqlite:x"], "tlsCert: required: use --tls-cert"),
+        (["--store", "sqlite:x", "--tls-cert", "a", "--tls-key", "b"], "clientCa: use --client-ca, --tokens or both"),
+        (["--store", "sqlite:x", "--data", "d", "--tokens", "t"], "data: use either --data or --tokens, not both"),
         (["--store", "tape:x", "--data", "D", "--listen", "127.0.0.1:0"], "'tape:x' is not a store"),
     ],
 )

@@ -22,7 +22,7 @@ def test_a_fresh_certificate_is_good_until_it_nears_its_end(ca: Pair) -> None:
 
     def good(days: float, *hosts: str) -> bool:
         later = NOW + timedelta(days=days)
-        return certificates.still_good(made, key=key, ca=ca.certificate, hosts=hosts, now=later, margin=MARGIN)
+        return certificates.is_valid(made, key=key, ca=ca.certificate, hosts=hosts, now=later, margin=MARGIN)
 
     assert not good(-1)  # A clock that was ahead made it: nobody else takes it yet.
     assert good(0, "127.0.0.1", "db.example")
@@ -33,7 +33,7 @@ def test_a_fresh_certificate_is_good_until_it_nears_its_end(ca: Pair) -> None:
 def test_a_certificate_that_lacks_a_name_must_be_made_again(ca: Pair) -> None:
     key = certificates.new_key()
     made = certificates.make_server(ca, key, hosts=["127.0.0.1"], now=NOW)
-    assert not certificates.still_good(made, key=key, ca=ca.certificate, hosts=["10.0.0.1"], now=NOW, margin=MARGIN)
+    assert not certificates.is_valid(made, key=key, ca=ca.certificate, hosts=["10.0.0.1"], now=NOW, margin=MARGIN)
 
 
 def test_a_certificate_of_another_key_or_another_ca_must_be_made_again(ca: Pair) -> None:
@@ -41,22 +41,22 @@ def test_a_certificate_of_another_key_or_another_ca_must_be_made_again(ca: Pair)
     made = certificates.make_server(ca, key, hosts=["localhost"], now=NOW)
     other = certificates.new_key()
     stranger = certificates.make_ca(other, name="test-ca", now=NOW)
-    assert not certificates.still_good(made, key=other, ca=ca.certificate, now=NOW, margin=MARGIN)
-    assert not certificates.still_good(made, key=key, ca=stranger, now=NOW, margin=MARGIN)
+    assert not certificates.is_valid(made, key=other, ca=ca.certificate, now=NOW, margin=MARGIN)
+    assert not certificates.is_valid(made, key=key, ca=stranger, now=NOW, margin=MARGIN)
 
 
 @pytest.mark.parametrize(
     "broken", [b"", b"nonsense", b"-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n"]
 )
 def test_what_is_no_certificate_must_be_made_again(ca: Pair, broken: bytes) -> None:
-    assert not certificates.still_good(broken, key=ca.key, ca=ca.certificate, now=NOW, margin=MARGIN)
+    assert not certificates.is_valid(broken, key=ca.key, ca=ca.certificate, now=NOW, margin=MARGIN)
 
 
 def test_a_ca_made_again_with_its_key_still_vouches_for_what_it_signed(ca: Pair) -> None:
     key = certificates.new_key()
     made = certificates.make_server(ca, key, hosts=["localhost"], now=NOW)
     renewed = certificates.make_ca(ca.key, name="test-ca", now=NOW + timedelta(days=100))
-    assert certificates.still_good(made, key=key, ca=renewed, now=NOW, margin=MARGIN)
+    assert certificates.is_valid(made, key=key, ca=renewed, now=NOW, margin=MARGIN)
 
 
 def test_openssl_accepts_server_and_client_certificates_of_the_ca() -> None:

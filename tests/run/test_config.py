@@ -80,7 +80,7 @@ def test_what_is_required_says_all_three_ways_to_give_it() -> None:
     with pytest.raises(Invalid) as caught:
         config.require(ApiserverSettings(), "store", "tls_cert")
     assert [cause.field for cause in caught.value.causes] == ["store", "tlsCert"]
-    assert caught.value.causes[1].message == "required: give --tls-cert, NETLOOM_TLS_CERT or tlsCert: in the file"
+    assert caught.value.causes[1].message == "required: use --tls-cert, NETLOOM_TLS_CERT or tlsCert: in the file"
 
 
 def test_the_effective_configuration_reads_as_a_file_again(tmp_path: Path) -> None:

@@ -67,7 +67,7 @@ def test_whatever_is_missing_is_made_again_from_the_rest(directory: Directory) -
         token = now["admin.token"].decode().strip()
         assert tokens.line(token, "admin", ["netloom:admin"]) in now["tokens"].decode()
         assert token in now["admin.kubeconfig"].decode()
-        assert certificates.still_good(
+        assert certificates.is_valid(
             now["server.crt"], key=now["server.key"], ca=now["ca.crt"], now=NOW, margin=timedelta(days=30)
         )
 
@@ -194,7 +194,7 @@ def test_a_revoked_administrator_gets_a_new_token_at_the_next_start(directory: D
 
 def test_the_server_is_found_where_it_last_started(directory: Directory, tmp_path: Path) -> None:
     assert directory.server_url() == URL
-    with pytest.raises(NotFound, match="start `netloom serve"):
+    with pytest.raises(NotFound, match="run `netloom serve"):
         Directory(tmp_path / "nothing").server_url()
 
 

@@ -12,7 +12,7 @@ from netloom.model.document import Document
 from netloom.model.registry import GROUP, KINDS
 from netloom.run import manifests
 from netloom.run.config import ApiserverSettings, ControllerSettings
-from netloom.run.joining import Wanted
+from netloom.run.joining import ClusterOptions
 from netloom.run.joining import manifests as printed
 from tests.run.serving import netloom
 
@@ -22,7 +22,7 @@ def by_kind(documents: list[Document], kind: str) -> list[Document]:
 
 
 def test_every_role_that_is_bound_is_there_and_every_account_too() -> None:
-    documents = [*manifests.common(["n1"]), *manifests.aggregated(manifests.Place(ca=b"CA"))]
+    documents = [*manifests.common(["n1"]), *manifests.aggregated(manifests.ServerPlacement(ca=b"CA"))]
     roles = {role["metadata"]["name"] for role in by_kind(documents, "ClusterRole")} | {"system:auth-delegator"}
     accounts = {one["metadata"]["name"] for one in by_kind(documents, "ServiceAccount")}
     for binding in by_kind(documents, "ClusterRoleBinding"):
@@ -87,7 +87,7 @@ def test_a_node_writes_events_and_reads_none() -> None:
 def test_both_ways_hold_agents_to_their_own_events(tmp_path: Path) -> None:
     settings = ApiserverSettings(data=str(tmp_path / "d"), store="etcd:http://e:2379")
     for documents in (
-        printed(settings, Wanted(address="a.example")),
+        printed(settings, ClusterOptions(address="a.example")),
         json.loads(netloom("crds", "--with-roles", "-o", "json").out)["items"],
     ):
         names = [one["metadata"]["name"] for one in by_kind(documents, "ValidatingAdmissionPolicy")]
@@ -106,7 +106,7 @@ def test_both_ways_hold_agents_to_their_own_events(tmp_path: Path) -> None:
     ],
 )
 def test_the_service_leads_to_where_the_server_is(address: str, kinds: list[str], port: int) -> None:
-    documents = manifests.aggregated(manifests.Place(ca=b"CA", address=address))
+    documents = manifests.aggregated(manifests.ServerPlacement(ca=b"CA", address=address))
     assert [one["kind"] for one in documents if one["kind"] in ("Service", "Endpoints", "EndpointSlice")] == kinds
     (api,) = by_kind(documents, "APIService")
     assert (api["spec"]["service"]["port"], api["spec"]["caBundle"]) == (port, base64.b64encode(b"CA").decode())
@@ -115,12 +115,12 @@ def test_the_service_leads_to_where_the_server_is(address: str, kinds: list[str]
 @pytest.mark.parametrize("address", ["127.0.0.1", "::1", "0.0.0.0"])
 def test_an_address_that_no_service_can_lead_to_is_refused(address: str) -> None:
     with pytest.raises(Invalid, match="localhost"):
-        manifests.aggregated(manifests.Place(ca=b"CA", address=address))
+        manifests.aggregated(manifests.ServerPlacement(ca=b"CA", address=address))
 
 
 def test_what_is_printed_fits_the_server_that_runs(tmp_path: Path) -> None:
     settings = ApiserverSettings(data=str(tmp_path / "d"), listen="0.0.0.0:9443", store="etcd:http://e:2379")
-    documents = printed(settings, Wanted(image="netloom:1"))
+    documents = printed(settings, ClusterOptions(image="netloom:1"))
     (api,) = by_kind(documents, "APIService")
     assert base64.b64decode(api["spec"]["caBundle"]) == (tmp_path / "d" / "ca.crt").read_bytes()
     (secret,) = by_kind(documents, "Secret")
@@ -129,7 +129,7 @@ def test_what_is_printed_fits_the_server_that_runs(tmp_path: Path) -> None:
     (container,) = deployment["spec"]["template"]["spec"]["containers"]
     assert "--listen=:9443" in container["args"]
     assert not (tmp_path / "d" / "admin.kubeconfig").exists()
-    again = printed(settings, Wanted(address="[2001:db8::5]:443"))
+    again = printed(settings, ClusterOptions(address="[2001:db8::5]:443"))
     (newer,) = by_kind(again, "EndpointSlice")
     assert (newer["addressType"], newer["ports"][0]["port"]) == ("IPv6", 443)
 
@@ -144,4 +144,4 @@ def test_what_contradicts_itself_is_said(tmp_path: Path) -> None:
     given = netloom(
         "apiserver", "--aggregated", *store, "--tls-cert", "c", "--tls-key", "k", "--tokens", "t", check=False
     )
-    assert "the cluster says who is known" in given.err
+    assert "the cluster authenticates clients" in given.err

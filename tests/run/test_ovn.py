@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from netloom.errors import Invalid
-from netloom.ovsdb.io import Client
+from netloom.ovsdb.io import OvsdbClient
 from netloom.run import certificates, ovn
 from netloom.run.config import ServeSettings
 from tests.ovsdb.following import until
@@ -153,7 +153,7 @@ def with_strict_default(purpose: ssl.Purpose = ssl.Purpose.SERVER_AUTH, **option
 
 
 @asynccontextmanager
-async def connected(settings: ServeSettings) -> AsyncIterator[Client]:
+async def connected(settings: ServeSettings) -> AsyncIterator[OvsdbClient]:
     """Give the connection to the northbound that these settings mean."""
     found = ovn.from_settings(settings)
     assert found is not None
@@ -235,7 +235,7 @@ def test_a_server_whose_ca_ovs_pki_made_is_connected_to_by_every_python(
 
 
 def test_tcp_to_another_host_is_warned_of_in_the_log_and_on_networks(tmp_path: Path) -> None:
-    said = "OVN is reached by tcp:192.0.2.5:6641, neither encrypted nor authenticated: use ssl: in ovnNb and ovnSb"
+    said = "the connection to OVN at tcp:192.0.2.5:6641 is not encrypted: use ssl: in ovnNb and ovnSb"
     with standalone() as database:
         with with_ovn(tmp_path, database.remote, "tcp:192.0.2.5:6641") as server:
             apply(server, BLUE + f"---\n{API}\nkind: Network\nmetadata: {{name: red}}\nspec: {{fabric: vxlan}}")

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from netloom.errors import Conflict
-from netloom.run import doors, files, health
+from netloom.run import files, frontends, health
 from netloom.run.credentials import Directory
 from tests.run.serving import environment
 
@@ -90,14 +90,14 @@ def test_certificates_that_cannot_be_looked_after_do_not_stop_the_server(
     directory = Directory(tmp_path / "d")
     directory.make()
     directory.prepare(hosts=["127.0.0.1"], now=datetime.now(UTC))
-    context = doors.tls(doors.of_directory(directory))
+    context = frontends.tls(frontends.of_directory(directory))
     (directory.path / "server.key").write_bytes(b"broken")
-    monkeypatch.setattr(doors, "LOOK_AT_CERTIFICATES", 0.001)
+    monkeypatch.setattr(frontends, "CHECK_CERTIFICATES_EVERY", 0.001)
 
     async def main() -> None:
         async with asyncio.TaskGroup() as group:
-            task = group.create_task(doors.renew(directory, context, hosts=["127.0.0.1"], server_url="https://x"))
-            await _until(lambda: "could not be looked after" in caplog.text)
+            task = group.create_task(frontends.renew(directory, context, hosts=["127.0.0.1"], server_url="https://x"))
+            await _until(lambda: "cannot renew the certificates" in caplog.text)
             (directory.path / "server.key").unlink()
             await _until((directory.path / "admin.kubeconfig").exists)
             task.cancel()
@@ -113,12 +113,12 @@ async def _until(condition: Callable[[], bool]) -> None:
 def test_a_lock_is_held_by_one_and_goes_with_it(tmp_path: Path) -> None:
     path = tmp_path / "lock"
     with (
-        files.alone(path, "taken"),
+        files.exclusive_lock(path, "taken"),
         pytest.raises(Conflict, match=r"taken \(process \d+\)"),
-        files.alone(path, "taken"),
+        files.exclusive_lock(path, "taken"),
     ):
         pass
-    with files.alone(path, "taken"):
+    with files.exclusive_lock(path, "taken"):
         pass
 
 

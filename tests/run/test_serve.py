@@ -85,7 +85,7 @@ def test_a_port_in_use_is_named(server: Serving, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("args", "says"),
     [
-        ([], "data: required: give --data, NETLOOM_DATA or data: in the file"),
+        ([], "data: required: use --data, NETLOOM_DATA or data: in the file"),
         (["--data", "D", "--listen", "nowhere"], "listen: 'nowhere' is not ADDRESS:PORT"),
         (["--data", "D", "--log-level", "loud"], "logLevel: Invalid enum value 'loud' (from --log-level)"),
     ],
@@ -136,7 +136,9 @@ def test_a_second_signal_ends_it_at_once(tmp_path: Path) -> None:
         wait_until(lambda: b"netloom_api_connections 2" in server.request("GET", "/metrics")[1], what="the connection")
         assert server.program is not None
         os.kill(server.program.pid, signal.SIGTERM)
-        wait_until(lambda: "once more to stop at once" in server.log.read_text(), what="the first signal to be heard")
+        wait_until(
+            lambda: "repeat the signal to stop at once" in server.log.read_text(), what="the first signal to be heard"
+        )
         if server.program.returncode is None:
             os.kill(server.program.pid, signal.SIGTERM)
         assert server.program.wait() in (128 + signal.SIGTERM, 0)

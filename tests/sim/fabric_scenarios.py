@@ -3,7 +3,7 @@
 import asyncio
 
 from netloom.sim import loop as sim
-from netloom.sim.links import FAIR, STORMY
+from netloom.sim.links import MANY_FAULTS, NO_FAULTS
 from netloom.sim.world import World
 from tests.control.helpers import memory
 from tests.sim.fabric_oracle import Resources, Switchboard, complaints
@@ -68,7 +68,7 @@ class History:
             case 1:
                 node.process.link.cut()
                 await asyncio.sleep(lasts)
-                node.process.link.mend()
+                node.process.link.heal()
             case 2:
                 await node.restart_switch(away=lasts)
             case 3:
@@ -86,11 +86,11 @@ class History:
 
     def calm(self) -> None:
         """End all faults."""
-        self.world.weather = FAIR
+        self.world.faults = NO_FAULTS
         for node in self.nodes:
             node.start()
-            node.process.link.mend()
-            node.process.link.weather = FAIR
+            node.process.link.heal()
+            node.process.link.faults = NO_FAULTS
 
     async def rest(self) -> None:
         """Wait until every node's fabric is what the resources say, and see that it stays so; say what is not."""
@@ -114,7 +114,7 @@ class History:
 async def fabric() -> None:
     """Run one history to its end; in half of them SecurityProfiles and Shapings come and go as well."""
     random = sim.current().random
-    async with World(memory(), weather=random.choice((FAIR, STORMY))) as world:
+    async with World(memory(), faults=random.choice((NO_FAULTS, MANY_FAULTS))) as world:
         history = History(world, policed=random.random() < 0.5)
         await history.live()
         history.calm()

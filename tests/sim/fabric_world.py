@@ -146,7 +146,7 @@ class Node:
         self.switch.cut()
         await asyncio.sleep(away)
         self.switch.lossy = False
-        self.switch.come_back()
+        self.switch.reconnect()
 
     def board(self) -> Switchboard:
         """Return what the switch has now."""

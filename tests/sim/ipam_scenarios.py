@@ -6,7 +6,7 @@ from netloom.model.networks import IPLock
 from netloom.model.registry import NETWORK, NETWORK_ATTACHMENT, SUBNET
 from netloom.sim import loop as sim
 from netloom.sim.crashes import Crashes
-from netloom.sim.links import Weather
+from netloom.sim.links import NetworkFaults
 from netloom.sim.world import eventually
 from tests.control.helpers import network, subnet
 from tests.sim.ipam_ledger import Ledger
@@ -14,7 +14,7 @@ from tests.sim.ipam_oracle import complaints, givable, in_line
 from tests.sim.ipam_users import BLOCKS, VNI, attachment, subnets_of, torment
 from tests.sim.ipam_world import History, Wiring, living
 
-ROUGH = Weather(
+ROUGH = NetworkFaults(
     latency=0.1,
     lose_request=0.03,
     lose_answer=0.03,
@@ -23,14 +23,14 @@ ROUGH = Weather(
     lag=0.4,
     repeat_watch=0.1,
 )
-CALM = Weather(latency=0.02)
+CALM = NetworkFaults(latency=0.02)
 
 
 async def stormy(wiring: Wiring, *, changes: int = 10) -> None:
     """Users change objects while two controllers, both certain to lead, crash, freeze, lag and are cut off."""
     random = sim.current().random
     quarantine = random.choice((0.0, 1.0, 5.0))
-    async with living(wiring, quarantine=quarantine, weather=ROUGH, controllers=2) as past:
+    async with living(wiring, quarantine=quarantine, faults=ROUGH, controllers=2) as past:
         await past.people.settle_in()
         past.start()
         for _ in range(changes):
@@ -43,8 +43,8 @@ async def stormy(wiring: Wiring, *, changes: int = 10) -> None:
 async def peaceful(wiring: Wiring, crashes: Crashes, *, changes: int = 5) -> None:
     """Users change objects and one controller works without disturbance, except for one crash."""
     random = sim.current().random
-    async with living(wiring, quarantine=random.choice((0.0, 1.0)), weather=CALM) as past:
-        crashes.put_on(past.world, *past.processes)
+    async with living(wiring, quarantine=random.choice((0.0, 1.0)), faults=CALM) as past:
+        crashes.attach(past.world, *past.processes)
         await past.people.settle_in()
         past.start()
         for _ in range(changes):
@@ -56,11 +56,11 @@ async def peaceful(wiring: Wiring, crashes: Crashes, *, changes: int = 5) -> Non
 async def line(wiring: Wiring) -> None:
     """More wait than there are addresses; whenever one is freed, who came first is served first.
 
-    One controller, in bad weather, and now and then killed: it learns of those who wait in the order in which they
+    One controller, in bad faults, and now and then killed: it learns of those who wait in the order in which they
     came, so there is no excuse. They come in different seconds, so that their age says who was first.
     """
     random = sim.current().random
-    async with living(wiring, quarantine=random.choice((0.0, 1.0)), weather=ROUGH) as past:
+    async with living(wiring, quarantine=random.choice((0.0, 1.0)), faults=ROUGH) as past:
         store = past.store
         store.on_lock.append(lambda lock: _overtaken(store, lock))
         await store.create(NETWORK, network("blue", VNI))
@@ -105,7 +105,7 @@ def _overtaken(store: Ledger, lock: IPLock) -> str:
 async def moving(wiring: Wiring) -> None:
     """A Network goes, and another of another namespace takes its VNI while its addresses are still locked."""
     random = sim.current().random
-    async with living(wiring, quarantine=random.choice((0.0, 1.0, 5.0)), weather=ROUGH, controllers=2) as past:
+    async with living(wiring, quarantine=random.choice((0.0, 1.0, 5.0)), faults=ROUGH, controllers=2) as past:
         past.start()
         await _settle(past, "ns1", "blue")
         await asyncio.sleep(random.choice((1.0, 3.0, 6.0)))

@@ -146,7 +146,7 @@ def torment(processes: list[Process], people: People, random: Random) -> None:
         case "cut":
             victim.link.cut()
         case "mend":
-            victim.link.mend()
+            victim.link.heal()
         case _:
             return
     people.tell(f"{what} {victim.name}")

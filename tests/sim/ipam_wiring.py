@@ -58,7 +58,7 @@ def _assemble(process: Process, quarantine: float, **options: Any) -> Manager:
         process.store,
         random=Random(f"{process.name}{process.incarnation}"),
         clock=process.clock,
-        told=Options(quarantine=quarantine, planning=False),
+        options=Options(quarantine=quarantine, planning=False),
         registry=COLLECTED,
         **options,
     )

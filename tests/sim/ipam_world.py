@@ -10,7 +10,7 @@ from netloom.model.networks import VNILock
 from netloom.model.registry import VNI_LOCK
 from netloom.plan.audit.addresses import audit
 from netloom.sim import loop as sim
-from netloom.sim.links import FAIR, Weather
+from netloom.sim.links import NO_FAULTS, NetworkFaults
 from netloom.sim.world import Process, World
 from tests.sim.ipam_ledger import Ledger
 from tests.sim.ipam_oracle import State, complaints
@@ -51,11 +51,11 @@ class History:
 
     def calm(self) -> None:
         """End all faults."""
-        self.world.weather = FAIR
+        self.world.faults = NO_FAULTS
         for process in self.processes:
             process.thaw()
-            process.link.mend()
-            process.link.weather = FAIR
+            process.link.heal()
+            process.link.faults = NO_FAULTS
             if not process.alive:
                 process.start()
 
@@ -91,11 +91,11 @@ class History:
 
 @contextlib.asynccontextmanager
 async def living(
-    wiring: Wiring, *, quarantine: float, weather: Weather, controllers: int = 1
+    wiring: Wiring, *, quarantine: float, faults: NetworkFaults, controllers: int = 1
 ) -> AsyncIterator[History]:
     """Give a history to fill; when it is filled, all faults end, and everything must come to rest."""
     store = Ledger(quarantine=quarantine)
-    async with World(store, weather=weather) as world:
+    async with World(store, faults=faults) as world:
         past = History(world, store, wiring, controllers=controllers)
         try:
             yield past

@@ -32,7 +32,7 @@ async def _three_writes(crashes: Crashes) -> tuple[list[str], int]:
     async with World(memory()) as world:
         watch = await world.store.watch(NETWORK, since=await world.store.revision())
         process = world.process("a", _surviving(body))
-        crashes.put_on(world, process)
+        crashes.attach(world, process)
         process.start()
         await asyncio.sleep(20)
         return [event.type.value for event in await watch.next()], process.incarnation

@@ -1,4 +1,4 @@
-"""Two collectors at once in bad weather: nothing is deleted that somebody living owns, and the rest goes in the end."""
+"""Two collectors at once in bad faults: nothing is deleted that somebody living owns, and the rest goes in the end."""
 
 import asyncio
 from random import Random
@@ -11,14 +11,14 @@ from netloom.control.runtime.gc import FOREGROUND, ORPHAN, Item, item
 from netloom.model.kind import Kind
 from netloom.model.registry import IP_LOCK, NETWORK
 from netloom.sim import loop as sim
-from netloom.sim.links import Weather
+from netloom.sim.links import NetworkFaults
 from netloom.sim.world import Process, World, eventually
 from netloom.store.base import Propagation, Stored
 from netloom.store.memory import MemoryStore
 from tests.control.helpers import assemble, document, network, owner_reference
 from tests.sim.scenarios import BLOCKS, run_block
 
-SLOW = Weather(latency=0.2, lose_request=0.03, lose_answer=0.03, break_watch=0.05, expire_watch=0.05)
+SLOW = NetworkFaults(latency=0.2, lose_request=0.03, lose_answer=0.03, break_watch=0.05, expire_watch=0.05)
 SPEC = {"network": "blue", "vni": 1, "ip": "10.0.0.1"}
 
 
@@ -86,7 +86,7 @@ async def heirs_and_orphans() -> None:
     """Owners come and go in every way there is while two collectors crash, freeze and lag."""
     random = sim.current().random
     store = Guarded(clock=lambda: 0.0, random=Random(sim.current().random.random()))
-    async with World(store, weather=SLOW) as world:
+    async with World(store, faults=SLOW) as world:
         collectors = [world.process(name, _collect) for name in ("one", "two")]
         for process in collectors:
             process.start()

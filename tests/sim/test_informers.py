@@ -11,7 +11,7 @@ from netloom.model.networks import Network
 from netloom.model.registry import NETWORK
 from netloom.model.selectors import Selector, selector
 from netloom.sim import loop as sim
-from netloom.sim.links import STORMY
+from netloom.sim.links import MANY_FAULTS
 from netloom.sim.world import Process, World, eventually
 from netloom.store.memory import MemoryStore
 from tests.control.helpers import network
@@ -70,7 +70,7 @@ async def stormy_reading() -> None:
     """Writes go on while readers crash, are cut off, fall behind and are sent back to list again."""
     random = sim.current().random
     store = MemoryStore(clock=lambda: 0.0, random=Random(1), window_changes=6, queue_length=3)
-    async with World(store, weather=STORMY) as world:
+    async with World(store, faults=MANY_FAULTS) as world:
         followers = [
             Follower(world, "all", Selector()),
             Follower(world, "some", selector(fields="spec.vni=7", selectable=NETWORK.selectable)),
@@ -88,14 +88,14 @@ async def stormy_reading() -> None:
                 case 1:
                     victim.link.cut()
                 case 2:
-                    victim.link.mend()
+                    victim.link.heal()
                 case 3:
                     victim.freeze()
                 case 4:
                     victim.thaw()
         for follower in followers:
             follower.process.thaw()
-            follower.process.link.mend()
+            follower.process.link.heal()
         world.check()
         for follower in followers:
             await eventually(lambda f=follower: f.agrees(store), within=300, every=1)  # type: ignore[misc]

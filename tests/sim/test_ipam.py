@@ -26,7 +26,7 @@ CRASHES = HISTORIES * 6 // 10
 
 
 async def storm() -> None:
-    """Two controllers in bad weather."""
+    """Two controllers in bad faults."""
     await stormy(wiring)
 
 
@@ -41,7 +41,7 @@ async def moving_vni() -> None:
 
 
 async def peace(crashes: Crashes) -> None:
-    """One controller in fair weather, but for one crash."""
+    """One controller, without network faults, but with one crash."""
     await peaceful(wiring, crashes)
 
 

@@ -24,12 +24,12 @@ from netloom.errors import Unreachable
 from netloom.model.networks import Network
 from netloom.model.registry import NETWORK
 from netloom.sim import loop as sim
-from netloom.sim.links import Weather
+from netloom.sim.links import NetworkFaults
 from netloom.sim.world import Process, World, eventually
 from tests.control.helpers import memory, network
 from tests.sim.scenarios import BLOCKS, is_found_again, run_block
 
-ROUGH = Weather(latency=0.05, lose_request=0.02, lose_answer=0.02, break_watch=0.1, expire_watch=0.05)
+ROUGH = NetworkFaults(latency=0.05, lose_request=0.02, lose_answer=0.02, break_watch=0.1, expire_watch=0.05)
 TAKEOVER = 5.0
 
 
@@ -120,20 +120,20 @@ async def trouble(cluster: Cluster) -> None:
         case "partition":
             victim.link.cut()
             await asyncio.sleep(random.uniform(0, 12))
-            victim.link.mend()
+            victim.link.heal()
         case "outage":
             for process in cluster.processes:
                 process.link.cut()
             await asyncio.sleep(random.uniform(0, 12))
             for process in cluster.processes:
-                process.link.mend()
+                process.link.heal()
     await asyncio.sleep(random.uniform(0, 3))
 
 
 async def rough_life(*, careful: bool = True) -> None:
     """Jobs come while all goes wrong; in the end each is done, once."""
     random = sim.current().random
-    async with World(memory(), weather=ROUGH) as world:
+    async with World(memory(), faults=ROUGH) as world:
         cluster = Cluster(world, careful=careful)
         for process in cluster.processes:
             process.start()
@@ -151,7 +151,7 @@ async def rough_life(*, careful: bool = True) -> None:
 async def a_kill() -> None:
     """The leader dies at some instant; the other leads within five seconds."""
     loop = sim.current()
-    async with World(memory(), weather=Weather(latency=0.05)) as world:
+    async with World(memory(), faults=NetworkFaults(latency=0.05)) as world:
         cluster = Cluster(world)
         for process in cluster.processes:
             process.start()

@@ -1,4 +1,4 @@
-"""Several validators at once, with stale caches, in bad weather: no two Subnets in conflict are ever both validated."""
+"""Several validators at once, with stale caches, in bad faults: no two Subnets in conflict are ever both validated."""
 
 import asyncio
 from itertools import combinations
@@ -14,14 +14,14 @@ from netloom.model.networks import Network, Subnet
 from netloom.model.registry import NETWORK, SUBNET
 from netloom.plan.addresses import blocks
 from netloom.sim import loop as sim
-from netloom.sim.links import Weather
+from netloom.sim.links import NetworkFaults
 from netloom.sim.world import Process, World, eventually
 from netloom.store.base import Stored
 from netloom.store.memory import MemoryStore
 from tests.control.helpers import assemble, network, subnet
 from tests.sim.scenarios import BLOCKS, is_found_again, run_block
 
-SLOW = Weather(latency=0.3, lose_request=0.03, lose_answer=0.03, break_watch=0.05, expire_watch=0.05)
+SLOW = NetworkFaults(latency=0.3, lose_request=0.03, lose_answer=0.03, break_watch=0.05, expire_watch=0.05)
 BLOCKS_OF_ADDRESSES = ("10.0.0.0/24", "10.0.0.0/25", "10.0.0.128/25", "10.0.1.0/24", "10.0.0.0/16")
 
 
@@ -91,7 +91,7 @@ async def _validate(process: Process) -> None:
 async def _busy_day(body: Any) -> None:
     random = sim.current().random
     store = Guarded(clock=lambda: 0.0, random=Random(1))
-    async with World(store, weather=SLOW) as world:
+    async with World(store, faults=SLOW) as world:
         validators = [world.process(name, body) for name in ("one", "two")]
         for process in validators:
             process.start()

@@ -5,7 +5,7 @@ import pytest
 from netloom.errors import AlreadyExists, Expired, NotFound, Unreachable
 from netloom.model.registry import NETWORK
 from netloom.sim import loop as sim
-from netloom.sim.links import FAIR, Weather
+from netloom.sim.links import NO_FAULTS, NetworkFaults
 from netloom.sim.world import Process, World, eventually
 from netloom.store.base import Propagation
 from tests.control.helpers import memory, network, run
@@ -40,8 +40,8 @@ def test_a_process_reaches_the_store_through_its_link() -> None:
 
 def test_a_lost_request_did_nothing_and_a_lost_answer_did_something_and_the_caller_cannot_tell() -> None:
     async def main() -> None:
-        for weather, there in ((Weather(lose_request=1.0), False), (Weather(lose_answer=1.0), True)):
-            async with World(memory(), weather=weather) as world:
+        for faults, there in ((NetworkFaults(lose_request=1.0), False), (NetworkFaults(lose_answer=1.0), True)):
+            async with World(memory(), faults=faults) as world:
                 with pytest.raises(Unreachable, match="no answer"):
                     await world.process("a", nothing).store.create(NETWORK, network("blue"))
                 assert bool((await world.store.list(NETWORK)).items) is there
@@ -62,8 +62,11 @@ def test_refusals_travel_back() -> None:
 
 def test_watches_break_and_expire() -> None:
     async def main() -> None:
-        for weather, error in ((Weather(break_watch=1.0), Unreachable), (Weather(expire_watch=1.0), Expired)):
-            async with World(memory(), weather=weather) as world:
+        for faults, error in (
+            (NetworkFaults(break_watch=1.0), Unreachable),
+            (NetworkFaults(expire_watch=1.0), Expired),
+        ):
+            async with World(memory(), faults=faults) as world:
                 watch = await world.process("a", nothing).store.watch(NETWORK, since=await world.store.revision())
                 await world.store.create(NETWORK, network("blue"))
                 with pytest.raises(error):
@@ -84,7 +87,7 @@ def test_a_partition_stops_everything_and_ends() -> None:
             with pytest.raises(TimeoutError):
                 async with asyncio.timeout(10):
                     await watch.next()
-            process.link.mend()
+            process.link.heal()
             assert (await process.store.get(NETWORK, "ns1", "blue")).name == "blue"
 
     run(main())
@@ -101,7 +104,7 @@ def test_a_watch_held_up_by_a_partition_goes_on_after_it() -> None:
                 waiting = group.create_task(watch.next())
                 await asyncio.sleep(10)
                 assert not waiting.done()
-                process.link.mend()
+                process.link.heal()
             assert len(waiting.result()) == 1
 
     run(main())
@@ -209,7 +212,7 @@ def test_an_error_in_any_part_is_raised_on_leaving_the_world() -> None:
         raise ZeroDivisionError
 
     async def main() -> None:
-        async with World(memory(), weather=FAIR) as world:
+        async with World(memory(), faults=NO_FAULTS) as world:
             world.process("a", broken).start()
             await asyncio.sleep(1)
 
@@ -243,8 +246,8 @@ def test_an_invariant_is_looked_at_after_every_step() -> None:
 
 def test_events_lag_and_are_said_again_and_lists_are_old_when_they_arrive() -> None:
     async def main() -> None:
-        weather = Weather(latency=0.0, lag=5.0, repeat_watch=1.0)
-        async with World(memory(), weather=weather) as world:
+        faults = NetworkFaults(latency=0.0, lag=5.0, repeat_watch=1.0)
+        async with World(memory(), faults=faults) as world:
             store = world.process("a", nothing).store
             watch = await store.watch(NETWORK, since=await world.store.revision())
             await world.store.create(NETWORK, network("blue"))

@@ -15,7 +15,7 @@ from netloom.front.api.auth.roles import RoleAuthorizer
 from netloom.front.api.auth.tokens import TokenFile
 from netloom.front.api.http.server import Server
 from netloom.model.kind import Registry
-from netloom.run import doors, process
+from netloom.run import frontends, process
 from netloom.run.credentials import Directory
 from netloom.store.sqlite import SqliteStore
 from tests.store.backends import KINDS, QUEUE, WINDOW
@@ -23,18 +23,18 @@ from tests.store.backends import KINDS, QUEUE, WINDOW
 
 async def serve(folder: Path) -> None:
     """Serve until stopped."""
-    listener = doors.listen("127.0.0.1", 0)
+    listener = frontends.listen("127.0.0.1", 0)
     directory = Directory(folder)
     directory.make()
     directory.prepare(hosts=["127.0.0.1"], now=datetime.now(UTC))
-    identity = doors.of_directory(directory)
+    identity = frontends.of_directory(directory)
     store = await SqliteStore.open(folder / "store.db", kinds=KINDS, window_changes=WINDOW, queue_length=QUEUE)
     known = TokenFile(directory.tokens)
     api = Api(store, authenticator=known, authorizer=RoleAuthorizer(store), kinds=Registry(KINDS))
-    server = Server(api, listener, doors.tls(identity))
+    server = Server(api, listener, frontends.tls(identity))
     async with asyncio.TaskGroup() as group:
         group.create_task(server.serve())
-        directory.write_kubeconfig(doors.url("127.0.0.1", listener))
+        directory.write_kubeconfig(frontends.url("127.0.0.1", listener))
 
 
 if __name__ == "__main__":

@@ -1,5 +1,5 @@
 """Real programs for the tests: etcd, kube-apiserver and kubectl, started on loopback and always stopped.
 
 Every helper is a context manager. What it starts dies with the test process, however that ends (see `process`), and
-lives in a temporary folder named `netloom-…`. The fixtures over these helpers are in tests/conftest.py.
+uses a temporary folder named `netloom-…`. The fixtures over these helpers are in tests/conftest.py.
 """

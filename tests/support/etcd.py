@@ -1,11 +1,11 @@
-"""A real etcd on free loopback ports: of one member, or of three.
+"""A real etcd on free loopback ports: with one member, or with three.
 
     with etcd() as running:
         store = await EtcdStore.open(running.urls)
 
-`running.kill()` and `running.start()` crash it and bring it back on the same ports with the same data. The members of a
-`cluster()` reach each other through relays of the test, so that one can be cut off from the others and still be reached
-by its clients.
+`running.kill()` and `running.start()` crash it and restart it on the same ports with the same data. The members of a
+`cluster()` reach each other through relays of the test, so that one can be isolated from the others while its clients
+still reach it.
 """
 
 import contextlib
@@ -22,7 +22,7 @@ from tests.support.process import Program, find_program, free_port, scratch, wai
 
 INSTALL = "apt-get install etcd-server (or make setup)"
 NEWER = ("3.5.35", "3.7.3")
-"""Beside the distribution's 3.4: the tests with them are marked `versions`."""
+"""In addition to the distribution's 3.4: the tests with them are marked `versions`."""
 _BUILD = Path(__file__).parents[2] / "tools" / "etcd" / "build"
 
 
@@ -50,7 +50,7 @@ class Etcd:
     ) -> None:
         """Choose ports for an etcd whose data is in `folder`; `start` starts it.
 
-        It is a cluster of its own, unless it is told the `members`; these reach its port `peer` at `advertised`.
+        It is a cluster of its own, unless `members` are given; these reach its port `peer` at `advertised`.
         """
         self._folder = folder
         self._path = program(version)
@@ -78,7 +78,7 @@ class Etcd:
         return self._program.pid
 
     def start(self, *, timeout: float = 60.0) -> None:
-        """Start it and wait until it answers that it is healthy."""
+        """Start it and wait until it is healthy."""
         self.launch()
         self.wait(timeout=timeout)
 
@@ -99,24 +99,24 @@ class Etcd:
         )
 
     def wait(self, *, timeout: float = 60.0) -> None:
-        """Wait until it answers that it is healthy."""
+        """Wait until it is healthy."""
         assert self._program is not None, "etcd is not running"
         self._program.wait_ready(self._healthy, timeout=timeout)
 
     def stop(self) -> None:
-        """Stop it in an orderly way."""
+        """Stop it gracefully."""
         if self._program is not None:
             self._program.stop()
             self._program = None
 
     def kill(self) -> None:
-        """Stop it as a crash would."""
+        """Stop it like a crash."""
         if self._program is not None:
             self._program.kill()
             self._program = None
 
     def hang(self) -> None:
-        """Have it do nothing from now on: its connections stay, and nothing comes."""
+        """Stop it from running: its connections stay open, and it sends nothing."""
         os.kill(self.pid, signal.SIGSTOP)
 
     def _healthy(self) -> bool:
@@ -132,34 +132,34 @@ class Etcd:
 
 @contextlib.contextmanager
 def etcd(*, version: str = "", flags: Sequence[str] = ()) -> Iterator[Etcd]:
-    """Give a running etcd with no data, and stop it afterwards."""
+    """Yield a running etcd with no data, and stop it afterwards."""
     with scratch("etcd") as folder:
         server = Etcd(folder, version=version, flags=flags)
         try:
             server.start()
             yield server
         finally:
-            server.kill()  # Nobody reads its data again, so an orderly end would only take time.
+            server.kill()  # Its data is not read again, so a graceful end would only take time.
 
 
 class Relay:
-    """What is between a member and the others: it listens at `url` and passes everything on to `port`, until it is cut.
+    """A relay between a member and the others: it listens at `url` and forwards to `port`, until it is cut.
 
-    Who connects is known by the header in which etcd's members tell each other their addresses.
+    The header with the address of an etcd member identifies the sender.
     """
 
     def __init__(self, port: int) -> None:
         self._port = port
         self._lock = threading.Lock()
         self._open: dict[socket.socket, bytes] = {}
-        """Both ends of each connection, and how it began."""
+        """Both ends of each connection, and its first bytes."""
         self._refused: set[str] = set()
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.url = f"http://127.0.0.1:{self._listener.getsockname()[1]}"
         threading.Thread(target=self._accept, daemon=True).start()
 
     def cut(self, *, from_url: str = "") -> None:
-        """Break the connections that come from a member, or all of them, and let no others be made."""
+        """Break the connections from a member, or all of them, and refuse new ones."""
         with self._lock:
             self._refused.add(from_url)
             for end, began in list(self._open.items()):
@@ -224,18 +224,18 @@ class Cluster:
 
     @property
     def urls(self) -> list[str]:
-        """The client addresses of all."""
+        """The client addresses of all members."""
         return [member.url for member in self.members]
 
     def start(self) -> None:
-        """Start all, and wait until they are one."""
+        """Start all members, and wait until they form a cluster."""
         for member in self.members:
             member.launch()
         for member in self.members:
             member.wait()
 
     def cut_off(self, number: int) -> None:
-        """Cut a member off from the others; its clients still reach it."""
+        """Isolate a member from the others; its clients still reach it."""
         self._relays[number].cut()
         for relay in self._relays:
             relay.cut(from_url=self._relays[number].url)
@@ -243,7 +243,7 @@ class Cluster:
         wait_until(lambda: not alone._healthy(), what="the member that is cut off to have no leader")
 
     def kill(self) -> None:
-        """Stop all as a crash would."""
+        """Stop all members like a crash."""
         for member in self.members:
             member.kill()
         for relay in self._relays:
@@ -252,7 +252,7 @@ class Cluster:
 
 @contextlib.contextmanager
 def cluster(*, version: str = "", flags: Sequence[str] = ()) -> Iterator[Cluster]:
-    """Give a running cluster with no data, and stop it afterwards."""
+    """Yield a running cluster with no data, and stop it afterwards."""
     with scratch("etcd") as folder:
         members = Cluster(folder, version=version, flags=flags)
         try:

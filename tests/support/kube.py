@@ -5,11 +5,10 @@
 
 The programs come from `make kube`, which builds them once into a cache: $NETLOOM_KUBE_BIN/vVERSION, or
 netloom/kube/vVERSION in the user's cache folder. There is no kubelet and no scheduler. With `controller_manager=True`
-there is a kube-controller-manager that collects garbage, empties deleted namespaces and adds up aggregated roles, and
-does nothing else.
+there is a kube-controller-manager for garbage collection, deleted namespaces and aggregated roles, and nothing else.
 
-It has an aggregation layer, which sends API groups on to servers of others, and it knows whoever has a certificate of
-its client CA: `credential` makes one for any user and groups, `account` one for a service account.
+It has an aggregation layer, which forwards API groups to other servers, and it accepts certificates of its client CA:
+`credential` makes one for any user and groups, `account` makes a token for a service account.
 """
 
 import base64
@@ -33,11 +32,11 @@ from tests.support.process import Program, fail_missing, free_port, scratch
 CURRENT = "1.36.3"
 OLDER = "1.32.2"
 PROXY = "front-proxy-client"
-"""By which name kube-apiserver speaks for others to the servers behind it."""
+"""The name of kube-apiserver's proxy certificate."""
 
 
 def kube_program(name: str, version: str = CURRENT) -> Path:
-    """Return the path of a Kubernetes program that `make kube` built, or fail the test and say how to build it."""
+    """Return the path of a Kubernetes program that `make kube` built, or fail the test with how to build it."""
     caches = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
     cache = Path(os.environ.get("NETLOOM_KUBE_BIN") or Path(caches, "netloom", "kube"))
     path = cache / f"v{version}" / name
@@ -47,7 +46,7 @@ def kube_program(name: str, version: str = CURRENT) -> Path:
 
 
 class Kube:
-    """A running cluster API: where it is and how an administrator reaches it."""
+    """A running cluster API: its address, and the administrator's access."""
 
     def __init__(self, folder: Path, *, version: str, etcd_url: str) -> None:
         """Prepare a kube-apiserver of `version` whose files are in `folder`; `start` starts it."""
@@ -62,7 +61,7 @@ class Kube:
         self._programs: list[Program] = []
         self._client_ca: certificates.Pair
         self.adds_up_roles = False
-        """Whether somebody makes roles parts of others."""
+        """Whether roles are aggregated."""
 
     @property
     def pid(self) -> int:
@@ -107,7 +106,7 @@ class Kube:
         self.kubeconfig.write_text(json.dumps(self._kubeconfig({"token": self.token})))
 
     def start_controller_manager(self) -> None:
-        """Start garbage collection, the emptying of deleted namespaces and the adding up of roles; wait for them."""
+        """Start garbage collection, the deletion of namespaces and the aggregation of roles; wait for them."""
         port = free_port()
         certs = self._folder / "controller-manager"
         program = self._run(
@@ -125,7 +124,7 @@ class Kube:
     def stop(self) -> None:
         """Stop everything that was started, last first."""
         while self._programs:
-            self._programs.pop().kill()  # Nothing it holds is read again, so an orderly end would only take time.
+            self._programs.pop().kill()  # Its data is not read again, so a graceful end would only take time.
 
     def request(self, method: str, path: str, body: object = None) -> tuple[int, object]:
         """Send one request as the administrator and return the status and the answer, decoded when it is JSON."""
@@ -137,21 +136,21 @@ class Kube:
             connection.request(method, path, None if body is None else json.dumps(body), headers)
             answer = connection.getresponse()
             text = answer.read()
-            # A path whose group is not served yet is answered in plain words.
+            # A path whose group is not served yet has a plain-text answer.
             is_json = answer.headers.get_content_type() == "application/json"
             return answer.status, json.loads(text or b"null") if is_json else text.decode()
         finally:
             connection.close()
 
     def credential(self, user: str, *groups: str) -> Path:
-        """Return the kubeconfig of a user, who is known by a certificate."""
+        """Return the kubeconfig of a user with a certificate."""
         key = certificates.new_key()
         made = certificates.make_client(self._client_ca, key, name=user, groups=groups, now=datetime.now(UTC))
         encoded = {"client-certificate-data": made, "client-key-data": key}
         return self._as({name: base64.b64encode(data).decode() for name, data in encoded.items()})
 
     def account(self, namespace: str, name: str, *, node: str = "") -> Path:
-        """Return the kubeconfig of a service account; its token may be bound to a Node, as a pod's on it is."""
+        """Return the kubeconfig of a service account; its token may be bound to a Node, like that of a pod on it."""
         bound: dict[str, object] = {}
         if node:
             _, found = self.request("GET", f"/api/v1/nodes/{node}")
@@ -191,7 +190,7 @@ class Kube:
 
 @contextlib.contextmanager
 def kube(version: str = CURRENT, *, controller_manager: bool = False) -> Iterator[Kube]:
-    """Give a running kube-apiserver of `version` on an etcd of its own, and stop both afterwards."""
+    """Yield a running kube-apiserver of `version` on its own etcd, and stop both afterwards."""
     with etcd() as database, scratch("kube") as folder:
         cluster = Kube(folder, version=version, etcd_url=database.url)
         try:

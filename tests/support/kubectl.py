@@ -23,7 +23,7 @@ from tests.support.process import Program, fail_missing, wait_until
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """How one kubectl ended and what it printed."""
+    """The exit status and the output of a kubectl."""
 
     rc: int
     out: str
@@ -48,7 +48,7 @@ class Kubectl:
         timeout: float = 60.0,
         env: dict[str, str] | None = None,
     ) -> Answer:
-        """Run it to its end.  With `check`, a status other than 0 fails the test and shows what it said."""
+        """Run it and wait for it.  With `check`, a status other than 0 fails the test with its output."""
         ended = subprocess.run(
             [str(self.program), *(str(arg) for arg in args)],
             input=stdin,
@@ -62,14 +62,14 @@ class Kubectl:
         answer = Answer(ended.returncode, ended.stdout, ended.stderr)
         if check and answer.rc != 0:
             words = " ".join(str(arg) for arg in args)
-            raise AssertionError(f"kubectl {words} ended with {answer.rc}\n{answer.out}\n{answer.err}")
+            raise AssertionError(f"kubectl {words} failed with status {answer.rc}\n{answer.out}\n{answer.err}")
         return answer
 
     def until_known(self, *, kubeconfig: Path) -> None:
         """Return when it knows all of our kinds.
 
-        It remembers what a server had, and looks again for a name that it does not find, but not for a short name. And
-        a server has a new kind some time before it says so.
+        It caches a server's resources, and refreshes the cache for an unknown name, but not for an unknown short name.
+        And a server has a new kind some time before discovery shows it.
         """
         ours = {kind.qualified for kind in KINDS if kind.group == GROUP}
         words = ("api-resources", f"--api-group={GROUP}", "-o", "name")

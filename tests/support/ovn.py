@@ -5,9 +5,9 @@
             central.nbctl("ls-add", "blue")
             node.vsctl("list", "interface")
 
-An OVS runs only inside a namespace made for it: the devices of its userspace switch would otherwise appear among the
-machine's own. All namespaces begin with the prefix that the test gives (`nlt-…`), and are removed at the end, also
-those a test that was killed left behind.
+An OVS runs only inside its own namespace: otherwise the devices of its userspace switch would appear among the
+machine's own. All namespaces begin with the prefix of the test (`nlt-…`), and are removed at the end, including those
+of a killed test.
 """
 
 import contextlib
@@ -23,19 +23,19 @@ from tests.support.process import Program, find_program, wait_until
 OVS_SHARE = Path("/usr/share/openvswitch")
 OVN_SHARE = Path("/usr/share/ovn")
 _INSTALL = "apt-get install openvswitch-switch ovn-central ovn-host"
-_NUMBERS = itertools.count(1)  # Two switches of one test process may be up at once.
+_NUMBERS = itertools.count(1)  # One test process may run two switches at once.
 
 
 def run(*argv: str | Path, timeout: float = 30.0, check: bool = True) -> str:
-    """Run a program to its end and return what it printed."""
+    """Run a program and return its output."""
     words = [str(word) for word in argv]
     ended = subprocess.run(words, capture_output=True, text=True, timeout=timeout, check=False)
-    assert not check or ended.returncode == 0, f"{words} ended with {ended.returncode}\n{ended.stdout}{ended.stderr}"
+    assert not check or ended.returncode == 0, f"{words} failed: {ended.returncode}\n{ended.stdout}{ended.stderr}"
     return ended.stdout
 
 
 def own(prefix: str) -> str:
-    """Return a name for namespaces that nobody else has; those that dead test processes left behind are removed."""
+    """Return a unique name for namespaces; those of dead test processes are removed."""
     for name in Path("/run/netns").glob(f"{prefix}.*"):
         pid = name.name.removeprefix(f"{prefix}.").partition("-")[0]
         if not Path("/proc", pid).exists():
@@ -45,7 +45,7 @@ def own(prefix: str) -> str:
 
 @contextlib.contextmanager
 def namespace(name: str) -> Iterator[Path]:
-    """Give a new network namespace with its loopback up, and remove it afterwards."""
+    """Yield a new network namespace with its loopback up, and remove it afterwards."""
     run("ip", "netns", "add", name)
     try:
         run("ip", "-n", name, "link", "set", "lo", "up")
@@ -55,7 +55,7 @@ def namespace(name: str) -> Iterator[Path]:
 
 
 def remove_namespace(name: str) -> None:
-    """Remove a network namespace if it is there."""
+    """Remove a network namespace if it exists."""
     run("ip", "netns", "del", name, check=False)
 
 
@@ -66,27 +66,27 @@ def within(name: str, *argv: str | Path) -> list[str]:
 
 @dataclass
 class Database:
-    """One real ovsdb-server with one database, that can be killed and started again."""
+    """One real ovsdb-server with one database, which can be killed and restarted."""
 
     folder: Path
     name: str
     schema: Path
     argv: Sequence[str] = ()
-    """What stands before the program, as `ip netns exec NAME`."""
+    """The prefix of the command, such as `ip netns exec NAME`."""
     program: Program | None = None
 
     @property
     def socket(self) -> Path:
-        """Where it listens."""
+        """Its unix socket."""
         return self.folder / f"{self.name}.sock"
 
     @property
     def remote(self) -> str:
-        """Where it listens, as OVSDB writes it."""
+        """Its remote, in OVSDB's notation."""
         return f"unix:{self.socket}"
 
     def start(self) -> None:
-        """Make the database if there is none, and serve it."""
+        """Create the database if there is none, and serve it."""
         find_program("ovsdb-server", install=_INSTALL)
         file = self.folder / f"{self.name}.db"
         if not file.exists():
@@ -112,7 +112,7 @@ class Database:
         return listed.returncode == 0
 
     def kill(self) -> None:
-        """Stop it as a crash would."""
+        """Stop it like a crash."""
         if self.program is not None:
             self.program.kill()
 
@@ -154,7 +154,7 @@ class Central:
 
 @contextlib.contextmanager
 def ovn_central(folder: Path) -> Iterator[Central]:
-    """Give an OVN central on unix sockets in `folder`."""
+    """Yield an OVN central on unix sockets in `folder`."""
     folder.mkdir(parents=True, exist_ok=True)
     central = Central(
         folder,
@@ -177,7 +177,7 @@ def ovn_central(folder: Path) -> Iterator[Central]:
 
 @dataclass
 class OvnNode:
-    """A namespace with an Open vSwitch of its own, and with ovn-controller where there is a central."""
+    """A namespace with its own Open vSwitch and, with a central, ovn-controller."""
 
     folder: Path
     netns: str
@@ -197,7 +197,7 @@ class OvnNode:
         return run("ovs-vsctl", f"--timeout={timeout}", f"--db={self.database.remote}", "--no-wait", *argv, check=check)
 
     def appctl(self, *argv: str) -> str:
-        """Ask ovs-vswitchd."""
+        """Run a command of ovs-vswitchd."""
         return run("ovs-appctl", "-t", f"{self.folder}/vswitchd.ctl", *argv)
 
     def start_vswitchd(self) -> None:
@@ -225,7 +225,7 @@ class OvnNode:
         )  # fmt: skip
 
     def prepare(self, central: Central) -> None:
-        """Say what `netloom agent --prepare` says, for tests that are not about that."""
+        """Write the settings of `netloom agent --prepare`, for tests of other things."""
         pairs = {
             "system-id": self.name, "ovn-remote": central.southbound.remote, "ovn-encap-type": "geneve",
             "ovn-encap-ip": self.underlay, "ovn-bridge-datapath-type": "netdev", "hostname": self.name,
@@ -240,9 +240,9 @@ def ovn_node(
     folder: Path, netns: str, name: str, central: Central | None = None, *, underlay: str = "172.31.0.1",
     prepared: bool = True,
 ) -> Iterator[OvnNode]:  # fmt: skip
-    """Give a node: its namespace, ovsdb-server, ovs-vswitchd and, with a central, ovn-controller.
+    """Yield a node: its namespace, ovsdb-server, ovs-vswitchd and, with a central, ovn-controller.
 
-    The underlay's address is on a bridge of the same OVS, as a userspace tunnel needs it.
+    The underlay address is on a bridge of the same OVS, as a userspace tunnel requires.
     """
     folder.mkdir(parents=True, exist_ok=True)
     with namespace(netns):

@@ -1,7 +1,7 @@
 """Child processes that cannot outlive the tests.
 
 A `Program` is one child with its output in a file. Leaving its `with` block stops it by its pid: SIGTERM, then SIGKILL
-when it does not go. When the test process itself is killed, the kernel kills the child (PR_SET_PDEATHSIG). That signal
+if it does not end. When the test process itself is killed, the kernel kills the child (PR_SET_PDEATHSIG). That signal
 is bound to the *thread* that started the child: start programs from the main thread, not from a worker thread.
 
 `wait_until` is how tests wait: on a condition, with a deadline, never for a fixed time.
@@ -33,12 +33,12 @@ _PORTS = range(20000, 30000)
 
 
 def fail_missing(program: str, install: str) -> NoReturn:
-    """Fail the test, because a program is not on this machine, and name what installs it.  Never skip."""
-    pytest.fail(f"{program} is not here; to install it: {install}", pytrace=False)
+    """Fail the test because a program is missing, and name what installs it.  Never skip."""
+    pytest.fail(f"{program} is not installed: {install}", pytrace=False)
 
 
 def find_program(name: str, *, install: str) -> Path:
-    """Return the path of `name`, or fail the test and say how to install it."""
+    """Return the path of `name`, or fail the test with how to install it."""
     found = shutil.which(name)
     if found is None:
         fail_missing(name, install)
@@ -46,7 +46,7 @@ def find_program(name: str, *, install: str) -> Path:
 
 
 def free_port() -> int:
-    """Return a TCP port of 127.0.0.1 that nobody listens on."""
+    """Return a free TCP port of 127.0.0.1."""
     for _ in range(200):
         port = secrets.choice(_PORTS)  # Not `random`: pytest-randomly gives every worker the same seed.
         with socket.socket() as probe:
@@ -66,13 +66,13 @@ def wait_until(condition: Callable[[], T | None], *, what: str, timeout: float =
         if result:
             return result
         if time.monotonic() >= deadline:
-            raise AssertionError(f"gave up after {timeout:g} s waiting for {what}")
+            raise AssertionError(f"timed out after {timeout:g} s waiting for {what}")
         time.sleep(interval)
 
 
 @contextlib.contextmanager
 def scratch(name: str) -> Iterator[Path]:
-    """Give a temporary folder `netloom-NAME-…` and remove it afterwards."""
+    """Yield a temporary folder `netloom-NAME-…` and remove it afterwards."""
     folder = Path(tempfile.mkdtemp(prefix=f"netloom-{name}-"))
     try:
         yield folder
@@ -114,16 +114,16 @@ class Program:
         return self._child.poll()
 
     def wait(self, timeout: float = 30.0) -> int:
-        """Wait for the program to end by itself and return its exit status."""
+        """Wait for the program to exit and return its exit status."""
         return self._child.wait(timeout)
 
     def kill(self) -> None:
-        """Stop it as a crash would: SIGKILL."""
+        """Stop it like a crash: SIGKILL."""
         self._child.kill()
         self._child.wait()
 
     def stop(self, grace: float = 5.0) -> int:
-        """Stop it by its pid, politely and then not, and return its exit status."""
+        """Stop it by its pid, with SIGTERM and then SIGKILL, and return its exit status."""
         if self._child.poll() is None:
             self._child.terminate()
         try:
@@ -133,7 +133,7 @@ class Program:
             return self._child.wait()
 
     def output(self) -> str:
-        """Return what it has printed so far on standard output."""
+        """Return its standard output so far."""
         return self.out.read_text(errors="replace")
 
     def wait_for(self, text: str, *, timeout: float = 30.0) -> str:
@@ -150,7 +150,7 @@ class Program:
         return wait_until(seen, what=f"{text!r} from {self.argv[0]}", timeout=timeout)
 
     def wait_ready(self, ready: Callable[[], bool], *, timeout: float = 60.0) -> None:
-        """Wait until `ready()`; fail at once, with the log's end, when the program ends before that."""
+        """Wait until `ready()`; fail at once, with the end of the log, if the program exits before that."""
 
         def check() -> bool:
             if self.returncode is not None:
@@ -167,7 +167,7 @@ class Program:
         return "\n".join(self.log.read_text(errors="replace").splitlines()[-lines:])
 
     def describe(self) -> str:
-        """Say in one sentence how it ended, with the end of its log."""
+        """Return a sentence with its exit status, and the end of its log."""
         return f"{self.argv[0]} ended with status {self.returncode}\n{self.tail()}"
 
     def __enter__(self) -> "Program":
@@ -182,8 +182,8 @@ class Program:
 def _die_with(parent: int) -> Callable[[], None]:
     def in_child() -> None:
         _LIBC.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-        signal.signal(signal.SIGINT, signal.SIG_DFL)  # A shell starts what it runs in the background deaf to it.
-        if os.getppid() != parent:  # The parent died before the line above; nobody would send the signal any more.
+        signal.signal(signal.SIGINT, signal.SIG_DFL)  # A shell makes background processes ignore it.
+        if os.getppid() != parent:  # The parent died before the line above, so the signal would never be sent.
             os._exit(127)
 
     return in_child

@@ -1,4 +1,4 @@
-"""Work that coverage does not look at: its tracer makes Python up to twice as slow."""
+"""Work without coverage: its tracer makes Python up to twice as slow."""
 
 import sys
 from collections.abc import Iterator

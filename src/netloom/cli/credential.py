@@ -14,7 +14,7 @@ import click
 from netloom.cli.tables import align
 
 if TYPE_CHECKING:
-    from netloom.run.credentials import Directory, Known, Revoked
+    from netloom.run.credentials import Credential, Directory, Revoked
 
 
 @click.command()
@@ -102,7 +102,7 @@ def _summary(revoked: "Revoked") -> str:
     return f"{revoked.name}: {' and '.join(parts)} revoked"
 
 
-def _row(known: "Known") -> list[str]:
+def _row(known: "Credential") -> list[str]:
     kind = "certificate" if known.certificate else "token"
     return [known.name, ",".join(known.roles), f"{kind} (revoked)" if known.revoked else kind, known.fingerprint]
 

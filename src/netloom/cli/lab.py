@@ -128,18 +128,18 @@ def status(data: Path | None, output: str) -> int:
     import msgspec  # only to write JSON
 
     from netloom.lab import state
-    from netloom.lab.status import look, tree  # as above
+    from netloom.lab.status import observe, tree  # as above
 
     folders = [data] if data else [folder for folder in state.registered().values() if (folder / state.FILE).exists()]
-    found = [look(folder) for folder in folders]
+    found = [observe(folder) for folder in folders]
     if output == "json":
-        shown = [{**msgspec.to_builtins(one), "well": one.well} for one in found]
+        shown = [{**msgspec.to_builtins(one), "well": one.healthy} for one in found]
         click.echo(json.dumps(shown[0] if data else shown, indent=4))
     elif not found:
         click.echo("There is no lab on this machine.")
     else:
         click.echo("\n\n".join("\n".join(tree(one)) for one in found))
-    return 0 if all(one.well for one in found) else 1
+    return 0 if all(one.healthy for one in found) else 1
 
 
 @lab.command("exec", context_settings={"ignore_unknown_options": True})

@@ -65,9 +65,9 @@ def apiserver(
     settings = effective(ApiserverSettings, _with_root_options(given))[0]
     if print_manifests:
         from netloom.model import codec
-        from netloom.run.joining import Wanted, manifests  # as above
+        from netloom.run.joining import ClusterOptions, manifests  # as above
 
-        wanted = Wanted(
+        wanted = ClusterOptions(
             address=address, image=image, ca_bundle=ca_bundle, nodes=_listed(nodes), aggregate_edit=aggregate_edit
         )
         click.echo("---\n".join(codec.encode_yaml(document) for document in manifests(settings, wanted)), nl=False)

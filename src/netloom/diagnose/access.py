@@ -16,7 +16,7 @@ from msgspec import Struct
 
 from netloom.drivers.northbound.driver import Northbound
 from netloom.errors import Unreachable
-from netloom.ovsdb.io import Client
+from netloom.ovsdb.io import OvsdbClient
 
 T = TypeVar("T")
 
@@ -96,9 +96,9 @@ class Access(Struct, frozen=True):
         """Return the driver of the northbound database; call it inside an event loop."""
         return self.ovn.connect_north(SystemRandom(), lambda: True)
 
-    def south(self, tables: Mapping[str, Sequence[str] | None]) -> Client:
+    def south(self, tables: Mapping[str, Sequence[str] | None]) -> OvsdbClient:
         """Return a connection to the southbound database that monitors these tables."""
-        return Client(
+        return OvsdbClient(
             self.ovn.sb,
             "OVN_Southbound",
             tables=tables,
@@ -135,7 +135,7 @@ async def running(work: Coroutine[Any, Any, Any], ready: asyncio.Event, *, silen
 
 
 @contextlib.asynccontextmanager
-async def following(client: Client) -> AsyncIterator[Client]:
+async def following(client: OvsdbClient) -> AsyncIterator[OvsdbClient]:
     """Keep a database's cache in sync during the block; raise `Unreachable` if the database does not answer."""
     async with running(client.run(), client.synced, silent=f"{client.remote} does not answer"):
         yield client

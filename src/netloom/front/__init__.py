@@ -1,1 +1,1 @@
-"""The doors, unaware of each other: outside words become resources."""
+"""Frontends, independent of each other: each turns the requests of one kind of client into resources."""

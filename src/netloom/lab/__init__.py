@@ -1,7 +1,7 @@
 """Many hosts on one machine: namespaces with real Open vSwitch and OVN.
 
-`Lab` is the whole of it for Python. It is imported when asked for: the supervisor and the keeper, which every lab has
-running, need little of it.
+`Lab` is its Python interface. It is imported on demand: the supervisor and the keeper, which every lab runs, need
+little of it.
 """
 
 from typing import TYPE_CHECKING

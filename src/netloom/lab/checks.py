@@ -1,4 +1,4 @@
-"""What must be there before a lab can be: root, the programs, a folder. Said in words, with what mends it."""
+"""The preconditions of a lab: root, the programs, a folder. An error says what is missing and how to fix it."""
 
 import os
 import shutil
@@ -18,39 +18,39 @@ PORTS = range(20000, 32000)
 
 
 def root(uid: int) -> None:
-    """Refuse who is not root."""
+    """Refuse users other than root."""
     if uid:
-        raise Forbidden("a lab needs root, for its network namespaces: run this with sudo")
+        raise Forbidden("a lab needs root to create network namespaces: run this command with sudo")
 
 
 def programs(ovn: int, roots: Mapping[str, str]) -> None:
-    """Refuse a machine, or a folder given for some node, that lacks a program; name the packages."""
+    """Refuse a machine, or a root folder of a node, without the programs; name their packages."""
     os.environ["PATH"] = f"{os.environ.get('PATH', '')}:{SBIN}".removeprefix(":")
     wanted = {**TOOLS, **SWITCH, **(OVN if ovn else {})}
     missing = [name for name in wanted if shutil.which(name) is None]
     if missing:
         packages = sorted({wanted[name] for name in missing})
         raise NotFound(
-            f"this machine has no {', '.join(missing)}: install them, as by apt-get install {' '.join(packages)}"
+            f"programs not found: {', '.join(missing)}: install them, as with apt-get install {' '.join(packages)}"
         )
     for place, folder in roots.items():
         needed = OVN.keys() - {"ovn-controller"} if place == "central" else ("ovs-vswitchd", "ovsdb-server")
         lacking = [name for name in needed if not _in_root(Path(folder), name)]
         if lacking:
-            raise NotFound(f"--root-of {place}={folder}: there is no {', '.join(lacking)} in it")
+            raise NotFound(f"--root-of {place}={folder}: programs not found in it: {', '.join(lacking)}")
 
 
 def places(layout: Layout) -> None:
-    """Refuse a folder given for a node that is not there."""
+    """Refuse a root folder of a node that does not exist."""
     # All servers of a cluster are of one version.
     known = [name for name in layout.places if name not in ("underlay", "outside", *layout.centrals[1:])]
     for place in layout.state.roots:
         if place not in known:
-            raise Invalid(f"--root-of {place}=...: there is no {place!r}; there are: {', '.join(known)}")
+            raise Invalid(f"--root-of {place}=...: no such host {place!r}: use one of {', '.join(known)}")
 
 
 def choose_ports(kept: Sequence[int], seed: str, count: int) -> list[int]:
-    """Return ports of the loopback, for the API and for OVN's servers: those the lab had, or some of its own."""
+    """Return ports of the loopback for the API and for OVN's servers: those the lab had before, or free ones."""
     start = int(seed, 16)
     found: list[int] = []
     for port in (*kept, *(PORTS[(start + 97 * step) % len(PORTS)] for step in range(200))):

@@ -1,8 +1,8 @@
-"""A lab whose API is somebody else's: that of a Kubernetes cluster, given by a kubeconfig.
+"""A lab without its own API: it uses that of a Kubernetes cluster, given by a kubeconfig.
 
 The lab then runs `netloom controller` instead of `netloom serve`. The API is reached as in any other lab, at one port
-of the loopback, here and on every node: the supervisor carries what comes there to the cluster, and the kubeconfigs of
-the lab are copies that say so. TLS stays between client and cluster, so they name whose certificate to expect.
+of the loopback, here and on every node: the supervisor forwards that port to the cluster, and the lab's kubeconfigs are
+copies with that address. TLS stays between client and cluster, so they name the host to expect in the certificate.
 """
 
 from pathlib import Path
@@ -16,10 +16,10 @@ from netloom.store import kubeconfig
 
 
 def endpoint(path: Path) -> str:
-    """Return where the API of a kubeconfig is, as HOST:PORT."""
+    """Return the API endpoint of a kubeconfig, as HOST:PORT."""
     url = urlsplit(kubeconfig.load(str(path)).server)
     if url.scheme != "https" or not url.hostname or url.path.strip("/"):
-        raise Invalid(f"{path}: a lab needs an API at https://HOST:PORT")
+        raise Invalid(f"{path}: the server must be https://HOST:PORT")
     return f"{url.hostname}:{url.port or 443}"
 
 
@@ -30,7 +30,7 @@ def target(cluster: str) -> tuple[str, int]:
 
 
 def write_credentials(layout: Layout, admin: Path, folder: Path | None) -> None:
-    """Write the lab's kubeconfigs: of the administrator, and, where `folder` has some, of its controller and agents."""
+    """Write the lab's kubeconfigs: the administrator's and, from `folder` if given, the controller's and agents'."""
 
     def own(name: str) -> Path:
         found = folder / f"{name}.kubeconfig" if folder is not None else admin
@@ -45,7 +45,7 @@ def write_credentials(layout: Layout, admin: Path, folder: Path | None) -> None:
 def _copy(source: Path, layout: Layout) -> str:
     cluster = kubeconfig.load(str(source))
     if cluster.login is not None:
-        raise Invalid(f"{source}: a lab's nodes cannot run the login program of a kubeconfig: give one with a token")
+        raise Invalid(f"{source}: a login program (exec) does not work on a lab's nodes: use a kubeconfig with a token")
     user: dict[str, str] = {}
     if cluster.token_file:
         user["tokenFile"] = cluster.token_file

@@ -1,4 +1,4 @@
-"""The databases of OVS and OVN, made where they are missing and converted where their programs have become newer."""
+"""The databases of OVS and OVN: created if they are missing, converted if their programs are newer."""
 
 import json
 import subprocess
@@ -13,12 +13,12 @@ from netloom.lab.wiring import run
 SWITCH_SCHEMA = "/usr/share/openvswitch/vswitch.ovsschema"
 OVN_SCHEMAS = {"nb": "/usr/share/ovn/ovn-nb.ovsschema", "sb": "/usr/share/ovn/ovn-sb.ovsschema"}
 INACTIVITY_PROBE = 60000
-"""Milliseconds: a node that is busy for longer than the five seconds of the default is not cut off."""
+"""Milliseconds: longer than the default of five seconds, so that a busy node is not disconnected."""
 OVN_NAMES = {"nb": "OVN_Northbound", "sb": "OVN_Southbound"}
 
 
 def make(layout: Layout) -> None:
-    """See to it that every server of the lab finds its database."""
+    """Create or convert the databases of all servers of the lab."""
     for node in layout.nodes:
         layout.node(node).mkdir(mode=0o700, parents=True, exist_ok=True)
         _alone(layout, node, layout.node(node) / "conf.db", SWITCH_SCHEMA)
@@ -35,7 +35,7 @@ def make(layout: Layout) -> None:
 
 
 def raft_address(layout: Layout, database: str, number: int) -> str:
-    """Return where a server of a cluster talks to its fellows."""
+    """Return the Raft address of a server of a cluster."""
     port = RAFT_PORTS[database]
     if layout.secure:
         return f"ssl:{layout.central_ip(layout.central(number))}:{port}"
@@ -54,7 +54,7 @@ def _cluster(layout: Layout, database: str, schema: str) -> None:
         file = layout.ovn / f"{database}{suffix(number)}.db"
         own = raft_address(layout, database, number)
         if file.exists():
-            _same_wire(layout, file, own)
+            _check_transport(layout, file, own)
         elif number == 1:
             _found(layout, database, schema, file, own)
         else:
@@ -63,7 +63,7 @@ def _cluster(layout: Layout, database: str, schema: str) -> None:
 
 
 def _found(layout: Layout, database: str, schema: str, file: Path, own: str) -> None:
-    """Make the first server's database of a cluster."""
+    """Create the database of a cluster's first server."""
     contents = layout.ovn / f"{database}-first.db"
     contents.unlink(missing_ok=True)
     _tool(layout, "central", "create", str(contents), schema)
@@ -73,19 +73,19 @@ def _found(layout: Layout, database: str, schema: str, file: Path, own: str) -> 
     contents.unlink()
 
 
-def _same_wire(layout: Layout, file: Path, own: str) -> None:
-    """Refuse a database whose servers talk to each other otherwise than this lab's would."""
+def _check_transport(layout: Layout, file: Path, own: str) -> None:
+    """Refuse a database whose servers use another transport than this lab's."""
     kept = _tool(layout, "central", "db-local-address", str(file))
     if kept != own:
         made = "without" if kept.startswith("ssl:") else "with"
         raise Conflict(
-            f"the cluster in {layout.ovn} was made {made} --plain-ovn: say so again, or "
+            f"the cluster in {layout.ovn} was created {made} --plain-ovn: use the same option, or run "
             f"`netloom lab down --delete --data {layout.folder}` first"
         )
 
 
 def _listen_for_nodes(layout: Layout, file: Path) -> None:
-    """Write into a southbound that no server has open where nodes connect to, and as what."""
+    """Write the listener for nodes, with its role, into a southbound database that no server has open."""
     name, target = OVN_NAMES["sb"], f"pssl:{NODES_PORT}"
     where = [["target", "==", target]]
     row = {"target": target, "role": "ovn-controller", "inactivity_probe": INACTIVITY_PROBE}
@@ -104,12 +104,12 @@ def _listen_for_nodes(layout: Layout, file: Path) -> None:
 
 
 def _tool(layout: Layout, place: str, *args: str) -> str:
-    """Run ovsdb-tool of the version that the place has."""
+    """Run ovsdb-tool of the version of a place."""
     return run(entered(["ovsdb-tool", *args], root=layout.root(place), folder=layout.folder)).strip()
 
 
 def version(layout: Layout, place: str) -> str:
-    """Return which OVS, or for the central which OVN, a place runs."""
+    """Return the version of OVS, or for the central of OVN, that a place runs."""
     program = "ovn-northd" if place in layout.centrals else "ovs-vswitchd"
     argv = entered([program, "--version"], root=layout.root(place), folder=layout.folder)
     ended = subprocess.run(argv, capture_output=True, text=True, timeout=20, check=False)

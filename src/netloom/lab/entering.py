@@ -1,8 +1,8 @@
-"""How a program gets into a namespace of the network, and into a folder with other versions of OVS and OVN.
+"""Runs a program in a network namespace, and in a root folder with other versions of OVS and OVN.
 
-All by util-linux, which replaces itself by the program: the pid stays the same. A chroot gets a mount namespace of
-its own, in which the lab's folder and the machine's devices are seen at their usual paths: the mounts go when the
-process goes, however that happens, and no other process ever sees them.
+It uses util-linux, which replaces itself by the program: the pid stays the same. A chroot gets its own mount namespace,
+in which the lab's folder and the machine's devices have their usual paths: the mounts end with the process, however it
+ends, and no other process sees them.
 """
 
 import ctypes
@@ -18,7 +18,7 @@ NETNS = Path("/run/netns")
 _CLONE_NEWNET = 0x40000000
 _LIBC = ctypes.CDLL(None, use_errno=True)
 
-# $1: the root, $2: the lab's folder; the rest is the command. Nothing is ever put into this text.
+# $1: the root, $2: the lab's folder; the rest is the command. No value is interpolated into this text.
 _CHROOT = (
     'root=$1 lab=$2; shift 2; mount --bind "$lab" "$root$lab" '
     '&& for kept in proc dev sys; do mount --rbind "/$kept" "$root/$kept" || exit; done && exec chroot "$root" "$@"'
@@ -37,7 +37,7 @@ def entered(argv: Sequence[str], *, netns: str = "", root: str = "", folder: Pat
 
 
 def mountpoints(folder: Path, roots: Iterable[str]) -> list[str]:
-    """Make, in each root, the folder at which the lab's own is to be seen; return those made, the deepest first."""
+    """Create, in each root, the mount point of the lab's folder; return the created ones, the deepest first."""
     made: list[str] = []
     for root in set(roots):
         path = Path(root.rstrip("/") + str(folder.resolve()))
@@ -48,7 +48,7 @@ def mountpoints(folder: Path, roots: Iterable[str]) -> list[str]:
 
 
 def inside(netns: str, action: Callable[[], T]) -> T:
-    """Return what `action` returns when a thread calls it inside a namespace; sockets it makes belong there."""
+    """Return the result of `action`, run by a thread inside a namespace; its sockets belong to that namespace."""
     results: list[T] = []
     errors: list[BaseException] = []
 
@@ -62,10 +62,10 @@ def inside(netns: str, action: Callable[[], T]) -> T:
             finally:
                 os.close(descriptor)
             results.append(action())
-        except BaseException as error:  # noqa: BLE001  # raised again by whoever waits for the thread
+        except BaseException as error:  # noqa: BLE001  # raised again in the caller's thread
             errors.append(error)
 
-    # A thread has its own network namespace and takes it along when it ends.
+    # A thread has its own network namespace, which ends with it.
     thread = threading.Thread(target=run, name=f"in-{netns}")
     thread.start()
     thread.join()

@@ -1,7 +1,7 @@
-"""Keeps the supervisor: it starts what was killed, and the keeper starts it.
+"""Restarts the supervisor, which restarts everything else.
 
-The keeper is itself one of the supervisor's processes, so either brings the other back. It does nothing else and
-imports little, because every lab has one.
+The keeper is itself one of the supervisor's processes, so each restarts the other. It does nothing else and imports
+little, because every lab has one.
 """
 
 import os
@@ -14,11 +14,11 @@ from pathlib import Path
 from netloom.lab.layout import MARK, MARK_NAME
 from netloom.lab.processes import is_of, read_pid
 
-LOOK_SECONDS = 0.1
+RETRY_SECONDS = 0.1
 
 
 def start_supervisor(folder: Path, lab_id: str) -> "subprocess.Popen[bytes]":
-    """Start the lab's supervisor, detached; that it is the one, with its pid, it writes down itself."""
+    """Start the lab's supervisor, detached; it writes its own pid file."""
     environment = {k: v for k, v in os.environ.items() if not k.startswith("NETLOOM_")}
     environment |= {MARK: lab_id, MARK_NAME: "supervisor"}
     with (folder / "log" / "supervisor").open("ab") as log:
@@ -45,7 +45,7 @@ def keep(folder: Path, lab_id: str) -> None:
         if not (folder / "lab.json").exists():
             return
         child = start_supervisor(folder, lab_id)
-        time.sleep(LOOK_SECONDS)  # One that fails at once is not started as fast as the machine can.
+        time.sleep(RETRY_SECONDS)  # Do not restart one that fails at once in a tight loop.
 
 
 def _wait(pid: int) -> None:

@@ -1,11 +1,11 @@
-"""A lab as Python has it: bring it up, run something on a node, kill something, take it down.
+"""The Python interface of a lab: bring it up, run commands on nodes, kill processes, take it down.
 
     with Lab.up(folder, nodes=3) as lab:
         lab.exec("n1", ["ping", "-c1", lab.underlay_ip("n2")])
         lab.kill("ovn-northd")
 
-Whoever brings a lab up does, in order: look whether it can be; end what an earlier one left; namespaces and cables;
-databases; the credentials of server and agents; the supervisor, which starts everything else; and then waits until
+Bringing a lab up does, in order: check the preconditions; end what an earlier lab left; create namespaces and cables,
+databases, and the credentials of server and agents; start the supervisor, which starts everything else; and wait until
 every node is Ready. If that fails, or is interrupted, everything is ended again; the folder with its logs stays.
 """
 
@@ -38,10 +38,10 @@ WORKLOAD = re.compile(r"[a-z0-9]([-a-z0-9]{0,62}[a-z0-9])?")
 
 
 class Lab:
-    """One lab that is there."""
+    """An existing lab."""
 
     def __init__(self, folder: Path) -> None:
-        """Look at the lab in `folder`; `NotFound` if there is none."""
+        """Open the lab in `folder`; `NotFound` if there is none."""
         folder = folder.absolute()
         self.layout = Layout(folder, state.load(folder))
 
@@ -63,9 +63,9 @@ class Lab:
     ) -> "Lab":
         """Bring up a lab and return it when every node is Ready.
 
-        With `kubeconfig` its API is that of a Kubernetes cluster; `agents` is a folder with NODE.kubeconfig for each.
-        OVN's databases are reached by TLS, by nodes with the role that OVN has for them; with `plain_ovn` by unix
-        sockets, without any role.
+        With `kubeconfig`, its API is that of a Kubernetes cluster; `agents` is a folder with NODE.kubeconfig for each
+        node. Programs connect to OVN's databases with TLS, nodes with OVN's role for them; with `plain_ovn` over unix
+        sockets, without roles.
         """
         folder = folder.absolute()
         checks.root(os.geteuid())
@@ -85,7 +85,7 @@ class Lab:
         with _alone(folder) as earlier:
             _may_be_up(folder, earlier, wanted)
             for gone in cleaning.sweep_machine():
-                say(f"ended what was left of a lab in {gone}, which is gone")
+                say(f"cleaned up the rest of a lab in {gone}, which does not exist any more")
             cleaning.clean(state.identity(folder))
             made = mountpoints(folder, wanted.roots.values()) or (earlier.mountpoints if earlier else ())
             layout = Layout(
@@ -105,7 +105,7 @@ class Lab:
     def exec(
         self, place: str, argv: Sequence[str], *, check: bool = True, timeout: float = 60.0, stdin: str = ""
     ) -> "subprocess.CompletedProcess[str]":
-        """Run a command on a node (or `central`, `underlay`, `outside`) to its end."""
+        """Run a command on a node (or `central`, `underlay`, `outside`) and wait for it."""
         ended = subprocess.run(
             self.command(place, argv),
             input=stdin,
@@ -124,27 +124,27 @@ class Lab:
         return ["ip", "netns", "exec", self.netns(place), *argv]
 
     def environment(self, place: str) -> dict[str, str]:
-        """Return the environment for commands on a node: the tools of OVS and OVN find its daemons."""
+        """Return the environment for commands on a node, in which the tools of OVS and OVN find its daemons."""
         marks = {MARK: self.layout.id, MARK_NAME: ""}
         return {**os.environ, **environment(self.layout, place), **marks}
 
     def netns(self, place: str) -> str:
-        """Return the name of the network namespace of a place, or of a workload; `NotFound` with those there are."""
+        """Return the network namespace of a place or a workload; `NotFound` names those that exist."""
         here = [name.removeprefix(self.layout.prefix) for name in wiring.namespaces(self.layout.id)]
         if not here:
             raise NotFound(
-                f"the lab in {self.layout.folder} is down: `netloom lab up --data {self.layout.folder}` first"
+                f"the lab in {self.layout.folder} is down: run `netloom lab up --data {self.layout.folder}` first"
             )
         if place not in here:
             workloads = [name for name in here if name not in self.layout.places]
             known = ", ".join([*self.layout.places, *workloads])
-            raise NotFound(f"there is no {place!r} in this lab; there are: {known}")
+            raise NotFound(f"no {place!r} in this lab: use one of {known}")
         return self.layout.prefix + place
 
     def workload(self, name: str) -> Path:
-        """Return the file of a network namespace for a workload, made if it is not there; it goes with the lab."""
+        """Return the file of a workload's network namespace, created if needed; it is removed with the lab."""
         if not WORKLOAD.fullmatch(name) or name in self.layout.places:
-            raise Invalid(f"{name!r} cannot name a workload: lower-case letters, digits and -, and nobody else's name")
+            raise Invalid(f"{name!r} is not a valid workload name: use a-z, 0-9 and -, and no name of a host")
         netns = self.layout.prefix + name
         if netns not in wiring.namespaces(self.layout.id):
             wiring.bare(netns)
@@ -165,11 +165,11 @@ class Lab:
 
     @property
     def kubeconfig(self) -> Path:
-        """How an administrator reaches the API."""
+        """The administrator's kubeconfig."""
         return self.layout.kubeconfig
 
     def remotes(self, database: Literal["nb", "sb"]) -> str:
-        """Return where an OVN database is reached."""
+        """Return the remotes of an OVN database."""
         return self.layout.remotes(database)
 
     def pid(self, name: str) -> int:
@@ -178,44 +178,44 @@ class Lab:
         return pid if pid and processes.is_of(pid, self.layout.id, name) else 0
 
     def is_ready(self, name: str) -> bool:
-        """Whether a process runs and others may use it."""
+        """Whether a process runs and is ready."""
         return bool(self.pid(name)) and (self.layout.ready / name).exists()
 
     def kill(self, name: str, number: signal.Signals = signal.SIGKILL) -> int:
         """Kill a process of the lab and return the pid it had."""
         pid = self.pid(name)
         if not pid:
-            raise Conflict(f"{name} does not run")
+            raise Conflict(f"{name} is not running")
         os.kill(pid, number)
         return pid
 
     def off(self, node: str) -> None:
-        """Pull a host's plug: its processes die at once, its cables are dead, and nothing is started again."""
+        """Power a host off: its processes are killed, its cables are down, and nothing is restarted."""
         self._host(node)
         self.layout.off.mkdir(mode=0o755, exist_ok=True)
         (self.layout.off / node).touch()
-        wiring.plug(self.layout, node, connected=False)
+        wiring.set_cables(self.layout, node, connected=False)
         names = {program.name for program in programs(self.layout) if program.place == node}
 
-        def running() -> list[processes.Found]:
+        def running() -> list[processes.LabProcess]:
             return [found for found in processes.of_lab(self.layout.id, ()) if found.name in names]
 
         processes.end(running, gently=lambda _: False)
 
     def on(self, node: str, *, timeout: float = UP_SECONDS) -> None:
-        """Put a host's plug in again and return when it is Ready."""
+        """Power a host on again and return when it is Ready."""
         self._host(node)
         began = datetime.now(UTC)
-        wiring.plug(self.layout, node, connected=True)
+        wiring.set_cables(self.layout, node, connected=True)
         (self.layout.off / node).unlink(missing_ok=True)
         if not self.layout.state.restart:
-            raise Conflict("this lab starts nothing again: it was brought up with --no-restart")
+            raise Conflict("this lab does not restart processes: it was brought up with --no-restart")
         waiting.until_on(self.layout, node, began=began, deadline=time.monotonic() + timeout)
 
     def _host(self, node: str) -> None:
         self.netns(node)
         if node not in self.nodes:
-            raise Invalid(f"{node!r} is not a host; the hosts are: {', '.join(self.nodes)}")
+            raise Invalid(f"{node!r} is not a host: use one of {', '.join(self.nodes)}")
 
     def __enter__(self) -> "Lab":
         """Return the lab."""
@@ -227,17 +227,17 @@ class Lab:
 
 
 class CommandFailed(NetloomError):
-    """A command on a node ended otherwise than it should."""
+    """A command on a node failed."""
 
     def __init__(self, place: str, argv: Sequence[str], ended: "subprocess.CompletedProcess[str]") -> None:
-        """Say which, and what it said."""
+        """Name the command, its status and its output."""
         said = (ended.stdout + ended.stderr).strip()
-        super().__init__(f"{place}: {' '.join(argv)} ended with {ended.returncode}: {said}")
+        super().__init__(f"{place}: {' '.join(argv)} failed with status {ended.returncode}: {said}")
         self.ended = ended
 
 
 def down(folder: Path, *, delete: bool = False) -> None:
-    """End the lab of a folder, however much of it there is; with `delete`, remove the folder too."""
+    """End the lab of a folder, in any state; with `delete`, remove the folder too."""
     folder = folder.absolute()
     checks.root(os.geteuid())
     lab_id = state.identity(folder)
@@ -249,7 +249,7 @@ def down(folder: Path, *, delete: bool = False) -> None:
         cleaning.clean(lab_id)
         cleaning.sweep_folder(folder)
         for made in found.mountpoints:
-            with suppress(OSError):  # Another lab may have its own beside it.
+            with suppress(OSError):  # Another lab may use its own one beside it.
                 os.rmdir(made)
         state.save(folder, msgspec.structs.replace(found, phase="down", mountpoints=()))
         if delete:
@@ -258,11 +258,11 @@ def down(folder: Path, *, delete: bool = False) -> None:
 
 @contextmanager
 def _alone(folder: Path) -> Iterator[State | None]:
-    """Hold the folder for one `lab up` or `lab down`, and give the state of the lab in it."""
+    """Lock the folder for one `lab up` or `lab down`, and yield the state of the lab in it."""
     state.check_folder(folder)
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    with files.alone(folder / state.LOCK, f"another netloom lab command is at work in {folder}"):
-        yield state.check_folder(folder)  # Again: whoever held the lock before may have made a lab of it.
+    with files.exclusive_lock(folder / state.LOCK, f"another netloom lab command is running in {folder}"):
+        yield state.check_folder(folder)  # Again: the previous holder of the lock may have created a lab.
 
 
 def _may_be_up(folder: Path, earlier: State | None, wanted: State) -> None:
@@ -271,18 +271,20 @@ def _may_be_up(folder: Path, earlier: State | None, wanted: State) -> None:
     again = f"`netloom lab down --data {folder}`"
     pid = processes.read_pid(folder / "pids", "supervisor")
     if earlier.phase == "up" and pid and processes.is_of(pid, state.identity(folder), "supervisor"):
-        raise Conflict(f"the lab in {folder} is up: {again} first, or choose another folder by --data")
+        raise Conflict(f"the lab in {folder} is up: run {again} first, or choose another folder with --data")
     if bool(earlier.cluster) != bool(wanted.cluster):
-        raise Conflict(f"the lab in {folder} was made {'with' if earlier.cluster else 'without'} --kubeconfig: {again}")
+        raise Conflict(
+            f"the lab in {folder} was made {'with' if earlier.cluster else 'without'} --kubeconfig: run {again} first"
+        )
     if earlier.ovn != wanted.ovn:
         raise Conflict(
-            f"the lab in {folder} was made with --ovn {earlier.ovn or 'none'}: say so again, or "
+            f"the lab in {folder} was created with --ovn {earlier.ovn or 'none'}: use the same option, or run "
             f"`netloom lab down --delete --data {folder}` first"
         )
 
 
 def _with_ports(folder: Path, earlier: State | None, wanted: State) -> State:
-    """Return the state with ports for the API and for OVN's servers: those it had before, where they are free."""
+    """Return the state with ports for the API and for OVN's servers: the previous ones, if they are free."""
     kept = (earlier.port, *earlier.ovn_ports) if earlier else ()
     count = 1 + 2 * wanted.ovn if Layout(folder, wanted).secure else 1
     port, *ovn = checks.choose_ports(kept, state.identity(folder), count)
@@ -306,7 +308,7 @@ def _undone_on_failure(layout: Layout) -> Iterator[None]:
 
 def _start(layout: Layout, kubeconfig: Path | None, agents: Path | None, say: Say) -> None:
     folder = layout.folder
-    # The state first: from here on, whatever happens, `lab down` knows what to look for.
+    # The state first: from here on `lab down` knows what to look for, whatever happens.
     state.save(folder, layout.state)
     state.register(folder)
     cleaning.sweep_folder(folder)
@@ -325,14 +327,14 @@ def _start(layout: Layout, kubeconfig: Path | None, agents: Path | None, say: Sa
         _credentials(layout)
     supervisor = keeper.start_supervisor(folder, layout.id)
     (layout.pids / "supervisor").write_text(f"{supervisor.pid}\n")
-    # It outlives us, or we outlive it: then somebody must take note of its end.
+    # It outlives us, or we outlive it: then its exit status must be collected.
     threading.Thread(target=supervisor.wait, name="lab-supervisor", daemon=True).start()
 
 
 def _credentials(layout: Layout) -> None:
-    """Make the server's certificates and, by way of them, a credential for each agent."""
+    """Create the server's certificates and, with them, a credential for each agent."""
     directory = credentials.Directory(layout.folder)
-    directory.lock.touch(mode=0o600)  # So that the folder is the server's data directory too.
+    directory.lock.touch(mode=0o600)  # So that the folder is accepted as the server's data directory.
     directory.make()
     directory.prepare(hosts=["127.0.0.1"], now=datetime.now(UTC))
     directory.write_kubeconfig(layout.url)
@@ -352,5 +354,5 @@ def wait_for(condition: Callable[[], bool], *, what: str, seconds: float) -> Non
     deadline = time.monotonic() + seconds
     while not condition():
         if time.monotonic() > deadline:
-            raise TimedOut(f"gave up waiting for {what} after {seconds:g} s")
+            raise TimedOut(f"timed out after {seconds:g} s waiting for {what}")
         time.sleep(0.05)

@@ -1,4 +1,4 @@
-"""Where everything of a lab is: computed from the folder and its state, never looked up.
+"""The names, paths and addresses of a lab: computed from the folder and its state, never looked up.
 
     root namespace                 serve on 127.0.0.1:PORT, supervisor (relays the API into the nodes), keeper
     nl-ID-central                  ovn-nb, ovn-sb, ovn-northd; `mgmt0` 172.30.1.1/16
@@ -6,7 +6,7 @@
     nl-ID-underlay                 bridges: `underlay` (the nodes' uplinks), `management`, `central` with --ovn 3,
                                    `physnet1` with --outside
     nl-ID-nK                       br-phys: `uplink` and 172.31.0.K/16; br-int; br-ex: `ex0` with --outside;
-                                   `mgmt0` 172.30.0.K/16, by which ovn-controller reaches the southbound
+                                   `mgmt0` 172.30.0.K/16, for ovn-controller's connection to the southbound
     nl-ID-outside                  `eth0` on physnet1, 192.0.2.1/24 and 2001:db8::1/64; the world on its loopback
 
     DIR/lab.json                   the state
@@ -14,11 +14,11 @@
     DIR/ovn/                       OVN's databases, their sockets nb.sock and sb.sock (nb-2.sock, ... with --ovn 3)
     DIR/ovn/tls/                   the two CAs of OVN, certificates of its servers, of northd and of the control plane
     DIR/nodes/nK/                  a node's switch database, its sockets, its agent's credential, its OVN certificate
-    DIR/pids/NAME, DIR/log/NAME    one file for each process; DIR/ready/NAME is there while it is ready
-    DIR/off/PLACE                  is there while a host is switched off
+   DIR/pids/NAME, DIR/log/NAME    one file for each process; DIR/ready/NAME exists while it is ready
+   DIR/off/PLACE                  exists while a host is powered off
 
-Sockets are named by way of the lab's link under /run/netloom/labs, where a path may be as long as it likes: the
-kernel takes 107 characters, and the folder of a test may have more.
+Sockets are addressed through the lab's link under /run/netloom/labs, so that the path of the folder may be long: the
+kernel allows 107 characters, and a test's folder may have more.
 """
 
 from dataclasses import dataclass
@@ -36,24 +36,24 @@ MANAGEMENT_BITS = 16
 CENTRAL_NET = int(IPv4Address("172.29.0.0"))
 CENTRAL_BITS = 24
 CENTRALS = 256
-"""Where the addresses of the central begin in the management network: beyond those of all nodes."""
+"""The first address of the central in the management network: after those of all nodes."""
 NODES_PORT = 6642
-"""Where nodes reach the southbound: there OVN's role for them holds."""
+"""The southbound's port for nodes, on which OVN's role for them applies."""
 NORTHBOUND_PORT = 6641
 SOUTHBOUND_PORT = 16642
-"""Where programs of the central reach the southbound: without a role, on a network that no node is on."""
+"""The southbound's port for programs of the central: without a role, on a network without nodes."""
 PHYSICAL_NETWORK = "physnet1"
 OUTSIDE_ADDRESSES = ("192.0.2.1/24", "2001:db8::1/64")
 WORLD_ADDRESSES = ("198.51.100.1/32", "2001:db8:ffff::1/128")
-"""What lies behind the outside router: somebody to reach by way of the next hop."""
+"""The addresses behind the outside router: targets beyond the next hop."""
 MARK = "NETLOOM_LAB"
-"""In the environment of every process of a lab: the lab's id."""
+"""The environment variable with the lab's id, set in every process of a lab."""
 MARK_NAME = "NETLOOM_LAB_PROCESS"
 
 
 @dataclass(frozen=True)
 class Layout:
-    """A lab's names and places."""
+    """The names and places of a lab."""
 
     folder: Path
     state: State
@@ -65,7 +65,7 @@ class Layout:
 
     @property
     def prefix(self) -> str:
-        """How the names of the lab's namespaces begin."""
+        """The prefix of the lab's namespaces."""
         return prefix(self.id)
 
     @property
@@ -75,14 +75,14 @@ class Layout:
 
     @property
     def places(self) -> list[str]:
-        """Everything that is a namespace."""
+        """All places with a namespace."""
         central = self.centrals if self.state.ovn else []
         outside = ["outside"] if self.state.outside else []
         return ["underlay", *central, *outside, *self.nodes]
 
     @property
     def secure(self) -> bool:
-        """Whether OVN is reached by TLS."""
+        """Whether OVN uses TLS."""
         return bool(self.state.ovn) and not self.state.plain_ovn
 
     @property
@@ -101,7 +101,7 @@ class Layout:
         return str(IPv4Address(MANAGEMENT_NET + CENTRALS + self._number(place)))
 
     def central_ip(self, place: str) -> str:
-        """Return the address by which programs of the central reach each other: no node can."""
+        """Return the address of a place in the network of the central, which nodes cannot reach."""
         return "127.0.0.1" if self.state.ovn == 1 else str(IPv4Address(CENTRAL_NET + self._number(place)))
 
     def _number(self, place: str) -> int:
@@ -116,22 +116,22 @@ class Layout:
         return str(IPv4Address(UNDERLAY_NET + int(node.removeprefix("n"))))
 
     def root(self, place: str) -> str:
-        """Return the folder from which a place's OVS and OVN are run, "" for this machine's own."""
+        """Return the folder from which a place's OVS and OVN run, "" for this machine's own."""
         return self.state.roots.get("central" if place in self.centrals else place, "")
 
     @property
     def url(self) -> str:
-        """Where the API is, here and on every node."""
+        """The URL of the API, here and on every node."""
         return f"https://127.0.0.1:{self.state.port}"
 
     @property
     def kubeconfig(self) -> Path:
-        """How an administrator reaches the API."""
+        """The administrator's kubeconfig."""
         return self.folder / "admin.kubeconfig"
 
     @property
     def controller_kubeconfig(self) -> Path:
-        """The credential of the controller of a lab that has no API of its own."""
+        """The controller's kubeconfig, for a lab without its own API."""
         return self.folder / "controller.kubeconfig"
 
     @property
@@ -159,26 +159,26 @@ class Layout:
 
     @property
     def log(self) -> Path:
-        """One file for each process, with what it says."""
+        """One file for each process, with its output."""
         return self.folder / "log"
 
     @property
     def ready(self) -> Path:
-        """One file for each process that is ready for others."""
+        """One file for each process that is ready."""
         return self.folder / "ready"
 
     @property
     def off(self) -> Path:
-        """One file for each host that is switched off."""
+        """One file for each host that is powered off."""
         return self.folder / "off"
 
     def is_off(self, place: str) -> bool:
-        """Whether somebody pulled a host's plug."""
+        """Whether a host is powered off."""
         return bool(place) and (self.off / place).exists()
 
     @property
     def short(self) -> Path:
-        """The lab's folder by a short name."""
+        """A short path of the lab's folder."""
         return states.LABS / self.id
 
     def database_socket(self, database: str, number: int = 1) -> str:
@@ -186,12 +186,12 @@ class Layout:
         return str(self.short / "ovn" / f"{database}{suffix(number)}.sock")
 
     def remotes(self, database: str) -> str:
-        """Return where an administrator of this machine reaches `nb` or `sb`."""
+        """Return the remotes of `nb` or `sb` for an administrator of this machine."""
         count = self.state.ovn
         return ",".join(f"unix:{self.database_socket(database, number)}" for number in range(1, count + 1))
 
     def controller_remotes(self, database: str) -> str:
-        """Return where the control plane reaches `nb` or `sb`."""
+        """Return the remotes of `nb` or `sb` for the control plane."""
         if not self.secure:
             return self.remotes(database)
         count = self.state.ovn
@@ -199,9 +199,9 @@ class Layout:
         return ",".join(f"ssl:127.0.0.1:{port}" for port in ports)
 
     def central_remotes(self, database: str) -> str:
-        """Return where ovn-northd reaches `nb` or `sb`.
+        """Return the remotes of `nb` or `sb` for ovn-northd.
 
-        Beside the only server that is its socket. The servers of a cluster are elsewhere.
+        With a single server that is its socket. The servers of a cluster are in other places.
         """
         if not self.secure or self.state.ovn == 1:
             return self._long_sockets(database)
@@ -209,13 +209,13 @@ class Layout:
         return ",".join(f"ssl:{self.central_ip(place)}:{port}" for place in self.centrals)
 
     def node_remotes(self) -> str:
-        """Return where ovn-controller reaches the southbound."""
+        """Return the remotes of the southbound for ovn-controller."""
         if not self.secure:
             return self._long_sockets("sb")
         return ",".join(f"ssl:{self.management_ip(place)}:{NODES_PORT}" for place in self.centrals)
 
     def _long_sockets(self, database: str) -> str:
-        """Return the sockets of a database as OVN's programs take them, which may run in a chroot."""
+        """Return the sockets of a database for OVN's programs, which may run in a chroot."""
         sockets = (self.ovn / f"{database}{suffix(number)}.sock" for number in range(1, self.state.ovn + 1))
         return ",".join(f"unix:{socket}" for socket in sockets)
 
@@ -225,10 +225,10 @@ class Layout:
 
 
 def prefix(lab_id: str) -> str:
-    """Return how the names of a lab's namespaces begin."""
+    """Return the prefix of a lab's namespaces."""
     return f"nl-{lab_id}-"
 
 
 def suffix(number: int) -> str:
-    """Return what tells the second and third server of a database from the first."""
+    """Return the suffix of the second and third server of a database."""
     return "" if number == 1 else f"-{number}"

@@ -1,14 +1,14 @@
-"""The certificates by which a lab's programs reach OVN's databases.
+"""The certificates for connections to OVN's databases in a lab.
 
 Two CAs, because an ovsdb-server trusts every certificate of its CA alike, and because OVS's programs do not compare a
-server's certificate with the address that they connect to:
+server's certificate with the address of the connection:
 
-    central    signs the servers, ovn-northd and the control plane. The northbound trusts this one alone
-    nodes      signs one certificate for each node, with its chassis' name as common name: OVN's role `ovn-controller`
-               compares it with the rows a node writes. The southbound trusts both
+   central    signs the servers, ovn-northd and the control plane. The northbound trusts this one only
+   nodes      signs one certificate for each node, with the chassis name as common name: OVN's role `ovn-controller`
+              compares it with the rows that a node writes. The southbound trusts both
 
-So no node gets into the northbound, and none can be taken for a server by another: nodes trust `central` alone.
-What is still good is kept; the CAs last for years, the rest is made again a month before it ends.
+So no node can connect to the northbound, and no node can pose as a server to another: nodes trust `central` only.
+Valid certificates are kept; the CAs last for years, the others are renewed a month before they expire.
 """
 
 import os
@@ -26,7 +26,7 @@ MARGIN = timedelta(days=30)
 
 
 class Files(Struct, frozen=True):
-    """What a program shows, and whom it trusts."""
+    """The certificate of a program, and the CA that it trusts."""
 
     certificate: Path
     key: Path
@@ -51,12 +51,12 @@ class Files(Struct, frozen=True):
         return cls(own / "ovn.crt", own / "ovn.key", own / "ovn-ca.crt")
 
     def options(self) -> list[str]:
-        """Return them as options that every program of OVS and OVN takes."""
+        """Return the files as options that every program of OVS and OVN accepts."""
         return [f"--private-key={self.key}", f"--certificate={self.certificate}", f"--ca-cert={self.ca}"]
 
 
 def prepare(layout: Layout, *, now: datetime) -> None:
-    """Make what is missing or about to end."""
+    """Create certificates that are missing or about to expire."""
     layout.tls.mkdir(mode=0o700, exist_ok=True)
     central, nodes = (_authority(layout.tls, name, now) for name in ("central", "nodes"))
     _write(layout.tls / "both-ca.crt", central.certificate + nodes.certificate)
@@ -93,10 +93,10 @@ def _client(ca: Pair, name: str, now: datetime) -> Callable[[bytes], bytes]:
 
 
 def _keep(own: Files, ca: Pair, make: Callable[[bytes], bytes], *, hosts: Collection[str] = (), now: datetime) -> None:
-    """Make a certificate and its key, unless those that are there will do."""
+    """Create a certificate and its key, unless the existing ones are valid."""
     if own.certificate.exists() and own.key.exists():
         there, key = own.certificate.read_bytes(), own.key.read_bytes()
-        if certificates.still_good(there, key=key, ca=ca.certificate, hosts=hosts, now=now, margin=MARGIN):
+        if certificates.is_valid(there, key=key, ca=ca.certificate, hosts=hosts, now=now, margin=MARGIN):
             return
     key = certificates.new_key()
     _write(own.key, key)
@@ -104,6 +104,6 @@ def _keep(own: Files, ca: Pair, make: Callable[[bytes], bytes], *, hosts: Collec
 
 
 def _write(path: Path, data: bytes) -> None:
-    """Write a file for its owner alone. Half of one, after a crash, is no certificate, and is made again."""
+    """Write a private file. A partial one, after a crash, is not a valid certificate and is created again."""
     with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, files.PRIVATE), "wb") as file:
         file.write(data)

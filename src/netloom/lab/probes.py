@@ -1,8 +1,8 @@
-"""Real packets, and what became of them: ping, TCP, UDP, DHCP, and how fast.
+"""Tests with real packets: ping, TCP, UDP, DHCP, and throughput.
 
-Each probe runs in a network namespace, given by its name, and answers what was seen, never what should have been.
-Listeners say a name to whoever connects, so that one knows who answered. Sockets are made inside the namespace by a
-thread of this process: a matrix of a hundred connections starts no program.
+Each probe runs in a network namespace, given by its name, and returns what it observed. Listeners send a name to every
+client, so that the client knows which one answered. A thread of this process makes the sockets inside the namespace: a
+matrix of a hundred connections starts no program.
 """
 
 import contextlib
@@ -32,14 +32,14 @@ Protocol = Literal["tcp", "udp"]
 
 
 def ping(netns: str, address: str, *, count: int = 1, source: str = "") -> bool:
-    """Whether an address answers to a ping."""
+    """Whether an address answers a ping."""
     argv = ["ping", "-n", "-q", "-c", str(count), "-i", "0.2", "-W", f"{SECONDS:g}"]
     argv += ["-I", source] if source else []
     return _run(netns, [*argv, address]).returncode == 0
 
 
 def reach(netns: str, address: str, port: int, *, protocol: Protocol = "tcp", timeout: float = SECONDS) -> str:
-    """Return who answers at a port and as whom it sees us, as "web-1 10.1.0.2"; "" where nobody answers."""
+    """Return the name that answers at a port and our address as it sees it, as "web-1 10.1.0.2"; "" if none does."""
     family = socket.AF_INET6 if ":" in address else socket.AF_INET
     kind = socket.SOCK_STREAM if protocol == "tcp" else socket.SOCK_DGRAM
 
@@ -57,10 +57,10 @@ def reach(netns: str, address: str, port: int, *, protocol: Protocol = "tcp", ti
 
 
 class Listeners:
-    """Says a name to whoever asks, on any number of ports in any number of namespaces, until closed."""
+    """Answers with a name, on any number of ports in any number of namespaces, until closed."""
 
     def __init__(self) -> None:
-        """Listen nowhere yet."""
+        """Start without any port."""
         self._selector = selectors.DefaultSelector()
         self._wake, self._woken = socket.socketpair()
         self._selector.register(self._woken, selectors.EVENT_READ)
@@ -90,14 +90,14 @@ class Listeners:
         self._wake.send(b".")
 
     def remove(self, netns: str, port: int, *, protocol: Protocol = "tcp") -> None:
-        """Answer there no more, as if the program had died."""
+        """Stop answering there, as if the program had died."""
         with self._lock:
             listener = self._open.pop((netns, port, protocol))
             self._selector.unregister(listener)
         listener.close()
 
     def close(self) -> None:
-        """Answer nowhere any more."""
+        """Stop answering everywhere."""
         self._wake.close()
         self._thread.join()
         for listener in self._open.values():
@@ -109,7 +109,7 @@ class Listeners:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Answer nowhere any more."""
+        """Stop answering everywhere."""
         self.close()
 
     def _answer(self) -> None:
@@ -128,22 +128,22 @@ def _say(listener: socket.socket, name: str) -> None:
     if listener.fileno() < 0:
         return
     if listener.type == socket.SOCK_DGRAM:
-        _, told, _, who = listener.recvmsg(MOST, socket.CMSG_SPACE(_PKTINFO.size))
-        listener.sendmsg([_answer_to(who, name)], list(map(_as_asked, told)), 0, who)
+        _, ancillary, _, who = listener.recvmsg(MOST, socket.CMSG_SPACE(_PKTINFO.size))
+        listener.sendmsg([_answer_to(who, name)], list(map(_source_address, ancillary)), 0, who)
         return
     connection, who = listener.accept()
     with connection:
         connection.settimeout(SECONDS)
         connection.sendall(_answer_to(who, name))
-        # Wait for the other side to have it: closing with unread bytes would reset the connection.
+        # Wait until the client has read it: closing with unread bytes would reset the connection.
         connection.shutdown(socket.SHUT_WR)
         while connection.recv(MOST):
             pass
 
 
-def _as_asked(told: tuple[int, int, bytes]) -> tuple[int, int, bytes]:
-    """Return what has an answer leave from the address that was asked, which may not be the device's own."""
-    level, kind, info = told
+def _source_address(ancillary: tuple[int, int, bytes]) -> tuple[int, int, bytes]:
+    """Return the control message that sends an answer from the requested address, which may not be the device's."""
+    level, kind, info = ancillary
     return level, kind, _PKTINFO.pack(_PKTINFO.unpack(info)[0], 0)
 
 
@@ -152,7 +152,7 @@ def _answer_to(who: tuple[str, int, int, int], name: str) -> bytes:
 
 
 def lease(netns: str, device: str) -> str:
-    """Ask for an address by DHCP with a real client, and return it as "10.1.0.5/24 10.1.0.1" with the router, or ""."""
+    """Request an address by DHCP with a real client; return it with the router, as "10.1.0.5/24 10.1.0.1", or ""."""
     with tempfile.TemporaryDirectory(prefix="netloom-dhcp-") as folder:
         script, answer = Path(folder, "script"), Path(folder, "lease")
         script.write_text(LEASE_SCRIPT)
@@ -178,8 +178,8 @@ def lease(netns: str, device: str) -> str:
 
 
 @contextlib.contextmanager
-def speedometer(netns: str, *, port: int = 5201) -> Iterator[None]:
-    """Have somebody there to be measured against."""
+def iperf_server(netns: str, *, port: int = 5201) -> Iterator[None]:
+    """Run an iperf3 server during the block."""
     argv = ["ip", "netns", "exec", netns, "iperf3", "--server", "--port", str(port)]
     with subprocess.Popen(argv, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as server:
         try:
@@ -190,12 +190,12 @@ def speedometer(netns: str, *, port: int = 5201) -> Iterator[None]:
 
 
 def megabits(netns: str, address: str, *, seconds: float = 2, offered: float = 0, port: int = 5201) -> float:
-    """Return how many Mbit/s arrive at a speedometer: TCP as fast as it goes, or UDP at an `offered` rate."""
+    """Return the received Mbit/s at the server: TCP at full speed, or UDP at an `offered` rate."""
     argv = ["iperf3", "--client", address, "--port", str(port), "--json", "--time", f"{seconds:g}", "--omit", "1"]
     argv += ["--udp", "--length", "1200", "--bitrate", f"{offered:g}M"] if offered else []
     ended = _run(netns, argv, seconds=seconds + 20)
     try:
-        # Not lost_percent: with --omit, iperf3 3.12 counts the omitted ones as lost.
+        # Not lost_percent: with --omit, iperf3 3.12 counts the omitted packets as lost.
         return float(json.loads(ended.stdout)["end"]["sum_received"]["bits_per_second"]) / 1e6
     except (ValueError, KeyError):
         return 0.0

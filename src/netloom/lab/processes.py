@@ -1,8 +1,8 @@
-"""The processes of a lab, found by what they carry and not by what somebody wrote down.
+"""The processes of a lab, identified by their environment and namespace and not by pid files.
 
-Every process of a lab has the lab's id in its environment and hands it to its children; and whatever runs in one of
-the lab's namespaces is in the way of removing it. Both are read from /proc, so nothing is missed however the lab came
-to its end, and a pid that now belongs to somebody else is never taken for ours.
+Every process of a lab has the lab's id in its environment and passes it to its children; and every process in one of
+the lab's namespaces blocks its removal. Both are read from /proc, so nothing is missed however the lab ended, and a pid
+that was reused is never taken for ours.
 """
 
 import os
@@ -24,26 +24,27 @@ _MARK = f"{MARK}=".encode()
 _MARK_NAME = f"{MARK_NAME}=".encode()
 
 
-class Found(Struct, frozen=True):
-    """A running process of a lab; its name is "" where it is nobody's in particular."""
+class LabProcess(Struct, frozen=True):
+    """A running process of a lab; its name is "" if it has none."""
 
     pid: int
     name: str
     started: int
-    """When, in the kernel's ticks since it runs: a later process of the same pid is another."""
+    """The start time, in the kernel's ticks since boot: a later process with the same pid differs."""
 
 
-def of_lab(lab_id: str, namespaces: Iterable[str]) -> list[Found]:
-    """Return the processes of a lab, this one and those that wait for it left out."""
+def of_lab(lab_id: str, namespaces: Iterable[str]) -> list[LabProcess]:
+    """Return the processes of a lab, without this one and its parents."""
     inodes = {os.stat(NETNS / name).st_ino for name in namespaces if (NETNS / name).exists()}
     spared = _ancestors()
-    # Whatever somebody gave a name of ours to: the machine's own namespace, that of the first of us, is never a lab's.
+    # Even if a namespace file has a name of ours: the machine's own namespace, that of our first parent, is never a
+    # lab's.
     inodes.discard(next(filter(None, (_namespace(PROC / str(pid)) for pid in reversed(spared))), 0))
     entries = (entry for entry in PROC.iterdir() if entry.name.isdecimal() and int(entry.name) not in spared)
     return [found for entry in entries if (found := _found(entry, lab_id, inodes)) is not None]
 
 
-def _found(entry: Path, lab_id: str, inodes: Collection[int]) -> Found | None:
+def _found(entry: Path, lab_id: str, inodes: Collection[int]) -> LabProcess | None:
     def is_ours() -> bool:
         return _marks(entry)[0] == lab_id or (bool(inodes) and _namespace(entry) in inodes)
 
@@ -51,39 +52,39 @@ def _found(entry: Path, lab_id: str, inodes: Collection[int]) -> Found | None:
         return None
     marked, name = _marks(entry)
     started = _started(int(entry.name))
-    # Looked at twice: what was ours before its start was read, and is after, is what started then.
-    return Found(int(entry.name), name if marked == lab_id else "", started) if started and is_ours() else None
+    # Checked twice: a process that was ours before and after its start time was read, is the one with that start time.
+    return LabProcess(int(entry.name), name if marked == lab_id else "", started) if started and is_ours() else None
 
 
 def is_of(pid: int, lab_id: str, name: str) -> bool:
-    """Whether a pid is, now, the process `name` of a lab."""
+    """Whether a pid is currently the process `name` of a lab."""
     return _marks(PROC / str(pid)) == (lab_id, name)
 
 
 def read_pid(pids: Path, name: str) -> int:
-    """Return the pid a file says, 0 where it says none."""
+    """Return the pid in a file, 0 if there is none."""
     try:
         return int((pids / name).read_text().strip() or 0)
     except (OSError, ValueError):
         return 0
 
 
-def end(find: Callable[[], list[Found]], *, gently: Callable[[Found], bool]) -> None:
-    """End all processes that `find` finds: some are asked first; until none is left."""
+def end(find: Callable[[], list[LabProcess]], *, gently: Callable[[LabProcess], bool]) -> None:
+    """End all processes that `find` returns, until none is left; ask those first for which `gently` holds."""
     asked = [found for found in find() if gently(found)]
     signal_all(asked, signal.SIGTERM)
     wait_gone(asked, GRACE_SECONDS)
     deadline = time.monotonic() + FINAL_SECONDS
     while left := find():
-        # What was being started while we looked is found by the next look.
+        # Processes that were started meanwhile are found in the next round.
         signal_all(left, signal.SIGKILL)
         wait_gone(left, 1.0)
         if time.monotonic() > deadline:
-            raise TimeoutError(f"processes {', '.join(str(found.pid) for found in left)} do not end")
+            raise TimeoutError(f"processes do not end: {', '.join(str(found.pid) for found in left)}")
 
 
-def signal_all(found: Iterable[Found], number: signal.Signals) -> None:
-    """Send a signal to each that still runs, and to nobody who has come by its pid since."""
+def signal_all(found: Iterable[LabProcess], number: signal.Signals) -> None:
+    """Send a signal to each process that still runs, and to no other process that got its pid since."""
     for one in found:
         try:
             descriptor = os.pidfd_open(one.pid)
@@ -98,8 +99,8 @@ def signal_all(found: Iterable[Found], number: signal.Signals) -> None:
             os.close(descriptor)
 
 
-def wait_gone(found: Iterable[Found], seconds: float) -> bool:
-    """Wait until all have ended; whether they have in time."""
+def wait_gone(found: Iterable[LabProcess], seconds: float) -> bool:
+    """Wait until all have ended; return whether they did in time."""
     deadline = time.monotonic() + seconds
     for one in found:
         try:
@@ -118,7 +119,7 @@ def wait_gone(found: Iterable[Found], seconds: float) -> bool:
 
 
 def _marks(entry: Path) -> tuple[str, str]:
-    """Return the lab's id and the process's name from its environment; a process that has ended has neither."""
+    """Return the lab's id and the process's name from its environment; both are "" for an ended process."""
     try:
         variables = (entry / "environ").read_bytes().split(b"\0")
     except OSError:
@@ -136,7 +137,7 @@ def _namespace(entry: Path) -> int:
 
 
 def _ancestors() -> list[int]:
-    """Return this process and its parents: who calls us from inside a lab lives to see the end."""
+    """Return this process and its parents: a caller from inside a lab must survive the end of the lab."""
     found: list[int] = []
     pid = os.getpid()
     while pid > 0 and pid not in found:
@@ -146,7 +147,7 @@ def _ancestors() -> list[int]:
 
 
 _PARENT, _START = 1, 19
-"""Which of the numbers in /proc/PID/stat, from the state on: see proc(5)."""
+"""Indexes of numbers in /proc/PID/stat, from the state on: see proc(5)."""
 
 
 def _started(pid: int) -> int:
@@ -154,9 +155,9 @@ def _started(pid: int) -> int:
 
 
 def _stat(pid: int, which: int) -> int:
-    """Return one of the numbers about a process, 0 where there is none."""
+    """Return one of the numbers about a process, 0 if there is none."""
     try:
-        # The name, in parentheses, may hold anything; after the last one come the state and the numbers.
+        # The name, in parentheses, may contain anything; the state and the numbers follow the last parenthesis.
         return int((PROC / str(pid) / "stat").read_text().rpartition(")")[2].split()[which])
     except (OSError, ValueError, IndexError):
         return 0

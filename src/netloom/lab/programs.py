@@ -1,7 +1,7 @@
-"""Which processes a lab consists of: for each its command, where it runs, whom it needs, what makes it ready.
+"""The processes of a lab: for each its command, its place, its dependencies, and its readiness.
 
-Pure: from a layout to a list. The supervisor starts them in the order of their needs and runs `after` whenever one has
-been started: a userspace switch takes its devices with it when it dies, so its address must be set again.
+Pure: from a layout to a list. The supervisor starts them in the order of their dependencies and runs `after` whenever
+one was started: a userspace switch removes its devices when it dies, so its address must be set again.
 """
 
 import sys
@@ -21,12 +21,12 @@ from netloom.lab.pki import Files
 
 NETLOOM = (sys.executable, "-m", "netloom.cli.main")
 AGENTS_PRIVILEGES = ("setpriv", "--bounding-set=-all,+net_admin,+sys_admin", "--no-new-privs", "--")
-"""A lab's agents run with the capabilities that deploy/ gives them, so that labs show whether these are enough."""
+"""A lab's agents run with the capabilities in deploy/, so that labs show whether these are enough."""
 QUIET = ("-vconsole:info", "-vsyslog:off", "-vfile:off")
 RAFT_PORTS = {"nb": 6643, "sb": 6644}
 SECONDS_TO_CONFIGURE = "--timeout=30"
 BFD = {"bfd-min-rx": 300, "bfd-min-tx": 300, "bfd-mult": 4}
-"""How nodes watch each other over the tunnels: milliseconds, and how often in a row nothing may be heard."""
+"""How nodes monitor each other over the tunnels: milliseconds, and the detection multiplier."""
 
 
 class Program(Struct, frozen=True, kw_only=True):
@@ -40,13 +40,13 @@ class Program(Struct, frozen=True, kw_only=True):
     """The folder it is run from by chroot; "": the machine's own."""
     environment: dict[str, str] = {}
     needs: tuple[str, ...] = ()
-    """Who must be ready before it is started the first time."""
+    """The processes that must be ready before it is started the first time."""
     socket: str = ""
-    """It is ready when somebody listens there: a path, or HOST:PORT in the machine's own namespace."""
+    """It is ready when this accepts connections: a path, or HOST:PORT in the machine's own namespace."""
     after: tuple[tuple[str, ...], ...] = ()
-    """Commands to run, in the machine's own namespace, each time it has been started."""
+    """Commands to run, in the machine's own namespace, each time it was started."""
     ours: bool = False
-    """It is Netloom's own, and ends well when asked to."""
+    """It is a Netloom program, which ends gracefully on SIGTERM."""
 
 
 GRANTS = (
@@ -55,17 +55,17 @@ GRANTS = (
     *("--internal-names", "*=*"),
     *("--existing-devices", "*=*:used"),
 )
-"""What a lab's nodes grant: everything to every namespace. They are nobody's but the lab's."""
+"""The grants of a lab's nodes: everything to every namespace. They belong to the lab only."""
 
 
 def programs(layout: Layout) -> list[Program]:
-    """Return all processes of the lab but the supervisor, who starts them."""
+    """Return all processes of the lab except the supervisor, which starts them."""
     nodes = [program for node in layout.nodes for program in _node(layout, node)]
     return [_control_plane(layout), *_central(layout), *nodes, *_keeper(layout)]
 
 
 def environment(layout: Layout, place: str) -> dict[str, str]:
-    """Return what makes the tools of OVS and OVN find the daemons of a place."""
+    """Return the environment in which the tools of OVS and OVN find the daemons of a place."""
     own = layout.node(place) if place in layout.nodes else layout.ovn
     found = {"OVS_RUNDIR": str(own), "OVN_RUNDIR": str(own), "KUBECONFIG": str(layout.kubeconfig)}
     if layout.state.ovn:
@@ -124,10 +124,10 @@ def _database(layout: Layout, database: str, number: int) -> Program:
 
 
 def _listening(layout: Layout, database: str, number: int) -> list[str]:
-    """Return what has a server listen for TLS.
+    """Return the options that make a server listen for TLS.
 
-    An ovsdb-server has one CA for all that connect to it. So a certificate of a node is good for the southbound's
-    server wherever that listens, and the only place that nodes can reach is the one with their role.
+    An ovsdb-server has one CA for all clients. So a node's certificate is valid for the southbound's server on every
+    address, and the only address that nodes can reach is the one with their role.
     """
     if not layout.secure:
         return []
@@ -156,12 +156,12 @@ def _northd(layout: Layout, number: int) -> Program:
         ),
         environment=environment(layout, "central"),
         needs=("ovn-nb", "ovn-sb"),
-        after=(_watchful(layout),),
+        after=(_bfd_options(layout),),
     )
 
 
-def _watchful(layout: Layout) -> tuple[str, ...]:
-    """Return what has gateway nodes notice a dead one after a second or so instead of five."""
+def _bfd_options(layout: Layout) -> tuple[str, ...]:
+    """Return the command that makes gateway nodes detect a dead one after about a second instead of five."""
     argv = ["ovn-nbctl", f"--db={layout.remotes('nb')}", SECONDS_TO_CONFIGURE, "init", "--", "set", "NB_Global", "."]
     return (*argv, *(f"options:{key}={value}" for key, value in BFD.items()))
 
@@ -206,11 +206,11 @@ def _agent(layout: Layout, node: str, *, needs: tuple[str, ...]) -> Program:
 
 
 def _configure(layout: Layout, node: str) -> tuple[str, ...]:
-    """Return the one transaction that cables a bare switch; a second time it changes nothing.
+    """Return the one transaction that sets up a bare switch; running it again changes nothing.
 
-    What OVN wants to know is the agent's to say: preparing a bare node is its business.
+    The agent writes OVN's settings: preparing a bare node is its task.
     """
-    # Two cores may carry many switches: one thread of each sort is enough for every one of them.
+    # Two cores may run many switches: one thread of each type is enough for every one of them.
     settings = {"n-handler-threads": "1", "n-revalidator-threads": "1"}
     argv = ["ovs-vsctl", f"--db=unix:{layout.switch_socket(node)}", "--retry", SECONDS_TO_CONFIGURE, "--no-wait"]
     argv += ["init", "--", "set", "Open_vSwitch", "."]
@@ -222,23 +222,23 @@ def _configure(layout: Layout, node: str) -> tuple[str, ...]:
 
 
 def bridges(layout: Layout) -> dict[str, str]:
-    """Return a node's own bridges and the device each has towards the rest of the lab."""
+    """Return a node's own bridges and the device of each that connects it to the lab."""
     return {"br-phys": "uplink", **({"br-ex": "ex0"} if layout.state.outside else {})}
 
 
 def _addresses(layout: Layout, node: str) -> tuple[tuple[str, ...], ...]:
-    """Return what gives a switch that was started its underlay address, and has it begin."""
+    """Return the commands that give a started switch its underlay address, and make it start forwarding."""
     database = ("ovs-vsctl", f"--db=unix:{layout.switch_socket(node)}", "--retry", SECONDS_TO_CONFIGURE)
     ip = ("ip", "-n", layout.netns(node))
     inside = ("nsenter", f"--net=/run/netns/{layout.netns(node)}", "--")
     commands: list[tuple[str, ...]] = [
-        # Without --no-wait it returns when the switch has done what its database says: its devices are there.
+        # Without --no-wait it returns when the switch has applied its database: its devices exist.
         (*database, "init"),
         (*ip, "address", "replace", f"{layout.underlay_ip(node)}/{UNDERLAY_BITS}", "dev", "br-phys"),
     ]
     for bridge in bridges(layout):
         commands += [(*inside, "ethtool", "-K", bridge, "tx", "off"), (*ip, "link", "set", bridge, "up")]
-    # A newer OVN has the switch of a gateway wait, when it is started again, for an ovn-controller that is started too,
-    # as after a reboot. Where the switch died alone, nobody else would tell it to begin.
+    # A newer OVN makes a restarted gateway switch wait for an ovn-controller that starts too, as after a reboot. If
+    # only the switch died, nothing else would make it continue.
     commands.append((*database, "--no-wait", "set", "Open_vSwitch", ".", "other_config:flow-restore-wait=false"))
     return tuple(commands)

@@ -1,10 +1,10 @@
-"""The API on every node's loopback: bytes go through, TLS stays between the agent and the server.
+"""The API on every node's loopback: bytes are forwarded, TLS stays between the agent and the server.
 
-A cluster's API, which is somewhere else, is also brought to this machine's own loopback; so are OVN's databases, which
-listen in namespaces of their own, for the control plane.
+A cluster's API, which is elsewhere, is also forwarded to this machine's own loopback; so are OVN's databases, which
+listen in their own namespaces, for the control plane.
 
 The listening socket is made inside the node's namespace, the connection to the server outside of it: a socket belongs
-to the namespace in which it was made. So one kubeconfig works everywhere, and the nodes need no way to the machine's
+to the namespace in which it was made. So one kubeconfig works everywhere, and the nodes need no route to the machine's
 network.
 """
 
@@ -22,7 +22,7 @@ CONNECT_SECONDS = 5.0
 
 
 def listen(netns: str, port: int) -> socket.socket:
-    """Return a socket that listens on a namespace's loopback, on this machine's own without one."""
+    """Return a listening socket on the loopback of a namespace, or of this machine without one."""
 
     def bound() -> socket.socket:
         listener = socket.create_server(("127.0.0.1", port), backlog=BACKLOG)
@@ -33,7 +33,7 @@ def listen(netns: str, port: int) -> socket.socket:
 
 
 async def serve(listener: socket.socket, host: str, port: int, *, netns: str = "") -> None:
-    """Carry every connection that comes in to a server, which may be in a namespace, until cancelled."""
+    """Forward every connection to a server, which may be in a namespace, until cancelled."""
 
     async def carry(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await _carry(reader, writer, host, port, netns)
@@ -47,7 +47,7 @@ async def _carry(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, hos
     try:
         there_reader, there_writer = await _connect(host, port, netns)
     except OSError:
-        # The server is away; the caller sees a connection that ends, as it would without us, and comes again.
+        # The server is down; the client's connection ends, as it would without the relay, and the client retries.
         writer.transport.abort()
         return
     try:
@@ -76,5 +76,5 @@ async def _pipe(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> N
             await writer.drain()
         writer.write_eof()
     except OSError:
-        # One side is gone at once: so is the other.
+        # One side ended abruptly: so does the other.
         writer.transport.abort()

@@ -1,7 +1,7 @@
-"""What a lab is doing now, as values, and as a tree that a person likes to read.
+"""The current state of a lab, as values, and as a tree for people.
 
-Looked at from outside: pid files held against /proc, the supervisor's log for how often somebody was started again,
-the API for what the nodes say. Whatever does not answer is shown as not answering, and never makes the look fail.
+It is observed from outside: pid files compared with /proc, the supervisor's log for the number of restarts, the API for
+the state of the nodes. A part that does not answer is shown as such, and never makes the command fail.
 """
 
 import asyncio
@@ -26,21 +26,21 @@ API_SECONDS = 3.0
 LABELS = {"starting": "not up yet", "up": "up", "down": "down"}
 
 
-class Process(Struct, frozen=True, kw_only=True):
+class ProcessStatus(Struct, frozen=True, kw_only=True):
     """One process of a lab."""
 
     name: str
     pid: int = 0
-    """0: it does not run."""
+    """0: not running."""
     ready: bool = False
     seconds: int = 0
     """How long it has been running."""
     restarts: int = 0
     leader: bool = False
-    """It leads its cluster."""
+    """Whether it leads its cluster."""
 
 
-class Place(Struct, frozen=True, kw_only=True):
+class PlaceStatus(Struct, frozen=True, kw_only=True):
     """The control plane, the central, a node, the outside."""
 
     name: str
@@ -48,15 +48,15 @@ class Place(Struct, frozen=True, kw_only=True):
     about: str = ""
     version: str = ""
     off: bool = False
-    """Somebody pulled its plug."""
+    """Whether it is powered off."""
     ready: bool | None = None
-    """What a node says of itself; None where nobody asks."""
+    """Whether a node is Ready; None for other places."""
     attachments: int = 0
-    processes: tuple[Process, ...] = ()
+    processes: tuple[ProcessStatus, ...] = ()
 
     @property
-    def well(self) -> bool:
-        """Whether nothing is amiss here."""
+    def healthy(self) -> bool:
+        """Whether everything here is running and ready."""
         return self.ready is not False and all(one.pid and one.ready for one in self.processes)
 
 
@@ -68,16 +68,16 @@ class Status(Struct, frozen=True, kw_only=True):
     phase: state.Phase
     url: str
     kubeconfig: str
-    places: tuple[Place, ...]
+    places: tuple[PlaceStatus, ...]
 
     @property
-    def well(self) -> bool:
-        """Whether the lab is up and nothing is amiss."""
-        return self.phase == "up" and all(place.well for place in self.places)
+    def healthy(self) -> bool:
+        """Whether the lab is up, and everything is running and ready."""
+        return self.phase == "up" and all(place.healthy for place in self.places)
 
 
-def look(folder: Path) -> Status:
-    """Return how the lab in `folder` is."""
+def observe(folder: Path) -> Status:
+    """Return the status of the lab in `folder`."""
     layout = Layout(folder.absolute(), state.load(folder.absolute()))
     running = layout.state.phase != "down"
     ready, attachments = asyncio.run(_ask(layout)) if running else (set[str](), Counter[str]())
@@ -85,12 +85,14 @@ def look(folder: Path) -> Status:
     found = {program.name: _process(layout, program.name, again) for program in programs(layout)}
     watchers = (_process(layout, "supervisor", again), *(found[name] for name in found if name == "keeper"))
     places = [
-        Place(name="control plane", about=layout.url, processes=(found.get("serve") or found["controller"], *watchers))
+        PlaceStatus(
+            name="control plane", about=layout.url, processes=(found.get("serve") or found["controller"], *watchers)
+        )
     ]
     for place in layout.places:
         own = tuple(found[program.name] for program in programs(layout) if program.place == place)
         places.append(
-            Place(
+            PlaceStatus(
                 name=place,
                 netns=layout.netns(place),
                 about=_about(layout, place),
@@ -114,11 +116,11 @@ def look(folder: Path) -> Status:
 def tree(status: Status) -> list[str]:
     """Return the status as lines."""
     nodes = [place for place in status.places if place.ready is not None]
-    amiss = sum(not one.pid or not one.ready for place in status.places for one in place.processes)
+    unready = sum(not one.pid or not one.ready for place in status.places for one in place.processes)
     ready = sum(place.ready is True for place in nodes)
     verdict = LABELS[status.phase]
     if status.phase != "down":
-        verdict += f", {ready} of {len(nodes)} nodes Ready" + (f", {amiss} processes amiss" if amiss else "")
+        verdict += f", {ready} of {len(nodes)} nodes Ready" + (f", {unready} processes not ready" if unready else "")
     lines = [f"{status.folder}  (lab {status.id}: {verdict})"]
     if status.phase == "down":
         return lines
@@ -133,7 +135,7 @@ def tree(status: Status) -> list[str]:
     return lines
 
 
-def _headline(place: Place) -> str:
+def _headline(place: PlaceStatus) -> str:
     words = [place.about, place.version]
     if place.ready is not None:
         words += ["OFF" if place.off else "Ready" if place.ready else "NOT READY"]
@@ -141,7 +143,7 @@ def _headline(place: Place) -> str:
     return f"{place.name}  {', '.join(word for word in words if word)}".rstrip()
 
 
-def _condition(process: Process) -> str:
+def _condition(process: ProcessStatus) -> str:
     if not process.pid:
         return "NOT RUNNING"
     words = [_duration(process.seconds)]
@@ -157,12 +159,12 @@ def _duration(seconds: int) -> str:
     return f"{seconds // 60}m" if seconds < 3600 else f"{seconds // 3600}h{seconds % 3600 // 60:02}m"
 
 
-def _process(layout: Layout, name: str, again: Counter[str]) -> Process:
+def _process(layout: Layout, name: str, again: Counter[str]) -> ProcessStatus:
     pid = processes.read_pid(layout.pids, name)
     if not pid or not processes.is_of(pid, layout.id, name):
-        return Process(name=name, restarts=again[name])
+        return ProcessStatus(name=name, restarts=again[name])
     ready = name == "supervisor" or (layout.ready / name).exists()
-    return Process(name=name, pid=pid, ready=ready, seconds=_age(pid), restarts=again[name])
+    return ProcessStatus(name=name, pid=pid, ready=ready, seconds=_age(pid), restarts=again[name])
 
 
 def _age(pid: int) -> int:
@@ -198,14 +200,14 @@ def _version(layout: Layout, place: str) -> str:
     return f"{'OVN' if place in layout.centrals else 'OVS'} {databases.version(layout, place)}"
 
 
-def _with_leaders(layout: Layout, found: tuple[Process, ...]) -> tuple[Process, ...]:
+def _with_leaders(layout: Layout, found: tuple[ProcessStatus, ...]) -> tuple[ProcessStatus, ...]:
     if layout.state.ovn != 3:
         return found
     return tuple(msgspec.structs.replace(one, leader=_leads(layout, one.name)) for one in found)
 
 
 def _leads(layout: Layout, name: str) -> bool:
-    """Whether a server of OVN's databases leads; northd, of which one is active, is asked the same way."""
+    """Whether a server of OVN's databases is the leader, or a northd the active one."""
     word = name.removeprefix("ovn-")
     if word.startswith("northd"):
         argv = ["ovn-appctl", "-t", str(layout.ovn / f"{name}.ctl"), "status"]
@@ -222,7 +224,7 @@ def _says(argv: list[str], text: str) -> bool:
 
 
 async def _ask(layout: Layout) -> tuple[set[str], Counter[str]]:
-    """Return which nodes are Ready and how many attachments each has; nothing where the API does not answer."""
+    """Return which nodes are Ready and how many attachments each has; nothing if the API does not answer."""
     store: KubeStore | None = None
     try:
         async with asyncio.timeout(API_SECONDS):

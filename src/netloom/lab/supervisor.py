@@ -1,12 +1,12 @@
-"""The supervisor: starts a lab's processes, starts again what died, and relays the API to the nodes.
+"""The supervisor: starts a lab's processes, restarts those that end, and forwards the API to the nodes.
 
-    needs ready ── start ── somebody listens on its socket ── `after` ── ready ── it ends ─┐
-                     ^                                                                      │
+   needs ready ── start ── its socket accepts connections ── `after` ── ready ── it ends ─┐
+                    ^                                                                      │
                      └──────────────────────── unless --no-restart ─────────────────────────┘
 
-It is one process per lab, detached from whoever brought the lab up. It holds nothing that matters: when it is killed
-the others go on, and the next one, which the keeper starts, finds them by their pid files and watches them as if it
-had started them. Ending a lab is not its business: `lab down` ends the supervisor first, then everybody else.
+It is one process per lab, detached from the command that brought the lab up. It has no state that matters: when it is
+killed the others continue, and its successor, which the keeper starts, finds them by their pid files and watches them
+as its own. It does not end labs: `lab down` ends the supervisor first, then all other processes.
 """
 
 import asyncio
@@ -32,20 +32,20 @@ log = logging.getLogger(__name__)
 ASK_SECONDS = 0.02
 SHORT_LIFE = 2.0
 LONGEST_PAUSE = 0.8
-"""Who dies again and again is started again within a second all the same."""
+"""The longest delay before a restart, also for processes that end again and again."""
 
 
 class Supervisor:
-    """Keeps the processes of one lab."""
+    """Runs the processes of one lab."""
 
     def __init__(self, layout: Layout) -> None:
-        """Look after the lab that `layout` describes."""
+        """Supervise the lab that `layout` describes."""
         self._layout = layout
         self._programs = programs(layout)
         self._ready = {program.name: asyncio.Event() for program in self._programs}
 
     async def run(self) -> None:
-        """Keep everything running, for ever."""
+        """Keep all processes running, for ever."""
         port, cluster = self._layout.state.port, self._layout.state.cluster
         listeners = [relay.listen(self._layout.netns(node), port) for node in self._layout.nodes]
         if cluster:
@@ -60,7 +60,7 @@ class Supervisor:
                 group.create_task(self._keep(program))
 
     def _databases(self) -> list[tuple[socket.socket, str, str, int]]:
-        """Return where the control plane connects to OVN's servers, and for each where the server is."""
+        """Return the control plane's listeners for OVN's servers, each with the address of the server."""
         layout = self._layout
         if not layout.secure:
             return []
@@ -76,7 +76,7 @@ class Supervisor:
             for need in program.needs:
                 await self._ready[need].wait()
         while True:
-            while running is None and self._layout.is_off(program.place):  # noqa: ASYNC110  # a file says so
+            while running is None and self._layout.is_off(program.place):  # noqa: ASYNC110  # a file signals it
                 await asyncio.sleep(5 * ASK_SECONDS)
             started = time.monotonic()
             running = running or self._start(program)
@@ -101,11 +101,11 @@ class Supervisor:
             (self._layout.ready / program.name).unlink(missing_ok=True)
 
     async def _become_ready(self, program: Program) -> None:
-        # Others' sockets and commands: nobody would tell us, so we ask, until we are cancelled.
-        while program.socket and not _answers(program.socket):  # noqa: ASYNC110  # as said above
+        # Sockets and commands of other programs send no notification, so this polls until it is cancelled.
+        while program.socket and not _answers(program.socket):  # noqa: ASYNC110  # as above
             await asyncio.sleep(ASK_SECONDS)
         for command in program.after:
-            while not await self._succeeds(program, command):  # noqa: ASYNC110  # as said above
+            while not await self._succeeds(program, command):  # noqa: ASYNC110  # as above
                 await asyncio.sleep(10 * ASK_SECONDS)
         self._ready[program.name].set()
         (self._layout.ready / program.name).touch()
@@ -134,7 +134,7 @@ class Supervisor:
             running = Running(pid, None)
         except ProcessLookupError:
             return None
-        log.info("%s (%d) goes on", program.name, pid)
+        log.info("%s (%d) is still running", program.name, pid)
         return running
 
     def _start(self, program: Program) -> "Running":
@@ -160,7 +160,7 @@ class Supervisor:
 
 
 class Running:
-    """A process that runs, started by us or by the supervisor before us."""
+    """A running process, started by this supervisor or an earlier one."""
 
     def __init__(self, pid: int, child: "subprocess.Popen[bytes] | None") -> None:
         """Watch `pid`; `ProcessLookupError` if there is none."""
@@ -169,7 +169,7 @@ class Running:
         self._descriptor = os.pidfd_open(pid)
 
     async def ended(self) -> None:
-        """Return when the process has ended; once."""
+        """Return when the process has ended; call it once."""
         loop = asyncio.get_running_loop()
         over = asyncio.Event()
         loop.add_reader(self._descriptor, over.set)
@@ -182,7 +182,7 @@ class Running:
             self._child.wait()
 
     def how(self) -> str:
-        """Say how it ended, where that is known."""
+        """Return how it ended, if that is known."""
         if self._child is None or self._child.returncode is None:
             return ""
         code = self._child.returncode
@@ -205,8 +205,9 @@ def main(folder: Path) -> int:
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
     layout = Layout(folder, state.load(folder))
     try:
-        with files.alone(folder / "supervisor.lock", "the lab has a supervisor"):
-            # By ourselves, and only now: of two, the pid of the one that goes again must not be taken for the other's.
+        with files.exclusive_lock(folder / "supervisor.lock", "the lab already has a supervisor"):
+            # Written here, and only now: a second supervisor, which exits at once, must not replace the pid of the
+            # first.
             files.write_whole(layout.pids / "supervisor", f"{os.getpid()}\n".encode(), mode=0o644)
             asyncio.run(Supervisor(layout).run())
     except Conflict as error:

@@ -1,7 +1,7 @@
 """Waiting until a lab is up: every process ready, the API answering, every node Ready.
 
-Each stage says what it waits for when it begins and how long it took. A process that keeps dying is not waited for in
-vain: after the third time its last words are the error.
+Each stage says what it waits for when it begins and how long it took. It does not wait for a process that keeps dying:
+after the third time the end of its log is the error.
 """
 
 import asyncio
@@ -23,13 +23,13 @@ if TYPE_CHECKING:
     from netloom.model.cluster import Node
 
 ASK_SECONDS = 0.05
-LAST_WORDS = 3
+LOG_LINES = 3
 
 
 def until_up(layout: Layout, *, began: datetime, deadline: float, say: Callable[[str], None]) -> None:
-    """Return when the lab, which somebody began to bring up at `began`, is up.
+    """Return when the lab, whose start began at `began`, is up.
 
-    `TimedOut` at the deadline, with what is missing and its last words.
+    `TimedOut` at the deadline, with the missing processes and the ends of their logs.
     """
     names = [program.name for program in programs(layout)]
     if layout.state.ovn:
@@ -52,7 +52,7 @@ def _until_ready(layout: Layout, names: list[str], deadline: float) -> None:
 
 
 def _until_chassis(layout: Layout, deadline: float) -> None:
-    """Wait until OVN knows every node."""
+    """Wait until every node is a chassis in OVN."""
     argv = ["ovn-sbctl", f"--db={layout.remotes('sb')}", "--timeout=5", "--bare", "--columns=name", "list", "Chassis"]
     while True:
         known = subprocess.run(argv, capture_output=True, text=True, check=False).stdout.split()
@@ -64,7 +64,7 @@ def _until_chassis(layout: Layout, deadline: float) -> None:
 
 
 def until_on(layout: Layout, node: str, *, began: datetime, deadline: float) -> None:
-    """Return when a host that was switched on is Ready."""
+    """Return when a host that was powered on is Ready."""
     _until_ready(layout, [program.name for program in programs(layout) if program.place == node], deadline)
     asyncio.run(_until_nodes(layout, [node], began=began, deadline=deadline, say=lambda text: None))
 
@@ -92,11 +92,11 @@ async def _until_nodes(
 
 
 async def ready_nodes(store: KubeStore, *, since: datetime | None = None) -> set[str]:
-    """Return the nodes that say, and said since a time, that they are Ready."""
+    """Return the nodes that are Ready, with a heartbeat after `since`."""
     try:
         page = await store.list(NODE)
     except NetloomError:
-        return set()  # The server is still to come.
+        return set()  # The server is not up yet.
     found: list[Node] = [item.value() for item in page.items]  # type: ignore[misc]  # the list is of Nodes
     return {node.metadata.name for node in found if _is_ready(node, since)}
 
@@ -105,24 +105,24 @@ def _is_ready(node: "Node", since: datetime | None) -> bool:
     ready = node.status.condition("Ready")
     if ready is None or ready.status != "True":
         return False
-    # Of a lab that was up before, the API remembers what the nodes said then.
+    # The API of a lab that was up before still has the nodes' earlier statuses.
     return since is None or datetime.fromisoformat(node.status.last_heartbeat) >= since.replace(microsecond=0)
 
 
 def _check(layout: Layout, missing: list[str], deadline: float) -> None:
-    """Raise when there is nothing to wait for any more."""
+    """Raise if waiting longer is pointless."""
     supervisor = read_pid(layout.pids, "supervisor")
     if not is_of(supervisor, layout.id, "supervisor") and not layout.state.restart:
-        raise TimedOut(f"the supervisor ended: {_last_words(layout, 'supervisor')}")
+        raise TimedOut(f"the supervisor exited: {_log_tail(layout, 'supervisor')}")
     if time.monotonic() < deadline:
         return
-    told = "\n".join(f"{name}: {_last_words(layout, name)}" for name in missing[:2])
-    raise TimedOut(f"gave up waiting for {', '.join(missing)}; logs are in {layout.log}\n{told}")
+    tails = "\n".join(f"{name}: {_log_tail(layout, name)}" for name in missing[:2])
+    raise TimedOut(f"timed out waiting for {', '.join(missing)}; the logs are in {layout.log}\n{tails}")
 
 
-def _last_words(layout: Layout, name: str) -> str:
+def _log_tail(layout: Layout, name: str) -> str:
     try:
         text = (layout.log / name).read_text(errors="replace")
     except OSError:
-        return "it was not started"
-    return "\n  ".join(["", *text.splitlines()[-LAST_WORDS:]]) if text.strip() else "it said nothing"
+        return "not started"
+    return "\n  ".join(["", *text.splitlines()[-LOG_LINES:]]) if text.strip() else "no output"

@@ -1,7 +1,7 @@
-"""The machines' room: namespaces and the cables between them.
+"""Namespaces and the cables between them.
 
-No device is ever made in the machine's own namespace: both ends of a cable are born where they belong. A namespace
-takes its devices with it, so removing the namespaces removes everything made here.
+No device is ever made in the machine's own namespace: both ends of a cable are created where they belong. A namespace's
+devices are removed with it, so removing the namespaces removes everything made here.
 """
 
 import subprocess
@@ -33,42 +33,42 @@ def build(layout: Layout) -> None:
 
 
 def bare(netns: str) -> None:
-    """Make a namespace with nothing but a loopback."""
+    """Make a namespace with only a loopback."""
     run(["ip", "netns", "add", netns])
     run(["ip", "-n", netns, "link", "set", "dev", "lo", "up"])
 
 
-def plug(layout: Layout, node: str, *, connected: bool) -> None:
-    """Plug a host's cables in, or pull them, at the far end."""
+def set_cables(layout: Layout, node: str, *, connected: bool) -> None:
+    """Set a host's cables up or down, at their far ends."""
     word = "up" if connected else "down"
     far = [node, *([f"{node}-ex"] if layout.state.outside else []), *([f"{node}-mg"] if layout.secure else [])]
     _batch(layout, "underlay", (f"link set dev {device} {word}" for device in far))
 
 
-def demolish(lab_id: str) -> None:
+def remove_namespaces(lab_id: str) -> None:
     """Remove all namespaces of a lab."""
     for name in namespaces(lab_id):
         try:
             run(["ip", "netns", "delete", name])
         except Internal:
-            # Somebody else may have swept up the same leftovers meanwhile.
+            # Another process may have removed the same leftovers meanwhile.
             if (NETNS / name).exists():
                 raise
 
 
 def namespaces(lab_id: str) -> list[str]:
-    """Return the namespaces a lab has."""
+    """Return the existing namespaces of a lab."""
     if not NETNS.is_dir():
         return []
     return sorted(path.name for path in NETNS.iterdir() if path.name.startswith(prefix(lab_id)))
 
 
 def run(argv: Sequence[str], *, stdin: str = "") -> str:
-    """Run a command to its end and return what it printed; what it says against it is raised."""
+    """Run a command and return its output; raise its error output if it fails."""
     try:
         ended = subprocess.run(argv, input=stdin, capture_output=True, text=True, timeout=60, check=False)
     except subprocess.TimeoutExpired:
-        raise Internal(f"{' '.join(argv)} did not end") from None
+        raise Internal(f"timed out: {' '.join(argv)}") from None
     if ended.returncode:
         said = ended.stderr.strip() or ended.stdout.strip() or f"exit status {ended.returncode}"
         raise Internal(f"{' '.join(argv)}: {said}")
@@ -76,7 +76,7 @@ def run(argv: Sequence[str], *, stdin: str = "") -> str:
 
 
 def _underlay(layout: Layout) -> Iterable[str]:
-    """Yield the commands, in the underlay's namespace, that make bridges and cables to everybody else."""
+    """Yield the commands, in the underlay's namespace, that make the bridges and the cables to all other places."""
     cables = [("underlay", node, "uplink", node) for node in layout.nodes]
     if layout.state.outside:
         cables += [(PHYSICAL_NETWORK, f"{node}-ex", "ex0", node) for node in layout.nodes]
@@ -86,27 +86,28 @@ def _underlay(layout: Layout) -> Iterable[str]:
     if layout.secure and layout.state.ovn > 1:
         cables += [("central", f"{place}-in", "central0", place) for place in layout.centrals]
     for bridge in dict.fromkeys(bridge for bridge, *_ in cables):
-        # The underlay has no address and no opinion: not even IPv6's own chatter comes from it.
+        # The underlay has no address and sends nothing of its own, not even IPv6 router solicitations.
         yield f"link add name {bridge} type bridge forward_delay 0 mcast_snooping 0"
         yield f"link set dev {bridge} addrgenmode none up"
     for bridge, near, far, place in cables:
         yield f"link add name {near} type veth peer name {far} netns {layout.netns(place)}"
         yield f"link set dev {near} master {bridge} addrgenmode none up"
         if bridge == "management" and place in layout.nodes:
-            yield f"link set dev {near} type bridge_slave isolated on"  # Nodes reach the central here, nobody else.
+            yield f"link set dev {near} type bridge_slave isolated on"  # Nodes reach only the central here.
 
 
 def _inside(layout: Layout, place: str) -> Iterable[str]:
     yield "link set dev lo up"
     if place in layout.nodes:
         for device in _cables(layout, place):
-            # The switch answers for the node's addresses, which are on its bridges; the kernel would do so here too.
+            # The switch answers ARP for the node's addresses, which are on its bridges; the kernel must not answer here
+            # too.
             yield f"link set dev {device} addrgenmode none arp off up"
     if layout.secure and place in (*layout.nodes, *layout.centrals):
         yield "link set dev mgmt0 addrgenmode none up"
         yield f"address add {layout.management_ip(place)}/{MANAGEMENT_BITS} dev mgmt0"
     if layout.secure and layout.state.ovn > 1 and place in layout.centrals:
-        yield from _apart(layout, place)
+        yield from _central_network(layout, place)
     if place == "outside":
         yield "link set dev eth0 up"
         for address in OUTSIDE_ADDRESSES:
@@ -115,11 +116,11 @@ def _inside(layout: Layout, place: str) -> Iterable[str]:
             yield f"address add {address} dev lo"
 
 
-def _apart(layout: Layout, place: str) -> Iterable[str]:
-    """Yield what joins the servers of a cluster by a network of their own.
+def _central_network(layout: Layout, place: str) -> Iterable[str]:
+    """Yield the commands that connect the servers of a cluster by their own network.
 
-    Linux takes a packet for any of its addresses on any device. So that no node reaches these by way of the management
-    network, packets that come from there are dropped before the table of local addresses is asked.
+    Linux accepts a packet for any of its addresses on any device. To keep nodes from reaching these addresses through
+    the management network, packets from there are dropped before the table of local addresses is consulted.
     """
     address = layout.central_ip(place)
     yield "link set dev central0 addrgenmode none up"
@@ -136,9 +137,9 @@ def _cables(layout: Layout, place: str) -> list[str]:
 
 
 def _no_offload(layout: Layout, place: str) -> None:
-    """Have checksums computed where packets are made: a userspace switch passes on what it gets.
+    """Disable checksum offload: a userspace switch forwards packets as they are.
 
-    Otherwise ping works and TCP stalls.
+    With offload, ping works and TCP stalls.
     """
     devices = _cables(layout, place)
     if place == "underlay":
@@ -150,7 +151,7 @@ def _no_offload(layout: Layout, place: str) -> None:
 
 
 def _forward(netns: str) -> None:
-    """Let the outside router route."""
+    """Enable routing on the outside router."""
     for name in ("net.ipv4.ip_forward", "net.ipv6.conf.all.forwarding"):
         run(["nsenter", f"--net={NETNS / netns}", "--", "sysctl", "-q", "-w", f"{name}=1"])
 

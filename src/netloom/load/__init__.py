@@ -1,1 +1,1 @@
-"""How much is asked of a control plane, and how long it takes: attachments come and go, agents are told."""
+"""The load driver: creates and deletes attachments by plan, simulates agents that receive them, and records times."""

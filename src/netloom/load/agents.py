@@ -1,11 +1,11 @@
-"""Agents without a machine: what each is told is real, what it does with it is kept in memory.
+"""Agents without a machine: they receive real data from the API, and keep the result in memory.
 
     attachments of its node ──► Plugged, Ready, hostIP                     (the status as the agent writes it)
-    NodeWatches ──► others of its Networks ──► known: who is where       (the fabric: a table, instead of a switch)
+    NodeWatches ──► attachments of its Networks ──► known: uid and node  (the fabric: a table, instead of a switch)
 
-They run the agent's own code up to the fabric: the same informers, the same choice of what concerns a node, a client of
-its own for each, so a thousand of them ask the server for what a thousand nodes would. When each is told of an
-attachment on another node is noted, by a clock that all processes of a machine share.
+They run the agent's own code up to the fabric: the same informers, the same selection of relevant objects, a client for
+each agent, so a thousand of them send the same requests as a thousand nodes. The time at which each agent receives an
+attachment of another node is recorded, with a clock that all processes of a machine share.
 """
 
 import asyncio
@@ -33,20 +33,20 @@ from netloom.store.base import Store
 from netloom.store.kubeconfig import Cluster
 
 CONNECTIONS = 2
-"""How many requests an agent has under way at a time, watches apart."""
+"""How many concurrent requests an agent may have, not counting watches."""
 AGAIN = 0.2
-"""After how many seconds a status is written again that could not be."""
+"""Seconds before a failed status write is retried."""
 
 
 class Knowledge(Struct, frozen=True):
-    """What an agent knows of one Network: how many others there are, and all their uids in one number."""
+    """What an agent knows of one Network: the number of remote attachments, and a digest of their uids."""
 
     count: int
     digest: int
 
 
 def digest(uids: Iterable[str]) -> Knowledge:
-    """Return what knowing these attachments comes to; the order does not matter."""
+    """Return the knowledge of these attachments; the order does not matter."""
     count = found = 0
     for uid in uids:
         count += 1
@@ -55,33 +55,33 @@ def digest(uids: Iterable[str]) -> Knowledge:
 
 
 @dataclass(slots=True)
-class Heard:
-    """When the last agent was told of each attachment, by its uid."""
+class Receipts:
+    """When the last agent received each attachment, by its uid."""
 
     last: dict[str, float] = field(default_factory=dict)
     times: int = 0
 
-    def hear(self, uid: str, at: float) -> None:
-        """Note that one more agent knows."""
+    def add(self, uid: str, at: float) -> None:
+        """Note that one more agent received it."""
         self.times += 1
-        self.last[uid] = at  # The clock does not go back.
+        self.last[uid] = at  # The clock is monotonic.
 
 
 class SimulatedAgent:
-    """The agent of a node that is not there."""
+    """The agent of a node without a machine."""
 
-    def __init__(self, store: Store, node: str, host_ip: str, *, heard: Heard, random: Random) -> None:
+    def __init__(self, store: Store, node: str, host_ip: str, *, receipts: Receipts, random: Random) -> None:
         self.node = node
         self.written = 0
         self._store = store
         self._client = Client(store)
         self._host_ip = host_ip
-        self._heard = heard
+        self._receipts = receipts
         self._attachments = attachment_informer(store, node, random=random)
         self._watches = NodeWatches(store, self._attachments, node=node, random=random)
         self._keeper = NodeReconciler(self._client, node, host_ip, facts=_well, clock=clock.now, random=random)
         self._remotes: dict[Key, dict[str, str]] = {}
-        """Who is where, by Network and uid."""
+        """The node of each attachment, by Network and uid."""
         self._todo: dict[Key, None] = {}
         self._woken = asyncio.Event()
         self._attachments.on_change(self._attachment_changed)
@@ -97,14 +97,14 @@ class SimulatedAgent:
         return {str(key): digest(self._remotes.get(key, ())) for key in self._watches.networks_with_remotes()}
 
     async def run(self) -> NoReturn:
-        """Be an agent until cancelled."""
+        """Run until cancelled."""
         await self._keeper.register()
         async with asyncio.TaskGroup() as group:
             group.create_task(self._keeper.run())
             group.create_task(self._attachments.run())
             group.create_task(self._watches.run())
             group.create_task(self._plug())
-        raise AssertionError  # The group ends only by being cancelled.
+        raise AssertionError  # The group ends only by cancellation.
 
     def _attachment_changed(self, change: Change[View]) -> None:
         view = change.new
@@ -127,12 +127,12 @@ class SimulatedAgent:
             known.pop(change.old.value.metadata.uid, None)
         uid = view.value.metadata.uid
         if uid not in known and self._watches.remotes(view.network) is not None:
-            # It came as news: what is there when a Network begins to concern us is read, however old it is.
-            self._heard.hear(uid, asyncio.get_running_loop().time())
+            # A new attachment: those that exist when a Network becomes relevant are listed, however old they are.
+            self._receipts.add(uid, asyncio.get_running_loop().time())
         known[uid] = view.value.status.host_ip
 
     async def _plug(self) -> NoReturn:
-        """Say of each attachment that has its addresses that it is plugged."""
+        """Write the condition Plugged of each attachment that has its addresses."""
         while True:
             await self._woken.wait()
             self._woken.clear()
@@ -152,7 +152,7 @@ class SimulatedAgent:
             self.written += 1
         except NotFound:
             pass
-        except NetloomError:  # It changed meanwhile, which we are about to be told, or the server is away.
+        except NetloomError:  # It changed meanwhile, and the event is on its way, or the server is down.
             self._todo[key] = None
 
 
@@ -166,5 +166,5 @@ def _well() -> Facts:
 
 
 def open_client(cluster: Cluster, tls: SSLContext | None) -> http.Client:
-    """Return a client for one agent, which shares no more than the certificates with others."""
+    """Return a client for one agent, which shares only the certificates with others."""
     return cluster.client(tls=tls, connections=CONNECTIONS)

@@ -1,10 +1,10 @@
-"""When operations are due.  Pure: times are seconds from the beginning, chance comes from outside.
+"""The times at which operations are due.  Pure: times are seconds from the start, randomness is an argument.
 
     steady    one every 1/rate seconds
-    poisson   independent of each other: the gaps between them are exponential, the rate is the same on average
+   poisson   independent of each other: the gaps between them are exponential, the average rate is the same
 
-Operations are due whether or not those before them are done: who waits for a slow server before he asks the next thing
-does not see how slow it is.
+Operations are due whether or not earlier ones are done: a client that waits for a slow server before its next request
+does not measure how slow the server is.
 """
 
 from collections.abc import Iterator
@@ -13,14 +13,14 @@ from random import Random
 
 
 class Arrivals(StrEnum):
-    """How operations follow each other."""
+    """The distribution of operations over time."""
 
     STEADY = "steady"
     POISSON = "poisson"
 
 
 def times(how: Arrivals, rate: float, random: Random, *, start: float = 0.0) -> Iterator[float]:
-    """Give the times at which operations are due, for ever, from `start` on."""
+    """Yield the times at which operations are due, from `start` on, for ever."""
     number, at = 0, start
     while True:
         yield at

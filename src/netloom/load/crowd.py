@@ -1,11 +1,11 @@
-"""Many simulated agents in one process, which is asked by lines on its standard input and answers on its output.
+"""Many simulated agents in one process, which reads commands on standard input and answers on standard output.
 
-    {"kubeconfig": …, "run": …, "first": 1, "count": 500}      who they are, once
-    report                                                     what they know, and what that cost
-    (the end of the input)                                     they go
+   {"kubeconfig": …, "run": …, "first": 1, "count": 500}      the agents to run, once
+   report                                                     return what they know, and their costs
+   (the end of the input)                                     stop
 
-So a driver may have several such processes where one core is not enough, and none of them outlives it: whatever
-becomes of the driver, the input ends.
+So a driver may use several such processes if one core is not enough, and none of them outlives it: when the driver ends
+in any way, the input ends.
 """
 
 import asyncio
@@ -25,7 +25,7 @@ from msgspec import Struct
 
 from netloom.errors import AlreadyExists, Internal
 from netloom.load import objects
-from netloom.load.agents import Heard, Knowledge, SimulatedAgent, open_client
+from netloom.load.agents import Knowledge, Receipts, SimulatedAgent, open_client
 from netloom.model.registry import NODE
 from netloom.run import process
 from netloom.store import kubeconfig
@@ -36,16 +36,16 @@ if TYPE_CHECKING:
     from netloom.store.http1 import Meter
 
 FIRST_ADDRESS = int(IPv4Address("198.18.0.0"))
-"""Where their underlay begins: a range for benchmarks, which no router carries."""
+"""The first address of their underlay: a range for benchmarks, which routers do not forward."""
 STARTING = 50
-"""How many agents are started in a second's twentieth: a server has better things to do than shake hands."""
+"""How many agents to start in a twentieth of a second: TLS handshakes are expensive for the server."""
 TLS_BUFFER = 32 << 10
-"""asyncio gives each connection 256 KiB to read into, and there are thousands of connections that read nothing."""
+"""asyncio gives each connection a read buffer of 256 KiB, and thousands of connections read nothing."""
 LONGEST = 1 << 26
 
 
-class Who(Struct, frozen=True, kw_only=True):
-    """Which agents a process runs, and against what."""
+class CrowdSpec(Struct, frozen=True, kw_only=True):
+    """The agents of a process, and their API."""
 
     kubeconfig: str = ""
     context: str = ""
@@ -56,19 +56,19 @@ class Who(Struct, frozen=True, kw_only=True):
 
 
 class Report(Struct, frozen=True, kw_only=True):
-    """What some agents know, and what that cost."""
+    """What some agents know, and their costs."""
 
     agents: int
     synced: bool
     times: int
-    """How often an agent was told of another node's attachment."""
+    """How often an agent received an attachment of another node."""
     informed: dict[str, float]
-    """When the last of them was told of an attachment, by its uid."""
+    """When the last of them received an attachment, by its uid."""
     knows: dict[str, dict[str, Knowledge]]
-    """What each agent knows of each Network that concerns it."""
+    """What each agent knows of each of its Networks."""
     written: int
     received: int
-    """Bytes, of all of them."""
+    """Bytes, of all agents."""
     resident: int
     cpu: float
     connections: int
@@ -85,18 +85,18 @@ def names(count: int) -> list[str]:
 
 
 class Crowd:
-    """Agents of one process."""
+    """The agents of one process."""
 
-    def __init__(self, cluster: Cluster, who: Who) -> None:
+    def __init__(self, cluster: Cluster, who: CrowdSpec) -> None:
         self._cluster = cluster
         self._who = who
-        self._heard = Heard()
+        self._receipts = Receipts()
         self._agents: list[SimulatedAgent] = []
         self._stores: list[KubeStore] = []
         self._meters: list[Meter] = []
 
     async def run(self) -> None:
-        """Be all of them until cancelled."""
+        """Run all of them until cancelled."""
         sslproto.SSLProtocol.max_size = TLS_BUFFER  # asyncio has no parameter for it.
         tls = self._cluster.tls() if self._cluster.server.startswith("https:") else None
         numbers = range(self._who.first, self._who.first + self._who.count)
@@ -118,18 +118,18 @@ class Crowd:
         with contextlib.suppress(AlreadyExists):
             await store.create(NODE, objects.document(NODE, self._who.run, "", name, {"underlayIP": address}))
         random = Random(f"{self._who.seed} {name}")  # noqa: S311  # only to spread attempts
-        agent = SimulatedAgent(store, name, address, heard=self._heard, random=random)
+        agent = SimulatedAgent(store, name, address, receipts=self._receipts, random=random)
         self._agents.append(agent)
         await agent.run()
 
     def report(self) -> Report:
-        """Return what they know."""
+        """Return the report of all agents."""
         used = resource.getrusage(resource.RUSAGE_SELF)
         return Report(
             agents=len(self._agents),
             synced=len(self._agents) == self._who.count and all(agent.synced for agent in self._agents),
-            times=self._heard.times,
-            informed=self._heard.last,
+            times=self._receipts.times,
+            informed=self._receipts.last,
             knows={agent.node: agent.knows() for agent in self._agents},
             written=sum(agent.written for agent in self._agents),
             received=sum(meter.received for meter in self._meters),
@@ -148,9 +148,9 @@ async def _main() -> None:
     reader = asyncio.StreamReader(limit=LONGEST)
     loop = asyncio.get_running_loop()
     await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)
-    # Looking for garbage in what hundreds of agents hold stops all of them at once, as no machine stops another.
+    # Garbage collection over hundreds of agents would stop all of them at once, which separate machines do not do.
     gc.disable()
-    who = msgspec.json.decode(await reader.readline(), type=Who)
+    who = msgspec.json.decode(await reader.readline(), type=CrowdSpec)
     crowd = Crowd(kubeconfig.load(who.kubeconfig or None, context=who.context or None), who)
     async with asyncio.TaskGroup() as group:
         running = group.create_task(crowd.run())
@@ -161,14 +161,14 @@ async def _main() -> None:
 
 
 class Worker:
-    """A process with a crowd in it, as the driver has it."""
+    """A process with simulated agents, as the driver sees it."""
 
     def __init__(self, child: asyncio.subprocess.Process) -> None:
         self._child = child
         self._asking = asyncio.Lock()
 
     async def report(self) -> Report:
-        """Ask what they know."""
+        """Request a report."""
         assert self._child.stdin is not None
         assert self._child.stdout is not None
         async with self._asking:
@@ -176,11 +176,11 @@ class Worker:
             await self._child.stdin.drain()
             line = await self._child.stdout.readline()
         if not line:
-            raise Internal("a process with simulated agents ended: what it said stands above")
+            raise Internal("a process with simulated agents exited: see its output above")
         return msgspec.json.decode(line, type=Report)
 
     async def close(self) -> None:
-        """End it."""
+        """End the process."""
         assert self._child.stdin is not None
         self._child.stdin.close()
         try:
@@ -192,8 +192,8 @@ class Worker:
 
 
 @contextlib.asynccontextmanager
-async def workers(whole: Who, processes: int) -> AsyncIterator[list[Worker]]:
-    """Give the processes with all agents, ended afterwards."""
+async def workers(whole: CrowdSpec, processes: int) -> AsyncIterator[list[Worker]]:
+    """Yield the processes of all agents, and end them afterwards."""
     found: list[Worker] = []
     first = whole.first
     try:
@@ -207,7 +207,7 @@ async def workers(whole: Who, processes: int) -> AsyncIterator[list[Worker]]:
         await asyncio.gather(*(one.close() for one in found))
 
 
-async def _started(who: Who) -> Worker:
+async def _started(who: CrowdSpec) -> Worker:
     child = await asyncio.create_subprocess_exec(
         sys.executable,
         "-m",
@@ -215,7 +215,7 @@ async def _started(who: Who) -> Worker:
         stdin=asyncio.subprocess.PIPE,
         stdout=asyncio.subprocess.PIPE,
         limit=LONGEST,
-        start_new_session=True,  # Ctrl-C is for the driver, which then cleans up while they are still there.
+        start_new_session=True,  # Ctrl-C is for the driver, which then cleans up while they still run.
     )
     assert child.stdin is not None
     child.stdin.write(msgspec.json.encode(who) + b"\n")

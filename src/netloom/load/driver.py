@@ -1,11 +1,11 @@
-"""Has attachments come and go as planned, and notes when it was told what of each.
+"""Creates and deletes attachments by plan, and records when each reaches which state.
 
     steps, each at its time ──► create, delete ──► the API
-    watch (label: this run) ──► addressed, ready, gone ──► tester, if the attachment is to be tested
+   watch (label: this run) ──► addressed, ready, gone ──► tester, if the attachment is to be tested
 
-A step is begun when it is due, whatever became of those before; only a delete waits for its own attachment, up to
-`pending` seconds, so that everything that was wished for is measured. Whatever happens, an interruption included, all
-that carries the run's label is removed in the end; `clean` does the same for a run whose driver was killed.
+A step begins when it is due, whatever the state of earlier ones; only a delete waits for its own attachment, up to
+`pending` seconds, so that every attachment is measured. In the end, also after an interruption, all objects with the
+run's label are removed; `clean` does the same for a run whose driver was killed.
 """
 
 import asyncio
@@ -28,12 +28,12 @@ from netloom.store.base import Store
 
 GONE_SECONDS = 60.0
 TESTS = 8
-"""How many tests are under way at a time: each is a process or two."""
+"""How many tests may run at a time: each is a process or two."""
 
 
 @dataclass(slots=True)
 class Now:
-    """Where a run stands, for whoever shows it."""
+    """The progress of a run, for display."""
 
     phase: str = "preparing"
     steps: int = 0
@@ -50,11 +50,11 @@ class _Open:
     life: Life
     slot: Slot
     settled: asyncio.Event = field(default_factory=asyncio.Event)
-    """Set when nothing more is expected of it before its delete."""
+    """Set when no further state is expected before its delete."""
     gone: asyncio.Event = field(default_factory=asyncio.Event)
     trial: Trial | None = None
     guests: int = 0
-    """How many ping it now."""
+    """How many tests ping it now."""
     alone: asyncio.Event = field(default_factory=asyncio.Event)
 
 
@@ -95,12 +95,12 @@ class Driver:
 
     @property
     def alive(self) -> list[Life]:
-        """Those that are there: created, and not asked to go."""
+        """The existing attachments: created, and not being deleted."""
         lives = (opened.life for opened in self._open.values())
         return [life for life in lives if life.uid and math.isnan(life.ending)]
 
     def clock(self) -> float:
-        """Return the time of this run's clock, which any process of this machine has as well."""
+        """Return the time of this run's clock, which all processes of this machine share."""
         return asyncio.get_running_loop().time()
 
     async def run(self, *, before_phase: Callable[[Phase], Awaitable[None]] | None = None) -> Outcome:
@@ -118,7 +118,7 @@ class Driver:
         return self.outcome
 
     async def _clean(self) -> None:
-        # Nodes stay: who made them may still be there, and make them again.
+        # Nodes stay: their agents may still run, and create them again.
         await objects.clean(self._store, self._load.run, objects.KINDS[:-1])
         await self._tester.close()
 
@@ -131,7 +131,7 @@ class Driver:
             namespace=self._namespace,
             selector=objects.of_run(self._load.run),
         )
-        informer.on_change(self._told)
+        informer.on_change(self._on_change)
         async with asyncio.TaskGroup() as watching:
             following = watching.create_task(informer.run())
             await informer.synced.wait()
@@ -142,7 +142,7 @@ class Driver:
                         break
                     if step.doing is Doing.CREATE:
                         self._expect(step)
-                    self._group.create_task(self._carry_out(step))
+                    self._group.create_task(self._run_step(step))
                 if self.now.phase != Phase.COOL_DOWN:
                     await asyncio.gather(*(self._settled(opened) for opened in self._open.values()))
                     await self._rest(Phase.COOL_DOWN)
@@ -150,7 +150,7 @@ class Driver:
             following.cancel()
 
     async def _is_due(self, step: Step) -> bool:
-        """Wait until a step is due; False when the run is to stop before that."""
+        """Wait until a step is due; return False if the run is to stop before that."""
         if step.phase != self.now.phase:
             if step.phase is not Phase.WARM_UP:
                 await self._rest(step.phase)
@@ -173,13 +173,13 @@ class Driver:
         return f"{self._load.run}-{step.slot:05}-{step.turn}"
 
     def _expect(self, step: Step) -> None:
-        """Begin a life, before anybody can ask whether all are settled."""
+        """Begin a life, before anything checks whether all are settled."""
         slot = self._slots[step.slot]
         life = Life(self._name(step), slot.number, slot.network, slot.node, step.phase, due=self._began + step.at)
         self._open[life.name] = _Open(life, slot)
         self.outcome.lives.append(life)
 
-    async def _carry_out(self, step: Step) -> None:
+    async def _run_step(self, step: Step) -> None:
         name = self._name(step)
         try:
             if step.doing is Doing.CREATE:
@@ -232,7 +232,7 @@ class Driver:
         del self._open[name]
 
     async def _settled(self, opened: _Open) -> None:
-        """Wait until nothing more is expected of an attachment, or too long was waited for it."""
+        """Wait until no further state of an attachment is expected, or until the time limit."""
         life = opened.life
         try:
             async with asyncio.timeout(self._pending):
@@ -241,7 +241,7 @@ class Driver:
             what = "addressed" if math.isnan(life.addressed) else "Ready" if math.isnan(life.ready) else "tested"
             self._broke(f"never {what}", f"not {what} within {self._pending:g} s", life.name)
 
-    def _told(self, change: Change[Seen]) -> None:
+    def _on_change(self, change: Change[Seen]) -> None:
         opened = self._open.get(change.key.name)
         if opened is None:
             return
@@ -278,7 +278,7 @@ class Driver:
             opened.settled.set()
 
     async def _visit(self, opened: _Open, trial: Trial, peer: _Open) -> None:
-        """Ping somebody, who is not removed meanwhile."""
+        """Ping another attachment, which is not deleted meanwhile."""
         peer.guests += 1
         peer.alone.clear()
         try:
@@ -293,7 +293,7 @@ class Driver:
                 peer.alone.set()
 
     def _peer(self, opened: _Open) -> _Open | None:
-        """Return somebody to ping: of the same Subnets, tested as well, and rather on another node."""
+        """Return an attachment to ping: in the same Subnets, also tested, preferably on another node."""
         found = [
             other
             for other in self._open.values()

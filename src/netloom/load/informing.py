@@ -1,7 +1,7 @@
-"""Whether every simulated agent knows what concerns it, and since when.
+"""Whether every simulated agent knows its relevant attachments, and since when.
 
-An agent is concerned by an attachment when it has one itself in the same Network. The driver knows which attachments
-are alive, and so what each agent must know; the agents say what they do know; when nothing moves the two are the same.
+An attachment is relevant to an agent that has one itself in the same Network. The driver knows which attachments exist,
+and so what each agent must know; the agents report what they do know; when nothing changes the two must agree.
 """
 
 import asyncio
@@ -17,7 +17,7 @@ ASK_SECONDS = 0.25
 
 
 def expected(namespace: str, lives: Iterable[Life]) -> dict[str, dict[str, Knowledge]]:
-    """Return what each agent must know of each Network when these attachments are alive."""
+    """Return what each agent must know of each Network while these attachments exist."""
     networks: dict[str, list[Life]] = defaultdict(list)
     for life in lives:
         networks[life.network].append(life)
@@ -30,7 +30,7 @@ def expected(namespace: str, lives: Iterable[Life]) -> dict[str, dict[str, Knowl
 
 
 def differences(wanted: dict[str, dict[str, Knowledge]], reports: Sequence[Report]) -> list[str]:
-    """Return which agents know something else than they should, and of which Network."""
+    """Return the agents whose knowledge differs, each with the Network."""
     known = {node: networks for report in reports for node, networks in report.knows.items()}
     wrong = []
     for node, networks in known.items():
@@ -43,10 +43,10 @@ def differences(wanted: dict[str, dict[str, Knowledge]], reports: Sequence[Repor
     return wrong
 
 
-async def everybody(
+async def wait_until_informed(
     workers: Sequence[Worker], wanted: dict[str, dict[str, Knowledge]], *, seconds: float
 ) -> Sequence[Report]:
-    """Return what the agents say once all of them know what they should; `TimedOut` if that takes too long."""
+    """Return the agents' reports once all of them know what they must; `TimedOut` if that takes too long."""
     deadline = asyncio.get_running_loop().time() + seconds
     while True:
         reports = await asyncio.gather(*(worker.report() for worker in workers))
@@ -54,12 +54,12 @@ async def everybody(
         if not wrong:
             return reports
         if asyncio.get_running_loop().time() > deadline:
-            raise TimedOut(f"{len(wrong)} are not informed after {seconds:g} s: {'; '.join(wrong[:3])}, …")
+            raise TimedOut(f"{len(wrong)} agents are not up to date after {seconds:g} s: {'; '.join(wrong[:3])}, …")
         await asyncio.sleep(ASK_SECONDS)
 
 
 def note(outcome: Outcome, reports: Sequence[Report]) -> None:
-    """Put into a run's records when the last agent was told of each attachment, and what the agents cost."""
+    """Add to a run's records when the last agent received each attachment, and the agents' costs."""
     last: dict[str, float] = {}
     for report in reports:
         for uid, at in report.informed.items():
@@ -68,7 +68,7 @@ def note(outcome: Outcome, reports: Sequence[Report]) -> None:
         life.informed = last.get(life.uid, life.informed)
     outcome.notes |= {
         "agents": sum(report.agents for report in reports),
-        "agents told": sum(report.times for report in reports),
+        "events received by agents": sum(report.times for report in reports),
         "agents received, MB": sum(report.received for report in reports) / 1e6,
         "agents' memory, MB": sum(report.resident for report in reports) / 1e6,
         "agents' processor time, s": sum(report.cpu for report in reports),

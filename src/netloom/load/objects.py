@@ -1,7 +1,7 @@
-"""The objects of a run: how they are written, read and removed.
+"""The objects of a run: creating, decoding and deleting them.
 
-Each carries the run's label, and none is made without it: by the label alone a run's leftovers are found and removed,
-whoever made them and however it ended.
+Each carries the run's label: the label alone identifies a run's leftovers, whatever created them and however the run
+ended.
 """
 
 import asyncio
@@ -23,7 +23,7 @@ from netloom.store.base import Store, Stored
 T = TypeVar("T")
 
 KINDS = (NETWORK_ATTACHMENT, SUBNET, NETWORK, NODE)
-"""What a run may have made, users before what they use."""
+"""The kinds that a run may create; users before what they use."""
 LABEL = "netloom.dev/bench-run"
 WRITERS = 32
 PAGE = 500
@@ -32,7 +32,7 @@ CLEAN_SECONDS = 120.0
 
 
 class Seen(Struct, frozen=True):
-    """What a run wants to know of an attachment."""
+    """The observed state of an attachment."""
 
     uid: str
     ips: tuple[str, ...]
@@ -73,14 +73,14 @@ _object = msgspec.json.Decoder(_Object).decode
 
 
 def seen(stored: Stored) -> Seen:
-    """Return what an attachment says of itself."""
+    """Return the observed state of an attachment."""
     found = _object(stored.raw)
     status = found.status
     return Seen(found.metadata.uid, status.ips, status.holds("Ready"), status.errors.ipam + status.errors.host)
 
 
 def of_run(run: str) -> Selector:
-    """Return what selects the objects of a run."""
+    """Return the selector of a run's objects."""
     return selector(f"{LABEL}={run}")
 
 
@@ -101,7 +101,7 @@ def attachment(load: Load, namespace: str, name: str, slot: Slot, trial: Trial |
 
 
 async def ready_nodes(store: Store, labels: str = "", *, only: str = "") -> list[str]:
-    """Return the names of the nodes that are Ready, of those that are meant."""
+    """Return the names of the selected nodes that are Ready."""
     if only:
         await store.get(NODE, "", only)
         return [only]
@@ -109,14 +109,14 @@ async def ready_nodes(store: Store, labels: str = "", *, only: str = "") -> list
     found = [one.name for one in await every(store, NODE, chosen) if _object(one.raw).status.holds("Ready")]
     if not found:
         which = f" with the labels {labels}" if labels else ""
-        raise NotFound(f"no Node{which} is Ready: `netloom get nodes` shows those there are")
+        raise NotFound(f"no Node{which} is Ready: see `netloom get nodes`")
     return found
 
 
 async def prepare(
     store: Store, load: Load, namespace: str, networks: Sequence[PlannedNetwork], *, seconds: float
 ) -> None:
-    """Make the Networks and their Subnets, and return when addresses can be had in all of them."""
+    """Create the Networks and their Subnets, and return when addresses are available in all of them."""
 
     def net(one: PlannedNetwork) -> Document:
         return document(NETWORK, load.run, namespace, one.name, {"fabric": load.fabric.value})
@@ -134,7 +134,7 @@ async def prepare(
             await _until(store, SUBNET, load.run, namespace, len(blocks), lambda status: status.validated)
     except TimeoutError:
         raise TimedOut(
-            f"not all of {len(blocks)} Subnets were validated within {seconds:g} s: does a controller run?"
+            f"not all of {len(blocks)} Subnets were validated within {seconds:g} s: is a controller running?"
         ) from None
 
 
@@ -144,7 +144,7 @@ async def _until(
     page = await store.list(kind, namespace, selector=of_run(run))
     left = {one.name for one in page.items if not good(_object(one.raw).status)}
     if len(page.items) != count:
-        raise Conflict(f"{len(page.items)} {kind.plural} carry the label {LABEL}={run}, and there should be {count}")
+        raise Conflict(f"{len(page.items)} {kind.plural} have the label {LABEL}={run}, expected {count}")
     watch = await store.watch(kind, namespace, selector=of_run(run), since=page.revision)
     try:
         while left:
@@ -154,7 +154,7 @@ async def _until(
 
 
 async def every(store: Store, kind: Kind, chosen: Selector) -> list[Stored]:
-    """Return all objects that are selected, of all namespaces."""
+    """Return all selected objects, of all namespaces."""
     page = await store.list(kind, selector=chosen, limit=PAGE)
     items = list(page.items)
     while page.token:
@@ -164,14 +164,14 @@ async def every(store: Store, kind: Kind, chosen: Selector) -> list[Stored]:
 
 
 async def clean(store: Store, run: str, kinds: Sequence[Kind] = KINDS) -> int:
-    """Remove all objects of a run, users before what they use; return how many there were."""
+    """Delete all objects of a run, users before what they use; return how many there were."""
     count = 0
     try:
         async with asyncio.timeout(CLEAN_SECONDS):
             for kind in kinds:
                 count += await _clean(store, run, kind)
     except TimeoutError:
-        raise TimedOut(f"run {run} is not all gone after {CLEAN_SECONDS:g} s: does a controller run?") from None
+        raise TimedOut(f"objects of run {run} remain after {CLEAN_SECONDS:g} s: is a controller running?") from None
     return count
 
 
@@ -180,7 +180,7 @@ async def _clean(store: Store, run: str, kind: Kind) -> int:
     while found := await every(store, kind, of_run(run)):
         gone = sum(await _all(_removed(store, kind, one) for one in found))
         count += gone
-        if gone < len(found):  # What used it goes in a moment.
+        if gone < len(found):  # Its users are deleted in a moment.
             await asyncio.sleep(AGAIN)
     return count
 
@@ -198,7 +198,7 @@ async def _removed(store: Store, kind: Kind, one: Stored) -> bool:
 
 
 async def _all(work: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
-    """Do many things, some at a time; the first error ends it."""
+    """Run many coroutines, some at a time; the first error ends all."""
     limit = asyncio.Semaphore(WRITERS)
 
     async def one(thing: Coroutine[Any, Any, T]) -> T:
@@ -211,7 +211,7 @@ async def _all(work: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
 
 
 async def protected(work: Coroutine[Any, Any, object]) -> None:
-    """Do something to its end though we are being cancelled; a second cancellation is obeyed."""
+    """Run something to its end despite a cancellation; a second cancellation ends it."""
     task = asyncio.ensure_future(work)
     try:
         await asyncio.shield(task)

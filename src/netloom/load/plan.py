@@ -1,14 +1,14 @@
-"""What a run is made of, all of it decided before it begins.  Pure: the same seed gives the same run.
+"""The plan of a run, made before it begins.  Pure: the same seed gives the same plan.
 
-    sizes ──► Networks and their Subnets          made first, removed last
-          └─► slots, one for each attachment that may be alive: its Network, Subnet and node, and whether it is tested
-                └─► steps: create and delete slots, each with the time at which it is due
+   sizes ──► Networks and their Subnets          created first, deleted last
+         └─► slots, one for each attachment that may exist: its Network, Subnet and node, and whether it is tested
+               └─► steps: create and delete slots, each with the time at which it is due
 
-       warm-up    creates, until as many are alive as were asked for
-       cruise     a delete of the oldest, a create of the slot that rested longest, turn about
-       cool-down  deletes
+      warm-up    creates, until the requested number exists
+      cruise     alternately deletes the oldest, and creates the slot that was unused longest
+      cool-down  deletes
 
-Each create of a slot is a new attachment with a name of its own, so that nothing is ever taken for its predecessor.
+Each create of a slot is a new attachment with its own name, so that it is never mistaken for its predecessor.
 """
 
 from collections import deque
@@ -25,18 +25,18 @@ from netloom.load.sizes import Shape, blocks, divided, sizes
 from netloom.model.networks import Fabric
 
 REST = 10.0
-"""For how many seconds an address may rest after it was given back, at most."""
+"""The longest quarantine of a released address, in seconds."""
 
 
 class Placement(StrEnum):
-    """How attachments are spread over the nodes."""
+    """How to distribute attachments over the nodes."""
 
     RANDOM = "random"
     ROUND_ROBIN = "round-robin"
 
 
 class Phase(StrEnum):
-    """Where a run stands."""
+    """The phase of a run."""
 
     WARM_UP = "warm-up"
     CRUISE = "cruise"
@@ -44,14 +44,14 @@ class Phase(StrEnum):
 
 
 class Doing(StrEnum):
-    """What a step does."""
+    """The operation of a step."""
 
     CREATE = "create"
     DELETE = "delete"
 
 
 class Load(Struct, frozen=True, kw_only=True):
-    """What is asked for."""
+    """The requested load."""
 
     run: str
     shape: Shape = Shape()
@@ -60,23 +60,23 @@ class Load(Struct, frozen=True, kw_only=True):
     bases: tuple[str, ...] = ("172.24.0.0",)
     subnet_factor: float = 2.0
     alive: int = 0
-    """How many attachments are alive at a time; 0: all there are."""
+    """How many attachments exist at a time; 0: all."""
     rate: float = 10.0
     """Operations per second: creates and deletes together."""
     edge_rate: float = 0.0
-    """The same for warm-up and cool-down; 0: as for the cruise."""
+    """The same for warm-up and cool-down; 0: as in the cruise."""
     arrivals: Arrivals = Arrivals.STEADY
     cruise: float = 30.0
-    """How many seconds it lasts."""
+    """The duration in seconds."""
     cool_down: bool = True
-    """Whether there is one; otherwise all that is left is removed at once."""
+    """Whether there is a cool-down; otherwise everything left is deleted at once."""
     placement: Placement = Placement.RANDOM
     test_share: float = 0.0
     seed: int = 0
 
 
 class PlannedSubnet(Struct, frozen=True):
-    """A Subnet to be made."""
+    """A Subnet to create."""
 
     name: str
     cidr: str
@@ -90,14 +90,14 @@ class Part(Struct, frozen=True):
 
 
 class PlannedNetwork(Struct, frozen=True):
-    """A Network to be made."""
+    """A Network to create."""
 
     name: str
     parts: tuple[Part, ...]
 
 
 class Slot(Struct, frozen=True):
-    """One attachment that may be alive."""
+    """One attachment that may exist."""
 
     number: int
     network: str
@@ -107,21 +107,21 @@ class Slot(Struct, frozen=True):
 
 
 class Step(Struct, frozen=True):
-    """Something that is due."""
+    """An operation that is due at a time."""
 
     at: float
     phase: Phase
     doing: Doing
     slot: int
     turn: int
-    """Which life of its slot it begins or ends."""
+    """The life of its slot that it begins or ends."""
 
 
 def networks(load: Load) -> list[PlannedNetwork]:
     """Return the Networks of a run."""
     shares = [divided(size, number, single=load.single_subnet) for number, size in enumerate(sizes(load.shape))]
     total = sum(share for parts in shares for share in parts)
-    # An address that is given back rests for a while: there must be others meanwhile.
+    # A released address is in quarantine for a while: others must be free meanwhile.
     each = load.subnet_factor + load.rate * REST / min(load.alive or total, total)
     wanted = [share * each for parts in shares for share in parts]
     columns = [iter(blocks(wanted, base)) for base in load.bases]
@@ -139,9 +139,9 @@ def networks(load: Load) -> list[PlannedNetwork]:
 
 
 def slots(load: Load, planned: Sequence[PlannedNetwork], nodes: Sequence[str]) -> list[Slot]:
-    """Return the slots, in the order in which they are first filled."""
+    """Return the slots, in the order in which they are first used."""
     if not nodes:
-        raise Invalid("there is no node to put attachments on")
+        raise Invalid("no node for the attachments")
     random = Random(f"slots {load.seed}")  # noqa: S311  # a seed's, not a secret
     pairs = []
     for network in planned:
@@ -156,7 +156,7 @@ def slots(load: Load, planned: Sequence[PlannedNetwork], nodes: Sequence[str]) -
 
 
 def steps(load: Load, count: int) -> Iterator[Step]:
-    """Give the steps of a run over `count` slots, in order."""
+    """Yield the steps of a run over `count` slots, in order."""
     alive = min(load.alive or count, count)
     random = Random(f"steps {load.seed}")  # noqa: S311  # as above
     resting, living = deque((slot, 0) for slot in range(count)), deque[tuple[int, int]]()

@@ -1,10 +1,10 @@
-"""What became of each attachment, and what it adds up to.  Pure: times are seconds on the driver's own clock.
+"""The records of each attachment, and their summaries.  Pure: times are seconds on the driver's own clock.
 
     asked ──► answered ──► addressed ──► ready ──► half tested ──► tested      asked ──► answered ──► gone
     └──────────────── create ────────────────────────────────────────────┘    └────────── delete ──────┘
 
-All of a life is measured from the moment its create was asked for, by what the driver itself was told: by the answers
-and by its watch. So no two clocks are ever compared.
+All times of a life are measured from the request of its create, as the driver observes them: by the answers and by its
+watch. So two clocks are never compared.
 """
 
 import math
@@ -17,9 +17,9 @@ from msgspec import Struct
 from netloom.load.plan import Phase
 
 MEASURES = ("lag", "create", "addressed", "ready", "half tested", "tested", "informed", "delete", "gone")
-"""What is measured, in the order in which it happens."""
-SAYS = {
-    "lag": "the driver was late by",
+"""The measures, in the order in which they happen."""
+LABELS = {
+    "lag": "delay of the driver",
     "create": "create to its answer",
     "addressed": "create to addresses",
     "ready": "create to Ready",
@@ -33,7 +33,7 @@ SAYS = {
 
 @dataclass(slots=True)
 class Life:
-    """One attachment, from its wish to its end."""
+    """One attachment, from its creation to its end."""
 
     name: str
     slot: int
@@ -48,10 +48,10 @@ class Life:
     half_tested: float = math.nan
     tested: float = math.nan
     informed: float = math.nan
-    """When the last agent that was concerned knew where it is."""
+    """When the last relevant agent received its addresses."""
     ended_due: float = math.nan
     ending: float = math.nan
-    """When its delete was asked for."""
+    """When its delete was requested."""
     ended: float = math.nan
     gone: float = math.nan
     ips: tuple[str, ...] = ()
@@ -59,7 +59,7 @@ class Life:
     errors: list[str] = field(default_factory=list)
 
     def took(self, measure: str) -> float:
-        """Return how long something took, not a number where it did not happen."""
+        """Return how long a measure took, NaN if it did not happen."""
         match measure:
             case "lag":
                 return self.asked - self.due
@@ -72,7 +72,7 @@ class Life:
                 return self.half_tested - self.asked
             case "informed":
                 after = self.informed - self.addressed
-                return 0.0 if after < 0 else after  # They may be told before us.
+                return 0.0 if after < 0 else after  # An agent may receive it before the driver.
             case "delete":
                 return self.ended - self.ending
             case "gone":
@@ -81,7 +81,7 @@ class Life:
 
 
 class Summary(Struct, frozen=True, kw_only=True):
-    """What the times of one measure add up to, in seconds."""
+    """The summary of one measure, in seconds."""
 
     count: int
     least: float
@@ -93,17 +93,17 @@ class Summary(Struct, frozen=True, kw_only=True):
 
 
 def percentile(ordered: Sequence[float], share: float) -> float:
-    """Return the value below or at which `share` of the (sorted) values are."""
+    """Return the smallest of the (sorted) values that `share` of them do not exceed."""
     return ordered[min(len(ordered) - 1, max(0, math.ceil(share * len(ordered)) - 1))]
 
 
 def times(lives: Iterable[Life], measure: str) -> list[float]:
-    """Return how long something took wherever it happened, the shortest first."""
+    """Return the durations of a measure, sorted."""
     return sorted(took for life in lives if not math.isnan(took := life.took(measure)))
 
 
 def summary(ordered: Sequence[float]) -> Summary | None:
-    """Return what (sorted) times add up to; None where there are none."""
+    """Return the summary of (sorted) durations; None if there are none."""
     if not ordered:
         return None
     return Summary(
@@ -119,12 +119,12 @@ def summary(ordered: Sequence[float]) -> Summary | None:
 
 @dataclass(slots=True)
 class Outcome:
-    """What came of a run."""
+    """The outcome of a run."""
 
     run: str
     lives: list[Life] = field(default_factory=list)
     errors: Counter[str] = field(default_factory=Counter)
-    """What went wrong, by kind."""
+    """The number of errors, by kind."""
     examples: dict[str, str] = field(default_factory=dict)
     """The first of each kind, in full."""
     notes: dict[str, float] = field(default_factory=dict)
@@ -132,14 +132,14 @@ class Outcome:
     seconds: float = 0.0
 
     def broke(self, kind: str, text: str, life: Life | None = None) -> None:
-        """Note that something went wrong."""
+        """Record an error."""
         self.errors[kind] += 1
         self.examples.setdefault(kind, f"{life.name}: {text}" if life is not None else text)
         if life is not None:
             life.errors.append(kind)
 
     def summaries(self, phase: Phase | None = None) -> dict[str, Summary]:
-        """Return each measure that has anything to say, of one phase's creates or of all."""
+        """Return the summary of each measure with values, of one phase's creates or of all."""
         lives = [life for life in self.lives if phase is None or life.phase is phase]
         found = {measure: summary(times(lives, measure)) for measure in MEASURES}
         return {measure: one for measure, one in found.items() if one is not None}

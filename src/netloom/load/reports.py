@@ -1,7 +1,7 @@
-"""What came of a run, for people on a terminal and for programs in a file.  Pure.
+"""Reports of a run, for people on a terminal and for programs in a file.  Pure.
 
-Times are shown in milliseconds, where all of this happens; a histogram's steps grow, because a few are always late by
-far, and what matters is by how much.
+Times are in milliseconds, the scale of these operations; the steps of a histogram grow, because a few operations are
+always very late, and it matters how late.
 """
 
 import csv
@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 import msgspec
 
 from netloom.load.plan import Load
-from netloom.load.records import MEASURES, SAYS, Life, Outcome, Summary, times
+from netloom.load.records import LABELS, MEASURES, Life, Outcome, Summary, times
 
 STEPS = (1, 2, 5)
 BAR = " ▏▎▍▌▋▊▉█"
@@ -24,23 +24,23 @@ COLUMNS = ("name", "slot", "network", "node", "phase", *TIMES, "ips", "errors")
 
 
 def rows(summaries: Mapping[str, Summary]) -> list[list[str]]:
-    """Return the table of latencies, its head first."""
+    """Return the table of latencies, beginning with its header."""
     head = ["LATENCY (ms)", "COUNT", "MIN", "MEAN", "P50", "P90", "P99", "MAX"]
     found = [head]
     for measure, one in summaries.items():
         figures = (one.least, one.mean, one.p50, one.p90, one.p99, one.most)
-        found.append([SAYS[measure], str(one.count), *(milliseconds(figure) for figure in figures)])
+        found.append([LABELS[measure], str(one.count), *(milliseconds(figure) for figure in figures)])
     return found
 
 
 def milliseconds(seconds: float) -> str:
-    """Return a time with as many digits as mean something."""
+    """Return a time with its significant digits."""
     value = seconds * 1000
     return f"{value:.1f}" if abs(value) < 100 else f"{value:.0f}"
 
 
 def buckets(ordered: Sequence[float]) -> list[tuple[float, int]]:
-    """Return how many (sorted) times, in seconds, are up to each step and above the one before: 1, 2, 5, 10, … ms."""
+    """Return how many (sorted) times, in seconds, are in each bucket; the upper bounds are 1, 2, 5, 10, … ms."""
     if not ordered:
         return []
     bounds: list[float] = []
@@ -70,14 +70,14 @@ def histogram(outcome: Outcome, measure: str, *, width: int = 50) -> list[str]:
     """Return a measure's histogram as lines for a terminal."""
     found = buckets(times(outcome.lives, measure))
     most = max((count for _, count in found), default=0)
-    lines = [f"{SAYS[measure]}:"] if found else []
+    lines = [f"{LABELS[measure]}:"] if found else []
     for bound, count in found:
         lines.append(f"  up to {bound * 1000:>8g} ms  {count:>7}  {bar(count / most, width)}")
     return lines
 
 
 def bar(share: float, width: int) -> str:
-    """Return a bar whose length is a share of a width, to an eighth of a character."""
+    """Return a bar for a share of a width, to an eighth of a character."""
     eighths = round(min(max(share, 0.0), 1.0) * width * 8)
     if share > 0 and not eighths:
         eighths = 1
@@ -86,7 +86,7 @@ def bar(share: float, width: int) -> str:
 
 
 def as_json(load: Load, outcome: Outcome) -> bytes:
-    """Return all of a run: what was asked for, what it adds up to, and the times of every attachment, in seconds."""
+    """Return a whole run: the load, the summaries, and the times of every attachment, in seconds."""
     start = min((life.due for life in outcome.lives), default=0.0)
     whole = {
         "run": outcome.run,
@@ -102,7 +102,7 @@ def as_json(load: Load, outcome: Outcome) -> bytes:
 
 
 def as_csv(outcome: Outcome) -> bytes:
-    """Return the times of every attachment, a line for each, in seconds from the beginning."""
+    """Return the times of every attachment, one line each, in seconds from the start."""
     start = min((life.due for life in outcome.lives), default=0.0)
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
@@ -125,5 +125,5 @@ def _since(at: float, start: float) -> float | None:
 
 
 def measured(outcome: Outcome) -> list[str]:
-    """Return the measures that have anything to say."""
+    """Return the measures with values."""
     return [measure for measure in MEASURES if times(outcome.lives, measure)]

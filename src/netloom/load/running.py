@@ -1,4 +1,4 @@
-"""One run from its settings to what came of it: the nodes are looked up, the plan is made, the driver drives."""
+"""One run from its settings to its outcome: look up the nodes, make the plan, run the driver."""
 
 import asyncio
 import contextlib
@@ -13,7 +13,7 @@ from msgspec import Struct
 from netloom.errors import TimedOut
 from netloom.lab import Lab
 from netloom.load import informing, objects, plan
-from netloom.load.crowd import Who, Worker, names, workers
+from netloom.load.crowd import CrowdSpec, Worker, names, workers
 from netloom.load.driver import Driver, Now
 from netloom.load.informing import ASK_SECONDS
 from netloom.load.plan import Load, Phase
@@ -32,7 +32,7 @@ T = TypeVar("T")
 
 
 class Options(Struct, frozen=True, kw_only=True):
-    """How a run is made, besides what is asked for."""
+    """The options of a run, besides the load."""
 
     namespace: str
     node: str = ""
@@ -42,15 +42,15 @@ class Options(Struct, frozen=True, kw_only=True):
     pending: float = 60.0
     stop_on_error: bool = False
     simulated: int = 0
-    """How many agents are simulated; 0: those are used that there are."""
+    """How many agents to simulate; 0: use the existing ones."""
     processes: int = 1
-    """In how many processes."""
+    """The number of processes for them."""
     kubeconfig: str = ""
     context: str = ""
 
 
 def estimate(load: Load) -> list[list[str]]:
-    """Return what a run would be made of, as a table."""
+    """Return the objects of a run, as a table."""
     planned = plan.networks(load)
     rows = [["NETWORK", "SIZE", "SUBNETS"]]
     for one in planned:
@@ -60,19 +60,19 @@ def estimate(load: Load) -> list[list[str]]:
 
 
 def totals(load: Load) -> tuple[int, float]:
-    """Return how many attachments there can be, and how many peers each has on average."""
+    """Return the number of attachments, and the average number of peers of each."""
     found = sizes(load.shape)
     return sum(found), average_peers(found)
 
 
 async def attachments(cluster: Cluster, load: Load, options: Options, show: Show) -> Outcome:
-    """Do a run against an API server."""
+    """Run a load against an API server."""
     async with _opened(cluster) as store:
         try:
             if not options.simulated:
                 nodes = await objects.ready_nodes(store, options.labels, only=options.node)
                 return await _driven(_driver(store, load, options, nodes), show)
-            who = Who(
+            who = CrowdSpec(
                 kubeconfig=options.kubeconfig,
                 context=options.context,
                 run=load.run,
@@ -103,7 +103,7 @@ def _driver(store: Store, load: Load, options: Options, nodes: list[str]) -> Dri
 
 
 async def _simulated(driver: Driver, crowds: Sequence[Worker], options: Options, show: Show) -> Outcome:
-    """Do a run with agents that are not there: before each phase all of them must know what concerns them."""
+    """Run a load with simulated agents: before each phase all of them must know their relevant attachments."""
     driver.now.phase = "starting agents"
     show(driver.now)
     await _started(crowds, options.simulated, options.pending)
@@ -111,12 +111,12 @@ async def _simulated(driver: Driver, crowds: Sequence[Worker], options: Options,
     async def informed(phase: Phase) -> None:
         driver.now.phase = f"waiting for the agents before {phase}"
         if driver.fabric is not Fabric.VXLAN:
-            return  # They are told only of their own.
+            return  # They receive only their own.
         try:
             wanted = informing.expected(options.namespace, driver.alive)
-            informing.note(driver.outcome, await informing.everybody(crowds, wanted, seconds=options.pending))
+            informing.note(driver.outcome, await informing.wait_until_informed(crowds, wanted, seconds=options.pending))
         except TimedOut as error:
-            driver.outcome.broke("agents not informed", error.message)
+            driver.outcome.broke("agents not up to date", error.message)
 
     outcome = await _driven(driver, show, informed)
     informing.note(outcome, await asyncio.gather(*(crowd.report() for crowd in crowds)))
@@ -132,7 +132,7 @@ async def _started(crowds: Sequence[Worker], count: int, seconds: float) -> None
                     return
                 await asyncio.sleep(ASK_SECONDS)
     except TimeoutError:
-        raise TimedOut(f"{count} agents were not all at work within {seconds:g} s") from None
+        raise TimedOut(f"not all of {count} agents were running within {seconds:g} s") from None
 
 
 async def _driven(
@@ -148,19 +148,19 @@ async def _driven(
 
 
 async def clean(cluster: Cluster, run: str, lab: Path | None) -> int:
-    """Remove what a run left behind; return how many things there were."""
+    """Remove what a run left behind; return the number of removed objects."""
     async with _opened(cluster) as store:
         count = await objects.clean(store, run)
     return count + (remove_places(Lab(lab), f"{PREFIX}{run}-") if lab is not None else 0)
 
 
 def new_run() -> str:
-    """Return a name for a run that no other has."""
+    """Return a unique name for a run."""
     return f"b{SystemRandom().getrandbits(24):06x}"
 
 
 async def interruptible(work: Coroutine[Any, Any, T]) -> T:
-    """Do something that SIGINT or SIGTERM ends by cancelling it, so that it cleans up; the second one ends all."""
+    """Run something that SIGINT or SIGTERM cancels, so that it cleans up; the second signal ends the process."""
     loop, task = asyncio.get_running_loop(), asyncio.current_task()
     assert task is not None
 

@@ -1,11 +1,11 @@
-"""How large the Networks of a run are, and which blocks of addresses they have.  Pure.
+"""The sizes of a run's Networks, and their address blocks.  Pure.
 
-The sizes follow Zipf: of `count` Networks the i-th has
+The sizes follow Zipf's law: of `count` Networks the i-th has
 
     ceil((1 + bias) * top / (i + bias) ** exponent)          i = 1, 2, …
 
-attachments, so a few are large and most are small, as in life. Each has one Subnet or two, turn about, with a block
-of its own: blocks are disjoint over the whole run, whatever the sizes, and begin at a base address.
+attachments, so a few are large and most are small, as in practice. They have one Subnet or two, alternately, each with
+its own block: blocks are disjoint over the whole run, whatever the sizes, and begin at a base address.
 """
 
 import math
@@ -17,7 +17,7 @@ from msgspec import Struct
 from netloom.errors import Invalid
 
 SPARE = 4
-"""Addresses of a block that are nobody's: its first, its last, the gateway's, and one more."""
+"""Addresses of a block that are not allocated: the first, the last, the gateway's, and one more."""
 V6_PREFIX = 64
 
 Block = IPv4Network | IPv6Network
@@ -39,12 +39,12 @@ def sizes(shape: Shape) -> list[int]:
 
 
 def _exactly(value: float) -> float:
-    """Return a value without the last digits, in which a whole number may miss itself: ceil would add one."""
+    """Return a value without its last digits, where rounding errors are: ceil would add one."""
     return round(value, 9)
 
 
 def average_peers(found: Sequence[int]) -> float:
-    """Return how many others an attachment has in its Network, on average over the attachments."""
+    """Return how many peers an attachment has in its Network, on average over the attachments."""
     total = sum(found)
     return sum(size * (size - 1) for size in found) / total if total else 0.0
 
@@ -57,7 +57,7 @@ def divided(size: int, number: int, *, single: bool = False) -> list[int]:
 
 
 def blocks(wanted: Sequence[float], base: str) -> list[Block]:
-    """Return a block for each number of addresses, one after another from `base`, disjoint."""
+    """Return a block for each number of addresses, consecutive from `base`, disjoint."""
     first = ip_address(base)
     found: list[Block] = []
     at = int(first)

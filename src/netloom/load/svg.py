@@ -1,20 +1,20 @@
-"""The plot of a run, as SVG: how many were done within which time, and how that went over the run.  Pure.
+"""The plot of a run, as SVG: the distribution of each measure, and the times over the run.  Pure.
 
-    above   for each measure, the share that took up to so long: one line each, time on a logarithmic axis
-    below   each attachment's time to Ready when it was asked for, a dot each, with the phases behind them
+   above   for each measure, the share that took at most so long: one line each, time on a logarithmic axis
+   below   each attachment's time to Ready over the time of its request, one dot each, with the phases behind them
 
-Text is text and colours are told apart without colour vision, on white, whatever the viewer's theme.
+Text is text, and the colours are distinguishable without colour vision, on white, whatever the viewer's theme.
 """
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from xml.sax.saxutils import escape
 
-from netloom.load.records import MEASURES, SAYS, Life, Outcome, percentile, times
+from netloom.load.records import LABELS, MEASURES, Life, Outcome, percentile, times
 
 WIDTH, HEIGHT = 1080, 680
 LEFT, RIGHT = 70, 230
-"""On the right stands what the colours mean."""
+"""The legend is on the right."""
 TOP, BETWEEN, BOTTOM = 66, 74, 52
 PANEL = (HEIGHT - TOP - BETWEEN - BOTTOM) / 2
 SHOWN = [measure for measure in MEASURES if measure != "lag"]
@@ -22,7 +22,7 @@ SHOWN = [measure for measure in MEASURES if measure != "lag"]
 COLOURS = ("#0072b2", "#e69f00", "#009e73", "#cc79a7", "#d55e00", "#56b4e9", "#8c6d1f", "#444444")
 SHADES = {"warm-up": "#f1f5f9", "cruise": "#ffffff", "cool-down": "#f1f5f9"}
 DOTS = 4000
-"""How many attachments are drawn at most: more make a file that nobody can open, and a black patch."""
+"""The most attachments to draw: more make a file that viewers cannot open, and a black area."""
 POINTS = 200
 
 Scale = Callable[[float], float]
@@ -51,7 +51,7 @@ def plot(outcome: Outcome, *, title: str, subtitle: str = "") -> str:
 
 
 def _decades(least: float, most: float) -> tuple[int, int]:
-    """Return the powers of ten between which all times lie, a decade at least."""
+    """Return the powers of ten around all times, at least one decade."""
     low = math.floor(math.log10(max(least, 1e-5)))
     return low, max(low + 1, math.ceil(math.log10(max(most, 1e-5))))
 
@@ -81,7 +81,7 @@ def _shares(shown: dict[str, list[float]], low: int, high: int) -> Iterator[str]
 
 
 def _steps(ordered: Sequence[float]) -> Iterator[tuple[float, float]]:
-    """Give the points of the share that is done within a time, no more of them than can be told apart."""
+    """Yield the points of the cumulative distribution, no more than are distinguishable."""
     count = len(ordered)
     yield ordered[0], 0.0
     for number in sorted({math.ceil(count * i / POINTS) for i in range(1, POINTS + 1)}):
@@ -93,7 +93,7 @@ def _legend(shown: dict[str, list[float]], top: float) -> Iterator[str]:
     for number, (measure, ordered) in enumerate(shown.items()):
         at = top + 12 + 34 * number
         yield _line(left, at - 4, left + 16, at - 4, COLOURS[number % len(COLOURS)], width=3)
-        yield _text(left + 24, at, SAYS[measure])
+        yield _text(left + 24, at, LABELS[measure])
         figures = f"p50 {_time(percentile(ordered, 0.5))}, p99 {_time(percentile(ordered, 0.99))}"
         yield _text(left + 24, at + 14, figures, size=11, colour="#6b7280")
 
@@ -139,7 +139,7 @@ def _dots(lives: Sequence[Life], x: Scale, y: Scale) -> Iterator[str]:
 
 
 def _phases(lives: Sequence[Life]) -> Iterator[tuple[str, float, float]]:
-    """Give the phases with their beginnings and ends, as far as anything was due in them."""
+    """Yield the phases with their beginnings and ends, if anything was due in them."""
     found: dict[str, list[float]] = {}
     for life in lives:
         found.setdefault(life.phase.value, []).append(life.due)
@@ -154,7 +154,7 @@ def _phases(lives: Sequence[Life]) -> Iterator[tuple[str, float, float]]:
 
 
 def _ticks(low: int, high: int) -> Iterator[tuple[float, bool]]:
-    """Give where lines are drawn over a logarithmic axis, and whether each is a power of ten."""
+    """Yield the positions of lines on a logarithmic axis, and whether each is a power of ten."""
     for power in range(low, high):
         for step in range(1, 10):
             yield step * 10.0**power, step == 1
@@ -162,7 +162,7 @@ def _ticks(low: int, high: int) -> Iterator[tuple[float, bool]]:
 
 
 def _even(length: float) -> list[float]:
-    """Return some five round numbers up to a length."""
+    """Return about five round numbers up to a length."""
     power = 10.0 ** math.floor(math.log10(length))
     step = next(step * power / 10 for step in (1, 2, 5, 10, 20, 50) if length / (step * power / 10) <= 8)
     return [round(number * step, 6) for number in range(int(length / step) + 1)]
@@ -177,7 +177,7 @@ def _time(seconds: float) -> str:
 
 
 def _path(points: Iterable[tuple[float, float]], x: Scale, y: Scale, colour: str) -> str:
-    """Return a line that climbs in steps: a share stays until the next one is done."""
+    """Return a line that climbs in steps: a share stays until the next one."""
     text, before = "", 0.0
     for seconds, share in points:
         text += f"M{x(seconds):.1f} {y(share):.1f}" if not text else f"H{x(seconds):.1f}"

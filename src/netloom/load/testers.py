@@ -1,9 +1,9 @@
-"""Tests of attachments by real packets, in a lab: each in a network namespace of its own, made ahead of it.
+"""Tests of attachments with real packets, in a lab: each in its own network namespace, which is made in advance.
 
     half test   the device is in the namespace, with its addresses
-    full test   and somebody else of the same Subnet answers a ping
+   full test   another attachment of the same Subnet answers a ping
 
-Elsewhere nothing can be tested: who could look into a namespace of another machine?
+Elsewhere nothing can be tested: a namespace of another machine is not accessible.
 """
 
 import asyncio
@@ -25,27 +25,27 @@ PREFIX = "bench-"
 
 
 class Trial(Struct, frozen=True):
-    """Where one attachment is tested."""
+    """The place in which one attachment is tested."""
 
     netns: str
     port: Document
-    """What the attachment asks for."""
+    """The port in the attachment's spec."""
 
 
 class Tester(Protocol):
-    """Looks at attachments with its own eyes."""
+    """Tests attachments with real packets."""
 
     async def begin(self, slot: Slot) -> Trial | None:
-        """Make a place for an attachment; None where there is none."""
+        """Make a place for an attachment; None if it is not tested."""
 
     async def half(self, trial: Trial, ips: Sequence[str]) -> bool:
-        """Whether the device is there, with its addresses."""
+        """Whether the device exists, with its addresses."""
 
     async def full(self, trial: Trial, ips: Sequence[str]) -> bool:
         """Whether all these addresses answer."""
 
     async def end(self, trial: Trial) -> None:
-        """Let go of a place whose attachment is gone."""
+        """Release the place of a deleted attachment."""
 
     async def close(self) -> None:
         """Remove all places."""
@@ -55,15 +55,15 @@ class NoTester:
     """Tests nothing."""
 
     async def begin(self, slot: Slot) -> Trial | None:
-        """Have no place."""
+        """Return None: there is no place."""
         return None
 
     async def half(self, trial: Trial, ips: Sequence[str]) -> bool:
-        """See nothing."""
+        """Return False: nothing is tested."""
         return False
 
     async def full(self, trial: Trial, ips: Sequence[str]) -> bool:
-        """Reach nothing."""
+        """Return False: nothing is tested."""
         return False
 
     async def end(self, trial: Trial) -> None:
@@ -84,7 +84,7 @@ class LabTester:
         self._made = 0
 
     async def begin(self, slot: Slot) -> Trial:
-        """Give a namespace that nobody uses, or a new one."""
+        """Return an unused namespace, or a new one."""
         if self._free:
             return self._free.pop()
         self._made += 1
@@ -93,18 +93,18 @@ class LabTester:
         return Trial(path.name, {"type": "veth", "netns": str(path), "name": DEVICE})
 
     async def half(self, trial: Trial, ips: Sequence[str]) -> bool:
-        """Look for the addresses on the device."""
+        """Whether the device has the addresses."""
         return set(ips) <= set(await asyncio.to_thread(_addresses, trial.netns))
 
     async def full(self, trial: Trial, ips: Sequence[str]) -> bool:
-        """Ping them one after another."""
+        """Ping the addresses one after another."""
         for ip in ips:
             if not await asyncio.to_thread(_ping, trial.netns, ip.partition("/")[0], self._pings):
                 return False
         return True
 
     async def end(self, trial: Trial) -> None:
-        """Keep the namespace for the next."""
+        """Keep the namespace for another attachment."""
         self._free.append(trial)
 
     async def close(self) -> None:
@@ -115,7 +115,7 @@ class LabTester:
 def remove_places(lab: Lab, prefix: str) -> int:
     """Remove the namespaces of a run from a lab; return how many there were."""
     if not prefix.startswith(PREFIX):
-        raise Invalid(f"{prefix!r} is not how the places of a run begin")
+        raise Invalid(f"{prefix!r} is not the prefix of a run's namespaces")
     found = [name for name in wiring.namespaces(lab.layout.id) if name.startswith(lab.layout.prefix + prefix)]
     for name in found:
         wiring.run(["ip", "netns", "delete", name])
@@ -133,7 +133,7 @@ def _addresses(netns: str) -> list[str]:
 
 
 def _ping(netns: str, address: str, count: int) -> bool:
-    # With -w it goes on until so many answers came, or the time is over: the first one lost costs no second.
+    # With -w it continues until so many answers arrived, or the time is over: losing the first one costs no second.
     argv = ["ping", "-n", "-q", "-c", str(count), "-i", "0.2", "-w", f"{PING_SECONDS:g}", address]
     whole = ["ip", "netns", "exec", netns, *argv]
     return subprocess.run(whole, capture_output=True, timeout=2 * PING_SECONDS, check=False).returncode == 0

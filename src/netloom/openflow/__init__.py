@@ -1,4 +1,4 @@
-"""How to speak OpenFlow 1.4 to Open vSwitch: flows as values, messages, bundles, and a switch in memory that executes.
+"""OpenFlow 1.4 for Open vSwitch: flows as values, messages, bundles, and an in-memory switch that executes.
 
-No IO but in io.py.
+Only io.py does IO.
 """

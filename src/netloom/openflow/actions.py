@@ -1,12 +1,12 @@
-"""Actions and instructions on the wire: OpenFlow's, and those of Open vSwitch.  Pure.
+"""The encoding of actions and instructions: OpenFlow's, and those of Open vSwitch.  Pure.
 
     instruction   type(2) length(2) ...     meter: id(4); apply: zeros(4) actions; go to: table(1) zeros(3)
     action        type(2) length(2) ...     a multiple of 8 bytes
-    of OVS's      0xffff(2) length(2) 0x2320(4) subtype(2) ...
+   OVS's own     0xffff(2) length(2) 0x2320(4) subtype(2) ...
 
-A flow's actions are `meter`, what is to be applied, and `goto`, in this order, which is how OpenFlow executes them.
-`set_field` of some bits of a field is Open vSwitch's `reg_load2`, because OpenFlow has none before 1.5. What a switch
-shows that is none of ours becomes `Unknown`: such a flow is equal to none of ours, and can be replaced.
+A flow's actions are `meter`, the actions to apply, and `goto`, in this order, in which OpenFlow executes them.
+`set_field` of some bits of a field is Open vSwitch's `reg_load2`, because OpenFlow before 1.5 has no such action. An
+action of a switch that is not one of ours becomes `Unknown`: such a flow equals none of ours, and can be replaced.
 """
 
 import struct
@@ -48,7 +48,7 @@ _NO_FIELD = bytes(4)
 
 
 def encode_actions(actions: tuple[Action, ...]) -> bytes:
-    """Return a flow's actions as instructions.  ValueError: their order is not that in which they are executed."""
+    """Return a flow's actions as instructions.  ValueError: they are not in the order of execution."""
     made = _encoded.get(actions)
     if made is None:
         if len(_encoded) >= KEPT:
@@ -85,24 +85,24 @@ def _action(action: Action) -> bytes:
         case Move(src, dst):
             bits = FIELDS[src].bits
             if bits != FIELDS[dst].bits or "ct_state" in {src, dst}:
-                raise ValueError(f"{action}: they differ in width")
+                raise ValueError(f"{action}: the fields differ in width")
             return _MOVE_WIRE.pack(_VENDOR, 24, NICIRA, _MOVE, bits, 0, 0) + head(src) + head(dst)
         case Ct():
             return _ct(action)
         case Conjunction(number, clause, of):
             return _CONJUNCTION_WIRE.pack(_VENDOR, 16, NICIRA, _CONJUNCTION, clause - 1, of, number)
-    raise ValueError(f"{action} cannot stand where it stands")
+    raise ValueError(f"{action} is not valid here")
 
 
 def _table(table: int) -> int:
-    if table == _NO_TABLE:  # Which means none, this one, or any, depending on where it stands.
-        raise ValueError(f"there is no table {table}")
+    if table == _NO_TABLE:  # It means none, this one, or any, depending on the context.
+        raise ValueError(f"{table} is not a valid table number")
     return table
 
 
 def _set_field(action: SetField) -> bytes:
-    if action.mask is not None and action.field in EXACT:  # Open vSwitch would, and write it as nobody can read it.
-        raise ValueError(f"{action.field} is not set in part")
+    if action.mask is not None and action.field in EXACT:  # Open vSwitch accepts it, and encodes it unreadably.
+        raise ValueError(f"{action.field} cannot be set with a mask")
     part = encode_field(action.field, action.value, action.mask)
     if action.mask is None:
         size = 4 + len(part)
@@ -113,7 +113,7 @@ def _set_field(action: SetField) -> bytes:
 
 def _ct(action: Ct) -> bytes:
     if action.zone == "ct_state":
-        raise ValueError("ct_state is no zone")
+        raise ValueError("ct_state cannot be a zone")
     inner = b"".join([_set_field(one) for one in action.exec])
     field, zone = (head(action.zone), 15) if isinstance(action.zone, str) else (_NO_FIELD, action.zone)
     table = _NO_TABLE if action.table is None else _table(action.table)
@@ -127,7 +127,7 @@ _decoded: dict[bytes, tuple[Action, ...]] = {}
 
 
 def decode_actions(data: bytes) -> tuple[Action, ...]:
-    """Return the actions that instructions say."""
+    """Return the actions of instructions."""
     made = _decoded.get(data)
     if made is None:
         if len(_decoded) >= KEPT:
@@ -158,7 +158,7 @@ def _cut(data: bytes, least: int) -> list[tuple[int, bytes]]:
     while at < len(data):
         kind, length = _TWO.unpack_from(data, at)
         if length < least or length % 8 or at + length > len(data):
-            raise RemoteError(f"an action or instruction of {length} bytes")
+            raise RemoteError(f"invalid length of an action or instruction: {length} bytes")
         parts.append((kind, data[at : at + length]))
         at += length
     return parts
@@ -174,7 +174,7 @@ def _read(kind: int, data: bytes) -> Action:
         if kind == _VENDOR and int.from_bytes(data[4:8], "big") == NICIRA:
             return _read_nicira(int.from_bytes(data[8:10], "big"), data)
     except UnknownField:
-        pass  # An action on a field that is none of ours.
+        pass  # An action on a field that is not one of ours.
     return Unknown(data)
 
 

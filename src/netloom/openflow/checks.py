@@ -1,12 +1,12 @@
-"""What a switch refuses, said before it is asked: the same rules as Open vSwitch has.  Pure.
+"""The rules by which Open vSwitch refuses flows, checked before sending them.  Pure.
 
-    presupposed   a field is there only in some packets: `tcp_dst` in those with nw_proto=6, and those only where
-                  dl_type says IP; a match on it, and an action that sets or moves it, needs that in the match
-    written       not every field can be set: not what says of which kind a packet is, and what the tracker says
-    actions       where each may stand, and which tables, ports and meters there are
+   prerequisites a field exists only in some packets: `tcp_dst` in those with nw_proto=6, and nw_proto only where
+                 dl_type is IP; a match on it, and an action that sets or moves it, needs that in the match
+   writable      not every field can be set: not those that define the kind of a packet, nor those of the tracker
+   actions       where each is allowed, and which tables, ports and meters exist
 
-`refusal` returns OpenFlow's words for what is wrong (`words`). The switch in memory uses it, and a test holds it
-against the real one.
+`refusal` returns OpenFlow's text for an error (`words`). The in-memory switch uses it, and a test compares it with the
+real one.
 """
 
 from collections.abc import Container, Mapping
@@ -27,7 +27,7 @@ from netloom.openflow.flows import (
 )
 
 TABLES = 254
-"""Open vSwitch keeps the last for itself."""
+"""Open vSwitch reserves the last table."""
 PORTS = 0xFF00
 
 ARP, RARP, IPV4, IPV6 = 0x0806, 0x8035, 0x0800, 0x86DD
@@ -61,27 +61,27 @@ PRESUPPOSED: Mapping[str, _Needs] = {
     "nd_sll": _neighbour(135),
     "nd_tll": _neighbour(136),
 }
-"""Of which values of other fields a field depends; None: of no value."""
+"""The prerequisites of each field, as values of other fields; None: any value."""
 
 READ_ONLY = frozenset({"conj_id", "ct_state", "ct_zone", "in_port", "vlan_vid", "dl_type", "nw_proto"})
 TRACKED = frozenset({"ct_mark"})
-"""Fields that are set inside `Ct.exec` and nowhere else."""
+"""Fields that can be set only inside `Ct.exec`."""
 
 INVALID = 1 << CT_STATES.index("inv")
-"""What the tracker says of a packet that it can make nothing of, and will not commit."""
+"""The tracker's state of a packet that it cannot track and does not commit."""
 
 MOST_ARP_OP = 0xFF
 
-BAD_FIELD = "bad match: lacks what a field presupposes"
+BAD_FIELD = "bad match: bad prerequisite"
 BAD_MASK = "bad match: bad mask"
-INCONSISTENT = "bad action: the match lacks what it presupposes"
-BAD_SET = "bad action: bad value of set_field"
+INCONSISTENT = "bad action: inconsistent with the match"
+BAD_SET = "bad action: bad value in set_field"
 BAD_ARGUMENT = "bad action: bad argument"
-BAD_CONJUNCTION = "bad action: a conjunction stands alone, is of 2 to 64 clauses, and one of them"
+BAD_CONJUNCTION = "bad action: a conjunction must be the only action, with 2 to 64 clauses"
 
 
 def refusal(flow: Flow, meters: Container[int]) -> str | None:
-    """Return why a switch with these meters would not take a flow; None: it would."""
+    """Return why a switch with these meters would refuse a flow; None if it would not."""
     if flow.table >= TABLES:
         return "bad request: not permitted" if flow.table == TABLES else "flow mod failed: bad table"
     asked = {one.field: one.value for one in flow.match if one.mask is None}
@@ -93,7 +93,7 @@ def _invalid(flow: Flow) -> bool:
 
 
 def bad_match(match: Match) -> str | None:
-    """Return why a switch would not take a match."""
+    """Return why a switch would refuse a match."""
     asked = {one.field: one.value for one in match if one.mask is None}
     for one in match:
         if not _holds(one.field, asked):

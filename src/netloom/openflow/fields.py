@@ -1,9 +1,9 @@
-"""The fields of a packet and of its metadata, by the names Open vSwitch gives them.  Pure.
+"""The fields of a packet and of its metadata, by Open vSwitch's names.  Pure.
 
-Each has its width, its number on the wire (the OXM class and field), the names by which other parts of Open vSwitch's
-notation call it, and the way its values are written. All values are integers, addresses too. The order of `FIELDS` is
-the order on the wire: what a field presupposes (`dl_type` before `nw_src`, `nw_proto` before `tcp_dst`, `icmpv6_type`
-before `nd_target`) comes before it, which is what a switch asks for.
+Each has its width, its number on the wire (the OXM class and field), its names in other parts of Open vSwitch's
+notation, and the format of its values. All values are integers, addresses too. The order of `FIELDS` is the order on
+the wire: a field comes after its prerequisites (`dl_type` before `nw_src`, `nw_proto` before `tcp_dst`, `icmpv6_type`
+before `nd_target`), as a switch requires.
 """
 
 from collections.abc import Callable
@@ -14,7 +14,7 @@ from msgspec import Struct
 NXM, OXM = 0x0001, 0x8000
 
 TAGGED = 0x1000
-"""The bit of `vlan_vid` that says that a packet has a VLAN's tag; the lower ones are the VLAN's number."""
+"""The bit of `vlan_vid` that is set if a packet has a VLAN tag; the lower ones are the VLAN ID."""
 
 CT_STATES = ("new", "est", "rel", "rpl", "inv", "trk", "snat", "dnat")
 """The bits of `ct_state`, the lowest first."""
@@ -28,26 +28,26 @@ class Field(Struct, frozen=True):
     oxm_class: int
     number: int
     long: str
-    """What `set_field` calls it."""
+    """Its name in `set_field`."""
     short: str
-    """What a match calls it when it is printed: ports and ICMP types go by one name for all protocols."""
+    """Its name in a printed match: ports and ICMP types have one name for all protocols."""
     symbol: str
-    """What `move` calls it."""
+    """Its name in `move`."""
     write: Callable[[int, int | None], str]
-    """A value, with its mask, as a match shows it."""
+    """Formats a value, with its mask, as in a match."""
     order: int
     size: int
-    """How many bytes it has on the wire."""
+    """Its size on the wire, in bytes."""
     ones: int
-    """The mask that is exact."""
+    """The exact mask."""
 
     def write_set(self, value: int, mask: int | None) -> str:
-        """Return a value, with its mask, as `set_field` shows it."""
+        """Return a value, with its mask, as in `set_field`."""
         return f"{value}/{mask:#x}" if mask is not None and self.write is _decimal else self.write(value, mask)
 
 
 def mac_text(value: int) -> str:
-    """Return an Ethernet address as people write it."""
+    """Return an Ethernet address in the usual notation."""
     return value.to_bytes(6, "big").hex(":")
 
 
@@ -56,7 +56,7 @@ def _hex(value: int, mask: int | None) -> str:
 
 
 def hex_text(value: int) -> str:
-    """Return a number as C's %#x writes it."""
+    """Return a number in the format of C's %#x."""
     return f"{value:#x}" if value else "0"
 
 
@@ -73,7 +73,7 @@ def _mac(value: int, mask: int | None) -> str:
 
 
 def prefix_length(mask: int, bits: int) -> int | None:
-    """Return how many leading ones a mask has and nothing else; None: it is no prefix."""
+    """Return the prefix length of a mask; None if it is not a prefix."""
     length = mask.bit_count()
     return length if mask == ((1 << length) - 1) << (bits - length) else None
 
@@ -86,7 +86,7 @@ def _v4(value: int, mask: int | None) -> str:
 
 
 def v6_text(value: int) -> str:
-    """Return an IPv6 address as C's library writes it: the end as in IPv4 where the rest is 0, or says so."""
+    """Return an IPv6 address as C's library formats it: with an IPv4 suffix if the rest is 0, or ::ffff."""
     if 0xFFFF < value < 1 << 32:
         return f"::{IPv4Address(value)}"
     if value >> 32 == 0xFFFF:
@@ -107,7 +107,7 @@ def _ct_state(value: int, mask: int | None) -> str:
     return "".join(("+" if value >> bit & 1 else "-") + name for bit, name in enumerate(CT_STATES) if mask >> bit & 1)
 
 
-# Name, bits, class, number, what set_field calls it, what move calls it, how it is written.
+# Name, bits, class, number, name in set_field, name in move, format.
 _TABLE: tuple[tuple[str, int, int, int, str, str, Callable[[int, int | None], str]], ...] = (
     ("conj_id", 32, NXM, 37, "conj_id", "NXM_NX_CONJ_ID", _decimal),
     ("ct_state", 8, NXM, 105, "ct_state", "NXM_NX_CT_STATE", _ct_state),
@@ -159,7 +159,7 @@ def _short(name: str) -> str:
 
 
 def _size(name: str, bits: int) -> int:
-    return 4 if name == "ct_state" else -(-bits // 8)  # Of its 32 bits on the wire, 8 mean something.
+    return 4 if name == "ct_state" else -(-bits // 8)  # Of its 32 bits on the wire, 8 are used.
 
 
 FIELDS: dict[str, Field] = {
@@ -168,10 +168,10 @@ FIELDS: dict[str, Field] = {
     )
     for order, (name, bits, oxm_class, number, long, symbol, write) in enumerate(_TABLE)
 }
-"""Every field, in the order of the wire."""
+"""All fields, in the order of the wire."""
 
 EXACT = frozenset(
     {"conj_id", "ct_zone", "in_port", "dl_type", "arp_op", "nw_proto", "nw_ttl"}
     | {"icmp_type", "icmp_code", "icmpv6_type", "icmpv6_code"}
 )
-"""Fields that are matched and set as a whole."""
+"""Fields that cannot be masked."""

@@ -1,11 +1,10 @@
-"""Flows as values, and how they are written for people.  Pure.
+"""Flows as values, and their text format.  Pure.
 
     Flow(1, 100, match(tun_id=42, dl_dst=0x02AC10000002), (Output(3),))
 
-Two flows that mean the same are equal: a match is sorted by its fields' names, a mask that is exact is None, bits
-outside the mask are 0, and a field of which nothing is asked is left out. What a flow presupposes is written by whoever
-makes it: `nw_src` needs `dl_type=0x800`. `str(flow)` is what `ovs-ofctl dump-flows` prints without statistics, and can
-be read by `ovs-ofctl add-flows`.
+Equivalent flows are equal: a match is sorted by its fields' names, an exact mask is None, bits outside the mask are 0,
+and a field without conditions is left out. The caller writes the prerequisites: `nw_src` needs `dl_type=0x800`.
+`str(flow)` is the output of `ovs-ofctl dump-flows` without statistics, and valid input of `ovs-ofctl add-flows`.
 """
 
 from typing import NamedTuple
@@ -16,7 +15,7 @@ from netloom.openflow.fields import FIELDS, TAGGED, hex_text
 
 
 class Cond(NamedTuple):
-    """What is asked of one field: that it is `value`, in the bits of `mask`; None: in all."""
+    """A condition on one field: it equals `value` in the bits of `mask`; None: in all bits."""
 
     field: str
     value: int
@@ -24,31 +23,31 @@ class Cond(NamedTuple):
 
 
 Match = tuple[Cond, ...]
-"""What is asked of a packet: sorted by field, no field twice; made by `match`."""
+"""The conditions on a packet: sorted by field, no field twice; made by `match`."""
 
 Key = tuple[int, int, Match]
-"""What a table holds once: table, priority, match."""
+"""The identity of a flow: table, priority, match."""
 
 
 def match(**fields: int | tuple[int, int]) -> Match:
-    """Return a match: each field its value, or value and mask.  KeyError, ValueError: there is no such field, value."""
+    """Return a match: each field with its value, or value and mask.  KeyError, ValueError: invalid field, value."""
     made = [cond(name, fields[name]) for name in sorted(fields)]
     return tuple([one for one in made if one.mask != 0])
 
 
 def cond(name: str, asked: int | tuple[int, int]) -> Cond:
-    """Return what is asked of one field."""
+    """Return the condition on one field."""
     ones = FIELDS[name].ones
     value, mask = (asked, ones) if isinstance(asked, int) else asked
     if not 0 <= value <= ones or not 0 <= mask <= ones:
-        raise ValueError(f"{name} has {FIELDS[name].bits} bits: {asked}")
+        raise ValueError(f"{name} has {FIELDS[name].bits} bits: {asked} is out of range")
     if mask == ones:
         return Cond(name, value)
     return Cond(name, value & mask, mask)
 
 
 class Output(Struct, frozen=True):
-    """Send the packet out of a port; not of the one it came in by, which takes `InPort`."""
+    """Send the packet out of a port; to send it out of its input port use `InPort`."""
 
     port: int
 
@@ -57,14 +56,14 @@ class Output(Struct, frozen=True):
 
 
 class InPort(Struct, frozen=True):
-    """Send the packet back where it came from."""
+    """Send the packet out of its input port."""
 
     def __str__(self) -> str:
         return "IN_PORT"
 
 
 class SetField(Struct, frozen=True):
-    """Give a field a value, in the bits of `mask`; None: in all."""
+    """Set a field to a value, in the bits of `mask`; None: in all bits."""
 
     field: str
     value: int
@@ -86,7 +85,7 @@ class Move(Struct, frozen=True):
 
 
 class Resubmit(Struct, frozen=True):
-    """Let another table act on the packet as it is now, then go on here."""
+    """Run another table on the packet as it is now, then continue here."""
 
     table: int
 
@@ -95,7 +94,7 @@ class Resubmit(Struct, frozen=True):
 
 
 class Goto(Struct, frozen=True):
-    """Go on in a later table; the last action."""
+    """Continue in a later table; the last action."""
 
     table: int
 
@@ -104,9 +103,10 @@ class Goto(Struct, frozen=True):
 
 
 class Ct(Struct, frozen=True):
-    """Let the connection tracker look at the packet; a copy of it then goes on in `table`, if one is given.
+    """Pass the packet to the connection tracker; a copy of it then continues in `table`, if one is given.
 
-    `zone` is a number, or the name of a field whose lower 16 bits are it (not `ct_state`). `exec` may set `ct_mark`.
+    `zone` is a number, or the name of a field whose lower 16 bits are the zone (not `ct_state`). `exec` may set
+    `ct_mark`.
     """
 
     zone: int | str
@@ -129,7 +129,7 @@ class Ct(Struct, frozen=True):
 
 
 class Conjunction(Struct, frozen=True):
-    """This flow is one way to meet clause `clause` of the `of` clauses that together give `conj_id=id`."""
+    """This flow satisfies clause `clause` of the `of` clauses that together set `conj_id=id`."""
 
     id: int
     clause: int
@@ -140,7 +140,7 @@ class Conjunction(Struct, frozen=True):
 
 
 class Meter(Struct, frozen=True):
-    """Let the packet pass only as fast as a meter says; the first action."""
+    """Limit the rate of packets with a meter; the first action."""
 
     id: int
 
@@ -149,7 +149,7 @@ class Meter(Struct, frozen=True):
 
 
 class Unknown(Struct, frozen=True):
-    """What only a switch shows: an action of somebody else's, as it stands on the wire."""
+    """An action that is not one of ours, as encoded by a switch."""
 
     data: bytes
 
@@ -161,7 +161,7 @@ Action = Output | InPort | SetField | Move | Resubmit | Goto | Ct | Conjunction 
 
 
 class Flow(Struct, frozen=True):
-    """One flow: the actions for the packets of a table that match, where no other of higher priority does."""
+    """One flow: the actions for matching packets of a table, if no flow of higher priority matches."""
 
     table: int
     priority: int
@@ -171,7 +171,7 @@ class Flow(Struct, frozen=True):
 
     @property
     def key(self) -> Key:
-        """What the table holds once."""
+        """The identity of the flow."""
         return (self.table, self.priority, self.match)
 
     def __str__(self) -> str:
@@ -183,13 +183,13 @@ class Flow(Struct, frozen=True):
 
 
 class Put(Struct, frozen=True):
-    """Let this flow be there, whatever was there for the same table, priority and match."""
+    """Add this flow, or replace the one with the same table, priority and match."""
 
     flow: Flow
 
 
 class Drop(Struct, frozen=True):
-    """Let no flow be there for this one's table, priority and match, whatever it does; nothing there is no error."""
+    """Delete the flow with this one's table, priority and match, whatever its actions; a missing one is no error."""
 
     flow: Flow
 
@@ -198,7 +198,7 @@ Mod = Put | Drop
 
 
 class MeterSpec(Struct, frozen=True):
-    """A meter: kilobits per second, and how many kilobits may come at once."""
+    """A meter: its rate in kilobits per second, and its burst in kilobits."""
 
     rate_kbps: int
     burst: int
@@ -212,7 +212,7 @@ _PROTOCOLS: dict[int, dict[int | None, str]] = {
 
 
 def match_words(asked: Match) -> list[str]:
-    """Return what a match asks, in words, in the order in which they are printed."""
+    """Return the conditions of a match as text, in the order in which they are printed."""
     by_name = {one.field: one for one in asked}
     said = ""
     hidden: set[str] = set()
@@ -235,7 +235,7 @@ def match_words(asked: Match) -> list[str]:
 
 
 def _vlan_word(one: Cond) -> str:
-    """Return what is asked of a VLAN's tag: its number, or some of its bits."""
+    """Return the condition on a VLAN tag as text: the VLAN ID, or some bits."""
     if one.mask is None and one.value & TAGGED:
         return f"dl_vlan={one.value & ~TAGGED}"
     return f"vlan_tci=0x{one.value:04x}/0x{one.mask or FIELDS[one.field].ones:04x}"

@@ -1,4 +1,4 @@
-"""Sockets for the session: the only part of `openflow` that does IO, reads the clock and logs.
+"""Sockets for the session: the only module of `openflow` that does IO, reads the clock and logs.
 
     switch = Connection("/run/openvswitch/br-vxlan.mgmt", random=Random())
     async with asyncio.TaskGroup() as group:
@@ -7,9 +7,9 @@
         await switch.change([Put(Flow(0, 1, (), (Output(1),)))])
         await switch.flows()
 
-Changes are written as they come, without waiting for earlier answers, and made in that order. One that is not answered
-when the connection goes ends in `Unreachable`: it is not known whether it was made. A switch that was restarted has
-forgotten all flows; that is another connection, and so another `generation`.
+Changes are written as they come, without waiting for earlier answers, and are applied in that order. A change without
+an answer when the connection ends raises `Unreachable`: it may or may not have been applied. A restarted switch has no
+flows; that is another connection, and so another `generation`.
 """
 
 import asyncio
@@ -22,7 +22,7 @@ from typing import NoReturn
 from netloom.openflow.flows import Flow, MeterSpec, Mod
 from netloom.openflow.messages import Fault, MeterCommand
 from netloom.openflow.session import LIMIT, Answered, Event, Ready, Session
-from netloom.openflow.switch import Counters, Refused, Unreachable
+from netloom.openflow.switch import ChangeRefused, Counters, Unreachable
 from netloom.openflow.wire import RemoteError
 from netloom.openflow.words import METER_MOD, METER_UNKNOWN
 from netloom.reconnect import CONNECT_TIMEOUT, Action, Reconnect
@@ -31,21 +31,21 @@ from netloom.signals import Signal
 log = logging.getLogger(__name__)
 
 LONGEST = 0.5
-"""How many seconds to wait at most before connecting again: it is on this machine, and packets wait for its flows."""
+"""The longest delay before reconnecting, in seconds: the switch is on this machine, and packets wait for its flows."""
 
 CHUNK = 512
-"""How many mods are encoded before they are written, and before others may do something."""
+"""How many mods to encode before they are written and other tasks may run."""
 
 Dial = Callable[[str, asyncio.Protocol], Awaitable[asyncio.BaseTransport]]
 
 
 class Connection:
-    """A switch that is spoken to, whatever happens to it; a `Switch`."""
+    """A connection to a switch, which reconnects; a `Switch`."""
 
     def __init__(
         self, path: str, *, random: Random, probe: float = 5.0, limit: int = LIMIT, dial: Dial | None = None
     ) -> None:
-        """Speak to the switch at a unix socket: `BRIDGE.mgmt`, where Open vSwitch has its other sockets."""
+        """Connect to the switch at a unix socket: `BRIDGE.mgmt`, in the folder of Open vSwitch's other sockets."""
         self.connected = asyncio.Event()
         self.on_connect: Signal[[]] = Signal()
         self.generation = 0
@@ -57,7 +57,7 @@ class Connection:
         self._sending = asyncio.Lock()
 
     async def run(self) -> NoReturn:
-        """Be connected, for ever."""
+        """Stay connected, for ever."""
         clock = asyncio.get_running_loop().time
         self._reconnect.disconnected(clock())
         self._reconnect.useful()
@@ -94,22 +94,22 @@ class Connection:
         self.on_connect()
 
     async def flows(self, cookie: int = 0, cookie_mask: int = 0) -> list[Flow]:
-        """Return the flows whose cookies are `cookie` in the bits of the mask."""
+        """Return the flows whose cookies equal `cookie` in the bits of the mask."""
         link = self._there()
         return self._outcome(await link.ask(link.session.ask_flows(cookie, cookie_mask))).flows
 
     async def count(self, cookie: int = 0, cookie_mask: int = 0) -> int:
-        """Return how many flows there are whose cookies are so."""
+        """Return the number of flows with matching cookies."""
         link = self._there()
         return self._outcome(await link.ask(link.session.ask_count(cookie, cookie_mask))).count
 
     async def change(self, mods: Sequence[Mod]) -> None:
-        """Do all of this, or nothing, in this order: one bundle.
+        """Apply all of these changes, or none, in this order: one bundle.
 
-        `Refused`: the switch will not. `Unreachable`: there is no connection, or it went, and it is not known whether
-        it was done.
+        `ChangeRefused`: the switch refuses. `Unreachable`: there is no connection, or it ended, and the changes may or
+        may not have been applied.
         """
-        async with self._sending:  # In the order they came.
+        async with self._sending:  # In the order of the calls.
             link = self._there()
             self.counters.bundles += 1
             self.counters.mods += len(mods)
@@ -117,11 +117,11 @@ class Connection:
             try:
                 for at in range(0, len(mods), CHUNK):
                     link.session.add(number, mods[at : at + CHUNK])
-                    await link.breathe()
+                    await link.yield_to_others()
             except asyncio.CancelledError:
-                link.session.give_up(number)
+                link.session.discard_bundle(number)
                 raise
-            except Refused:
+            except ChangeRefused:
                 self.counters.refusals += 1
                 raise
             finally:
@@ -136,7 +136,7 @@ class Connection:
         return self._outcome(await link.ask(link.session.ask_meters())).meters
 
     async def set_meter(self, meter: int, rate_kbps: int, burst: int) -> None:
-        """Let there be such a meter, whatever it was."""
+        """Create a meter, or change it."""
         spec = MeterSpec(rate_kbps, burst)
         link = self._there()
         answer = await link.ask(link.session.change_meter(MeterCommand.MODIFY, meter, spec))
@@ -145,7 +145,7 @@ class Connection:
         self._outcome(answer)
 
     async def remove_meter(self, meter: int) -> None:
-        """Let there be no such meter, and none of the flows that use it."""
+        """Remove a meter, and the flows that use it."""
         link = self._there()
         self._outcome(await link.ask(link.session.change_meter(MeterCommand.DELETE, meter)))
 
@@ -175,7 +175,7 @@ class _Link(asyncio.Protocol):
         self._timer: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Begin."""
+        """Start."""
         assert isinstance(transport, asyncio.Transport)
         self._transport = transport
         self._owner._reconnect.connected(self._clock())
@@ -184,13 +184,13 @@ class _Link(asyncio.Protocol):
         self._tick()
 
     def data_received(self, data: bytes) -> None:
-        """Take what came."""
+        """Process received data."""
         if self.ended.done():
             return
         self._owner.counters.bytes_in += len(data)
         self._owner._reconnect.activity(self._clock())
         try:
-            events = _without_collecting(self.session.receive, data)
+            events = _without_gc(self.session.receive, data)
         except RemoteError as problem:
             self._end(str(problem))
             return
@@ -204,31 +204,31 @@ class _Link(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         """End."""
-        self._end(f"the connection was lost: {exc}" if exc else "the switch closed the connection")
+        self._end(f"connection lost: {exc}" if exc else "the switch closed the connection")
 
     def pause_writing(self) -> None:
-        """Let those who change wait."""
+        """Make senders wait."""
         self._writable.clear()
 
     def resume_writing(self) -> None:
-        """Let them go on."""
+        """Resume senders."""
         self._writable.set()
 
-    async def breathe(self) -> None:
-        """Write what there is, and let others do something, and the switch read."""
+    async def yield_to_others(self) -> None:
+        """Write pending messages, and let other tasks run and the switch read."""
         self.flush()
         await self._writable.wait()
         await asyncio.sleep(0)
 
     def flush(self) -> None:
-        """Write what the session has to say."""
+        """Write the session's pending messages."""
         data = self.session.to_send()
         if data and self._transport is not None and not self.ended.done():
             self._owner.counters.bytes_out += len(data)
             self._transport.write(data)
 
     def ask(self, number: int) -> "asyncio.Future[Answered]":
-        """Write a question, and return where its answer will be."""
+        """Write a request, and return the future of its answer."""
         future: asyncio.Future[Answered] = asyncio.get_running_loop().create_future()
         if self.ended.done():
             self._unanswered(future)
@@ -238,7 +238,7 @@ class _Link(asyncio.Protocol):
         return future
 
     def close(self) -> None:
-        """Close the socket; nobody waits for an answer any more."""
+        """Close the socket; pending answers fail."""
         if self._timer is not None:
             self._timer.cancel()
         if self._transport is not None:
@@ -263,20 +263,20 @@ class _Link(asyncio.Protocol):
 
     def _answer(self, answer: Answered) -> None:
         future = self._answers.pop(answer.number, None)
-        if future is not None and not future.done():  # Else whoever asked has gone.
+        if future is not None and not future.done():  # Otherwise the caller was cancelled.
             future.set_result(answer)
 
     def _unanswered(self, future: "asyncio.Future[Answered]") -> None:
         self._owner.counters.unanswered += 1
-        future.set_exception(Unreachable("the connection to the switch was lost before the answer came"))
+        future.set_exception(Unreachable("the connection to the switch was lost before its answer"))
 
     def _end(self, why: str) -> None:
         if not self.ended.done():
             self.ended.set_result(why)
 
 
-def _without_collecting(receive: Callable[[bytes], list[Event]], data: bytes) -> list[Event]:
-    """Call `receive` while the garbage collector rests: of thousands of flows it would find nothing to collect."""
+def _without_gc(receive: Callable[[bytes], list[Event]], data: bytes) -> list[Event]:
+    """Call `receive` without garbage collection: of thousands of flows it would collect nothing."""
     collecting = gc.isenabled()
     gc.disable()
     try:

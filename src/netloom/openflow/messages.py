@@ -1,4 +1,4 @@
-"""OpenFlow's messages: those we send, and what those we get say.  Pure.
+"""OpenFlow's messages: encoding those we send, decoding those we receive.  Pure.
 
 flow mod      cookie(8) cookie mask(8) table(1) command(1) idle(2) hard(2) priority(2) buffer(4) out port(4)
               out group(4) flags(2) importance(2) match instructions
@@ -42,7 +42,7 @@ _HAS_BITMAP = 1
 
 
 class Multipart(IntEnum):
-    """Kinds of multipart messages."""
+    """Types of multipart messages."""
 
     FLOW = 1
     AGGREGATE = 2
@@ -50,7 +50,7 @@ class Multipart(IntEnum):
 
 
 class Bundle(IntEnum):
-    """What is said of a bundle; an answer's number is one more."""
+    """Types of bundle control messages; an answer's number is one more."""
 
     OPEN = 0
     COMMIT = 4
@@ -58,7 +58,7 @@ class Bundle(IntEnum):
 
 
 class MeterCommand(IntEnum):
-    """What is done to a meter."""
+    """The commands of a meter mod."""
 
     ADD = 0
     MODIFY = 1
@@ -66,18 +66,18 @@ class MeterCommand(IntEnum):
 
 
 def hello(xid: int) -> bytes:
-    """Return what is said first: which version we speak."""
+    """Return the first message: our version."""
     return frame(Type.HELLO, xid, _HELLO.pack(_HAS_BITMAP, 8, 1 << VERSION))
 
 
 def speaks(version: int, body: bytes) -> bool:
-    """Whether a switch that says hello so speaks our version."""
+    """Whether a switch with this hello supports our version."""
     with reading("a hello"):
         at = 0
         while at < len(body):
             kind, length = struct.unpack_from("!HH", body, at)
             if length < 4:
-                raise RemoteError(f"a part of {length} bytes in a hello")
+                raise RemoteError(f"invalid length of an element in a hello: {length} bytes")
             if kind == _HAS_BITMAP and length >= 8:
                 return bool(int.from_bytes(body[at + 4 : at + 8], "big") >> VERSION & 1)
             at += (length + 7) // 8 * 8
@@ -90,7 +90,7 @@ def bundle_control(xid: int, bundle: int, kind: Bundle) -> bytes:
 
 
 def bundle_add(xid: int, bundle: int, mod: Mod) -> bytes:
-    """Return a message that adds a mod to a bundle.  ValueError and the like: there is no such flow."""
+    """Return a message that adds a mod to a bundle.  ValueError and others: the flow is invalid."""
     flow = mod.flow
     match = encode_match(flow.match)
     if isinstance(mod, Drop):
@@ -108,13 +108,13 @@ def bundle_add(xid: int, bundle: int, mod: Mod) -> bytes:
 
 
 def flows_request(xid: int, kind: Multipart, cookie: int, cookie_mask: int) -> bytes:
-    """Return a message that asks for flows, or how many there are."""
+    """Return a request for flows, or for their number."""
     asked = _FLOW_REQUEST.pack(_ALL_TABLES, _ANY, _ANY, cookie, cookie_mask)
     return frame(Type.MULTIPART_REQUEST, xid, _MULTIPART.pack(kind, 0) + asked + encode_match(()))
 
 
 def meters_request(xid: int) -> bytes:
-    """Return a message that asks for all meters."""
+    """Return a request for all meters."""
     return frame(Type.MULTIPART_REQUEST, xid, _MULTIPART.pack(Multipart.METER_CONFIG, 0) + struct.pack("!I4x", _ANY))
 
 
@@ -128,7 +128,7 @@ def meter_mod(xid: int, command: MeterCommand, meter: int, spec: MeterSpec | Non
 
 
 class Part(NamedTuple):
-    """One message of several that together are an answer."""
+    """One message of a multipart answer."""
 
     kind: int
     more: bool
@@ -136,18 +136,18 @@ class Part(NamedTuple):
 
 
 def read_part(body: bytes) -> Part:
-    """Return what a multipart answer carries."""
+    """Return the contents of a multipart answer."""
     with reading("a multipart answer"):
         kind, flags = _MULTIPART.unpack_from(body)
     return Part(kind, bool(flags & _MORE), body[_MULTIPART.size :])
 
 
 class Listed(NamedTuple):
-    """Flows that a switch shows."""
+    """The flows of a switch."""
 
     flows: list[Flow]
     foreign: int
-    """How many there were that match what no flow of ours can."""
+    """The number of flows with a match that no flow of ours can have."""
 
 
 def read_flows(body: bytes) -> Listed:
@@ -159,7 +159,7 @@ def read_flows(body: bytes) -> Listed:
         while at < len(body):
             length, table, _, _, priority, _, _, _, _, cookie, _, _ = _FLOW_STATS.unpack_from(body, at)
             if length < size or at + length > len(body):
-                raise RemoteError(f"a flow of {length} bytes")
+                raise RemoteError(f"invalid length of a flow: {length} bytes")
             entry = body[at : at + length]
             try:
                 match, end = decode_match(entry, size)
@@ -171,21 +171,21 @@ def read_flows(body: bytes) -> Listed:
 
 
 def read_count(body: bytes) -> int:
-    """Return how many flows there are."""
+    """Return the number of flows."""
     with reading("a number of flows"):
         _, _, count = _AGGREGATE.unpack_from(body)
     return int(count)
 
 
 def read_meters(body: bytes) -> dict[int, MeterSpec]:
-    """Return the meters of one part of an answer, of those that are as ours are: one band, which drops."""
+    """Return the meters of one part of an answer that are like ours: with one band, which drops."""
     meters: dict[int, MeterSpec] = {}
     at = 0
     with reading("a meter"):
         while at < len(body):
             length, flags, meter = _METER_MOD.unpack_from(body, at)
             if length < _METER_MOD.size or at + length > len(body):
-                raise RemoteError(f"a meter of {length} bytes")
+                raise RemoteError(f"invalid length of a meter: {length} bytes")
             if length == _METER_MOD.size + _BAND.size and flags & _KBPS:
                 _, _, rate, burst = _BAND.unpack_from(body, at + _METER_MOD.size)
                 meters[meter] = MeterSpec(rate, burst if flags & _BURST else 0)
@@ -194,7 +194,7 @@ def read_meters(body: bytes) -> dict[int, MeterSpec]:
 
 
 class Fault(NamedTuple):
-    """An error that a switch tells."""
+    """An error of a switch."""
 
     kind: int
     code: int
@@ -204,14 +204,14 @@ class Fault(NamedTuple):
 
 
 def read_error(body: bytes) -> Fault:
-    """Return which error it is."""
+    """Return the error."""
     with reading("an error"):
         kind, code = struct.unpack_from("!HH", body)
     return Fault(kind, code)
 
 
 def read_bundle(body: bytes) -> tuple[int, int]:
-    """Return which bundle an answer is about, and what was done."""
+    """Return the bundle that an answer is about, and the type of the answer."""
     with reading("an answer about a bundle"):
         bundle, kind, _ = _BUNDLE.unpack_from(body)
     return bundle, kind

@@ -1,11 +1,11 @@
-"""Matches on the wire: OXM, and the NXM fields of Open vSwitch.  Pure.
+"""The encoding of matches: OXM, and the NXM fields of Open vSwitch.  Pure.
 
-    match   type(2)=1 length(2) TLV... zeros to a multiple of 8; the length is without the zeros
+   match   type(2)=1 length(2) TLV... zeros to a multiple of 8; the length does not include the zeros
     TLV     class(2) field(7 bits) mask follows(1 bit) length(1) value [mask]
 
-A switch takes the fields in the order of what they presuppose, which is that of `FIELDS`. Of twenty thousand flows
-most have most of their fields in common with others: each field is encoded and decoded once, and kept. What is kept is
-bounded; when it is full it is begun anew.
+A switch requires fields after their prerequisites, which is the order of `FIELDS`. Of twenty thousand flows most share
+most of their fields: each field is encoded and decoded once, and cached. The cache is bounded; when it is full it is
+cleared.
 """
 
 import struct
@@ -20,7 +20,7 @@ _HEAD = struct.Struct("!HBB")
 _MATCH = struct.Struct("!HH")
 _ZEROS = tuple(bytes(count) for count in range(8))
 
-# Where a field has a number of Nicira's beside the standard one, a switch may use either.
+# Some fields have a Nicira number besides the standard one; a switch may use either.
 _NXM_OF = {
     "dl_dst": 1, "dl_src": 2, "dl_type": 3, "nw_proto": 6, "nw_src": 7, "nw_dst": 8, "tcp_src": 9, "tcp_dst": 10,
     "udp_src": 11, "udp_dst": 12, "icmp_type": 13, "icmp_code": 14, "arp_op": 15, "arp_spa": 16, "arp_tpa": 17,
@@ -38,7 +38,7 @@ _BY_NUMBER: dict[tuple[int, int], Field] = {
 
 
 class UnknownField(ValueError):
-    """A field that is none of `FIELDS`: a flow of somebody else's."""
+    """A field that is not in `FIELDS`: a flow that is not ours."""
 
 
 def padding(length: int) -> bytes:
@@ -47,7 +47,7 @@ def padding(length: int) -> bytes:
 
 
 def head(name: str) -> bytes:
-    """Return how a field is named where it has no value: in `move`, and as a zone."""
+    """Return the header of a field without a value: for `move`, and as a zone."""
     field = FIELDS[name]
     if name in _NXM_OF:
         return _HEAD.pack(0, _NXM_OF[name] << 1, field.size)
@@ -57,16 +57,16 @@ def head(name: str) -> bytes:
 
 
 def named(data: bytes, at: int) -> Field:
-    """Return the field that is named at a place."""
+    """Return the field whose header is at a position."""
     oxm_class, number, _ = _HEAD.unpack_from(data, at)
     field = _BY_NUMBER.get((oxm_class, number >> 1))
     if field is None:
-        raise UnknownField(f"field {number >> 1} of class {oxm_class:#x}")
+        raise UnknownField(f"unknown field {number >> 1} of class {oxm_class:#x}")
     return field
 
 
 def encode_field(name: str, value: int, mask: int | None) -> bytes:
-    """Return one field with its value.  OverflowError, KeyError: there is no such value, field."""
+    """Return one field with its value.  OverflowError, KeyError: invalid value, field."""
     field = FIELDS[name]
     size = field.size
     if mask is None:
@@ -76,13 +76,13 @@ def encode_field(name: str, value: int, mask: int | None) -> bytes:
 
 
 def decode_field(data: bytes) -> Cond:
-    """Return what one field with its value asks."""
+    """Return the condition of one field with its value."""
     field = named(data, 0)
     _, number, length = _HEAD.unpack_from(data)
     size = field.size
     masked = number & 1
     if length != size << masked or len(data) != 4 + length:
-        raise RemoteError(f"{field.name} of {length} bytes")
+        raise RemoteError(f"invalid length of {field.name}: {length} bytes")
     value = int.from_bytes(data[4 : 4 + size], "big")
     if not masked:
         return Cond(field.name, value)
@@ -109,7 +109,7 @@ def _decode_cond(data: bytes) -> Cond:
 
 
 def encode_match(match: Match) -> bytes:
-    """Return a match, with its zeros."""
+    """Return an encoded match, with its padding."""
     known = _encoded
     parts = [known.get(cond) or _encode_cond(cond) for cond in match]
     parts.sort()
@@ -119,18 +119,18 @@ def encode_match(match: Match) -> bytes:
 
 
 def decode_match(data: bytes, at: int) -> tuple[Match, int]:
-    """Return the match that begins at a place, and where what comes after it begins."""
+    """Return the match at a position, and the position after it."""
     kind, length = _MATCH.unpack_from(data, at)
     end = at + length
     if kind != OXM_MATCH or length < 4 or end > len(data):
-        raise RemoteError(f"a match of type {kind} and {length} bytes")
+        raise RemoteError(f"invalid match: type {kind}, {length} bytes")
     conds = []
     here = at + 4
     known = _decoded
     while here < end:
         stop = here + 4 + data[here + 3] if here + 4 <= end else end + 1
         if stop > end:
-            raise RemoteError("a field beyond the end of its match")
+            raise RemoteError("a field exceeds its match")
         part = data[here:stop]
         cond = known.get(part) or _decode_cond(part)
         if cond.mask != 0:

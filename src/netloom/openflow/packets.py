@@ -1,9 +1,9 @@
-"""Packets as the values of their fields, for `pipeline`; and how those of a few protocols are made.  Pure.
+"""Packets as the values of their fields, for `pipeline`; and constructors for a few protocols.  Pure.
 
     echo(dl_src=..., dl_dst=..., nw_src=..., nw_dst=...)
 
-A packet has the fields that were given, and all others are 0, those that a switch adds on the way (registers, what a
-tunnel says) too. A packet that arrives through a tunnel is one with `tun_id` and `tun_src`.
+A packet has the given fields, and all others are 0, including those that a switch adds (registers, tunnel metadata). A
+packet that arrives through a tunnel has `tun_id` and `tun_src`.
 """
 
 from collections.abc import Mapping
@@ -22,32 +22,32 @@ class Packet(Struct, frozen=True):
 
     fields: Mapping[str, int]
     inner: "Packet | None" = None
-    """The packet that an ICMP error is about."""
+    """The packet in an ICMP error."""
 
     def __getitem__(self, name: str) -> int:
         return self.fields.get(name, 0)
 
     def having(self, **fields: int) -> "Packet":
-        """Return the packet with other values."""
+        """Return the packet with some fields changed."""
         return packet(self.inner, **{**self.fields, **fields})
 
 
 def packet(inner: Packet | None = None, /, **fields: int) -> Packet:
-    """Return a packet.  KeyError, ValueError: there is no such field, value."""
+    """Return a packet.  KeyError, ValueError: invalid field, value."""
     for name, value in fields.items():
         if not 0 <= value <= FIELDS[name].ones:
-            raise ValueError(f"{name} has {FIELDS[name].bits} bits: {value}")
+            raise ValueError(f"{name} has {FIELDS[name].bits} bits: {value} is out of range")
     return Packet(fields, inner)
 
 
 def arp_request(*, mac: int, sender: int, target: int, **fields: int) -> Packet:
-    """Return the question of who has an address."""
+    """Return an ARP request."""
     given = {"dl_src": mac, "dl_dst": BROADCAST, "arp_sha": mac, **fields}
     return packet(dl_type=ARP, arp_op=1, arp_spa=sender, arp_tpa=target, **given)
 
 
 def arp_reply(*, mac: int, sender: int, to_mac: int, target: int, **fields: int) -> Packet:
-    """Return the answer that this address is at this MAC."""
+    """Return an ARP reply: this address is at this MAC."""
     given = {"dl_src": mac, "dl_dst": to_mac, "arp_sha": mac, "arp_tha": to_mac, **fields}
     return packet(dl_type=ARP, arp_op=2, arp_spa=sender, arp_tpa=target, **given)
 
@@ -60,7 +60,7 @@ def ip(*, src: int, dst: int, proto: int, version: int = 4, **fields: int) -> Pa
 
 
 def echo(*, src: int, dst: int, version: int = 4, **fields: int) -> Packet:
-    """Return a ping."""
+    """Return an ICMP echo request."""
     if version == 4:
         return ip(**{"src": src, "dst": dst, "proto": ICMP, "icmp_type": 8, **fields})
     return ip(**{"src": src, "dst": dst, "proto": ICMPV6, "version": 6, "icmpv6_type": 128, **fields})
@@ -79,7 +79,7 @@ def udp(*, src: int, dst: int, port: int, source: int = 40000, version: int = 4,
 
 
 def solicitation(*, mac: int, src: int, target: int, **fields: int) -> Packet:
-    """Return the question of who has an IPv6 address, as neighbours ask it; from `::` it is how one finds out."""
+    """Return a neighbour solicitation; from `::` it is duplicate address detection."""
     group = 0xFF0200000000000000000001FF000000 | target & 0xFFFFFF
     given = {"dl_src": mac, "dl_dst": 0x333300000000 | group & 0xFFFFFFFF, "icmpv6_type": 135, "nd_target": target}
     if src:
@@ -88,7 +88,7 @@ def solicitation(*, mac: int, src: int, target: int, **fields: int) -> Packet:
 
 
 def advertisement(*, mac: int, src: int, to_mac: int, dst: int, **fields: int) -> Packet:
-    """Return the answer that an IPv6 address is at this MAC."""
+    """Return a neighbour advertisement: this IPv6 address is at this MAC."""
     given = {"dl_src": mac, "dl_dst": to_mac, "icmpv6_type": 136, "nd_target": src, "nd_tll": mac}
     return ip(**{"src": src, "dst": dst, "proto": ICMPV6, "version": 6, "nw_ttl": 255, **given, **fields})
 
@@ -101,7 +101,7 @@ _ECHOES = {"icmp_type": {8: 0}, "icmpv6_type": {128: 129}}
 
 
 def reply(to: Packet) -> Packet:
-    """Return what the receiver answers: ends exchanged, a ping's answer; without what switches noted on the way."""
+    """Return the receiver's answer: with the ends exchanged, as an echo reply to a ping; without fields of switches."""
     fields = {name: value for name, value in to.fields.items() if not name.startswith(("reg", "ct_", "metadata"))}
     for one, other in _TURNED:
         if one in to.fields or other in to.fields:

@@ -1,13 +1,13 @@
-"""What a switch with these flows does with a packet.  Pure: tests ask "does this packet get there?".
+"""Runs packets through flows as a switch does.  Pure: tests ask "does this packet arrive?".
 
     sent = run(flows, echo(src=..., dst=..., dl_src=..., dl_dst=...), in_port=1)
     [one.port for one in sent]
 
-Tables are executed as Open vSwitch executes them: the flow of highest priority that matches; conjunctions; `resubmit`,
-whose changes to the packet stay; the connection tracker (`tracking`), which is an argument so that it can be kept from
-one packet to the next; a packet is not sent out of the port it came in by, except by `InPort`. Flows are looked up as
-the real classifier does, one dictionary for each set of fields that flows of a table ask about, so that thousands are
-fine. Meters let everything pass, and are noted.
+Tables are executed as Open vSwitch executes them: the matching flow of highest priority; conjunctions; `resubmit`,
+whose changes to the packet stay; the connection tracker (`tracking`), which is an argument so that its state can be
+kept between packets; a packet is not sent out of its input port, except by `InPort`. Flows are looked up as in the real
+classifier, with one dictionary for each set of fields that flows of a table match, so that thousands are fast. Meters
+pass everything, and are recorded.
 """
 
 from collections.abc import Iterable
@@ -35,11 +35,11 @@ from netloom.openflow.tracking import INV, Tracker
 __all__ = ["Packet", "Sent", "Tables", "TooDeep", "Tracker", "run"]
 
 DEEPEST = 64
-"""How deep tables may be nested; Open vSwitch drops what goes deeper."""
+"""The limit of nested tables; Open vSwitch drops the packet beyond it."""
 
 
 class Sent(Struct, frozen=True):
-    """A packet that left, by which port, and the meters it passed."""
+    """A sent packet, its output port, and the meters it passed."""
 
     port: int
     packet: Packet
@@ -47,14 +47,14 @@ class Sent(Struct, frozen=True):
 
 
 class TooDeep(Exception):
-    """Tables that call each other without end."""
+    """The limit of nested tables is exceeded."""
 
 
 Signature = tuple[tuple[str, int], ...]
 
 
 class Tables:
-    """Flows, ordered for looking up."""
+    """Flows, indexed for track-up."""
 
     def __init__(self, flows: Iterable[Flow]) -> None:
         self._tables: dict[int, dict[Signature, dict[tuple[int, ...], list[Flow]]]] = {}
@@ -66,7 +66,7 @@ class Tables:
             self._tables.setdefault(flow.table, {}).setdefault(signature, {}).setdefault(values, []).append(flow)
 
     def look_up(self, table: int, fields: dict[str, int]) -> Flow | None:
-        """Return the flow that acts on a packet with these fields."""
+        """Return the flow that matches a packet with these fields."""
         hard, soft = self._matching(table, fields)
         best = max(hard, key=_priority, default=None)
         floor = -1 if best is None else best.priority
@@ -93,7 +93,7 @@ def _priority(flow: Flow) -> int:
 
 
 def _met(flows: Iterable[Flow]) -> list[int]:
-    """Return the conjunctions of which each clause is met by one of these flows."""
+    """Return the conjunctions whose clauses are all satisfied by these flows."""
     clauses: dict[tuple[int, int], set[int]] = {}
     for flow in flows:
         for action in flow.actions:
@@ -110,7 +110,7 @@ def run(
     tracker: Tracker | None = None,
     seen: list[Flow] | None = None,
 ) -> list[Sent]:
-    """Return what leaves the switch when a packet arrives; `seen` is given the flows that acted, in order."""
+    """Return what the switch sends for a packet; the executed flows are appended to `seen`, in order."""
     tables = flows if isinstance(flows, Tables) else Tables(flows)
     journey = _Journey(tables, in_port, packet, Tracker() if tracker is None else tracker, [] if seen is None else seen)
     journey.enter(0, {**packet.fields, "in_port": in_port}, (), 0)
@@ -129,7 +129,7 @@ class _Journey:
     sent: list[Sent] = field(default_factory=list)
 
     def enter(self, table: int, fields: dict[str, int], meters: tuple[int, ...], depth: int) -> None:
-        """Let a table act on the packet; `fields` is changed."""
+        """Run a table on the packet; `fields` is modified."""
         if depth > DEEPEST:
             raise TooDeep(f"table {table}")
         flow = self.tables.look_up(table, fields)
@@ -162,7 +162,7 @@ class _Journey:
     def _track(self, action: Ct, fields: dict[str, int], meters: tuple[int, ...], depth: int) -> None:
         zone = action.zone if isinstance(action.zone, int) else fields.get(action.zone, 0) & 0xFFFF
         packet = Packet(fields, self.packet.inner)
-        state, mark = self.tracker.look(packet, zone)
+        state, mark = self.tracker.track(packet, zone)
         if action.commit and not state & INV:
             for one in action.exec:
                 ones = FIELDS[one.field].ones if one.mask is None else one.mask

@@ -1,15 +1,15 @@
-"""One connection to a switch as a machine: bytes go in, bytes and events come out.  Pure.
+"""One connection to a switch as a state machine: bytes go in, bytes and events come out.  Pure.
 
     bytes received   -> receive(data)                          ┐
-    a wish           -> ask_flows, ask_count, ask_meters,      ├-> events it returns: Ready, Answered
-                        change_meter, open_bundle, add, …      ┘-> to_send() what the socket must carry
+   requests         -> ask_flows, ask_count, ask_meters,      ├-> returns events: Ready, Answered
+                       change_meter, open_bundle, add, …      ┘-> to_send() returns the bytes to write
 
-    HELLO ──hello──► READY        Nothing may be asked before Ready.
+   HELLO ──hello──► READY        No request is allowed before Ready.
 
-A change is one bundle, ordered and atomic. A switch that refuses a message on its way into a bundle keeps the bundle
-and would commit the rest, so the last mod is followed by a barrier, and only its answer decides: commit when nothing
-was refused, else discard. Bundles may overlap: they are committed in the order in which they were closed, because
-barriers are answered in order. Each mod has an xid of its own, which is how an error finds its mod.
+A change is one bundle, ordered and atomic. A switch that refuses a message in a bundle keeps the bundle and would
+commit the rest, so the last mod is followed by a barrier, and only its answer decides: commit if nothing was refused,
+else discard. Bundles may overlap: they are committed in the order in which they were closed, because barriers are
+answered in order. Each mod has its own xid, which relates an error to its mod.
 """
 
 import struct
@@ -21,25 +21,25 @@ from msgspec import Struct
 from netloom.openflow import messages
 from netloom.openflow.flows import Flow, MeterSpec, Mod
 from netloom.openflow.messages import Bundle, Fault, MeterCommand, Multipart
-from netloom.openflow.switch import Refused
+from netloom.openflow.switch import ChangeRefused
 from netloom.openflow.wire import VERSION, Framer, Message, RemoteError, Type, frame
 
 LIMIT = 1 << 28
-"""How many bytes an answer in parts may have."""
+"""How many bytes a multipart answer may have."""
 
 
 class Ready(Struct, frozen=True):
-    """The switch speaks our version, and may be asked."""
+    """The switch supports our version, and accepts requests."""
 
 
 class Answered(Struct, frozen=True):
-    """What a question came to: what was asked for, or why not."""
+    """The answer to a request, or its error."""
 
     number: int
     flows: list[Flow] = []
     meters: dict[int, MeterSpec] = {}
     count: int = 0
-    error: Refused | None = None
+    error: ChangeRefused | None = None
     fault: Fault | None = None
 
 
@@ -47,7 +47,7 @@ Event = Ready | Answered
 
 
 class _Listing(Struct):
-    """An answer in parts that is coming in."""
+    """A multipart answer in progress."""
 
     kind: Multipart
     flows: list[Flow] = []
@@ -57,60 +57,60 @@ class _Listing(Struct):
 
 
 class _Change(Struct):
-    """A bundle on its way."""
+    """A bundle in progress."""
 
     id: int
-    """The xid by which it was opened; those of its mods follow."""
+    """The xid that opened it; those of its mods follow."""
     mods: list[Mod] = []
     last: int | None = None
-    """The xid by which it was committed or discarded."""
-    refused: Refused | None = None
+    """The xid that committed or discarded it."""
+    refused: ChangeRefused | None = None
 
 
 class _Order(Struct):
-    """A message that is answered by nothing but an error, and the barrier behind it."""
+    """A message that is answered only by an error, and the barrier after it."""
 
     number: int
     fault: Fault | None = None
 
 
 class Session:
-    """One connection's conversation."""
+    """The messages of one connection."""
 
     def __init__(self, *, limit: int = LIMIT) -> None:
         self.ready = False
         self.foreign = 0
-        """How many flows were shown that match what no flow of ours can."""
+        """How many received flows have a match that no flow of ours can have."""
         self._limit = limit
         self._framer = Framer()
         self._out: list[bytes] = []
         self._xid = 0
         self._listings: dict[int, _Listing] = {}
         self._changes: dict[int, _Change] = {}
-        """By the bundle's id, which is the xid it was opened with."""
+        """By the bundle's id, which is the xid that opened it."""
         self._barriers: dict[int, _Change | _Order] = {}
         self._orders: dict[int, _Order] = {}
 
     def start(self) -> None:
-        """Say hello."""
+        """Send the hello."""
         self._out.append(messages.hello(self._next()))
 
     def to_send(self) -> bytes:
-        """Return what the switch must be told, once."""
+        """Return the pending bytes, once."""
         data = b"".join(self._out)
         self._out.clear()
         return data
 
     def probe(self) -> None:
-        """Ask whether the switch is there."""
+        """Send an echo request."""
         self._out.append(frame(Type.ECHO_REQUEST, self._next()))
 
     def ask_flows(self, cookie: int, cookie_mask: int) -> int:
-        """Ask for flows; return the number their answer will have."""
+        """Request flows; return the number of the answer."""
         return self._ask_of_flows(Multipart.FLOW, cookie, cookie_mask)
 
     def ask_count(self, cookie: int, cookie_mask: int) -> int:
-        """Ask how many flows there are."""
+        """Request the number of flows."""
         return self._ask_of_flows(Multipart.AGGREGATE, cookie, cookie_mask)
 
     def _ask_of_flows(self, kind: Multipart, cookie: int, cookie_mask: int) -> int:
@@ -120,7 +120,7 @@ class Session:
         return xid
 
     def ask_meters(self) -> int:
-        """Ask for all meters."""
+        """Request all meters."""
         xid = self._next()
         self._listings[xid] = _Listing(Multipart.METER_CONFIG)
         self._out.append(messages.meters_request(xid))
@@ -135,62 +135,62 @@ class Session:
         return xid
 
     def open_bundle(self) -> int:
-        """Begin a change; return the number its answer will have."""
+        """Begin a change; return the number of its answer."""
         xid = self._next()
         self._changes[xid] = _Change(xid)
         self._out.append(messages.bundle_control(xid, xid, Bundle.OPEN))
         return xid
 
     def add(self, number: int, mods: Sequence[Mod]) -> None:
-        """Add to a change; `Refused`, and it is over: there is no such flow.  One change is added to at a time."""
+        """Add to a change, one at a time; an invalid flow raises `ChangeRefused` and ends the change."""
         change = self._changes[number]
         for mod in mods:
             self._xid += 1
             try:
                 self._out.append(messages.bundle_add(self._xid, change.id, mod))
             except (LookupError, ValueError, OverflowError, struct.error) as problem:
-                self.give_up(number)
-                raise Refused(f"there is no such flow: {problem}", mod=mod, index=len(change.mods)) from problem
+                self.discard_bundle(number)
+                raise ChangeRefused(f"invalid flow: {problem}", mod=mod, index=len(change.mods)) from problem
             change.mods.append(mod)
 
-    def give_up(self, number: int) -> None:
-        """Let a change that is not closed not be made; nothing is answered."""
+    def discard_bundle(self, number: int) -> None:
+        """Discard a change that is not closed; there is no answer."""
         del self._changes[number]
         self._out.append(messages.bundle_control(self._next(), number, Bundle.DISCARD))
 
     def close_bundle(self, number: int) -> None:
-        """End a change: it will be made when the switch has taken all of it."""
+        """End a change: it is committed when the switch has accepted all of it."""
         change = self._changes[number]
         barrier = self._next()
         self._barriers[barrier] = change
         self._out.append(frame(Type.BARRIER_REQUEST, barrier))
 
     def receive(self, data: bytes) -> list[Event]:
-        """Take what came; return what follows from it.  `RemoteError`: it is not OpenFlow."""
+        """Process received bytes; return the events.  `RemoteError`: they are not OpenFlow."""
         events: list[Event] = []
         for message in self._framer.feed(data):
             if not self.ready:
                 self._greet(message, events)
             elif message.version != VERSION:
-                raise RemoteError(f"a message of version {message.version}")
+                raise RemoteError(f"unexpected version {message.version} of a message")
             elif (handle := self._handlers.get(message.type)) is not None:
                 handle(self, message, events)
         if not self.ready and self._framer.begun not in {None, Type.HELLO, Type.ERROR}:
-            raise RemoteError(f"a message of type {self._framer.begun} before a hello")
+            raise RemoteError(f"message of type {self._framer.begun} before hello")
         return events
 
     def _next(self) -> int:
-        # Numbers of 32 bits are begun anew long before they run out, so that those of one bundle are in a row.
+        # The 32-bit numbers restart long before they overflow, so that those of one bundle are consecutive.
         self._xid = self._xid + 1 if self._xid < 0xF0000000 else 1
         return self._xid
 
     def _greet(self, message: Message, events: list[Event]) -> None:
         if message.type == Type.ERROR:
-            raise RemoteError(f"the switch does not speak OpenFlow 1.4: {messages.read_error(message.body)}")
+            raise RemoteError(f"the switch does not support OpenFlow 1.4: {messages.read_error(message.body)}")
         if message.type != Type.HELLO:
-            raise RemoteError(f"a message of type {message.type} before a hello")
+            raise RemoteError(f"message of type {message.type} before hello")
         if not messages.speaks(message.version, message.body):
-            raise RemoteError(f"the switch does not speak OpenFlow 1.4 (its version is {message.version})")
+            raise RemoteError(f"the switch does not support OpenFlow 1.4 (its version is {message.version})")
         self.ready = True
         events.append(Ready())
 
@@ -204,7 +204,7 @@ class Session:
         part = messages.read_part(message.body)
         listing.size += len(part.body)
         if part.kind != listing.kind or listing.size > self._limit:
-            raise RemoteError(f"an answer of type {part.kind} and more than {listing.size} bytes")
+            raise RemoteError(f"unexpected answer of type {part.kind}, or more than {listing.size} bytes")
         if listing.kind is Multipart.FLOW:
             listed = messages.read_flows(part.body)
             listing.flows += listed.flows
@@ -222,7 +222,7 @@ class Session:
         waiting = self._barriers.pop(message.xid, None)
         if isinstance(waiting, _Order):
             del self._orders[waiting.number]
-            error = None if waiting.fault is None else Refused(str(waiting.fault))
+            error = None if waiting.fault is None else ChangeRefused(str(waiting.fault))
             events.append(Answered(waiting.number, error=error, fault=waiting.fault))
         elif waiting is not None:
             waiting.last = self._next()
@@ -245,7 +245,7 @@ class Session:
         if xid in self._orders:
             self._orders[xid].fault = fault
         elif self._listings.pop(xid, None) is not None:
-            events.append(Answered(xid, error=Refused(str(fault)), fault=fault))
+            events.append(Answered(xid, error=ChangeRefused(str(fault)), fault=fault))
         elif (change := self._concerned(xid)) is not None:
             self._fault(change, xid, fault, events)
 
@@ -256,10 +256,10 @@ class Session:
         return None
 
     def _fault(self, change: _Change, xid: int, fault: Fault, events: list[Event]) -> None:
-        if change.refused is None:  # The first says what is wrong; what comes after it follows from it.
+        if change.refused is None:  # The first error counts; later ones follow from it.
             index = xid - change.id - 1
             at = index if 0 <= index < len(change.mods) else None
-            change.refused = Refused(str(fault), mod=None if at is None else change.mods[at], index=at)
+            change.refused = ChangeRefused(str(fault), mod=None if at is None else change.mods[at], index=at)
         if xid == change.last:
             self._answer(change, events)
 

@@ -1,4 +1,4 @@
-"""What a switch is to those who write to it: a Protocol, with two that keep it, `io.Connection` and `memory.Memory`."""
+"""The Protocol of a switch, with two implementations: `io.Connection` and `memory.Memory`."""
 
 import asyncio
 from collections.abc import Sequence
@@ -11,42 +11,42 @@ from netloom.errors import Unreachable
 from netloom.openflow.flows import Drop, Flow, MeterSpec, Mod, Put
 from netloom.signals import Signal
 
-__all__ = ["Counters", "Drop", "MeterSpec", "Mod", "Put", "Refused", "Switch", "Unreachable"]
+__all__ = ["ChangeRefused", "Counters", "Drop", "MeterSpec", "Mod", "Put", "Switch", "Unreachable"]
 
 
 class Counters(Struct):
-    """What happened so far."""
+    """Counts of what happened so far."""
 
     connects: int = 0
     failures: int = 0
-    """Attempts to connect that came to nothing."""
+    """Failed attempts to connect."""
     bundles: int = 0
-    """Changes that were asked for, each one bundle."""
+    """Requested changes, each one bundle."""
     mods: int = 0
     bytes_in: int = 0
     bytes_out: int = 0
     refusals: int = 0
     unanswered: int = 0
-    """Changes of which it is not known whether they were done."""
+    """Changes that may or may not have been applied."""
 
 
-class Refused(errors.Invalid):
-    """The switch will not make a change; nothing of it was done."""
+class ChangeRefused(errors.Invalid):
+    """The switch refused a change; nothing of it was applied."""
 
     def __init__(self, error: str, *, mod: Mod | None = None, index: int | None = None) -> None:
         super().__init__(f"{error}: {_words(mod.flow)}" if mod is not None else error)
         self.error = error
-        """What is wrong, in OpenFlow's words, as "bad match: bad prerequisite"."""
+        """The error in OpenFlow's words, such as "bad match: bad prerequisite"."""
         self.mod = mod
-        """Which of the mods it is; None: it is none of them alone."""
+        """The refused mod; None if no single mod is at fault."""
         self.index = index
-        """At which place of those given it stands."""
+        """Its index in the change."""
 
 
 def _words(flow: Flow) -> str:
     try:
         return str(flow)
-    except (LookupError, ValueError, OverflowError):  # It is refused because there is no such field or value.
+    except (LookupError, ValueError, OverflowError):  # It is refused because a field or value is invalid.
         return repr(flow)
 
 
@@ -60,32 +60,32 @@ class Switch(Protocol):
 
     @property
     def connected(self) -> asyncio.Event:
-        """Set while it can be spoken to."""
+        """Set while it is connected."""
         ...
 
     @property
     def generation(self) -> int:
-        """One more for each connection: what was known of the switch before may no longer be so."""
+        """Incremented with each connection: earlier knowledge of the switch may be out of date."""
         ...
 
     @property
     def counters(self) -> Counters:
-        """What happened so far."""
+        """Counts of what happened so far."""
         ...
 
     async def flows(self, cookie: int = 0, cookie_mask: int = 0) -> list[Flow]:
-        """Return the flows whose cookies are `cookie` in the bits of the mask."""
+        """Return the flows whose cookies equal `cookie` in the bits of the mask."""
         ...
 
     async def count(self, cookie: int = 0, cookie_mask: int = 0) -> int:
-        """Return how many flows there are whose cookies are so."""
+        """Return the number of flows with matching cookies."""
         ...
 
     async def change(self, mods: Sequence[Mod]) -> None:
-        """Do all of this, or nothing, in this order.
+        """Apply all of these changes, or none, in this order.
 
-        `Refused`: the switch will not. `Unreachable`: there is no connection, or it went, and it is not known whether
-        it was done.
+        `ChangeRefused`: the switch refuses. `Unreachable`: there is no connection, or it ended, and the changes may or
+        may not have been applied.
         """
         ...
 
@@ -94,9 +94,9 @@ class Switch(Protocol):
         ...
 
     async def set_meter(self, meter: int, rate_kbps: int, burst: int) -> None:
-        """Let there be such a meter, whatever it was."""
+        """Create a meter, or change it."""
         ...
 
     async def remove_meter(self, meter: int) -> None:
-        """Let there be no such meter, and none of the flows that use it."""
+        """Remove a meter, and the flows that use it."""
         ...

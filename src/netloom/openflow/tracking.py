@@ -1,13 +1,12 @@
-"""A connection tracker, as simple as can be and still decide as the real ones do.  Pure.
+"""A simple connection tracker that decides as the real ones do.  Pure.
 
-    new   a packet of a connection that is not known, or known and never answered
-    est   of one that is known (committed) and was answered, or the answer itself
-    rpl   in the direction of the answers
-    rel   an ICMP error about a packet of a connection that is known
-    inv   what begins no connection and belongs to none: an answer to a ping nobody sent, an error about nothing
+   new   a packet of an unknown connection, or of a known one without an answer
+   est   of a known (committed) connection with an answer, or the answer itself
+   rpl   in the direction of the answers
+   rel   an ICMP error about a packet of a known connection
+   inv   neither begins nor belongs to a connection: an echo reply without a request, an error about nothing
 
-Connections are known by zone; one is known from `commit` on. They do not end: a test that wants that makes another
-tracker.
+Connections are known by zone, from `commit` on. They do not end: for that, a test makes another tracker.
 """
 
 from dataclasses import dataclass, field
@@ -19,7 +18,7 @@ from netloom.openflow.packets import ICMP, ICMPV6, SCTP, TCP, UDP, Packet
 NEW, EST, REL, RPL, INV, TRK = 1, 2, 4, 8, 16, 32
 
 Ends = tuple[int, int, int, int, int, int]
-"""Type, protocol, and who speaks to whom: address and port, address and port."""
+"""Type, protocol, and the two ends: address and port, address and port."""
 
 _PORTS = {TCP: ("tcp_src", "tcp_dst"), UDP: ("udp_src", "udp_dst"), SCTP: ("sctp_src", "sctp_dst")}
 _ERRORS = {ICMP: {3, 4, 5, 11, 12}, ICMPV6: {1, 2, 3, 4}}
@@ -34,14 +33,14 @@ class _Connection(Struct):
 
 @dataclass(slots=True)
 class Tracker:
-    """Who spoke to whom."""
+    """The known connections."""
 
     _known: dict[tuple[int, Ends], _Connection] = field(default_factory=dict)
 
-    def look(self, packet: Packet, zone: int) -> tuple[int, int]:
-        """Return the state and the mark of a packet's connection, and note that it passed."""
+    def track(self, packet: Packet, zone: int) -> tuple[int, int]:
+        """Return the state and the mark of a packet's connection, and record the packet."""
         if _type(packet) in _ERRORS.get(packet["nw_proto"], ()):
-            return self._look_inside(packet, zone)
+            return self._track_inner(packet, zone)
         ends = _ends(packet)
         connection = self._known.get((zone, ends))
         if connection is None:
@@ -53,7 +52,7 @@ class Tracker:
         return TRK | (EST if connection.answered else NEW), connection.mark
 
     def commit(self, packet: Packet, zone: int, mark: int | None) -> None:
-        """Know a packet's connection from now on, with a mark; None: the one it has."""
+        """Record a packet's connection, with a mark; None: keep its mark."""
         if _type(packet) in _ERRORS.get(packet["nw_proto"], ()):
             return
         ends = _ends(packet)
@@ -64,7 +63,7 @@ class Tracker:
         if mark is not None:
             connection.mark = mark
 
-    def _look_inside(self, packet: Packet, zone: int) -> tuple[int, int]:
+    def _track_inner(self, packet: Packet, zone: int) -> tuple[int, int]:
         if packet.inner is None:
             return TRK | INV, 0
         ends = _ends(packet.inner)

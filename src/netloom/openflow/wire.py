@@ -1,9 +1,9 @@
-"""OpenFlow's bytes: how a message begins, where it ends, and what is refused of a stream.  Pure.
+"""OpenFlow's framing: the header of a message, and the limits of a stream.  Pure.
 
     version(1) type(1) length(2) xid(4) body(length - 8)
 
-`Framer` cuts a stream into messages. The parts of a body are taken with `struct.unpack_from`, whose failure, like that
-of any other reading beyond an end, becomes `RemoteError` in `reading`.
+`Framer` splits a stream into messages. The parts of a body are decoded with `struct.unpack_from`; its errors, like
+those of any other read beyond the end, become `RemoteError` in `reading`.
 """
 
 import struct
@@ -22,11 +22,11 @@ HEADER = struct.Struct("!BBHI")
 
 
 class RemoteError(errors.Unreachable):
-    """The switch sent what is not OpenFlow 1.4: drop the connection, start anew."""
+    """The switch sent data that is not OpenFlow 1.4: close the connection and reconnect."""
 
 
 class Type(IntEnum):
-    """Kinds of messages that are sent or understood here."""
+    """Types of messages that are sent or decoded here."""
 
     HELLO = 0
     ERROR = 1
@@ -54,39 +54,39 @@ class Message(NamedTuple):
 
 
 def frame(kind: Type, xid: int, body: bytes = b"") -> bytes:
-    """Return a message."""
+    """Return an encoded message."""
     return HEADER.pack(VERSION, kind, 8 + len(body), xid) + body
 
 
 @contextmanager
 def reading(what: str) -> Iterator[None]:
-    """Read from bytes of somebody else: whatever does not fit is a `RemoteError`."""
+    """Decode received bytes: every error becomes a `RemoteError`."""
     try:
         yield
     except (struct.error, IndexError, ValueError) as problem:
-        raise RemoteError(f"{what} makes no sense: {problem}") from problem
+        raise RemoteError(f"invalid data in {what}: {problem}") from problem
 
 
 class Framer:
-    """Cuts a stream into messages.  No message is longer than its 16 bits of length can say."""
+    """Splits a stream into messages.  The 16-bit length limits their size."""
 
     def __init__(self) -> None:
         self._rest = b""
 
     @property
     def begun(self) -> int | None:
-        """The type of a message of which only a part is there; None: there is none, or it is not known yet."""
+        """The type of an incomplete message; None if there is none, or its type is not known yet."""
         return self._rest[1] if len(self._rest) > 1 else None
 
     def feed(self, data: bytes) -> Iterator[Message]:
-        """Give the messages that are complete now."""
+        """Yield the messages that are now complete."""
         data = self._rest + data if self._rest else data
         at, end = 0, len(data)
         self._rest = b""
         while end - at >= HEADER.size:
             version, kind, length, xid = HEADER.unpack_from(data, at)
             if length < HEADER.size:
-                raise RemoteError(f"a message of {length} bytes")
+                raise RemoteError(f"invalid length of a message: {length} bytes")
             if end - at < length:
                 break
             yield Message(version, kind, xid, data[at + 8 : at + length])

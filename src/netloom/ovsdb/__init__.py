@@ -1,4 +1,4 @@
-"""How to speak OVSDB: notation, schemas, monitors, transactions, sessions, and a server in memory.
+"""OVSDB: notation, schemas, monitors, transactions, sessions, and an in-memory server.
 
-No IO but in io.py, and in serving.py for that server.
+Only io.py does IO, and serving.py for that server.
 """

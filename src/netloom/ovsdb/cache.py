@@ -1,7 +1,7 @@
-"""The rows that are followed, as the server has them, with indexes.  Pure.
+"""The monitored rows, as the server has them, with indexes.  Pure.
 
-An update is applied whole or not at all. After a cut the server may have to send everything again: then only what
-differs from before is a change.
+An update is applied completely or not at all. After a reconnect the server may send everything again: then only the
+differences are changes.
 """
 
 from collections.abc import Hashable, Iterator, Mapping
@@ -67,7 +67,7 @@ class Index:
 
 
 class Cache:
-    """What is known of a database."""
+    """The known rows of a database."""
 
     def __init__(self) -> None:
         self._tables: dict[str, dict[Uuid, Row]] = {}
@@ -78,7 +78,7 @@ class Cache:
         return self._tables.setdefault(table, {})
 
     def indexed(self, table: str, *columns: str) -> Index:
-        """Return the rows of a table by some columns; the index is made once and stays current."""
+        """Return an index of a table by some columns; it is made once and stays current."""
         indexes = self._indexes.setdefault(table, {})
         if (found := indexes.get(columns)) is None:
             found = indexes[columns] = Index(*columns)
@@ -87,7 +87,7 @@ class Cache:
         return found
 
     def apply(self, updates: Updates, monitor: Monitor) -> list[Change]:
-        """Let the updates be true; return what changed."""
+        """Apply the updates; return the changes."""
         changes: list[Change] = []
         for table, gone in updates.gone.items():
             rows = self.rows(table)
@@ -104,7 +104,7 @@ class Cache:
         return changes
 
     def replace(self, updates: Updates) -> list[Change]:
-        """Let the updates be everything there is; return what changed."""
+        """Replace all rows by the updates; return the changes."""
         changes: list[Change] = []
         for table in {*self._tables, *updates.whole}:
             rows, now = self.rows(table), updates.whole.get(table, {})
@@ -118,7 +118,7 @@ class Cache:
         try:
             return rows[uuid]
         except KeyError:
-            raise RemoteError(f"an update of a row of {table} that was never told of") from None
+            raise RemoteError(f"update of an unknown row of {table}") from None
 
     def _commit(self, changes: list[Change]) -> None:
         for table, uuid, old, new in changes:

@@ -1,7 +1,7 @@
-"""Values by their column's type, as a server must know them: parsing, constraints, conditions, mutations.  Pure.
+"""Values by their column's type, for a server: parsing, constraints, conditions, mutations.  Pure.
 
 For the in-memory server (`memory`); a client trusts the server in all this. Errors are `Fault`s with ovsdb-server's
-tags, so that what is refused there is refused here, for the same reason.
+tags, so that this server refuses the same operations for the same reasons.
 """
 
 import math
@@ -15,11 +15,11 @@ from netloom.ovsdb.schema import BaseType, ColumnType
 INTEGERS = range(-(2**63), 2**63)
 _UUID = re.compile("[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
 Names = Callable[[str], Uuid]
-"""Gives the uuid for a named-uuid."""
+"""Returns the uuid for a named-uuid."""
 
 
 class Fault(Exception):
-    """Why an operation, or a transaction, is not done."""
+    """Why an operation, or a transaction, failed."""
 
     def __init__(self, error: str, details: str = "") -> None:
         super().__init__(error, details)
@@ -40,7 +40,7 @@ _DEFAULTS: dict[str, Any] = {"integer": 0, "real": 0.0, "boolean": False, "strin
 
 
 def default(kind: ColumnType) -> Wire:
-    """Return what a column holds when nothing was said."""
+    """Return the default value of a column."""
     if kind.is_map:
         return {}
     if kind.is_optional:
@@ -219,7 +219,7 @@ _OPERATORS: dict[str, Mapping[str, Callable[[Any, Any], Any]]] = {"integer": _IN
 
 
 def mutation(mutator: str, wire: Wire, kind: ColumnType, names: Names) -> Callable[[Any], Any]:
-    """Return what makes a column's new value of its old one."""
+    """Return a function from a column's old value to its new one."""
     if mutator in _INTEGER:
         operators = _OPERATORS.get(kind.key.type, {})
         if kind.is_map or mutator not in operators:
@@ -238,7 +238,7 @@ def mutation(mutator: str, wire: Wire, kind: ColumnType, names: Names) -> Callab
 
 
 def _parse_deleted(wire: Wire, kind: ColumnType, names: Names) -> Wire:
-    """A map's entries can be deleted by their keys alone."""
+    """Parse the argument of `delete`: a map's entries can be deleted by their keys alone."""
     if kind.is_map and not (isinstance(wire, list) and wire and wire[0] == "map"):
         return parse(wire, ColumnType(kind.key, min=0, max=2**62), names)
     return parse(wire, kind, names, least=0, most=2**62)
@@ -270,7 +270,7 @@ def _calculate(value: Wire, operator: Callable[[Any, Any], Any], by: Wire, kind:
         except ZeroDivisionError:
             raise Fault("domain error", "Division by zero.") from None
         except OverflowError:
-            raise Fault("range error", "Result is not a number that can be held.") from None
+            raise Fault("range error", "Result is not a representable number.") from None
         if kind.key.type == "integer" and result not in INTEGERS:
             raise Fault("range error", "Integer overflow.")
         if kind.key.type == "real" and not math.isfinite(result):

@@ -1,12 +1,12 @@
-"""A database in memory that executes transactions as ovsdb-server does (RFC 7047, section 5.2).  Pure.
+"""An in-memory database that executes transactions as ovsdb-server does (RFC 7047, section 5.2).  Pure.
 
-Each operation is done on a draft; at the end the draft must hold together, or nothing happened:
+Each operation is applied to a draft; at the end the draft must be consistent, or nothing is changed:
 
-    strong references name rows that are there     rows of non-root tables that nobody refers to are removed
-    no table has too many rows                     weak references to rows that are gone are removed
-    no two rows have the same index columns
+   strong references name existing rows           unreferenced rows of non-root tables are removed
+   no table has too many rows                     weak references to removed rows are removed
+   no two rows have the same index columns
 
-What a commit changed goes to whoever listens. Uuids come from the `Random` given, so a history can be repeated.
+Listeners get the changes of each commit. Uuids come from the given `Random`, so a history can be repeated.
 """
 
 from collections import deque
@@ -27,17 +27,17 @@ HISTORY = 100
 
 
 class Outcome(Struct):
-    """What a transaction came to: the wire's results; `parked` where a wait may yet be fulfilled."""
+    """The outcome of a transaction: the results on the wire; `parked` if a wait may still be fulfilled."""
 
     results: list[Any]
     edits: Edits
     parked: bool = False
     timeout: float | None = None
-    """Of the wait that it is parked at, in seconds; None: for ever."""
+    """The timeout of the wait at which it is parked, in seconds; None: for ever."""
 
 
 class Parked(Exception):
-    """A wait that does not hold, and has time."""
+    """A wait that is not fulfilled, and has time left."""
 
     def __init__(self, timeout: float | None) -> None:
         super().__init__()
@@ -53,14 +53,14 @@ class Database:
         self.tables: dict[str, dict[Uuid, Values]] = {name: {} for name in self.schema.tables}
         self.last_id = ZERO
         self.history: deque[tuple[Uuid, Edits]] = deque(maxlen=HISTORY)
-        """What the last transactions did, each with the id after it."""
+        """The edits of the last transactions, each with the id after it."""
         self.listeners: list[Callable[[Edits], None]] = []
         self.integrity = Integrity(self.schema, self.tables)
         self._random = random
         self._versions: dict[Uuid, Uuid] = {}
 
     def new_uuid(self) -> Uuid:
-        """Return a uuid that was not there before."""
+        """Return a new uuid."""
         return Uuid(str(UUID(int=self._random.getrandbits(128), version=4)))
 
     def version(self, uuid: Uuid) -> Uuid:
@@ -70,12 +70,12 @@ class Database:
     def transact(
         self, operations: Sequence[Any], *, owns: Callable[[str], bool] = lambda _: False, waits: bool = True
     ) -> Outcome:
-        """Do the operations, or nothing."""
+        """Apply all operations, or none."""
         draft = Draft(self, owns=owns, waits=waits)
         results: list[Any] = []
         try:
             for operation in operations:
-                results.append(draft.execute(operation))  # noqa: PERF401 - What was done before a fault must be there.
+                results.append(draft.execute(operation))  # noqa: PERF401 - A fault needs the results before it.
         except Parked as parked:
             return Outcome([], {}, parked=True, timeout=parked.timeout)
         except Fault as fault:
@@ -102,7 +102,7 @@ class Database:
             listener(edits)
 
     def since(self, last_id: str) -> Edits | None:
-        """Return what changed after a transaction; None where that is not known any more."""
+        """Return the changes after a transaction; None if they are no longer known."""
         if last_id == self.last_id != ZERO:
             return {}
         ids = [one for one, _ in self.history]
@@ -118,7 +118,7 @@ class Database:
 
 
 class Draft:
-    """One transaction under way."""
+    """One transaction in progress."""
 
     def __init__(self, database: Database, *, owns: Callable[[str], bool], waits: bool) -> None:
         self._database = database
@@ -142,7 +142,7 @@ class Draft:
         return self._names[name]
 
     def rows(self, table: str) -> Iterator[tuple[Uuid, Values]]:
-        """Yield a table's rows as they are now."""
+        """Yield the current rows of a table."""
         changed = self.changed.get(table, {})
         for uuid, row in self._database.tables[table].items():
             if uuid not in changed:
@@ -152,7 +152,7 @@ class Draft:
                 yield uuid, new
 
     def row(self, table: str, uuid: Uuid) -> Values | None:
-        """Return one row as it is now."""
+        """Return the current state of a row."""
         changed = self.changed.get(table, {})
         return changed[uuid] if uuid in changed else self._database.tables[table].get(uuid)
 
@@ -161,7 +161,7 @@ class Draft:
             raise Fault("syntax error", "where is not an array")
         tests = [self._test(one, schema) for one in where]
         uuid = next((one[2] for one in where if one[:2] == ["_uuid", "=="]), None)
-        if uuid is not None:  # The way nearly every row is chosen: no need to look at all of them.
+        if uuid is not None:  # Nearly every row is chosen so: no need to scan the table.
             key = parse_value(uuid, UUID_TYPE, self._name)
             row = self.row(table, key)
             rows: Iterable[tuple[Uuid, Values]] = [(key, row)] if row is not None else []
@@ -187,7 +187,7 @@ class Draft:
     # Operations.
 
     def execute(self, operation: Wire) -> dict[str, Any]:
-        """Do one operation; return its result."""
+        """Execute one operation; return its result."""
         if not isinstance(operation, dict):
             raise Fault("syntax error", "Operation must be an object.")
         match operation.get("op"):
@@ -320,7 +320,7 @@ def _picture(row: Values, columns: Iterable[str]) -> frozenset[Any]:
 
 
 def canonical(value: Wire) -> Wire:
-    """Return a value as ovsdb-server writes it: in order, and a set of one without its brackets."""
+    """Return a value as ovsdb-server writes it: sorted, and a set of one without its brackets."""
     if isinstance(value, frozenset):
         return (
             atom_to_wire(next(iter(value)))

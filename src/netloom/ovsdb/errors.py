@@ -1,23 +1,23 @@
-"""What can go wrong with a database, one class for each reaction.
+"""Errors of a database, one class for each reaction.
 
-RemoteError   the server speaks nonsense: drop the connection, start anew
-Unreachable   it is not known whether the transaction acted: look, then decide (`netloom.errors`)
-Refused       the server will not do this transaction, now or later: a bug of ours or a wish that cannot be had
-Conflict      a `wait` did not hold, or a lock is not ours: read again, decide again
+RemoteError         the server sent invalid data: close the connection and reconnect
+Unreachable         the transaction may or may not have been applied: read, then decide (`netloom.errors`)
+TransactionRefused  the server refuses this transaction, now and later: a bug of ours, or an impossible request
+Conflict            a `wait` did not hold, or a lock is not ours: read again, decide again
 """
 
 from netloom import errors
 from netloom.errors import Unreachable
 
-__all__ = ["Conflict", "Refused", "RemoteError", "Unreachable"]
+__all__ = ["Conflict", "RemoteError", "TransactionRefused", "Unreachable"]
 
 
 class RemoteError(errors.Unreachable):
-    """The peer sent what is not OVSDB."""
+    """The peer sent data that is not OVSDB."""
 
 
-class Refused(errors.Invalid):
-    """The server refused a transaction; nothing of it was done."""
+class TransactionRefused(errors.Invalid):
+    """The server refused a transaction; nothing of it was applied."""
 
     def __init__(self, error: str, details: str = "", *, operation: int | None = None) -> None:
         super().__init__(f"{error}: {details}" if details else error)
@@ -25,11 +25,11 @@ class Refused(errors.Invalid):
         """The error's tag, as "constraint violation" or "referential integrity violation"."""
         self.details = details
         self.operation = operation
-        """Which operation failed; None where it was the transaction as a whole, at its commit."""
+        """The index of the failed operation; None if the whole transaction failed, at its commit."""
 
 
 class Conflict(errors.Conflict):
-    """What the transaction waited for does not hold, or its lock is not ours; nothing of it was done."""
+    """A wait of the transaction does not hold, or its lock is not ours; nothing of it was applied."""
 
     def __init__(self, error: str, details: str = "", *, operation: int | None = None) -> None:
         super().__init__(f"{error}: {details}" if details else error)
@@ -41,6 +41,6 @@ class Conflict(errors.Conflict):
 CONFLICTS = frozenset({"timed out", "not owner"})
 
 
-def failure(error: str, details: str, operation: int | None) -> Refused | Conflict:
-    """Return the error to raise for what the server said."""
-    return (Conflict if error in CONFLICTS else Refused)(error, details, operation=operation)
+def failure(error: str, details: str, operation: int | None) -> TransactionRefused | Conflict:
+    """Return the exception for an error of the server."""
+    return (Conflict if error in CONFLICTS else TransactionRefused)(error, details, operation=operation)

@@ -1,10 +1,10 @@
-"""A stream of bytes into JSON-RPC messages.  Pure, incremental, bounded.
+"""Splits a stream of bytes into JSON-RPC messages.  Pure, incremental, bounded.
 
-OVSDB puts JSON objects one after another, with nothing between them: where one ends, only its braces say. Looking at
-each byte in Python would cost more than everything else, so this looks only where an end may be: at a chunk that ends
-in a brace, or has one object follow another. If the braces of all that came balance, it most likely is one whole
-message, and the decoder, which is C, is simply asked. Otherwise the text is walked, token by token, once: each byte at
-most a few times whatever the chunks are and whatever the strings contain.
+OVSDB sends JSON objects one after another, without delimiters: only the braces show where one ends. Checking each byte
+in Python would cost more than everything else, so this checks only at possible ends: a chunk that ends in a brace, or
+has one object follow another. If the braces of the buffer balance, it most likely is one complete message, and the
+decoder, which is C, is tried. Otherwise the text is scanned, token by token, once: each byte at most a few times,
+whatever the chunks are and whatever the strings contain.
 """
 
 import re
@@ -16,11 +16,11 @@ from msgspec import Raw, Struct
 from netloom.ovsdb.errors import RemoteError
 
 LIMIT = 512 << 20
-"""The largest message taken, in bytes: a southbound database of a million flows is smaller."""
+"""The largest accepted message, in bytes: a southbound database of a million flows is smaller."""
 
 
 class Message(Struct, gc=False):
-    """One message; what it carries is not decoded yet."""
+    """One message; its contents are not decoded yet."""
 
     id: Any = None
     method: str | None = None
@@ -36,7 +36,7 @@ _STRING_END = re.compile(rb'[^"\\]*(?:\\.[^"\\]*)*+("?)', re.DOTALL)
 
 
 def decode(data: bytes) -> Message:
-    """Return one whole message."""
+    """Return one complete message."""
     try:
         return _decode(data)
     except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError) as problem:
@@ -54,22 +54,22 @@ class Framer:
         self._restart()
 
     def _restart(self) -> None:
-        self._balance = 0  # Braces opened and not closed, those in strings counted as well.
-        self._doubt = False  # The balance was wrong once in this message: walk.
-        self._scanned = 0  # How far the walk has come,
-        self._depth = 0  # at which depth,
-        self._in_string = False  # and whether inside a string.
+        self._balance = 0  # Open braces, including those in strings.
+        self._doubt = False  # The balance was wrong once in this message: scan.
+        self._scanned = 0  # The position of the scan,
+        self._depth = 0  # its depth,
+        self._in_string = False  # and whether it is inside a string.
 
     def __len__(self) -> int:
-        """Return how much waits for its end."""
+        """Return the size of the incomplete message."""
         return len(self._buffer)
 
     def receive(self, data: bytes) -> list[Message]:
-        """Return the messages that are complete with this."""
+        """Return the messages that are now complete."""
         if not self._buffer and not (data := data.lstrip()):
             return []
         if not self._buffer and data[0] != 0x7B:
-            raise RemoteError("what came is not a JSON object")
+            raise RemoteError("the data is not a JSON object")
         self._balance += data.count(b"{") - data.count(b"}")
         ends = data.rstrip().endswith(b"}")
         if ends and self._balance == 0 and not self._doubt and not _FOLLOWED.search(data):
@@ -77,7 +77,7 @@ class Framer:
             try:
                 message = _decode(whole)
             except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError):
-                self._doubt = True  # A string has braces, or it is malformed: the walk will tell.
+                self._doubt = True  # A string has braces, or the data is malformed: the scan will show.
             else:
                 self._buffer.clear()
                 self._restart()
@@ -86,14 +86,14 @@ class Framer:
         if len(self._buffer) > self.limit:
             found = self._walk()
             if len(self._buffer) > self.limit:
-                raise RemoteError(f"a message of more than {self.limit} bytes")
+                raise RemoteError(f"a message exceeds {self.limit} bytes")
             return found
         return self._split() + self._walk() if ends or _FOLLOWED.search(data) else []
 
     def _split(self) -> list[Message]:
-        """Cut where one object follows another: a server sends updates, then the answer they belong to.
+        """Split where one object follows another: a server sends updates, then the answer that they belong to.
 
-        Whether the cut is right the decoder says. Where it is not, a string looks like an end: the walk will tell.
+        The decoder verifies the split. If it fails, a string looks like an end: the scan will show.
         """
         found: list[Message] = []
         if self._scanned or self._doubt:
@@ -116,7 +116,7 @@ class Framer:
         return found
 
     def _walk(self) -> list[Message]:
-        """Go on through the buffer; return what ends in it."""
+        """Continue the scan through the buffer; return the messages that end in it."""
         data = self._buffer
         found: list[Message] = []
         start, position, depth = 0, self._scanned, self._depth
@@ -135,7 +135,7 @@ class Framer:
                     found.append(decode(bytes(data[start : token.end()])))
                     start = self._next_start(data, token.end())
                 elif depth < 0:
-                    raise RemoteError("a brace closes what was not opened")
+                    raise RemoteError("unbalanced closing brace")
             elif not token.group(1):
                 self._in_string = True
                 position = token.end()
@@ -150,15 +150,15 @@ class Framer:
 
     @staticmethod
     def _next_start(data: bytearray, position: int) -> int:
-        """Return where the next message begins; between messages there is only white space."""
+        """Return the position of the next message; only white space may precede it."""
         while position < len(data) and data[position] in b" \t\r\n":
             position += 1
         if position < len(data) and data[position] != 0x7B:
-            raise RemoteError("what came is not a JSON object")
+            raise RemoteError("the data is not a JSON object")
         return position
 
     def _keep(self, start: int, scanned: int, depth: int) -> None:
-        """Remember how far the walk has come; forget what was returned."""
+        """Save the state of the scan; discard what was returned."""
         self._depth, self._scanned = depth, scanned - start
         if start == 0:
             return

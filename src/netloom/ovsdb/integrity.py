@@ -1,7 +1,7 @@
-"""What must hold after each transaction of the in-memory database.  Pure.
+"""The consistency rules of the in-memory database after each transaction.  Pure.
 
-How often each row is referred to, and which values the indexes have, are kept; a transaction costs what it changes.
-The order is ovsdb-server's: strong references, garbage, numbers of rows, weak references, indexes.
+It maintains the reference counts of rows and the values of the indexes; the cost of a transaction depends on its
+changes only. The order is that of ovsdb-server: strong references, garbage, row limits, weak references, indexes.
 """
 
 from collections import Counter
@@ -17,13 +17,13 @@ Values = dict[str, Any]
 
 Rows = dict[str, dict[Uuid, Values]]
 Changes = dict[str, dict[Uuid, Values | None]]
-"""Rows as they are to be, by table and uuid; None: gone."""
+"""New states of rows, by table and uuid; None: deleted."""
 
 Place = tuple[str, Uuid]
 
 
 class Edit(NamedTuple):
-    """What a transaction did to one row."""
+    """The change of one row in a transaction."""
 
     old: Values | None
     new: Values | None
@@ -33,20 +33,20 @@ Edits = dict[str, dict[Uuid, Edit]]
 
 
 class Reference(NamedTuple):
-    """A column that refers to rows, by its keys or by its values."""
+    """A column with references to rows, in its keys or in its values."""
 
     column: str
     table: str
     of_keys: bool
 
     def uuids(self, row: Values) -> Iterator[Uuid]:
-        """Yield what a row refers to by this column."""
+        """Yield the references of a row in this column."""
         elements = elements_of(row[self.column])
         yield from (elements if self.of_keys or not isinstance(elements, dict) else elements.values())
 
 
 class Integrity:
-    """The books of a database."""
+    """The reference counts and indexes of a database."""
 
     def __init__(self, schema: Schema, rows: Rows) -> None:
         self._schema = schema
@@ -59,7 +59,7 @@ class Integrity:
         }
 
     def take(self, edits: Edits) -> None:
-        """Let what was settled be true."""
+        """Commit settled edits."""
         self._counts.update(self._delta({t: {u: edit.new for u, edit in rows.items()} for t, rows in edits.items()}))
         for (table, columns), index in self._indexes.items():
             changed = edits.get(table, {})
@@ -77,7 +77,7 @@ class Integrity:
                     self._rows[table][uuid] = edit.new
 
     def settle(self, changes: Changes) -> Edits:
-        """Return what a transaction comes to, or raise `Fault`."""
+        """Return the edits of a transaction, or raise `Fault`."""
         draft = {
             table: {uuid: row for uuid, row in rows.items() if row != self._rows[table].get(uuid)}
             for table, rows in changes.items()
@@ -102,7 +102,7 @@ class Integrity:
         return changed[uuid] if uuid in changed else self._rows[table].get(uuid)
 
     def _targets(self, place: Place, row: Values | None) -> Iterator[Place]:
-        """Yield what a row refers to; a reference to itself does not count, and as in ovsdb-server that is by uuid."""
+        """Yield the references of a row; a reference to itself (by uuid, as in ovsdb-server) does not count."""
         if row is None:
             return
         for reference in self._strong[place[0]]:
@@ -111,7 +111,7 @@ class Integrity:
                     yield reference.table, uuid
 
     def _delta(self, draft: Mapping[str, Mapping[Uuid, Values | None]]) -> Counter[Place]:
-        """Return by how much the numbers of strong references change."""
+        """Return the changes of the strong reference counts."""
         delta: Counter[Place] = Counter()
         for table, rows in draft.items():
             for uuid, new in rows.items():
@@ -150,7 +150,7 @@ class Integrity:
                 raise Fault("constraint violation", f"transaction causes {table} to contain {number} rows")
 
     def _clean_weak(self, draft: Changes) -> None:
-        """Remove weak references to rows that are not there."""
+        """Remove weak references to missing rows."""
         gone = {(table, uuid) for table, rows in draft.items() for uuid, new in rows.items() if new is None}
         for table, references in self._weak.items():
             candidates = {uuid: row for uuid, row in draft.get(table, {}).items() if row is not None}

@@ -1,17 +1,17 @@
-"""Sockets for the session: the only part of `ovsdb` that does IO, reads the clock and logs.
+"""Sockets for the session: the only module of `ovsdb` that does IO, reads the clock and logs.
 
-    client = Client(["unix:/run/ovn/ovnnb_db.sock"], "OVN_Northbound", tables={"Logical_Switch": None}, random=Random())
+    client = OvsdbClient(["unix:/run/ovn/ovnnb_db.sock"], "OVN_Northbound", tables={"ACL": None}, random=Random())
     async with asyncio.TaskGroup() as group:
         group.create_task(client.run())
         await client.synced.wait()
-        client.cache.rows("Logical_Switch")
-        await client.transact([Insert("Logical_Switch", {"name": "blue"})])
+        client.cache.rows("ACL")
+        await client.transact([Delete("ACL", is_uuid(uuid))])
 
-Transactions are written as they come, without waiting for earlier answers; the server does them in order. One that is
-not answered when the connection goes ends in `Unreachable`: it is not known whether it acted.
+Transactions are written as they come, without waiting for earlier answers; the server executes them in order. A
+transaction without an answer when the connection ends raises `Unreachable`: it may or may not have been applied.
 
-A server reached by ssl: must show a certificate for the host that is connected to, or, where the caller gives `names`,
-for one of these; nothing is sent to another one.
+A server with ssl: must present a certificate for the host of its remote or, if the caller passes `names`, for one of
+these; nothing is sent to any other server.
 """
 
 import asyncio
@@ -25,10 +25,10 @@ from typing import Any, NoReturn
 from msgspec import Struct
 
 from netloom.ovsdb.cache import Cache
-from netloom.ovsdb.errors import Refused, RemoteError, Unreachable
+from netloom.ovsdb.errors import RemoteError, TransactionRefused, Unreachable
 from netloom.ovsdb.framing import LIMIT
 from netloom.ovsdb.monitor import Change, Following
-from netloom.ovsdb.operations import Condition, Operation, Result, without
+from netloom.ovsdb.operations import Condition, Operation, OperationResult, without
 from netloom.ovsdb.reconnect import CONNECT_TIMEOUT, Action, Reconnect, split_host
 from netloom.ovsdb.schema import Schema
 from netloom.ovsdb.session import Answered, Changed, Closed, Event, LockChanged, Position, Session, Stage, Synced
@@ -39,16 +39,16 @@ Dial = Callable[[str, asyncio.Protocol, ssl.SSLContext | None], Awaitable[asynci
 
 
 class Counters(Struct):
-    """What happened so far."""
+    """Counts of what happened so far."""
 
     connects: int = 0
     failures: int = 0
-    """Attempts to connect that came to nothing."""
+    """Failed attempts to connect."""
     disconnects: int = 0
     downloads: int = 0
-    """Times that the server sent everything."""
+    """How often the server sent everything."""
     resumes: int = 0
-    """Times that it sent only what had changed since."""
+    """How often it sent only the changes since."""
     probes: int = 0
     messages: int = 0
     bytes_in: int = 0
@@ -61,8 +61,8 @@ class Counters(Struct):
     unanswered: int = 0
 
 
-class Client:
-    """A database that is followed and written to, whatever happens to the servers."""
+class OvsdbClient:
+    """A client that monitors and writes a database, and reconnects."""
 
     def __init__(
         self,
@@ -81,18 +81,18 @@ class Client:
         dial: "Dial | None" = None,
         rows: Mapping[str, type[Struct]] | None = None,
     ) -> None:
-        """Follow `tables` of `database`; `rows` are the types of its rows where they are not among `ovsdb.rows`.
+        """Monitor `tables` of `database`; `rows` are the types of its rows if they are not in `ovsdb.rows`.
 
-        `names` are those a server's certificate may be for, instead of the host in its remote: one of them must be in
-        it. Then `tls` does not check host names itself, and otherwise it does.
+        `names` replace the host of the remote: a server's certificate must have one of them. Then `tls` must not check
+        host names itself; otherwise it must.
         """
         if tls is not None and tls.check_hostname is bool(names):
-            raise ValueError("either the TLS context checks host names or the names are given")
+            raise ValueError("either the TLS context checks host names, or names are given")
         self.cache = Cache()
         self.synced = asyncio.Event()
         self.counters = Counters()
         self.missing: frozenset[str] = frozenset()
-        """Tables ("T") and columns ("T.c") of those followed that the server does not have."""
+        """Monitored tables ("T") and columns ("T.c") that the server does not have."""
         self._following = Following(database, dict(tables), dict(conditions or {}), rows)
         self._reconnect = Reconnect(remotes, random, probe=probe)
         self._position = Position()
@@ -102,20 +102,20 @@ class Client:
         self._link: _Link | None = None
         self._sending = asyncio.Lock()
         self._locks: dict[str, Lock] = {}
-        self._told: set[str] = set()
+        self._warned: set[str] = set()
 
     @property
     def schema(self) -> Schema | None:
-        """The server's schema, of the connection there is."""
+        """The schema of the connected server."""
         return self._link.session.schema if self._link else None
 
     @property
     def remote(self) -> str:
-        """The remote that is, or will next be, connected to."""
+        """The current or next remote."""
         return self._reconnect.remote
 
     async def run(self) -> NoReturn:
-        """Follow the database, for ever."""
+        """Monitor the database, for ever."""
         clock = asyncio.get_running_loop().time
         self._reconnect.disconnected(clock(), elsewhere=False)
         self._reconnect.useful()
@@ -134,7 +134,7 @@ class Client:
         except (OSError, TimeoutError, ssl.CertificateError) as problem:
             self.counters.failures += 1
             if isinstance(problem, ssl.SSLCertVerificationError):
-                self._warn(f"{remote}: its certificate is refused: {problem.verify_message or problem}")
+                self._warn(f"{remote}: the server's certificate is refused: {problem.verify_message or problem}")
             log.debug("%s: cannot connect: %s", remote, problem)
             self._reconnect.disconnected(clock())
             return
@@ -157,13 +157,13 @@ class Client:
 
     async def transact(
         self, operations: Sequence[Operation], *, sent: Callable[[], None] | None = None
-    ) -> list[Result]:
-        """Do all of this, or nothing; return what each operation came to; `sent` is called when it is on its way.
+    ) -> list[OperationResult]:
+        """Apply all operations, or none; return the result of each; `sent` is called when they are sent.
 
-        `Refused`: the server will not. `Conflict`: a wait did not hold, or a lock is not ours. `Unreachable`: the
-        connection went, and it is not known whether it was done.
+        `TransactionRefused`: the server refuses. `Conflict`: a wait did not hold, or a lock is not ours. `Unreachable`:
+        the connection ended, and the transaction may or may not have been applied.
         """
-        # In the order they came, and each encoded only when the one before is on its way: the server works meanwhile.
+        # In order, and each is encoded only after the previous one was sent: the server works meanwhile.
         async with self._sending:
             link = self._link
             if link is not None:
@@ -181,13 +181,13 @@ class Client:
         return await answer
 
     async def set_condition(self, table: str, conditions: Sequence[Condition | bool]) -> None:
-        """Follow other rows of a table: those for which one of these holds, none if there are none."""
+        """Monitor other rows of a table: those for which one of these conditions holds; without conditions, none."""
         following = self._following
         wanted = {**following.conditions, table: conditions or (False,)}
         self._following = Following(following.database, following.tables, wanted, following.known)
         link = self._link
         if link is None or link.session.stage is not Stage.FOLLOWING:
-            self._position.last_id = Position().last_id  # What comes after it is of other rows: begin anew.
+            self._position.last_id = Position().last_id  # Later ids are about other rows: download everything.
             if link is not None:
                 link.end(Closed("the conditions changed", elsewhere=False))
             return
@@ -196,10 +196,10 @@ class Client:
         try:
             await answer
         except Unreachable:
-            self._position.last_id = Position().last_id  # It is not known by which conditions that was counted.
+            self._position.last_id = Position().last_id  # The conditions of the last id are not known.
 
     def lock(self, name: str, *, steal: bool = False) -> "Lock":
-        """Ask for a lock, now and on each connection to come; `Assert(name)` makes a transaction depend on it."""
+        """Request a lock, now and on each later connection; `Assert(name)` makes a transaction depend on it."""
         if name not in self._locks:
             self._locks[name] = Lock(name)
             if self._link is not None:
@@ -208,7 +208,7 @@ class Client:
         return self._locks[name]
 
     def unlock(self, name: str) -> None:
-        """Give a lock back."""
+        """Release a lock."""
         if (lock := self._locks.pop(name, None)) is None:
             return
         lock._is(held=False)
@@ -219,16 +219,16 @@ class Client:
     def _handle(self, event: Event, link: "_Link") -> None:
         match event:
             case Changed(changes):
-                self._tell(changes)
+                self._notify(changes)
             case Answered():
                 link.answer(event, self.counters)
             case Synced(resumed, changes):
                 self.counters.resumes += resumed
                 self.counters.downloads += not resumed
-                self._say_missing(link)
+                self._warn_missing(link)
                 self._reconnect.useful()
                 self.synced.set()
-                self._tell(changes)
+                self._notify(changes)
             case LockChanged(name, held):
                 if name in self._locks:
                     self._locks[name]._is(held=held)
@@ -236,27 +236,27 @@ class Client:
                 link.end(event)
 
     def _warn(self, text: str) -> None:
-        """Log a warning once, however often the same is tried again."""
-        if text not in self._told:
-            self._told.add(text)
+        """Log a warning once, however often it repeats."""
+        if text not in self._warned:
+            self._warned.add(text)
             log.warning("%s", text)
 
-    def _tell(self, changes: Sequence[Change]) -> None:
+    def _notify(self, changes: Sequence[Change]) -> None:
         self.counters.changes += len(changes)
         if self._changed is not None and changes:
             self._changed(changes)
 
-    def _say_missing(self, link: "_Link") -> None:
+    def _warn_missing(self, link: "_Link") -> None:
         assert link.session.monitor is not None
         self.missing = frozenset(link.session.monitor.missing)
-        if news := sorted(self.missing - self._told):
-            self._told.update(news)
+        if news := sorted(self.missing - self._warned):
+            self._warned.update(news)
             version = link.session.schema.version if link.session.schema else ""
-            log.warning("%s: schema %s lacks %s: left out", self._reconnect.remote, version, ", ".join(news))
+            log.warning("%s: schema %s lacks %s: not monitored", self._reconnect.remote, version, ", ".join(news))
 
 
 class Lock:
-    """A lock of the server that was asked for."""
+    """A requested lock of the server."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -273,7 +273,7 @@ class Lock:
 class _Link(asyncio.Protocol):
     """One connection: carries bytes and time between a session and a socket."""
 
-    def __init__(self, client: Client, session: Session, clock: Callable[[], float]) -> None:
+    def __init__(self, client: OvsdbClient, session: Session, clock: Callable[[], float]) -> None:
         self.session = session
         self.ended: asyncio.Future[Closed] = asyncio.get_running_loop().create_future()
         self.writable = asyncio.Event()
@@ -281,18 +281,18 @@ class _Link(asyncio.Protocol):
         self._client = client
         self._clock = clock
         self._transport: asyncio.Transport | None = None
-        self._answers: dict[int, asyncio.Future[list[Result]]] = {}
+        self._answers: dict[int, asyncio.Future[list[OperationResult]]] = {}
         self._timer: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Begin."""
+        """Start."""
         assert isinstance(transport, asyncio.Transport)
         self._transport = transport
         self._client._reconnect.connected(self._clock())
         if (names := self._client._names) and (peer := transport.get_extra_info("peercert")) is not None:
             shown = certificate_names(peer)
             if not {name.lower() for name in names} & {name.lower() for name in shown}:
-                said = f"its certificate is refused: it is for {', '.join(shown) or 'nobody'}, not {', '.join(names)}"
+                said = f"the server's certificate is for {', '.join(shown) or 'no name'}, not {', '.join(names)}"
                 self._client._warn(f"{self._client.remote}: {said}")
                 self.end(Closed(said))
                 return
@@ -303,7 +303,7 @@ class _Link(asyncio.Protocol):
         self._tick()
 
     def data_received(self, data: bytes) -> None:
-        """Take what came."""
+        """Process received data."""
         if self.ended.done():
             return
         client = self._client
@@ -312,13 +312,13 @@ class _Link(asyncio.Protocol):
         before = self.session.messages
         try:
             try:
-                events = _without_collecting(self.session.receive, data)
+                events = _without_gc(self.session.receive, data)
             except RemoteError as problem:
-                client._position.last_id = Position().last_id  # The cache may have missed something: begin anew.
+                client._position.last_id = Position().last_id  # The cache may have missed an update: download again.
                 events = [*self.session.events(), Closed(str(problem))]
             for event in events:
                 client._handle(event, self)
-        except Exception as bug:  # noqa: BLE001 - A listener failed; `run` is where that must come out.
+        except Exception as bug:  # noqa: BLE001 - A listener failed; `run` must raise that.
             if not self.ended.done():
                 self.ended.set_exception(bug)
         client.counters.messages += self.session.messages - before
@@ -326,18 +326,18 @@ class _Link(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         """End."""
-        self.end(Closed(f"the connection was lost: {exc}" if exc else "the server closed the connection"))
+        self.end(Closed(f"connection lost: {exc}" if exc else "the server closed the connection"))
 
     def pause_writing(self) -> None:
-        """Let those who transact wait."""
+        """Make senders wait."""
         self.writable.clear()
 
     def resume_writing(self) -> None:
-        """Let them go on."""
+        """Resume senders."""
         self.writable.set()
 
     def flush(self) -> None:
-        """Write what the session has to say."""
+        """Write the session's pending messages."""
         data = self.session.to_send()
         if data and self._transport is not None and not self.ended.done():
             self._client.counters.bytes_out += len(data)
@@ -355,19 +355,19 @@ class _Link(asyncio.Protocol):
         if (deadline := self._client._reconnect.deadline()) is not None:
             self._timer = asyncio.get_running_loop().call_at(deadline, self._tick)
 
-    def expect(self, number: int) -> "asyncio.Future[list[Result]]":
-        """Return where a request's answer will be."""
-        future: asyncio.Future[list[Result]] = asyncio.get_running_loop().create_future()
+    def expect(self, number: int) -> "asyncio.Future[list[OperationResult]]":
+        """Return the future of a request's answer."""
+        future: asyncio.Future[list[OperationResult]] = asyncio.get_running_loop().create_future()
         self._answers[number] = future
         return future
 
     def answer(self, event: Answered, counters: Counters) -> None:
-        """Hand an answer over."""
+        """Set the result of a request."""
         future = self._answers.pop(event.id, None)
         if event.error is not None:
-            counters.refusals += isinstance(event.error, Refused)
-            counters.conflicts += not isinstance(event.error, Refused)
-        if future is None or future.done():  # Whoever asked has gone.
+            counters.refusals += isinstance(event.error, TransactionRefused)
+            counters.conflicts += not isinstance(event.error, TransactionRefused)
+        if future is None or future.done():  # The caller was cancelled.
             return
         if event.error is not None:
             future.set_exception(event.error)
@@ -375,12 +375,12 @@ class _Link(asyncio.Protocol):
             future.set_result(event.results or [])
 
     def end(self, closed: Closed) -> None:
-        """Let the connection be over."""
+        """End the connection."""
         if not self.ended.done():
             self.ended.set_result(closed)
 
     def close(self) -> None:
-        """Close the socket; nobody waits for an answer any more."""
+        """Close the socket; pending answers fail."""
         if self._timer is not None:
             self._timer.cancel()
         if self._transport is not None:
@@ -389,15 +389,15 @@ class _Link(asyncio.Protocol):
         for future in self._answers.values():
             if not future.done():
                 self._client.counters.unanswered += 1
-                future.set_exception(Unreachable("the connection to the database was lost before the answer came"))
+                future.set_exception(Unreachable("the connection to the database was lost before its answer"))
         self._answers.clear()
 
 
-def _without_collecting(receive: Callable[[bytes], list[Event]], data: bytes) -> list[Event]:
-    """Call `receive` while the garbage collector rests.
+def _without_gc(receive: Callable[[bytes], list[Event]], data: bytes) -> list[Event]:
+    """Call `receive` without garbage collection.
 
-    A message of thousands of rows makes as many objects, all of which stay: it would look at them again and again, and
-    find nothing. That is a third of the time a large update takes.
+    A message of thousands of rows creates as many objects, all of which stay: the collector would visit them again and
+    again, and collect nothing. That is a third of the time of a large update.
     """
     collecting = gc.isenabled()
     gc.disable()
@@ -409,10 +409,10 @@ def _without_collecting(receive: Callable[[bytes], list[Event]], data: bytes) ->
 
 
 def certificate_names(peer: Mapping[str, Any]) -> list[str]:
-    """Return whom a certificate is for, as `SSLSocket.getpeercert` has it.
+    """Return the names in a certificate, as `SSLSocket.getpeercert` shows it.
 
-    Those are the names and addresses of its subjectAltName; without any the common name, as `ovs-pki` wrote it for
-    long.
+    These are the names and addresses of its subjectAltName or, without any, the common name, as older versions of
+    `ovs-pki` wrote it.
     """
     shown = [value for kind, value in peer.get("subjectAltName", ()) if kind in ("DNS", "IP Address")]
     if shown:

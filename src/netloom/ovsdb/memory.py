@@ -1,12 +1,12 @@
-"""An OVSDB server in memory that executes: for tests, and for simulations.  Pure: bytes and times in, bytes out.
+"""An in-memory OVSDB server that executes: for tests, and for simulations.  Pure: bytes and times in, bytes out.
 
     server = Server([Database(schema_document, Random(1))])
     connection = server.connect()
     connection.receive(data, now);  connection.to_send()
 
-Transactions (`engine`), all three generations of monitors with conditions and resumption (`watching`), locks, waits
-that wait, echo, and `_Server`. Several servers may share a database, as a cluster's do; `describe` says who leads.
-`serving` puts a server on a unix socket, or connects a client without one.
+It has transactions (`engine`), all three versions of monitors with conditions and resumption (`watching`), locks,
+blocking waits, echo, and `_Server`. Several servers may share a database, like those of a cluster; `describe` sets
+which one leads. `serving` puts a server on a unix socket, or connects a client without one.
 """
 
 from collections.abc import Callable, Sequence
@@ -23,7 +23,7 @@ from netloom.ovsdb.errors import RemoteError
 from netloom.ovsdb.framing import Framer, Message
 from netloom.ovsdb.integrity import Edits
 from netloom.ovsdb.notation import ZERO
-from netloom.ovsdb.watching import Watch, conditions, part
+from netloom.ovsdb.watching import ServedMonitor, conditions, monitored_table
 
 __all__ = ["Connection", "Database", "Server"]
 
@@ -52,7 +52,7 @@ _decode = msgspec.json.Decoder().decode
 
 
 class _Parked(Struct):
-    """A transaction that waits."""
+    """A waiting transaction."""
 
     connection: "Connection"
     id: Any
@@ -64,7 +64,7 @@ class Server:
     """One server with its databases."""
 
     def __init__(self, databases: Sequence[Database], *, methods: Sequence[str] | None = None) -> None:
-        """Serve these; `methods`: only these methods, as an older server would."""
+        """Serve these databases; `methods`: only these methods, like an older server."""
         self.databases = {database.schema.name: database for database in databases}
         self.methods = methods
         self.connections: list[Connection] = []
@@ -79,32 +79,32 @@ class Server:
             database.listeners.append(partial(self._committed, database))
 
     def describe(self, database: str, **columns: object) -> None:
-        """Say something else about a database, as `leader=False`."""
+        """Change the server's information about a database, such as `leader=False`."""
         where = [["name", "==", database]]
         about = self.databases["_Server"]
         outcome = about.transact([{"op": "update", "table": "Database", "where": where, "row": columns}])
         assert "error" not in outcome.results[-1], outcome.results
 
     def connect(self, wake: Callable[[], None] | None = None) -> "Connection":
-        """Return a new connection; `wake` is called when it has something to send that nobody asked for."""
+        """Return a new connection; `wake` is called when it has unsolicited messages to send."""
         connection = Connection(self, wake)
         self.connections.append(connection)
         return connection
 
     def tick(self, now: float) -> None:
-        """Let `now` be the time: waits may be over."""
+        """Set the time to `now`: waits may time out."""
         self._now = now
         for parked in [one for one in self._parked if one.deadline is not None and one.deadline <= now]:
             self._parked.remove(parked)
             parked.connection.transact(parked.id, parked.params, waits=False)
 
     def park(self, parked: _Parked, timeout: float | None) -> None:
-        """Keep a transaction until what it waits for is true."""
+        """Keep a transaction until its wait is fulfilled."""
         parked.deadline = None if timeout is None else self._now + timeout
         self._parked.append(parked)
 
     def cancel(self, connection: "Connection", number: object) -> None:
-        """End a transaction that waits."""
+        """Cancel a waiting transaction."""
         for parked in [one for one in self._parked if one.connection is connection and number in (None, one.id)]:
             self._parked.remove(parked)
             if number is not None:
@@ -112,16 +112,16 @@ class Server:
 
     def _committed(self, database: Database, edits: Edits) -> None:
         for connection in list(self.connections):
-            connection.tell(database, edits)
+            connection.notify(database, edits)
 
     def retry(self) -> None:
-        """Look at the transactions that wait, as something was committed."""
+        """Retry the waiting transactions after a commit."""
         waiting, self._parked = self._parked, []
         for parked in waiting:
             parked.connection.transact(parked.id, parked.params, deadline=parked.deadline)
 
     def drop(self, connection: "Connection") -> None:
-        """Forget a connection: its monitors, locks and waits."""
+        """Remove a connection with its monitors, locks and waits."""
         if connection in self.connections:
             self.connections.remove(connection)
             self.cancel(connection, None)
@@ -143,16 +143,16 @@ class Connection:
         self._wake = wake
         self._framer = Framer()
         self._out: list[bytes] = []
-        self._watches: dict[bytes, Watch] = {}
+        self._watches: dict[bytes, ServedMonitor] = {}
 
     def to_send(self) -> bytes:
-        """Return what the socket must carry."""
+        """Return the pending bytes."""
         data = b"".join(self._out)
         self._out.clear()
         return data
 
     def receive(self, data: bytes, now: float = 0.0) -> None:
-        """Do what the client asks.  A client that speaks nonsense gets a `RemoteError`: close its connection."""
+        """Process the client's requests.  Invalid data raises `RemoteError`: close the connection."""
         self.server.tick(now)
         for message in self._framer.receive(data):
             self._dispatch(message)
@@ -203,7 +203,7 @@ class Connection:
         self.transact(number, params)
 
     def transact(self, number: object, params: list[Any], *, waits: bool = True, deadline: float | None = None) -> None:
-        """Do a transaction, or park it."""
+        """Execute a transaction, or park it."""
         outcome = self._database(params[0]).transact(params[1:], owns=self._owns, waits=waits)
         if outcome.parked:
             self.server.park(_Parked(self, number, params, None), outcome.timeout)
@@ -224,14 +224,14 @@ class Connection:
         for table, wire in params[2].items():
             if table not in database.schema.tables:
                 raise Fault("syntax error", f"no table named {table}")
-            parts[table] = part(database.schema.tables[table], wire, conditional=version > 1)
-        watch = self._watches[key] = Watch(params[1], database, version, parts)
+            parts[table] = monitored_table(database.schema.tables[table], wire, conditional=version > 1)
+        watch = self._watches[key] = ServedMonitor(params[1], database, version, parts)
         if version < 3:
             self.reply(number, watch.initial())
             return
         edits = database.since(params[3])
-        told = watch.initial() if edits is None else watch.tell(edits)
-        self.reply(number, [edits is not None, str(database.last_id), told])
+        updates = watch.initial() if edits is None else watch.updates(edits)
+        self.reply(number, [edits is not None, str(database.last_id), updates])
 
     def _monitor_cond_change(self, number: object, params: list[Any]) -> None:
         watch = self._watches.pop(_encode(params[0]))
@@ -241,23 +241,23 @@ class Connection:
         for table, requests in params[2].items():
             where = [clause for request in requests for clause in request.get("where", ())]
             changed[table] = conditions(watch.database.schema.tables[table], where) if where else None
-        if told := watch.rematched(changed):
-            self._send_update(watch, told, str(ZERO))
+        if updates := watch.rematched(changed):
+            self._send_update(watch, updates, str(ZERO))
         self.reply(number, {})
 
     def _monitor_cancel(self, number: object, params: list[Any]) -> None:
         found = self._watches.pop(_encode(params[0]), None)
         self.reply(number, {} if found else None, None if found else {"error": "unknown monitor"})
 
-    def tell(self, database: Database, edits: Edits) -> None:
-        """Tell the client of a commit."""
+    def notify(self, database: Database, edits: Edits) -> None:
+        """Send the updates of a commit to the client."""
         for watch in self._watches.values():
-            if watch.database is database and (told := watch.tell(edits)):
-                self._send_update(watch, told, str(database.last_id))
+            if watch.database is database and (updates := watch.updates(edits)):
+                self._send_update(watch, updates, str(database.last_id))
 
-    def _send_update(self, watch: Watch, told: dict[str, Any], last_id: str) -> None:
+    def _send_update(self, watch: ServedMonitor, updates: dict[str, Any], last_id: str) -> None:
         between = [last_id] if watch.version == 3 else []
-        self._notify(("update", "update2", "update3")[watch.version - 1], [watch.id, *between, told])
+        self._notify(("update", "update2", "update3")[watch.version - 1], [watch.id, *between, updates])
 
     # Locks.
 
@@ -285,7 +285,7 @@ class Connection:
         self.reply(number, {})
 
     def unlock(self, name: str) -> None:
-        """Give a lock back, or leave its line; the next has it."""
+        """Release a lock, or leave its queue; the next connection gets it."""
         queue = self.server.locks.get(name, [])
         if self not in queue:
             return

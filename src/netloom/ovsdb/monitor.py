@@ -1,12 +1,12 @@
-"""Which tables and columns are followed, what the server has of them, and what its updates mean.  Pure.
+"""Monitors: which tables and columns to monitor, which of them the server has, and decoding its updates.  Pure.
 
-`Following` is the wish. With the server's schema it becomes a `Monitor`: the request to send, and the decoders for what
-comes back. A table or column that the server lacks, or has in another shape, is left out and named in `missing`; its
-attribute keeps its default. One it has and we do not know is never asked for.
+`Following` is what the caller wants. With the server's schema it becomes a `Monitor`: the request to send, and the
+decoders of the answers. A table or column that the server lacks, or has with another type, is left out and listed in
+`missing`; its attribute keeps its default. A column that only the server knows is not requested.
 
-Rows that come whole (`initial`, `insert`) are decoded by msgspec into typed rows, in one pass over the message. Changes
-(`modify`) come as differences and are applied by column: a set's difference is what is in one of the two, a map's also
-has the keys whose values changed, anything else is the new value.
+Complete rows (`initial`, `insert`) are decoded by msgspec into typed rows, in one pass over the message. Changes
+(`modify`) are differences and are applied by column: a set's difference has the elements in exactly one of the two, a
+map's also the keys with changed values, and any other is the new value.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -32,7 +32,7 @@ KNOWN: dict[str, dict[str, type[Struct]]] = {
 
 
 class Change(NamedTuple):
-    """What happened to one row: it came (`old` is None), went (`new` is None) or changed."""
+    """The change of one row: inserted (`old` is None), deleted (`new` is None) or modified."""
 
     table: str
     uuid: Uuid
@@ -41,15 +41,15 @@ class Change(NamedTuple):
 
 
 class Following(Struct, frozen=True):
-    """What is to be followed of a database."""
+    """What to monitor of a database."""
 
     database: str
     tables: Mapping[str, Sequence[str] | None]
     """Columns by table; None: all that are known."""
     conditions: Mapping[str, Sequence[Condition | bool]] = {}
-    """Only the rows for which one of these holds; no conditions, all rows."""
+    """Only rows for which one of these holds; without conditions, all rows."""
     known: Mapping[str, type[Struct]] | None = None
-    """The rows' types by table, where they are not those of `ovsdb.rows`."""
+    """The types of rows by table, if they are not those of `ovsdb.rows`."""
 
     def rows(self) -> Mapping[str, type[Struct]]:
         """Return the types of the rows, by table."""
@@ -57,7 +57,7 @@ class Following(Struct, frozen=True):
 
 
 class Updates(NamedTuple):
-    """What one message says, by table and uuid: whole rows, differences of rows, rows that are gone."""
+    """The contents of one message, by table and uuid: complete rows, differences of rows, deleted rows."""
 
     whole: dict[str, dict[Uuid, Row]]
     changed: dict[str, dict[Uuid, dict[str, Any]]]
@@ -70,7 +70,7 @@ class _Column(NamedTuple):
 
 
 class _Old(Struct):
-    """One row's update as RFC 7047 has it."""
+    """One row's update in RFC 7047's notation."""
 
     old: Any = None
     new: dict[str, Any] | None = None
@@ -90,7 +90,7 @@ def _hints(row: type[Struct]) -> dict[str, Any]:
 
 @lru_cache
 def _decoder(tables: tuple[tuple[str, type[Struct]], ...]) -> msgspec.json.Decoder[Any]:
-    """Return what decodes <table-updates2> of these tables."""
+    """Return the decoder of <table-updates2> of these tables."""
     fields: list[Any] = [(table, dict[str, _update(row)], msgspec.field(default_factory=dict)) for table, row in tables]  # type: ignore[misc]
     return msgspec.json.Decoder(msgspec.defstruct("Updates", fields), dec_hook=decode_shape)
 
@@ -109,17 +109,17 @@ def _update(row: type[Struct]) -> type[Struct]:
 
 
 def where_to_wire(conditions: Sequence[Condition | bool]) -> list[Any]:
-    """Return a monitor's conditions as the wire has them."""
+    """Return a monitor's conditions in wire notation."""
     return [one if isinstance(one, bool) else (one[0], one[1], to_wire(one[2])) for one in conditions]
 
 
 class Monitor:
-    """A wish and a server's schema together."""
+    """A `Following` combined with a server's schema."""
 
     def __init__(self, following: Following, schema: Schema) -> None:
         self.following = following
         self.missing: list[str] = []
-        """Tables ("T") and columns ("T.c") that the server does not have as we know them."""
+        """Tables ("T") and columns ("T.c") that the server does not have with the expected type."""
         self.columns: dict[str, dict[str, _Column]] = {}
         self._types = following.rows()
         for table, columns in following.tables.items():
@@ -144,7 +144,7 @@ class Monitor:
         self.columns[table] = chosen
 
     def request(self, *, conditions: bool = True) -> dict[str, Any]:
-        """Return what to ask for, by table; without `conditions` as RFC 7047 has it."""
+        """Return the request, by table; without `conditions` as in RFC 7047."""
         asked: dict[str, Any] = {}
         for table, columns in self.columns.items():
             one: dict[str, Any] = {"columns": list(columns)}
@@ -155,7 +155,7 @@ class Monitor:
         return asked
 
     def decode(self, data: Raw | bytes) -> Updates:
-        """Return what <table-updates2> say."""
+        """Return decoded <table-updates2>."""
         try:
             message = self._decoder.decode(data)
         except msgspec.ValidationError:
@@ -169,7 +169,7 @@ class Monitor:
         return found
 
     def _decode_slowly(self, data: Raw | bytes) -> Updates:
-        """Do the same by column: what msgspec's types do not allow may yet be right, as ["set", ["x"]] for "x"."""
+        """Do the same by column: values that msgspec's types refuse may be valid, such as ["set", ["x"]] for "x"."""
         message = _read(_fallback, data)
         found = Updates({}, {}, {})
         for table, updates in message.items():
@@ -184,11 +184,11 @@ class Monitor:
                     case {"delete": _}:
                         found.gone.setdefault(table, []).append(Uuid(uuid))
                     case _:
-                        raise RemoteError(f"an update of a row of {table} says nothing")
+                        raise RemoteError(f"empty update of a row of {table}")
         return found
 
     def decode_old(self, data: Raw | bytes) -> Updates:
-        """Return what <table-updates> of RFC 7047 say."""
+        """Return decoded <table-updates> of RFC 7047."""
         message = _read(_old, data)
         found = Updates({}, {}, {})
         for table, updates in message.items():
@@ -202,12 +202,12 @@ class Monitor:
         return found
 
     def row(self, table: str, uuid: str, wire: Mapping[str, Any]) -> Row:
-        """Return a row from the wire's columns."""
+        """Return a row from columns in wire notation."""
         columns = self.columns[table]
         try:
             values = {name: columns[name].convert(value) for name, value in wire.items() if name in columns}
         except (TypeError, ValueError) as problem:
-            raise RemoteError(f"a row of {table} is malformed: {problem}") from problem
+            raise RemoteError(f"malformed row of {table}: {problem}") from problem
         return self._types[table](**values, _uuid=Uuid(uuid))
 
     def changed(self, table: str, row: Row, difference: Mapping[str, Any]) -> Row:
@@ -220,12 +220,12 @@ class Monitor:
                 if name in columns
             }
         except (TypeError, ValueError) as problem:
-            raise RemoteError(f"a change of a row of {table} is malformed: {problem}") from problem
+            raise RemoteError(f"malformed change of a row of {table}: {problem}") from problem
         return msgspec.structs.replace(row, **values)
 
 
 def _read(decode: Callable[[Raw | bytes], T], data: Raw | bytes) -> T:
-    """Return what the bytes mean, or raise `RemoteError`."""
+    """Return decoded bytes, or raise `RemoteError`."""
     try:
         return decode(data)
     except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError) as problem:
@@ -245,7 +245,7 @@ def _sort_out(table: str, updates: dict[str, Any], found: Updates) -> None:
         elif update.delete is not UNSET:
             found.gone.setdefault(table, []).append(Uuid(uuid))
         else:
-            raise RemoteError(f"an update of a row of {table} says nothing")
+            raise RemoteError(f"empty update of a row of {table}")
     if whole:
         found.whole[table] = whole
 
@@ -274,7 +274,7 @@ _NAMES = {"string": str, "integer": int, "real": float, "boolean": bool, "uuid":
 
 
 def converter(hint: Wire, kind: ColumnType) -> Callable[[Any], Any] | None:
-    """Return what makes our value of the wire's, or None where the server's column is not what we know."""
+    """Return a function from wire notation to our value, or None if the server's column has another type."""
     atom = _NAMES[kind.key.type]
     if isinstance(hint, Shape):
         return hint.convert if hint.accepts(kind.shape) else None

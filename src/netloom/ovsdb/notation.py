@@ -7,8 +7,8 @@
     map              ["map", [[atom, atom], ...]]      dict
     atoms            "x", 1, 1.5, true, ["uuid", "…"]  str, int, float, bool, Uuid
 
-Encoding needs no schema: a value's Python type says its shape. Decoding does: the wire writes a set of one as an atom.
-`Shape`s are how msgspec is told: it decodes atoms itself and gives the others to `decode_shape`, so that a message of
+Encoding needs no schema: a value's Python type determines its shape. Decoding does: on the wire a set of one is an
+atom. `Shape`s tell msgspec: it decodes atoms itself and passes the others to `decode_shape`, so that a message of
 thousands of rows becomes typed rows in one pass.
 """
 
@@ -22,7 +22,7 @@ from netloom.ovsdb.errors import RemoteError
 
 
 class Uuid(str):
-    """A row's name, given by the server; as a value a reference to the row."""
+    """The uuid of a row, chosen by the server; as a value, a reference to the row."""
 
     __slots__ = ()
 
@@ -38,10 +38,10 @@ class NamedUuid(Struct, frozen=True, gc=False):
 
 Atom = str | int | float | bool | Uuid | NamedUuid
 Value = Atom | AbstractSet[Any] | Mapping[Any, Any] | None
-"""What may stand in a column."""
+"""A value of a column."""
 
 Wire = Any
-"""A value as JSON has it."""
+"""A value as JSON."""
 
 ZERO = Uuid("00000000-0000-0000-0000-000000000000")
 
@@ -50,21 +50,21 @@ _EMPTY = ("set", ())
 
 
 def atom_to_wire(value: Wire) -> Wire:
-    """Return an atom as the wire has it."""
+    """Return an atom in wire notation."""
     kind = type(value)
     if kind in _PLAIN:
         return value
     if kind is Uuid:
-        return ("uuid", str(value))  # A plain string: msgspec takes no subclass.
+        return ("uuid", str(value))  # A plain string: msgspec accepts no subclass.
     if kind is NamedUuid:
         return ("named-uuid", value.name)
     if isinstance(value, (str, int, float)):
         return value
-    raise TypeError(f"{kind.__name__} is no value of a column: {value!r}")
+    raise TypeError(f"{kind.__name__} is not a valid type of a column's value: {value!r}")
 
 
 def to_wire(value: Value) -> Wire:
-    """Return a column's value as the wire has it."""
+    """Return a column's value in wire notation."""
     kind = type(value)
     if kind in _PLAIN:
         return value
@@ -87,8 +87,8 @@ def _pairs(value: Wire) -> list[tuple[Any, Any]]:
     return pairs
 
 
-# From the wire. A wrong shape raises TypeError or ValueError: `decode_shape` makes a RemoteError of it. Whether atoms
-# are of their type is not looked at: the server's schema was, before the column was asked for.
+# From the wire. A wrong shape raises TypeError or ValueError: `decode_shape` makes a RemoteError of it. The types of
+# atoms are not checked: the server's schema was, before the column was requested.
 
 
 def uuid_from_wire(wire: Wire) -> Uuid:
@@ -100,7 +100,7 @@ def uuid_from_wire(wire: Wire) -> Uuid:
 
 
 def _elements(wire: Wire) -> Wire:
-    """Return the wire's elements; a set of one may stand without its brackets."""
+    """Return the elements; a set of one may be without its brackets."""
     if type(wire) is not list:
         return (wire,)
     tag, elements = wire
@@ -146,9 +146,9 @@ def _map_to_uuids(wire: Wire) -> dict[Any, Uuid]:
 
 
 class Shape:
-    """The type of a column whose values msgspec cannot make by itself.
+    """The type of a column whose values msgspec cannot decode by itself.
 
-    To msgspec it is a generic type of `object`, so that it takes whatever the converter returns.
+    To msgspec it is a generic type of `object`, so that it accepts whatever the converter returns.
     """
 
     __slots__ = ("__args__", "__parameters__", "convert", "key", "kind", "value")
@@ -161,7 +161,7 @@ class Shape:
         self.__parameters__ = ()
 
     def accepts(self, shape: tuple[str, str, str]) -> bool:
-        """Return whether it can hold what a column of this shape holds (`schema.ColumnType.shape`)."""
+        """Return whether it can hold the values of a column of this shape (`schema.ColumnType.shape`)."""
         kind, key, value = shape
         return (key, value) == (self.key, self.value) and kind in _FITS[self.kind]
 
@@ -197,13 +197,13 @@ else:
 
 
 def decode_shape(kind: Wire, wire: Wire) -> Wire:
-    """Make what msgspec cannot: its `dec_hook`."""
+    """Decode what msgspec cannot: its `dec_hook`."""
     try:
         return kind.convert(wire) if type(kind) is Shape else uuid_from_wire(wire)
     except (TypeError, ValueError, LookupError) as problem:
-        raise RemoteError(f"a column's value has the wrong shape: {problem}") from problem
+        raise RemoteError(f"wrong shape of a column's value: {problem}") from problem
 
 
 def names(of: Iterable[str]) -> str:
-    """Return names for a message, in order."""
+    """Return names for a message, sorted."""
     return ", ".join(sorted(of))

@@ -1,10 +1,10 @@
-"""What a transaction does (RFC 7047, section 5.2), as values; encoded straight to bytes.  Pure.
+"""The operations of a transaction (RFC 7047, section 5.2), as values; encoded directly to bytes.  Pure.
 
     Insert("Logical_Switch", {"name": "blue", "ports": frozenset({NamedUuid("p1")})}, "s1")
     Mutate("Logical_Switch", is_uuid(u), [("ports", "insert", frozenset({NamedUuid("p2")}))])
     Wait("Logical_Switch", is_uuid(u), ("name",), [{"name": "blue"}])
 
-Values have the shapes of `notation`. An update of nothing, or an insert of an empty row, is what it says.
+Values have the shapes of `notation`. An update without columns, and an insert of an empty row, are valid.
 """
 
 import re
@@ -18,7 +18,7 @@ from netloom.ovsdb.notation import NamedUuid, Uuid, Value, to_wire
 
 __all__ = [
     "Abort", "Assert", "Comment", "Condition", "Delete", "Insert", "Mutate", "Mutation", "NamedUuid", "Operation",
-    "Result", "Select", "Update", "Wait", "encode_transact", "eq", "is_uuid",
+    "OperationResult", "Select", "Update", "Wait", "encode_transact", "eq", "is_uuid",
 ]  # fmt: skip
 
 Condition = tuple[str, str, Value]
@@ -41,7 +41,7 @@ class Insert(Struct, frozen=True, gc=False):
 
 
 class Update(Struct, frozen=True, gc=False):
-    """Set columns of the rows chosen."""
+    """Set columns of the selected rows."""
 
     table: str
     where: Sequence[Condition]
@@ -49,7 +49,7 @@ class Update(Struct, frozen=True, gc=False):
 
 
 class Mutate(Struct, frozen=True, gc=False):
-    """Change columns of the rows chosen, relative to what they are."""
+    """Change columns of the selected rows, relative to their values."""
 
     table: str
     where: Sequence[Condition]
@@ -57,14 +57,14 @@ class Mutate(Struct, frozen=True, gc=False):
 
 
 class Delete(Struct, frozen=True, gc=False):
-    """Remove the rows chosen."""
+    """Delete the selected rows."""
 
     table: str
     where: Sequence[Condition]
 
 
 class Wait(Struct, frozen=True, gc=False):
-    """Go on only if the rows chosen are (or with `until="!="` are not) these, in these columns."""
+    """Continue only if the selected rows are (or with `until="!="` are not) these, in these columns."""
 
     table: str
     where: Sequence[Condition]
@@ -72,11 +72,11 @@ class Wait(Struct, frozen=True, gc=False):
     rows: Sequence[Row]
     until: str = "=="
     timeout: int = 0
-    """In milliseconds; 0: now or never."""
+    """In milliseconds; 0: do not wait."""
 
 
 class Select(Struct, frozen=True, gc=False):
-    """Return columns of the rows chosen."""
+    """Return columns of the selected rows."""
 
     table: str
     where: Sequence[Condition] = ()
@@ -84,17 +84,17 @@ class Select(Struct, frozen=True, gc=False):
 
 
 class Comment(Struct, frozen=True, gc=False):
-    """A remark for the database's log."""
+    """A comment in the database's log."""
 
     comment: str
 
 
 class Abort(Struct, frozen=True, gc=False):
-    """Undo it all."""
+    """Roll the transaction back."""
 
 
 class Assert(Struct, frozen=True, gc=False):
-    """Go on only if this connection owns the lock."""
+    """Continue only if this connection owns the lock."""
 
     lock: str
 
@@ -102,24 +102,24 @@ class Assert(Struct, frozen=True, gc=False):
 Operation = Insert | Update | Mutate | Delete | Wait | Select | Comment | Abort | Assert
 
 
-class Result(Struct, frozen=True, gc=False):
-    """What one operation came to."""
+class OperationResult(Struct, frozen=True, gc=False):
+    """The result of one operation."""
 
     uuid: Uuid | None = None
-    """Of the row inserted."""
+    """The uuid of the inserted row."""
     count: int = 0
     """How many rows were updated, mutated or deleted."""
     rows: Sequence[Mapping[str, Any]] = ()
-    """What was selected, as the wire has it."""
+    """The selected rows, in wire notation."""
 
 
 def is_uuid(uuid: str) -> tuple[Condition, ...]:
-    """Choose one row by its uuid."""
+    """Select one row by its uuid."""
     return (("_uuid", "==", uuid if type(uuid) is Uuid else Uuid(uuid)),)
 
 
 def eq(column: str, value: Value) -> tuple[Condition, ...]:
-    """Choose rows by one column."""
+    """Select rows by one column."""
     return ((column, "==", value),)
 
 
@@ -127,12 +127,12 @@ _NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9_]")
 
 
 def uuid_name(of: str) -> str:
-    """Return a text as a name that `uuid_name` may be: letters, digits and underscores."""
+    """Return a text as a valid `uuid_name`: letters, digits and underscores."""
     return "n" + _NOT_IN_NAMES.sub("_", of)
 
 
 def row_to_wire(row: Row) -> dict[str, Any]:
-    """Return a row as the wire has it."""
+    """Return a row in wire notation."""
     return {column: value if type(value) is str else to_wire(value) for column, value in row.items()}
 
 
@@ -141,7 +141,7 @@ def _where(conditions: Sequence[Condition]) -> list[Any]:
 
 
 def operation_to_wire(operation: Operation) -> dict[str, Any]:
-    """Return an operation as the wire has it."""
+    """Return an operation in wire notation."""
     match operation:
         case Insert():
             wire = {"op": "insert", "table": operation.table, "row": row_to_wire(operation.row)}
@@ -189,10 +189,10 @@ _encoder = msgspec.json.Encoder()
 
 
 def encode_transact(database: str, operations: Sequence[Operation], identifier: int) -> bytes:
-    """Return the request that does all of this, or nothing."""
+    """Return the request that applies all operations, or none."""
     request = bytearray(b'{"id":%d,"method":"transact","params":[%b' % (identifier, _encoder.encode(database)))
     encode_into = _encoder.encode_into
-    # One by one: a thousand operations at once as lists and dicts would wake the garbage collector several times.
+    # One by one: a thousand operations at once as lists and dicts would trigger the garbage collector several times.
     for operation in operations:
         request += b","
         encode_into(operation_to_wire(operation), request, -1)
@@ -201,7 +201,7 @@ def encode_transact(database: str, operations: Sequence[Operation], identifier: 
 
 
 def without(operations: Sequence[Operation], missing: frozenset[str]) -> list[Operation]:
-    """Return operations without the columns that the server does not have."""
+    """Return the operations without columns that the server does not have."""
     kept: list[Operation] = []
     for operation in operations:
         if isinstance(operation, (Insert, Update)):

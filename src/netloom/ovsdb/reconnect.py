@@ -1,4 +1,4 @@
-"""How OVSDB writes where a server is, and the life of a connection to it (`netloom.reconnect`).  Pure."""
+"""OVSDB's notation of remotes, and reconnecting to them (`netloom.reconnect`).  Pure."""
 
 from collections.abc import Collection
 from ipaddress import ip_address
@@ -19,7 +19,7 @@ __all__ = [
 
 
 def split_host(text: str) -> tuple[str, int]:
-    """Return host and port of HOST:PORT, [V6]:PORT or HOST, with OVSDB's port where there is none."""
+    """Return host and port of HOST:PORT, [V6]:PORT or HOST, with OVSDB's default port."""
     host, colon, port = text.rpartition(":")
     if not colon or (text.startswith("[") and text.endswith("]")):
         return text.strip("[]"), 6640
@@ -41,7 +41,7 @@ def is_remote(text: str, methods: Collection[str] = ("unix", "tcp", "ssl")) -> b
 
 
 def is_exposed(remote: str) -> bool:
-    """Whether a remote is tcp: to a host that is not this one: anybody on the way can read it and write to it."""
+    """Whether a remote is tcp: to another host: anyone on the path can read and change the data."""
     method, _, rest = remote.partition(":")
     if method != "tcp":
         return False

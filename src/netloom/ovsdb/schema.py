@@ -1,4 +1,4 @@
-"""What a database holds (RFC 7047, section 3.2): its tables and their columns' types.  Pure."""
+"""The schema of a database (RFC 7047, section 3.2): its tables and the types of their columns.  Pure."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -37,7 +37,7 @@ class ColumnType(Struct, frozen=True):
 
     @property
     def is_map(self) -> bool:
-        """Whether it holds pairs."""
+        """Whether it holds key-value pairs."""
         return self.value is not None
 
     @property
@@ -57,12 +57,12 @@ class ColumnType(Struct, frozen=True):
 
     @property
     def is_composite(self) -> bool:
-        """Whether changes of it are told as differences (`update2`)."""
+        """Whether its changes are sent as differences (`update2`)."""
         return self.max > 1
 
     @property
     def shape(self) -> tuple[str, str, str]:
-        """What its values look like in Python."""
+        """The shape of its values in Python."""
         kind = "map" if self.is_map else "set" if self.is_set else "optional" if self.is_optional else "required"
         return kind, self.key.type, self.value.type if self.value else ""
 
@@ -86,11 +86,11 @@ class Schema(Struct, frozen=True):
 
     @classmethod
     def parse(cls, source: bytes | str | Mapping[str, Any]) -> "Schema":
-        """Return the schema that a JSON text or document describes."""
+        """Return the schema in a JSON text or document."""
         try:
             document = msgspec.json.decode(source) if isinstance(source, (bytes, str)) else source
             tables = {name: _table(table) for name, table in document["tables"].items()}
-            # As ovsdb-server has it: where no table says it is a root, all are, for schemas older than the idea.
+            # As in ovsdb-server: if no table is marked as a root, all are, for schemas older than this mark.
             if not any(table.is_root for table in tables.values()):
                 tables = {name: msgspec.structs.replace(table, is_root=True) for name, table in tables.items()}
             return cls(

@@ -1,4 +1,4 @@
-"""The `_Server` database: what a server says about its databases, and whether it will do.  Pure."""
+"""The `_Server` database: a server's information about its databases, and whether the server is usable.  Pure."""
 
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
@@ -52,33 +52,37 @@ _ONCE = {"initial": True, "insert": False, "delete": False, "modify": False}
 
 @lru_cache
 def monitor() -> Monitor:
-    """Return what understands its updates."""
+    """Return the monitor of the `_Server` database."""
     return Monitor(_FOLLOWING, SCHEMA)
 
 
 def request(*, every_index: bool) -> dict[str, Any]:
-    """Return what to ask for.  The index changes with each transaction: it is asked for once if that will do."""
+    """Return the monitor request.  The index changes with each transaction: it is requested once if that is enough."""
     columns = [column for column in SCHEMA.tables["Database"].columns if column != "index"]
     return {"Database": [{"columns": columns}, {"columns": ["index"]} | ({} if every_index else {"select": _ONCE})]}
 
 
 def find(cache: "Cache", database: str) -> Database | None:
-    """Return what the server says about a database."""
+    """Return the server's information about a database."""
     return next((row for row in cache.rows("Database").values() if row.name == database), None)
 
 
 def objection(row: Database | None, position: "Position", *, leader_only: bool) -> str:
-    """Return why this server will not do; empty if it will."""
+    """Return why this server is not usable; empty if it is."""
     if row is None:
-        return "it does not have the database"
+        return "the server does not have the database"
     if not row.connected:
-        return "it has lost its cluster" if row.model == "clustered" else "it is not connected to its source"
+        return (
+            "the server has lost its cluster"
+            if row.model == "clustered"
+            else "the server is not connected to its source"
+        )
     if row.schema is None:
-        return "it has not joined its cluster yet"
+        return "the server has not joined its cluster yet"
     if row.model != "clustered":
         return ""
     if leader_only and not row.leader:
-        return "it does not lead the cluster"
+        return "the server does not lead the cluster"
     if row.cid == position.cluster and row.index is not None and row.index < position.index:
-        return "it is behind what was already seen"
+        return "the server is behind the state already seen"
     return ""

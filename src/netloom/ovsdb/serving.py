@@ -1,7 +1,7 @@
-"""Sockets for the in-memory server, and a way to it without sockets.  Beside `io` the only part of `ovsdb` with IO.
+"""Sockets for the in-memory server, and connections to it without sockets.  The only IO of `ovsdb` besides `io`.
 
 async with serve(server, path):        clients connect to unix:PATH
-Client(..., dial=dial({"memory:1": server}))   bytes go through the event loop alone, in order, in chunks
+OvsdbClient(..., dial=dial({"memory:1": server}))   bytes go through the event loop only, in order, in chunks
 """
 
 import asyncio
@@ -27,13 +27,13 @@ class _Peer(asyncio.Protocol):
         self._transport: asyncio.Transport | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Begin."""
+        """Start."""
         assert isinstance(transport, asyncio.Transport)
         self._transport = transport
         self._connection = self._server.connect(self._flush)
 
     def data_received(self, data: bytes) -> None:
-        """Let the server do what is asked."""
+        """Pass received data to the server."""
         assert self._connection is not None
         assert self._transport is not None
         try:
@@ -54,7 +54,7 @@ class _Peer(asyncio.Protocol):
 
 @asynccontextmanager
 async def serve(server: Server, path: Path) -> AsyncIterator[None]:
-    """Serve on a unix socket; those connected are cut off at the end."""
+    """Serve on a unix socket; connections are closed at the end."""
     loop = asyncio.get_running_loop()
     peers: list[_Peer] = []
 
@@ -74,7 +74,7 @@ async def serve(server: Server, path: Path) -> AsyncIterator[None]:
 
 
 class Pipe(asyncio.Transport):
-    """A client's way to the server, through the event loop alone."""
+    """A client's connection to the server, through the event loop only."""
 
     def __init__(self, server: Server, protocol: asyncio.Protocol) -> None:
         super().__init__()
@@ -84,10 +84,10 @@ class Pipe(asyncio.Transport):
         self._connection = server.connect(self._wake)
         self._closed = False
         self._written: deque[bytes] = deque()
-        """What the server is to get, in order: not every loop calls in the order it was asked to."""
+        """Data for the server, in order: not every loop runs callbacks in the order of their calls."""
 
     def write(self, data: bytes | bytearray | memoryview) -> None:
-        """Send something to the server."""
+        """Send data to the server."""
         self._written.append(bytes(data))
         self._loop.call_soon(self._ask)
 
@@ -110,7 +110,7 @@ class Pipe(asyncio.Transport):
                 self._protocol.data_received(data[start : start + CHUNK])
 
     def cut(self) -> None:
-        """Break the connection; what is under way either way is lost."""
+        """Break the connection; data in flight is lost."""
         if not self._closed:
             self._closed = True
             self._server.drop(self._connection)
@@ -130,7 +130,7 @@ class Pipe(asyncio.Transport):
 
 
 def dial(servers: Mapping[str, Server], pipes: list[Pipe] | None = None) -> Dial:
-    """Return what connects a client to servers by their names; one not among them refuses the connection."""
+    """Return a function that connects a client to servers by name; an unknown name is refused."""
 
     async def connect(remote: str, link: asyncio.Protocol, _: ssl.SSLContext | None) -> asyncio.Transport:
         if remote not in servers:

@@ -1,18 +1,19 @@
-"""One connection to one server, as a machine: bytes go in, bytes and events come out.
+"""One connection to one server, as a state machine: bytes go in, bytes and events come out.
 
-    CHOOSING   asked which databases the server has, and whether it leads     -> SCHEMA, ASKING, or closed: not this one
-    SCHEMA     an old server, without `_Server`: asked for the schema alone   -> ASKING
-    ASKING     asked to follow: all that changed after `last_id`, if it still
-               knows that; else everything                                    -> FOLLOWING
-    FOLLOWING  updates come; the cache is what the server has                 -> closed: the server lost its lead, its
-                                                                                 cluster, the database; or the schema
-                                                                                 changed
+   CHOOSING   request the server's databases, and whether it leads           -> SCHEMA, ASKING, or closed: not usable
+   SCHEMA     an old server, without `_Server`: request the schema only      -> ASKING
+   ASKING     request the monitor: all changes after `last_id`, if the
+              server still has them; else everything                         -> FOLLOWING
+   FOLLOWING  updates arrive; the cache is what the server has               -> closed: the server lost its leadership,
+                                                                                cluster or database; or the schema
+                                                                                changed
     start(), receive(data)  -> events, in order
-    transact(...), ask(...) -> the request's number, which its answer carries
-    to_send()               -> what the socket must carry
+   transact(...), ask(...) -> the request's number, which its answer carries
+   to_send()               -> the bytes to write
 
-Nothing here opens a socket, reads a clock or logs. What the peer does wrong is a `RemoteError`, and nothing else is.
-Servers that lack monitor_cond_since are asked for monitor_cond, and those that lack that for RFC 7047's monitor.
+Nothing here opens a socket, reads a clock or logs. A violation of the protocol by the peer, and nothing else, is a
+`RemoteError`. Servers without monitor_cond_since are asked for monitor_cond, and those without that for RFC 7047's
+monitor.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -25,11 +26,11 @@ from msgspec import Raw, Struct
 
 from netloom.ovsdb import server_rows
 from netloom.ovsdb.cache import Cache
-from netloom.ovsdb.errors import Conflict, Refused, RemoteError, failure
+from netloom.ovsdb.errors import Conflict, RemoteError, TransactionRefused, failure
 from netloom.ovsdb.framing import LIMIT, Framer, Message
 from netloom.ovsdb.monitor import Change, Following, Monitor, where_to_wire
 from netloom.ovsdb.notation import ZERO, Uuid, decode_shape
-from netloom.ovsdb.operations import Condition, Operation, Result, encode_transact
+from netloom.ovsdb.operations import Condition, Operation, OperationResult, encode_transact
 from netloom.ovsdb.schema import Schema
 
 FOLLOW, SERVER = "netloom", "netloom-server"
@@ -37,7 +38,7 @@ METHODS = ("monitor_cond_since", "monitor_cond", "monitor")
 
 
 class Stage(Enum):
-    """How far a connection has come."""
+    """The stage of a connection."""
 
     CHOOSING = "choosing"
     SCHEMA = "schema"
@@ -47,7 +48,7 @@ class Stage(Enum):
 
 
 class Synced(Struct, frozen=True):
-    """The cache is what the server has, from now on; `resumed`: without sending everything again."""
+    """The cache is now what the server has; `resumed`: the server sent only the changes."""
 
     resumed: bool
     changes: Sequence[Change]
@@ -63,19 +64,19 @@ class Answered(Struct, frozen=True):
     """A request's answer: results, or an error."""
 
     id: int
-    results: list[Result] | None = None
-    error: Refused | Conflict | None = None
+    results: list[OperationResult] | None = None
+    error: TransactionRefused | Conflict | None = None
 
 
 class LockChanged(Struct, frozen=True):
-    """A lock became ours, or was taken from us."""
+    """A lock was acquired, or lost."""
 
     lock: str
     held: bool
 
 
 class Closed(Struct, frozen=True):
-    """This connection is of no use any more; `elsewhere`: another server may be better."""
+    """This connection is not usable any more; `elsewhere`: try another server."""
 
     reason: str
     elsewhere: bool = True
@@ -85,7 +86,7 @@ Event = Synced | Changed | Answered | LockChanged | Closed
 
 
 class _Outcome(Struct):
-    """One operation's outcome on the wire."""
+    """The outcome of one operation on the wire."""
 
     uuid: Any = None
     count: int = 0
@@ -95,7 +96,7 @@ class _Outcome(Struct):
 
 
 class Position(Struct):
-    """How far a database is known: what is carried from one connection to the next."""
+    """The known state of a database: it is kept between connections."""
 
     last_id: Uuid = ZERO
     index: int = 0
@@ -128,7 +129,7 @@ class Session:
         self.schema: Schema | None = None
         self.monitor: Monitor | None = None
         self.method = 0
-        """Which of METHODS is spoken."""
+        """The index in METHODS of the monitor method in use."""
         self.locks: dict[str, bool] = {}
         self.messages = 0
         self._cache = cache
@@ -144,40 +145,40 @@ class Session:
     # What goes out.
 
     def to_send(self) -> bytes:
-        """Return what the socket must carry."""
+        """Return the pending bytes."""
         data = b"".join(self._out)
         self._out.clear()
         return data
 
     def start(self) -> None:
-        """Begin, on a new connection."""
+        """Start, on a new connection."""
         self._request("set_db_change_aware", [True], lambda _: None)
         asked = server_rows.request(every_index=not self._leader_only)
         self._request("monitor_cond", ["_Server", SERVER, asked], self._on_server)
 
     def probe(self) -> None:
-        """Ask whether the other side is alive."""
+        """Send an echo request."""
         self._request("echo", [], lambda _: None)
 
     def transact(self, operations: Sequence[Operation]) -> int:
-        """Send a transaction; its `Answered` has the number returned."""
+        """Send a transaction; its `Answered` has the returned number."""
         self._next += 1
         self._out.append(encode_transact(self.following.database, operations, self._next))
         self._pending[self._next] = partial(self._on_transacted, len(operations))
         return self._next
 
     def lock(self, name: str, *, steal: bool = False) -> None:
-        """Ask for a lock; `LockChanged` says when it is ours."""
+        """Request a lock; `LockChanged` reports when it is ours."""
         self.locks[name] = False
         self._request("steal" if steal else "lock", [name], lambda message: self._on_lock(name, message))
 
     def unlock(self, name: str) -> None:
-        """Give a lock back, or ask for it no longer."""
+        """Release a lock, or cancel its request."""
         if self.locks.pop(name, None) is not None:
             self._request("unlock", [name], lambda _: None)
 
     def set_conditions(self, following: Following, changed: Mapping[str, Sequence[Condition | bool]]) -> int:
-        """Follow other rows from now on; rows come and go by `Changed` before the answer comes."""
+        """Monitor other rows from now on; `Changed` reports them before the answer comes."""
         self.following = following
         where = {table: [{"where": where_to_wire(conditions)}] for table, conditions in changed.items()}
         return self._request("monitor_cond_change", [FOLLOW, FOLLOW, where], self._on_answered)
@@ -191,9 +192,9 @@ class Session:
     # What comes in.
 
     def receive(self, data: bytes) -> list[Event]:
-        """Take what came; return what it means, in order.
+        """Process received bytes; return the events, in order.
 
-        If it raises, `events` has what was understood before: the cache has that already.
+        If it raises, `events` has the events before the error: the cache has them already.
         """
         try:
             for message in self._framer.receive(data):
@@ -202,11 +203,11 @@ class Session:
                 self.messages += 1
                 self._dispatch(message)
         except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError) as problem:
-            raise RemoteError(f"a message is malformed: {problem}") from problem
+            raise RemoteError(f"malformed message: {problem}") from problem
         return self.events()
 
     def events(self) -> list[Event]:
-        """Return what happened and was not returned yet."""
+        """Return the events that were not returned yet."""
         events, self._events = self._events, []
         return events
 
@@ -214,7 +215,7 @@ class Session:
         if message.method is None:
             handler = self._pending.pop(message.id, None) if isinstance(message.id, int) else None
             if handler is None:
-                raise RemoteError("an answer that nobody asked for")
+                raise RemoteError("unexpected answer")
             handler(message)
             return
         match message.method:
@@ -228,7 +229,7 @@ class Session:
                 params = _anything(message.params) if message.params else []
                 self._out.append(_encode({"id": message.id, "result": params, "error": None}))
             case "locked" | "stolen":
-                self._on_lock_told(message)
+                self._on_lock_notified(message)
             case "monitor_canceled":
                 self._on_canceled(message)
             case _ if message.id is not None:
@@ -241,19 +242,19 @@ class Session:
     # Which server it is.
 
     def _on_server(self, message: Message) -> None:
-        if _failed(message):  # Before 2.9 there was no such database.
+        if _failed(message):  # Servers before 2.9 have no such database.
             self.stage = Stage.SCHEMA
             self._request("get_schema", [self.following.database], self._on_schema)
             return
         self._servers.apply(self._server_monitor.decode(message.result), self._server_monitor)
-        self._look_at_server()
+        self._check_server()
 
-    def _look_at_server(self) -> None:
-        """Go on if this server will do."""
+    def _check_server(self) -> None:
+        """Continue if this server is usable."""
         row = server_rows.find(self._servers, self.following.database)
         reason = server_rows.objection(row, self.position, leader_only=self._leader_only)
         if reason or row is None:
-            self._close(reason or "it does not have the database")
+            self._close(reason or "the server does not have the database")
             return
         if row.index is not None:
             self.position.index = max(self.position.index, row.index)
@@ -264,7 +265,7 @@ class Session:
 
     def _on_schema(self, message: Message) -> None:
         if _failed(message):
-            self._close("it does not have the database")
+            self._close("the server does not have the database")
             return
         self._follow(Schema.parse(_anything(message.result)))
 
@@ -289,7 +290,7 @@ class Session:
         if _failed(message):
             error = _anything(message.error)
             if error != "unknown method" or self.method == len(METHODS) - 1:
-                self._close(f"it will not be followed: {error}")
+                self._close(f"the server refuses the monitor: {error}")
                 return
             self.method += 1
             self._ask_to_follow()
@@ -307,13 +308,13 @@ class Session:
         if monitor == SERVER:
             self._servers.apply(self._server_monitor.decode(data), self._server_monitor)
             before = self.schema
-            self._look_at_server()
+            self._check_server()
             row = server_rows.find(self._servers, self.following.database)
             if self.stage is not Stage.CLOSED and before is not None and row is not None:
-                self._look_at_schema(before, Schema.parse(row.schema or ""))
+                self._check_schema(before, Schema.parse(row.schema or ""))
             return
         if monitor != FOLLOW or self.monitor is None or self.stage is not Stage.FOLLOWING:
-            raise RemoteError("an update that nobody asked for")
+            raise RemoteError("unexpected update")
         updates = self.monitor.decode_old(data) if self.method == 2 else self.monitor.decode(data)
         changes = self._cache.apply(updates, self.monitor)
         if last_id is not None:
@@ -321,7 +322,7 @@ class Session:
         if changes:
             self._events.append(Changed(changes))
 
-    def _look_at_schema(self, before: Schema, now: Schema) -> None:
+    def _check_schema(self, before: Schema, now: Schema) -> None:
         if now != before:
             self.position.last_id = ZERO
             self._close(f"the schema changed from {before.version} to {now.version}", elsewhere=False)
@@ -338,15 +339,17 @@ class Session:
         if _failed(message):
             self._events.append(Answered(number, error=_error(message)))
             return
-        results: list[Result] = []
+        results: list[OperationResult] = []
         for at, one in enumerate(_outcomes(message.result)):
-            if one is None:  # Not done, because of an error after it in the list.
+            if one is None:  # Not executed, because of an error after it in the list.
                 continue
             if one.error is not None:
                 which = at if at < operations else None
                 self._events.append(Answered(number, error=failure(one.error, one.details, which)))
                 return
-            results.append(Result(None if one.uuid is None else decode_shape(Uuid, one.uuid), one.count, one.rows))
+            results.append(
+                OperationResult(None if one.uuid is None else decode_shape(Uuid, one.uuid), one.count, one.rows)
+            )
         self._events.append(Answered(number, results))
 
     def _on_answered(self, message: Message) -> None:
@@ -355,12 +358,12 @@ class Session:
 
     def _on_lock(self, name: str, message: Message) -> None:
         if _failed(message):
-            raise RemoteError(f"the lock {name} cannot be had: {_error(message)}")
+            raise RemoteError(f"the lock {name} is refused: {_error(message)}")
         answer = _anything(message.result)
         if isinstance(answer, dict) and answer.get("locked"):
             self._lock_is(name, held=True)
 
-    def _on_lock_told(self, message: Message) -> None:
+    def _on_lock_notified(self, message: Message) -> None:
         params = _anything(message.params)
         if not isinstance(params, list) or len(params) != 1:
             raise RemoteError("a lock without a name")
@@ -376,7 +379,7 @@ def _failed(message: Message) -> bool:
     return bool(message.error) and bytes(message.error) != b"null"
 
 
-def _error(message: Message) -> Refused | Conflict:
+def _error(message: Message) -> TransactionRefused | Conflict:
     match _anything(message.error):
         case {"error": str() as error, "details": str() as details}:
             return failure(error, details, None)

@@ -1,4 +1,4 @@
-"""What a monitor of the in-memory server tells: updates made of what a transaction did.  Pure."""
+"""Monitors of the in-memory server: updates from the edits of a transaction.  Pure."""
 
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
@@ -15,21 +15,21 @@ Test = Callable[[Uuid, Values], bool]
 KINDS = ("initial", "insert", "delete", "modify")
 
 
-class Part(Struct):
+class MonitoredTable(Struct):
     """One table of a monitor."""
 
     columns: dict[str, list[str]]
-    """Which columns are told, by what happened."""
+    """The monitored columns, by kind of change."""
     tests: list[Test] | None
     """Only rows for which one of these holds; None: all rows."""
 
     def matches(self, uuid: Uuid, row: Values | None) -> bool:
-        """Return whether a row is followed."""
+        """Return whether a row is monitored."""
         return row is not None and (self.tests is None or any(test(uuid, row) for test in self.tests))
 
 
-def part(schema: TableSchema, wire: Wire, *, conditional: bool) -> Part:
-    """Return what one table's <monitor-request>s ask for."""
+def monitored_table(schema: TableSchema, wire: Wire, *, conditional: bool) -> MonitoredTable:
+    """Return the contents of one table's <monitor-request>s."""
     requests = wire if isinstance(wire, list) else [wire]
     columns: dict[str, list[str]] = {kind: [] for kind in KINDS}
     tests: list[Test] | None = None
@@ -44,7 +44,7 @@ def part(schema: TableSchema, wire: Wire, *, conditional: bool) -> Part:
             tests = (tests or []) + conditions(schema, request["where"])
     for column in {name for names in columns.values() for name in names}:
         column_type(schema, column)
-    return Part(columns, tests)
+    return MonitoredTable(columns, tests)
 
 
 def conditions(schema: TableSchema, where: Iterable[Any]) -> list[Test]:
@@ -62,49 +62,49 @@ def _test(schema: TableSchema, clause: Wire) -> Test:
     return lambda _uuid, row: test(row[column])
 
 
-class Watch(Struct):
+class ServedMonitor(Struct):
     """One monitor."""
 
     id: Any
     database: Database
     version: int
-    """Of what it speaks: 1 for update, 2 for update2, 3 for update3."""
-    parts: dict[str, Part]
+    """The version of its updates: 1 for update, 2 for update2, 3 for update3."""
+    tables: dict[str, MonitoredTable]
 
     def initial(self) -> dict[str, Any]:
-        """Return everything there is."""
+        """Return all rows, as an update."""
         rows = {
-            table: {uuid: Edit(None, row) for uuid, row in self.database.tables[table].items()} for table in self.parts
+            table: {uuid: Edit(None, row) for uuid, row in self.database.tables[table].items()} for table in self.tables
         }
-        return self.tell(rows, initial=True)
+        return self.updates(rows, initial=True)
 
-    def tell(self, edits: Edits, *, initial: bool = False) -> dict[str, Any]:
-        """Return what a transaction's edits mean to this monitor; empty if nothing."""
-        told: dict[str, Any] = {}
-        for table, one in self.parts.items():
+    def updates(self, edits: Edits, *, initial: bool = False) -> dict[str, Any]:
+        """Return a transaction's edits as an update for this monitor; empty if there is nothing to report."""
+        found: dict[str, Any] = {}
+        for table, one in self.tables.items():
             for uuid, edit in edits.get(table, {}).items():
                 before, after = one.matches(uuid, edit.old), one.matches(uuid, edit.new)
-                update = self._update(table, uuid, edit, (before, after), initial=initial)
+                update = self._update(table, edit, (before, after), initial=initial)
                 if update is not None:
-                    told.setdefault(table, {})[str(uuid)] = update
-        return told
+                    found.setdefault(table, {})[str(uuid)] = update
+        return found
 
     def rematched(self, changed: Mapping[str, list[Test] | None]) -> dict[str, Any]:
-        """Take other conditions; return what comes and goes with that."""
-        told: dict[str, Any] = {}
+        """Change the conditions; return the rows that come and go, as an update."""
+        found: dict[str, Any] = {}
         for table, tests in changed.items():
-            one = self.parts[table]
-            now = Part(one.columns, tests)
+            one = self.tables[table]
+            now = MonitoredTable(one.columns, tests)
             for uuid, row in self.database.tables[table].items():
                 matches = one.matches(uuid, row), now.matches(uuid, row)
                 if matches[0] != matches[1]:
-                    update = self._update(table, uuid, Edit(row, row), matches, initial=False)
-                    told.setdefault(table, {})[str(uuid)] = update
-            self.parts[table] = now
-        return told
+                    update = self._update(table, Edit(row, row), matches, initial=False)
+                    found.setdefault(table, {})[str(uuid)] = update
+            self.tables[table] = now
+        return found
 
-    def _update(self, table: str, uuid: Uuid, edit: Edit, matches: tuple[bool, bool], *, initial: bool) -> Wire:
-        columns, kinds = self.parts[table].columns, self.database.schema.tables[table]
+    def _update(self, table: str, edit: Edit, matches: tuple[bool, bool], *, initial: bool) -> Wire:
+        columns, kinds = self.tables[table].columns, self.database.schema.tables[table]
         match matches:
             case False, True:
                 kind = "initial" if initial else "insert"
@@ -114,8 +114,8 @@ class Watch(Struct):
                 if self.version == 1:
                     return {"new": {name: canonical(edit.new[name]) for name in columns[kind]}}
                 row = edit.new
-                told = (name for name in columns[kind] if row[name] != default(kinds.columns[name]))
-                return {kind: {name: canonical(row[name]) for name in told}}
+                found = (name for name in columns[kind] if row[name] != default(kinds.columns[name]))
+                return {kind: {name: canonical(row[name]) for name in found}}
             case True, False:
                 assert edit.old is not None
                 if not columns["delete"]:

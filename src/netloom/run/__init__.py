@@ -1,1 +1,5 @@
-"""The mains: serve, apiserver, controller; their configuration, credentials, logs and metrics."""
+"""Entry points of the processes, and what they need: configuration, credentials, logs, metrics.
+
+The code here builds and starts. What a process does lives in the packages it starts: `front`, `control`, `store`,
+`drivers`.
+"""

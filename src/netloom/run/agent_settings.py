@@ -43,4 +43,4 @@ def granted(settings: AgentSettings) -> NodeGrants:
 
 def wrong(key: str, message: str) -> Invalid:
     """Return the refusal of a setting."""
-    return Invalid("the configuration is not right", causes=[Cause(key, message)])
+    return Invalid("invalid configuration", causes=[Cause(key, message)])

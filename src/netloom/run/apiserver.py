@@ -1,9 +1,10 @@
 """`netloom apiserver`: the API alone, over sqlite or etcd.
 
-Who it is and whom it knows comes from a data directory as `serve` makes it, or from files somebody else provides; then
-any number of them serve one etcd. With --aggregated it is a part of a Kubernetes cluster's own API: kube-apiserver
-sends it what is asked of our group, and the cluster says who asks and who may what. Its certificate is then made in the
-data directory, or given, as otherwise; run/manifests.py has what the cluster must be told (`--print-manifests`).
+The server's certificate and its client CA and tokens come from a data directory as `serve` makes it, or from files that
+others provide; then any number of API servers can serve one etcd. With --aggregated the server is part of a Kubernetes
+cluster's API: kube-apiserver forwards the requests for our group, and the cluster authenticates and authorizes clients.
+Its certificate is then made in the data directory, or given, as usual. run/manifests.py has the objects that the
+cluster needs (`--print-manifests`).
 """
 
 import asyncio
@@ -18,7 +19,7 @@ from netloom.errors import Cause, Invalid
 from netloom.front.api.app import Api
 from netloom.front.api.http.limits import Limits
 from netloom.front.api.http.server import Server
-from netloom.run import config, doors, logs, metrics, process
+from netloom.run import config, frontends, logs, metrics, process
 from netloom.run.config import ApiserverSettings
 from netloom.run.credentials import Directory
 from netloom.run.delegation import Delegation, account
@@ -31,8 +32,8 @@ from netloom.store.opening import open_store
 log = logging.getLogger(__name__)
 
 BEHIND = Limits(connections_per_client=Limits().connections, rights_seconds=40.0)
-"""Behind kube-apiserver nearly all connections come from one address, with one watch on each; and whether a watch may
-go on is a question to the cluster, whose answers are remembered for ten seconds."""
+"""Behind kube-apiserver nearly all connections come from one address, with one watch on each. Whether a watch may
+continue is a question to the cluster, whose answers are cached for ten seconds."""
 
 
 def main(settings: ApiserverSettings) -> int:
@@ -46,13 +47,13 @@ async def serve(settings: ApiserverSettings) -> None:
     """Serve until cancelled."""
     host, port = config.address(settings.listen)
     with ExitStack() as held:
-        listener = held.enter_context(doors.listen(host, port))
-        url = doors.url(host, listener)
+        listener = held.enter_context(frontends.listen(host, port))
+        url = frontends.url(host, listener)
         own = "" if settings.aggregated else url
         directory = Directory(Path(settings.data)) if settings.data else None
         if directory is not None:
             prepare(directory, settings, own)
-        identity = doors.of_directory(directory) if directory is not None else from_files(settings)
+        identity = frontends.of_directory(directory) if directory is not None else from_files(settings)
         delegation = _delegation(settings) if settings.aggregated else None
         context = _tls(identity, delegation)
         store = MeteredStore(await open_store(settings.store))
@@ -66,7 +67,7 @@ async def serve(settings: ApiserverSettings) -> None:
                 group.create_task(server.serve())
                 group.create_task(api.run())
                 if directory is not None:
-                    group.create_task(doors.renew(directory, context, hosts=names(settings), server_url=own))
+                    group.create_task(frontends.renew(directory, context, hosts=names(settings), server_url=own))
                 if delegation is not None:
                     group.create_task(delegation.follow())
                     await delegation.known.wait()
@@ -79,13 +80,13 @@ async def serve(settings: ApiserverSettings) -> None:
 
 
 def names(settings: ApiserverSettings) -> list[str]:
-    """Return the names the server's own certificate carries."""
+    """Return the names in the server's own certificate."""
     host, _ = config.address(settings.listen)
     return [host, *settings.hosts, *(service_names() if settings.aggregated else ())]
 
 
 def prepare(directory: Directory, settings: ApiserverSettings, own: str) -> None:
-    """Make what is missing in the data directory; whom the server knows only where that is its own to say."""
+    """Create what is missing in the data directory; tokens only if this server authenticates clients itself."""
     directory.make()
     directory.prepare(hosts=names(settings), now=datetime.now(UTC), admin=bool(own))
     if own:
@@ -103,10 +104,10 @@ def _delegation(settings: ApiserverSettings) -> Delegation:
     )
 
 
-def _tls(identity: doors.Identity, delegation: Delegation | None) -> ssl.SSLContext:
+def _tls(identity: frontends.Identity, delegation: Delegation | None) -> ssl.SSLContext:
     if delegation is None:
-        return doors.tls(identity)
-    context = doors.tls(doors.Identity(certificate=identity.certificate, key=identity.key))
+        return frontends.tls(identity)
+    context = frontends.tls(frontends.Identity(certificate=identity.certificate, key=identity.key))
     delegation.verify(context)
     return context
 
@@ -114,13 +115,13 @@ def _tls(identity: doors.Identity, delegation: Delegation | None) -> ssl.SSLCont
 def _api(
     settings: ApiserverSettings,
     store: MeteredStore,
-    identity: doors.Identity,
+    identity: frontends.Identity,
     delegation: Delegation | None,
     measured: metrics.Metrics,
 ) -> Api:
     if delegation is None:
-        return doors.api(store, identity, measured, ready={})
-    return doors.behind(store, delegation, measured, agent=account(settings.agent_account), limits=BEHIND)
+        return frontends.api(store, identity, measured, ready={})
+    return frontends.aggregated_api(store, delegation, measured, agent=account(settings.agent_account), limits=BEHIND)
 
 
 def _check(settings: ApiserverSettings) -> None:
@@ -136,20 +137,20 @@ def _check(settings: ApiserverSettings) -> None:
         )
         given = [name for name in own if getattr(settings, name)]
         if given:
-            raise _wrong("data", f"either --data or {_flag(given[0])}, not both")
+            raise _wrong("data", f"use either --data or {_flag(given[0])}, not both")
         return
     config.require(settings, "tls_cert", "tls_key")
     if not settings.aggregated and not settings.client_ca and not settings.tokens:
-        raise _wrong("clientCa", "give --client-ca, --tokens or both: otherwise nobody could be known")
+        raise _wrong("clientCa", "use --client-ca, --tokens or both: otherwise no client can authenticate")
 
 
 def _check_aggregated(settings: ApiserverSettings) -> None:
     account(settings.agent_account)
     for name in ("tokens", "revoked"):
         if getattr(settings, name):
-            raise _wrong("aggregated", f"not with --{name}: the cluster says who is known")
+            raise _wrong("aggregated", f"cannot be used with --{name}: the cluster authenticates clients")
     if settings.client_ca and not settings.requestheader_client_ca:
-        raise _wrong("clientCa", "only with --requestheader-client-ca: the cluster says it otherwise")
+        raise _wrong("clientCa", "requires --requestheader-client-ca: otherwise the cluster provides both")
 
 
 def _flag(name: str) -> str:
@@ -157,14 +158,14 @@ def _flag(name: str) -> str:
 
 
 def _wrong(key: str, message: str) -> Invalid:
-    return Invalid("the configuration is not right", causes=[Cause(key, message)])
+    return Invalid("invalid configuration", causes=[Cause(key, message)])
 
 
-def from_files(settings: ApiserverSettings) -> doors.Identity:
-    """Return the files that somebody else provides."""
+def from_files(settings: ApiserverSettings) -> frontends.Identity:
+    """Return the certificate, key, CA and tokens that the settings name."""
     if settings.tokens and not Path(settings.tokens).is_file():
         raise Invalid(f"{settings.tokens}: no such file")
-    return doors.Identity(
+    return frontends.Identity(
         certificate=Path(settings.tls_cert),
         key=Path(settings.tls_key),
         client_ca=Path(settings.client_ca) if settings.client_ca else None,

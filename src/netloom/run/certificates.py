@@ -1,8 +1,8 @@
-"""The certificates `netloom serve` makes for itself: a CA, the server's own, and one per client that wants one.
+"""The certificates that `netloom serve` makes: a CA, the server's own, and one for each client that asks for one.
 
-The only importer of cryptography. Every function takes and returns PEM bytes, so nobody else needs to know the library;
-where the files lie, and when they are looked at again, is credentials.py's business. Keys are ECDSA P-256: small, fast
-to make on a first start, and understood by every client. `now` is an argument, so renewal is tested without waiting.
+Only this module imports cryptography. Every function takes and returns PEM bytes, so other modules do not depend on the
+library; credentials.py decides where the files are and when they are renewed. Keys are ECDSA P-256: small, fast to make
+on a first start, and supported by every client. `now` is an argument, so renewal is tested without waiting.
 """
 
 import ipaddress
@@ -20,7 +20,7 @@ from msgspec import Struct
 CA_DAYS = 3650
 LEAF_DAYS = 365
 _SKEW = timedelta(minutes=5)
-"""Certificates are valid a little before they are made, for clients whose clock is behind."""
+"""Certificates are valid from a little before they are made, for clients whose clock is behind."""
 
 
 class Pair(Struct, frozen=True):
@@ -60,29 +60,29 @@ def make_ca(key: bytes, *, name: str, now: datetime) -> bytes:
 
 
 def make_server(ca: Pair, key: bytes, *, hosts: Iterable[str], now: datetime) -> bytes:
-    """Return a certificate for a server that is reached under all of `hosts` (names and addresses)."""
+    """Return a certificate for a server that clients reach under any of `hosts` (names and addresses)."""
     names = sorted(set(hosts))
     return _leaf(ca, key, _subject("netloom"), [ExtendedKeyUsageOID.SERVER_AUTH], names=names, now=now)
 
 
 def make_peer(ca: Pair, key: bytes, *, name: str, hosts: Iterable[str], now: datetime) -> bytes:
-    """Return a certificate for a server that also connects to others of its kind, as a member of a cluster does."""
+    """Return a certificate for a server that also connects to its peers, as a member of a cluster does."""
     usages = [ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH]
     return _leaf(ca, key, _subject(name), usages, names=sorted(set(hosts)), now=now)
 
 
 def make_client(ca: Pair, key: bytes, *, name: str, groups: Sequence[str], now: datetime) -> bytes:
-    """Return a certificate that says who a client is: `name` is its common name, `groups` its organizations."""
+    """Return a client certificate: `name` is its common name, `groups` its organizations."""
     return _leaf(ca, key, _subject(name, groups), [ExtendedKeyUsageOID.CLIENT_AUTH], names=[], now=now)
 
 
-def still_good(
+def is_valid(
     certificate: bytes, *, key: bytes, ca: bytes, hosts: Iterable[str] = (), now: datetime, margin: timedelta
 ) -> bool:
-    """Whether a certificate need not be made again.
+    """Whether a certificate is usable and need not be renewed.
 
-    It is readable, belongs to `key`, is signed by `ca`, names all of `hosts`, is valid by now (a clock that was ahead
-    may have made it), and lasts longer than `margin`.
+    It is readable, belongs to `key`, is signed by `ca`, names all of `hosts`, is already valid (the clock that made it
+    may have been ahead), and does not expire within `margin`.
     """
     try:
         leaf, authority, private = _certificate(certificate), _certificate(ca), _private(key)
@@ -97,12 +97,12 @@ def still_good(
 
 
 def fingerprint(certificate: bytes) -> bytes:
-    """Return the SHA-256 of a certificate (PEM), as `openssl x509 -fingerprint -sha256` has it."""
+    """Return the SHA-256 of a certificate (PEM), as `openssl x509 -fingerprint -sha256` prints it."""
     return _certificate(certificate).fingerprint(hashes.SHA256())
 
 
 def common_name(certificate: bytes) -> str:
-    """Return whom a certificate is for, or nothing where it cannot be read."""
+    """Return the common name of a certificate, or "" if it cannot be read."""
     try:
         found = _certificate(certificate).subject.get_attributes_for_oid(NameOID.COMMON_NAME)
     except ValueError:
@@ -110,7 +110,7 @@ def common_name(certificate: bytes) -> str:
     return str(found[0].value) if found else ""
 
 
-@lru_cache(maxsize=1024)  # A proxy shows the same certificate with each request.
+@lru_cache(maxsize=1024)  # A proxy presents the same certificate with each request.
 def issued(encoded: bytes, bundle: bytes) -> bool:
     """Whether a certificate (DER) is directly issued by one of the CAs in a bundle (PEM)."""
     try:
@@ -130,7 +130,7 @@ def _is_issuer(authority: x509.Certificate, leaf: x509.Certificate) -> bool:
 
 
 def is_key(data: bytes) -> bool:
-    """Whether `data` is a private key that can be used."""
+    """Whether `data` is a usable private key."""
     try:
         _private(data)
     except (ValueError, TypeError):

@@ -1,9 +1,9 @@
-"""What a process is told: by flag, by environment and by file, in that order of precedence.
+"""The settings of a process: from flags, environment variables and a file, in that order of precedence.
 
-One frozen value per process. Its fields are the only list of settings there is: the flags of the command line
-(`--log-level`), the variables (`NETLOOM_LOG_LEVEL`), the keys of the file (`logLevel`) and the help texts are all made
-from it. Everything that is wrong is said at once, by key, with where it came from; an unknown key is refused with the
-nearest known one, because a misspelt setting that is silently ignored costs an evening.
+One frozen value per process. Its fields are the only list of settings: the command-line flags (`--log-level`), the
+environment variables (`NETLOOM_LOG_LEVEL`), the keys of the file (`logLevel`) and the help texts are all derived from
+it. All errors are reported at once, each with its key and its source. An unknown key is refused, and the nearest known
+key is suggested: silently ignoring a misspelt setting costs hours of debugging.
 """
 
 import difflib
@@ -26,57 +26,57 @@ Level = Literal["debug", "info", "warning", "error"]
 Format = Literal["auto", "json", "text"]
 Housekeeping = Literal["auto", "on", "off"]
 Quarantine = Annotated[
-    float, Meta(ge=0, le=86400, description="Seconds before a freed address is given to somebody else; 0: at once.")
+    float, Meta(ge=0, le=86400, description="Seconds before a released address may be allocated again; 0: at once.")
 ]
-VniRange = Annotated[str, Meta(description="The VNIs given to Networks that name none, as FIRST-LAST.")]
+VniRange = Annotated[str, Meta(description="VNIs to allocate to Networks that request none, as FIRST-LAST.")]
 VniRest = Annotated[
     float,
     Meta(
-        ge=0, le=86400, description="Seconds before another namespace gets the VNI of a Network that is gone; 0: none."
+        ge=0, le=86400, description="Seconds before another namespace may get the VNI of a deleted Network; 0: at once."
     ),
 ]
 OvnNb = Annotated[
     tuple[str, ...],
-    Meta(description="OVN's northbound servers, as unix:PATH, tcp:HOST:PORT or ssl:HOST:PORT; none: no OVN."),
+    Meta(description="OVN northbound servers, as unix:PATH, tcp:HOST:PORT or ssl:HOST:PORT; empty: run without OVN."),
 ]
 OvnSb = Annotated[
-    tuple[str, ...], Meta(description="OVN's southbound servers, for gateway nodes and the health of endpoints.")
+    tuple[str, ...], Meta(description="OVN southbound servers, for gateway nodes and the health of endpoints.")
 ]
-OvnKey = Annotated[str, Meta(description="Our private key (PEM) for ssl: servers of OVN.")]
-OvnCert = Annotated[str, Meta(description="Our certificate (PEM) for them.")]
-OvnCa = Annotated[str, Meta(description="The CA (PEM) that signed theirs.")]
+OvnKey = Annotated[str, Meta(description="Private key (PEM) of this client for ssl: servers of OVN.")]
+OvnCert = Annotated[str, Meta(description="Certificate (PEM) of this client for ssl: servers of OVN.")]
+OvnCa = Annotated[str, Meta(description="CA (PEM) that signed the certificates of the OVN servers.")]
 OvnServerNames = Annotated[
     tuple[str, ...],
-    Meta(description="The names their certificates may be for; none: the host in each ssl:HOST:PORT."),
+    Meta(description="Names accepted in the OVN servers' certificates; empty: the host in each ssl:HOST:PORT."),
 ]
 ProviderGrants = Annotated[
     tuple[str, ...],
-    Meta(description="Physical networks and VLANs that Networks may join, as prod=physnet1:100-199; none: none."),
+    Meta(description="Physical networks and VLANs that Networks may use, as prod=physnet1:100-199; empty: none."),
 ]
 OWNER_PATTERN = "^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$"
-"""What is ours is told by how a name begins, too: so an owner's has no slash, after which another's could go on."""
+"""Names of our objects begin with the owner. An owner contains no slash: one owner must not be a prefix of another."""
 OvnOwner = Annotated[
     str,
     Meta(
         pattern=OWNER_PATTERN,
-        description="Whose rows in OVN ours are: another Netloom there needs another owner.",
+        description="Owner name of our rows in OVN; a second Netloom on the same OVN needs another one.",
     ),
 ]
 
 
 class Settings(Struct, frozen=True, kw_only=True, rename="camel"):
-    """What every process is told."""
+    """The settings of every process."""
 
-    log_level: Annotated[Level, Meta(description="How much to log: debug, info, warning or error.")] = "info"
-    log_format: Annotated[Format, Meta(description="json, text, or auto: text on a terminal, json elsewhere.")] = "auto"
+    log_level: Annotated[Level, Meta(description="Log level: debug, info, warning or error.")] = "info"
+    log_format: Annotated[Format, Meta(description="Log format: json, text, or auto: text on a terminal.")] = "auto"
 
 
 class ServeSettings(Settings, frozen=True, kw_only=True):
-    """What `netloom serve` is told."""
+    """The settings of `netloom serve`."""
 
-    data: Annotated[str, Meta(description="The data directory; made on the first start.")] = ""
-    listen: Annotated[str, Meta(description="The address and port to serve the API on.")] = "127.0.0.1:8480"
-    hosts: Annotated[tuple[str, ...], Meta(description="More names the server certificate is to carry.")] = ()
+    data: Annotated[str, Meta(description="Data directory; created on the first start.")] = ""
+    listen: Annotated[str, Meta(description="Address and port of the API.")] = "127.0.0.1:8480"
+    hosts: Annotated[tuple[str, ...], Meta(description="Additional names for the server certificate.")] = ()
     quarantine: Quarantine = 5.0
     vni_range: VniRange = "4096-16777215"
     vni_rest: VniRest = 30.0
@@ -91,52 +91,52 @@ class ServeSettings(Settings, frozen=True, kw_only=True):
 
 
 class ApiserverSettings(Settings, frozen=True, kw_only=True):
-    """What `netloom apiserver` is told."""
+    """The settings of `netloom apiserver`."""
 
-    store: Annotated[str, Meta(description="Where objects are kept: sqlite:PATH or etcd:URL[,URL...].")] = ""
-    listen: Annotated[str, Meta(description="The address and port to serve the API on.")] = "127.0.0.1:8480"
-    data: Annotated[str, Meta(description="A directory for CA, certificates and tokens, made as by serve.")] = ""
-    hosts: Annotated[tuple[str, ...], Meta(description="More names the certificate made in --data is to carry.")] = ()
-    tls_cert: Annotated[str, Meta(description="The server certificate (PEM), instead of --data.")] = ""
-    tls_key: Annotated[str, Meta(description="Its private key (PEM).")] = ""
-    client_ca: Annotated[str, Meta(description="The CA that client certificates are signed by (PEM).")] = ""
-    tokens: Annotated[str, Meta(description="The file of bearer tokens.")] = ""
-    revoked: Annotated[str, Meta(description="The file of revoked client certificates; it need not exist.")] = ""
+    store: Annotated[str, Meta(description="Where to store objects: sqlite:PATH or etcd:URL[,URL...].")] = ""
+    listen: Annotated[str, Meta(description="Address and port of the API.")] = "127.0.0.1:8480"
+    data: Annotated[str, Meta(description="Directory for CA, certificates and tokens, created as by serve.")] = ""
+    hosts: Annotated[tuple[str, ...], Meta(description="Additional names for the certificate made in --data.")] = ()
+    tls_cert: Annotated[str, Meta(description="Server certificate (PEM), instead of --data.")] = ""
+    tls_key: Annotated[str, Meta(description="Private key (PEM) of --tls-cert.")] = ""
+    client_ca: Annotated[str, Meta(description="CA (PEM) that signs client certificates.")] = ""
+    tokens: Annotated[str, Meta(description="File of bearer tokens.")] = ""
+    revoked: Annotated[str, Meta(description="File of revoked client certificates; it may be absent.")] = ""
     aggregated: Annotated[
-        bool, Meta(description="Be an aggregated API of a Kubernetes: it says who asks, and who may what.")
+        bool, Meta(description="Run as an aggregated API of a Kubernetes cluster, which authenticates and authorizes.")
     ] = False
     kubeconfig: Annotated[
-        str, Meta(description="With --aggregated: the kubeconfig of that Kubernetes; in a pod: the service account.")
+        str, Meta(description="With --aggregated: kubeconfig of that cluster; default in a pod: its service account.")
     ] = ""
-    context: Annotated[str, Meta(description="The context in it; the current one unless given.")] = ""
+    context: Annotated[str, Meta(description="Context in the kubeconfig; default: the current context.")] = ""
     agent_account: Annotated[
-        str, Meta(description="With --aggregated: the service account of the nodes' agents, as NAMESPACE/NAME.")
+        str, Meta(description="With --aggregated: service account of the nodes' agents, as NAMESPACE/NAME.")
     ] = f"{SYSTEM_NAMESPACE}/netloom-agent"
     requestheader_client_ca: Annotated[
         str,
-        Meta(description="With --aggregated: the CA (PEM) of kube-apiserver's proxy; the cluster says it otherwise."),
+        Meta(description="With --aggregated: CA (PEM) of kube-apiserver's proxy; default: read from the cluster."),
     ] = ""
     requestheader_allowed_names: Annotated[
-        tuple[str, ...], Meta(description="With that: the common names the proxy may have; none: any.")
+        tuple[str, ...], Meta(description="With it: common names that the proxy's certificate may have; empty: any.")
     ] = ()
 
 
 class ControllerSettings(Settings, frozen=True, kw_only=True):
-    """What `netloom controller` is told."""
+    """The settings of `netloom controller`."""
 
-    kubeconfig: Annotated[str, Meta(description="The kubeconfig of the API to work on.")] = ""
-    context: Annotated[str, Meta(description="The context in it; the current one unless given.")] = ""
+    kubeconfig: Annotated[str, Meta(description="Kubeconfig of the API to work on.")] = ""
+    context: Annotated[str, Meta(description="Context in the kubeconfig; default: the current context.")] = ""
     leader_elect: Annotated[bool, Meta(description="Work only while holding the Lease.")] = True
-    identity: Annotated[str, Meta(description="Who holds the Lease; the host name unless given. Made unique.")] = ""
+    identity: Annotated[str, Meta(description="Holder name in the Lease; default: the host name. Made unique.")] = ""
     lease_namespace: Annotated[
-        str, Meta(min_length=1, description="The namespace of the Lease, where none but administrators write Leases.")
+        str, Meta(min_length=1, description="Namespace of the Lease, in which only administrators may write Leases.")
     ] = SYSTEM_NAMESPACE
     previous_lease_namespace: Annotated[
         str,
-        Meta(description="Hold the Lease in this namespace as well: for an upgrade from a version that has it there."),
+        Meta(description="Hold the Lease in this namespace too, while upgrading from a version that has it there."),
     ] = ""
     housekeeping: Annotated[
-        Housekeeping, Meta(description="Collect owned objects and old Events: on, off, or auto: not on a Kubernetes.")
+        Housekeeping, Meta(description="Collect owned objects and old Events: on, off, or auto: not on Kubernetes.")
     ] = "auto"
     quarantine: Quarantine = 5.0
     vni_range: VniRange = "4096-16777215"
@@ -149,77 +149,73 @@ class ControllerSettings(Settings, frozen=True, kw_only=True):
     ovn_server_names: OvnServerNames = ()
     ovn_owner: OvnOwner = "netloom"
     provider_grants: ProviderGrants = ()
-    health_listen: Annotated[str, Meta(description="A loopback address and port for /healthz, /readyz, /metrics.")] = ""
+    health_listen: Annotated[str, Meta(description="Loopback address and port for /healthz, /readyz, /metrics.")] = ""
 
 
 class AgentSettings(Settings, frozen=True, kw_only=True):
-    """What `netloom agent` is told."""
+    """The settings of `netloom agent`."""
 
-    kubeconfig: Annotated[str, Meta(description="The kubeconfig of the API, with the node's credential.")] = ""
-    context: Annotated[str, Meta(description="The context in it; the current one unless given.")] = ""
-    node: Annotated[str, Meta(description="The name of this node.")] = ""
-    ovs: Annotated[str, Meta(description="The node's Open vSwitch database.")] = "unix:/run/openvswitch/db.sock"
-    ovn_owner: Annotated[str, Meta(pattern=OWNER_PATTERN, description="Whose name the ports made here carry.")] = (
-        "netloom"
-    )
+    kubeconfig: Annotated[str, Meta(description="Kubeconfig of the API, with the node's credential.")] = ""
+    context: Annotated[str, Meta(description="Context in the kubeconfig; default: the current context.")] = ""
+    node: Annotated[str, Meta(description="Name of this node.")] = ""
+    ovs: Annotated[str, Meta(description="Open vSwitch database of the node.")] = "unix:/run/openvswitch/db.sock"
+    ovn_owner: Annotated[str, Meta(pattern=OWNER_PATTERN, description="Owner name of the ports made here.")] = "netloom"
     underlay_ip: Annotated[
-        str, Meta(description="The address other nodes send to; absent: the ovn-encap-ip the switch has.")
+        str, Meta(description="Address that other nodes send to; default: the ovn-encap-ip in Open vSwitch.")
     ] = ""
     bridge_mappings: Annotated[
-        tuple[str, ...], Meta(description="The physical networks here and their bridges, as physnet1:br-ex.")
+        tuple[str, ...], Meta(description="Physical networks of this node and their bridges, as physnet1:br-ex.")
     ] = ()
     netns_folders: Annotated[
         tuple[str, ...],
-        Meta(
-            description="Folders of network namespaces and whose they are, as /run/netns/{namespace} or prod=/srv/ns."
-        ),
+        Meta(description="Folders of network namespaces by owner, as /run/netns/{namespace} or prod=/srv/ns."),
     ] = ("/run/netns/{namespace}", "/var/run/netns/{namespace}")
     internal_routes: Annotated[
         tuple[str, ...],
         Meta(
-            description="Blocks for addresses and routes of internal ports, as prod=10.10.0.0/16; none: no such port."
+            description="CIDRs for addresses and routes of internal ports, as prod=10.10.0.0/16; empty: no such ports."
         ),
     ] = ()
     internal_names: Annotated[
-        tuple[str, ...], Meta(description="Names that internal ports may choose, as prod=web*; none: generated names.")
+        tuple[str, ...], Meta(description="Names that internal ports may have, as prod=web*; empty: generated names.")
     ] = ()
     existing_devices: Annotated[
         tuple[str, ...],
-        Meta(description="Devices that existing ports may take, as prod=eth1 or prod=tap*; none: none."),
+        Meta(description="Devices that existing ports may use, as prod=eth1 or prod=tap*; empty: none."),
     ] = ()
     datapath: Annotated[
         Literal["auto", "netdev", "system"],
-        Meta(description="Where new bridges forward: system, the kernel; netdev, userspace; auto: as the kernel can."),
+        Meta(description="Datapath of new bridges: system (kernel), netdev (userspace), or auto: by kernel support."),
     ] = "auto"
     openflow: Annotated[
-        str, Meta(description="Where flows of vxlan Networks are written; absent: br-vxlan.mgmt beside the database.")
+        str, Meta(description="OpenFlow socket for flows of vxlan Networks; default: br-vxlan.mgmt beside --ovs.")
     ] = ""
-    encap: Annotated[str, Meta(description="With --prepare: the protocol of OVN's tunnels.")] = "geneve"
-    ovn_remote: Annotated[str, Meta(description="With --prepare: the southbound database, as ssl:192.0.2.1:6642.")] = ""
+    encap: Annotated[str, Meta(description="With --prepare: tunnel protocol of OVN.")] = "geneve"
+    ovn_remote: Annotated[str, Meta(description="With --prepare: southbound database, as ssl:192.0.2.1:6642.")] = ""
     prepare: Annotated[
-        bool, Meta(description="Set up Open vSwitch for OVN: identity, tunnels, br-int; without any OVN: br-vxlan.")
+        bool, Meta(description="Set up Open vSwitch: for OVN its identity, tunnels and br-int; without OVN br-vxlan.")
     ] = False
     allowed_programs: Annotated[
         tuple[str, ...],
-        Meta(description="The programs that attachments may have run here, by their absolute paths; none: none."),
+        Meta(description="Programs that attachments may run on this node, as absolute paths; empty: none."),
     ] = ()
     exec_timeout: Annotated[
-        float, Meta(gt=0, le=3600, description="Seconds after which such a program is ended, with all it started.")
+        float, Meta(gt=0, le=3600, description="Seconds after which such a program and its children are killed.")
     ] = 60.0
-    health_listen: Annotated[str, Meta(description="A loopback address and port for /healthz, /readyz, /metrics.")] = ""
+    health_listen: Annotated[str, Meta(description="Loopback address and port for /healthz, /readyz, /metrics.")] = ""
 
 
 S = TypeVar("S", bound=Settings)
 
 
 class Loaded(Struct, frozen=True):
-    """The effective configuration: every key with its value and where that came from."""
+    """The effective configuration: every key with its value and its source."""
 
     settings: Settings
     sources: dict[str, str]
 
     def text(self) -> str:
-        """Return it as a configuration file, each line with its source."""
+        """Return the configuration as a file, each line with its source."""
         values = msgspec.to_builtins(self.settings)
         lines = [f"{key}: {msgspec.json.encode(value).decode()}" for key, value in values.items()]
         width = max(map(len, lines))
@@ -227,9 +223,9 @@ class Loaded(Struct, frozen=True):
 
 
 def load(kind: type[S], *, flags: Mapping[str, object], environ: Mapping[str, str], file: str = "") -> tuple[S, Loaded]:
-    """Return the settings of a process, or raise `Invalid` with everything that is wrong with them.
+    """Return the settings of a process; raise `Invalid` with all errors if they are not valid.
 
-    `flags` by field name (log_level), None where not given.
+    `flags` are by field name (log_level); None means that the flag is not given.
     """
     keys = {field.encode_name: field for field in msgspec.structs.fields(kind)}
     causes: list[Cause] = []
@@ -247,13 +243,13 @@ def load(kind: type[S], *, flags: Mapping[str, object], environ: Mapping[str, st
         except msgspec.ValidationError as error:
             causes.append(Cause(key, f"{error} (from {source})"))
     if causes:
-        raise Invalid("the configuration is not right", causes=causes)
+        raise Invalid("invalid configuration", causes=causes)
     settings = kind(**values)
     return settings, Loaded(settings, sources)
 
 
 def variable(name: str) -> str:
-    """Return the environment variable of a field: log_level is NETLOOM_LOG_LEVEL."""
+    """Return the environment variable of a field: NETLOOM_LOG_LEVEL for log_level."""
     return PREFIX + name.upper()
 
 
@@ -262,22 +258,20 @@ def address(text: str, key: str = "listen") -> tuple[str, int]:
     host, colon, port = text.rpartition(":")
     bare = host.removeprefix("[").removesuffix("]") if host.startswith("[") and host.endswith("]") else host
     if not colon or not port.isascii() or not port.isdecimal() or int(port) > 65535 or (":" in bare and bare == host):
-        raise Invalid(
-            "the configuration is not right", causes=[Cause(key, f"{text!r} is not ADDRESS:PORT, as 127.0.0.1:8480")]
-        )
+        raise Invalid("invalid configuration", causes=[Cause(key, f"{text!r} is not ADDRESS:PORT, as 127.0.0.1:8480")])
     return bare, int(port)
 
 
 def require(settings: Settings, *names: str) -> None:
-    """Raise `Invalid` naming each of the fields that is not given."""
+    """Raise `Invalid` naming each of these fields that has no value."""
     missing = [name for name in names if not getattr(settings, name)]
     if missing:
         raise Invalid(
-            "the configuration is not right",
+            "invalid configuration",
             causes=[
                 Cause(
                     _camel(n),
-                    f"required: give --{n.replace('_', '-')}, {variable(n)} or {_camel(n)}: in the file",
+                    f"required: use --{n.replace('_', '-')}, {variable(n)} or {_camel(n)}: in the file",
                     "FieldValueRequired",
                 )
                 for n in missing
@@ -301,7 +295,7 @@ def _read(file: str, causes: list[Cause], keys: Mapping[str, object]) -> dict[st
 
 
 def _misspelt(environ: Mapping[str, str], keys: Mapping[str, FieldInfo]) -> list[Cause]:
-    """Only near misses are refused: NETLOOM_ is also the prefix of variables for other programs of the family."""
+    """Return causes for near misses only: NETLOOM_ is also the prefix of variables for related programs."""
     known = {variable(field.name) for field in keys.values()} | {PREFIX + "CONFIG"}
     everybodys = {variable(field.name) for kind in Settings.__subclasses__() for field in msgspec.structs.fields(kind)}
     return [
@@ -337,11 +331,11 @@ def _pick(
 
 
 def listed(text: str) -> list[str]:
-    """Return the parts of a list as flags and variables have it, parted by commas."""
+    """Return the parts of a comma-separated list, as flags and variables have it."""
     return [part.strip() for part in text.split(",") if part.strip()]
 
 
-def _convert(value: object, field: FieldInfo) -> Any:  # noqa: ANN401  # whatever type the field has
+def _convert(value: object, field: FieldInfo) -> Any:  # noqa: ANN401  # the type of the field
     if isinstance(value, str) and isinstance(field.default, tuple):
         value = listed(value)
     if isinstance(value, str) and isinstance(field.default, bool):

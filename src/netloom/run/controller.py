@@ -1,7 +1,7 @@
-"""`netloom controller`: the controllers alone, on any API a kubeconfig names; of several, one leads.
+"""`netloom controller`: the controllers alone, on the API that a kubeconfig names, with leader election.
 
-On a Kubernetes its own collector and its own expiry of Events do the housekeeping; on an API of ours we do it. Which it
-is, the server's version says, unless the settings do.
+On Kubernetes, its own garbage collector and its own expiry of Events do the housekeeping; on our API we do it. Unless
+the settings say which, the server's version does.
 """
 
 import asyncio
@@ -40,7 +40,7 @@ def main(settings: ControllerSettings) -> int:
 
 
 async def control(settings: ControllerSettings, cluster: kubeconfig.Cluster) -> None:
-    """Work until cancelled."""
+    """Run the controllers until cancelled."""
     housekeeping = settings.housekeeping == "on"
     if settings.housekeeping == "auto":
         housekeeping = await _is_ours(cluster)
@@ -49,8 +49,10 @@ async def control(settings: ControllerSettings, cluster: kubeconfig.Cluster) -> 
         random = SystemRandom()
         identity = f"{settings.identity or socket.gethostname()}-{os.getpid()}-{secrets.token_hex(4)}"
         election = _candidacy(settings, store, identity, random) if settings.leader_elect else None
-        told = controllers.options_of(settings)
-        manager = controllers.assemble(store, random=random, election=election, housekeeping=housekeeping, told=told)
+        options = controllers.options_of(settings)
+        manager = controllers.assemble(
+            store, random=random, election=election, housekeeping=housekeeping, options=options
+        )
         measured = metrics.Metrics()
         measured.add(metrics.store(store))
         measured.add(metrics_control.manager(manager))
@@ -69,7 +71,7 @@ async def control(settings: ControllerSettings, cluster: kubeconfig.Cluster) -> 
 
 
 def _candidacy(settings: ControllerSettings, store: Store, identity: str, random: Random) -> Candidate:
-    """Return how this process takes part in the election of the leader."""
+    """Return this process's part in leader election."""
 
     def of(namespace: str) -> Election:
         return Election(store, name=LEASE, namespace=namespace, identity=identity, random=random)
@@ -79,7 +81,7 @@ def _candidacy(settings: ControllerSettings, store: Store, identity: str, random
 
 
 async def _is_ours(cluster: kubeconfig.Cluster) -> bool:
-    """Ask the server who it is; until it answers there is nothing to do anyway."""
+    """Return whether the server is ours; until it answers there is nothing to do anyway."""
     client = cluster.client()
     try:
         while True:
@@ -87,7 +89,7 @@ async def _is_ours(cluster: kubeconfig.Cluster) -> bool:
                 answer = await client.request("GET", "/version")
                 return "netloom" in str(json.loads(answer.body).get("gitVersion", ""))
             except (Unreachable, ValueError, AttributeError) as error:
-                log.warning("the API does not say who it is yet: %s", error)
+                log.warning("cannot read the API server's version: %s", error)
             await asyncio.sleep(RETRY_SECONDS)
     finally:
         await client.close()

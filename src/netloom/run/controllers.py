@@ -1,7 +1,7 @@
-"""The controllers, wired by hand: which there are, what each watches, what they share.
+"""Builds the controllers: which there are, what each watches, what they share.
 
-In `serve` they work on the sqlite store itself, in `netloom controller` on an API; they cannot tell. Tests and the
-simulator use this very wiring, with a clock and chance of their own.
+In `serve` they work on the sqlite store, in `netloom controller` on an API; the controllers do not see the difference.
+Tests and the simulator use the same code, with their own clock and random numbers.
 """
 
 import logging
@@ -60,19 +60,19 @@ Chore = Callable[[], Coroutine[Any, Any, Any]]
 
 
 class Options(Struct, frozen=True, kw_only=True):
-    """What the controllers are told."""
+    """The settings of the controllers."""
 
     quarantine: float = 5.0
-    """For how long a freed address is given to nobody else, in seconds."""
+    """How long a released address is not allocated again, in seconds."""
     vnis: tuple[int, int] = (networks.LEAST, networks.MOST)
-    """The first and the last VNI that is given to Networks that name none."""
+    """The first and the last VNI to allocate to Networks that request none."""
     vni_rest: float = 30.0
-    """For how long the VNI of a Network that is gone is given to no other namespace, in seconds."""
+    """How long the VNI of a deleted Network is not allocated to another namespace, in seconds."""
     ovn: Ovn | None = None
     providers: ProviderGrants = NO_PROVIDERS
-    """Which physical networks the Networks of which namespaces may join."""
+    """The physical networks that Networks may use, by namespace."""
     planning: bool = True
-    """Whether, without OVN, it is told what becomes of wishes that would need it."""
+    """Whether, without OVN, statuses say what would become of objects that need OVN."""
 
 
 def options(
@@ -83,7 +83,7 @@ def options(
     ovn: Ovn | None = None,
     providers: ProviderGrants = NO_PROVIDERS,
 ) -> Options:
-    """Return the options these settings mean, or raise `Invalid` saying what is wrong with them."""
+    """Return the options for these settings; raise `Invalid` with all errors if they are not valid."""
     first, dash, last = vni_range.partition("-")
     numbers = [int(text) if text.strip().isdecimal() else 0 for text in (first, last)]
     causes = []
@@ -93,14 +93,14 @@ def options(
         if not 0 <= seconds <= 86400:
             causes.append(Cause(name, f"{seconds:g} is not a number of seconds from 0 to 86400"))
     if causes:
-        raise Invalid("the configuration is not right", causes=causes)
+        raise Invalid("invalid configuration", causes=causes)
     return Options(
         quarantine=quarantine, vnis=(numbers[0], numbers[1]), vni_rest=vni_rest, ovn=ovn, providers=providers
     )
 
 
 def options_of(settings: ServeSettings | ControllerSettings) -> Options:
-    """Return the options a process's settings mean, or raise `Invalid` saying what is wrong with them."""
+    """Return the options for a process's settings; raise `Invalid` with all errors if they are not valid."""
     return options(
         quarantine=settings.quarantine,
         vni_range=settings.vni_range,
@@ -117,25 +117,25 @@ def assemble(
     election: Candidate | None = None,
     housekeeping: bool = True,
     clock: Clock = time_of_day,
-    told: Options | None = None,
+    options: Options | None = None,
     registry: Registry = KINDS,
     validator: type[subnets.SubnetValidator] = subnets.SubnetValidator,
     ipam: type[Ipam] = Ipam,
 ) -> "ControlPlane":
     """Return all controllers over `store`.
 
-    `housekeeping` is what a Kubernetes does by itself: collecting owned objects (of `registry`), and old Events. A test
-    may plant a `validator` or an `ipam` of its own.
+    `housekeeping` is what Kubernetes does by itself: garbage collection of owned objects (of `registry`) and of old
+    Events. A test may pass its own `validator` or `ipam`.
     """
-    wiring = _Wiring(store, random, election, clock, told or Options())
+    wiring = _Wiring(store, random, election, clock, options or Options())
     wiring.wire_subnets(validator)
     wiring.wire_ipam(ipam)
     wiring.wire_networks()
     wiring.wire_nodes()
     wiring.wire_unimplemented()
-    if wiring.told.ovn is not None:
-        wiring.wire_ovn(wiring.told.ovn)
-    elif wiring.told.planning:
+    if wiring.options.ovn is not None:
+        wiring.wire_ovn(wiring.options.ovn)
+    elif wiring.options.planning:
         wiring.wire_plan_only()
     chores: list[Chore] = [*wiring.chores]
     if housekeeping:
@@ -145,7 +145,7 @@ def assemble(
 
 
 class ControlPlane(Manager):
-    """All controllers; those whose numbers are exported, by name."""
+    """All controllers; those with metrics of their own are attributes."""
 
     def __init__(self, wiring: "_Wiring", chores: Sequence[Chore]) -> None:
         super().__init__(
@@ -171,19 +171,21 @@ class ControlPlane(Manager):
 
 
 class _Wiring:
-    """The parts while they are put together."""
+    """The parts while they are being built."""
 
     ipam: Ipam
     validator: subnets.SubnetValidator
     plans: PlanFeed | None = None
     northbound: "Northbound | None" = None
 
-    def __init__(self, store: Store, random: Random, election: Candidate | None, clock: Clock, told: Options) -> None:
+    def __init__(
+        self, store: Store, random: Random, election: Candidate | None, clock: Clock, options: Options
+    ) -> None:
         self.store = store
         self.random = random
         self.election = election
         self.clock = clock
-        self.told = told
+        self.options = options
         self.fence = election.certain if election is not None else always
         self.client = Client(store, fence=self.fence)
         self.recorder = Recorder(store, COMPONENT, random=random, host=socket.gethostname(), clock=clock)
@@ -240,7 +242,7 @@ class _Wiring:
         controller.watch(self.networks, validator.network_changed)
 
     def wire_ipam(self, kind: type[Ipam]) -> None:
-        """Add what gives addresses, what takes them back, and what counts them."""
+        """Add IPAM: allocation, release, and the capacity counts."""
         queue: Queue[Any] = Queue(random=self.random)
         usage: Queue[Any] = Queue(random=self.random)
         self.ipam = kind(
@@ -252,14 +254,14 @@ class _Wiring:
             enqueue=queue.update,
             on_use_changed=lambda subnet: usage.add_after(subnet, EVERY),
             clock=self.clock,
-            quarantine=self.told.quarantine,
+            quarantine=self.options.quarantine,
         )
         giving = self.controller("ipam", self.ipam, workers=WORKERS, queue=queue)
         locks = LockReconciler(
             self.client,
             locks=self.locks.cache,
             attachments=self.attachments.cache,
-            quarantine=self.told.quarantine,
+            quarantine=self.options.quarantine,
         )
         ending = self.controller("ipam-locks", locks, workers=LOCK_WORKERS)
         used = UsageReconciler(
@@ -279,8 +281,8 @@ class _Wiring:
         ending.watch(self.locks, locks.lock_changed)
 
     def wire_networks(self) -> None:
-        """Add what gives Networks their VNIs."""
-        first, last = self.told.vnis
+        """Add the allocation of VNIs to Networks."""
+        first, last = self.options.vnis
         keeper = networks.NetworkReconciler(
             self.client,
             networks=self.networks.cache,
@@ -289,23 +291,23 @@ class _Wiring:
             clock=self.clock,
             first=first,
             last=last,
-            rest=self.told.vni_rest,
+            rest=self.options.vni_rest,
             in_use=self.ipam.allocator.ledger.in_use,
-            refusal=self.told.providers.refusal,
-            remark=self.told.ovn.exposed if self.told.ovn is not None else "",
+            refusal=self.options.providers.refusal,
+            remark=self.options.ovn.exposed if self.options.ovn is not None else "",
         )
         controller = self.controller("networks", keeper)
         controller.watch(self.networks, keeper.network_changed)
         controller.watch(self.vni_locks, keeper.lock_changed)
 
     def wire_nodes(self) -> None:
-        """Add what says of Nodes that their agents are silent."""
+        """Add the controller that marks Nodes whose agents are silent."""
         watcher = nodes.NodeWatcher(self.client, self.nodes.cache, self.recorder, clock=self.clock)
         controller = self.controller("nodes", watcher)
         controller.watch(self.nodes, watcher.node_changed)
 
     def wire_unimplemented(self) -> None:
-        """Add what says of objects that nothing acts on them."""
+        """Add the controller that marks objects of kinds without an implementation."""
         watched: list[Informer[Any]] = [informer(self.store, of.type, random=self.random) for of in NOT_IMPLEMENTED]
         caches = {one.kind.name: one.cache for one in watched}
         part = UnimplementedReconciler(self.client, caches, clock=self.clock)
@@ -355,7 +357,7 @@ class _Wiring:
             random=self.random,
             fence=self.fence,
             caches=caches | {NETWORK_ATTACHMENT.name: self.attachments.cache},
-            refusal=self.told.providers.refusal,
+            refusal=self.options.providers.refusal,
         )
         statuses = StatusReconciler(
             self.client,
@@ -379,7 +381,7 @@ class _Wiring:
         return statuses, controller
 
     def wire_garbage(self, registry: Registry) -> None:
-        """Add the garbage collector, and what creates Namespaces and empties those that are deleted."""
+        """Add the garbage collector, and the controller that creates Namespaces and empties deleted ones."""
         watched = gc.collected_informers(
             self.store, random=self.random, registry=registry, shared=[self.attachments, self.locks]
         )

@@ -1,15 +1,15 @@
-"""The data directory of a server: who it is and whom it knows.
+"""The data directory of a server: its identity, and the clients that it admits.
 
-    DIR/ca.key, ca.crt              signs everything below
-    DIR/server.key, server.crt      the server's own; made again when it nears its end or lacks a name
-    DIR/tokens                      SHA-256 of each bearer token, whose it is, their roles (front/api/tokens reads it)
-    DIR/certificates                the same of each client certificate that was made, to know what can be revoked
-    DIR/revoked                     the same of those that are revoked (front/api/tokens reads it)
-    DIR/admin.token                 the first token, the only one kept readable
-    DIR/admin.kubeconfig            how an administrator reaches the server
+   DIR/ca.key, ca.crt              signs everything below
+   DIR/server.key, server.crt      the server's own; renewed when it is about to expire or lacks a name
+   DIR/tokens                      SHA-256 of each bearer token, its name, its roles (front/api/auth/tokens.py reads it)
+   DIR/certificates                the same of each client certificate that was issued: the ones that can be revoked
+   DIR/revoked                     the same of revoked ones (front/api/auth/tokens.py reads it)
+   DIR/admin.token                 the first token, the only one that is kept readable
+   DIR/admin.kubeconfig            the administrator's access to the server
 
-Every step looks at what is there and makes only what is missing or wrong, from what came before it: a first start
-killed at any instant is completed by the next one. Files are private to their owner, written whole or not at all.
+Every step looks at what exists and creates only what is missing or wrong, from the results of the steps before it: a
+first start killed at any instant is completed by the next one. Files are private to their owner, written atomically.
 """
 
 import base64
@@ -33,13 +33,13 @@ ADMIN_ROLES = ("netloom:admin",)
 ROLES = ("admin", "editor", "viewer", "node:NAME")
 LEAF_MARGIN = timedelta(days=30)
 CA_MARGIN = timedelta(days=400)
-"""Longer than a leaf lives, so that no leaf outlives its CA."""
+"""Longer than a leaf certificate lives, so that no leaf outlives its CA."""
 SHOWN = 12
-"""How many digits of a fingerprint are shown."""
+"""How many digits of a fingerprint to show."""
 SHORTEST = 8
-"""How many digits of a fingerprint must be given."""
+"""The fewest digits that identify a fingerprint."""
 UNRECORDED = "unrecorded"
-"""Who is named for a certificate that this directory has no record of."""
+"""The name shown for a certificate that this directory has no record of."""
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:@-]{0,62}")
 _HEX = re.compile(r"[0-9a-f]{1,64}")
 DIGEST_DIGITS = 64
@@ -47,7 +47,7 @@ _NODE = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
 _NAMESPACE = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 
 
-class Known(Struct, frozen=True):
+class Credential(Struct, frozen=True):
     """A token or a client certificate."""
 
     name: str
@@ -59,12 +59,12 @@ class Known(Struct, frozen=True):
 
     @property
     def fingerprint(self) -> str:
-        """The beginning of the SHA-256: enough to tell two apart."""
+        """The beginning of the SHA-256: enough to distinguish credentials."""
         return self.digest[:SHOWN]
 
 
 class Revoked(Struct, frozen=True):
-    """What was taken away from somebody."""
+    """How many credentials of a name were revoked."""
 
     name: str
     tokens: int = 0
@@ -72,10 +72,10 @@ class Revoked(Struct, frozen=True):
 
 
 class Directory:
-    """One data directory.  Nothing is read or written before it is asked for."""
+    """One data directory.  Constructing it reads and writes nothing."""
 
     def __init__(self, path: Path) -> None:
-        """Look at `path`, which need not exist."""
+        """Use `path`, which need not exist."""
         self.path = path
         self.ca_certificate = path / "ca.crt"
         self.server_certificate = path / "server.crt"
@@ -90,20 +90,21 @@ class Directory:
         self._admin_token = path / "admin.token"
 
     def make(self) -> None:
-        """Make the directory itself, private to its owner.
+        """Create the directory itself, private to its owner.
 
-        One that is there, and holds something else, is left alone: it would be closed to everybody who uses it.
+        Leave a directory alone that holds something else: making it private would close it to its users.
         """
         self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
         found = {entry.name for entry in self.path.iterdir()} - {"lost+found"}
         if found and not found & {self.lock.name, self._ca_key.name} and not list(self.path.glob(".*.tmp")):
-            raise Conflict(f"{self.path} is not empty and not a data directory: choose another by --data")
+            raise Conflict(f"{self.path} is not empty and not a data directory: choose another one with --data")
         self.path.chmod(0o700)
 
     def prepare(self, *, hosts: Iterable[str], now: datetime, admin: bool = True) -> bool:
-        """Make the certificates and the tokens file where they are missing or near their end.
+        """Create the certificates and the tokens file where they are missing or about to expire.
 
-        Without `admin` no token: somebody else says who is known. Returns whether the server certificate is a new one.
+        Without `admin`, create no token: clients are authenticated elsewhere. Return whether the server certificate is
+        new.
         """
         with files.locked(self.path):
             files.sweep_temporaries(self.path)
@@ -114,7 +115,7 @@ class Directory:
         return renewed
 
     def write_kubeconfig(self, server: str) -> None:
-        """Write DIR/admin.kubeconfig for a server that is reached at `server`."""
+        """Write DIR/admin.kubeconfig for the server at `server`."""
         with files.locked(self.path):
             token = self._admin()
             user: Document = {"token": token}
@@ -123,25 +124,25 @@ class Directory:
                 files.write_whole(self.kubeconfig, text.encode())
 
     def server_url(self) -> str:
-        """Return where the server was reached when it last started."""
+        """Return the URL of the server at its last start."""
         raw = _contents(self.kubeconfig)
         if raw is None:
-            raise NotFound(f"{self.path} has no admin.kubeconfig: start `netloom serve --data {self.path}` first")
+            raise NotFound(f"{self.path} has no admin.kubeconfig: run `netloom serve --data {self.path}` first")
         cluster = codec.decode(raw, "application/yaml")["clusters"][0]["cluster"]
         return str(cluster["server"])
 
     def issue_token(self, name: str, roles: Sequence[str], *, server: str) -> str:
-        """Make a token for `name` and return its kubeconfig; `AlreadyExists` if `name` has one."""
+        """Create a token for `name` and return its kubeconfig; `AlreadyExists` if `name` has one."""
         self._require_ca()
         with files.locked(self.path):
             if any(known.name == name and not known.certificate for known in self._known()):
-                raise AlreadyExists(f"{name!r} has a token already; --revoke it first")
-            token = tokens.mint()
+                raise AlreadyExists(f"{name!r} already has a token: revoke it first with --revoke")
+            token = tokens.new_token()
             self._write_tokens(self._lines() + tokens.line(token, name, roles))
         return kubeconfig(server, self.ca_certificate.read_bytes(), name, {"token": token})
 
     def issue_certificate(self, name: str, roles: Sequence[str], *, server: str, now: datetime) -> str:
-        """Make a client certificate for `name` and return its kubeconfig."""
+        """Issue a client certificate for `name` and return its kubeconfig."""
         self._require_ca()
         ca = certificates.Pair(self.ca_certificate.read_bytes(), self._ca_key.read_bytes())
         key = certificates.new_key()
@@ -151,15 +152,15 @@ class Directory:
         user = {"client-certificate-data": base64_text(certificate), "client-key-data": base64_text(key)}
         return kubeconfig(server, ca.certificate, name, user)
 
-    def known(self) -> list[Known]:
-        """Return the tokens that are admitted, and the certificates that were made."""
+    def known(self) -> list[Credential]:
+        """Return the valid tokens and all issued certificates."""
         self._require_ca()
         return self._known()
 
     def revoke(self, name: str) -> Revoked:
         """Revoke all tokens and certificates of `name`.
 
-        Without its token the administrator could not come back, so the next start makes a new one.
+        Without a token the administrator would be locked out, so the next start creates a new one.
         """
         self._require_ca()
         with files.locked(self.path):
@@ -170,20 +171,20 @@ class Directory:
         self._require_ca()
         wanted = fingerprint.lower().removeprefix("sha256:").replace(":", "")
         if not _HEX.fullmatch(wanted) or len(wanted) < SHORTEST:
-            raise BadRequest(f"{fingerprint!r} is not a fingerprint: at least {SHORTEST} hexadecimal digits")
+            raise BadRequest(f"{fingerprint!r} is not a fingerprint: use at least {SHORTEST} hexadecimal digits")
         with files.locked(self.path):
             found = [known for known in self._known() if known.digest.startswith(wanted)]
             if not found and len(wanted) == DIGEST_DIGITS:
-                # Made by another tool, or before there was a record.
-                found = [Known(UNRECORDED, (), wanted, certificate=True)]
+                # Issued by another tool, or before there was a record.
+                found = [Credential(UNRECORDED, (), wanted, certificate=True)]
             if len(found) > 1:
-                raise Conflict(f"{fingerprint!r} is the beginning of several fingerprints: give more digits")
+                raise Conflict(f"{fingerprint!r} matches several fingerprints: use more digits")
             name = found[0].name if found else fingerprint
             return self._revoke(name, [known for known in found if not known.revoked])
 
-    def _revoke(self, name: str, found: Sequence[Known]) -> Revoked:
+    def _revoke(self, name: str, found: Sequence[Credential]) -> Revoked:
         if not found:
-            raise NotFound(f"{name!r} has nothing in {self.path} that is not revoked already")
+            raise NotFound(f"{name!r} has no valid credential in {self.path}")
         tokens_gone = {known.digest for known in found if not known.certificate}
         gone = [known for known in found if known.certificate]
         if gone:
@@ -199,8 +200,8 @@ class Directory:
     def _authority(self, now: datetime) -> certificates.Pair:
         key = self._key(self._ca_key)
         certificate = _contents(self.ca_certificate) or b""
-        if not certificates.still_good(certificate, key=key, ca=certificate, now=now, margin=CA_MARGIN):
-            # The same key and the same name: what it signed before stays good.
+        if not certificates.is_valid(certificate, key=key, ca=certificate, now=now, margin=CA_MARGIN):
+            # The same key and the same name: certificates that it signed before stay valid.
             certificate = certificates.make_ca(key, name=_ca_name(certificate), now=now)
             files.write_whole(self.ca_certificate, certificate)
         return certificates.Pair(certificate, key)
@@ -208,16 +209,16 @@ class Directory:
     def _server(self, ca: certificates.Pair, hosts: Sequence[str], now: datetime) -> bool:
         key = self._key(self.server_key)
         certificate = _contents(self.server_certificate) or b""
-        if certificates.still_good(certificate, key=key, ca=ca.certificate, hosts=hosts, now=now, margin=LEAF_MARGIN):
+        if certificates.is_valid(certificate, key=key, ca=ca.certificate, hosts=hosts, now=now, margin=LEAF_MARGIN):
             return False
         files.write_whole(self.server_certificate, certificates.make_server(ca, key, hosts=hosts, now=now))
         return True
 
     def _admin(self) -> str:
-        """Return the administrator's token, and see to it that the tokens file admits it."""
+        """Return the administrator's token, and add it to the tokens file if it is not there."""
         token = (_contents(self._admin_token) or b"").decode().strip()
         if not token:
-            token = tokens.mint()
+            token = tokens.new_token()
             files.write_whole(self._admin_token, f"{token}\n".encode())
         line = tokens.line(token, ADMIN, ADMIN_ROLES)
         lines = self._lines()
@@ -232,7 +233,7 @@ class Directory:
             key = certificates.new_key()
             files.write_whole(path, key)
         if not certificates.is_key(key):
-            raise Invalid(f"{path} is not a private key; restore it, or remove it to have a new one made")
+            raise Invalid(f"{path} is not a private key: restore it, or remove it to create a new one")
         return key
 
     def _lines(self) -> str:
@@ -242,44 +243,46 @@ class Directory:
         tokens.parse(text)
         files.write_whole(self.tokens, text.encode())
 
-    def _known(self) -> list[Known]:
+    def _known(self) -> list[Credential]:
         revoked = _parsed(self.revoked)
-        admitted = [Known(who.name, who.roles, digest.hex()) for digest, who in tokens.parse(self._lines()).items()]
+        admitted = [
+            Credential(who.name, who.roles, digest.hex()) for digest, who in tokens.parse(self._lines()).items()
+        ]
         made = [
-            Known(who.name, who.roles, digest.hex(), certificate=True, revoked=digest in revoked)
+            Credential(who.name, who.roles, digest.hex(), certificate=True, revoked=digest in revoked)
             for digest, who in (_parsed(self.certificates) | revoked).items()
         ]
         return admitted + made
 
     def _require_ca(self) -> None:
         if not self.ca_certificate.exists():
-            raise NotFound(f"{self.path} is not a data directory: start `netloom serve --data {self.path}` first")
+            raise NotFound(f"{self.path} is not a data directory: run `netloom serve --data {self.path}` first")
 
 
 def role(text: str, *, namespace: str = "") -> str:
-    """Return the role `admin`, `editor`, `viewer` or `node:NAME` as the server writes it."""
+    """Return the role `admin`, `editor`, `viewer` or `node:NAME` as the server stores it."""
     word, colon, node = text.partition(":")
     if namespace and not _NAMESPACE.fullmatch(namespace):
-        raise BadRequest(f"{namespace!r} is not a namespace's name")
+        raise BadRequest(f"{namespace!r} is not a valid namespace name")
     if word == "node" and _NODE.fullmatch(node):
         if namespace:
-            raise BadRequest("a node's role holds in all namespaces: leave --namespace out")
+            raise BadRequest("a node's role applies to all namespaces: omit --namespace")
         return f"netloom:node:{node}"
     if word in ROLES and not colon:
         return f"netloom:{word}:{namespace}" if namespace else f"netloom:{word}"
-    raise BadRequest(f"{text!r} is not a role; roles are {', '.join(ROLES)}")
+    raise BadRequest(f"{text!r} is not a role: use {', '.join(ROLES)}")
 
 
 def checked_name(name: str) -> str:
-    """Return `name` if it may name a credential."""
+    """Return `name` if it is valid as the name of a credential."""
     if not _NAME.fullmatch(name):
-        raise BadRequest(f"{name!r} cannot name a credential: letters, digits, . _ : @ and -, at most 63")
+        raise BadRequest(f"{name!r} is not a valid credential name: use at most 63 letters, digits, . _ : @ and -")
     return name
 
 
 def names(hosts: Iterable[str]) -> list[str]:
-    """Return all names a server certificate carries: `hosts` and what this machine is always called."""
-    wildcards = ("", "0.0.0.0", "::")  # noqa: S104  # not bound to: left out of the certificate
+    """Return all names of a server certificate: `hosts` and the names that this machine always has."""
+    wildcards = ("", "0.0.0.0", "::")  # noqa: S104  # not bound here: left out of the certificate
     found = {"localhost", "127.0.0.1", "::1", socket.gethostname(), *(h for h in hosts if h not in wildcards)}
     return sorted(name for name in found if name)
 
@@ -324,7 +327,7 @@ def _ca_name(old: bytes) -> str:
 
 
 def base64_text(data: bytes) -> str:
-    """Return bytes as a kubeconfig has them."""
+    """Return bytes as base64, as a kubeconfig has them."""
     return base64.b64encode(data).decode()
 
 

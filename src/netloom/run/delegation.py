@@ -1,11 +1,12 @@
-"""The Kubernetes cluster behind whose API server ours is, as a client of its sees it.
+"""A client of the Kubernetes cluster that this API server is part of.
 
-    ConfigMap kube-system/extension-apiserver-authentication ── read, followed ──► Trust ──► whose certificates verify
-    TokenReview, SubjectAccessReview, namespaces             ── asked when needed
+   ConfigMap kube-system/extension-apiserver-authentication ── read, watched ──► Trust ──► accepted certificates
+   TokenReview, SubjectAccessReview, namespaces             ── requested when needed
 
-`follow` runs beside the server. Until it has read the ConfigMap for the first time the server is not ready: it would
-know nobody. A CA that the cluster has replaced is believed no more from the moment the new ConfigMap is read, on open
-connections too, because each request's certificate is held against the CAs of now (front/api/auth/delegated.py).
+`follow` runs beside the server. The server is not ready before it has read the ConfigMap for the first time: it could
+authenticate no client. When the cluster replaces a CA, the old one is no longer trusted as soon as the new ConfigMap is
+read. That includes open connections, because each request's certificate is verified against the current CAs
+(front/api/auth/delegated.py).
 """
 
 import asyncio
@@ -40,16 +41,16 @@ MOST_BYTES = 4 << 20
 
 
 def account(text: str) -> str:
-    """Return the user that a service account is, which is given as NAMESPACE/NAME."""
+    """Return the user name of a service account, which is given as NAMESPACE/NAME."""
     namespace, slash, name = text.partition("/")
     if not (namespace and slash and name) or "/" in name or ":" in text:
-        cause = Cause("agentAccount", f"{text!r} is not NAMESPACE/NAME of a service account")
-        raise Invalid("the configuration is not right", causes=[cause])
+        cause = Cause("agentAccount", f"{text!r} is not a service account as NAMESPACE/NAME")
+        raise Invalid("invalid configuration", causes=[cause])
     return f"system:serviceaccount:{namespace}:{name}"
 
 
 class Delegation:
-    """Whom the cluster knows and what it allows."""
+    """Authentication and authorization by the cluster."""
 
     def __init__(
         self,
@@ -59,11 +60,11 @@ class Delegation:
         proxy_names: tuple[str, ...] = (),
         client_ca: Path | None = None,
     ) -> None:
-        """Ask `cluster`.  With `proxy_ca`, files say whom to believe, instead of the cluster's ConfigMap."""
+        """Ask `cluster`.  With `proxy_ca`, files name the trusted CAs instead of the cluster's ConfigMap."""
         self.server = cluster.server
         self.trust = Trust()
         self.known = asyncio.Event()
-        """Set once it is known whom to believe."""
+        """Set once the trusted CAs are known."""
         self._proxy_ca = proxy_ca
         self._proxy_names = proxy_names
         self._client_ca = client_ca
@@ -71,24 +72,24 @@ class Delegation:
         self._client = cluster.client(timeout=ASK_SECONDS, max_body=MOST_BYTES)
 
     def authenticator(self, agent: str) -> Authenticator:
-        """Return who knows whoever the cluster knows; `agent` is the user that the nodes' agents share."""
-        people = delegated.People((agent,))
+        """Return an authenticator that asks the cluster; `agent` is the user that the nodes' agents share."""
+        identities = delegated.ClusterIdentities((agent,))
         return AnyOf(
-            delegated.RequestHeaders(people, certificates.issued, lambda: self.trust),
-            delegated.Certificates(people, certificates.issued, lambda: self.trust),
-            delegated.TokenReviews(people, self.ask),
+            delegated.RequestHeaders(identities, certificates.issued, lambda: self.trust),
+            delegated.Certificates(identities, certificates.issued, lambda: self.trust),
+            delegated.TokenReviews(identities, self.ask),
         )
 
     def verify(self, context: ssl.SSLContext) -> None:
-        """Have a server's TLS ask for certificates and verify those of whom the cluster believes, now and later."""
+        """Make a TLS context request client certificates and verify them with the cluster's CAs, now and later."""
         context.verify_mode = ssl.CERT_OPTIONAL
-        # The cluster may name the CA in between that signs, and not the one at the root.
+        # The cluster may name the intermediate CA that signs, and not the root.
         context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
         self._contexts.append(context)
         self._load()
 
     async def ask(self, path: str, review: Document) -> Document:
-        """Post a review and return it answered."""
+        """Post a review and return the answer."""
         return await self._request("POST", path, msgspec.json.encode(review))
 
     async def namespace(self, name: str) -> Document:
@@ -96,26 +97,26 @@ class Delegation:
         return await self._request("GET", f"/api/v1/namespaces/{quote(name, safe='')}")
 
     async def ready(self) -> None:
-        """Raise until it is known whom to believe."""
+        """Raise `Unreachable` until the trusted CAs are known."""
         if not self.known.is_set():
-            raise Unreachable(f"the cluster at {self.server} has not yet said whom to believe")
+            raise Unreachable(f"the authentication configuration of the cluster at {self.server} is not read yet")
 
     async def follow(self) -> NoReturn:
-        """Read whom to believe, and again whenever that changes."""
+        """Read the trusted CAs, and read them again whenever they change."""
         while True:
             try:
                 if self._proxy_ca is not None:
-                    self._believe(self._from_files(self._proxy_ca))
+                    self._use(self._from_files(self._proxy_ca))
                     await asyncio.sleep(LOOK_SECONDS)
                 else:
                     revision = await self._read()
                     await self._until_changed(revision)
             except NetloomError as error:
-                log.warning("cannot follow whom to believe: %s", error)
+                log.warning("cannot read the cluster's authentication configuration: %s", error)
             await asyncio.sleep(RETRY_SECONDS)
 
     async def close(self) -> None:
-        """End all connections."""
+        """Close all connections."""
         await self._client.close()
 
     def _from_files(self, proxy_ca: Path) -> Trust:
@@ -123,27 +124,27 @@ class Delegation:
         return Trust(proxy_ca=_contents(proxy_ca), proxy_names=self._proxy_names, client_ca=clients)
 
     async def _read(self) -> str:
-        """Read the ConfigMap, and return the revision of the list it is the only one in.
+        """Read the ConfigMap, and return the revision of the list that holds nothing else.
 
-        Its own revision may be of years ago, from where nobody can watch any more.
+        The revision of the ConfigMap itself may be years old: too old to watch from.
         """
         found = await self._request("GET", f"{CONFIG_MAPS}?{SELECTED}")
         items = found.get("items") or []
         if not items:
-            raise NotFound(f"the cluster has no ConfigMap kube-system/{CONFIG_MAP}")
-        self._believe(delegated.trust(items[0].get("data") or {}))
+            raise NotFound(f"no ConfigMap kube-system/{CONFIG_MAP} in the cluster")
+        self._use(delegated.trust(items[0].get("data") or {}))
         return str((found.get("metadata") or {}).get("resourceVersion", ""))
 
-    def _believe(self, believed: Trust) -> None:
-        if not believed.proxy_ca:
+    def _use(self, trust: Trust) -> None:
+        if not trust.proxy_ca:
             log.warning(
-                "the cluster names no request-header CA: nothing that comes by kube-apiserver is believed until it "
-                "is started with --requestheader-client-ca-file"
+                "the cluster names no request-header CA: requests through kube-apiserver are not authenticated until "
+                "kube-apiserver is started with --requestheader-client-ca-file"
             )
-        if believed != self.trust:
-            self.trust = believed
+        if trust != self.trust:
+            self.trust = trust
             self._load()
-            log.info("whom to believe is read", extra={"names": believed.proxy_names})
+            log.info("read the cluster's authentication configuration", extra={"names": trust.proxy_names})
         self.known.set()
 
     async def _until_changed(self, revision: str) -> None:
@@ -152,7 +153,7 @@ class Delegation:
         stream = await self._client.stream("GET", f"{CONFIG_MAPS}?{query}")
         async with stream:
             if stream.status != 200:
-                raise Unreachable(f"the watch was answered with {stream.status}")
+                raise Unreachable(f"the watch of ConfigMap {CONFIG_MAP} returned status {stream.status}")
             await stream.read()
 
     def _load(self) -> None:
@@ -163,7 +164,7 @@ class Delegation:
                 try:
                     context.load_verify_locations(cadata=ca.decode("ascii"))
                 except (ssl.SSLError, UnicodeDecodeError) as error:
-                    log.error("a CA of the cluster's cannot be used: %s", error)
+                    log.error("cannot use a CA of the cluster: %s", error)
 
     async def _request(self, method: str, path: str, body: bytes = b"") -> Document:
         response = await self._client.request(method, path, body=body)
@@ -172,7 +173,7 @@ class Delegation:
         try:
             found: Document = json.loads(response.body)
         except ValueError as error:
-            raise Unreachable(f"{self.server} answers with what is not JSON: {error}") from None
+            raise Unreachable(f"{self.server} returned invalid JSON: {error}") from None
         return found
 
 

@@ -1,4 +1,4 @@
-"""Files that are there whole or not at all, and locks that die with their process."""
+"""Atomic writes of files, and locks that end with their process."""
 
 import contextlib
 import errno
@@ -15,7 +15,7 @@ _TEMPORARY = ".tmp"
 
 
 def write_whole(path: Path, data: bytes, *, mode: int = PRIVATE) -> None:
-    """Put `data` at `path`: after a crash at any instant the file is the old one or the new one, never a part."""
+    """Write `data` to `path`: after a crash at any instant the file is the old one or the new one, never a part."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}.{secrets.token_hex(4)}{_TEMPORARY}")
     descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
     try:
@@ -32,9 +32,9 @@ def write_whole(path: Path, data: bytes, *, mode: int = PRIVATE) -> None:
 
 @contextlib.contextmanager
 def reserved(path: Path, *, overwrite: bool = False) -> Iterator[None]:
-    """Take the name `path` for a private file before there is anything to write; give it back if the block fails.
+    """Reserve `path` for a private file before its contents exist; release it if the block fails.
 
-    What is there already is `AlreadyExists`, unless it may be overwritten: then it stays as it is until it is.
+    An existing file is `AlreadyExists`, unless `overwrite`: then it stays unchanged until it is written.
     """
     try:
         os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, PRIVATE))
@@ -65,14 +65,14 @@ def sync_folder(folder: Path) -> None:
 
 
 def sweep_temporaries(folder: Path) -> None:
-    """Remove what a crash in `write_whole` left behind.  Call it under the folder's lock."""
+    """Remove what a crash in `write_whole` left behind.  Call it while holding the folder's lock."""
     for left in folder.glob(f".*{_TEMPORARY}"):
         left.unlink(missing_ok=True)
 
 
 @contextlib.contextmanager
 def locked(folder: Path) -> Iterator[None]:
-    """Hold the folder for a short read and write; waits for others."""
+    """Lock the folder for a short read and write; wait for others."""
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX)
@@ -82,10 +82,10 @@ def locked(folder: Path) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def alone(path: Path, message: str) -> Iterator[None]:
-    """Hold `path` as long as the process lives; `Conflict` with `message` and the holder's pid if somebody else does.
+def exclusive_lock(path: Path, message: str) -> Iterator[None]:
+    """Lock `path` for the life of the process; `Conflict` with `message` and the holder's pid if it is locked.
 
-    The lock is the kernel's: it goes when the process goes, however that happens, so no stale lock needs removing.
+    The lock is the kernel's: it ends with the process, however the process ends, so no stale lock needs removing.
     """
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, PRIVATE)
     try:

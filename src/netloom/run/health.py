@@ -1,6 +1,6 @@
-"""Health and metrics of a process that serves nothing else: a few lines of HTTP, on loopback only.
+"""Health and metrics of a process without an API: a small HTTP server, on loopback only.
 
-No TLS and no credentials, because nobody but this machine can ask; a setting that names another address is refused.
+It has no TLS and no credentials, because only this machine can reach it; any other address is refused.
 """
 
 import asyncio
@@ -9,7 +9,7 @@ import ipaddress
 from collections.abc import Awaitable, Callable, Iterable
 
 from netloom.errors import Cause, Invalid
-from netloom.run import doors
+from netloom.run import frontends
 
 _LONGEST = 8192
 _SECONDS = 5.0
@@ -17,14 +17,14 @@ _TEXT = "text/plain; charset=utf-8"
 
 
 def loopback(host: str, port: int) -> None:
-    """Raise `Invalid` unless `host` is this machine alone."""
+    """Raise `Invalid` unless `host` is a loopback address."""
     with contextlib.suppress(ValueError):
         if ipaddress.ip_address("127.0.0.1" if host == "localhost" else host).is_loopback:
             return
     cause = Cause(
-        "healthListen", f"{host or '*'}:{port} is not a loopback address, and this listener has no credentials"
+        "healthListen", f"{host or '*'}:{port} is not a loopback address: this listener has no authentication"
     )
-    raise Invalid("the configuration is not right", causes=[cause])
+    raise Invalid("invalid configuration", causes=[cause])
 
 
 async def serve(
@@ -43,7 +43,7 @@ async def serve(
         return 404, _TEXT, b"not found"
 
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        # A client that goes away or asks nonsense is answered by the end of its connection.
+        # A malformed request, or a client that disconnects, ends its connection.
         with contextlib.suppress(OSError, TimeoutError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
             async with asyncio.timeout(_SECONDS):
                 request = await reader.readuntil(b"\r\n\r\n")
@@ -61,12 +61,12 @@ async def serve(
                 await writer.drain()
         writer.close()
 
-    server = await asyncio.start_server(answer, sock=doors.listen(host, port), limit=_LONGEST)
+    server = await asyncio.start_server(answer, sock=frontends.listen(host, port), limit=_LONGEST)
     async with server:
         await server.serve_forever()
 
 
 def _accepted(headers: Iterable[str]) -> str:
-    """Return what a client accepts."""
+    """Return the Accept header of a request."""
     pairs = (line.partition(":") for line in headers)
     return ",".join(value.strip() for name, _, value in pairs if name.strip().lower() == "accept")

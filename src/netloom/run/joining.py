@@ -1,7 +1,7 @@
-"""`netloom apiserver --print-manifests`: what a cluster must be told for a server of these settings to be part of it.
+"""`netloom apiserver --print-manifests`: the objects that a cluster needs for a server with these settings.
 
-The settings are the server's own, so that what is printed fits what runs: the certificate is the one of --data, made
-now if it is not there, or the one given; the port is the one it listens on.
+The settings are the server's own, so that the manifests match the server: the certificate is the one of --data, created
+now if it is missing, or the one given; the port is the one that the server listens on.
 """
 
 from pathlib import Path
@@ -11,62 +11,62 @@ from msgspec import Struct
 
 from netloom.errors import Cause, Invalid
 from netloom.model.document import Document
-from netloom.run import apiserver, config, doors, node_policies
+from netloom.run import apiserver, config, frontends, node_policies
 from netloom.run.config import ApiserverSettings
 from netloom.run.credentials import Directory
-from netloom.run.manifests import TLS_FOLDER, Place, aggregated, common
+from netloom.run.manifests import TLS_FOLDER, ServerPlacement, aggregated, common
 
 
-class Wanted(Struct, frozen=True, kw_only=True):
-    """What only the cluster must know."""
+class ClusterOptions(Struct, frozen=True, kw_only=True):
+    """What the cluster needs to know, beyond the server's settings."""
 
     address: str = ""
-    """Where kube-apiserver reaches the server outside the cluster: an IP or a name, perhaps with a port."""
+    """Where kube-apiserver reaches a server outside the cluster: an IP or a name, optionally with a port."""
     image: str = ""
-    """The image to run the server from in the cluster."""
+    """The image for a server in the cluster."""
     ca_bundle: str = ""
-    """The file of the CA that signed a certificate that was given."""
+    """The file of the CA that signed a given certificate."""
     nodes: tuple[str, ...] = ()
     aggregate_edit: bool = False
-    """Whether netloom:edit and netloom:admin are parts of the cluster's edit and admin."""
+    """Whether netloom:edit and netloom:admin are aggregated to the cluster's edit and admin."""
 
 
-def manifests(settings: ApiserverSettings, wanted: Wanted) -> list[Document]:
-    """Return them, in the order in which they are to be applied."""
+def manifests(settings: ApiserverSettings, cluster: ClusterOptions) -> list[Document]:
+    """Return the manifests, in the order in which to apply them."""
     settings = msgspec.structs.replace(settings, aggregated=True)
-    _check(settings, wanted)
-    host, port = _address(settings, wanted)
+    _check(settings, cluster)
+    host, port = _address(settings, cluster)
     directory = Directory(Path(settings.data)) if settings.data else None
     if directory is not None:
         apiserver.prepare(directory, settings, "")
-    identity = doors.of_directory(directory) if directory is not None else apiserver.from_files(settings)
-    ca = Path(wanted.ca_bundle) if wanted.ca_bundle else identity.client_ca or identity.certificate
-    place = Place(
+    identity = frontends.of_directory(directory) if directory is not None else apiserver.from_files(settings)
+    ca = Path(cluster.ca_bundle) if cluster.ca_bundle else identity.client_ca or identity.certificate
+    server = ServerPlacement(
         ca=_contents(ca),
         address=host,
         port=port,
-        image=wanted.image,
+        image=cluster.image,
         certificate=_contents(identity.certificate),
         key=_contents(identity.key),
         args=_inside(settings, port),
     )
-    roles = common(wanted.nodes, aggregate_edit=wanted.aggregate_edit)
-    return [*roles, *node_policies.events(), *aggregated(place)]
+    roles = common(cluster.nodes, aggregate_edit=cluster.aggregate_edit)
+    return [*roles, *node_policies.events(), *aggregated(server)]
 
 
-def _check(settings: ApiserverSettings, wanted: Wanted) -> None:
-    if wanted.address and wanted.image:
-        raise _wrong("image", "either --image, for a server in the cluster, or --address, for one outside")
-    if wanted.image:
+def _check(settings: ApiserverSettings, cluster: ClusterOptions) -> None:
+    if cluster.address and cluster.image:
+        raise _wrong("image", "use either --image, for a server in the cluster, or --address, for one outside")
+    if cluster.image:
         config.require(settings, "store")
     if not settings.data:
         config.require(settings, "tls_cert", "tls_key")
 
 
-def _address(settings: ApiserverSettings, wanted: Wanted) -> tuple[str, int]:
-    """Return where the server is; the port is the one it listens on, unless another leads there."""
+def _address(settings: ApiserverSettings, cluster: ClusterOptions) -> tuple[str, int]:
+    """Return the address of the server; the port is the one that it listens on, unless --address has one."""
     _, listens = config.address(settings.listen)
-    text = wanted.address
+    text = cluster.address
     if text.startswith("[") or text.count(":") == 1:
         host, port = config.address(text if not text.endswith("]") else f"{text}:{listens}", "address")
         return host, port
@@ -74,7 +74,7 @@ def _address(settings: ApiserverSettings, wanted: Wanted) -> tuple[str, int]:
 
 
 def _inside(settings: ApiserverSettings, port: int) -> tuple[str, ...]:
-    """Return what the server is told that runs in the cluster."""
+    """Return the arguments of a server in the cluster."""
     return (
         "--aggregated",
         f"--listen=:{port}",
@@ -92,4 +92,4 @@ def _contents(path: Path) -> bytes:
 
 
 def _wrong(key: str, message: str) -> Invalid:
-    return Invalid("the configuration is not right", causes=[Cause(key, message)])
+    return Invalid("invalid configuration", causes=[Cause(key, message)])

@@ -1,8 +1,8 @@
 """Logs of the processes: one JSON object per line for machines, one readable line for a terminal.
 
-Standard logging and nothing else, so that what the libraries say comes out the same way. What is passed as
-`extra={...}` becomes a field of the JSON line and `key=value` in the text. Only the shell logs, one line per decision;
-nobody logs bodies or headers, and a bearer token that slipped into a message is struck out here all the same.
+Standard logging only, so that libraries log the same way. The keys of `extra={...}` become fields of the JSON line and
+`key=value` in the text. Only the imperative shell logs, one line per decision. Bodies and headers are never logged, and
+a bearer token in a message is redacted here all the same.
 """
 
 import json
@@ -12,13 +12,12 @@ import sys
 from datetime import UTC, datetime
 from typing import TextIO
 
-LEVELS = ("debug", "info", "warning", "error")
 _PLAIN = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName", "color_message"}
 _SECRET = re.compile(r"(?i)(bearer\s+|token[\"']?\s*[:=]\s*[\"']?)[A-Za-z0-9._~+/=-]{8,}")
 
 
 def configure(*, level: str = "info", form: str = "auto", stream: TextIO | None = None) -> None:
-    """Send all logs to `stream` (standard error).  `form` is json, text, or auto: text on a terminal."""
+    """Send all logs to `stream` (default: standard error).  `form` is json, text, or auto: text on a terminal."""
     out = stream or sys.stderr
     handler = logging.StreamHandler(out)
     text = form == "text" or (form == "auto" and out.isatty())
@@ -28,7 +27,7 @@ def configure(*, level: str = "info", form: str = "auto", stream: TextIO | None 
         root.removeHandler(old)
     root.addHandler(handler)
     root.setLevel(level.upper())
-    # asyncio's debug lines (which selector is used) are no decision of ours.
+    # asyncio's debug lines (the selector it uses) are no decision of ours.
     logging.getLogger("asyncio").setLevel(logging.WARNING)
 
 
@@ -52,7 +51,7 @@ class JsonFormatter(logging.Formatter):
 
 
 class TextFormatter(logging.Formatter):
-    """A record as a line for people: the time of day, the level, what happened, and the extras."""
+    """A record as a line for people: time of day, level, message, and the extras."""
 
     def format(self, record: logging.LogRecord) -> str:
         """Return the line."""

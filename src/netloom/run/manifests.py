@@ -1,19 +1,19 @@
-"""What a Kubernetes cluster must be told before Netloom can be a part of it.
+"""The objects that a Kubernetes cluster needs before Netloom can be part of it.
 
-    netloom crds --with-roles            CRDs, and `common`: namespace, accounts, roles, what agents may write
-    netloom apiserver --print-manifests  `common`, and `aggregated`: where our API server is and what it may ask
+   netloom crds --with-roles            CRDs, and `common`: namespace, accounts, roles, policies for agents
+   netloom apiserver --print-manifests  `common`, and `aggregated`: the address of our API server and its permissions
 
-Roles are the cluster's own. `netloom:view` becomes a part of the cluster's view, edit and admin: with the right to read
-Pods in a namespace comes the right to read Networks there. `netloom:edit` and `netloom:admin` become parts of edit and
-admin only with `--aggregate-edit`: to run Pods in a namespace is not yet to connect what is in it. Otherwise they are
-bound by name. `netloom:controller` is for the controllers.
-`netloom:node` is for agents, and is as far as RBAC goes: it knows kinds and names, neither field selectors nor what is
-in an object. An agent that is a user of its own, `netloom:node:NAME`, can be held to its Node by name (`--nodes`).
+Roles are the cluster's own. `netloom:view` is aggregated to the cluster's view, edit and admin: a user who may read
+Pods in a namespace may read Networks there. `netloom:edit` and `netloom:admin` are aggregated to edit and admin only
+with `--aggregate-edit`, because permission to run Pods in a namespace does not imply permission to connect them.
+Otherwise they are bound by name. `netloom:controller` is for the controllers. `netloom:node` is for agents, and is as
+far as RBAC goes: RBAC knows kinds and names, neither field selectors nor the contents of an object. An agent with its
+own user, `netloom:node:NAME`, can be limited to its Node by name (`--nodes`).
 
-What is left is said elsewhere. With our own API server, by its rules for nodes (front/api/auth/roles.py,
-front/api/admission/node_writes.py): an agent reads and writes what concerns its node. With CRDs, by
-ValidatingAdmissionPolicies (run/node_policies.py): it writes its own Node, its part of the status of attachments on it
-and its own Events; but it can read all of what netloom:node names.
+The remaining limits are enforced elsewhere. With our own API server, its rules for nodes (front/api/auth/roles.py,
+front/api/admission/node_writes.py) limit an agent's reads and writes to its node. With CRDs,
+ValidatingAdmissionPolicies (run/node_policies.py) limit its writes to its own Node, its part of the status of
+attachments on that node, and its own Events; but it can read everything that netloom:node names.
 """
 
 import base64
@@ -44,35 +44,35 @@ USER = 65532
 """The user and group of the image (deploy/container/Containerfile)."""
 
 
-class Place(Struct, frozen=True, kw_only=True):
-    """Where our API server is, and how it is believed to be it."""
+class ServerPlacement(Struct, frozen=True, kw_only=True):
+    """Where our API server is, and how the cluster verifies it."""
 
     ca: bytes
     """The CA (PEM) that signed its certificate."""
     address: str = ""
-    """Outside the cluster: an IP, or a name; "": in the cluster."""
+    """Outside the cluster: an IP or a name; "": in the cluster."""
     port: int = PORT
     image: str = ""
-    """In the cluster: the image it runs from; "": somebody else runs it."""
+    """In the cluster: its image; "": it is deployed by other means."""
     certificate: bytes = b""
     key: bytes = b""
     args: tuple[str, ...] = ()
-    """What the process in the cluster is told."""
+    """The arguments of the process in the cluster."""
 
 
 def service_names() -> tuple[str, ...]:
-    """Return the names under which kube-apiserver knows our API server."""
+    """Return the names that kube-apiserver uses for our API server."""
     service = f"{APISERVER}.{NAMESPACE}"
     return (f"{service}.svc", f"{service}.svc.cluster.local", service)
 
 
 def common(nodes: Sequence[str] = (), *, aggregate_edit: bool = False) -> list[Document]:
-    """Return what both ways need: the namespace, accounts, and roles; `nodes` are users of their own.
+    """Return what both ways need: the namespace, accounts, and roles; each of `nodes` is a user of its own.
 
-    `aggregate_edit`: whoever has the cluster's edit or admin in a namespace has netloom:edit or netloom:admin there.
+    `aggregate_edit`: users with the cluster's edit or admin in a namespace have netloom:edit or netloom:admin there.
     """
     accounts = [_account(name) for name in (CONTROLLER, AGENT)]
-    people = [_people(), _editors(aggregate=aggregate_edit), _administrators(aggregate=aggregate_edit)]
+    people = [_view_role(), _edit_role(aggregate=aggregate_edit), _admin_role(aggregate=aggregate_edit)]
     return [
         _object("v1", "Namespace", NAMESPACE),
         *accounts,
@@ -82,15 +82,15 @@ def common(nodes: Sequence[str] = (), *, aggregate_edit: bool = False) -> list[D
         *_leases(),
         _role("netloom:node", _node_rules()),
         _binding("netloom:node", "netloom:node", [_account_subject(AGENT), _subject("Group", NODES)]),
-        # One account for all: which Node is its own, its token says, which RBAC cannot look at.
+        # One account for all agents: its token says which Node is its own, which RBAC cannot evaluate.
         _role("netloom:agent", [_own_node()]),
         _binding("netloom:agent", "netloom:agent", [_account_subject(AGENT)]),
         *(document for node in nodes for document in _node_role(node)),
     ]
 
 
-def aggregated(place: Place) -> list[Document]:
-    """Return what makes our API server a part of the cluster's API."""
+def aggregated(server: ServerPlacement) -> list[Document]:
+    """Return what makes our API server part of the cluster's API."""
     subject = [_account_subject(APISERVER)]
     reader = _object(f"{RBAC}/v1", "RoleBinding", f"{APISERVER}-authentication-reader", "kube-system")
     reader |= {
@@ -104,46 +104,48 @@ def aggregated(place: Place) -> list[Document]:
         _role("netloom:apiserver", [namespaces]),
         _binding("netloom:apiserver", "netloom:apiserver", subject),
         reader,
-        *_service(place),
-        *(_deployment(place) if place.image else []),
-        _api_service(place),
+        *_service(server),
+        *(_deployment(server) if server.image else []),
+        _api_service(server),
     ]
 
 
-def _api_service(place: Place) -> Document:
+def _api_service(server: ServerPlacement) -> Document:
     service: dict[str, Any] = {"namespace": NAMESPACE, "name": APISERVER, "port": 443}
-    if _is_name(place.address):
-        service["port"] = place.port  # There is nothing between kube-apiserver and the name that would change it.
+    if _is_name(server.address):
+        service["port"] = server.port  # There is nothing between kube-apiserver and the name that would translate it.
     made = _object("apiregistration.k8s.io/v1", "APIService", f"{VERSION}.{GROUP}")
     made["spec"] = {
         "group": GROUP,
         "version": VERSION,
         "service": service,
-        "caBundle": _base64(place.ca),
+        "caBundle": _base64(server.ca),
         "groupPriorityMinimum": 1000,
         "versionPriority": 15,
     }
     return made
 
 
-def _service(place: Place) -> list[Document]:
+def _service(server: ServerPlacement) -> list[Document]:
     made = _object("v1", "Service", APISERVER, NAMESPACE)
-    if _is_name(place.address):
-        made["spec"] = {"type": "ExternalName", "externalName": place.address}
+    if _is_name(server.address):
+        made["spec"] = {"type": "ExternalName", "externalName": server.address}
         return [made]
-    ports = [{"name": "https", "port": 443, "targetPort": place.port}]
-    made["spec"] = {"ports": ports} if place.address else {"ports": ports, "selector": {"app": APISERVER}}
-    return [made, *_endpoints(place)] if place.address else [made]
+    ports = [{"name": "https", "port": 443, "targetPort": server.port}]
+    made["spec"] = {"ports": ports} if server.address else {"ports": ports, "selector": {"app": APISERVER}}
+    return [made, *_endpoints(server)] if server.address else [made]
 
 
-def _endpoints(place: Place) -> list[Document]:
-    """Return where the service leads; in both forms, since kube-apiservers up to 1.32 look at the older one."""
-    ip = ipaddress.ip_address(place.address)
+def _endpoints(server: ServerPlacement) -> list[Document]:
+    """Return the addresses of the service; in both forms, since kube-apiservers up to 1.32 read the older one."""
+    ip = ipaddress.ip_address(server.address)
     if ip.is_loopback or ip.is_unspecified:
-        raise Invalid(f"a Service cannot lead to {ip}: give an address others reach, or a name, as localhost")
+        raise Invalid(
+            f"a Service cannot have the endpoint {ip}: use an address that others reach, or a name such as localhost"
+        )
     older = _object("v1", "Endpoints", APISERVER, NAMESPACE)
     older["metadata"]["labels"] = {"endpointslice.kubernetes.io/skip-mirror": "true"}
-    ports = [{"name": "https", "port": place.port, "protocol": "TCP"}]
+    ports = [{"name": "https", "port": server.port, "protocol": "TCP"}]
     older["subsets"] = [{"addresses": [{"ip": str(ip)}], "ports": ports}]
     newer = _object("discovery.k8s.io/v1", "EndpointSlice", f"{APISERVER}-1", NAMESPACE)
     newer["metadata"]["labels"] = {
@@ -158,17 +160,17 @@ def _endpoints(place: Place) -> list[Document]:
     return [older, newer]
 
 
-def _deployment(place: Place) -> list[Document]:
+def _deployment(server: ServerPlacement) -> list[Document]:
     secret = _object("v1", "Secret", TLS_SECRET, NAMESPACE)
     secret |= {
         "type": "kubernetes.io/tls",
-        "data": {"tls.crt": _base64(place.certificate), "tls.key": _base64(place.key)},
+        "data": {"tls.crt": _base64(server.certificate), "tls.key": _base64(server.key)},
     }
     container = {
         "name": "apiserver",
-        "image": place.image,
-        "args": ["apiserver", *place.args],
-        "ports": [{"name": "https", "containerPort": place.port}],
+        "image": server.image,
+        "args": ["apiserver", *server.args],
+        "ports": [{"name": "https", "containerPort": server.port}],
         "readinessProbe": {"httpGet": {"path": "/readyz", "port": "https", "scheme": "HTTPS"}},
         "livenessProbe": {"httpGet": {"path": "/livez", "port": "https", "scheme": "HTTPS"}},
         "resources": {"requests": {"cpu": "100m", "memory": "128Mi"}, "limits": {"memory": "2Gi"}},
@@ -181,7 +183,7 @@ def _deployment(place: Place) -> list[Document]:
     }
     pod = {
         "serviceAccountName": APISERVER,
-        # The profile `restricted` of Kubernetes' pod security standards; the group reads the key.
+        # The profile `restricted` of Kubernetes' pod security standards; the group may read the key.
         "securityContext": {
             "runAsNonRoot": True,
             "runAsUser": USER,
@@ -202,20 +204,20 @@ def _deployment(place: Place) -> list[Document]:
     return [secret, made]
 
 
-def _people() -> Document:
+def _view_role() -> Document:
     return _role("netloom:view", [_rule(_kinds(), READS)], into="view")
 
 
-def _editors(*, aggregate: bool) -> Document:
+def _edit_role(*, aggregate: bool) -> Document:
     return _role("netloom:edit", [_edited()], into="edit" if aggregate else "")
 
 
 def _edited() -> Document:
-    """Return the rule of who writes: that includes reading, for a role that is bound alone."""
+    """Return the rule for writers: it includes reading, for a role that is bound alone."""
     return _rule(_namespaced(), [*READS, *WRITES])
 
 
-def _administrators(*, aggregate: bool) -> Document:
+def _admin_role(*, aggregate: bool) -> Document:
     statuses = [
         f"{kind.plural}/status" for kind in KINDS if kind.group == GROUP and kind.namespaced and kind.has_status
     ]
@@ -228,7 +230,7 @@ def _controller_rules() -> list[Document]:
 
 
 def _leases() -> list[Document]:
-    """Return what lets controllers elect a leader, in their own namespace and nowhere else."""
+    """Return what lets controllers elect a leader, in their own namespace only."""
     name = "netloom:controller"
     rule = {"apiGroups": ["coordination.k8s.io"], "resources": ["leases"], "verbs": ["get", "create", "update"]}
     role = _object(f"{RBAC}/v1", "Role", name, NAMESPACE) | {"rules": [rule]}
@@ -241,10 +243,10 @@ def _node_rules() -> list[Document]:
     return [
         _rule(READ_BY_NODES, READS),
         _rule(["networkattachments/status"], ["get", "update", "patch"]),
-        # RBAC cannot limit a creation by name, which stands in the body.
+        # RBAC cannot limit a creation by name, which is in the body.
         _rule(["nodes"], ["create"]),
         _rule(["batch"], ["create"]),
-        # Neither get nor patch, which answers with the object: whose Event it is RBAC cannot tell.
+        # Neither get nor patch, which returns the object: RBAC cannot tell whose Event it is.
         _events("create", "update"),
     ]
 
@@ -277,7 +279,7 @@ def _rule(resources: Iterable[str], verbs: Iterable[str]) -> Document:
 
 def _role(name: str, rules: Sequence[Document], *, into: str = "") -> Document:
     made = _object(f"{RBAC}/v1", "ClusterRole", name)
-    # Each of the cluster's roles is a part of the next: what views also edits.
+    # Each of the cluster's roles includes the one before it: edit includes view.
     wider = ("view", "edit", "admin")
     if into:
         made["metadata"]["labels"] |= {f"{RBAC}/aggregate-to-{one}": "true" for one in wider[wider.index(into) :]}

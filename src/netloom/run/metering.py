@@ -1,4 +1,4 @@
-"""A store that measures what is asked of it: the same store to everybody else."""
+"""A store that counts and times its operations, and is otherwise the store that it wraps."""
 
 from collections import Counter
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
@@ -15,7 +15,7 @@ Next = Callable[[], Coroutine[Any, Any, Sequence[Event]]]
 
 
 class MeteredStore:
-    """Passes everything on to another store, and measures it by operation, kind and how it ended."""
+    """Passes every operation to another store, and times it by operation, kind and outcome."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -37,7 +37,7 @@ class MeteredStore:
 
     @property
     def operations(self) -> Counter[tuple[str, str]]:
-        """How many there were, by operation and outcome."""
+        """The number of operations, by operation and outcome."""
         found: Counter[tuple[str, str]] = Counter()
         for (operation, _, outcome), durations in self.durations.found.items():
             found[operation, outcome] += durations.count
@@ -114,7 +114,7 @@ class MeteredStore:
         return await self._store.damaged()
 
     async def close(self) -> None:
-        """Let go of everything."""
+        """Release all resources."""
         await self._store.close()
 
     def _timing(self, operation: str, resource: str) -> Timing:
@@ -122,7 +122,7 @@ class MeteredStore:
 
 
 class _MeteredWatch:
-    """A watch whose opening and closing are counted.  What it returns goes past it: `next` is the watch's own."""
+    """A watch whose opening and closing are counted.  `next` is the inner watch's own, so it costs nothing."""
 
     __slots__ = ("_counts", "_open", "_resource", "_watch", "next")
 
@@ -136,15 +136,15 @@ class _MeteredWatch:
 
     @property
     def revision(self) -> int:
-        """Pass on."""
+        """The inner watch's revision."""
         return self._watch.revision
 
     def direct(self, sink: Sink | None) -> None:
-        """Pass on."""
+        """Forward to the inner watch."""
         self._watch.direct(sink)
 
     async def close(self) -> None:
-        """Pass on, and count it as closed once."""
+        """Close the inner watch, and count that once."""
         if self._open:
             self._open = False
             self._counts[self._resource] -= 1

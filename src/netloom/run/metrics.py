@@ -1,11 +1,12 @@
-"""Metrics: plain numbers of the parts, read when somebody asks.
+"""Metrics: plain counts of the parts, read at each scrape.
 
-    parts, which count ◄── read at a scrape ── Source ──► families ──► text: OpenMetrics, or Prometheus' own
+   parts, which count ◄── read at a scrape ── Source ──► families ──► text: OpenMetrics or Prometheus
 
-The only importer of prometheus_client. The parts count in integers on their own objects and know nothing of metrics;
-one collector reads them at each scrape. Names follow OpenMetrics: base units, `_total` on counters, no label whose
-values a stranger can choose. `metrics_runtime` has the numbers of every process with controllers, `metrics_control` and
-`metrics_agent` those of one; what each means is on the page docs/metrics.md, which a test compares with what is there.
+Only this module imports prometheus_client. The parts count in integers on their own objects and know nothing of
+metrics; one collector reads them at each scrape. Names follow OpenMetrics: base units, `_total` on counters, no label
+whose values an unauthenticated client can choose. `metrics_runtime` has the metrics of every process with controllers,
+`metrics_control` and `metrics_agent` those of one process. docs/metrics.md explains each; a test compares it with the
+code.
 """
 
 import asyncio
@@ -40,10 +41,10 @@ _VERBS = frozenset(("get", "head", "post", "put", "patch", "delete", "options"))
 
 
 class Source(Protocol):
-    """A part whose numbers are read at each scrape."""
+    """A part whose metrics are read at each scrape."""
 
     def __call__(self) -> Iterable[Metric]:
-        """Return its numbers now."""
+        """Return the current values."""
 
 
 class Metrics:
@@ -60,26 +61,26 @@ class Metrics:
         self._sources.append(source)
 
     def collect(self) -> Families:
-        """Yield the numbers of all sources; prometheus_client calls this."""
+        """Yield the metrics of all sources; prometheus_client calls this."""
         for source in self._sources:
             yield from source()
 
     def plain(self) -> bytes:
-        """Return the text of a scrape in the old format, which everybody reads."""
+        """Return a scrape in the Prometheus text format, which every reader supports."""
         return self.render()[1]
 
     def render(self, accept: str = "") -> tuple[str, bytes]:
-        """Return content type and text of a scrape: OpenMetrics for who asks for it, the old text otherwise."""
+        """Return content type and text of a scrape: OpenMetrics if requested, the Prometheus text otherwise."""
         return _text(list(self._registry.collect()), accept)
 
     async def scrape(self, accept: str) -> tuple[str, bytes]:
-        """Return the same, written beside the loop: of a thousand nodes that is a megabyte, and others wait."""
+        """Return the same, rendered in a thread: a thousand nodes make a megabyte, and others wait for the loop."""
         return await asyncio.to_thread(_text, list(self._registry.collect()), accept)
 
 
 @dataclass(slots=True)
 class _Read:
-    """What was read, as prometheus_client wants it."""
+    """The collected families, as prometheus_client takes them."""
 
     families: list[Metric]
 
@@ -88,7 +89,7 @@ class _Read:
 
 
 def _text(families: list[Metric], accept: str) -> tuple[str, bytes]:
-    read = cast("CollectorRegistry", _Read(families))  # It is asked for its families, and for nothing else.
+    read = cast("CollectorRegistry", _Read(families))  # Its `collect` is called, and nothing else.
     if "application/openmetrics-text" in accept:
         text: bytes = openmetrics(read)  # type: ignore[no-untyped-call]  # the library's gap
         return OPENMETRICS_TYPE, text
@@ -96,36 +97,36 @@ def _text(families: list[Metric], accept: str) -> tuple[str, bytes]:
 
 
 class Requests:
-    """Counts the API's requests."""
+    """Counts and times the API's requests."""
 
     def __init__(self) -> None:
         self._durations = Histograms(("verb", "resource", "code"))
 
     def observe(self, seen: Observation) -> None:
-        """Count one request.  Verbs and resources are ours and codes are few: no stranger can make a new label."""
+        """Count one request.  Verbs and resources are ours and codes are few: no client can create a new label."""
         verb = seen.verb if seen.resource or seen.verb in _VERBS else "other"
         self._durations.observe((verb, seen.resource, str(seen.code)), seen.seconds)
 
     def read(self) -> Families:
-        """Return the numbers."""
-        text = "Requests to the API, by how long they took (watches: how long they lasted)."
+        """Return the metrics."""
+        text = "Duration of API requests (of watches: how long they lasted)."
         yield histograms("netloom_api_request_duration_seconds", text, self._durations)
 
 
 def connections(server: Server) -> Source:
-    """Return the numbers of a listening server."""
+    """Return the metrics of a listening server."""
 
     def read() -> Families:
-        yield Gauge("netloom_api_connections", "Connections open now.", value=server.connections)
+        yield Gauge("netloom_api_connections", "Open connections.", value=server.connections)
 
     return read
 
 
 def watches(opened: Watches) -> Source:
-    """Return how many watches are open: nodes by name, which an administrator gave them, everybody else together."""
+    """Return the number of open watches: nodes by name, which an administrator chose, all other clients together."""
 
     def read() -> Families:
-        found = GaugeMetricFamily("netloom_api_watches", "Watches open now.", labels=["resource", "node"])
+        found = GaugeMetricFamily("netloom_api_watches", "Open watches.", labels=["resource", "node"])
         for labels, count in sorted(opened.open.items()):
             found.add_metric(list(labels), count)
         yield found
@@ -134,18 +135,18 @@ def watches(opened: Watches) -> Source:
 
 
 def store(metered: MeteredStore) -> Source:
-    """Return the numbers of a store."""
+    """Return the metrics of a store."""
 
     def read() -> Families:
         operations = Counter(
-            "netloom_store_operations", "Operations on the store, by how they ended.", labels=["operation", "outcome"]
+            "netloom_store_operations", "Operations on the store, by outcome.", labels=["operation", "outcome"]
         )
         for (operation, outcome), count in sorted(metered.operations.items()):
             operations.add_metric([operation, outcome], count)
         yield operations
-        text = "Operations on the store, by how long they took: status writes are updates of RESOURCE/status."
+        text = "Duration of operations on the store; status writes are updates of RESOURCE/status."
         yield histograms("netloom_store_operation_duration_seconds", text, metered.durations)
-        watches = Gauge("netloom_store_watches", "Watches open on the store.", labels=["resource"])
+        watches = Gauge("netloom_store_watches", "Open watches on the store.", labels=["resource"])
         for resource, count in sorted(metered.open.items()):
             watches.add_metric([resource], count)
         yield watches
@@ -154,14 +155,14 @@ def store(metered: MeteredStore) -> Source:
 
 
 def histogram(name: str, text: str, one: Histogram) -> Metric:
-    """Return a histogram of durations as it is exposed; its name ends in `_seconds`."""
+    """Return a histogram of durations as a family; its name ends in `_seconds`."""
     found = HistogramMetricFamily(name, text, unit="seconds")
     found.add_metric([], _buckets(one), one.total)
     return found
 
 
 def histograms(name: str, text: str, many: Histograms) -> Metric:
-    """Return histograms of durations as they are exposed; their name ends in `_seconds`."""
+    """Return histograms of durations as a family; its name ends in `_seconds`."""
     found = HistogramMetricFamily(name, text, labels=many.labels, unit="seconds")
     for words, one in sorted(many.found.items()):
         found.add_metric(words, _buckets(one), one.total)
@@ -181,4 +182,4 @@ def _buckets(one: Histogram) -> Sequence[tuple[str, float]]:
 
 def _about() -> Families:
     value = {"version": __version__, "python": platform.python_version()}
-    yield InfoMetricFamily("netloom_build", "What runs here.", value=value)
+    yield InfoMetricFamily("netloom_build", "The running version.", value=value)

@@ -1,4 +1,4 @@
-"""The numbers of the central controllers: addresses, Subnets, OVN."""
+"""The metrics of the central controllers: addresses, Subnets, OVN."""
 
 from typing import TYPE_CHECKING
 
@@ -14,10 +14,10 @@ if TYPE_CHECKING:
 
 
 def manager(running: ControlPlane) -> Source:
-    """Return the numbers of the controllers."""
+    """Return the metrics of the controllers."""
 
     def read() -> Families:
-        yield Gauge("netloom_leader", "Whether this process leads.", value=float(running.leading))
+        yield Gauge("netloom_leader", "Whether this process is the leader.", value=float(running.leading))
         yield from metrics_runtime.manager(running)
         yield from _ipam(running.ipam)
         yield from _subnets(running.subnets)
@@ -28,65 +28,59 @@ def manager(running: ControlPlane) -> Source:
 
 
 def _ipam(ipam: Ipam) -> Families:
-    """Return the numbers of IPAM."""
+    """Return the metrics of IPAM."""
     counters = ipam.counters
-    yield histogram("netloom_ipam_lock_seconds", "From seeing an attachment to its first lock.", counters.to_lock)
-    text = "From seeing an attachment to its addresses in its status."
+    yield histogram("netloom_ipam_lock_seconds", "From observing an attachment to its first lock.", counters.to_lock)
+    text = "From observing an attachment to the addresses in its status."
     yield histogram("netloom_ipam_address_seconds", text, counters.to_address)
-    text = "From the wish for an attachment to its first lock."
+    text = "From creating an attachment to its first lock."
     yield histograms("netloom_ipam_wish_to_lock_seconds", text, counters.creation_to_lock)
-    text = "From the wish for an attachment to its addresses in its status."
+    text = "From creating an attachment to the addresses in its status."
     yield histograms("netloom_ipam_wish_to_address_seconds", text, counters.creation_to_address)
-    yield Gauge("netloom_ipam_locks", "Addresses locked, those in quarantine included.", value=ipam.locks)
-    yield Gauge(
-        "netloom_ipam_waiting",
-        "Attachments that wait for an address that is not free.",
-        value=len(ipam.allocator.queue),
-    )
-    yield Counter("netloom_ipam_assigned", "Addresses given.", value=counters.assigned)
-    yield Counter("netloom_ipam_released", "Addresses taken back while in use.", value=counters.released)
-    retries = Counter(
-        "netloom_ipam_retries", "Attempts that had to be made again, by what came between.", labels=["reason"]
-    )
+    yield Gauge("netloom_ipam_locks", "Locked addresses, including those in quarantine.", value=ipam.locks)
+    yield Gauge("netloom_ipam_waiting", "Attachments waiting for an address.", value=len(ipam.allocator.queue))
+    yield Counter("netloom_ipam_assigned", "Addresses allocated.", value=counters.assigned)
+    yield Counter("netloom_ipam_released", "Addresses released while in use.", value=counters.released)
+    retries = Counter("netloom_ipam_retries", "Allocations that were retried, by reason.", labels=["reason"])
     for reason, count in sorted(counters.retries.items()):
         retries.add_metric([reason], count)
     yield retries
 
 
 def _subnets(validator: SubnetValidator) -> Families:
-    """Return the numbers of the Subnet validator."""
+    """Return the metrics of the Subnet validator."""
     counters = validator.counters
-    text = "From the wish for a Subnet to its being valid."
+    text = "From creating a Subnet to its validation."
     yield histograms("netloom_subnet_wish_to_validated_seconds", text, counters.creation_to_validated)
     yield Counter("netloom_subnet_refusals", "Conflicts of Subnets found.", value=counters.refused)
 
 
 def _northbound(plans: PlanFeed, north: "Northbound") -> Families:
-    """Return the numbers of what is done to OVN's northbound database."""
+    """Return the metrics of the controller of OVN's northbound database."""
     counters, client = north.counters, north.client
     connected = float(client.synced.is_set())
-    yield Gauge("netloom_ovn_northbound_connected", "Whether the northbound is followed.", value=connected)
+    yield Gauge("netloom_ovn_northbound_connected", "Whether the northbound is connected.", value=connected)
     in_step = float(plans.in_step and bool(connected))
-    yield Gauge("netloom_ovn_in_step", "Whether the northbound was made what is wanted.", value=in_step)
+    yield Gauge("netloom_ovn_in_step", "Whether the northbound has the desired rows.", value=in_step)
     desired = plans.planner.desired
-    yield Gauge("netloom_ovn_rows_wanted", "Rows that are wanted.", value=len(desired.rows))
+    yield Gauge("netloom_ovn_rows_wanted", "Desired rows.", value=len(desired.rows))
     problems = desired.problems.keys() | north.problems.keys()
-    yield Gauge("netloom_ovn_problems", "Resources that are not, or not wholly, in OVN.", value=len(problems))
-    rows = Counter("netloom_ovn_rows_written", "Rows written, by what was done.", labels=["table", "change"])
+    yield Gauge("netloom_ovn_problems", "Resources that are not, or not completely, in OVN.", value=len(problems))
+    rows = Counter("netloom_ovn_rows_written", "Rows written, by table and change.", labels=["table", "change"])
     for (table, change), count in sorted(counters.written.items()):
         rows.add_metric([table, change], count)
-    text = "Rows that somebody else had changed and that were put back."
+    text = "Rows changed by others and restored."
     repaired = Counter("netloom_ovn_rows_repaired", text, labels=["table"])
     for table, count in sorted(counters.repaired.items()):
         repaired.add_metric([table], count)
     yield from (rows, repaired)
-    text = "Transactions on the northbound, by how they ended."
+    text = "Transactions on the northbound, by outcome."
     transactions = Counter("netloom_ovn_transactions", text, labels=["outcome"])
     ok = counters.transactions - counters.conflicts - counters.refused - counters.unanswered
     outcomes = {"ok": ok, "conflict": counters.conflicts, "refused": counters.refused, "unknown": counters.unanswered}
     for outcome, count in outcomes.items():
         transactions.add_metric([outcome], count)
     yield transactions
-    yield Counter("netloom_ovn_sweeps", "Comparisons of everything.", value=plans.sweeps)
+    yield Counter("netloom_ovn_sweeps", "Full comparisons of desired and actual rows.", value=plans.sweeps)
     yield Counter("netloom_ovn_connects", "Connections made to the northbound.", value=client.counters.connects)
-    yield histogram("netloom_ovn_lag_seconds", "From hearing of a change to its being there.", plans.lag)
+    yield histogram("netloom_ovn_lag_seconds", "From observing a change to its rows in OVN.", plans.lag)

@@ -1,4 +1,4 @@
-"""The numbers of every process with controllers: caches, queues, Events."""
+"""The metrics of every process with controllers: caches, queues, Events."""
 
 from collections import Counter as Tally
 from collections.abc import Hashable, Iterable
@@ -13,8 +13,8 @@ from netloom.run.metrics import Counter, Families, Gauge, histograms
 
 
 def manager(running: Manager) -> Families:
-    """Return the numbers that all processes with controllers have."""
-    yield Gauge("netloom_caches_synced", "Whether all caches are filled.", value=float(running.synced))
+    """Return the metrics that all processes with controllers have."""
+    yield Gauge("netloom_caches_synced", "Whether all caches are synced.", value=float(running.synced))
     yield from _caches(running.informers)
     yield from _queues(running.controllers)
     yield from _events(running.recorder)
@@ -28,8 +28,8 @@ def _caches(informers: Iterable[Informer[Any]]) -> Families:
         lists[resource] += one.lists
         watches[resource] += one.watches
     gauge = Gauge("netloom_cache_objects", "Objects in a cache.", labels=["resource"])
-    listed = Counter("netloom_cache_lists", "How often a cache was filled from a list.", labels=["resource"])
-    watched = Counter("netloom_cache_watches", "How often a watch was begun for a cache.", labels=["resource"])
+    listed = Counter("netloom_cache_lists", "Lists made to fill a cache.", labels=["resource"])
+    watched = Counter("netloom_cache_watches", "Watches started for a cache.", labels=["resource"])
     for resource in sorted(objects):
         gauge.add_metric([resource], objects[resource])
         listed.add_metric([resource], lists[resource])
@@ -41,13 +41,13 @@ def _queues(controllers: Iterable[Controller[Hashable]]) -> Families:
     labels = ["controller"]
     keys = Gauge("netloom_queue_keys", "Keys in a controller's queue.", labels=["controller", "state"])
     adds = Counter("netloom_queue_adds", "Keys added to a queue.", labels=labels)
-    retries = Counter("netloom_queue_retries", "Keys put back by a failure.", labels=labels)
-    text = "For how long the workers have been at the keys they are at, all together."
+    retries = Counter("netloom_queue_retries", "Keys requeued after a failure.", labels=labels)
+    text = "Seconds that the current reconciles have taken so far, in total."
     unfinished = Gauge("netloom_queue_unfinished_work_seconds", text, labels=labels, unit="seconds")
-    text = "For how long the slowest worker has been at its key."
+    text = "Seconds that the longest current reconcile has taken so far."
     longest = Gauge("netloom_queue_longest_running_seconds", text, labels=labels, unit="seconds")
-    workers = Gauge("netloom_workers", "Keys a controller may work on at a time.", labels=labels)
-    reconciles = Counter("netloom_reconciles", "Reconciles, by how they ended.", labels=["controller", "outcome"])
+    workers = Gauge("netloom_workers", "Concurrent reconciles that a controller may run.", labels=labels)
+    reconciles = Counter("netloom_reconciles", "Reconciles, by outcome.", labels=["controller", "outcome"])
     waits, works = Histograms(("controller",)), Histograms(("controller",))
     for controller in controllers:
         name, queue = controller.name, controller.queue
@@ -63,15 +63,15 @@ def _queues(controllers: Iterable[Controller[Hashable]]) -> Families:
         waits.found[name,] = queue.counters.latency
         works.found[name,] = queue.counters.work
     yield from (keys, adds, retries, unfinished, longest, workers, reconciles)
-    yield histograms("netloom_queue_wait_seconds", "From ready to taken.", waits)
-    yield histograms("netloom_reconcile_duration_seconds", "From taken to done.", works)
+    yield histograms("netloom_queue_wait_seconds", "Time of a key in the queue once it is ready.", waits)
+    yield histograms("netloom_reconcile_duration_seconds", "Duration of reconciles.", works)
 
 
 def _events(recorder: Recorder) -> Families:
-    """Return the numbers of the Events."""
+    """Return the metrics of Events."""
     counters = recorder.counters
-    events = Counter("netloom_events", "Events told, by what became of them.", labels=["outcome"])
+    events = Counter("netloom_events", "Events recorded, by outcome.", labels=["outcome"])
     for outcome, count in (("written", counters.written), ("dropped", counters.dropped), ("failed", counters.failed)):
         events.add_metric([outcome], count)
     yield events
-    yield Gauge("netloom_events_waiting", "Events that wait to be written.", value=recorder.waiting)
+    yield Gauge("netloom_events_waiting", "Events waiting to be written.", value=recorder.waiting)

@@ -1,14 +1,14 @@
-"""What holds agents to their own objects where a Kubernetes cluster keeps them: ValidatingAdmissionPolicies.
+"""ValidatingAdmissionPolicies that limit agents to their own objects where a Kubernetes cluster stores these.
 
     netloom crds --with-roles            `objects` and `events`
-    netloom apiserver --print-manifests  `events`: our API server holds agents to their objects itself
+   netloom apiserver --print-manifests  `events`: our API server limits agents to their objects itself
 
-The rules are those of front/api/admission/node_writes.py, in CEL; change both together. A policy sees one object and
-no other, but for its parameters: the Nodes are those of the policy that compares underlay addresses, which therefore
-is asked only when an agent changes one. What no policy can say: which node an attachment is on that an Event is about,
-and how many Events a node may write (kube-apiserver has EventRateLimit for that, and expires Events itself).
+The rules are those of front/api/admission/node_writes.py, in CEL; change both together. A policy sees one object, and
+its parameters. The parameters of the policy that compares underlay addresses are the Nodes, so that one applies only
+when an agent changes an underlay address. No policy can express which node the attachment of an Event is on, nor how
+many Events a node may write (kube-apiserver has EventRateLimit for that, and expires Events itself).
 
-The expressions need no more than Kubernetes 1.32 knows.
+The expressions work from Kubernetes 1.32 on.
 """
 
 from collections.abc import Iterable
@@ -24,7 +24,7 @@ from netloom.run.manifests import AGENT_USER
 _API = "admissionregistration.k8s.io/v1"
 _LONGEST_WORD = 253
 
-# Who an agent is and of which node, as front/api/auth/delegated.py has it.
+# The identity of an agent and its node, as front/api/auth/delegated.py has it.
 _WHO = "request.userInfo"
 _IS_AGENT = f"{_WHO}.username == '{AGENT_USER}'"
 _BOUND_TO = f"(has({_WHO}.extra) && '{NODE_NAME}' in {_WHO}.extra ? {_WHO}.extra['{NODE_NAME}'][0] : '')"
@@ -46,7 +46,7 @@ _OF_AGENT = "'agent of ' + (variables.node == '' ? 'no node' : variables.node) +
 
 
 def objects() -> list[Document]:
-    """Return what holds agents to their own Node and the status of attachments on it."""
+    """Return the policies that limit agents to their own Node and the status of attachments on it."""
     own = (
         f"{_IS_NODES} ? variables.has.?name.orValue('') == variables.node"
         f" : {_IS_STATUS} && variables.before.spec.node == variables.node"
@@ -81,7 +81,7 @@ def objects() -> list[Document]:
 
 
 def events() -> list[Document]:
-    """Return what holds agents to Events of their own."""
+    """Return the policies that limit agents to their own Events."""
     subjects = {
         "subject": "variables.after.?involvedObject.orValue({})",
         "subjectBefore": "variables.before.?involvedObject.orValue({})",
@@ -117,7 +117,7 @@ def events() -> list[Document]:
 
 
 def _addresses() -> list[Document]:
-    """Return what compares underlay addresses with those of all Nodes, which are the policy's parameters."""
+    """Return the policy that compares underlay addresses with those of all Nodes, which are its parameters."""
     claimed = "object.?status.?hostIP.orValue('')"
     changes = (
         f"{_IS_NODES} ? oldObject == null || object.spec.underlayIP != oldObject.spec.underlayIP"
@@ -142,7 +142,7 @@ def _addresses() -> list[Document]:
 
 
 _OWN_STATUS = ("ifcName", "hostIP", "postCreateExecReport", "errors", "conditions")
-"""What of an attachment's status is a node's, or is looked at by itself."""
+"""The fields of an attachment's status that a node may write, or that have a rule of their own."""
 
 
 def _among(what: str, names: Iterable[str]) -> str:
@@ -150,7 +150,7 @@ def _among(what: str, names: Iterable[str]) -> str:
 
 
 def _unchanged(before: str, after: str, own: str) -> str:
-    """Return that two maps have the same entries, but for those whose `key` is the node's own."""
+    """Return an expression: two maps have the same entries, except those whose `key` is the node's own."""
     return (
         f"{before}.all(key, {own} || key in {after} && {after}[key] == {before}[key])"
         f" && {after}.all(key, {own} || key in {before})"
@@ -158,7 +158,7 @@ def _unchanged(before: str, after: str, own: str) -> str:
 
 
 def _metadata(names: Iterable[str]) -> str:
-    """Return that these parts of the metadata, and generateName, are as they were."""
+    """Return an expression: these parts of the metadata, and generateName, are unchanged."""
     empty = {"labels": "{}", "annotations": "{}"}
     parts = [f"?{name}.orValue({empty.get(name, '[]')})" for name in names]
     unchanged = [f"variables.has.{part} == variables.had.{part}" for part in parts]
@@ -167,7 +167,7 @@ def _metadata(names: Iterable[str]) -> str:
 
 
 def _reported_by(which: str) -> str:
-    """Return that an Event says the node's agent wrote it."""
+    """Return an expression: an Event names the node's agent as its reporter."""
     event = f"variables.{which}"
     return (
         f"{event}.?reportingInstance.orValue('') == variables.node"
@@ -185,11 +185,11 @@ def _rule(group: str, operations: list[str], resources: list[str]) -> Document:
 def _policy(
     name: str, matched: list[Document], variables: dict[str, str], rules: dict[str, str]
 ) -> tuple[Document, Document]:
-    """Return a policy for agents and its binding; `rules` are expressions by what is said where one does not hold."""
+    """Return a policy for agents and its binding; `rules` maps the message of a violation to the expression."""
     policy = _object("ValidatingAdmissionPolicy", name)
     policy["spec"] = {
         "failurePolicy": "Fail",
-        # With its defaults: who applies it a second time, in another way, must find no difference.
+        # With its defaults, so that applying it again with another tool finds no difference.
         "matchConstraints": {
             "matchPolicy": "Equivalent",
             "namespaceSelector": {},

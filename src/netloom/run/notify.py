@@ -1,4 +1,4 @@
-"""Tell systemd, where it started us and asks for it, how far we are (sd_notify(3))."""
+"""Notify systemd of the process's state, if it asks for that (sd_notify(3))."""
 
 import os
 import socket

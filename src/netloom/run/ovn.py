@@ -11,7 +11,7 @@ from msgspec import Struct
 from netloom.control.ovn import southbound
 from netloom.control.ovn.southbound import Southbound
 from netloom.errors import Cause, Invalid
-from netloom.ovsdb.io import Client, Dial
+from netloom.ovsdb.io import Dial, OvsdbClient
 from netloom.ovsdb.monitor import Change
 from netloom.ovsdb.reconnect import is_exposed, is_remote
 from netloom.plan.names import OWNER
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class Ovn(Struct, frozen=True, kw_only=True):
-    """Where OVN is."""
+    """How to connect to OVN."""
 
     nb: tuple[str, ...]
     sb: tuple[str, ...] = ()
@@ -31,22 +31,22 @@ class Ovn(Struct, frozen=True, kw_only=True):
     """The names that certificates of the servers may be for; none: the host in each remote."""
     owner: str = OWNER
     dial: Dial | None = None
-    """How to connect, where it is not by sockets."""
+    """A replacement for sockets, for tests."""
 
     @property
     def exposed(self) -> str:
-        """Say that a database is reached in the clear over a network; "": none is."""
+        """A warning if a database is reached over a network in clear text; "" otherwise."""
         found = [remote for remote in (*self.nb, *self.sb) if is_exposed(remote)]
         if not found:
             return ""
-        return f"OVN is reached by {', '.join(found)}, neither encrypted nor authenticated: use ssl: in ovnNb and ovnSb"
+        return f"the connection to OVN at {', '.join(found)} is not encrypted: use ssl: in ovnNb and ovnSb"
 
     def connect_north(self, random: Random, fence: Callable[[], bool]) -> "Northbound":
         """Return the driver of the northbound."""
         from netloom.drivers.northbound import driver  # only where there is OVN
 
-        def connect(changed: Callable[[Sequence[Change]], None]) -> Client:
-            return Client(
+        def connect(changed: Callable[[Sequence[Change]], None]) -> OvsdbClient:
+            return OvsdbClient(
                 self.nb,
                 driver.DATABASE,
                 tables=driver.TABLES,
@@ -60,12 +60,12 @@ class Ovn(Struct, frozen=True, kw_only=True):
         return driver.Northbound(connect, self.owner, random=random, fence=fence)
 
     def connect_south(self, random: Random) -> Southbound | None:
-        """Return answers from the southbound, if it is known where that is."""
+        """Return the reader of the southbound, None if no southbound is configured."""
         if not self.sb:
             return None
 
-        def connect(changed: Callable[[Sequence[Change]], None]) -> Client:
-            return Client(
+        def connect(changed: Callable[[Sequence[Change]], None]) -> OvsdbClient:
+            return OvsdbClient(
                 self.sb,
                 southbound.DATABASE,
                 tables=southbound.TABLES,
@@ -82,7 +82,7 @@ class Ovn(Struct, frozen=True, kw_only=True):
 
 
 def from_settings(settings: ServeSettings | ControllerSettings) -> Ovn | None:
-    """Return where OVN is, None where there is none; `Invalid` says everything that is wrong with the settings."""
+    """Return how to connect to OVN, None without OVN; raise `Invalid` with all errors in the settings."""
     causes = [
         Cause(key, f"{remote!r} is not unix:PATH, tcp:HOST:PORT or ssl:HOST:PORT")
         for key, remotes in (("ovnNb", settings.ovn_nb), ("ovnSb", settings.ovn_sb))
@@ -93,11 +93,11 @@ def from_settings(settings: ServeSettings | ControllerSettings) -> Ovn | None:
     files = (("ovnKey", settings.ovn_key), ("ovnCert", settings.ovn_cert), ("ovnCa", settings.ovn_ca))
     if secure:
         causes += [Cause(key, "required for ssl: servers", "FieldValueRequired") for key, path in files if not path]
-    causes += [Cause(key, f"there is no file {path}") for key, path in files if path and not Path(path).is_file()]
+    causes += [Cause(key, f"no such file: {path}") for key, path in files if path and not Path(path).is_file()]
     if settings.ovn_nb and not settings.ovn_owner:
         causes.append(Cause("ovnOwner", "must not be empty", "FieldValueRequired"))
     if causes:
-        raise Invalid("the configuration is not right", causes=causes)
+        raise Invalid("invalid configuration", causes=causes)
     if not settings.ovn_nb:
         return None
     tls = _tls(settings) if secure else None
@@ -108,13 +108,13 @@ def from_settings(settings: ServeSettings | ControllerSettings) -> Ovn | None:
 def _tls(settings: ServeSettings | ControllerSettings) -> ssl.SSLContext:
     try:
         context = ssl.create_default_context(ssl.Purpose.SERVER_AUTH, cafile=settings.ovn_ca)
-        # What Python adds here differs by its version: since 3.13 the CAs that `ovs-pki` makes, which do not say what
-        # their key is for, would be refused. Signature, validity, purpose and name are checked in every version.
+        # The flags that Python adds here depend on its version: since 3.13 they refuse the CAs that `ovs-pki` makes,
+        # which have no key usage. Signature, validity, purpose and name are verified in every version.
         context.verify_flags = ssl.VerifyFlags.VERIFY_X509_TRUSTED_FIRST
-        context.check_hostname = not settings.ovn_server_names  # Otherwise the client compares with these.
+        context.check_hostname = not settings.ovn_server_names  # Otherwise the client compares with these names.
         context.load_cert_chain(settings.ovn_cert, settings.ovn_key)
     except (OSError, ssl.SSLError) as error:
         raise Invalid(
-            "the configuration is not right", causes=[Cause("ovnKey, ovnCert, ovnCa", f"not usable: {error}")]
+            "invalid configuration", causes=[Cause("ovnKey, ovnCert, ovnCa", f"not usable: {error}")]
         ) from None
     return context

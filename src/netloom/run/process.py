@@ -1,7 +1,7 @@
 """How every process runs and ends.
 
-The first SIGTERM or SIGINT cancels the main task: everything below it is a tree of tasks, and each has the time its own
-limits give it to end well. The second one means it. A graceful end is exit status 0, a failure 1.
+The first SIGTERM or SIGINT cancels the main task: everything below it is a tree of tasks, and each has time to end
+within its own limits. The second signal ends the process at once. A graceful end is exit status 0, a failure 1.
 """
 
 import asyncio
@@ -23,26 +23,26 @@ log = logging.getLogger(__name__)
 def run(main: Coroutine[None, None, None]) -> int:
     """Run `main` until it ends, fails (which is raised) or a signal stops it; return the exit status."""
     _allow_connections()
-    _collect_seldom()
+    _tune_gc()
     return asyncio.run(_supervised(main))
 
 
 def _allow_connections() -> None:
-    """Take all the file descriptors we may have: each watcher is one, and systems give 1,024 unless asked."""
+    """Raise the soft limit of file descriptors to the hard limit: each watcher needs one, and the default is 1,024."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft != hard:
         with suppress(ValueError, OSError):
             resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
-def _collect_seldom() -> None:
-    """Look for garbage in cycles seldom: there is little of it, and looking costs a sixth of a busy process's time.
+def _tune_gc() -> None:
+    """Run the cyclic garbage collector rarely: it finds little, and costs a sixth of a busy process's time.
 
-    What the imports made stays as long as the process, and is looked at no more.
+    Objects made by imports live as long as the process and are excluded.
     """
     gc.freeze()
     gc.set_threshold(50_000, 20, 20)
-    # A thread that has waited for the disk is not to wait long for its turn as well.
+    # A thread that has waited for the disk should not wait long for its turn as well.
     sys.setswitchinterval(0.001)
 
 
@@ -57,7 +57,7 @@ async def _supervised(main: Coroutine[None, None, None]) -> int:
         if asked:
             os._exit(128 + number)
         asked = True
-        log.info("stopping; once more to stop at once", extra={"signal": number.name})
+        log.info("stopping; repeat the signal to stop at once", extra={"signal": number.name})
         notify("STOPPING=1")
         task.cancel()
 
@@ -70,8 +70,8 @@ async def _supervised(main: Coroutine[None, None, None]) -> int:
             raise
         log.info("stopped")
     except Exception as error:
-        # A file that cannot be read or written is the operator's to mend: the message names it.
+        # The operator must fix a file that cannot be read or written: the message names it.
         if not isinstance(error, NetloomError) and not (isinstance(error, OSError) and error.filename):
-            log.critical("a part of the process failed", exc_info=error)
+            log.critical("internal error", exc_info=error)
         raise
     return 0

@@ -4,8 +4,8 @@
                                                                                    ├─ controllers
                                                                                    └─ renewal of certificates
 
-Everything below the line is one TaskGroup: when one part fails, all stop, and the process says why and ends with 1.
-The store is closed last, after everybody who writes to it.
+Everything right of the line is one TaskGroup: when one part fails, all stop; the process logs the reason and exits with
+status 1. The store is closed last, after everything that writes to it.
 """
 
 import asyncio
@@ -21,7 +21,7 @@ from netloom.control.runtime.manager import Manager
 from netloom.errors import Unreachable
 from netloom.front.api.http.health import Check
 from netloom.front.api.http.server import Server
-from netloom.run import config, controllers, doors, files, logs, metrics, metrics_control, process
+from netloom.run import config, controllers, files, frontends, logs, metrics, metrics_control, process
 from netloom.run.config import ServeSettings
 from netloom.run.credentials import Directory
 from netloom.run.metering import MeteredStore
@@ -47,35 +47,35 @@ async def serve(settings: ServeSettings) -> None:
     directory = Directory(Path(settings.data))
     directory.make()
     with ExitStack() as held:
-        held.enter_context(files.alone(directory.lock, f"another netloom serve uses {directory.path}"))
-        listener = held.enter_context(doors.listen(host, port))
+        held.enter_context(files.exclusive_lock(directory.lock, f"another netloom serve uses {directory.path}"))
+        listener = held.enter_context(frontends.listen(host, port))
         directory.prepare(hosts=hosts, now=datetime.now(UTC))
-        url = doors.url(host, listener)
+        url = frontends.url(host, listener)
         directory.write_kubeconfig(url)
-        identity = doors.of_directory(directory)
-        context = doors.tls(identity)
+        identity = frontends.of_directory(directory)
+        context = frontends.tls(identity)
         store = MeteredStore(await open_store(f"sqlite:{directory.database}"))
         try:
-            told = controllers.options_of(settings)
-            manager = controllers.assemble(store, random=SystemRandom(), told=told)
+            options = controllers.options_of(settings)
+            manager = controllers.assemble(store, random=SystemRandom(), options=options)
             measured = metrics.Metrics()
             measured.add(metrics.store(store))
             measured.add(metrics_control.manager(manager))
-            api = doors.api(store, identity, measured, ready={"controllers": _check(manager)})
+            api = frontends.api(store, identity, measured, ready={"controllers": _check(manager)})
             server = Server(api, listener, context, turns=api.turns)
             measured.add(metrics.connections(server))
             async with asyncio.TaskGroup() as group:
                 group.create_task(server.serve())
                 group.create_task(api.run())
                 group.create_task(manager.run())
-                group.create_task(doors.renew(directory, context, hosts=hosts, server_url=url))
+                group.create_task(frontends.renew(directory, context, hosts=hosts, server_url=url))
                 group.create_task(_announce(manager, directory, url))
         finally:
             await store.close()
 
 
 async def _announce(manager: Manager, directory: Directory, url: str) -> None:
-    """Say that we are there: to the log, to systemd, and to a person at a terminal what to do next."""
+    """Announce that the server is ready: to the log, to systemd, and on a terminal with the next steps."""
     for informer in manager.informers:
         await informer.synced.wait()
     log.info("ready", extra={"url": url, "data": str(directory.path), "version": __version__})

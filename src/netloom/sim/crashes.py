@@ -1,10 +1,10 @@
-"""Crashes at the worst moments: before and after each write a process makes.
+"""Crashes at the worst moments: before and after each write of a process.
 
-A history is run once with `Crashes()`, which counts the writes. It is then run again, from the same seed, once for each
-write and each side of it: up to that write it is the same history to the last detail, and there the process dies. Some
-time later it is started again, and everything must come right.
+A scenario runs once with `Crashes()`, which counts the writes. It then runs again, from the same seed, once for each
+side of each write: up to that write it is identical, and there the process dies. Some time later it is restarted, and
+the system must recover.
 
-Events and Leases are not counted: telling people, and who leads, are no part of what must not be half done.
+Events and Leases are not counted: reporting and leader election are not part of what must be atomic.
 """
 
 import asyncio
@@ -32,7 +32,7 @@ class Point(Struct, frozen=True):
 
 
 class Crashes:
-    """Counts the writes of the processes it is put on, and kills who makes the one to die at."""
+    """Counts the writes of some processes, and kills the one that makes the chosen write."""
 
     def __init__(self, at: Point | None = None) -> None:
         self.at = at
@@ -40,7 +40,7 @@ class Crashes:
         self.crashed = False
         self._world: World | None = None
 
-    def put_on(self, world: World, *processes: Process) -> None:
+    def attach(self, world: World, *processes: Process) -> None:
         """Watch these processes."""
         self._world = world
         for process in processes:
@@ -51,14 +51,14 @@ class Crashes:
             return
         if moment is Moment.BEFORE:
             self.writes.append(write)
-        if self.crashed or self.at is None or self.at.moment is not moment or not self._is_the_one(write):
+        if self.crashed or self.at is None or self.at.moment is not moment or not self._is_target(write):
             return
         self.crashed = True
         process.kill()
         assert self._world is not None
         self._world.spawn(_restart(process))
 
-    def _is_the_one(self, write: Write) -> bool:
+    def _is_target(self, write: Write) -> bool:
         assert self.at is not None
         return len(self.writes) >= self.at.number and self.writes[self.at.number - 1] is write
 
@@ -69,14 +69,14 @@ async def _restart(process: Process) -> None:
 
 
 def points(count: int) -> Iterator[Point]:
-    """Yield every place to crash in a history of so many writes."""
+    """Yield every point to crash in a scenario with so many writes."""
     for number in range(1, count + 1):
         yield Point(number, Moment.BEFORE)
         yield Point(number, Moment.AFTER)
 
 
 def count(scenario: Callable[[Crashes], Coroutine[Any, Any, object]], *, seed: int) -> int:
-    """Run a history without a crash and return how many writes it has."""
+    """Run a scenario without a crash and return the number of its writes."""
     crashes = Crashes()
     sim.run(scenario(crashes), seed=seed)
     return len(crashes.writes)

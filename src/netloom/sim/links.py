@@ -1,10 +1,10 @@
-"""The bad network between a simulated process and the store.
+"""The unreliable network between a simulated process and the store.
 
 Each process reaches the store through its own `Link`. A request travels (latency), acts at the store, and the answer
-travels back; either way it may be lost, and the caller then hears `Unreachable` and cannot know whether it acted. A
-request on its way is the network's, not the process's: when the process dies, it may still arrive. Watch streams lag,
-break, expire and say things again; lists are old when they arrive, never wrong: what they say was so after they were
-asked for. All chance is the loop's, so a seed replays it all.
+travels back; each may be lost, and the caller then gets `Unreachable` and cannot know whether the request acted. A
+request in flight belongs to the network, not to the process: when the process dies, it may still arrive. Watch streams
+lag, break, expire and repeat events; lists are old when they arrive, but correct: they show a state after they were
+requested. All random choices come from the loop, so a seed replays everything.
 """
 
 import asyncio
@@ -24,11 +24,11 @@ from netloom.store.base import Damaged, Event, Page, Propagation, Sink, Store, S
 T = TypeVar("T")
 
 
-class Weather(Struct, frozen=True, kw_only=True):
-    """How bad the network is.  Chances are per request, or per batch of a watch."""
+class NetworkFaults(Struct, frozen=True, kw_only=True):
+    """How unreliable the network is.  Probabilities are per request, or per batch of a watch."""
 
     latency: float = 0.02
-    """The longest time a message travels one way, in seconds."""
+    """The longest one-way delay of a message, in seconds."""
     lose_request: float = 0.0
     lose_answer: float = 0.0
     break_watch: float = 0.0
@@ -36,13 +36,13 @@ class Weather(Struct, frozen=True, kw_only=True):
     timeout: float = 1.0
     """How long a caller waits for an answer."""
     lag: float = 0.0
-    """For how many seconds more, at most, a watch holds its events back, and a list is on its way."""
+    """The longest additional delay, in seconds, of a watch's events and of a list's answer."""
     repeat_watch: float = 0.0
-    """How likely a batch of a watch begins with what the one before it said."""
+    """The probability that a batch of a watch begins with the events of the previous one."""
 
 
-FAIR = Weather()
-STORMY = Weather(
+NO_FAULTS = NetworkFaults()
+MANY_FAULTS = NetworkFaults(
     latency=0.05,
     lose_request=0.05,
     lose_answer=0.05,
@@ -52,7 +52,7 @@ STORMY = Weather(
 
 
 class Write(NamedTuple):
-    """One attempt to change something."""
+    """One attempt to write."""
 
     verb: str
     kind: Kind
@@ -66,12 +66,12 @@ class Write(NamedTuple):
 
 
 class Moment(Enum):
-    """Which side of a write."""
+    """The side of a write."""
 
     BEFORE = auto()
     """It is about to be sent."""
     AFTER = auto()
-    """It acted, or was refused; the answer is not on its way yet."""
+    """It acted, or was refused; the answer is not sent yet."""
 
 
 OnWrite = Callable[[Write, Moment], None]
@@ -79,11 +79,11 @@ Spawn = Callable[[Coroutine[Any, Any, None]], object]
 
 
 class Link:
-    """One process's way to the store."""
+    """One process's connection to the store."""
 
-    def __init__(self, spawn: Spawn, weather: Weather, on_write: OnWrite | None = None) -> None:
-        """`spawn` runs what is on its way: that is the network's, and outlives whoever sent it."""
-        self.weather = weather
+    def __init__(self, spawn: Spawn, faults: NetworkFaults, on_write: OnWrite | None = None) -> None:
+        """`spawn` runs messages in flight: they belong to the network, and outlive their sender."""
+        self.faults = faults
         self._spawn = spawn
         self._on_write = on_write
         self._up = asyncio.Event()
@@ -91,28 +91,28 @@ class Link:
         self._dead = False
 
     def cut(self) -> None:
-        """Begin a partition: nothing arrives, either way, and nobody is told."""
+        """Start a partition: nothing arrives in either direction, and no error is reported."""
         self._up.clear()
 
-    def mend(self) -> None:
+    def heal(self) -> None:
         """End a partition."""
         self._up.set()
 
     def kill(self) -> None:
-        """End the process's part of this link for ever."""
+        """End the process's part of this link for good."""
         self._dead = True
 
     async def call(self, operation: Callable[[], Awaitable[T]], *, write: Write | None = None, lag: float = 0.0) -> T:
         """Carry one request to the store and its answer, which may take `lag` seconds more, back."""
         if not self._dead:
-            self._tell(write, Moment.BEFORE)
+            self._report(write, Moment.BEFORE)
         if self._dead:
-            await asyncio.sleep(0)  # So that whoever tries again and again can be cancelled.
+            await asyncio.sleep(0)  # So that a caller in a retry loop can be cancelled.
             raise Unreachable("this process is dead")
         answer: asyncio.Future[T] = asyncio.get_running_loop().create_future()
         self._spawn(self._carry(operation, answer, write, lag))
         try:
-            async with asyncio.timeout(self.weather.timeout + lag):
+            async with asyncio.timeout(self.faults.timeout + lag):
                 return await answer
         except TimeoutError:
             raise Unreachable("no answer") from None
@@ -121,7 +121,7 @@ class Link:
         self, operation: Callable[[], Awaitable[T]], answer: "asyncio.Future[T]", write: Write | None, lag: float
     ) -> None:
         await self.travel()
-        if not self._up.is_set() or self._chance(self.weather.lose_request):
+        if not self._up.is_set() or self._chance(self.faults.lose_request):
             return
         result: T | None = None
         error: NetloomError | None = None
@@ -129,35 +129,35 @@ class Link:
             result = await operation()
         except NetloomError as raised:
             error = raised
-        self._tell(write, Moment.AFTER)
+        self._report(write, Moment.AFTER)
         await self.travel(lag)
-        if answer.done() or not self._up.is_set() or self._chance(self.weather.lose_answer):
+        if answer.done() or not self._up.is_set() or self._chance(self.faults.lose_answer):
             return
         if error is not None:
             answer.set_exception(error)
         else:
             answer.set_result(result)  # type: ignore[arg-type]
 
-    async def weather_the_stream(self) -> None:
-        """Let a batch of a watch travel: late, or not at all."""
-        await self.travel(self.weather.lag)
+    async def delay_batch(self) -> None:
+        """Delay a batch of a watch, or break the stream."""
+        await self.travel(self.faults.lag)
         if not self._up.is_set():
             await self._up.wait()
             await self.travel()
-        if self._dead or self._chance(self.weather.break_watch):
+        if self._dead or self._chance(self.faults.break_watch):
             raise Unreachable("the stream broke")
-        if self._chance(self.weather.expire_watch):
+        if self._chance(self.faults.expire_watch):
             raise Expired("too old")
 
     async def travel(self, lag: float = 0.0) -> None:
-        """Take as long as a message takes one way, and at most `lag` seconds more."""
-        await asyncio.sleep(sim.current().random.uniform(0, self.weather.latency + lag))
+        """Wait for the one-way delay of a message, and at most `lag` seconds more."""
+        await asyncio.sleep(sim.current().random.uniform(0, self.faults.latency + lag))
 
     def repeats(self) -> bool:
-        """Whether a watch says once more what it said last."""
-        return self._chance(self.weather.repeat_watch)
+        """Whether a watch repeats its last events."""
+        return self._chance(self.faults.repeat_watch)
 
-    def _tell(self, write: Write | None, moment: Moment) -> None:
+    def _report(self, write: Write | None, moment: Moment) -> None:
         if write is not None and self._on_write is not None:
             self._on_write(write, moment)
 
@@ -205,7 +205,7 @@ class FaultyStore:
                 limit=limit,
                 token=token,
             ),
-            lag=self._link.weather.lag,
+            lag=self._link.faults.lag,
         )
 
     async def watch(
@@ -264,19 +264,19 @@ class FaultyStore:
         )
 
     async def revision(self) -> int:
-        """Ask the other end of the link for its revision."""
+        """Return the store's revision, from the other end of the link."""
         return await self._link.call(self._inner.revision)
 
     async def damaged(self) -> Sequence[Damaged]:
-        """Ask the other end of the link for what is set aside."""
+        """Return the damaged objects, from the other end of the link."""
         return await self._link.call(self._inner.damaged)
 
     async def close(self) -> None:
-        """Let go of this process's end; the store lives on."""
+        """Close this process's end; the store stays open."""
 
 
 class FaultyWatch:
-    """A watch as one process sees it: late, sometimes broken, and sometimes saying things again."""
+    """A watch as one process sees it: delayed, sometimes broken, and sometimes with repeated events."""
 
     def __init__(self, inner: Watch, link: Link) -> None:
         self._inner = inner
@@ -285,21 +285,21 @@ class FaultyWatch:
         self._last: Sequence[Event] = ()
 
     async def next(self) -> Sequence[Event]:
-        """Return the next changes, when they have travelled here."""
+        """Return the next events, after their delay."""
         events = await self._inner.next()
         revision = self._inner.revision
-        await self._link.weather_the_stream()
+        await self._link.delay_batch()
         self._revision = revision
         again, self._last = self._last, events
         return [*again, *events] if self._link.repeats() else events
 
     @property
     def revision(self) -> int:
-        """The revision this end has seen."""
+        """The revision that this end has reached."""
         return self._revision
 
     def direct(self, sink: Sink | None) -> None:
-        """Nothing travels at once here: events come by `next`."""
+        """Do nothing: events are delayed here, and come from `next`."""
 
     async def close(self) -> None:
         """Close both ends."""

@@ -1,17 +1,17 @@
-"""A seeded event loop in virtual time: the same seed gives the same run, an hour takes no time.
+"""A seeded event loop in virtual time: the same seed gives the same run, and an hour takes no time.
 
-Each step picks one ready callback at random, so every order asyncio permits, and some that it happens never to produce,
-comes up for some seed. Time moves only when nothing is ready, and then straight to the next timer. When neither is left
-and the main coroutine waits still, that is a deadlock, and the error says who waits where.
+Each step picks one ready callback at random, so every order that asyncio permits, including some that it never produces
+in practice, occurs for some seed. Time advances only when nothing is ready, and then to the next timer. If there is no
+timer and the main coroutine still waits, that is a deadlock, and the error says which task waits where.
 
-There is no IO here: no selector, no sockets, no threads. What a simulated part needs of the world is given to it as an
-object that lives on this loop. `SimulatedLoop.trace` is a number that depends on every choice made and every `note`:
-two runs with the same trace did the same things in the same order.
+There is no IO here: no selector, no sockets, no threads. A simulated part gets its environment as objects that live on
+this loop. `SimulatedLoop.trace` is a number that depends on every choice and every `note`: two runs with the same trace
+did the same things in the same order.
 
 Tasks hash by their number, not by their address: a TaskGroup keeps its tasks in a set and cancels them in its order.
 
-Everything a simulated process starts carries its name (`PROCESS`), so a whole process can be frozen, as a stopped or
-swapped-out one is, and thawed later, when all that it missed is ready at once.
+Everything that a simulated process starts carries its name (`PROCESS`), so a whole process can be frozen, like a
+stopped or swapped-out one, and thawed later, when everything that it missed is ready at once.
 """
 
 import asyncio
@@ -34,11 +34,11 @@ class Deadlock(Exception):
 
 
 class Livelock(Exception):
-    """More steps than a scenario may take."""
+    """A scenario exceeds its limit of steps."""
 
 
 class SimulatedTask(asyncio.Task[T]):
-    """A task with a place in the order of tasks."""
+    """A task with a number."""
 
     number = 0
 
@@ -46,7 +46,7 @@ class SimulatedTask(asyncio.Task[T]):
         return self.number
 
     def set_name(self, value: object) -> None:
-        """Keep the name: where nobody gave one, Python 3.12 and 3.13 set None after the task is made."""
+        """Keep the name: for a task without one, Python 3.12 and 3.13 set None after it is made."""
         if value is not None:
             super().set_name(value)
 
@@ -56,11 +56,11 @@ class SimulatedLoop(asyncio.BaseEventLoop):
 
     def __init__(self, seed: int, *, max_steps: int = 2_000_000) -> None:
         super().__init__()
-        self.random = random.Random(seed)  # noqa: S311 - to be replayable is the point.
+        self.random = random.Random(seed)  # noqa: S311 - it must be replayable.
         self.trace = 0
         self.steps = 0
         self.invariants: list[Callable[[], None]] = []
-        """Called after every step: what must hold at every instant raises here if it does not."""
+        """Called after every step to check an invariant; it raises if the invariant does not hold."""
         self._max_steps = max_steps
         self._now = 0.0
         self._runnable: list[tuple[asyncio.Handle, str]] = []
@@ -74,18 +74,18 @@ class SimulatedLoop(asyncio.BaseEventLoop):
         return self._now
 
     def note(self, text: str) -> None:
-        """Let `text` be part of the trace."""
+        """Add `text` to the trace."""
         self.trace = zlib.crc32(f"{self._now:.9f} {text}".encode(), self.trace)
 
     def freeze(self, process: str) -> None:
-        """Let nothing of `process` run until it is thawed."""
+        """Stop `process` until it is thawed."""
         if process in self._frozen:
             return
         self._frozen[process] = [entry for entry in self._runnable if entry[1] == process]
         self._runnable = [entry for entry in self._runnable if entry[1] != process]
 
     def thaw(self, process: str) -> None:
-        """Let `process` go on; what became due meanwhile is ready now."""
+        """Continue `process`; what became due meanwhile is ready now."""
         self._runnable += self._frozen.pop(process, [])
 
     def call_soon(
@@ -124,11 +124,11 @@ class SimulatedLoop(asyncio.BaseEventLoop):
         return self.call_at(self._now + max(0.0, delay), callback, *args, context=context)
 
     def call_soon_threadsafe(self, *_: object, **__: object) -> NoReturn:
-        """Refuse: a thread has no place in a replayable run."""
+        """Refuse: threads are not replayable."""
         raise RuntimeError("no threads in a simulation")
 
     def run_in_executor(self, *_: object, **__: object) -> NoReturn:
-        """Refuse: a thread has no place in a replayable run."""
+        """Refuse: threads are not replayable."""
         raise RuntimeError("no threads in a simulation")
 
     def _run_once(self) -> None:
@@ -144,18 +144,18 @@ class SimulatedLoop(asyncio.BaseEventLoop):
         ready[chosen], ready[-1] = ready[-1], ready[chosen]
         handle, _ = ready.pop()
         if not handle.cancelled():
-            handle._run()  # What an event loop does with a handle; there is no public way.
+            handle._run()  # As an event loop runs a handle; there is no public method.
         for invariant in self.invariants:
             invariant()
 
     def _advance(self) -> None:
-        """Move time on, timer by timer, until something is ready."""
+        """Advance the time, timer by timer, until something is ready."""
         timers = self._timers
         while not self._runnable:
             while timers and timers[0][2].cancelled():
                 heapq.heappop(timers)
             if not timers:
-                raise Deadlock(f"nothing will ever happen after {self._now:.3f} s; {_waiting(self)}")
+                raise Deadlock(f"nothing is scheduled after {self._now:.3f} s; {_waiting(self)}")
             self._now = max(self._now, timers[0][0])
             while timers and timers[0][0] <= self._now:
                 _, _, timer, process = heapq.heappop(timers)
@@ -175,7 +175,7 @@ class SimulatedLoop(asyncio.BaseEventLoop):
         coro: Coroutine[Any, Any, Any] | Generator[Any, None, Any],
         *,
         context: Context | None = None,
-        name: str | None = None,  # Newer Pythons give it here, not afterwards.
+        name: str | None = None,  # Newer Pythons pass it here, not afterwards.
     ) -> "SimulatedTask[Any]":
         task = SimulatedTask[Any](coro, loop=self, name="", context=context)
         task.number = self._number()
@@ -183,11 +183,11 @@ class SimulatedLoop(asyncio.BaseEventLoop):
         return task
 
     def _timer_handle_cancelled(self, handle: asyncio.TimerHandle) -> None:
-        """Nothing to count: cancelled timers are skipped when their time comes."""
+        """Do nothing: cancelled timers are skipped when they are due."""
 
 
 def run(main: Coroutine[Any, Any, T], *, seed: int, max_steps: int = 2_000_000) -> T:
-    """Run `main` to its end in virtual time and return what it returns, as `asyncio.run` does in real time."""
+    """Run `main` in virtual time and return its result, as `asyncio.run` does in real time."""
     with asyncio.Runner(loop_factory=lambda: SimulatedLoop(seed, max_steps=max_steps)) as runner:
         return runner.run(main)
 
@@ -204,7 +204,7 @@ def traced(main: Coroutine[Any, Any, object], *, seed: int) -> int:
 def current() -> SimulatedLoop:
     """Return the loop the caller runs on."""
     loop = asyncio.get_running_loop()
-    assert isinstance(loop, SimulatedLoop), "this runs in a simulation only"
+    assert isinstance(loop, SimulatedLoop), "only available in a simulation"
     return loop
 
 
@@ -214,7 +214,7 @@ def _waiting(loop: asyncio.AbstractEventLoop) -> str:
 
 
 def _place(task: asyncio.Task[Any]) -> str:
-    """Return where the innermost coroutine of a task stands."""
+    """Return the place at which the innermost coroutine of a task waits."""
     inner: Any = task.get_coro()
     while getattr(inner, "cr_await", None) is not None and hasattr(inner.cr_await, "cr_frame"):
         inner = inner.cr_await

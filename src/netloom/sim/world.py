@@ -1,8 +1,8 @@
-"""A simulated world: one store, processes that may die, freeze and start again, and the bad network between them.
+"""A simulated world: one store, processes that may die, freeze and restart, and the unreliable network between them.
 
-Each process reaches the store through its own `Link` (`links`), in the weather of the world. A killed process runs no
-further: its link is dead at once, so what its `finally` blocks try reaches nobody. Whoever wants to kill at the worst
-moments hears of each write, just before it is sent and just after it acted (`on_write`).
+Each process reaches the store through its own `Link` (`links`), with the world's `NetworkFaults`. A killed process does
+not run any further: its link is dead at once, so the requests of its `finally` blocks reach nothing. To kill at the
+worst moments, `on_write` is called for each write, just before it is sent and just after it acted.
 """
 
 import asyncio
@@ -14,7 +14,7 @@ from typing import Any, Self, TypeVar
 
 from netloom.signals import Signal
 from netloom.sim import loop as sim
-from netloom.sim.links import FAIR, FaultyStore, Link, Moment, Weather, Write
+from netloom.sim.links import NO_FAULTS, FaultyStore, Link, Moment, NetworkFaults, Write
 from netloom.store.base import Store
 
 T = TypeVar("T")
@@ -51,11 +51,11 @@ class Process:
         return self._task is not None and not self._task.done()
 
     def clock(self) -> datetime:
-        """Return what this process takes for the time of day, which may be wrong."""
+        """Return this process's time of day, which may be wrong."""
         return EPOCH + timedelta(seconds=sim.current().time() + self.skew)
 
     def start(self) -> None:
-        """Start it, anew if it ran before."""
+        """Start it, or start it again."""
         self.link = self._new_link()
         self.incarnation += 1
         context = copy_context()
@@ -63,21 +63,21 @@ class Process:
         self._task = self._world.spawn(self._main(self), context=context)
 
     def kill(self) -> None:
-        """End it as SIGKILL does: what it sent may still arrive, nothing else will."""
+        """End it like SIGKILL: what it sent may still arrive, nothing else happens."""
         self.link.kill()
         if self._task:
             self._task.cancel()
         self._task = None
 
     async def stop(self) -> None:
-        """End it as SIGTERM does, and wait until it ended."""
+        """End it like SIGTERM, and wait until it has ended."""
         task, self._task = self._task, None
         if task:
             task.cancel()
             await asyncio.wait([task])
 
     def _new_link(self) -> Link:
-        link = Link(self._world.spawn, self._world.weather, lambda write, moment: self._wrote(link, write, moment))
+        link = Link(self._world.spawn, self._world.faults, lambda write, moment: self._wrote(link, write, moment))
         return link
 
     def _wrote(self, link: Link, write: Write, moment: Moment) -> None:
@@ -86,20 +86,20 @@ class Process:
             self.on_write(self, write, moment)
 
     def freeze(self) -> None:
-        """Let it run no further, until thawed."""
+        """Stop it until it is thawed."""
         sim.current().freeze(self.name)
 
     def thaw(self) -> None:
-        """Let it go on, not knowing that it stood."""
+        """Continue it; it does not know that it was stopped."""
         sim.current().thaw(self.name)
 
 
 class World:
-    """All of it.  On leaving the world everything in it ends; the first error of any part is raised."""
+    """The simulated world.  Leaving it ends everything in it; the first error of any part is raised."""
 
-    def __init__(self, store: Store, *, weather: Weather = FAIR) -> None:
+    def __init__(self, store: Store, *, faults: NetworkFaults = NO_FAULTS) -> None:
         self.store = store
-        self.weather = weather
+        self.faults = faults
         self._processes: list[Process] = []
         self._tasks: dict[asyncio.Task[Any], None] = {}
         self._errors: list[BaseException] = []
@@ -110,7 +110,7 @@ class World:
         return self._processes[-1]
 
     def spawn(self, coro: Coroutine[Any, Any, T], *, context: Context | None = None) -> "asyncio.Task[T]":
-        """Run something that belongs to the world, not to the caller."""
+        """Run a coroutine that belongs to the world, not to the caller."""
         if context is None:
             context = copy_context()
             context.run(sim.PROCESS.set, "")

@@ -44,7 +44,7 @@ from netloom.errors import NetloomError, NotFound
 from netloom.model.attachments import NetworkAttachment, PortType
 from netloom.model.conditions import PLUGGED
 from netloom.model.registry import NETWORK_ATTACHMENT
-from netloom.ovsdb.errors import Refused
+from netloom.ovsdb.errors import TransactionRefused
 from netloom.plan import names
 from netloom.plan.node.grants import NOT_GRANTED
 from netloom.plan.node.ports import PortPlan
@@ -194,7 +194,7 @@ class AttachmentReconciler:
             if error.problem.reason == NOT_GRANTED:
                 await self._unplug(key)  # It may have been plugged while it was granted.
             return await self._report(key, view, error.problem)
-        except Refused as error:
+        except TransactionRefused as error:
             return await self._report(key, view, Problem("SwitchRefused", f"the switch's database: {error}"))
         self._hooks.removed(key)
         if again is None:

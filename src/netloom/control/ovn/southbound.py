@@ -7,7 +7,7 @@ that a change concerns; the listeners then query again.
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from netloom.ovsdb.io import Client
+from netloom.ovsdb.io import OvsdbClient
 from netloom.ovsdb.monitor import Change
 from netloom.ovsdb.operations import Condition
 from netloom.plan.problem import Unit
@@ -26,7 +26,7 @@ REDIRECT = "cr-"
 class Southbound:
     """Queries of a southbound database."""
 
-    def __init__(self, connect: Callable[[Callable[[Sequence[Change]], None]], Client]) -> None:
+    def __init__(self, connect: Callable[[Callable[[Sequence[Change]], None]], OvsdbClient]) -> None:
         """`connect` makes the connection, given the callback for changes."""
         self.on_change: Signal[[Iterable[Unit]]] = Signal()
         """Sent with the Routers that a change concerns; a Unit without a name is all LoadBalancers of a namespace."""

@@ -8,7 +8,7 @@ from msgspec import Struct
 from netloom.diagnose.access import Access, following
 from netloom.drivers.northbound import driver as northbound
 from netloom.drivers.northbound.observed import KEY, OF, OWNER
-from netloom.ovsdb.io import Client
+from netloom.ovsdb.io import OvsdbClient
 from netloom.plan.problem import Unit
 
 SOUTH: Mapping[str, tuple[str, ...]] = {
@@ -62,7 +62,7 @@ async def read_north(access: Access, unit: Unit, ips: Collection[str] = ()) -> l
         return _rows(client, access.owner, str(unit), ips)
 
 
-def _rows(client: Client, owner: str, of: str, ips: Collection[str]) -> list[RowView]:
+def _rows(client: OvsdbClient, owner: str, of: str, ips: Collection[str]) -> list[RowView]:
     names: dict[str, str] = {}
     mine: dict[str, tuple[str, Any]] = {}
     every: list[tuple[str, str, Any]] = []
@@ -103,7 +103,7 @@ def _holders(
     return found
 
 
-def _holding(client: Client, ips: Collection[str], names: Mapping[str, str]) -> list[str]:
+def _holding(client: OvsdbClient, ips: Collection[str], names: Mapping[str, str]) -> list[str]:
     """Return the address sets and DNS records that contain addresses."""
     mine = set(ips)
     sets = [f"Address_Set {names[u]} (addresses)" for u, row in _all(client, "Address_Set") if mine & row.addresses]
@@ -146,7 +146,7 @@ async def read_south(access: Access, query: Query) -> South:
         return _south(client, query)
 
 
-def _south(client: Client, query: Query) -> South:
+def _south(client: OvsdbClient, query: Query) -> South:
     chassis = {uuid: row.name for uuid, row in _all(client, "Chassis")}
     datapaths = {uuid: row.external_ids.get("name", uuid[:8]) for uuid, row in _all(client, "Datapath_Binding")}
     keys = {uuid: row.tunnel_key for uuid, row in _all(client, "Datapath_Binding")}
@@ -194,7 +194,7 @@ def _spread(name: str, datapaths: Iterable[str], bindings: Iterable[Any], chassi
     return [f"Ports of {name}: {', '.join(counted)}"] if counted else []
 
 
-def _chassis(client: Client, name: str, bindings: Iterable[Any]) -> tuple[list[str], list[str]]:
+def _chassis(client: OvsdbClient, name: str, bindings: Iterable[Any]) -> tuple[list[str], list[str]]:
     encaps = dict(_all(client, "Encap"))
     for uuid, row in _all(client, "Chassis"):
         if row.name == name:
@@ -204,7 +204,7 @@ def _chassis(client: Client, name: str, bindings: Iterable[Any]) -> tuple[list[s
     return [], [f"there is no Chassis {name}: its ovn-controller has not registered in the southbound database"]
 
 
-def _flows(client: Client, query: Query, datapaths: Mapping[str, str]) -> Iterable[Flow]:
+def _flows(client: OvsdbClient, query: Query, datapaths: Mapping[str, str]) -> Iterable[Flow]:
     """Yield the logical flows that result from the rows, or refer to them."""
     hints = {row.uuid[:8] for row in query.rows}
     words = {f'"{row.name}"' for row in query.rows if row.table.endswith("_Port")}
@@ -218,5 +218,5 @@ def _flows(client: Client, query: Query, datapaths: Mapping[str, str]) -> Iterab
             yield Flow(datapath, row.pipeline, row.table_id, stage, row.priority, row.match, row.actions)
 
 
-def _all(client: Client, table: str) -> list[tuple[str, Any]]:
+def _all(client: OvsdbClient, table: str) -> list[tuple[str, Any]]:
     return list(client.cache.rows(table).items())

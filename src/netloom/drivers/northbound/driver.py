@@ -29,8 +29,8 @@ from netloom.drivers.northbound.pipeline import Pipeline
 from netloom.drivers.northbound.targets import TAKEN, Changes, Desired, Sent
 from netloom.drivers.northbound.write import Transaction, Writer, groups
 from netloom.errors import NetloomError, Unreachable
-from netloom.ovsdb.errors import Conflict, Refused
-from netloom.ovsdb.io import Client
+from netloom.ovsdb.errors import Conflict, TransactionRefused
+from netloom.ovsdb.io import OvsdbClient
 from netloom.ovsdb.monitor import Change
 from netloom.ovsdb.notation import Uuid
 from netloom.ovsdb.rows import northbound as known
@@ -98,7 +98,7 @@ class Northbound:
 
     def __init__(
         self,
-        connect: Callable[[Callable[[Sequence[Change]], None]], Client],
+        connect: Callable[[Callable[[Sequence[Change]], None]], OvsdbClient],
         owner: str = OWNER,
         *,
         random: Random,
@@ -303,7 +303,7 @@ class Northbound:
         for sent, error in pipeline.failed:
             if not _depends_on_content(error):
                 raise error
-            if isinstance(error, Refused):
+            if isinstance(error, TransactionRefused):
                 found |= await self._isolate(sent, writer, applied)
         return found, not pipeline.failed
 
@@ -323,8 +323,8 @@ class Northbound:
             await self.client.transact(transaction.operations, sent=sent)
         except NetloomError as error:
             self.counters.conflicts += isinstance(error, Conflict)
-            self.counters.refused += isinstance(error, Refused)
-            self.counters.unanswered += not isinstance(error, Conflict | Refused)
+            self.counters.refused += isinstance(error, TransactionRefused)
+            self.counters.unanswered += not isinstance(error, Conflict | TransactionRefused)
             return error
         applied.written += sum(bundle.size for bundle in bundles)
         self._count(bundles)
@@ -339,14 +339,14 @@ class Northbound:
             error = await self._try(writer.transaction(part), part, applied)
             if error is not None and not _depends_on_content(error):
                 raise error
-            if not isinstance(error, Refused):
+            if not isinstance(error, TransactionRefused):
                 continue
             halves = _halves(part) if len(found) < AT_FAULT else ()
             if halves:
                 parts[:0] = halves
                 continue
             text = f"the northbound database refused it: {error.message}"
-            found |= {bundle.unit: Problem("Refused", text[:1024]) for bundle in part}
+            found |= {bundle.unit: Problem("TransactionRefused", text[:1024]) for bundle in part}
             logger.warning("the northbound database refused %s: %s", part[0].unit, error.message)
         return found
 
@@ -381,7 +381,7 @@ class Northbound:
 
 def _depends_on_content(error: NetloomError) -> bool:
     """Return whether an error depends on the content of the transaction."""
-    return isinstance(error, Conflict) or (isinstance(error, Refused) and error.error not in UNRELATED)
+    return isinstance(error, Conflict) or (isinstance(error, TransactionRefused) and error.error not in UNRELATED)
 
 
 def _halves(part: list[Bundle]) -> list[list[Bundle]]:

@@ -26,7 +26,7 @@ from netloom.drivers.vswitch.writer import GroupWriter
 from netloom.model.addresses import is_ip
 from netloom.model.attachments import PortType
 from netloom.model.networks import Fabric
-from netloom.ovsdb.io import Client, Dial
+from netloom.ovsdb.io import Dial, OvsdbClient
 from netloom.ovsdb.notation import Uuid
 from netloom.ovsdb.operations import Assert, Insert, Mutate, NamedUuid, Operation, Update, is_uuid, uuid_name
 from netloom.ovsdb.rows.vswitch import Bridge, Interface, OpenVSwitch, Port
@@ -93,7 +93,7 @@ class Vswitch:
         """Sent when a bridge came or went, or the switch's own row or the tunnel port of vxlan changed."""
         self.on_tunnels: Signal[[]] = Signal()
         """Sent when tunnel ports changed."""
-        self.client = Client(
+        self.client = OvsdbClient(
             remotes, DATABASE, tables=TABLES, leader_only=False, random=random, changed=self._changed, dial=dial
         )
         cache = self.client.cache

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any, NoReturn
 
 from netloom.errors import NetloomError
-from netloom.ovsdb.errors import Conflict, Refused
+from netloom.ovsdb.errors import Conflict, TransactionRefused
 from netloom.ovsdb.operations import Operation
 
 REST = 0.02
@@ -67,7 +67,7 @@ class GroupWriter:
         self.counters.transactions += 1
         try:
             await self._transact(self._guard + [operation for operations, _ in group for operation in operations])
-        except (Refused, Conflict) as error:
+        except (TransactionRefused, Conflict) as error:
             self.counters.refused += 1
             if len(group) > 1:
                 for one in group:

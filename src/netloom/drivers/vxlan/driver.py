@@ -19,7 +19,7 @@ from typing import Protocol
 
 from netloom.errors import NetloomError, Unreachable
 from netloom.openflow.flows import Flow, Key, MeterSpec
-from netloom.openflow.switch import Drop, Mod, Put, Refused, Switch
+from netloom.openflow.switch import ChangeRefused, Drop, Mod, Put, Switch
 from netloom.plan.vxlan.flow_claims import Delta
 from netloom.signals import Signal
 
@@ -181,7 +181,7 @@ class FabricFlows:
     async def _set_meter(self, number: int, spec: MeterSpec) -> None:
         try:
             await self._switch.set_meter(number, spec.rate_kbps, spec.burst)
-        except Refused as error:  # The switch then refuses the flows that use it, and that is reported.
+        except ChangeRefused as error:  # The switch then refuses the flows that use it, and that is reported.
             log.warning("the switch refuses meter %d: %s", number, error)
             return
         self._meters[number] = spec
@@ -193,7 +193,7 @@ class FabricFlows:
             self.counters.bundles += 1
             try:
                 await self._switch.change(mods)
-            except Refused as error:
+            except ChangeRefused as error:
                 self.counters.refused += 1
                 if len(mods) == 1:
                     self._refuse(mods[0], error)
@@ -208,7 +208,7 @@ class FabricFlows:
             self._applied(mods)
             return
 
-    def _refuse(self, mod: Mod, error: Refused) -> None:
+    def _refuse(self, mod: Mod, error: ChangeRefused) -> None:
         self.refused[mod.flow.key] = error.error
         log.error("the switch refuses a flow: %s", error)
 

@@ -1,10 +1,10 @@
 """The API: an ASGI application over a store.
 
-    who asks (401) -> what is asked (404, 405, 400) -> may they (403) -> the verb -> an answer, or a Status
+   authenticate (401) -> parse (404, 405, 400) -> authorize (403) -> the verb -> an answer, or a Status
 
-No framework: the routes are one regular grammar (paths.py) and a few fixed pages. Everything that goes wrong arrives
-here as an exception and leaves as a `Status`; an answer that has begun can only be cut off. What the process around it
-decides (who is known, who may what, when it is ready, what is measured) comes in through the constructor.
+No framework: the routes are one regular grammar (paths.py) and a few fixed pages. All errors arrive here as exceptions
+and leave as a `Status`; an answer that has begun can only be cut off. The constructor takes what the process decides:
+authentication, authorization, readiness, metrics.
 """
 
 import asyncio
@@ -21,12 +21,12 @@ from netloom.errors import Internal, MethodNotAllowed, NetloomError, NotFound, T
 from netloom.front.api.admission.admission import Admission
 from netloom.front.api.admission.in_use import InUse
 from netloom.front.api.admission.namespaces import NamespaceLifecycle
-from netloom.front.api.admission.node_writes import NodeRestriction, WasOn, nowhere
+from netloom.front.api.admission.node_writes import NodeRestriction, WasOn, no_deleted
 from netloom.front.api.auth.identity import Attributes, Authenticator, Authorizer, Identity, forbidden
 from netloom.front.api.auth.reviews import Reviews
 from netloom.front.api.auth.roles import METRICS
 from netloom.front.api.auth.watch_rights import Rights
-from netloom.front.api.http.exchange import Exchange, Gone, Headers, Receive, Scope, Send
+from netloom.front.api.http.exchange import ClientGone, Exchange, Headers, Receive, Scope, Send
 from netloom.front.api.http.fair_queue import Callers, Turn, Turns
 from netloom.front.api.http.health import Check, Health
 from netloom.front.api.http.limits import Limits
@@ -53,17 +53,17 @@ from netloom.store.base import Store
 log = logging.getLogger(__name__)
 
 VERSION: Document = {"major": "1", "minor": "36", "gitVersion": "v1.36.0+netloom", "platform": "linux/amd64"}
-"""What /version says by default: the version of the Kubernetes API that is spoken."""
+"""The default answer of /version: the version of the Kubernetes API."""
 
 
 class Observation(Struct, frozen=True):
-    """One request that is over, for metrics."""
+    """One finished request, for metrics."""
 
     verb: str
     resource: str
-    """Plural, with the sub-resource; "" for what is no resource."""
+    """Plural, with the sub-resource; "" for other paths."""
     code: int
-    """0 where the client left before an answer."""
+    """0 if the client disconnected before an answer."""
     seconds: float
 
 
@@ -103,13 +103,13 @@ class Api:
         clock: Callable[[], float] = time.time,
         beside: Callable[[], Awaitable[None]] = _idle,
         namespaces: NamespaceLifecycle | None = None,
-        was_on: WasOn = nowhere,
+        was_on: WasOn = no_deleted,
     ) -> None:
         """Serve `store`.
 
-        `admissions` are asked after the built-in ones; `metrics` gives type and text of /metrics, by what a client
-        accepts; `observe` is told of every request; `beside` is what `run` does besides. `namespaces` looks up those of
-        a cluster, where Namespace is not among `kinds`; `was_on` knows deleted attachments.
+        `admissions` run after the built-in ones; `metrics` returns type and text of /metrics for an Accept header;
+        `observe` is called for every request; `beside` runs within `run`. `namespaces` looks up the Namespaces of a
+        cluster, if Namespace is not among `kinds`; `was_on` knows deleted attachments.
         """
         self._kinds = kinds
         namespaces = NamespaceLifecycle.of_store(store) if NAMESPACE in kinds else namespaces
@@ -139,10 +139,10 @@ class Api:
         self._beside = beside
 
     async def run(self) -> None:
-        """Do what there is to do besides answering, until cancelled.
+        """Run background work until cancelled.
 
-        Write the definitions, end watches that have lost their right, and what is `beside`, which makes answers faster,
-        not other ones.
+        Write the CustomResourceDefinitions, end watches that have lost their right, and run `beside`, which makes
+        answers faster but does not change them.
         """
         async with asyncio.TaskGroup() as group:
             if CUSTOM_RESOURCE_DEFINITION in self._kinds:
@@ -167,12 +167,14 @@ class Api:
         try:
             async with asyncio.timeout(self.limits.request_seconds) as clock:
                 await self._answer(task, clock)
-        except Gone:
+        except ClientGone:
             pass
         except NetloomError as error:
             await _fail(task, error)
         except TimeoutError:
-            await _fail(task, TimedOut("the request took too long; whether it was done is unknown", retry_after=1))
+            await _fail(
+                task, TimedOut("the request took too long; it may or may not have been processed", retry_after=1)
+            )
         except Exception:
             log.exception("%s %s failed", exchange.method, exchange.path)
             await _fail(task, Internal("Internal error occurred: see the server's log"))
@@ -227,11 +229,11 @@ class Api:
                 await self._one(exchange, request, who)
 
     async def _one(self, exchange: Exchange, request: Request, who: Identity) -> None:
-        """Answer what is about one object."""
+        """Answer a request for one object."""
         view = View(request.kind, exchange.output(request.kind, request.served), request.options.include)
         call = await _call(exchange, request, who)
         try:
-            result = await self._operations.carry_out(call)
+            result = await self._operations.run(call)
         finally:
             exchange.warn(call.warnings)
         if result.stored is not None:
@@ -240,7 +242,7 @@ class Api:
             await exchange.reply(result.code, view.status(result.status or {}), view.media)
 
     async def _other(self, exchange: Exchange, path: str, who: Identity) -> None:
-        """Answer what is no resource: discovery, schemas, /version, /metrics, what the store cannot read."""
+        """Answer a request for another path: discovery, schemas, /version, /metrics, damaged objects."""
         what = Attributes(verb=exchange.method.lower(), path=path)
         if not await self._authorizer.allows(who, what):
             raise forbidden(who, what)
@@ -261,7 +263,7 @@ class Api:
 
 
 class _Task:
-    """What is known about a request, for the answer when it fails and for the metrics."""
+    """What is known about a request, for its error and for the metrics."""
 
     __slots__ = ("exchange", "request")
 
@@ -273,7 +275,7 @@ class _Task:
     def verb(self) -> str:
         if self.request is not None:
             return str(self.request.verb)
-        # What carries watches lasts as they do: it is no slow request.
+        # A stream of watches lasts as long as they do: it is not a slow request.
         return str(Verb.WATCH) if self.exchange.path == STREAM else self.exchange.method.lower()
 
     @property
@@ -299,10 +301,10 @@ def _only_reads(exchange: Exchange) -> None:
 
 
 async def _fail(task: _Task, error: NetloomError) -> None:
-    """Say what went wrong, or cut off an answer that has begun: the server closes what is not finished."""
+    """Answer with the error, or cut off an answer that has begun: the server closes unfinished answers."""
     exchange, request = task.exchange, task.request
     if exchange.code:
-        log.warning("%s %s: cut off: %s", exchange.method, exchange.path, error)
+        log.warning("%s %s: answer cut off: %s", exchange.method, exchange.path, error)
         return
     status = statuses.failure(error, request.kind if request else None, request.name if request else "")
     headers: Headers = []
@@ -311,7 +313,7 @@ async def _fail(task: _Task, error: NetloomError) -> None:
     if isinstance(error, Unauthorized):
         headers.append((b"www-authenticate", b'Bearer realm="netloom"'))
     if isinstance(error, TooLarge):
-        # The rest of the body would be taken for the next request.
+        # The rest of the body would be parsed as the next request.
         headers.append((b"connection", b"close"))
-    with suppress(Gone):
+    with suppress(ClientGone):
         await exchange.reply_status(error.http_status, status, headers)

@@ -287,7 +287,7 @@ def _read(key: str, texts: Iterable[str], parse: Callable[[str], T], causes: lis
 
 def _raise(causes: list[Cause]) -> None:
     if causes:
-        raise Invalid("the configuration is not right", causes=causes)
+        raise Invalid("invalid configuration", causes=causes)
 
 
 def _granted(text: str, form: str) -> tuple[str, str]:

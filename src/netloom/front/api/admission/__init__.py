@@ -1,1 +1,1 @@
-"""Rules that need more than the object: who writes, what else is stored."""
+"""Rules that need more than the object: the client that writes, other stored objects."""

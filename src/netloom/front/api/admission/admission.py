@@ -1,8 +1,8 @@
-"""The place for rules that need more than the object itself: who writes, what else is stored.
+"""The interface for rules that need more than the object itself: the client that writes, other stored objects.
 
-What one object must look like is model/validation's business and is not repeated here. An admission object is asked
-before every create, update and delete, with the store at hand, and refuses by raising: `Forbidden` where somebody may
-not, `Conflict` where something is in use. It must not write. It is asked again when a write is tried again.
+Rules for one object are in model/validation and are not repeated here. An admission object is called before every
+create, update and delete, with the store, and refuses by raising: `Forbidden` if the client may not, `Conflict` if an
+object is in use. It must not write. It is called again when a write is retried.
 """
 
 from enum import StrEnum
@@ -17,7 +17,7 @@ from netloom.store.base import Propagation, Store, Stored, Unless
 
 
 class Operation(StrEnum):
-    """What a write does."""
+    """The operation of a write."""
 
     CREATE = "CREATE"
     UPDATE = "UPDATE"
@@ -25,21 +25,21 @@ class Operation(StrEnum):
 
 
 class Write(Struct, frozen=True, kw_only=True):
-    """One write that is about to happen."""
+    """One write, before it happens."""
 
     operation: Operation
     kind: Kind
     namespace: str
     name: str
-    """"" where the name is generated."""
+    """"" if the name is generated."""
     who: Identity
     subresource: str = ""
     old: Stored | None = None
-    """What is stored now; None for a create."""
+    """The stored object; None for a create."""
     new: Document | None = None
-    """What would be stored, valid and with its defaults; None for a delete."""
+    """The object to store, valid and with defaults; None for a delete."""
     propagation: Propagation = Propagation.BACKGROUND
-    """Of a delete: what becomes of what the object owns."""
+    """For a delete: what to do with dependents."""
     dry_run: bool = False
 
 
@@ -47,4 +47,4 @@ class Admission(Protocol):
     """One rule."""
 
     async def review(self, write: Write, store: Store) -> Unless | None:
-        """Return, or raise why not.  What is returned for a delete, the store holds against what came meanwhile."""
+        """Return, or raise the reason.  For a delete, the store checks the returned value against concurrent writes."""

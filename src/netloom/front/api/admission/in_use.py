@@ -1,22 +1,22 @@
-"""What others use is not deleted: 409, and who they are.
+"""Refuse to delete an object that others use: 409 with the list of users.
 
-Who uses an object is what names it (the table in model/references.py). A Subnet is used by the attachments of its
-Network that name it, and by those that hold an address of its block, whether their status says so yet or only an IPLock
-of theirs does. A lock whose attachment is gone, as one in quarantine, holds nobody up; nor does an attachment of
-another Network, which has no use for the Subnet it names. What goes with the object, because the object owns it, does
-not count, nor does the object itself, nor an object of a kind that nothing acts on yet. In a namespace that is being
-deleted nothing is refused: the users go, too.
+The users of an object are the objects that name it (the table in model/references.py). A Subnet is used by the
+attachments of its Network that name it, and by those that hold an address of its block, in their status or only in an
+IPLock. A lock without its attachment, such as one in quarantine, blocks nothing; nor does an attachment of another
+Network, which cannot use the Subnet that it names. Dependents that are deleted with the object do not count, nor does
+the object itself, nor an object of a kind without an implementation. In a namespace that is being deleted nothing is
+refused: the users go, too.
 
-*When.* The users are looked for after the request came; then the store is told to delete unless somebody became a user
-since (`Unless`). Where one process decides all writes (sqlite, memory) nothing comes in between: an object that was
-deleted had no user at that revision. Where several share an etcd, a user that is written through another server at the
-same instant may be missed. It then names something that is gone, which every kind has to stand anyhow, since it may
-also be written before what it names; an attachment that gets an address at that instant is told by IPAM that its Subnet
-is gone, and gives it back. The IPLock, and not this check, is what keeps addresses apart.
+*When.* The users are listed after the request has arrived; then the store deletes unless another user was created since
+(`Unless`). Where one process decides all writes (sqlite, memory) nothing can come between: a deleted object had no user
+at that revision. Where several servers share an etcd, a user that is written through another server at the same instant
+may be missed. It then names a deleted object, which every kind must handle anyway, since it may also be written before
+the object that it names; an attachment that gets an address at that instant learns from IPAM that its Subnet is gone,
+and releases it. The IPLock, not this check, keeps addresses unique.
 
-*Cost.* No store has an index of fields: to find who names an object is to look at each object of a kind. So one look
-serves all who wait for it, as when a collection is deleted; a look that began before a request came does not serve it.
-On a Kubernetes cluster's own API none of this runs, and nothing is refused.
+*Cost.* No store has an index of fields: finding the users means reading every object of a kind. So one snapshot serves
+all concurrent requests, as when a collection is deleted; a snapshot that began before a request does not serve it. On a
+Kubernetes cluster's own API none of this runs, and nothing is refused.
 """
 
 import asyncio
@@ -34,16 +34,16 @@ from netloom.model.registry import IP_LOCK, NETWORK, NETWORK_ATTACHMENT, SUBNET
 from netloom.store.base import Propagation, Store, Stored, Unless
 
 SHOWN = 10
-"""How many users are named."""
+"""How many users an error names."""
 _AT_ONCE = 1_000
-"""How many objects are looked at before others get their turn."""
+"""How many objects to read before other tasks get their turn."""
 
 _ATTACHED = Reference(NETWORK_ATTACHMENT, "spec.network", NETWORK)
 _LOCKED = Reference(IP_LOCK, "spec.network", NETWORK)
 
 
 class User(Struct, frozen=True, order=True):
-    """Who uses an object."""
+    """A user of an object."""
 
     kind: str
     namespace: str
@@ -53,95 +53,95 @@ class User(Struct, frozen=True, order=True):
         return f"{self.kind} {self.namespace}/{self.name}" if self.namespace else f"{self.kind} {self.name}"
 
 
-class Look(Struct, frozen=True):
-    """What was seen of the objects of one kind."""
+class Snapshot(Struct, frozen=True):
+    """The objects of one kind at one revision."""
 
     revision: int
     holders: dict[str, list[Stored]]
-    """The objects by what they name."""
+    """The objects by the names that they refer to."""
 
 
 class InUse:
-    """The admission that refuses to delete what others use."""
+    """The admission that refuses to delete objects in use."""
 
     def __init__(self, is_terminating: Callable[[str], Awaitable[bool]] | None = None) -> None:
-        """`is_terminating` says of a namespace whether it is being deleted with all that is in it."""
+        """`is_terminating` returns whether a namespace is being deleted with everything in it."""
         self._is_terminating = is_terminating
-        self._next: dict[tuple[Reference, str], list[asyncio.Future[Look | None]]] = {}
-        """Who waits for a look that has not begun."""
+        self._next: dict[tuple[Reference, str], list[asyncio.Future[Snapshot | None]]] = {}
+        """The requests that wait for a snapshot that has not begun."""
 
     async def review(self, write: Write, store: Store) -> Unless | None:
-        """Refuse with the list of users, if there are any; else say whose coming would make it wrong to delete."""
+        """Refuse with the list of users, if there are any; else return the precondition: no new users."""
         if write.operation is not Operation.DELETE or write.old is None or not references_to(write.kind):
             return None
         document = write.old.document()
         if document["metadata"].get("deletionTimestamp"):
-            return None  # It has been decided, and waits for its finalizers: saying so again changes nothing.
-        # What it owns goes with it, unless it is to stay behind.
+            return None  # The deletion was admitted before, and waits for finalizers: repeating it changes nothing.
+        # Dependents are deleted with it, unless they are orphaned.
         owner = "" if write.propagation is Propagation.ORPHAN else document["metadata"]["uid"]
         target = _Target(write.old, document["spec"], owner)
-        looks = [await self._look(reference, write.namespace, store) for reference in target.references]
-        users = await target.users(looks)
-        if users and not await self._goes_too(write.namespace):
+        snapshots = [await self._snapshot(reference, write.namespace, store) for reference in target.references]
+        users = await target.users(snapshots)
+        if users and not await self._users_are_deleted(write.namespace):
             raise in_use(write.kind, write.name, users)
-        return Unless(min(look.revision for look in looks), target.used_by) if not users else None
+        return Unless(min(look.revision for look in snapshots), target.used_by) if not users else None
 
-    async def _goes_too(self, namespace: str) -> bool:
-        """Whether the users go as well, because their namespace does."""
+    async def _users_are_deleted(self, namespace: str) -> bool:
+        """Whether the users are deleted as well, because their namespace is."""
         return bool(namespace) and self._is_terminating is not None and await self._is_terminating(namespace)
 
-    async def _look(self, reference: Reference, namespace: str, store: Store) -> Look:
-        """Return the objects of `reference.holder` as they are now or later."""
+    async def _snapshot(self, reference: Reference, namespace: str, store: Store) -> Snapshot:
+        """Return the objects of `reference.holder` at a revision not older than this call."""
         key = reference, namespace
         while True:
             if key not in self._next:
-                return await self._look_for_all(key, store)
-            turn: asyncio.Future[Look | None] = asyncio.get_running_loop().create_future()
+                return await self._shared_snapshot(key, store)
+            turn: asyncio.Future[Snapshot | None] = asyncio.get_running_loop().create_future()
             self._next[key].append(turn)
             if (found := await turn) is not None:
                 return found
 
-    async def _look_for_all(self, key: tuple[Reference, str], store: Store) -> Look:
-        """Look, for us and for all who ask before it begins."""
+    async def _shared_snapshot(self, key: tuple[Reference, str], store: Store) -> Snapshot:
+        """Take a snapshot for this request and for all that ask before it begins."""
         waiting = self._next[key] = []
-        found: Look | None = None
+        found: Snapshot | None = None
         try:
-            await asyncio.sleep(0)  # For those who ask at the same time.
+            await asyncio.sleep(0)  # For concurrent requests.
             del self._next[key]
-            found = await _looked(*key, store)
+            found = await _take_snapshot(*key, store)
             return found
         finally:
             if self._next.get(key) is waiting:
                 del self._next[key]
             for turn in waiting:
                 if not turn.done():
-                    turn.set_result(found)  # None, where we were interrupted: they look themselves.
+                    turn.set_result(found)  # None if we were cancelled: they take their own.
 
 
 class _Target(Struct, frozen=True):
-    """What is to be deleted, and who uses it."""
+    """The object to delete."""
 
     stored: Stored
     spec: Document
     owner: str
-    """Its uid, where what it owns goes with it."""
+    """Its uid, if its dependents are deleted with it."""
 
     @property
     def references(self) -> tuple[Reference, ...]:
-        """What to look at."""
+        """The references to check."""
         return (_ATTACHED, _LOCKED) if self.stored.kind is SUBNET else references_to(self.stored.kind)
 
-    async def users(self, looks: Sequence[Look]) -> list[User]:
-        """Return who uses it, in order."""
+    async def users(self, snapshots: Sequence[Snapshot]) -> list[User]:
+        """Return its users, sorted."""
         name = self.spec["network"] if self.stored.kind is SUBNET else self.stored.name
-        seen = [holder for look in looks for holder in look.holders.get(name, ())]
+        seen = [holder for look in snapshots for holder in look.holders.get(name, ())]
         found = [holder async for holder in _in_turns(seen) if self.used_by(holder)]
         users = {_user(holder) for holder in found if holder.kind is not IP_LOCK}
         users |= {_user(owner) for owner in self._owners(found, seen)}
         return sorted(users)
 
     def used_by(self, holder: Stored) -> bool:
-        """Whether an object uses it; a lock does for its owner."""
+        """Whether an object uses it; a lock counts for its owner."""
         kind = self.stored.kind
         if kind.namespaced and holder.namespace != self.stored.namespace:
             return False
@@ -160,7 +160,7 @@ class _Target(Struct, frozen=True):
         return self.stored.name in document["spec"].get("subnets", ()) or _within(_held(document), self.spec["cidr"])
 
     def _owners(self, found: Iterable[Stored], seen: Iterable[Stored]) -> Iterator[Stored]:
-        """Yield the attachments for whom the locks among `found` are, as far as they are there."""
+        """Yield the existing attachments that own the locks among `found`."""
         locks = [holder for holder in found if holder.kind is IP_LOCK]
         attachments = {one.name: one for one in seen if one.kind is NETWORK_ATTACHMENT} if locks else {}
         for lock in locks:
@@ -173,7 +173,7 @@ class _Target(Struct, frozen=True):
 
 
 def in_use(kind: Kind, name: str, users: list[User]) -> Conflict:
-    """Return the error for an object that is used by `users`, in their order."""
+    """Return the error for an object with `users`, in their order."""
     words = [str(user) for user in users[:SHOWN]]
     if len(users) > SHOWN:
         words.append(f"and {len(users) - SHOWN} more")
@@ -184,17 +184,17 @@ def in_use(kind: Kind, name: str, users: list[User]) -> Conflict:
     )
 
 
-async def _looked(reference: Reference, namespace: str, store: Store) -> Look:
+async def _take_snapshot(reference: Reference, namespace: str, store: Store) -> Snapshot:
     holders: dict[str, list[Stored]] = {}
     page = await store.list(reference.holder, namespace)
     async for stored in _in_turns(page.items):
         for name in _names(reference, stored):
             holders.setdefault(name, []).append(stored)
-    return Look(page.revision, holders)
+    return Snapshot(page.revision, holders)
 
 
 async def _in_turns(items: Sequence[Stored]) -> AsyncIterator[Stored]:
-    """Yield all of them, without keeping the loop for long."""
+    """Yield all items, and let other tasks run in between."""
     for number, stored in enumerate(items, start=1):
         yield stored
         if number % _AT_ONCE == 0:
@@ -203,7 +203,7 @@ async def _in_turns(items: Sequence[Stored]) -> AsyncIterator[Stored]:
 
 def _names(reference: Reference, stored: Stored) -> set[str]:
     if reference.selectable:
-        return {stored.facets().fields[reference.path]}  # Known already where anybody selects by it.
+        return {stored.facets().fields[reference.path]}  # Already decoded if anything selects by it.
     return set(reference.names(stored.document()))
 
 
@@ -212,7 +212,7 @@ def _is(one: Stored, other: Stored) -> bool:
 
 
 def _owned(holder: Stored, uid: str) -> bool:
-    """Whether an object goes with its owner `uid`."""
+    """Whether an object is deleted with its owner `uid`."""
     if not uid or uid.encode() not in holder.raw:
         return False
     owners = holder.document()["metadata"].get("ownerReferences") or ()
@@ -224,7 +224,7 @@ def _user(holder: Stored) -> User:
 
 
 def _owners(lock: Document) -> Iterator[tuple[str, str]]:
-    """Yield name and uid of those for whom a lock holds an address; nobody, once it is on its way out."""
+    """Yield name and uid of the owners of a lock; none, once it is being released."""
     metadata = lock["metadata"]
     if not metadata.get("deletionTimestamp"):
         yield from ((owner.get("name", ""), owner.get("uid", "")) for owner in metadata.get("ownerReferences") or ())

@@ -1,12 +1,12 @@
-"""Namespaces: nothing is created in one that is being deleted, nor in one that a cluster does not have.
+"""Namespaces: nothing is created in one that is being deleted, nor in one that does not exist on a cluster.
 
-An API of ours keeps the Namespaces itself. Nobody has to create one before it is used: the first object of a namespace
-brings its Namespace along. An Event does not, because nodes write Events, and a node must not create namespaces; it is
-refused as Kubernetes refuses it. Behind kube-apiserver the namespaces are the cluster's, and have to be there.
+An API of ours stores the Namespaces itself. They need not be created before use: creating the first object in a
+namespace creates its Namespace. An Event does not, because nodes write Events and a node must not create namespaces; it
+is refused as Kubernetes refuses it. Behind kube-apiserver the namespaces are the cluster's, and must exist.
 
-Deleting a namespace deletes all that is in it: a controller deletes what is there (control/namespaces.py, or the
-cluster's own). So before something is created its namespace is looked up; that it is active is remembered for half a
-second. What comes in within that time is deleted with the rest: the controller waits longer than that.
+Deleting a namespace deletes everything in it: a controller deletes what exists (control/namespaces.py, or the cluster's
+own). So before a creation its namespace is looked up; the answer that it is active is cached for half a second. Objects
+created within that time are deleted with the others: the controller waits longer than that.
 """
 
 from collections.abc import Awaitable, Callable
@@ -16,7 +16,7 @@ from enum import Enum, auto
 from netloom.errors import AlreadyExists, Cause, Forbidden, NetloomError, NotFound, Unreachable
 from netloom.front.api.admission.admission import Operation, Write
 from netloom.front.api.auth.identity import Attributes, forbidden
-from netloom.front.api.auth.review_cache import Remembered
+from netloom.front.api.auth.review_cache import ExpiringCache
 from netloom.model.cluster import SYSTEM_NAMESPACES
 from netloom.model.document import Document
 from netloom.model.registry import EVENT, NAMESPACE
@@ -25,11 +25,11 @@ from netloom.store.base import Store
 SECONDS = 0.5
 
 Find = Callable[[str], Awaitable[Document]]
-"""Returns a namespace of the cluster; `NotFound` where there is none."""
+"""Returns a namespace of the cluster; `NotFound` if there is none."""
 
 
 class State(Enum):
-    """What is known of a namespace."""
+    """The known state of a namespace."""
 
     ABSENT = auto()
     ACTIVE = auto()
@@ -40,17 +40,17 @@ class NamespaceLifecycle:
     """The admission that looks up namespaces, of a cluster or of our own store."""
 
     def __init__(self, find: Find, *, own: Store | None = None) -> None:
-        """`own` is the store that has the Namespaces, where they are ours to create."""
+        """`own` is the store of the Namespaces, if we may create them."""
         self._find = find
         self._own = own
-        # Our own store is asked again whether a namespace still terminates: one of that name may be created next.
-        self._known = Remembered[str, State](
+        # Our own store is asked again whether a namespace still terminates: it may be created again next.
+        self._known = ExpiringCache[str, State](
             lambda state: SECONDS if state is State.ACTIVE or own is None else 0.0, size=10_000
         )
 
     @classmethod
     def of_store(cls, store: Store) -> "NamespaceLifecycle":
-        """Return the admission for Namespaces that `store` keeps."""
+        """Return the admission for Namespaces in `store`."""
 
         async def find(name: str) -> Document:
             return (await store.get(NAMESPACE, "", name)).document()
@@ -58,7 +58,7 @@ class NamespaceLifecycle:
         return cls(find, own=store)
 
     async def review(self, write: Write, store: Store) -> None:
-        """Refuse what would be created where nothing may be, and the deletion of namespaces that must stay."""
+        """Refuse creations in missing or terminating namespaces, and the deletion of system namespaces."""
         if write.kind is NAMESPACE:
             _keep_system(write)
             return
@@ -70,8 +70,8 @@ class NamespaceLifecycle:
             case State.ABSENT if not self._brings_namespace(write):
                 raise NotFound(f'namespaces "{write.namespace}" not found')
 
-    async def bring(self, write: Write) -> None:
-        """Create the Namespace of an object that is about to be created, which has been reviewed."""
+    async def ensure(self, write: Write) -> None:
+        """Create the Namespace of an object that has been reviewed and is about to be created."""
         if self._own is None or not write.namespace or write.dry_run:
             return
         if await self._state(write.namespace) is State.ABSENT:
@@ -79,7 +79,7 @@ class NamespaceLifecycle:
                 await self._own.create(NAMESPACE, document(write.namespace))
 
     async def is_terminating(self, name: str) -> bool:
-        """Whether a namespace is being deleted, or is gone from a cluster while something is left in it."""
+        """Whether a namespace is being deleted, or is gone from a cluster while objects remain in it."""
         try:
             return await self._state(name) is State.TERMINATING
         except NotFound:
@@ -104,13 +104,13 @@ class NamespaceLifecycle:
             if self._own is not None:
                 raise
             raise Unreachable(
-                f"the cluster cannot be asked for namespace {name}: {error.message}", retry_after=1
+                f"cannot look up namespace {name} in the cluster: {error.message}", retry_after=1
             ) from error
         return State.TERMINATING if (found.get("metadata") or {}).get("deletionTimestamp") else State.ACTIVE
 
 
 def document(name: str) -> Document:
-    """Return a Namespace to create."""
+    """Return a new Namespace."""
     return {"apiVersion": NAMESPACE.api_version, "kind": NAMESPACE.name, "metadata": {"name": name}}
 
 

@@ -1,1 +1,1 @@
-"""Authentication and authorization; watches end when their right does (`watch_rights`)."""
+"""Authentication and authorization; a watch ends when its right does (`watch_rights`)."""

@@ -1,21 +1,21 @@
-"""Who asks, and whether they may, when a Kubernetes cluster decides it: the API behind kube-apiserver.
+"""Authentication and authorization by a Kubernetes cluster: the API behind kube-apiserver.
 
     client ── kube-apiserver ── proxy certificate, X-Remote-User: alice ──► RequestHeaders ┐
-    client ── a token of the cluster ─────────────────────────────────────► TokenReviews   ├─► AccessReviews ─► verb
+   client ── a token of the cluster ─────────────────────────────────────► TokenReviews   ├─► AccessReviews ─► verb
     client ── a client certificate of the cluster ────────────────────────► Certificates   ┘
 
-What comes through kube-apiserver carries the name of whoever asked in headers, which count only on a connection whose
-certificate the cluster's request-header CA signed, for a name it allows. Who comes directly is known by a token, about
-which the cluster is asked (TokenReview), or by a certificate of the cluster's client CA. Whether they may, the cluster
-is asked (SubjectAccessReview), for each distinct question once in some seconds. Where it cannot be asked nobody may:
-that is a 503, not a 403, because the same question may be answered yes a moment later.
+A request through kube-apiserver carries the user's name in headers. They count only on a connection whose certificate
+is signed by the cluster's request-header CA, for an allowed name. A direct client authenticates with a token, which the
+cluster reviews (TokenReview), or with a certificate of the cluster's client CA. The cluster also authorizes
+(SubjectAccessReview); its answer to each distinct question is cached for some seconds. While the cluster does not
+answer, requests fail with 503, not 403, because the same question may be answered yes a moment later.
 
-Agents are the one thing the cluster's RBAC cannot describe: it knows kinds and names, not "the attachments of node n1".
-So for whoever the cluster says is a node's agent, its yes is not enough: the built-in rules for nodes (roles.py) must
-agree. An agent is a user `netloom:node:NAME` in the group `netloom:nodes`, or a service account that is known to be the
-agents', whose token the cluster bound to a Node. An agent of no node may nothing.
+The cluster's RBAC cannot describe agents: it knows kinds and names, not "the attachments of node n1". So for a node's
+agent the cluster's yes is not enough: the built-in rules for nodes (roles.py) must agree. An agent is a user
+`netloom:node:NAME` in the group `netloom:nodes`, or the configured service account of the agents, with a token that the
+cluster bound to a Node. An agent without a node has no rights.
 
-Built-in roles mean nothing here: a group of the cluster named netloom:admin is a group like any other.
+Built-in roles have no effect here: a group of the cluster named netloom:admin is a group like any other.
 """
 
 import hashlib
@@ -29,7 +29,7 @@ from msgspec import Struct
 
 from netloom.errors import Forbidden, NetloomError, NotFound, Unauthorized, Unreachable
 from netloom.front.api.auth.identity import Attributes, Authorizer, Credentials, Identity
-from netloom.front.api.auth.review_cache import Remembered
+from netloom.front.api.auth.review_cache import ExpiringCache
 from netloom.front.api.auth.tokens import AUTHENTICATED
 from netloom.model.document import Document
 
@@ -38,7 +38,7 @@ ANONYMOUS = "system:anonymous"
 NODES = "netloom:nodes"
 NODE_PREFIX = "netloom:node:"
 NODE_NAME = "authentication.kubernetes.io/node-name"
-"""The key under which the cluster says which Node a service account's token is bound to."""
+"""The key of the Node that a service account's token is bound to."""
 AGENT = "netloom-agent"
 TOKEN_REVIEWS = "/apis/authentication.k8s.io/v1/tokenreviews"  # noqa: S105  # a path
 ACCESS_REVIEWS = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
@@ -50,20 +50,20 @@ _NODE = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
 _SCHEME = b"bearer "
 _TOKEN_LIMIT = 64 * 1024
 _EXTRAS = 64
-"""Keys of a user's extra that are taken; the cluster itself sends a handful."""
+"""How many keys of a user's extra are accepted; the cluster itself sends a handful."""
 
 Ask = Callable[[str, Document], Awaitable[Document]]
-"""Posts a review to the cluster, and returns it answered."""
+"""Posts a review to the cluster, and returns the answer."""
 Issued = Callable[[bytes, bytes], bool]
 """Whether a certificate (DER) was signed by one of the CAs (PEM)."""
 
 
 class Trust(Struct, frozen=True, kw_only=True):
-    """Whom the cluster lets speak for others, and by which headers; and whose certificates it knows."""
+    """The proxies that may name users, the headers they use, and the CA of client certificates."""
 
     proxy_ca: bytes = b""
     proxy_names: tuple[str, ...] = ()
-    """Common names a proxy may have; none: any."""
+    """Allowed common names of a proxy; none: any."""
     user_headers: tuple[str, ...] = ("x-remote-user",)
     uid_headers: tuple[str, ...] = ()
     group_headers: tuple[str, ...] = ("x-remote-group",)
@@ -72,7 +72,7 @@ class Trust(Struct, frozen=True, kw_only=True):
 
 
 def trust(data: Mapping[str, str]) -> Trust:
-    """Return what the ConfigMap extension-apiserver-authentication says; `Unreachable` where it cannot be read."""
+    """Return the contents of ConfigMap extension-apiserver-authentication; `Unreachable` if it cannot be parsed."""
 
     def listed(key: str, default: tuple[str, ...]) -> tuple[str, ...]:
         text = data.get(key, "")
@@ -81,7 +81,7 @@ def trust(data: Mapping[str, str]) -> Trust:
         try:
             return tuple(msgspec.json.decode(text, type=list[str]))
         except msgspec.DecodeError as error:
-            raise Unreachable(f"the cluster's {key} cannot be read: {error}") from None
+            raise Unreachable(f"the cluster's {key} is not valid: {error}") from None
 
     def headers(key: str, default: tuple[str, ...]) -> tuple[str, ...]:
         return tuple(name.lower() for name in listed(key, default))
@@ -98,17 +98,17 @@ def trust(data: Mapping[str, str]) -> Trust:
     )
 
 
-class People:
-    """Makes identities of what the cluster says about somebody."""
+class ClusterIdentities:
+    """Makes identities from the cluster's data about a user."""
 
     def __init__(self, agents: Collection[str] = ()) -> None:
-        """`agents` are the users, as system:serviceaccount:NAMESPACE:NAME, whom nodes' agents share."""
+        """`agents` are the users, as system:serviceaccount:NAMESPACE:NAME, that the nodes' agents share."""
         self._agents = frozenset(agents)
 
     def identity(
         self, name: str, groups: Iterable[str], uid: str = "", extra: Mapping[str, Iterable[str]] | None = None
     ) -> Identity:
-        """Return somebody."""
+        """Return the identity of a user."""
         found = tuple(dict.fromkeys(groups))
         if name != ANONYMOUS and AUTHENTICATED not in found:
             found = (*found, AUTHENTICATED)
@@ -122,20 +122,20 @@ class People:
             node = name.removeprefix(NODE_PREFIX) if NODES in groups and name.startswith(NODE_PREFIX) else ""
         else:
             return ()
-        # A role that names no node gives no rights, and is a role all the same: an agent of no node may nothing.
+        # A role without a node gives no rights, and is a role all the same: an agent without a node has no rights.
         return (f"{NODE_PREFIX}{node if _NODE.fullmatch(node) else ''}",)
 
 
 class RequestHeaders:
-    """Knows whom a trusted proxy speaks for."""
+    """Authenticates users by the headers of a trusted proxy."""
 
-    def __init__(self, people: People, issued: Issued, trusted: Callable[[], Trust]) -> None:
-        self._people = people
+    def __init__(self, identities: ClusterIdentities, issued: Issued, trusted: Callable[[], Trust]) -> None:
+        self._people = identities
         self._issued = issued
         self._trusted = trusted
 
     async def authenticate(self, offered: Credentials) -> Identity | None:
-        """Return who is named in the headers, where the connection is a trusted proxy's."""
+        """Return the user in the headers, if the connection is that of a trusted proxy."""
         trusted, shown = self._trusted(), offered.certificate
         if shown is None or not trusted.proxy_ca or not self._issued(shown.encoded, trusted.proxy_ca):
             return None
@@ -150,15 +150,15 @@ class RequestHeaders:
 
 
 class Certificates:
-    """Knows the bearers of certificates of the cluster's client CA."""
+    """Authenticates certificates of the cluster's client CA."""
 
-    def __init__(self, people: People, issued: Issued, trusted: Callable[[], Trust]) -> None:
-        self._people = people
+    def __init__(self, identities: ClusterIdentities, issued: Issued, trusted: Callable[[], Trust]) -> None:
+        self._people = identities
         self._issued = issued
         self._trusted = trusted
 
     async def authenticate(self, offered: Credentials) -> Identity | None:
-        """Return who the certificate names."""
+        """Return the user in the certificate."""
         shown, ca = offered.certificate, self._trusted().client_ca
         if shown is None or not shown.name or not ca or not self._issued(shown.encoded, ca):
             return None
@@ -166,22 +166,22 @@ class Certificates:
 
 
 class TokenReviews:
-    """Asks the cluster whose a token is."""
+    """Authenticates tokens by asking the cluster."""
 
-    def __init__(self, people: People, ask: Ask) -> None:
-        self._people = people
+    def __init__(self, identities: ClusterIdentities, ask: Ask) -> None:
+        self._people = identities
         self._ask = ask
-        self._known = Remembered[bytes, Identity | None](
+        self._known = ExpiringCache[bytes, Identity | None](
             lambda who: KNOWN_SECONDS if who else UNKNOWN_SECONDS, weigh=lambda _, who: _weight(who)
         )
 
     async def authenticate(self, offered: Credentials) -> Identity | None:
-        """Return whose token this is."""
+        """Return the user of a token."""
         header = offered.header(b"authorization")
         if header[: len(_SCHEME)].lower() != _SCHEME or len(header) > _TOKEN_LIMIT:
             return None
         token = header[len(_SCHEME) :].strip()
-        # Kept by digest: what is in memory for long cannot be used by who reads it.
+        # Cached by digest: nothing that stays in memory for long is a usable secret.
         return await self._known.get(hashlib.sha256(token).digest(), lambda: self._review(token))
 
     async def _review(self, token: bytes) -> Identity | None:
@@ -199,15 +199,15 @@ class TokenReviews:
 
 
 class AccessReviews:
-    """Asks the cluster whether somebody may; agents must also have the built-in rules for nodes on their side."""
+    """Authorizes by asking the cluster; for agents the built-in rules for nodes must agree."""
 
     asks_others = True
 
     def __init__(self, ask: Ask, nodes: Authorizer) -> None:
-        """`nodes` decides by the role of a node."""
+        """`nodes` authorizes by the role of a node."""
         self._ask = ask
         self._nodes = nodes
-        self._known = Remembered[tuple[Identity, Attributes], bool](
+        self._known = ExpiringCache[tuple[Identity, Attributes], bool](
             lambda allowed: ALLOWED_SECONDS if allowed else DENIED_SECONDS,
             size=16384,
             most_bytes=16 << 20,
@@ -219,10 +219,10 @@ class AccessReviews:
         return None
 
     async def allows(self, who: Identity, what: Attributes) -> bool:
-        """Whether the cluster says yes."""
+        """Whether the cluster allows it."""
         if MASTERS in who.groups:
             return True
-        # The selector is not asked about: RBAC does not know selectors, and there are many of them.
+        # Selectors are not part of the question: RBAC does not evaluate them, and there are many of them.
         question = Attributes(what.verb, what.kind, what.namespace, what.name, what.subresource, path=what.path)
         if not await self._known.get((who, question), lambda: self._review(who, question)):
             return False
@@ -251,21 +251,21 @@ class AccessReviews:
 
 
 async def _asked(ask: Ask, path: str, review: Document) -> Document:
-    """Ask the cluster; whatever goes wrong is ours and not the caller's."""
+    """Ask the cluster; every failure is the server's and not the client's."""
     try:
         return await ask(path, review)
     except (Unauthorized, Forbidden, NotFound) as error:
         raise Unreachable(
-            f"the cluster does not answer this server's {review['kind']}s ({error.message}): is it bound to the "
-            "ClusterRole system:auth-delegator?",
+            f"the cluster refuses this server's {review['kind']} ({error.message}): bind the server to the "
+            "ClusterRole system:auth-delegator",
             retry_after=1,
         ) from error
     except NetloomError as error:
-        raise Unreachable(f"the cluster cannot be asked ({review['kind']}): {error.message}", retry_after=1) from error
+        raise Unreachable(f"no answer from the cluster ({review['kind']}): {error.message}", retry_after=1) from error
 
 
 def _weight(who: Identity | None, what: Attributes | None = None) -> int:
-    """Return about how many bytes it takes to keep who asked, and what."""
+    """Return about how many bytes a question takes in memory."""
     texts = [] if who is None else [who.name, who.uid, *who.groups, *who.roles]
     if who is not None:
         texts += [text for key, values in who.extra for text in (key, *values)]
@@ -275,7 +275,7 @@ def _weight(who: Identity | None, what: Attributes | None = None) -> int:
 
 
 def _values(offered: Credentials, names: Collection[str]) -> list[str]:
-    """Return what the headers say that are named, in the order of the names."""
+    """Return the values of these headers, in the order of the names."""
     wanted = [name.encode("latin-1") for name in names]
     found = [value.decode("utf-8", "replace") for name in wanted for key, value in offered.headers if key == name]
     return [value for value in found if value]

@@ -1,7 +1,7 @@
-"""Who asks, and whether they may: two small interfaces between the API and whoever decides.
+"""Authentication and authorization: two small interfaces between the API and their implementations.
 
-The built-in answers are tokens.py (bearer tokens, client certificates) and roles.py; behind kube-apiserver it is the
-cluster that answers (delegated.py). Nothing else in the API knows how identity is established.
+The built-in implementations are tokens.py (bearer tokens, client certificates) and roles.py; behind kube-apiserver the
+cluster decides (delegated.py). The rest of the API does not know how an identity is established.
 """
 
 from collections.abc import Sequence
@@ -16,44 +16,44 @@ from netloom.model.selectors import EVERYTHING, Selector
 
 
 class Identity(Struct, frozen=True):
-    """Somebody we know."""
+    """An authenticated user, program or node."""
 
     name: str
     groups: tuple[str, ...] = ()
     roles: tuple[str, ...] = ()
-    """As `netloom:viewer:team-a`; roles.py knows what they mean."""
+    """As `netloom:viewer:team-a`; see roles.py."""
     uid: str = ""
     extra: tuple[tuple[str, tuple[str, ...]], ...] = ()
-    """What else a Kubernetes cluster says about them, by key."""
+    """The extra data of a Kubernetes cluster about a user, by key."""
 
 
 class Certificate(Struct, frozen=True):
-    """What a client certificate that our CA signed says about its bearer."""
+    """The contents of a verified client certificate."""
 
     name: str
     organizations: tuple[str, ...] = ()
     encoded: bytes = b""
-    """The whole certificate (DER), for who trusts several CAs and must know which of them signed it."""
+    """The whole certificate (DER), for authenticators with several CAs that must know which one signed it."""
     expires: float = inf
-    """When it ends, in seconds since the epoch: a connection may last longer."""
+    """When it expires, in seconds since the epoch: a connection may last longer."""
 
 
 class Credentials(Struct, frozen=True):
-    """What a request offers as proof."""
+    """What a request offers as proof of identity."""
 
     headers: Sequence[tuple[bytes, bytes]] = ()
     """Names in lower case."""
     certificate: Certificate | None = None
     client: str = ""
-    """The address it comes from."""
+    """The client's address."""
 
     def header(self, name: bytes) -> bytes:
-        """Return the first header of that name, or nothing."""
+        """Return the first header of that name, or b""."""
         return next((value for key, value in self.headers if key == name), b"")
 
 
 class Attributes(Struct, frozen=True):
-    """What somebody wants to do: to a resource, or (`kind` is None) to a path."""
+    """What a request does: to a resource, or (`kind` is None) to a path."""
 
     verb: str
     kind: Kind | None = None
@@ -65,40 +65,40 @@ class Attributes(Struct, frozen=True):
 
 
 def namespace_of(kind: Kind, namespace: str, name: str) -> str:
-    """Return the namespace that a request about an object is in; a Namespace is in itself, as in Kubernetes."""
+    """Return the namespace of a request about an object; a Namespace is in itself, as in Kubernetes."""
     if kind.namespaced:
         return namespace
     return name if kind.holds_objects else ""
 
 
 class Authenticator(Protocol):
-    """Finds out who asks."""
+    """Establishes the identity of a client."""
 
     async def authenticate(self, offered: Credentials) -> Identity | None:
-        """Return whose credentials these are, or None where they prove nothing."""
+        """Return the identity of these credentials, or None if they prove none."""
 
 
 class Authorizer(Protocol):
-    """Decides who may do what."""
+    """Decides whether a request is allowed."""
 
     asks_others: bool
     """Whether an answer may cost a request to another server."""
 
     async def allows(self, who: Identity, what: Attributes) -> bool:
-        """Whether they may."""
+        """Whether `who` may do `what`."""
 
     def version(self, who: Identity) -> object | None:
-        """Return the same object for as long as no right of theirs can have ended; None where that is not known."""
+        """Return the same object as long as no right of `who` can have ended; None if that is not known."""
 
 
 class AnyOf:
-    """Asks several authenticators in turn."""
+    """Tries several authenticators in turn."""
 
     def __init__(self, *authenticators: Authenticator) -> None:
         self._authenticators = authenticators
 
     async def authenticate(self, offered: Credentials) -> Identity | None:
-        """Return what the first one that knows them says."""
+        """Return the identity from the first authenticator that knows the credentials."""
         for authenticator in self._authenticators:
             who = await authenticator.authenticate(offered)
             if who is not None:
@@ -107,7 +107,7 @@ class AnyOf:
 
 
 def forbidden(who: Identity, what: Attributes, reason: str = "") -> Forbidden:
-    """Return the refusal, in Kubernetes' words."""
+    """Return the error for a refused request, in the words of Kubernetes."""
     tail = f": {reason}" if reason else ""
     if what.kind is None:
         return Forbidden(f'forbidden: User "{who.name}" cannot {what.verb} path "{what.path}"{tail}')

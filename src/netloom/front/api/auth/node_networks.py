@@ -1,16 +1,17 @@
-"""Which Networks concern which node, counted as attachments come and go: for who must know at every watch's beginning.
+"""The Networks of each node, counted by its attachments, so that the rights of a new watch are known at once.
 
-    attachments ──► node ──► namespace ──► Network ──► how many
+   attachments ──► node ──► namespace ──► Network ──► count
 
-A thousand agents open some dozen watches each, and whether they may follows from their attachments. To look for one
-among all attachments each time would cost more than the watch. The count is kept by one watch, whose events are taken
-the moment they are published, so it is never older than what an agent was told through this server. It needs a task:
-while that does not run, or has lost its place, the store is asked.
+A thousand agents open some dozen watches each, and their right to do so depends on their attachments. Searching all
+attachments each time would cost more than the watch. The counts are maintained by one watch, whose events are processed
+as they are published, so the counts are never older than what an agent received through this server. This needs a task:
+while it does not run, or has lost its position in the watch, the store is asked.
 
-"No" is said by the store alone: another server may have told an agent of an attachment that we hear of next. An
-attachment stays on its node and in its Network, so only those that come and go count.
+Only the store may answer "no": another server may have sent an agent an attachment that this server has not received
+yet. An attachment never changes its node or its Network, so only creations and deletions count.
 
-The latest that went are remembered by their uid (`was_on`): an agent tells of what it ran when one was gone.
+The most recently deleted attachments are remembered by uid (`was_on`): an agent reports on hooks that it ran after a
+deletion.
 """
 
 import asyncio
@@ -24,7 +25,7 @@ import msgspec
 from msgspec import Struct
 
 from netloom.errors import NetloomError, NotFound
-from netloom.front.api.auth.review_cache import Remembered
+from netloom.front.api.auth.review_cache import ExpiringCache
 from netloom.model.document import Document
 from netloom.model.networks import Fabric
 from netloom.model.registry import NETWORK, NETWORK_ATTACHMENT
@@ -37,7 +38,7 @@ PAGE = 1000
 REST = 1.0
 VXLAN_SECONDS = 10.0
 GONE = 4096
-"""How many deleted attachments are remembered."""
+"""How many deleted attachments to remember."""
 _Place = tuple[str, str]
 _Counts = dict[_Place, Counter[str]]
 
@@ -50,37 +51,37 @@ class _Named(Struct, frozen=True):
     metadata: _Meta = _Meta()
 
 
-class Concern:
-    """What concerns each node."""
+class NodeNetworks:
+    """An index of Networks by node."""
 
     def __init__(self, store: Store) -> None:
         self.known = asyncio.Event()
-        """Set while it is counted."""
+        """Set while the counts are maintained."""
         self._store = store
         self._counts: _Counts = {}
         """By node and namespace."""
-        # A Network's fabric stays; only one that is deleted and created again can have another.
-        self._vxlan = Remembered[_Place, bool](lambda yes: VXLAN_SECONDS if yes else 0.0)
+        # A Network's fabric is immutable; only one that is deleted and created again can have another.
+        self._vxlan = ExpiringCache[_Place, bool](lambda yes: VXLAN_SECONDS if yes else 0.0)
         self._versions: WeakValueDictionary[str, _Version] = WeakValueDictionary()
         self._gone: OrderedDict[str, tuple[str, str, str]] = OrderedDict()
-        """Of deleted attachments by their uid: node, namespace and name."""
+        """Deleted attachments by their uid: node, namespace and name."""
 
     def was_on(self, node: str, reference: Document) -> bool:
-        """Whether a reference is to an attachment that was on a node until it was deleted, not long ago."""
+        """Whether a reference is to a recently deleted attachment that was on a node."""
         place = node, reference.get("namespace", ""), reference.get("name", "")
         return self._gone.get(reference.get("uid", "")) == place
 
     async def run(self) -> NoReturn:
-        """Count until cancelled."""
+        """Maintain the counts until cancelled."""
         while True:
             try:
                 await self._follow()
             except NetloomError as error:
-                log.info("attachments are not counted for now: %s", error)
+                log.info("cannot count the attachments of nodes for now: %s", error)
                 await asyncio.sleep(REST)
 
     def version(self, node: str) -> object | None:
-        """Return the same object until the node loses a Network; None while that is not counted."""
+        """Return the same object until the node loses a Network; None while the counts are not maintained."""
         return self._versions.setdefault(node, _Version()) if self.known.is_set() else None
 
     async def attached(self, node: str, namespace: str, network: str) -> bool:
@@ -101,7 +102,7 @@ class Concern:
         return {one.facets().fields["spec.network"] for one in page.items}
 
     async def is_vxlan(self, namespace: str, network: str) -> bool:
-        """Whether a Network is of that fabric, on which nodes have to know of each other."""
+        """Whether a Network is of fabric vxlan, on which nodes must know each other."""
         return await self._vxlan.get((namespace, network), lambda: self._reads_vxlan(namespace, network))
 
     async def _reads_vxlan(self, namespace: str, network: str) -> bool:
@@ -157,13 +158,13 @@ class Concern:
 
 
 class _Version:
-    """Since when a node has lost no Network.  Kept for as long as somebody compares it."""
+    """Identifies a period in which a node lost no Network.  It lives as long as something compares it."""
 
     __slots__ = ("__weakref__",)
 
 
 def _count(counts: _Counts, stored: Stored, more: int) -> int:
-    """Count an attachment that came or went; return how many its node has in its Network now."""
+    """Count an attachment that was created or deleted; return how many its node has in its Network now."""
     fields = stored.facets().fields
     place = fields["spec.node"], stored.namespace
     there = counts.setdefault(place, Counter())

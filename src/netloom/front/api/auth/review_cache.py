@@ -1,7 +1,7 @@
-"""Answers of somebody far away, kept for some seconds: asked once for however many want to know at the same time.
+"""A cache of answers from a remote server, kept for some seconds; concurrent callers share one request.
 
-Bounded, in number and in bytes: what was kept first goes first, and what is out of date goes as soon as it is noticed.
-What fails is told to all who waited for it, and is not kept.
+It is bounded in number and in bytes: the oldest entries are evicted first, and expired ones as soon as they are
+noticed. An error goes to all callers that waited for the answer, and is not cached.
 """
 
 import asyncio
@@ -17,12 +17,12 @@ V = TypeVar("V")
 
 
 def _small(key: object, value: object) -> int:
-    """Return the weight of questions and answers that cannot be long."""
+    """Return the weight of keys and values that are always small."""
     return 512
 
 
 class _Asking(Generic[V]):
-    """A question that is on its way."""
+    """A request in flight."""
 
     __slots__ = ("answer", "error", "over")
 
@@ -32,8 +32,8 @@ class _Asking(Generic[V]):
         self.error: NetloomError | None = None
 
 
-class Remembered(Generic[K, V]):
-    """Answers by question."""
+class ExpiringCache(Generic[K, V]):
+    """Cached answers by key."""
 
     def __init__(
         self,
@@ -44,9 +44,9 @@ class Remembered(Generic[K, V]):
         weigh: Callable[[K, V], int] = _small,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Keep each answer as long as `seconds` says of it, and at most `size` of them.
+        """Keep each answer for `seconds(answer)`, and at most `size` answers.
 
-        `weigh` says about how many bytes a question and its answer take; all that is kept takes at most `most_bytes`.
+        `weigh` returns about how many bytes a key and its answer take; all together take at most `most_bytes`.
         """
         self._seconds = seconds
         self._size = size
@@ -56,13 +56,13 @@ class Remembered(Generic[K, V]):
         self._kept: dict[K, tuple[float, V, int]] = {}
         self._asking: dict[K, _Asking[V]] = {}
         self.bytes = 0
-        """About how many bytes are kept."""
+        """About how many bytes the cached answers take."""
 
     def __len__(self) -> int:
         return len(self._kept)
 
     async def get(self, key: K, ask: Callable[[], Awaitable[V]]) -> V:
-        """Return the answer that is kept, or that is on its way, or else ask."""
+        """Return the cached answer, or the answer of a request in flight, or else ask."""
         while True:
             self._expire()
             kept = self._kept.get(key)
@@ -76,7 +76,7 @@ class Remembered(Generic[K, V]):
                 raise copy.copy(asking.error)
             if asking.answer:
                 return asking.answer[0]
-            # Whoever asked went away before the answer came.
+            # The caller that asked was cancelled before the answer came.
 
     async def _ask(self, key: K, ask: Callable[[], Awaitable[V]]) -> V:
         asking = self._asking[key] = _Asking[V]()
@@ -104,7 +104,7 @@ class Remembered(Generic[K, V]):
         self.bytes += weight
 
     def _expire(self) -> None:
-        """Forget the oldest, as long as they are out of date."""
+        """Remove the oldest entries, as long as they are expired."""
         now = self._clock()
         while self._kept:
             oldest = next(iter(self._kept))

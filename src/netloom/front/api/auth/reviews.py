@@ -1,4 +1,4 @@
-"""Questions about oneself: `kubectl auth can-i`, with `--list` too, and `kubectl auth whoami`.  Nothing is stored."""
+"""Reviews of a client's own rights, not stored: `kubectl auth can-i`, also with `--list`, and `kubectl auth whoami`."""
 
 from typing import Any
 
@@ -18,24 +18,24 @@ from netloom.model.selectors import LENGTH_LIMIT, selector
 BODY_LIMIT = 64 * 1024
 NAME_LIMIT = 253
 LENGTH_LIMITS = {"path": 1024, "rawSelector": LENGTH_LIMIT}
-"""How many characters the fields of a question may have, where it is not `NAME_LIMIT`."""
+"""The longest allowed fields of a review, where that is not `NAME_LIMIT`."""
 
 _PATHS = {f"/apis/{review.group}/{review.version}/{review.plural}": review for review in REVIEWS}
 
 
 class Reviews:
-    """Answers for whoever asks, about themselves."""
+    """Answers the reviews of clients about themselves."""
 
     def __init__(self, kinds: Registry, authorizer: Authorizer) -> None:
         self._kinds = kinds
         self._authorizer = authorizer
 
     def serves(self, path: str) -> bool:
-        """Whether a path is a review's."""
+        """Whether a path is that of a review."""
         return path in _PATHS
 
     async def reply(self, exchange: Exchange, path: str, who: Identity) -> None:
-        """Answer one question."""
+        """Answer one review."""
         if exchange.method != "POST":
             raise MethodNotAllowed("the server does not allow this method on the requested resource")
         review = _PATHS[path]
@@ -50,8 +50,8 @@ class Reviews:
         answer = _answer(review, question, await self._status(review, question, who))
         try:
             await exchange.reply_status(201, answer)
-        except (AttributeError, TypeError) as error:  # Only what the question says is not of our making.
-            raise BadRequest(f"spec is not that of a {review.name}: {error}") from None
+        except (AttributeError, TypeError) as error:  # Only the contents of the review can cause these.
+            raise BadRequest(f"spec is not valid for a {review.name}: {error}") from None
 
     async def _status(self, review: Review, question: Document, who: Identity) -> Document:
         match review.name:
@@ -60,7 +60,7 @@ class Reviews:
             case "SelfSubjectRulesReview":
                 spec = _spec(question)
                 if not (namespace := _text(spec, "namespace")):
-                    raise BadRequest("no namespace on request: spec.namespace says whose rules")
+                    raise BadRequest("no namespace on request: specify spec.namespace")
                 return await rules(self._authorizer, self._kinds, who, namespace)
             case _:
                 return await _whoami(who)

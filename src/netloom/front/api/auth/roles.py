@@ -1,20 +1,21 @@
-"""The built-in roles, and what each may do.
+"""The built-in roles, and the rights of each.
 
 | role | as written | reads | writes |
 |---|---|---|---|
 | admin | `netloom:admin[:NAMESPACE]` | everything | everything |
 | editor | `netloom:editor[:NAMESPACE]` | everything | netloom.dev's namespaced kinds and Events, but no status |
 | viewer | `netloom:viewer[:NAMESPACE]` | everything | nothing |
-| node | `netloom:node:NAME` | what concerns its node | its own Node, the status of attachments on it, its own Events |
+| node | `netloom:node:NAME` | what its attachments use | its Node, the status of attachments on it, its own Events |
 
-With a namespace, "everything" is everything in that namespace, the Namespace itself (to get it) and the
-CustomResourceDefinitions (to read them). Namespaces are created and deleted by an admin over all of them; the first
-object somebody may create in a namespace brings it along (namespaces.py).
+With a namespace, "everything" is everything in that namespace, the Namespace itself (get), and the
+CustomResourceDefinitions (read). Only an admin of all namespaces creates and deletes Namespaces; creating the first
+object in a namespace creates the Namespace too (namespaces.py).
 
-Editors write specs: status is what was seen, which only controllers and agents know; Nodes are machines and Leases
-decide who leads, which is an administrator's business.
+Editors write specs. Status is observed state, which only controllers and agents know. Nodes are machines, and Leases
+decide which controller leads: both are for administrators.
 
-What concerns a node follows its attachments, and is what an agent follows (`control/node/views.py`), no more:
+The objects that a node may read follow from its attachments, and are those that an agent watches
+(`control/node/views.py`), no more:
 
 | kind | which a node may get, list and watch |
 |---|---|
@@ -25,11 +26,11 @@ What concerns a node follows its attachments, and is what an agent follows (`con
 | SecurityProfile, Shaping | of a namespace it has an attachment in that is in a vxlan Network |
 | Event | get only: its own |
 
-A get of something that is not there is refused like one of something that does not concern it: a node learns nothing
-about other nodes. What it may update or patch, it may get, because the answer to a patch is the object. What of an
-object it may change, front/api/admission/node_writes.py says.
+A get of a missing object is refused like a get of an object of other nodes: a node learns nothing about other nodes. A
+node may get what it may update or patch, because the answer to a patch is the object. Which fields it may change is in
+front/api/admission/node_writes.py.
 
-Everybody we know may read the discovery documents; /metrics needs a role over all namespaces.
+Every authenticated client may read the discovery documents; /metrics requires a role over all namespaces.
 """
 
 from collections.abc import Awaitable, Callable, Mapping
@@ -40,7 +41,7 @@ from msgspec import Struct
 
 from netloom.errors import NotFound
 from netloom.front.api.auth.identity import Attributes, Identity
-from netloom.front.api.auth.node_networks import Concern
+from netloom.front.api.auth.node_networks import NodeNetworks
 from netloom.front.api.http.paths import READS, Verb
 from netloom.model.damaged import PATH as DAMAGED
 from netloom.model.document import Document
@@ -65,7 +66,7 @@ from netloom.store.base import Store
 PREFIX = "netloom:"
 METRICS = "/metrics"
 _FOR_PEOPLE = (METRICS, DAMAGED)
-"""Paths about everything there is: for roles of all namespaces, and no node's."""
+"""Paths about the whole server: for roles of all namespaces, and not for nodes."""
 _UNCHANGING = object()
 _STATUS_WRITES = frozenset({"update", "patch"})
 _OWN_WRITES = frozenset({"create", "update", "patch"})
@@ -80,7 +81,7 @@ class Role(Struct, frozen=True):
 
 @lru_cache(maxsize=4096)
 def roles(texts: tuple[str, ...]) -> tuple[Role, ...]:
-    """Return the roles that some texts name.  A text that names none gives no rights."""
+    """Return the roles in some texts.  A text that is not a role gives no rights."""
     found = []
     for text in texts:
         name, _, scope = text.removeprefix(PREFIX).partition(":")
@@ -90,32 +91,32 @@ def roles(texts: tuple[str, ...]) -> tuple[Role, ...]:
 
 
 def node_of(who: Identity) -> str:
-    """Return which node somebody is; "" for people and programs."""
+    """Return the node that an identity is; "" for users and programs."""
     return next((role.scope for role in roles(who.roles) if role.name == "node"), "")
 
 
 class RoleAuthorizer:
-    """Decides by roles; for nodes it asks the store what concerns them."""
+    """Authorizes by roles; for nodes it asks the store for their attachments."""
 
     asks_others = False
 
     def __init__(self, store: Store) -> None:
-        self.concern = Concern(store)
-        self._nodes = _Nodes(store, self.concern)
+        self.node_networks = NodeNetworks(store)
+        self._nodes = _Nodes(store, self.node_networks)
 
     async def run(self) -> NoReturn:
-        """Know what concerns nodes before they ask, until cancelled; where this does not run, the store is asked."""
-        await self.concern.run()
+        """Maintain the index of Networks by node until cancelled; while this does not run, the store is asked."""
+        await self.node_networks.run()
 
     def version(self, who: Identity) -> object | None:
-        """Return what changes when a right can have ended: a node's follow its attachments, other roles stay."""
+        """Return an object that changes when a right may have ended: a node's rights end with its attachments."""
         nodes = [role.scope for role in roles(who.roles) if role.name == "node"]
         if len(nodes) > 1:
             return None
-        return self.concern.version(nodes[0]) if nodes else _UNCHANGING
+        return self.node_networks.version(nodes[0]) if nodes else _UNCHANGING
 
     async def allows(self, who: Identity, what: Attributes) -> bool:
-        """Whether one of their roles allows it."""
+        """Whether one of the identity's roles allows it."""
         held = roles(who.roles)
         if what.kind is None:
             return what.path not in _FOR_PEOPLE or any(role.name in _PEOPLE and not role.scope for role in held)
@@ -129,7 +130,7 @@ class RoleAuthorizer:
 
 
 def is_event_of(node: str, event: Document) -> bool:
-    """Whether an Event says that a node's agent wrote it."""
+    """Whether an Event names a node's agent as its reporter."""
     source = event.get("source") or {}
     return (
         event.get("reportingInstance") == source.get("host") == node
@@ -138,11 +139,11 @@ def is_event_of(node: str, event: Document) -> bool:
 
 
 def _in_scope(role: Role, what: Attributes) -> bool:
-    """Whether a role is about what is asked: with a namespace it is about that one's objects, and knows what it is."""
+    """Whether a role covers the request: a role of a namespace covers its objects and, for reading, the Namespace."""
     if not role.scope:
         return True
     if what.kind is CUSTOM_RESOURCE_DEFINITION:
-        return what.verb in READS  # No more than discovery says to everybody.
+        return what.verb in READS  # No more than discovery tells every client.
     if what.kind is NAMESPACE and what.verb != Verb.GET:
         return False
     return role.scope == what.namespace
@@ -166,11 +167,11 @@ _PEOPLE: Mapping[str, Callable[[Attributes, Kind], bool]] = {"admin": _admin, "e
 
 
 class _Nodes:
-    """What a node may do."""
+    """The rights of nodes."""
 
-    def __init__(self, store: Store, concern: Concern) -> None:
+    def __init__(self, store: Store, node_networks: NodeNetworks) -> None:
         self._store = store
-        self._concern = concern
+        self._node_networks = node_networks
         self._reads: Mapping[Kind, Callable[[str, Attributes], Awaitable[bool]]] = {
             NODE: self._reads_nodes,
             NETWORK_ATTACHMENT: self._reads_attachments,
@@ -189,10 +190,10 @@ class _Nodes:
 
     async def _writes(self, node: str, what: Attributes, kind: Kind) -> bool:
         if kind is EVENT:
-            # Whose Event is created stands in the body: see front/api/admission/node_writes.py.
+            # The owner of a created Event is in the body: see front/api/admission/node_writes.py.
             return what.verb == "create" or (what.verb in _OWN_WRITES and await self._reads_events(node, what))
         if kind is NODE:
-            # The name of a Node that is created stands in the body: see front/api/admission/node_writes.py.
+            # The name of a created Node is in the body: see front/api/admission/node_writes.py.
             return what.verb in _OWN_WRITES and (what.name == node or (what.verb == "create" and not what.name))
         if kind is NETWORK_ATTACHMENT and what.subresource == "status" and what.verb in _STATUS_WRITES:
             return (await self._spec(kind, what)).get("node") == node
@@ -211,25 +212,27 @@ class _Nodes:
             if _field(what.selector, "spec.node") == node:
                 return True
             network = _field(what.selector, "spec.network")
-        concern = self._concern
-        return await concern.attached(node, what.namespace, network) and await concern.is_vxlan(what.namespace, network)
+        node_networks = self._node_networks
+        return await node_networks.attached(node, what.namespace, network) and await node_networks.is_vxlan(
+            what.namespace, network
+        )
 
     async def _reads_networks(self, node: str, what: Attributes) -> bool:
-        return await self._concern.attached(node, what.namespace, _named(what))
+        return await self._node_networks.attached(node, what.namespace, _named(what))
 
     async def _reads_subnets(self, node: str, what: Attributes) -> bool:
         if what.name:
             network = (await self._spec(SUBNET, what)).get("network", "")
         else:
             network = _field(what.selector, "spec.network")
-        return await self._concern.attached(node, what.namespace, network)
+        return await self._node_networks.attached(node, what.namespace, network)
 
     async def _reads_mirrors(self, node: str, what: Attributes) -> bool:
-        return bool(await self._concern.networks(node, what.namespace))
+        return bool(await self._node_networks.networks(node, what.namespace))
 
     async def _reads_policies(self, node: str, what: Attributes) -> bool:
-        for network in await self._concern.networks(node, what.namespace):
-            if await self._concern.is_vxlan(what.namespace, network):
+        for network in await self._node_networks.networks(node, what.namespace):
+            if await self._node_networks.is_vxlan(what.namespace, network):
                 return True
         return False
 
@@ -241,7 +244,7 @@ class _Nodes:
         return spec
 
     async def _document(self, kind: Kind, what: Attributes) -> Document:
-        """Return the object that is asked about; {}: it is not there."""
+        """Return the requested object; {} if it does not exist."""
         try:
             return (await self._store.get(kind, what.namespace, what.name)).document()
         except NotFound:
@@ -249,12 +252,12 @@ class _Nodes:
 
 
 def _named(what: Attributes) -> str:
-    """Return the one name asked for, in the path or by a field selector."""
+    """Return the one requested name, from the path or a field selector."""
     return what.name or _field(what.selector, "metadata.name")
 
 
 def _field(wanted: Selector, field: str) -> str:
-    """Return the one value a selector leaves for a field, or ""."""
+    """Return the one value that a selector allows for a field, or ""."""
     for requirement in wanted.fields:
         if requirement.key == field and requirement.operator is Operator.IN and len(requirement.values) == 1:
             return min(requirement.values)

@@ -1,7 +1,7 @@
-"""What somebody may do in a namespace, as a list: what `kubectl auth can-i --list` prints.
+"""The rights of an identity in a namespace, as a list: the output of `kubectl auth can-i --list`.
 
-The authorizer is asked about every verb of every kind, so the list cannot say anything else than the answers do. What
-depends on the object (a node may read what concerns it) is not in the list, and the list says that it is incomplete.
+The authorizer is asked about every verb of every kind, so the list always agrees with the decisions. Rights that depend
+on the object (a node may read the objects of its attachments) are not in the list, which is then marked as incomplete.
 """
 
 from collections.abc import Iterable, Iterator
@@ -27,7 +27,7 @@ OPEN = (
     "/version",
     "/version/",
 )
-"""What everybody who is known may get."""
+"""Paths that every authenticated client may get."""
 
 _Rule = tuple[str, str, tuple[str, ...], tuple[str, ...]]
 """Group, resource, names, verbs."""
@@ -36,7 +36,7 @@ _Rule = tuple[str, str, tuple[str, ...], tuple[str, ...]]
 async def rules(authorizer: Authorizer, kinds: Iterable[Kind], who: Identity, namespace: str) -> Document:
     """Return the status of a SelfSubjectRulesReview."""
     if authorizer.asks_others:
-        return _status([], [], why="another server decides about each request; ask it for its rules")
+        return _status([], [], why="another server authorizes each request; ask that server for its rules")
     node = node_of(who)
     found: list[_Rule] = [(review.group, review.plural, (), (Verb.CREATE,)) for review in REVIEWS]
     for kind in kinds:
@@ -49,11 +49,11 @@ async def rules(authorizer: Authorizer, kinds: Iterable[Kind], who: Identity, na
     paths = list(OPEN)
     if await authorizer.allows(who, Attributes("get", path=METRICS)):
         paths.append(METRICS)
-    return _status(found, paths, why="what else a node may read follows the attachments on it" if node else "")
+    return _status(found, paths, why="a node may also read what its attachments use" if node else "")
 
 
 def _asked(kind: Kind, namespace: str, node: str) -> Iterator[tuple[Attributes, tuple[str, ...]]]:
-    """Yield what to ask about a kind, and which verbs."""
+    """Yield the questions about a kind, each with its verbs."""
     scope = namespace if kind.namespaced else ""
     name = ""
     if kind is NODE:
@@ -66,7 +66,7 @@ def _asked(kind: Kind, namespace: str, node: str) -> Iterator[tuple[Attributes, 
 
 
 def _status(found: Iterable[_Rule], paths: list[str], *, why: str) -> Document:
-    """Return the rules, those of one group that are alike as one."""
+    """Return the rules; rules of one group with equal verbs and names become one."""
     alike: dict[tuple[str, tuple[str, ...], tuple[str, ...]], list[str]] = {}
     for group, resource, names, verbs in found:
         alike.setdefault((group, names, verbs), []).append(resource)

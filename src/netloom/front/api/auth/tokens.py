@@ -1,17 +1,17 @@
 """Bearer tokens from a file, and client certificates.
 
-The file holds no secret that could be used: each line is the SHA-256 of a token, who has it, and their roles.
+The file holds no usable secret: each line is the SHA-256 of a token, the name of its holder, and their roles.
 
     sha256:9f86d081884c7d65...0f00a08  alice  netloom:admin
     sha256:60303ae22b998861...2ce0ae6  ci     netloom:editor:lab,netloom:viewer
 
-Tokens are random and long (`mint`), so one round of SHA-256 is enough and no salt is needed.
+Tokens are random and long (`new_token`), so one round of SHA-256 is enough and no salt is needed.
 
-A client certificate our CA signed says the same: its common name is who, its organizations are the roles. Certificates
-are revoked by a file of the same form, with the SHA-256 of each certificate.
+A client certificate that our CA signed has the same information: the common name is the name, the organizations are the
+roles. Certificates are revoked by a file of the same form, with the SHA-256 of each certificate.
 
-Both files are read again when they change. While one cannot be read, what it said before stays in force, the log says
-so once, and it is tried again every second until it is good.
+Both files are read again when they change. While one cannot be read, its last valid contents stay in force, the error
+is logged once, and the file is tried again every second.
 """
 
 import hashlib
@@ -31,12 +31,12 @@ AUTHENTICATED = "system:authenticated"
 ROLE_PREFIX = "netloom:"
 TOKENS = "tokens file"
 REVOKED = "file of revoked certificates"
-_LOOK_SECONDS = 1.0
+_CHECK_SECONDS = 1.0
 _SCHEME = b"bearer "
 _FILE_LIMIT = 16 * 1024 * 1024
 
 
-def mint() -> str:
+def new_token() -> str:
     """Return a new token: 256 random bits."""
     return secrets.token_urlsafe(32)
 
@@ -47,7 +47,7 @@ def line(token: str, name: str, roles: Iterable[str]) -> str:
 
 
 def parse(text: str, what: str = TOKENS) -> dict[bytes, Identity]:
-    """Return a file's contents, by digest; raise `Invalid` naming the line at fault, never its contents."""
+    """Return a file's contents, by digest; raise `Invalid` naming the invalid line, never its contents."""
     found: dict[bytes, Identity] = {}
     for number, written in enumerate(text.splitlines(), start=1):
         if not written.strip() or written.lstrip().startswith("#"):
@@ -56,9 +56,9 @@ def parse(text: str, what: str = TOKENS) -> dict[bytes, Identity]:
             digest, name, *rest = written.split()
             key = bytes.fromhex(digest.removeprefix("sha256:"))
         except ValueError:
-            raise Invalid(f"{what}, line {number}: not `sha256:DIGEST NAME ROLE,ROLE`") from None
+            raise Invalid(f"{what}, line {number}: expected `sha256:DIGEST NAME ROLE,ROLE`") from None
         if not digest.startswith("sha256:") or len(key) != hashlib.sha256().digest_size or len(rest) > 1:
-            raise Invalid(f"{what}, line {number}: not `sha256:DIGEST NAME ROLE,ROLE`")
+            raise Invalid(f"{what}, line {number}: expected `sha256:DIGEST NAME ROLE,ROLE`")
         roles = tuple(role for role in (rest[0].split(",") if rest else ()) if role)
         found[key] = Identity(name, (AUTHENTICATED,), roles)
     return found
@@ -72,18 +72,18 @@ class DigestFile:
     ) -> None:
         """Read `path` when it is first needed; `what` names it in messages.  An `optional` one need not exist yet."""
         self.known: dict[bytes, Identity] | None = None
-        """What the file said when it could last be read; None before that."""
+        """The last valid contents; None before the first successful read."""
         self._path = path
         self._what = what
         self._optional = optional
         self._clock = clock
         self._looked = self._failed = float("-inf")
         self._read: tuple[int, ...] = ()
-        """The inode, time and size of what `known` was read from."""
-        self._complaint = ""
+        """Inode, time and size of the file that `known` was read from."""
+        self._problem = ""
 
-    def look(self, *, every: float = _LOOK_SECONDS) -> None:
-        """Read the file if it changed, looking at most once in so many seconds."""
+    def refresh(self, *, every: float = _CHECK_SECONDS) -> None:
+        """Read the file if it changed, checking at most once in so many seconds."""
         now = self._clock()
         if now - self._looked < every:
             return
@@ -92,8 +92,8 @@ class DigestFile:
             stat = os.stat(self._path)
             seen = (stat.st_ino, stat.st_mtime_ns, stat.st_size)
             if seen != self._read:
-                # To parse costs more than to look, and anybody can have us look, by a token that nobody knows.
-                if now - self._failed < _LOOK_SECONDS:
+                # Parsing costs more than stat(), and any client can cause a check by sending an unknown token.
+                if now - self._failed < _CHECK_SECONDS:
                     return
                 if stat.st_size > _FILE_LIMIT:
                     raise Invalid(f"{self._what}: larger than {_FILE_LIMIT} bytes")
@@ -104,16 +104,16 @@ class DigestFile:
                 self.known = {}
                 return
             self._failed = now
-            self._complain(str(error))
+            self._report(str(error))
             return
-        self._complain("")
+        self._report("")
 
-    def _complain(self, complaint: str) -> None:
-        if complaint and complaint != self._complaint:
-            log.error("cannot read the %s; what it said before stays in force: %s", self._what, complaint)
-        elif self._complaint and not complaint:
-            log.info("the %s can be read again", self._what)
-        self._complaint = complaint
+    def _report(self, problem: str) -> None:
+        if problem and problem != self._problem:
+            log.error("cannot read the %s; its last valid contents stay in force: %s", self._what, problem)
+        elif self._problem and not problem:
+            log.info("the %s is readable again", self._what)
+        self._problem = problem
 
 
 class TokenFile:
@@ -123,16 +123,16 @@ class TokenFile:
         self._file = DigestFile(path, TOKENS, clock=clock)
 
     async def authenticate(self, offered: Credentials) -> Identity | None:
-        """Return whose token this is."""
+        """Return the identity that a token belongs to."""
         header = offered.header(b"authorization")
         if header[: len(_SCHEME)].lower() != _SCHEME:
             return None
-        self._file.look()
-        # The time of this look-up could tell about digests only, and nobody can choose one.
+        self._file.refresh()
+        # The time of this refresh-up can reveal digests only, and a client cannot choose a digest.
         digest = hashlib.sha256(header[len(_SCHEME) :].strip()).digest()
         if (found := (self._file.known or {}).get(digest)) is not None:
             return found
-        self._file.look(every=0)  # A token that was made a moment ago is good at once.
+        self._file.refresh(every=0)  # A token that was created a moment ago is valid at once.
         return (self._file.known or {}).get(digest)
 
 
@@ -151,7 +151,7 @@ class ClientCertificates:
         self._time_of_day = time_of_day
 
     async def authenticate(self, offered: Credentials) -> Identity | None:
-        """Return who the certificate names, unless it was revoked or ended since the handshake."""
+        """Return the identity in the certificate, unless it was revoked or expired since the handshake."""
         certificate = offered.certificate
         if certificate is None or not certificate.name:
             return None
@@ -164,7 +164,7 @@ class ClientCertificates:
     def _is_revoked(self, certificate: Certificate) -> bool:
         if self._revoked is None:
             return False
-        self._revoked.look()
+        self._revoked.refresh()
         known = self._revoked.known
         # A file that could never be read may name any certificate.
         return known is None or bool(known and hashlib.sha256(certificate.encoded).digest() in known)

@@ -1,18 +1,18 @@
-"""The rights that watches depend on, asked about again while the watches last.
+"""The rights of open watches, which are checked again while the watches last.
 
-    Session  one connection: what it offered as proof of who it is, and who that was
-      └── Right  one watch of it: what it watches, and what ends it when the right is gone
+   Session  one connection: its credentials, and the identity they proved
+     └── Right  one watch of it: what it watches, and what ends it when the right is gone
 
-A watch may last an hour; a token is revoked, a role changes, a node loses its last attachment in a Network meanwhile.
+A watch may last an hour; meanwhile a token is revoked, a role changes, a node loses its last attachment in a Network.
 Every twenty seconds (limits.py) each session is authenticated again, which costs a look-up. Its watches are authorized
-again only where the answer can have changed: the identity is another one, or the authorizer's `version` of it is. So
-tens of thousands of watches cost tens of thousands of comparisons, not requests. An authorizer that cannot tell when
-its answers change, as a cluster, is asked each time, through what it remembers; `WORKERS` questions are under way at a
-time, and the rounds are further apart (run/apiserver.py).
+again only where the answer can have changed: the identity differs, or the authorizer's `version` of it does. So tens of
+thousands of watches cost tens of thousands of comparisons, not requests. An authorizer without versions, such as a
+cluster, is asked each time, through its cache; at most `WORKERS` questions are in flight at a time, and the rounds are
+further apart (run/apiserver.py).
 
-A credential that is no longer good ends its watches at once (401). A right that is gone ends its watch (403): at once
-where there is no version, else when it is found gone twice, because an agent itself ends a watch some seconds after its
-last attachment is gone, and needs no error for that. Where nobody can be asked the watch goes on for
+An invalid credential ends its watches at once (401). A lost right ends its watch (403): at once where there is no
+version, otherwise when the right is found lost twice, because an agent itself ends a watch some seconds after its last
+attachment is gone, and needs no error for that. While no answer is available the watch continues for
 `UNANSWERED_SECONDS`, so that a short outage does not end all watches.
 """
 
@@ -31,11 +31,11 @@ log = logging.getLogger(__name__)
 UNANSWERED_SECONDS = 300.0
 WORKERS = 8
 _TURN = 64
-"""How many sessions are looked at before others have their turn."""
+"""How many sessions to check before other tasks get their turn."""
 
 
 class Right:
-    """One watch's right to go on."""
+    """One watch's right to continue."""
 
     __slots__ = ("_on_lost", "allowed", "doubted", "lost", "what")
 
@@ -47,11 +47,11 @@ class Right:
         self.doubted = False
         """Whether the last answer was no."""
         self.allowed: tuple[Identity, object] | None = None
-        """For whom the authorizer last said yes, and its version then."""
+        """The identity that was last allowed, and its version then."""
 
     @contextmanager
     def calling(self, on_lost: Callable[[], None]) -> Iterator[None]:
-        """Call `on_lost` when the right is lost while the block lasts.  It may be lost already: see `lost`."""
+        """Call `on_lost` when the right is lost during the block.  It may be lost already: see `lost`."""
         self._on_lost = on_lost
         try:
             yield
@@ -65,9 +65,9 @@ class Right:
             self._on_lost()
 
     def holds(self, who: Identity, version: object | None) -> bool:
-        """Whether an answer of before still holds."""
+        """Whether an earlier answer still holds."""
         if self.allowed is None or version is None or self.what.name:
-            # Whether a node may watch one object depends on what that object says, which no version tells.
+            # A node's right to watch one object depends on the contents of that object, which no version covers.
             return False
         return self.allowed[1] is version and (self.allowed[0] is who or self.allowed[0] == who)
 
@@ -81,7 +81,7 @@ class Session:
         self.offered = offered
         self.who = who
         self.answered = asyncio.get_running_loop().time()
-        """When it was last known for certain who this is and what they may."""
+        """When identity and rights were last known for certain."""
         self._sessions = sessions
         self._rights: dict[Right, None] = {}
 
@@ -93,7 +93,7 @@ class Session:
 
     @contextmanager
     def watching(self, what: Attributes) -> Iterator[Right]:
-        """Check a right for as long as the block lasts."""
+        """Check a right during the block."""
         right = Right(what)
         self._rights[right] = None
         self._sessions[self] = None
@@ -117,11 +117,11 @@ class Rights:
         return sum(map(len, self._sessions))
 
     def session(self, offered: Credentials, who: Identity) -> Session:
-        """Return a session of somebody who was just authenticated."""
+        """Return a session for an identity that was just authenticated."""
         return Session(self._sessions, offered, who)
 
     async def authenticate(self, offered: Credentials) -> Identity:
-        """Return who this is now; `Unauthorized` where it is nobody we know."""
+        """Return the current identity of these credentials; `Unauthorized` if there is none."""
         who = await self._authenticator.authenticate(offered)
         if who is None:
             raise Unauthorized("Unauthorized")
@@ -155,27 +155,27 @@ class Rights:
         except Unauthorized as error:
             _end(session, error)
         except NetloomError as error:
-            # Nobody could be asked. That is no reason to end everybody's watches, unless it lasts.
+            # No answer is available. That is no reason to end all watches, unless it lasts.
             if now - session.answered > UNANSWERED_SECONDS:
                 _end(session, error)
         else:
             session.answered = now
 
     async def _check_right(self, who: Identity, right: Right) -> None:
-        # Before it is asked: what changes while it is asked makes another version.
+        # Before the question: a change during the question makes another version.
         version = self._authorizer.version(who)
         if right.holds(who, version):
             return
         allowed = await self._authorizer.allows(who, right.what)
         if not allowed and (right.doubted or version is None):
-            log.info("a watch of %s by %s ends: its right is gone", _resource(right.what), who.name)
+            log.info("ending a watch of %s by %s: no longer authorized", _resource(right.what), who.name)
             right.lose(forbidden(who, right.what))
         right.doubted = not allowed
         right.allowed = (who, version) if allowed else None
 
 
 def _end(session: Session, error: NetloomError) -> None:
-    log.info("%d watches of %s end: %s", len(session), session.who.name, error.message)
+    log.info("ending %d watches of %s: %s", len(session), session.who.name, error.message)
     for right in session:
         right.lose(error)
 

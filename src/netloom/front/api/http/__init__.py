@@ -1,1 +1,1 @@
-"""The wire: one TLS connection (`connection`), one request and its answer (`exchange`), what a path asks (`paths`)."""
+"""The wire: a TLS connection (`connection`), a request and its answer (`exchange`), the grammar of paths (`paths`)."""

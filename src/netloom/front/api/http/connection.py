@@ -1,9 +1,9 @@
-"""One TLS connection: uvicorn's httptools protocol with the bounds it does not have.
+"""One TLS connection: uvicorn's httptools protocol with the limits that it lacks.
 
-uvicorn parses, pipelines and runs the application. What is added here: the client's certificate and a way to hear that
-the client is gone, for the application (`Connection` in exchange.py); bounds on URL and header bytes; deadlines for
-reading a request, for idling and for a client that stops reading, kept as plain numbers which the server looks at once
-a second, so that a request costs no timer; and one write for a small answer, where uvicorn makes two.
+uvicorn parses, pipelines and runs the application. Added here, for the application (`Connection` in exchange.py): the
+client's certificate and a callback when the client disconnects. Also added: limits on URL and header bytes; deadlines
+for reading a request, for idling and for a client that stops reading, kept as plain numbers that the server checks once
+a second, so that a request needs no timer; and one write for a small answer, where uvicorn makes two.
 """
 
 import asyncio
@@ -22,7 +22,7 @@ from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 from uvicorn.server import ServerState
 
 from netloom.front.api.auth.identity import Certificate
-from netloom.front.api.http.exchange import CONNECTION, Gone
+from netloom.front.api.http.exchange import CONNECTION, ClientGone
 from netloom.front.api.http.limits import Limits
 
 log = logging.getLogger(__name__)
@@ -30,11 +30,11 @@ log = logging.getLogger(__name__)
 
 _LINGER_SECONDS = 5.0
 _LINGER_BODIES = 4
-"""How much a client may go on sending after it was told no: so many times the largest body."""
+"""How much a client may continue to send after an error: this many times the largest body."""
 
 
-class Refused(Exception):
-    """A request that is not even read."""
+class RequestRefused(Exception):
+    """A request that is refused before it is read."""
 
     def __init__(self, code: HTTPStatus, message: str) -> None:
         super().__init__(message)
@@ -43,7 +43,7 @@ class Refused(Exception):
 
 
 class Protocol(HttpToolsProtocol):
-    """One connection.  See `Connection` in exchange.py for what the application sees of it."""
+    """One connection.  `Connection` in exchange.py is the application's view of it."""
 
     def __init__(self, config: Config, state: ServerState, *, limits: Limits, on_end: Callable[[], None]) -> None:
         super().__init__(config, state, {})
@@ -52,20 +52,20 @@ class Protocol(HttpToolsProtocol):
         self.certificate: Certificate | None = None
         self.on_lost: Callable[[], None] | None = None
         self.deadline = inf
-        """When the other side must have sent the rest of its request, or its next one."""
+        """When the client must have sent the rest of its request, or its next one."""
         self.write_deadline = inf
-        """When the other side must have read what we sent."""
+        """When the client must have read what we sent."""
         self._limits = limits
         self._on_end: Callable[[], None] | None = on_end
         self._extensions = {CONNECTION: self}
         self._in_head = False
         self._head_bytes = 0
-        self._refusal: Refused | None = None
+        self._refusal: RequestRefused | None = None
         self._lingering = False
         self._discarded = 0
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """TLS is up."""
+        """Start a connection whose TLS handshake is complete."""
         super().connection_made(cast("asyncio.Transport", transport))
         self.transport.set_write_buffer_limits(self._limits.write_buffer)
         tls = transport.get_extra_info("ssl_object")
@@ -74,7 +74,7 @@ class Protocol(HttpToolsProtocol):
         self.deadline = self.loop.time() + self._limits.idle_seconds
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """The client is gone, or we closed."""
+        """Clean up when the client disconnected, or we closed."""
         super().connection_lost(exc)
         self.deadline = self.write_deadline = inf
         if self._on_end is not None:
@@ -84,23 +84,23 @@ class Protocol(HttpToolsProtocol):
             self.on_lost()
 
     def shutdown(self) -> None:
-        """The server stops: end what waits for events, let the rest finish."""
+        """Stop: end the watches, let other requests finish."""
         super().shutdown()
         if self.on_lost is not None:
             self.on_lost()
 
     def overdue(self, now: float) -> bool:
-        """Whether the other side took too long."""
+        """Whether the client missed a deadline."""
         return now > self.deadline or now > self.write_deadline
 
     def abort(self) -> None:
-        """End the connection now, whatever is still to be said."""
-        # Python 3.11.2, Debian 12's, forgets that it has closed a TLS connection twice, and trips over it.
+        """Close the connection at once, without sending the rest."""
+        # Python 3.11.2, Debian 12's, raises here if it has already closed a TLS connection.
         with suppress(AttributeError):
             self.transport.abort()
 
     def push(self, chunk: bytes) -> bool:
-        """Send a part of an answer whose head is sent, without waiting; the short way for events to many watchers."""
+        """Send a part of an answer whose head is sent, without waiting; the fast path for events to many watchers."""
         cycle = self.cycle
         if self.flow.write_paused or cycle.disconnected or not cycle.chunked_encoding or cycle.head:
             return False
@@ -108,7 +108,7 @@ class Protocol(HttpToolsProtocol):
         return True
 
     def data_received(self, data: bytes) -> None:
-        """Parse what came."""
+        """Parse received bytes."""
         if self._lingering:
             self._discarded += len(data)
             if self._discarded > _LINGER_BODIES * self._limits.body:
@@ -117,18 +117,18 @@ class Protocol(HttpToolsProtocol):
         try:
             self.parser.feed_data(data)
         except httptools.HttpParserUpgrade:
-            self._refuse(Refused(HTTPStatus.BAD_REQUEST, "this server does not change protocols"))
+            self._refuse(RequestRefused(HTTPStatus.BAD_REQUEST, "protocol upgrades are not supported"))
         except httptools.HttpParserError:
-            self._refuse(self._refusal or Refused(HTTPStatus.BAD_REQUEST, "not an HTTP request"))
+            self._refuse(self._refusal or RequestRefused(HTTPStatus.BAD_REQUEST, "not an HTTP request"))
         else:
             if self._in_head:
                 self._head_bytes += len(data)
                 if self._head_bytes > self._limits.headers:
                     limit = f"request line and headers are limited to {self._limits.headers} bytes"
-                    self._refuse(Refused(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE, limit))
+                    self._refuse(RequestRefused(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE, limit))
 
     def on_message_begin(self) -> None:
-        """A request's first byte."""
+        """Handle the first byte of a request."""
         super().on_message_begin()
         self.scope["extensions"] = self._extensions  # type: ignore[typeddict-item]
         self._in_head = True
@@ -136,14 +136,16 @@ class Protocol(HttpToolsProtocol):
         self.deadline = self.loop.time() + self._limits.headers_seconds
 
     def on_url(self, url: bytes) -> None:
-        """A part of the URL."""
+        """Handle a part of the URL."""
         self.url += url
         if len(self.url) > self._limits.url:
-            self._refusal = Refused(HTTPStatus.REQUEST_URI_TOO_LONG, f"URLs are limited to {self._limits.url} bytes")
+            self._refusal = RequestRefused(
+                HTTPStatus.REQUEST_URI_TOO_LONG, f"the URL is longer than {self._limits.url} bytes"
+            )
             raise self._refusal
 
     def on_headers_complete(self) -> None:
-        """Start the application, or queue a request that came before the last was answered."""
+        """Start the application, or queue a request that arrived before the previous one was answered."""
         self._in_head = False
         self.deadline = self.loop.time() + self._limits.body_seconds
         if self.parser.should_upgrade():
@@ -177,14 +179,14 @@ class Protocol(HttpToolsProtocol):
         self._start_asgi_task(cycle, self.app)
 
     def on_message_complete(self) -> None:
-        """All of the request is here."""
+        """Handle the end of the request."""
         self.deadline = inf
         super().on_message_complete()
         if self._lingering:
             self.transport.close()
 
     def on_response_complete(self) -> None:
-        """All of the answer is on its way."""
+        """Handle the end of the answer."""
         self.server_state.total_requests += 1
         if self.transport.is_closing():
             return
@@ -196,17 +198,17 @@ class Protocol(HttpToolsProtocol):
             self.deadline = self.loop.time() + self._limits.idle_seconds
 
     def pause_writing(self) -> None:
-        """More waits for the client than it may leave unread."""
+        """Pause: the client leaves too much unread."""
         super().pause_writing()
         self.write_deadline = self.loop.time() + self._limits.write_seconds
 
     def resume_writing(self) -> None:
-        """The client reads again."""
+        """Resume: the client reads again."""
         super().resume_writing()
         self.write_deadline = inf
 
-    def _refuse(self, why: Refused) -> None:
-        """Answer what never became a request, unless an answer is under way already, and close."""
+    def _refuse(self, why: RequestRefused) -> None:
+        """Answer a request that could not be parsed, unless an answer is in progress, and close."""
         busy = self._busy()
         if not busy or not self.cycle.response_started:
             self.transport.write(refusal(why))
@@ -216,9 +218,9 @@ class Protocol(HttpToolsProtocol):
         self.transport.close()
 
     def _close(self) -> None:
-        """End the connection after an answer.
+        """Close the connection after an answer.
 
-        Who is still sending must be let finish, within bounds, or it would meet a closed door before it reads why.
+        Let a client that is still sending finish, within limits; otherwise it sees a reset before it reads the answer.
         """
         if self.cycle.more_body and not self.transport.is_closing():
             self._lingering = True
@@ -228,35 +230,35 @@ class Protocol(HttpToolsProtocol):
         self.transport.close()
 
     def _busy(self) -> bool:
-        """Whether a request is being answered; uvicorn has no cycle before the first."""
+        """Whether a request is in progress; uvicorn has no cycle before the first."""
         cycle: RequestResponseCycle | None = self.cycle
         return cycle is not None and not cycle.response_complete
 
 
 class Cycle(RequestResponseCycle):
-    """One request and its answer, written in as few pieces as they come in."""
+    """One request and its answer, written in as few pieces as possible."""
 
     head = b""
     close: Callable[[], None]
-    """Ends the connection, when all is said."""
+    """Closes the connection after the answer."""
 
     async def run_asgi(self, app: Any) -> None:  # noqa: ANN401 - uvicorn's own type is private.
-        """Run the application; what it does not answer ends the connection."""
+        """Run the application; if it does not answer, close the connection."""
         try:
             await app(self.scope, self.receive, self.send)
         except Exception:
-            log.exception("a request failed outside of the API's own error handling")
+            log.exception("unhandled exception in the API application")
         finally:
             if not self.response_complete and not self.disconnected:
                 self.transport.close()
             self.on_response = _nothing
 
     async def send(self, message: Any) -> None:  # noqa: ANN401 - uvicorn's own type is private.
-        """Write a part of the answer; waits while too much of it is unread."""
+        """Write a part of the answer; wait while too much of it is unread."""
         if self.flow.write_paused and not self.disconnected:
             await self.flow.drain()
         if self.disconnected:
-            raise Gone
+            raise ClientGone
         if message["type"] == "http.response.start":
             self.head = self._begin(message["status"], message["headers"])
             return
@@ -304,7 +306,7 @@ class Cycle(RequestResponseCycle):
 
 
 def certificate(peer: dict[str, Any] | None, encoded: bytes = b"") -> Certificate | None:
-    """Return what matters of a peer's certificate, as the ssl module shows it."""
+    """Return the relevant parts of a peer's certificate, as the ssl module shows it."""
     if not peer:
         return None
     names: dict[str, list[str]] = {}
@@ -317,7 +319,7 @@ def certificate(peer: dict[str, Any] | None, encoded: bytes = b"") -> Certificat
 
 
 def target(url: bytes) -> tuple[bytes, bytes]:
-    """Return path and query of a request target, which is a path or, for proxies, a whole URL."""
+    """Return path and query of a request target: a path or, from proxies, a whole URL."""
     if url[:1] != b"/":
         parsed = httptools.parse_url(url)
         return parsed.path or b"/", parsed.query or b""
@@ -325,8 +327,8 @@ def target(url: bytes) -> tuple[bytes, bytes]:
     return path, query.partition(b"#")[0]
 
 
-def refusal(why: Refused) -> bytes:
-    """Return a whole answer, as bytes."""
+def refusal(why: RequestRefused) -> bytes:
+    """Return the complete answer, as bytes."""
     status = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure", "message": why.message}
     body = msgspec.json.encode({**status, "reason": "BadRequest", "code": why.code.value})
     head = f"content-type: application/json\r\ncontent-length: {len(body)}\r\nconnection: close\r\n\r\n"

@@ -1,7 +1,7 @@
 """One request and its answer: the thin layer between ASGI's messages and the verbs.
 
-It bounds what is read, knows whether an answer has begun (after which an error can only end the connection), and sends
-small answers in one piece. A client that went away is `Gone`, which is nobody's error.
+It bounds what is read, knows whether an answer has begun (after which an error can only close the connection), and
+sends small answers in one piece. `ClientGone` means that the client disconnected, which is not an error.
 """
 
 import zlib
@@ -37,11 +37,11 @@ Headers = list[tuple[bytes, bytes]]
 JSON = b"application/json"
 TEXT = b"text/plain; charset=utf-8"
 BATCH = b"netloom-batch"
-"""The header that says how many requests a batch may have: see batches.py."""
+"""The header with the number of requests that a batch may have: see batches.py."""
 WATCHES = b"netloom-watches"
-"""The header that says how many watches may share a connection: see streams.py."""
+"""The header with the number of watches that may share a connection: see streams.py."""
 FORWARDED = frozenset({b"forwarded", b"via", b"x-forwarded-for", b"x-forwarded-uri", b"x-remote-user"})
-"""Headers by which proxies are known, kube-apiserver among them."""
+"""Headers that identify proxies, kube-apiserver among them."""
 CONNECTION = "netloom.connection"
 """The key of the `Connection` in the scope's extensions."""
 _LARGE_BODY = 16 * 1024
@@ -49,25 +49,25 @@ _WARNING_LIMIT = 256
 _WARNINGS_LIMIT = 4096
 
 
-class Gone(Exception):
-    """The client is no longer there."""
+class ClientGone(Exception):
+    """The client disconnected."""
 
 
 class Connection(Protocol):
-    """What the server tells about the connection a request came by."""
+    """The connection of a request, as the application sees it."""
 
     certificate: Certificate | None
-    """The client's, verified; None where it showed none."""
+    """The client's verified certificate, None if it presented none."""
     on_lost: Callable[[], None] | None
-    """Called once when the connection ends; whoever waits for something else than the client sets it."""
+    """Called once when the connection ends; set by code that waits for something other than the client."""
     deadline: float
-    """When the rest of the request must be there; who lets it take longer says so."""
+    """When the rest of the request must have arrived; change it for longer requests."""
 
     def push(self, chunk: bytes) -> bool:
-        """Send a part of the answer under way at once, if that needs no waiting; False: nothing was done."""
+        """Send a part of the current answer if that needs no waiting; False: nothing was sent."""
 
     def abort(self) -> None:
-        """End the connection now, whatever is still to be said."""
+        """Close the connection at once, without sending the rest."""
 
 
 class Exchange:
@@ -91,13 +91,13 @@ class Exchange:
 
     @property
     def path(self) -> str:
-        """The path as it came, still percent-encoded."""
+        """The path, still percent-encoded."""
         raw: bytes = self.scope["raw_path"]
         return raw.decode("latin-1")
 
     @property
     def query(self) -> str:
-        """The query as it came."""
+        """The query, still percent-encoded."""
         raw: bytes = self.scope["query_string"]
         return raw.decode("latin-1")
 
@@ -109,13 +109,13 @@ class Exchange:
         return ""
 
     def credentials(self) -> Credentials:
-        """Return what the client offers as proof of who it is."""
+        """Return the client's credentials."""
         certificate = self.connection.certificate if self.connection is not None else None
         client = self.scope.get("client")
         return Credentials(self.headers, certificate, client[0] if client else "")
 
     def output(self, kind: Kind | None, served: Served | None = None) -> Output:
-        """Return what the client wants to be answered in about a kind; None: about what is never Protobuf."""
+        """Return the negotiated output for a kind; None: for an answer that is never Protobuf."""
         if kind is None:
             return negotiate(self.header(b"accept"), JSON_ONLY)
         has_message = protobuf_kinds.message_of(kind) is not None
@@ -123,11 +123,11 @@ class Exchange:
         return output if served is None else replace(output, served=served)
 
     async def body(self, limit: int = 0) -> bytes:
-        """Return the whole body, which has at most `limit` bytes; 0: as many as the server takes."""
+        """Return the whole body of at most `limit` bytes; 0: the server's limit."""
         limit = limit or self.limits.body
         length = self.header(b"content-length")
         if self.header(b"content-encoding") not in ("", "identity"):
-            raise BadRequest("compressed bodies are not read: send the body without Content-Encoding")
+            raise BadRequest("compressed bodies are not supported: send the body without Content-Encoding")
         if length.isdigit() and int(length) > limit:
             raise TooLarge(f"Request entity too large: limit is {limit}")
         chunks: list[bytes] = []
@@ -135,7 +135,7 @@ class Exchange:
         while more:
             message = await self._receive()
             if message["type"] != "http.request":
-                raise Gone
+                raise ClientGone
             chunk: bytes = message.get("body", b"")
             size += len(chunk)
             if size > limit:
@@ -145,28 +145,28 @@ class Exchange:
             chunks.append(chunk)
             more = message.get("more_body", False)
         if size > _LARGE_BODY:
-            await self.pause()  # To read it takes time, and the turn of this request was before it was there.
+            await self.pause()  # Reading takes time, and this request had its turn before that.
         return chunks[0] if len(chunks) == 1 else b"".join(chunks)
 
     async def more(self) -> bytes:
-        """Return the next part of a body that is read as it comes; b"" at its end."""
+        """Return the next part of a body that is read as it arrives; b"" at its end."""
         message = await self._receive()
         if message["type"] != "http.request":
-            raise Gone
+            raise ClientGone
         chunk: bytes = message.get("body", b"")
         return chunk if chunk or not message.get("more_body", False) else await self.more()
 
     def wait_as(self, turn: Turn) -> None:
-        """Have turns as `turn` says."""
+        """Use `turn` for the turns of this request."""
         self.turn = turn
 
     async def pause(self) -> None:
-        """Let other requests have their turns; to be called between parts of much work."""
+        """Yield to other requests; call it between parts of expensive work."""
         if self.turn is not None:
             await self.turn.take()
 
     def warn(self, texts: Iterable[str]) -> None:
-        """Say something to the person behind the client, beside the answer."""
+        """Add warnings for the user to the answer."""
         self._warnings.extend(texts)
 
     async def reply(
@@ -207,11 +207,11 @@ class Exchange:
         await self._send({"type": "http.response.start", "status": code, "headers": extra})
 
     async def write(self, chunk: bytes) -> None:
-        """Send a part of the answer; waits while the client does not read."""
+        """Send a part of the answer; wait while the client does not read."""
         await self._send({"type": "http.response.body", "body": chunk, "more_body": True})
 
     def push(self, chunk: bytes) -> bool:
-        """Do as `write` if that needs no waiting; False: it does, and nothing was done."""
+        """Write without waiting; False: that is not possible, and nothing was sent."""
         return self.connection is not None and self.connection.push(chunk)
 
     async def finish(self, chunk: bytes = b"") -> None:
@@ -222,12 +222,12 @@ class Exchange:
         return any(name in FORWARDED for name, _ in self.headers)
 
     def accepts_gzip(self) -> bool:
-        """Whether the client takes compressed answers."""
+        """Whether the client accepts compressed answers."""
         return "gzip" in self.header(b"accept-encoding")
 
 
 def _warnings(texts: Iterable[str]) -> Headers:
-    """Return warnings as headers (RFC 9111 had them as `Warning: 299 - "text"`), cut where they would grow too long."""
+    """Return warnings as headers (`Warning: 299 - "text"`, RFC 7234), truncated where they would grow too long."""
     found: Headers = []
     size = 0
     for text in dict.fromkeys(texts):

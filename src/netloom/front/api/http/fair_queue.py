@@ -1,13 +1,13 @@
-"""Fair queuing: which request is served next when more are waiting than one process can serve at once.
+"""Fair queuing: which request runs next when more are waiting than one process can serve at once.
 
-One event loop serves all callers, so a caller who sends more, or asks for more expensive things, would take the time of
-the others. Every request waits here for its turn. Turns are given one in each round of the loop, to the flow (all
-requests of one caller) that has used the least processor time; a flow that was idle has no credit for that. This is
-start-time fair queuing (Goyal, Vin and Cheng, 1996) with the time measured and not estimated: a flow is charged for
-each step of its requests when the step is over, and pays before its next turn.
+One event loop serves all clients, so a client that sends more, or more expensive, requests would take the time of the
+others. Every request waits here for its turn. One turn is given in each iteration of the loop, to the flow (all
+requests of one client) that has used the least processor time; an idle flow collects no credit. This is start-time fair
+queuing (Goyal, Vin and Cheng, 1996) with measured instead of estimated times: a flow is charged for each step of its
+requests when the step ends, and before its next turn.
 
-So with N busy callers each has 1/N of the processor, whatever they ask for and over however many connections, and what
-nobody else wants anyone may use. What one turn can cost at most, the limits on requests must bound.
+So with N busy clients each has 1/N of the processor, whatever they request and over however many connections, and any
+client may use what the others leave. The limits on requests must bound the cost of one turn.
 """
 
 import asyncio
@@ -25,19 +25,19 @@ from netloom.front.api.auth.identity import Credentials, Identity
 T = TypeVar("T")
 
 TURN_SECONDS = 0.0001
-"""What each turn costs besides what is measured: reading and parsing the request, and writing the answer."""
+"""The cost of each turn besides the measured time: reading and parsing the request, and writing the answer."""
 MOST_FLOWS = 4096
-"""How many flows are remembered, before those that owe nothing are forgotten."""
+"""How many flows to keep before those without debt are removed."""
 
 
 class Flow:
-    """All requests of one caller."""
+    """All requests of one client."""
 
     __slots__ = ("held", "used", "waiting")
 
     def __init__(self, used: float) -> None:
         self.used = used
-        """The processor time it has used.  A flow that was idle counts as if it had used as much as the others."""
+        """The processor time it has used.  A flow that was idle starts with as much as the others."""
         self.waiting: deque[asyncio.Future[None]] = deque()
         self.held = 0
         """How many bytes its requests hold in memory."""
@@ -49,24 +49,24 @@ class Turns:
     def __init__(self, *, most_held: int = 32 << 20, clock: Callable[[], float] = time.perf_counter) -> None:
         """`most_held` is how many bytes of bodies the requests of one flow may hold together.
 
-        A step of a request does not wait, so `clock` need not be the thread's own, which costs ten times as much.
+        A step of a request does not block, so `clock` need not be that of the thread, which costs ten times as much.
         """
         self.most_held = most_held
         self.clock = clock
         self._flows: dict[Hashable, Flow] = {}
         self._reached = 0.0
-        """The time used by the flow that had the last turn: what a flow that comes back begins with."""
+        """The time used by the flow with the last turn: a flow that was idle starts with it."""
         self._queue: list[tuple[float, int, Flow]] = []
-        """The flows that wait, by what they had used when they were put here."""
+        """The waiting flows, by the time they had used when they were queued."""
         self._number = count()
         self._busy = False
-        """Whether a turn was given in this round of the loop, or anybody waits."""
+        """Whether a turn was given in this iteration of the loop, or a flow waits."""
 
     def __len__(self) -> int:
         return len(self._flows)
 
     def flow(self, key: Hashable) -> Flow:
-        """Return the flow of a caller."""
+        """Return the flow of a client."""
         found = self._flows.get(key)
         if found is None:
             if len(self._flows) >= MOST_FLOWS:
@@ -89,7 +89,7 @@ class Turns:
         await turn
 
     def _next(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Give one turn."""
+        """Start the next request."""
         while self._queue:
             when, _, flow = heappop(self._queue)
             while flow.waiting and flow.waiting[0].done():  # Cancelled.
@@ -103,7 +103,7 @@ class Turns:
             self._begin(flow)
             if flow.waiting:
                 self._put(flow)
-            turn.set_result(None)  # It goes on before `_next` is called again, and so is charged before.
+            turn.set_result(None)  # It continues before `_next` is called again, so it is charged first.
             loop.call_soon(self._next, loop)
             return
         self._busy = False
@@ -116,16 +116,15 @@ class Turns:
         heappush(self._queue, (max(self._reached, flow.used), next(self._number), flow))
 
     def _forget(self) -> None:
-        """Forget the flows that owe nothing; where there are too many others, the oldest of them too."""
+        """Remove the flows without debt; if too many remain, the oldest of them too."""
         owing = [(k, flow) for k, flow in self._flows.items() if flow.used > self._reached or flow.waiting or flow.held]
         self._flows = dict(owing[-MOST_FLOWS // 2 :])
 
 
 class Callers:
-    """Whose credentials are whose, as far as they were good lately: a request waits before anybody is asked about it.
+    """The flow of each recently valid credential: a request waits for its turn before it is authenticated.
 
-    Requests with credentials that are not known here wait together, by the address they come from: who makes up a
-    token for each request gains nothing by it.
+    Requests with unknown credentials share a flow by client address: inventing a token for each request gains nothing.
     """
 
     def __init__(self) -> None:
@@ -136,7 +135,7 @@ class Callers:
         return self._known.get(_digest(offered), ("address", offered.client))
 
     def add(self, offered: Credentials, who: Identity) -> Hashable:
-        """Return the key of the flow of somebody whose credentials are good."""
+        """Return the key of the flow of an authenticated identity."""
         digest, key = _digest(offered), ("caller", who.name, who.roles)
         if digest not in self._known:
             while len(self._known) >= MOST_FLOWS:
@@ -166,28 +165,28 @@ class Turn:
         await self._turns.take(self.flow)
 
     def move(self, key: Hashable) -> None:
-        """Go on as a part of another flow: it is known now who asks."""
+        """Continue in another flow: the client is authenticated now."""
         self.flow = self._turns.flow(key)
 
     def hold(self, size: int) -> None:
-        """Count bytes that the request holds, or raise `TooManyRequests`."""
+        """Count bytes that the request holds; raise `TooManyRequests` if that is too much."""
         if self.flow.held + size > self._turns.most_held:
             raise TooManyRequests("too many large requests at once: send them one after the other", retry_after=1)
         self.flow.held += size
         self._held += size
 
     def release(self) -> None:
-        """Count no more of what was held."""
+        """Stop counting the held bytes."""
         self.flow.held -= self._held
         self._held = 0
 
     def metered(self, work: Coroutine[Any, Any, T]) -> Awaitable[T]:
-        """Return some work of this request: its flow is charged for the processor time that it takes."""
+        """Return an awaitable that runs `work` and charges the flow for its processor time."""
         return _Metered(self, work, self._turns.clock)
 
 
 class _Metered(Awaitable[T]):
-    """A coroutine, step by step, with a look at the clock before and after each."""
+    """Runs a coroutine step by step and reads the clock before and after each step."""
 
     __slots__ = ("_clock", "_turn", "_work")
 

@@ -1,7 +1,8 @@
-"""/healthz, /livez, /readyz: whether the process is alive, and whether it should be asked.
+"""/healthz, /livez, /readyz: whether the process is alive, and whether it is ready for requests.
 
-Readiness is what the caller says it is: named checks, each an async callable that returns, or raises why not. They are
-public (a load balancer has no credentials), so an answer names the check that fails and keeps the reason to the log.
+Readiness consists of the caller's named checks, each an async callable that returns, or raises the reason. The
+endpoints are public (a load balancer has no credentials), so an answer names the failing check, and only the log has
+the reason.
 """
 
 import asyncio
@@ -30,11 +31,11 @@ class Health:
         }
 
     def serves(self, path: str) -> bool:
-        """Whether a path is one of ours."""
+        """Whether a path is that of a health endpoint."""
         return path.startswith(_ROOTS) and _split(path)[0] in self._checks
 
     async def reply(self, exchange: Exchange, path: str) -> None:
-        """Answer 200 and `ok`, or 500 and what fails."""
+        """Answer 200 and `ok`, or 500 and the failing checks."""
         root, name = _split(path)
         checks = self._checks[root]
         if name and name not in checks:
@@ -57,8 +58,8 @@ async def _passes(root: str, name: str, check: Check) -> bool:
     try:
         async with asyncio.timeout(_CHECK_SECONDS):
             await check()
-    except Exception as error:  # noqa: BLE001 - a check may fail in any way; how is for the log.
-        log.warning("%s check %s fails: %r", root, name, error)
+    except Exception as error:  # noqa: BLE001 - a check may fail in any way; the log has the details.
+        log.warning("%s check %s failed: %r", root, name, error)
         return False
     return True
 

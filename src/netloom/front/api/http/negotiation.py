@@ -1,7 +1,7 @@
-"""What a client wants to be answered in: read from its Accept header, once per distinct header.
+"""Content negotiation: the Accept header, parsed once per distinct header.
 
-As kube-apiserver: the first clause that can be served is taken, in the order of their qualities. Protobuf is served for
-the kinds that have a message, and for the metadata of all kinds; Tables are JSON or YAML.
+As kube-apiserver: the first clause that can be served is chosen, in the order of their qualities. Protobuf is served
+for kinds with a message, and for the metadata of all kinds; Tables are JSON or YAML.
 """
 
 from collections.abc import Set as AbstractSet
@@ -15,7 +15,7 @@ from netloom.front.api.schemas.served import Served
 
 
 class Media(StrEnum):
-    """How an answer is written."""
+    """The encoding of an answer."""
 
     JSON = "application/json"
     YAML = "application/yaml"
@@ -23,7 +23,7 @@ class Media(StrEnum):
 
 
 class Form(StrEnum):
-    """What an object is turned into before it is written."""
+    """The form of an object in an answer."""
 
     AS_IS = ""
     TABLE = "Table"
@@ -32,13 +32,13 @@ class Form(StrEnum):
 
 
 class Output(Struct, frozen=True):
-    """One acceptable answer; `version` is meta.k8s.io's, for the forms that are kinds of their own."""
+    """One acceptable answer; `version` is that of meta.k8s.io, for forms that are kinds of their own."""
 
     media: Media = Media.JSON
     form: Form = Form.AS_IS
     version: str = "v1"
     served: Served | None = None
-    """The version of the kind, where that is not the stored one."""
+    """The version of the kind, if it is not the stored one."""
 
 
 class Clause(Struct, frozen=True):
@@ -55,11 +55,11 @@ class Clause(Struct, frozen=True):
 
 META_VERSIONS = ("v1", "v1beta1")
 JSON_ONLY: frozenset[Form] = frozenset()
-"""The forms that are written in Protobuf, where none is."""
+"""The forms that can be Protobuf: none."""
 OF_METADATA = frozenset((Form.METADATA, Form.METADATA_LIST))
-"""The forms that are written in Protobuf, of a kind that has no message."""
+"""The forms that can be Protobuf, for a kind without a message."""
 OF_MESSAGES = OF_METADATA | {Form.AS_IS}
-"""The forms that are written in Protobuf, of a kind that has one."""
+"""The forms that can be Protobuf, for a kind with a message."""
 _MEDIA = {
     "application/json": Media.JSON,
     "application/yaml": Media.YAML,
@@ -70,11 +70,11 @@ _MEDIA = {
 }
 _CLAUSE_LIMIT = 64
 _CACHED_LENGTH = 512
-"""Clients send one of a few headers, none of them long; others are read each time."""
+"""Clients send one of a few short headers; longer ones are parsed each time."""
 
 
 def clauses(accept: str) -> tuple[Clause, ...]:
-    """Return the parts of an Accept header, the most wanted first."""
+    """Return the parts of an Accept header, by descending quality."""
     found = []
     for text in accept.split(",")[:_CLAUSE_LIMIT]:
         media, *rest = (part.strip() for part in text.split(";"))
@@ -92,7 +92,7 @@ def clauses(accept: str) -> tuple[Clause, ...]:
 
 
 def negotiate(accept: str, protobuf: AbstractSet[Form] = JSON_ONLY) -> Output:
-    """Return the first answer asked for that we can give; `protobuf` are the forms that can be Protobuf."""
+    """Return the first requested answer that is supported; `protobuf` are the forms that can be Protobuf."""
     return _cached(accept, protobuf) if len(accept) <= _CACHED_LENGTH else _negotiated(accept, protobuf)
 
 
@@ -115,7 +115,7 @@ def _negotiated(accept: str, protobuf: AbstractSet[Form]) -> Output:
 
 
 def negotiate_status(accept: str) -> Media:
-    """Return what an error is written in: a `Status` is never transformed, and never refused."""
+    """Return the encoding of an error: a `Status` is never transformed, and never refused."""
     found = (_MEDIA.get(clause.media) for clause in clauses(accept) if not clause.get("as"))
     return Media.PROTOBUF if next((media for media in found if media), None) is Media.PROTOBUF else Media.JSON
 

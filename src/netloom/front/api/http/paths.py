@@ -1,9 +1,9 @@
-"""From a request line to what is asked: one regular grammar, made from the registry of kinds.
+"""From a request line to a `Request`: one regular grammar, made from the registry of kinds.
 
     /api/VERSION  or  /apis/GROUP/VERSION          [/watch] [/namespaces/NS] /PLURAL [/NAME [/status]]
 
-Nothing here reads a body, a header or a store. Query parameters nobody knows are ignored, as Kubernetes does; a known
-one with a value that means nothing is a `BadRequest` that says what would be right.
+Nothing here reads a body, a header or a store. Unknown query parameters are ignored, as in Kubernetes; a known one with
+an invalid value is a `BadRequest` that names the valid values.
 """
 
 from collections.abc import Callable, Iterable
@@ -25,7 +25,7 @@ from netloom.store.base import Propagation
 
 
 class Verb(StrEnum):
-    """What is done, in the words authorization uses."""
+    """The verb of a request, as authorization names it."""
 
     GET = "get"
     LIST = "list"
@@ -41,14 +41,14 @@ READS = frozenset({Verb.GET, Verb.LIST, Verb.WATCH})
 
 
 class Match(StrEnum):
-    """How `resourceVersion` is meant on a list."""
+    """How to interpret `resourceVersion` on a list."""
 
     EXACT = "Exact"
     NOT_OLDER = "NotOlderThan"
 
 
 class Include(StrEnum):
-    """How much of the object comes with each row of a Table."""
+    """How much of the object each row of a Table carries."""
 
     OBJECT = "Object"
     METADATA = "Metadata"
@@ -59,7 +59,7 @@ class Options(Struct, frozen=True, kw_only=True):
     """The query parameters, as values."""
 
     labels: str = ""
-    """labelSelector, as it came: `selector` parses it."""
+    """labelSelector, unparsed: `selector` parses it."""
     fields: tuple[Requirement, ...] = ()
     """fieldSelector."""
     limit: int | None = None
@@ -82,15 +82,15 @@ class Options(Struct, frozen=True, kw_only=True):
 
     @property
     def selector(self) -> Selector:
-        """What a list or watch is restricted to.  Raises `BadRequest` if the label selector is not one.
+        """The selector of a list or watch.  Raises `BadRequest` if the label selector is not valid.
 
-        Authorization needs the field selector at most, so label selectors are parsed only for those who may list.
+        Authorization needs the field selector at most, so label selectors are parsed only after it.
         """
         return Selector(label_requirements(self.labels), self.fields)
 
 
 class Request(Struct, frozen=True):
-    """What is asked of which resource."""
+    """A request for a resource."""
 
     verb: Verb
     kind: Kind
@@ -100,18 +100,18 @@ class Request(Struct, frozen=True):
     subresource: str = ""
     options: Options = Options()
     served: Served | None = None
-    """The version in which the kind is asked for, where that is not the stored one."""
+    """The requested version of the kind, if it is not the stored one."""
 
     def attributes(self) -> Attributes:
-        """Return what authorization is asked about; it needs no label selector, which is not parsed here."""
+        """Return the attributes for authorization, which needs no label selector; it is not parsed here."""
         namespace, fields = namespace_of(self.kind, self.namespace, self.name), Selector(fields=self.options.fields)
         return Attributes(self.verb, self.kind, namespace, self.name, self.subresource, fields)
 
 
 Parsed = dict[tuple[str, str, str], Options]
-"""Queries by group and plural name of the kind they are about."""
+"""Parsed queries by group and plural name of their kind."""
 Reader = Callable[[str, str], object]
-"""Reads one parameter: its key, for messages, and its text."""
+"""Parses one parameter: its key, for messages, and its text."""
 
 DEFAULTS = Options()
 MANAGER_BYTES = 128
@@ -122,7 +122,7 @@ _NAME_LIMIT = 253
 
 
 def trimmed(path: str) -> str:
-    """Return a path without slashes at its end, where kube-apiserver takes them: below /api, /apis/… and /version."""
+    """Return a path without trailing slashes where kube-apiserver accepts them: below /api, /apis/… and /version."""
     if path.startswith(("/api/", "/apis/", "/version/")) and not path.startswith("/apis//"):
         return path.rstrip("/")
     return path
@@ -132,19 +132,19 @@ class Routes:
     """The paths of all kinds."""
 
     def __init__(self, kinds: Iterable[Kind], *, longest: int = Limits().url) -> None:
-        """`longest` is how many characters path and query may have together, however the request came."""
+        """`longest` is how many characters path and query may have together."""
         self._longest = longest
         self._roots: dict[tuple[str, str], dict[str, Kind]] = {}
         for kind in kinds:
             self._roots.setdefault((kind.group, kind.version), {})[kind.plural] = kind
 
     def parse(self, method: str, path: str, query: str, parsed: Parsed | None = None) -> Request:
-        """Return what is asked.  `path` and `query` are as they came, still percent-encoded.
+        """Return the request.  `path` and `query` are still percent-encoded.
 
-        `parsed` keeps the queries of requests that come together, which are often the same.
+        `parsed` caches the queries of requests in one batch, which are often the same.
         """
         if len(path) + len(query) > self._longest:
-            raise TooLarge(f"path and query of a request are limited to {self._longest} characters together")
+            raise TooLarge(f"the path and query of a request may have at most {self._longest} characters")
         parts = [unquote(part) if "%" in part else part for part in trimmed(path).split("/")[1:]]
         kinds, parts = self._root(parts)
         watched = parts[:1] == ["watch"] and len(parts) > 1
@@ -176,7 +176,7 @@ class Routes:
 
 
 def _of_namespace(rest: list[str], kinds: dict[str, Kind]) -> bool:
-    """Whether what follows /namespaces/NAME is a sub-resource of that Namespace, and not a kind in it."""
+    """Whether the part after /namespaces/NAME is a sub-resource of that Namespace, and not a kind in it."""
     held = kinds.get("namespaces")
     return held is not None and len(rest) == 1 and rest[0] in held.subresources
 
@@ -227,7 +227,7 @@ def options(kind: Kind, query: str) -> Options:
 
 
 def check_list(asked: Options, *, watch: bool) -> None:
-    """Refuse what no list, or no watch, can mean."""
+    """Refuse combinations of options that are not valid for a list, or for a watch."""
     if asked.match is not None:
         if asked.revision is None and not (watch and asked.initial is not None):
             raise _forbids("resourceVersionMatch", "is forbidden unless resourceVersion is provided")
@@ -254,7 +254,7 @@ def _pairs(query: str) -> dict[str, str]:
         pairs = parse_qsl(query, keep_blank_values=True, max_num_fields=64, errors="strict")
     except (ValueError, UnicodeDecodeError) as error:
         raise BadRequest(f"unable to parse the query: {error}") from None
-    # The first one counts where a key is given twice, as in Kubernetes.
+    # The first value of a repeated key counts, as in Kubernetes.
     return dict(reversed(pairs))
 
 
@@ -296,7 +296,7 @@ def manager(key: str, text: str) -> str:
 
 
 def program_name(user_agent: str) -> str:
-    """Return the name of the program that a User-Agent begins with: the field manager of clients that name none."""
+    """Return the program at the beginning of a User-Agent: the default field manager."""
     printable = "".join(filter(str.isprintable, user_agent.partition("/")[0]))
     return printable.encode("utf-8", "replace")[:MANAGER_BYTES].decode(errors="ignore") or "unknown"
 

@@ -1,8 +1,8 @@
-"""The listening side: TLS, how many connections there may be, and when one has been silent for too long.
+"""The listening side: TLS, limits on connections, and their deadlines.
 
 uvicorn is used as a library: its protocol (connection.py) and its configuration, without its process management, its
-signal handlers and its accept loop. The accept loop is ours because a limit on connections must hold before the TLS
-handshake, which is the expensive part. `serve` runs until it is cancelled, then lets requests under way finish.
+signal handlers and its accept loop. The accept loop is ours because a limit on connections must apply before the TLS
+handshake, which is the expensive part. `serve` runs until it is cancelled, then lets requests in progress finish.
 """
 
 import asyncio
@@ -31,14 +31,14 @@ Application = Callable[[Scope, Receive, Send], Awaitable[None]]
 TLS_BUFFER = 16 * 1024
 _SWEEP_SECONDS = 1.0
 _HANDSHAKE_SECONDS = 0.002
-"""What a TLS handshake costs, about: it is done by callbacks whose time nobody measures."""
+"""The approximate cost of a TLS handshake: it runs in callbacks whose time is not measured."""
 _ACCEPT_PAUSE = 0.5
 _SHUTDOWN_SECONDS = 5.0
 _BACKLOG = 1024
 
 
 def bind(host: str, port: int) -> socket.socket:
-    """Return a listening socket; port 0 takes any free one."""
+    """Return a listening socket; port 0 takes any free port."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     listener = socket.socket(family, socket.SOCK_STREAM)
     try:
@@ -53,15 +53,15 @@ def bind(host: str, port: int) -> socket.socket:
 
 
 def tls_context(certificate: Path, key: Path, client_ca: Path | None = None) -> ssl.SSLContext:
-    """Return how we speak TLS: 1.2 and newer, clients may show a certificate, which `client_ca` must have signed.
+    """Return the TLS context: 1.2 and newer; clients may present a certificate, which `client_ca` must have signed.
 
-    A renewed certificate is taken into use by `load_cert_chain` on the context returned; open connections go on.
+    Use `load_cert_chain` on the returned context to switch to a renewed certificate; open connections continue.
     """
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     context.load_cert_chain(certificate, key)
     context.set_alpn_protocols(["http/1.1"])
-    context.num_tickets = 0  # No resumption: every handshake shows its certificate.
+    context.num_tickets = 0  # No resumption: every handshake presents its certificate.
     if client_ca is not None:
         context.load_verify_locations(client_ca)
         context.verify_mode = ssl.CERT_OPTIONAL
@@ -69,10 +69,10 @@ def tls_context(certificate: Path, key: Path, client_ca: Path | None = None) -> 
 
 
 def shrink_tls_buffers(size: int = TLS_BUFFER) -> None:
-    """Let every TLS connection of this process read through a buffer of `size` bytes.
+    """Make all TLS connections of this process read through a buffer of `size` bytes.
 
     asyncio gives each one 256 KiB, zeroed and so resident, and allocates as much again for each read: 128 MB for 500
-    watchers that send nothing. A TLS record holds at most 16 KiB, so little is lost with that. asyncio has no
+    watchers that send nothing. A TLS record holds at most 16 KiB, so a buffer of that size loses little. asyncio has no
     parameter for it; the class attribute is the same in every version from 3.11 on.
     """
     sslproto.SSLProtocol.max_size = size
@@ -90,7 +90,7 @@ class Server:
         limits: Limits | None = None,
         turns: Turns | None = None,
     ) -> None:
-        """`turns` are the application's: new connections wait for theirs as requests do, by address."""
+        """`turns` are the application's: new connections wait for their turn as requests do, by address."""
         self._turns = turns
         self._listener = listener
         self._tls = tls
@@ -117,7 +117,7 @@ class Server:
 
     @property
     def connections(self) -> int:
-        """How many connections there are, with those still shaking hands."""
+        """How many connections there are, including those in a handshake."""
         return self._clients.total()
 
     async def serve(self) -> None:
@@ -139,7 +139,7 @@ class Server:
             try:
                 sock, address = await loop.sock_accept(self._listener)
             except OSError as error:
-                # Out of descriptors, most likely: those who are here go on, and leave some day.
+                # Most likely out of descriptors: existing connections continue, and some will end.
                 log.error("cannot accept connections: %s", error)
                 await asyncio.sleep(_ACCEPT_PAUSE)
                 continue
@@ -151,9 +151,9 @@ class Server:
                 sock.close()
                 continue
             self._clients[client] += 1
-            tasks.create_task(self._shake_hands(sock, client))
+            tasks.create_task(self._handshake(sock, client))
 
-    async def _shake_hands(self, sock: socket.socket, client: str) -> None:
+    async def _handshake(self, sock: socket.socket, client: str) -> None:
         loop = asyncio.get_running_loop()
         connected = False
 
@@ -174,7 +174,7 @@ class Server:
             )
             connected = True
         except OSError as error:  # ssl.SSLError and time-outs are OSErrors too.
-            log.debug("no TLS with %s: %s", client, error)
+            log.debug("TLS handshake with %s failed: %s", client, error)
         finally:
             if not connected:
                 self._left(client)
@@ -186,7 +186,7 @@ class Server:
             del self._clients[client]
 
     async def _sweep(self) -> None:
-        """Once a second, end the connections whose other side took too long."""
+        """Once a second, close the connections that missed a deadline."""
         loop = asyncio.get_running_loop()
         while True:
             await asyncio.sleep(_SWEEP_SECONDS)
@@ -203,7 +203,7 @@ class Server:
         return [connection for connection in self._state.connections if isinstance(connection, Protocol)]
 
     async def _stop(self) -> None:
-        """End idle connections and watches, give the rest some seconds, then end them too."""
+        """Close idle connections and watches, give other requests some seconds, then close them too."""
         for connection in self._connections():
             connection.shutdown()
         tasks: set[asyncio.Task[Any]] = set(self._state.tasks)

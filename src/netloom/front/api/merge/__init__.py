@@ -1,1 +1,1 @@
-"""Documents merged: patches, server-side apply, and the managedFields that say who owns which field."""
+"""Merging of documents: patches, server-side apply, and managedFields, which record the owner of each field."""

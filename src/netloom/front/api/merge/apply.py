@@ -1,11 +1,11 @@
-"""Who owns which field: managedFields on every write, and server-side apply.
+"""Ownership of fields: managedFields on every write, and server-side apply.
 
-`updated` is called for every create, replace and patch, after defaults are filled: whoever changed a field owns it from
-now on, and nobody else does. `applied` merges a configuration into the live object: fields that this manager applied
-before, applies no more, and that nobody else owns go away; fields of others that would change are a conflict, unless
-forced. Both return a new document for the store and change nothing they are given; validating it is the caller's.
+`updated` is called for every create, replace and patch, after defaulting: the manager that changed a field becomes its
+only owner. `applied` merges a configuration into the live object: fields that this manager applied before, does not
+apply any more, and that no other manager owns are removed; changing the fields of others is a conflict, unless forced.
+Both return a new document for the store and do not modify their arguments; the caller validates it.
 
-The server's own fields (name, uid, resourceVersion, …) belong to nobody; neither does status on a write to the main
+The server's own fields (name, uid, resourceVersion, …) have no owner; neither has status on a write to the main
 resource, nor anything but status on a write to the status sub-resource. The behaviour is that of kube-apiserver for
 custom resources, and tests compare the two.
 """
@@ -15,8 +15,7 @@ from typing import Any
 import msgspec
 
 from netloom.errors import BadRequest, Cause, Conflict, first, shortened
-from netloom.front.api.merge import documents as merging
-from netloom.front.api.merge import fields
+from netloom.front.api.merge import documents, fields
 from netloom.front.api.merge.fields import Fields
 from netloom.front.api.merge.managers import MAX_MANAGERS, Owner, Share, Shares, capped, current, with_shares
 from netloom.front.api.merge.patch import same
@@ -41,7 +40,7 @@ NOBODYS = frozenset(
         "managedFields",
     )
 )
-"""Members of metadata that are the server's."""
+"""Members of metadata that the server sets."""
 
 
 def updated(
@@ -56,18 +55,18 @@ def updated(
 ) -> Document:
     """Return `new` with the managedFields that follow from writing it over `live` (None: creating it).
 
-    `new` has its defaults; `now` is as in creationTimestamp; `like` says how objects merge, if not as the schema does.
+    `new` has its defaults; `now` is as in creationTimestamp; `like` overrides how objects merge by their schema.
     """
     like = like or shape(kind)
     given = new["metadata"].get("managedFields")
     me = Owner(manager, "Update", kind.api_version, subresource)
     if live is None and not given:
-        first = _everything(like, new, _ignored(kind, subresource))
+        first = _all_paths(like, new, _ignored(kind, subresource))
         return with_shares(new, {me: Share(first, now)} if first else {}, kind)
     before = live or {"apiVersion": kind.api_version, "kind": kind.name, "metadata": {}}
     shares = current(kind, before, given, subresource)
     if live is not None and not shares:
-        return with_shares(new, {}, kind)  # Nobody tracked this object so far, and it stays so until somebody applies.
+        return with_shares(new, {}, kind)  # This object is not tracked so far, and stays so until a manager applies.
     change = _compare(like, before, new, _ignored(kind, subresource))
     return with_shares(new, _taken(shares, change, me, now), kind)
 
@@ -85,8 +84,8 @@ def applied(
 ) -> Document:
     """Return the live object (None: there is none yet) with a configuration applied.
 
-    Raises `Conflict`, with one cause for each field, when the configuration changes what others own, unless `force`.
-    Applying again what is already so returns the live object.
+    Raises `Conflict`, with one cause for each field, if the configuration changes what others own, unless `force`.
+    Applying the same configuration again returns the live object.
     """
     like = like or shape(kind)
     _check(kind, like, live, configuration)
@@ -94,13 +93,13 @@ def applied(
     before: Document = live or {"apiVersion": kind.api_version, "kind": kind.name, "metadata": {}}
     config = _relevant(configuration, subresource, ignored)
     shares = current(kind, before, None, "")
-    if live is not None and not shares and (first := _everything(like, live, ignored)):
+    if live is not None and not shares and (first := _all_paths(like, live, ignored)):
         shares = {Owner("before-first-apply", "Update", kind.api_version, subresource): Share(first, now)}
     me = Owner(manager, "Apply", "", subresource)
     if me not in shares and len(shares) >= MAX_MANAGERS:
-        raise BadRequest(f"the object has {len(shares)} field managers already: apply as one of them")
-    claimed = merging.owned(like, config) or {}
-    result = merging.merged(like, before, config)
+        raise BadRequest(f"the object already has {len(shares)} field managers: apply as one of them")
+    claimed = documents.owned(like, config) or {}
+    result = documents.merged(like, before, config)
     others = {owner: share for owner, share in shares.items() if owner != me}
     if me in shares:
         result = _pruned(like, result, shares[me].fields, claimed, others)
@@ -126,19 +125,19 @@ def _ignored(kind: Kind, subresource: str) -> frozenset[str]:
     return frozenset(("apiVersion", "kind", "status") if kind.has_status else ("apiVersion", "kind"))
 
 
-def _everything(like: Shape, document: Document, ignored: frozenset[str]) -> Fields:
-    """Return all that a new document owns."""
+def _all_paths(like: Shape, document: Document, ignored: frozenset[str]) -> Fields:
+    """Return all fields that a new document owns."""
     out: Fields = {}
     known = like.fields
     for name, value in document.items():
         if name in ignored:
             continue
         if name != "metadata":
-            out[f"f:{name}"] = merging.everything(like.member(name), value)
+            out[f"f:{name}"] = documents.all_paths(like.member(name), value)
             continue
         meta = known["metadata"].fields
         members = {
-            f"f:{key}": merging.everything(meta[key], member)
+            f"f:{key}": documents.all_paths(meta[key], member)
             for key, member in value.items()
             if key not in NOBODYS and key in meta
         }
@@ -147,16 +146,16 @@ def _everything(like: Shape, document: Document, ignored: frozenset[str]) -> Fie
     return out
 
 
-def _compare(like: Shape, old: Document, new: Document, ignored: frozenset[str]) -> merging.Comparison:
-    """Return what a write changes, less what is nobody's."""
-    out = merging.Comparison()
+def _compare(like: Shape, old: Document, new: Document, ignored: frozenset[str]) -> documents.Comparison:
+    """Return the changes of a write, without fields that have no owner."""
+    out = documents.Comparison()
     for name in old | new:
         if name in ignored:
             continue
-        before, after = old.get(name, merging.ABSENT), new.get(name, merging.ABSENT)
+        before, after = old.get(name, documents.ABSENT), new.get(name, documents.ABSENT)
         if name == "metadata":
             before, after = _owned_metadata(old), _owned_metadata(new)
-        out.put(f"f:{name}", merging.compare(like.member(name), before, after))
+        out.put(f"f:{name}", documents.compare(like.member(name), before, after))
     return out
 
 
@@ -169,14 +168,14 @@ def _unmanaged(document: Document) -> Document:
 
 
 def _stripped(owned: Fields) -> Fields:
-    """Return a set less what is nobody's."""
+    """Return a set without fields that have no owner."""
     out = {key: below for key, below in owned.items() if key not in ("f:apiVersion", "f:kind", "f:metadata")}
     below = {k: v for k, v in owned.get("f:metadata", {}).items() if k[2:] not in NOBODYS and k != fields.SELF}
     return out | {"f:metadata": below} if below else out
 
 
-def _taken(shares: Shares, change: merging.Comparison, me: Owner | None, now: str) -> Shares:
-    """Return the shares after a change: nobody owns what is gone or was changed, but for `me`, who changed it."""
+def _taken(shares: Shares, change: documents.Comparison, me: Owner | None, now: str) -> Shares:
+    """Return the shares after a change: removed and changed fields lose their owners; `me` owns the changed ones."""
     changed = fields.union(change.modified or {}, change.added or {})
     out: Shares = {}
     for owner, share in shares.items():
@@ -208,7 +207,7 @@ def _check(kind: Kind, like: Shape, live: Document | None, configuration: Docume
 
 
 def _relevant(configuration: Document, subresource: str, ignored: frozenset[str]) -> Document:
-    """Return the configuration less what this write does not touch; who it is about stays."""
+    """Return the configuration without what this write does not touch; its identity stays."""
     config = {k: v for k, v in configuration.items() if k not in ignored or k in ("apiVersion", "kind")}
     metadata = configuration.get("metadata", {})
     if subresource:
@@ -217,19 +216,19 @@ def _relevant(configuration: Document, subresource: str, ignored: frozenset[str]
 
 
 def _pruned(like: Shape, result: Document, last: Fields, claimed: Fields, others: Shares) -> Document:
-    """Return the merged object less what this applier applied last time, does not now, and nobody else owns."""
+    """Return the merged object without fields that only this applier owned and does not apply any more."""
     kept = fields.gathered([claimed, *(share.fields for share in others.values())])
-    everything = merging.with_named(like, merging.owned(like, result) or {})
-    last = merging.with_named(like, last)
+    all_owned = documents.with_named(like, documents.owned(like, result) or {})
+    last = documents.with_named(like, last)
 
-    pruned = merging.without(like, result, last)
-    left = merging.with_named(like, merging.owned(like, pruned) or {})
-    gone = fields.difference(everything, fields.union(left, merging.with_named(like, kept)))
-    pruned = merging.without(like, result, gone)
-    # What fell with its parent and was never this applier's comes back.
-    left = merging.with_named(like, merging.owned(like, pruned) or {})
-    gone = fields.intersection(fields.difference(everything, left), last)
-    kept_document: Document = merging.without(like, result, gone)
+    pruned = documents.without(like, result, last)
+    left = documents.with_named(like, documents.owned(like, pruned) or {})
+    gone = fields.difference(all_owned, fields.union(left, documents.with_named(like, kept)))
+    pruned = documents.without(like, result, gone)
+    # Fields that were removed with their parent, and were never this applier's, are restored.
+    left = documents.with_named(like, documents.owned(like, pruned) or {})
+    gone = fields.intersection(fields.difference(all_owned, left), last)
+    kept_document: Document = documents.without(like, result, gone)
     return kept_document
 
 
@@ -250,7 +249,7 @@ def _refuse(conflicts: dict[Owner, Fields], forgiven: Fields) -> None:
 
 
 def _forgiven(like: Shape, live: Document) -> Fields:
-    """Return the fields that kubectl wrote by client-side apply and that are still so: kubectl may take them over."""
+    """Return the unchanged fields of kubectl's client-side apply: kubectl may take them over."""
     try:
         last: Any = msgspec.json.decode((live["metadata"].get("annotations") or {}).get(LAST_APPLIED, ""))
         if last["apiVersion"] != live["apiVersion"]:
@@ -258,15 +257,15 @@ def _forgiven(like: Shape, live: Document) -> Fields:
         check(like, last)
     except (msgspec.DecodeError, BadRequest, KeyError, TypeError):
         return {}
-    change = merging.compare(like, last, live)
-    owned = merging.owned(like, last) or {}
+    change = documents.compare(like, last, live)
+    owned = documents.owned(like, last) or {}
     for part in (change.modified, change.added, change.removed):
         owned = fields.difference(owned, part or {})
     return owned
 
 
 def _noted(result: Document, configuration: Document) -> Document:
-    """Keep client-side apply's note of what was applied, where it is there already, in step with server-side apply."""
+    """Update the last-applied annotation of client-side apply, if there is one, to match server-side apply."""
     annotations = result["metadata"].get("annotations") or {}
     if not annotations.get(LAST_APPLIED):
         return result

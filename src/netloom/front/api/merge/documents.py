@@ -1,13 +1,13 @@
-"""The walks over documents that server-side apply is made of.
+"""The walks over documents that implement server-side apply.
 
-    everything(value)        all paths a document adds when it is new
-    compare(old, new)        the paths removed, modified and added
-    owned(value)             the paths that a configuration claims
-    merged(live, config)     the configuration laid over the live object
-    without(value, fields)   the document less some fields
+   all_paths(value)        all paths of a new document
+   compare(old, new)        the paths removed, modified and added
+   owned(value)             the paths that a configuration claims
+   merged(live, config)     the configuration merged into the live object
+   without(value, fields)   the document without some fields
 
-The rules, with their odd corners (what an empty list counts for, what null means, how lists keep their order), are
-those of Kubernetes' structured merge; tests compare them with a real kube-apiserver.
+The rules, with their corner cases (how an empty list counts, what null means, how lists keep their order), are those of
+Kubernetes' structured merge; tests compare them with a real kube-apiserver.
 """
 
 from collections import deque
@@ -19,12 +19,12 @@ from netloom.front.api.merge.patch import Json, same
 from netloom.front.api.merge.shapes import UNKNOWN, Form, Shape
 
 ABSENT: Any = object()
-"""Stands where there is no value: null is one."""
+"""Stands for a missing value: null is a value."""
 _SCALARS = frozenset((str, int, bool, float))
 
 
-def everything(like: Shape, value: Json) -> Fields:
-    """Return what stands for a value that is new (or gone): itself, and all that is in it."""
+def all_paths(like: Shape, value: Json) -> Fields:
+    """Return the paths of a value that is new (or removed): itself, and everything below it."""
     form = like.form(value)
     if form is Form.SCALAR or not value:
         return {}
@@ -35,18 +35,18 @@ def everything(like: Shape, value: Json) -> Fields:
         known, other = like.fields, like.element or UNKNOWN
         for name, member in value.items():
             below = known.get(name) or other
-            # Most members are scalars: it is quicker to see that here.
-            out["f:" + name] = {} if type(member) in _SCALARS and below.scalar else everything(below, member)
+            # Most members are scalars: checking that here is faster.
+            out["f:" + name] = {} if type(member) in _SCALARS and below.scalar else all_paths(below, member)
         return out
     if like.list_type == "atomic" or not isinstance(value, list):
         return {}
     for key, items in _items(like, value).items():
-        out[key] = everything(like.item or UNKNOWN, items[0]) if len(items) == 1 else {}
+        out[key] = all_paths(like.item or UNKNOWN, items[0]) if len(items) == 1 else {}
     return out
 
 
 def _items(like: Shape, value: Json) -> dict[str, list[Any]]:
-    """Return a list's items by their path elements.  An element that several items share stands for all of them."""
+    """Return a list's items by their path elements; several items may share one."""
     out: dict[str, list[Any]] = {}
     for item in value if isinstance(value, list) else ():
         out.setdefault(like.key(item), []).append(item)
@@ -62,7 +62,7 @@ class Comparison:
     added: Fields | None = None
 
     def put(self, key: str, below: "Comparison") -> None:
-        """Take over what was found below `key`."""
+        """Add the differences found below `key`."""
         if below.removed is not None:
             self.removed = self.removed or {}
             self.removed[key] = below.removed
@@ -75,18 +75,18 @@ class Comparison:
 
 
 def compare(like: Shape, old: Json, new: Json) -> Comparison:
-    """Return what changed from `old` to `new`, one of which may be ABSENT."""
+    """Return the changes from `old` to `new`, one of which may be ABSENT."""
     if old is new:
         return Comparison()
     if old is ABSENT:
-        return Comparison(added=everything(like, new))
+        return Comparison(added=all_paths(like, new))
     if new is ABSENT:
-        return Comparison(removed=everything(like, old))
+        return Comparison(removed=all_paths(like, old))
     before, after = like.form(old), like.form(new)
     found = _compare(like, before, old, new)
     if before is after:
         return found
-    # The type itself changed, where the schema allows that: what one form lost and the other gained both count.
+    # The type itself changed, if the schema allows that: the losses of one form and the gains of the other both count.
     other = _compare(like, after, old, new)
     return Comparison(
         _either(found.removed, other.removed),
@@ -119,7 +119,7 @@ def _compare(like: Shape, form: Form, old: Json, new: Json) -> Comparison:
 
 
 def _compare_items(like: Shape, out: Comparison, key: str, before: list[Any], after: list[Any]) -> None:
-    """Compare the items that one path element stands for; several together count as one field."""
+    """Compare the items of one path element; several together count as one field."""
     item = like.item or UNKNOWN
     if len(before) < 2 and len(after) < 2:
         out.put(key, compare(item, before[0] if before else ABSENT, after[0] if after else ABSENT))
@@ -127,13 +127,13 @@ def _compare_items(like: Shape, out: Comparison, key: str, before: list[Any], af
         if not same(before, after):
             out.put(key, Comparison(modified={}))
     elif len(before) > 1:
-        out.put(key, Comparison(removed={}, added=everything(item, after[0]) if after else None))
+        out.put(key, Comparison(removed={}, added=all_paths(item, after[0]) if after else None))
     else:
-        out.put(key, Comparison(added={}, removed=everything(item, before[0]) if before else None))
+        out.put(key, Comparison(added={}, removed=all_paths(item, before[0]) if before else None))
 
 
 def owned(like: Shape, value: Json) -> Fields | None:
-    """Return what a configuration claims: its leaves, items and members of maps; None is nothing."""
+    """Return the paths that a configuration claims: its leaves, items and members of maps; None if there are none."""
     form = like.form(value)
     if (
         form is Form.SCALAR
@@ -156,7 +156,7 @@ def owned(like: Shape, value: Json) -> Fields | None:
 
 
 def with_named(like: Shape, fields: Fields) -> Fields:
-    """Return the set with every member that the schema names in it, when anything below that member is."""
+    """Return the set with every member that the schema names in it, if anything below that member is in the set."""
     out: Fields = {}
     for key, below in fields.items():
         name = key[2:]
@@ -172,10 +172,10 @@ def with_named(like: Shape, fields: Fields) -> Fields:
 
 
 def without(like: Shape, value: Json, fields: Fields) -> Json:
-    """Return the value less the paths of a set.
+    """Return the value without the paths of a set.
 
-    What stays and loses all that is in it is left empty. Here alone we differ from Kubernetes, which leaves null behind
-    and then refuses the object because of it.
+    A remaining value that loses all its members becomes empty. This is the only difference from Kubernetes, which
+    leaves null behind and then refuses the object because of it.
     """
     form = like.form(value)
     if form is Form.SCALAR:
@@ -204,7 +204,7 @@ def without(like: Shape, value: Json, fields: Fields) -> Json:
 
 
 def merged(like: Shape, live: Json, config: Json) -> Json:
-    """Return the configuration laid over the live value, one of which may be ABSENT."""
+    """Return the configuration merged into the live value, one of which may be ABSENT."""
     if config is ABSENT:
         return live
     form = like.form(config)
@@ -225,7 +225,7 @@ def merged(like: Shape, live: Json, config: Json) -> Json:
 
 
 def _merged_items(like: Shape, live: list[Any], config: list[Any]) -> list[Any]:
-    """Merge two lists: items of both are merged and come in the configuration's order, the rest keep their places."""
+    """Merge two lists: items of both are merged in the configuration's order, the others keep their places."""
     mine, theirs = [like.key(value) for value in live], [like.key(value) for value in config]
     found: dict[str, Any] = {}
     for key, value in zip(mine, live, strict=True):
@@ -242,7 +242,7 @@ def _merged_items(like: Shape, live: list[Any], config: list[Any]) -> list[Any]:
                 out.append(live[left])
                 left += 1
                 continue
-            # Merged already, or to be merged where the configuration has it.
+            # Already merged, or merged later at its place in the configuration.
             elsewhere = right < len(theirs) and key != theirs[right] and shared and shared[0] != key
             if key in done or elsewhere:
                 left += 1

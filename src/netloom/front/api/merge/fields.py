@@ -1,15 +1,15 @@
-"""Sets of fields, as `managedFields` keeps them (FieldsV1).
+"""Sets of fields, in the form of `managedFields` (FieldsV1).
 
-A set is kept in the very form in which it is stored: nested dicts whose keys are path elements,
+A set has the form in which it is stored: nested dicts whose keys are path elements,
 
     f:NAME            a member of an object
     k:{"KEY":VALUE}   an item of a list that is a map, by its keys
     v:VALUE           an item of a list that is a set, by its value
     i:INDEX           an item of any other list
 
-and whose values are what lies below. `{}` means the path itself is in the set; `{".": {}, …}` that it is, and so is
-what lies below; `{…}` without "." that only what lies below is. So decoding is checking, encoding is nothing, and the
-operations below are plain recursion over small dicts. Sets are values: no function changes what it is given.
+and whose values are the sets below them. `{}` means that the path itself is in the set; `{".": {}, …}` that it is, and
+so are paths below it; `{…}` without "." that only paths below it are. So decoding is checking, encoding does nothing,
+and the operations are plain recursion over small dicts. Sets are values: no function modifies its arguments.
 """
 
 import re
@@ -24,7 +24,7 @@ Fields = dict[str, Any]
 SELF = "."
 MAX_DEPTH = 100
 _PLAIN = re.compile(r"[A-Za-z0-9 ._:/-]*").fullmatch
-"""Whether a text is written as it is in JSON and in HTML."""
+"""Whether a string needs no escapes in JSON and in HTML."""
 
 
 def union(left: Fields, right: Fields) -> Fields:
@@ -38,13 +38,13 @@ def union(left: Fields, right: Fields) -> Fields:
 
 
 def both(left: Fields, right: Fields) -> Fields:
-    """Return the union of what stands for one path in two sets."""
+    """Return the union of the values of one path in two sets."""
     merged = union(_below(left), _below(right))
     return node(merged, member=_is_member(left) or _is_member(right))
 
 
 def gathered(sets: Iterable[Fields]) -> Fields:
-    """Return the union of many sets, in a time that grows with their size and not with its square."""
+    """Return the union of many sets, in linear instead of quadratic time."""
     out: Fields = {}
     for one in sets:
         for key, below in one.items():
@@ -53,7 +53,7 @@ def gathered(sets: Iterable[Fields]) -> Fields:
 
 
 def _put(out: Fields, key: str, below: Fields) -> None:
-    """Add what stands for a path to a set that is still being made; `below` becomes a part of it."""
+    """Add the value of a path to a set that is being built; `below` becomes a part of it."""
     if key not in out:
         out[key] = below
         return
@@ -67,7 +67,7 @@ def _put(out: Fields, key: str, below: Fields) -> None:
 
 
 def difference(left: Fields, right: Fields) -> Fields:
-    """Return the paths of `left` that are not in `right`.  A path in `right` says nothing about what lies below it."""
+    """Return the paths of `left` that are not in `right`.  A path in `right` does not include the paths below it."""
     if not left or not right:
         return left
     out: Fields = {}
@@ -98,12 +98,12 @@ def intersection(left: Fields, right: Fields) -> Fields:
 
 
 def node(below: Fields, *, member: bool) -> Fields:
-    """Return what stands for a path: whether it is in the set, and what below it is."""
+    """Return the value of a path: whether it is in the set, and what below it is."""
     return {SELF: {}, **below} if member and below else below
 
 
 def marked(below: Fields | None) -> Fields:
-    """Return what stands for a path that is in the set, given what stood there before, if anything."""
+    """Return the value of a path that is in the set, given its value before, if any."""
     return node(_below(below), member=True) if below else {}
 
 
@@ -116,7 +116,7 @@ def _below(below: Fields) -> Fields:
 
 
 def paths(fields: Fields, prefix: str = "") -> Iterator[str]:
-    """Yield the paths as people read them (`.spec.mtu`), in Kubernetes' order: what is here, then what is below."""
+    """Yield the paths in readable form (`.spec.mtu`), in Kubernetes' order: a path before the paths below it."""
     ordered = sorted(fields.items())
     for key, below in ordered:
         if _is_member(below):
@@ -127,7 +127,7 @@ def paths(fields: Fields, prefix: str = "") -> Iterator[str]:
 
 
 def text(element: str) -> str:
-    """Return a path element as people read it: `.mtu`, `[name="x"]`, `[="x"]`, `[3]`."""
+    """Return a path element in readable form: `.mtu`, `[name="x"]`, `[="x"]`, `[3]`."""
     kind, value = element[0], element[2:]
     if kind == "f":
         return f".{value}"
@@ -150,14 +150,14 @@ def by_keys(keys: dict[str, Any]) -> str:
 def _json(value: Json) -> str:
     if type(value) is str and _PLAIN(value):
         return f'"{value}"'
-    # 1.0 and 1 are one number and must be one path.
+    # 1.0 and 1 are the same number and must be the same path.
     if isinstance(value, float) and value.is_integer():
         value = int(value)
     return msgspec.json.encode(value, order="sorted").decode()
 
 
 def _escaped(value: Json) -> str:
-    """Return JSON as Go writes it: fit to stand in HTML."""
+    """Return JSON as Go writes it: safe to embed in HTML."""
     encoded = _json(value)
     if type(value) is str and _PLAIN(value):
         return encoded
@@ -167,23 +167,23 @@ def _escaped(value: Json) -> str:
 
 
 def decode(raw: Json) -> Fields:
-    """Return a set that came from outside, each element in the one form it has here; `ValueError` if it is none.
+    """Return a decoded set with each element in its canonical form; `ValueError` if it is not valid.
 
-    Elements of a kind unknown here are dropped, as Kubernetes does: a newer version may know them.
+    Elements of an unknown type are dropped, as in Kubernetes: a newer version may know them.
     """
     return _decoded(raw, 0)
 
 
 def _decoded(raw: Json, depth: int) -> Fields:
     if not isinstance(raw, dict) or depth > MAX_DEPTH:
-        raise ValueError("fieldsV1 is made of objects, not too deep")
+        raise ValueError("fieldsV1 must be nested objects, within the limit of depth")
     out: Fields = {}
     for key, below in raw.items():
         element = SELF if key == SELF else _element(key)
         if element is None:
             continue
         inner = {} if element == SELF or below == {} else _decoded(below, depth + 1)
-        _put(out, element, inner)  # Two spellings of one element are one element.
+        _put(out, element, inner)  # Two spellings of one element are the same element.
     return {} if out.keys() == {SELF} else out
 
 

@@ -1,6 +1,6 @@
-"""The entries of metadata.managedFields: read, written, and kept few.
+"""The entries of metadata.managedFields: decoding, encoding, and limiting their number.
 
-Entries are one per (manager, operation, apiVersion, sub-resource); an applier has one whatever version it applies.
+There is one entry per (manager, operation, apiVersion, sub-resource); an applier has one for all versions.
 """
 
 from msgspec import Struct
@@ -13,11 +13,11 @@ from netloom.model.kind import Kind
 
 MAX_UPDATE_MANAGERS = 10
 MAX_MANAGERS = 100
-"""How many appliers an object may have: each write looks at the fields of all of them."""
+"""How many appliers an object may have: each write reads the fields of all of them."""
 
 
 class Owner(Struct, frozen=True):
-    """Who an entry is about."""
+    """The key of an entry."""
 
     manager: str
     operation: str
@@ -32,7 +32,7 @@ class Owner(Struct, frozen=True):
 
 
 class Share(Struct, frozen=True):
-    """What one owner owns, and since when."""
+    """The fields of one owner, and the time of its last write."""
 
     fields: Fields
     time: str = ""
@@ -42,7 +42,7 @@ Shares = dict[Owner, Share]
 
 
 def current(kind: Kind, live: Document, given: Json, subresource: str) -> Shares:
-    """Return the shares to start from: those sent, where they are sound, or else those of the live object."""
+    """Return the shares to start from: those in the request if they are valid, else those of the live object."""
     stored = live["metadata"].get("managedFields") or []
     if given is not None and not subresource and given != stored:
         if given == [{}]:
@@ -51,7 +51,7 @@ def current(kind: Kind, live: Document, given: Json, subresource: str) -> Shares
             if shares := _decoded(given):
                 return _of_version(kind, shares)
         except ValueError:
-            pass  # What was sent is no managedFields: as if nothing was.
+            pass  # The request's managedFields are not valid: ignore them.
     try:
         return _of_version(kind, _decoded(stored))
     except ValueError:
@@ -59,7 +59,7 @@ def current(kind: Kind, live: Document, given: Json, subresource: str) -> Shares
 
 
 def _of_version(kind: Kind, shares: dict[Owner, tuple[str, Share]]) -> Shares:
-    """Return the shares that speak of the version there is; the fields of another have no meaning here."""
+    """Return the shares of the current version; the fields of another have no meaning here."""
     return {owner: share for owner, (version, share) in shares.items() if version == kind.api_version}
 
 
@@ -67,16 +67,16 @@ def _decoded(entries: Json) -> dict[Owner, tuple[str, Share]]:
     """Return managedFields as shares with their versions, or raise `ValueError`."""
     out: dict[Owner, tuple[str, Share]] = {}
     if not isinstance(entries, list) or len(entries) > 2 * MAX_MANAGERS:
-        raise ValueError("managedFields is a list, not too long")
+        raise ValueError("managedFields must be a list, within the limit")
     for entry in entries:
         if not isinstance(entry, dict):
-            raise ValueError("managedFields is a list of objects")
+            raise ValueError("managedFields must be a list of objects")
         words = [entry.get(key, "") for key in ("manager", "operation", "apiVersion", "subresource", "time")]
         if not all(isinstance(word, str) for word in words):
-            raise ValueError("an entry of managedFields names its owner in text")
+            raise ValueError("an entry of managedFields must have strings for its owner")
         manager, operation, version, subresource, time = words
         if operation not in ("Apply", "Update") or not version or entry.get("fieldsType") != "FieldsV1":
-            raise ValueError("an entry of managedFields has an operation, an apiVersion and FieldsV1")
+            raise ValueError("an entry of managedFields must have an operation, an apiVersion and FieldsV1")
         owner = Owner(manager, operation, "" if operation == "Apply" else version, subresource)
         out[owner] = version, Share(fields.decode(entry.get("fieldsV1") or {}), time)
     return out
@@ -111,7 +111,7 @@ def _entry(owner: Owner, share: Share, kind: Kind) -> Document:
 
 
 def capped(shares: Shares) -> Shares:
-    """Return the shares with the oldest updaters of each version put into one entry, where there are too many."""
+    """Return the shares with the oldest updaters of each version merged into one entry, if there are too many."""
     updaters = sorted((o for o in shares if o.operation == "Update"), key=lambda o: (shares[o].time, o.manager))
     excess = len(updaters) - MAX_UPDATE_MANAGERS
     out = dict(shares)

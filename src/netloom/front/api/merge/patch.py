@@ -1,10 +1,9 @@
 """JSON patch (RFC 6902) and JSON merge patch (RFC 7386) on documents.
 
-Both return a new document and leave what they were given alone. What cannot be read as a patch is a `BadRequest`; a
-patch that reads well and does not apply (a failing test, a path that is not there) is `Invalid`, as the Kubernetes API
-has it. A JSON patch is a small program that a stranger wrote: the number of its operations, what its copies and moves
-carry in all, and how deep it may build are limited, so that a few kilobytes cannot become gigabytes or a stack
-overflow.
+Both return a new document and do not modify their arguments. A patch that cannot be parsed is a `BadRequest`; one that
+cannot be applied (a failing test, a missing path) is `Invalid`, as in the Kubernetes API. A JSON patch is a small
+program from an untrusted client: the number of its operations, the total size of its copies and moves, and the depth of
+the result are limited, so that a few kilobytes cannot become gigabytes or a stack overflow.
 """
 
 from typing import Any
@@ -17,11 +16,11 @@ Json = Any
 
 MAX_OPERATIONS = 10_000
 MAX_CARRIED = 3 * 1024 * 1024
-"""How much JSON the copies and moves of one patch may carry together, in bytes."""
+"""How many bytes of JSON the copies and moves of one patch may copy together."""
 _VALUE_BYTES = 32
-"""What a value counts besides its text: to copy a small one takes as long as to copy a longer one."""
+"""The weight of a value besides its text: copying a small value takes as long as copying a longer one."""
 MAX_SHIFTED = 10_000_000
-"""How many list items may move because one was inserted or removed before them, in all operations together."""
+"""How many list items may be shifted by insertions and removals before them, in all operations together."""
 MAX_DEPTH = 100
 
 _NEEDS = {
@@ -35,7 +34,7 @@ _NEEDS = {
 
 
 def clone(value: Json) -> Json:
-    """Return a deep copy of a JSON value; many times faster than `copy.deepcopy`, which must expect anything."""
+    """Return a deep copy of a JSON value; many times faster than `copy.deepcopy`, which handles any type."""
     if isinstance(value, dict):
         return {key: clone(member) for key, member in value.items()}
     if isinstance(value, list):
@@ -44,7 +43,7 @@ def clone(value: Json) -> Json:
 
 
 def same(left: Json, right: Json) -> bool:
-    """Whether two JSON values are equal.  Python's `==` would take true for 1."""
+    """Whether two JSON values are equal.  For Python's `==`, true equals 1."""
     if isinstance(left, dict):
         return (
             isinstance(right, dict)
@@ -59,13 +58,13 @@ def same(left: Json, right: Json) -> bool:
 def merge_patch(document: Document, patch: Json) -> Document:
     """Return `document` with a merge patch applied."""
     if not isinstance(patch, dict):
-        raise BadRequest("a merge patch is a JSON object")
+        raise BadRequest("a merge patch must be a JSON object")
     merged: Document = merge(document, patch)
     return merged
 
 
 def merge(target: Json, patch: Json) -> Json:
-    """Return what RFC 7386 makes of any two JSON values: null removes, objects merge, everything else replaces."""
+    """Apply RFC 7386 to any two JSON values: null removes, objects merge, everything else replaces."""
     if not isinstance(patch, dict):
         return clone(patch)
     kept = target if isinstance(target, dict) else {}
@@ -79,7 +78,7 @@ def merge(target: Json, patch: Json) -> Json:
 def json_patch(document: Document, operations: Json) -> Document:
     """Return `document` with a JSON patch applied, all operations or none."""
     if not isinstance(operations, list):
-        raise BadRequest("a JSON patch is a list of operations")
+        raise BadRequest("a JSON patch must be a list of operations")
     if len(operations) > MAX_OPERATIONS:
         raise TooLarge(f"The allowed maximum operations in a JSON patch is {MAX_OPERATIONS}, got {len(operations)}")
     for index, operation in enumerate(operations):
@@ -89,39 +88,39 @@ def json_patch(document: Document, operations: Json) -> Document:
     for operation in operations:
         carried += _perform(root, operation, MAX_CARRIED - carried)
     if not isinstance(root[0], dict):
-        raise Invalid("the patch leaves something that is not an object")
+        raise Invalid("the result of the patch is not an object")
     return root[0]
 
 
 class _Root(list[Any]):
-    """A list whose only item is the document, so that the whole document is replaced like any part of it."""
+    """A list with the document as its only item, so that replacing the whole document is like replacing any part."""
 
     shifted = 0
-    """How many list items have been moved."""
+    """How many list items were shifted."""
 
     def shift(self, number: int) -> None:
-        """Count list items that move; refuse too many."""
+        """Count shifted list items; refuse too many."""
         self.shifted += number
         if self.shifted > MAX_SHIFTED:
-            raise Invalid(f"the patch moves more than {MAX_SHIFTED} items of lists: replace the whole list instead")
+            raise Invalid(f"the patch shifts more than {MAX_SHIFTED} list items: replace the whole list instead")
 
 
 def _check(index: int, operation: Json) -> None:
-    """Refuse what is not an operation before any is done."""
+    """Check one operation, before any is applied."""
     if not isinstance(operation, dict):
-        raise BadRequest(f"operation {index} of the JSON patch is not an object")
+        raise BadRequest(f"operation {index} of the JSON patch must be an object")
     op = operation.get("op")
     if not isinstance(op, str) or op not in _NEEDS:
-        raise BadRequest(f'operation {index} of the JSON patch: "op" is one of {", ".join(_NEEDS)}, not {op!r:.50}')
+        raise BadRequest(f'operation {index} of the JSON patch: "op" must be one of {", ".join(_NEEDS)}: {op!r:.50}')
     for member in _NEEDS[op]:
         if member not in operation:
-            raise BadRequest(f'operation {index} of the JSON patch: {op} needs "{member}"')
+            raise BadRequest(f'operation {index} of the JSON patch: {op} requires "{member}"')
         if member != "value":
             _tokens(operation[member], index)
 
 
 def _perform(root: _Root, operation: dict[str, Any], budget: int) -> int:
-    """Do one operation; return how much it carried."""
+    """Apply one operation; return how many bytes it copied."""
     op, path = operation["op"], operation["path"]
     tokens = _tokens(path)
     match op:
@@ -158,24 +157,24 @@ def _move(root: _Root, operation: dict[str, Any], budget: int) -> int:
 
 
 def _tokens(path: Json, index: int = 0) -> list[str]:
-    """Return a JSON pointer's parts, the first being the document's place in `root`."""
+    """Return the parts of a JSON pointer, beginning with the document's place in `root`."""
     if not isinstance(path, str) or (path and path[0] != "/"):
         raise BadRequest(f'operation {index} of the JSON patch: {path!r:.50} is not a JSON pointer, as "/spec/mtu"')
     return ["0", *(part.replace("~1", "/").replace("~0", "~") for part in path.split("/")[1:])]
 
 
 def _fitting(value: Json, tokens: list[str], budget: int) -> tuple[Any, int]:
-    """Return the value and its size, or refuse to put so much, or so deep, into the document."""
+    """Return the value and its size; refuse a value that is too large or too deep."""
     size, depth = _weigh(value)
     if size > budget:
-        raise Invalid(f"the patch's copies and moves carry more than {MAX_CARRIED} bytes")
+        raise Invalid(f"the copies and moves of the patch exceed {MAX_CARRIED} bytes")
     if len(tokens) + depth > MAX_DEPTH:
-        raise Invalid(f"the patch nests values more than {MAX_DEPTH} deep")
+        raise Invalid(f"the patch nests values deeper than {MAX_DEPTH} levels")
     return value, size
 
 
 def _weigh(value: Json) -> tuple[int, int]:
-    """Return about how many bytes a JSON value takes, and how deep it is."""
+    """Return the approximate size of a JSON value in bytes, and its depth."""
     if isinstance(value, dict):
         size, depth = _VALUE_BYTES, 0
         for key, member in value.items():
@@ -196,13 +195,13 @@ def _locate(root: list[Any], tokens: list[str], path: str) -> tuple[Any, Any]:
     container, key = _parent(root, tokens, path)
     if isinstance(container, dict):
         if key not in container:
-            raise Invalid(f"there is nothing at {path:.200}")
+            raise Invalid(f"no value at {path:.200}")
         return container, key
     return container, _index(key, len(container) - 1, path)
 
 
 def _parent(root: list[Any], tokens: list[str], path: str) -> tuple[Any, str]:
-    """Return the container that holds, or would hold, the value at `path`."""
+    """Return the container of the existing or new value at `path`."""
     container: Any = root
     for token in tokens[:-1]:
         if isinstance(container, dict) and token in container:
@@ -210,18 +209,18 @@ def _parent(root: list[Any], tokens: list[str], path: str) -> tuple[Any, str]:
         elif isinstance(container, list):
             container = container[_index(token, len(container) - 1, path)]
         else:
-            raise Invalid(f"there is nothing at {path:.200}")
+            raise Invalid(f"no value at {path:.200}")
     if not isinstance(container, dict | list):
-        raise Invalid(f"there is nothing at {path:.200}")
+        raise Invalid(f"no value at {path:.200}")
     return container, tokens[-1]
 
 
 def _index(token: str, last: int, path: str) -> int:
-    # "01", "+1", "-1" and digits of other scripts are not array indexes; the length is checked before int() reads them.
+    # "01", "+1", "-1" and digits of other scripts are no array indexes; the length is checked before int() parses them.
     if not (token.isascii() and token.isdigit()) or (token[0] == "0" and len(token) > 1):
-        raise Invalid(f"{token!r:.50} in {path:.200} is not an index of a list")
+        raise Invalid(f"{token!r:.50} in {path:.200} is not a list index")
     if len(token) > 9 or int(token) > last:
-        raise Invalid(f"the list at {path:.200} has no place {token:.50}")
+        raise Invalid(f"index {token:.50} is out of range for the list at {path:.200}")
     return int(token)
 
 

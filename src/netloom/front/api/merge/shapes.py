@@ -1,8 +1,8 @@
 """How values of a kind merge: structural schemas, as server-side apply reads them.
 
-To apply, a value is one of three things: a scalar, a list or an object. Lists are atomic (one field), sets (each value
-a field) or maps (each item found by its keys); objects are granular unless the schema says atomic. `shape` reads that
-once from a kind's schema; `documents` has the walks over documents that follow it.
+For apply, a value is a scalar, a list or an object. Lists are atomic (one field), sets (each value a field) or maps
+(each item identified by its keys); objects are granular unless the schema says atomic. `shape` reads that once from a
+kind's schema; `documents` has the walks over documents that follow it.
 """
 
 import functools
@@ -21,7 +21,7 @@ from netloom.model.schema import schema
 
 
 class Form(Enum):
-    """What a value is taken for."""
+    """How a value is treated."""
 
     MAP = auto()
     SCALAR = auto()
@@ -30,25 +30,25 @@ class Form(Enum):
 
 @dataclass(slots=True, eq=False)
 class Shape:
-    """What a value may be, and how it merges.  Where the schema leaves the type open, all three forms are possible."""
+    """The types that a value may have, and how it merges.  If the schema does not say, all three are possible."""
 
     scalar: bool = False
     map: bool = False
     map_atomic: bool = False
     fields: "dict[str, Shape]" = field(default_factory=dict)
     element: "Shape | None" = None
-    """The shape of members that `fields` does not name; None: there may be none."""
+    """The shape of members that `fields` does not name; None: such members are not allowed."""
     list: bool = False
     list_type: str = "atomic"
     keys: tuple[str, ...] = ()
     item: "Shape | None" = None
     most: int = ENTRY_LIMIT
-    """How many items or members there may be: merging many takes long, so they are counted before."""
+    """How many items or members are allowed: merging many is slow, so they are counted first."""
     defaults: dict[str, Any] = field(default_factory=dict)
-    """What an item's key is taken to be when it is absent."""
+    """Defaults of an item's keys."""
 
     def form(self, value: Json) -> Form:
-        """Return what `value` is taken for; a value of no allowed type is taken for the first form allowed."""
+        """Return how to treat `value`; a value of a wrong type is treated as the first allowed form."""
         if isinstance(value, dict):
             if self.map:
                 return Form.MAP
@@ -74,10 +74,10 @@ class Shape:
 
 
 UNKNOWN = Shape(scalar=True, map=True, map_atomic=True, list=True)
-"""Of what the schema does not speak of: one field, whatever it is."""
+"""For values outside the schema: one field."""
 UNKNOWN.item = UNKNOWN
 DEDUCED = Shape(scalar=True, map=True, list=True, item=UNKNOWN)
-"""Of what the schema leaves open: objects are granular, lists atomic."""
+"""For values that the schema leaves open: objects are granular, lists atomic."""
 DEDUCED.element = DEDUCED
 
 _TEXT = {"type": "string"}
@@ -135,7 +135,7 @@ def _list(out: Shape, node: Document, *, preserve: bool) -> Shape:
 
 
 def check(like: Shape, value: Json, path: str = "") -> None:
-    """Refuse a configuration that cannot be merged, naming the field; whether it is valid is another question."""
+    """Refuse a configuration that cannot be merged, naming the field; validation is separate."""
     if value is None:
         return
     if isinstance(value, dict | list) and len(value) > like.most and like is not UNKNOWN:
@@ -162,12 +162,12 @@ def _check_items(like: Shape, value: list[Any], path: str) -> None:
         if like.list_type == "atomic":
             continue
         if like.list_type == "set" and isinstance(item, dict | list | None):
-            raise BadRequest(f"{path}[{index}]: the items of a set are scalars")
+            raise BadRequest(f"{path}[{index}]: the items of a set must be scalars")
         if like.list_type == "map" and not (
             isinstance(item, dict) and any(k in item or k in like.defaults for k in like.keys)
         ):
             raise BadRequest(
-                f"{path}[{index}]: an item of this list has at least one of its keys: {', '.join(like.keys)}"
+                f"{path}[{index}]: an item of this list must have at least one of its keys: {', '.join(like.keys)}"
             )
         key = like.key(item)
         if key in seen:

@@ -1,14 +1,14 @@
-"""Kubernetes' strategic merge patch, which its own clients send for its own kinds: for Event, Lease and Namespace here.
+"""Kubernetes' strategic merge patch, which its clients send for its own kinds; here for Event, Lease and Namespace.
 
-It is a merge patch that knows the lists: those that are maps are merged item by item, found by their keys, those that
-are sets are united, and all others are replaced. The shapes that server-side apply merges by say which is which.
-Directives are members of the patch whose names begin with "$":
+It is a merge patch with rules for lists: lists that are maps are merged item by item, by their keys; sets are united;
+all others are replaced. The shapes of server-side apply say which is which. Directives are members of the patch whose
+names begin with "$":
 
     $patch                          in an object: merge, replace or delete; in an item of a list: of this item, and
-                                    replace of the whole list
-    $retainKeys                     the members of the object that stay
-    $deleteFromPrimitiveList/NAME   values that go from the set NAME
-    $setElementOrder/NAME           the order of the list NAME; what it does not name comes last
+                                   replace for the whole list
+   $retainKeys                     the members of the object that stay
+   $deleteFromPrimitiveList/NAME   values to remove from the set NAME
+   $setElementOrder/NAME           the order of the list NAME; items that it does not name come last
 """
 
 from netloom.errors import BadRequest
@@ -23,7 +23,7 @@ _DELETE, _ORDER = "$deleteFromPrimitiveList/", "$setElementOrder/"
 def strategic_merge_patch(shape: Shape, document: Document, patch: Json) -> Document:
     """Return `document` with a strategic merge patch applied."""
     if not isinstance(patch, dict):
-        raise BadRequest("a strategic merge patch is a JSON object")
+        raise BadRequest("a strategic merge patch must be a JSON object")
     return _object(shape, clone(document), patch)
 
 
@@ -36,7 +36,7 @@ def _object(shape: Shape, target: Document, patch: Document) -> Document:
         case "merge":
             pass
         case other:
-            raise BadRequest(f"{_PATCH} is merge, replace or delete, not {str(other)[:64]!r}")
+            raise BadRequest(f"{_PATCH} must be merge, replace or delete, not {str(other)[:64]!r}")
     if _RETAIN in patch:
         kept = {name for name in _list_of(patch, _RETAIN) if isinstance(name, str)}
         target = {name: value for name, value in target.items() if name in kept}
@@ -66,7 +66,7 @@ def _list(shape: Shape, target: list[Json], change: list[Json]) -> list[Json]:
     if shape.list_type == "map":
         for item in change:
             if not isinstance(item, dict) or not (_PATCH in item or all(key in item for key in shape.keys)):
-                raise BadRequest(f"an item of this list has its keys: {', '.join(shape.keys)}")
+                raise BadRequest(f"an item of this list must have its keys: {', '.join(shape.keys)}")
         if any(item.get(_PATCH) == "replace" for item in change):
             return [clone(item) for item in change if _PATCH not in item]
     found = {shape.key(item): item for item in target}
@@ -83,10 +83,10 @@ def _list(shape: Shape, target: list[Json], change: list[Json]) -> list[Json]:
 
 
 def _direct(shape: Shape, target: Document, patch: Document, name: str) -> None:
-    """Do what a directive about a list says."""
+    """Apply a directive about a list."""
     prefix = next((prefix for prefix in (_DELETE, _ORDER) if name.startswith(prefix)), None)
     if prefix is None:
-        raise BadRequest(f"{name[:64]!r} is no directive of a strategic merge patch")
+        raise BadRequest(f"{name[:64]!r} is not a directive of a strategic merge patch")
     member = name.removeprefix(prefix)
     like, items, given = shape.member(member), target.get(member), _list_of(patch, name)
     if not isinstance(items, list):
@@ -103,5 +103,5 @@ def _direct(shape: Shape, target: Document, patch: Document, name: str) -> None:
 def _list_of(patch: Document, name: str) -> list[Json]:
     value = patch[name]
     if not isinstance(value, list):
-        raise BadRequest(f"{name[:64]} is a list")
+        raise BadRequest(f"{name[:64]} must be a list")
     return value

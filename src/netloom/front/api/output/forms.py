@@ -1,8 +1,8 @@
-"""Objects as the client asked for them: as they are, as Table rows, as metadata alone; one, many, or as watch events.
+"""Objects in the requested form: as they are, as Table rows, as metadata only; one, many, or as watch events.
 
-What is asked for as it is, is never decoded: stored bytes are put into the answer. The other forms cost a decode each,
-which only people (Table) and metadata-only controllers ask for. So does Protobuf, which client-go's typed clients ask
-for: of an event that many watch it is made once (frames.py), like every other frame.
+An object that is requested as it is, is never decoded: its stored bytes are put into the answer. The other forms cost a
+decode each; only people (Table) and metadata-only controllers request them. So does Protobuf, which client-go's typed
+clients request: like every other frame, it is made once for an event with many watchers (frames.py).
 """
 
 import time
@@ -27,7 +27,7 @@ INITIAL_EVENTS_END = "k8s.io/initial-events-end"
 BOOKMARK = "BOOKMARK"
 ERROR = "ERROR"
 YAML_LIMIT = 128 * 1024
-"""The most bytes, as JSON, of an object that is written as YAML."""
+"""The largest object, in bytes of JSON, that is written as YAML."""
 
 
 class _Metadata(Struct):
@@ -39,7 +39,7 @@ class _Partial(Struct):
 
 
 class View(Struct, frozen=True):
-    """One kind, as one client wants to see it."""
+    """One kind in the form that one client requests."""
 
     kind: Kind
     output: Output = Output()
@@ -54,7 +54,7 @@ class View(Struct, frozen=True):
 
     @property
     def api_version(self) -> str:
-        """The apiVersion of objects that are asked for as they are."""
+        """The apiVersion of objects in their own form."""
         return self.kind.api_version if self.output.served is None else self.output.served.api_version
 
     @property
@@ -93,7 +93,7 @@ class View(Struct, frozen=True):
     def around(self, page: Page, size: int) -> tuple[bytes, bytes, bytes]:
         """Return what comes before, between and after the elements of a list.
 
-        `size` is how many bytes the elements have together: Protobuf says that at the beginning.
+        `size` is the total of bytes of the elements: Protobuf needs it at the beginning.
         """
         kind, version, elements = f"{self.kind.name}List", self.api_version, "items"
         if self.output.form is not Form.AS_IS:
@@ -107,13 +107,13 @@ class View(Struct, frozen=True):
             head, elements = tables.head(self.kind, as_version=self.output.version, metadata=metadata), "rows"
         if self.output.media is Media.JSON:
             return msgspec.json.encode(head)[:-1] + f',"{elements}":['.encode(), b",", b"]}"
-        # Elements of a sequence are indented as the mapping is that has it: each can be written by itself.
+        # Elements of a sequence are indented like the mapping that contains it: each can be written by itself.
         return _yaml(head) + f"{elements}:{'' if page.items else ' []'}\n".encode(), b"", b""
 
     def check(self, items: Iterable[Stored]) -> None:
-        """Refuse to write large objects as YAML: one of a megabyte takes a fifth of a second, as JSON no time."""
+        """Refuse to write large objects as YAML: a megabyte takes a fifth of a second, and as JSON no time."""
         if self.output.media is Media.YAML and any(len(stored.raw) > YAML_LIMIT for stored in items):
-            raise NotAcceptable(f"objects over {YAML_LIMIT} bytes are not written as YAML: accept application/json")
+            raise NotAcceptable(f"objects over {YAML_LIMIT} bytes are not available as YAML: use application/json")
 
     def event(self, event: Event) -> bytes:
         """Return one event of a watch."""
@@ -122,7 +122,7 @@ class View(Struct, frozen=True):
         return frame(event.type, event.object.raw if self.raw else self._one(event.object))
 
     def bookmark(self, revision: int, *, initial_end: bool = False) -> bytes:
-        """Return the event that says how far the watch has come."""
+        """Return the event with the revision that the watch has reached."""
         metadata: Document = {"resourceVersion": str(revision), "creationTimestamp": None}
         if initial_end:
             metadata["annotations"] = {INITIAL_EVENTS_END: "true"}
@@ -136,14 +136,14 @@ class View(Struct, frozen=True):
         return frame(BOOKMARK, msgspec.json.encode(document))
 
     def error(self, error: NetloomError) -> bytes:
-        """Return the event that says why a watch ends."""
+        """Return the event with the error that ends a watch."""
         status = statuses.failure(error)
         if self.binary:
             return protobuf_kinds.event(ERROR, protobuf_kinds.encode(status))
         return frame(ERROR, msgspec.json.encode(status))
 
     def status(self, status: Document) -> bytes:
-        """Return a `Status` in the place of an object."""
+        """Return a `Status` in place of an object."""
         return protobuf_kinds.encode(status) if self.binary else self._written(msgspec.json.encode(status))
 
     @property
@@ -151,7 +151,7 @@ class View(Struct, frozen=True):
         if self.output.form is not Form.AS_IS:
             return protobuf_kinds.PARTIAL
         message = protobuf_kinds.message_of(self.kind, self.api_version)
-        assert message is not None, "negotiated for kinds that have one"
+        assert message is not None, "negotiated only for kinds with a message"
         return message
 
     def _message_of(self, stored: Stored) -> bytes:

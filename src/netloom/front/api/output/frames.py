@@ -1,7 +1,7 @@
 """Watch events as bytes: `{"type":"ADDED","object":{...}}` and a newline, made once and sent to many.
 
-A change reaches all watchers of a collection as the same `Event` (the hub sees to that), so its frame is kept, under
-the event's identity, while the others come for it. What is kept is bounded by bytes; the oldest goes first.
+A change reaches all watchers of a collection as the same `Event` (the hub ensures that), so its frame is cached, under
+the event's identity, for the other watchers. The cache is bounded by bytes; the oldest frame is evicted first.
 """
 
 from collections.abc import Callable
@@ -20,11 +20,11 @@ class Frames:
     def __init__(self, limit: int = CACHE_BYTES) -> None:
         self._limit = limit
         self._size = 0
-        # Holding the event keeps its id from being given to another.
+        # The reference to the event keeps its id from being reused.
         self._kept: dict[tuple[int, Output, object], tuple[Event, bytes]] = {}
 
     def of(self, event: Event, render: Renderer, form: tuple[Output, object]) -> bytes:
-        """Return an event's frame; `form` is what `render` makes of it."""
+        """Return an event's frame; `form` identifies the output of `render`."""
         key = (id(event), *form)
         found = self._kept.get(key)
         if found is not None:

@@ -1,23 +1,22 @@
-"""Protobuf as Kubernetes writes it: documents become bytes and bytes become documents, by tables of fields.
+"""Kubernetes' Protobuf: encodes and decodes documents by tables of fields.
 
-Kubernetes generates its messages with gogo/protobuf from Go types, and what is written follows from the Go type of a
-field. A plain value is always written, its zero value too; a pointer is written where it is set; lists and maps are
-written where they have something in them, maps in the order of their keys; fields come in the order of their numbers.
-A table (see `tables`) says all of that, so what is written here is, byte for byte, what Go writes. The wire format is
-in `netloom/protobuf.py`.
+Kubernetes generates its messages with gogo/protobuf from Go types, and the encoding of a field follows from its Go
+type. A plain value is always written, even if it is zero; a pointer is written if it is set; lists and maps are written
+if they are not empty, maps in the order of their keys; fields come in the order of their numbers. A table (see
+`tables`) says all of that, so the output is, byte for byte, that of Go. The wire format is in `netloom/protobuf.py`.
 
     LeaseSpec       1 holderIdentity string?   2 leaseDurationSeconds int32?   3 acquireTime MicroTime?
     ObjectMeta      1 name string   11 labels map   13 ownerReferences OwnerReference*
     OwnerReference  1 kind string!
 
-    TYPE            a plain value; where it is zero, the document does not have it
-    TYPE!           a plain value that the document always has
+   TYPE            a plain value; the document omits it if it is zero
+   TYPE!           a plain value that the document always has
     TYPE?           a pointer
     TYPE*           a list
 
-Reading follows Go as well: unknown fields are skipped, of a value that is there twice the last one counts, a message
-that is there twice is merged. The time this takes is linear in the size of the body, and the number of fields in one
-body is limited: a table cannot nest without end, but two bytes can become an object.
+Decoding follows Go as well: unknown fields are skipped, the last of a repeated plain value counts, repeated messages
+are merged. It takes time linear in the size of the body, and the number of fields in one body is limited: a table
+cannot nest without end, but two bytes can become an object.
 """
 
 from collections.abc import Callable, Mapping
@@ -33,26 +32,26 @@ from netloom.model.document import Document, Json
 from netloom.protobuf import BYTES, VARINT, Body, Malformed, bytes_field, read_extent, read_varint, varint, whole_field
 
 FIELD_LIMIT = 50_000
-"""How many fields one body may have, those that are skipped included."""
+"""How many fields one body may have, including skipped ones."""
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _ZERO = "0001-01-01T00:00:00"
 
 Writer = Callable[[list[bytes], Json], None]
 """Appends one field with this value to the parts of a message."""
 Reader = Callable[["Body", int, int, Document], int]
-"""Reads one field's value, from a position on, into a document; returns the position after it."""
+"""Decodes one field's value, from a position on, into a document; returns the position after it."""
 
 
 def broken(why: Malformed) -> BadRequest:
-    """Return the error about bytes that are no message."""
-    return BadRequest(f"the body is not the Protobuf message that its Content-Type says it is: {why}")
+    """Return the error for bytes that are not a valid message."""
+    return BadRequest(f"the body is not the Protobuf message that its Content-Type declares: {why}")
 
 
 class Message:
     """One message type."""
 
     def __init__(self) -> None:
-        """Make a type without fields; `tables` adds them."""
+        """Create a type without fields; `tables` adds them."""
         self._writers: list[tuple[str, Writer]] = []
         self._readers: dict[int, tuple[int, Reader]] = {}
         self._always: list[tuple[str, Callable[[], Json]]] = []
@@ -63,11 +62,11 @@ class Message:
         self._readers[number] = wire, read
 
     def always(self, name: str, zero: Callable[[], Json]) -> None:
-        """Have a field in every document, with its zero value where the message does not have it."""
+        """Add a field to every decoded document, with its zero value if the message does not have it."""
         self._always.append((name, zero))
 
     def encode(self, document: Document) -> bytes:
-        """Return a document as this message.  What the message has no field for is left out."""
+        """Return a document as this message, without fields that the message does not have."""
         parts: list[bytes] = []
         get = document.get
         for name, write in self._writers:
@@ -75,7 +74,7 @@ class Message:
         return b"".join(parts)
 
     def decode(self, data: bytes) -> Document:
-        """Return the document that a message stands for; `BadRequest` where it is none."""
+        """Return the document of a message; `BadRequest` if it is not one."""
         found: Document = {}
         self.read_whole(data, found)
         return found
@@ -88,7 +87,7 @@ class Message:
             raise broken(error) from None
 
     def read(self, body: Body, at: int, end: int, into: Document) -> None:
-        """Read the message between two positions into a document."""
+        """Decode the message between two positions into a document."""
         readers = self._readers
         while at < end:
             number, wire, at = body.tag(at, end)
@@ -116,7 +115,7 @@ def tables(text: str) -> dict[str, Message]:
 
 
 def _joined(text: str) -> list[str]:
-    """Return the lines of a table; what is indented goes on with the line before."""
+    """Return the lines of a table; an indented line continues the one before."""
     found: list[str] = []
     for line in text.splitlines():
         if line.startswith(" "):
@@ -154,7 +153,7 @@ def _add(message: Message, number: int, name: str, kind: str, made: Mapping[str,
 
 def _write_bytes(number: int, mode: str, encode: Callable[[Any], bytes], zero: Json) -> Writer:
     tag = varint(number << 3 | BYTES)
-    # Not before it is needed: the message inside may have no fields yet.
+    # Deferred: the inner message may have no fields yet.
     unset = cache(lambda: bytes_field(number, encode(zero)))
 
     def write(parts: list[bytes], value: Json) -> None:
@@ -264,7 +263,7 @@ def _int32(value: int = 0) -> int:
     return value - (1 << 32) if value >> 31 else value
 
 
-# Times are messages of seconds and nanoseconds; a time that is not set is an empty message.
+# Times are messages of seconds and nanoseconds; an unset time is an empty message.
 
 
 def _encode_time(value: str) -> bytes:
@@ -307,7 +306,7 @@ def _moment(body: Body, at: int, end: int) -> datetime | None:
         raise BadRequest("the body has a time outside of the years 1 to 9999") from None
 
 
-# Which fields a manager owns is JSON inside of a message.
+# The fields of a manager are JSON inside a message.
 
 
 def _encode_fields(value: Json) -> bytes:

@@ -1,8 +1,8 @@
-"""The kinds that are served in Protobuf, and the envelope in which Kubernetes sends an object of any kind.
+"""The kinds that are served in Protobuf, and the envelope of Kubernetes for an object of any kind.
 
-The numbers are those of `generated.proto` in k8s.io/api and k8s.io/apimachinery. To serve one more of Kubernetes' kinds
-in Protobuf is to add its messages to `MESSAGES` and its name to `_KINDS`. Kinds of netloom.dev have no messages, as
-those of a CustomResourceDefinition have none; only their metadata is written in Protobuf (PartialObjectMetadata).
+The numbers are those of `generated.proto` in k8s.io/api and k8s.io/apimachinery. To serve another kind of Kubernetes in
+Protobuf, add its messages to `MESSAGES` and its name to `_KINDS`. Kinds of netloom.dev have no messages, like those of
+a CustomResourceDefinition; only their metadata is available in Protobuf (PartialObjectMetadata).
 
     envelope    `k8s\\0` and a runtime.Unknown: 1 typeMeta {1 apiVersion, 2 kind}   2 raw   3 contentEncoding
                 4 contentType
@@ -22,7 +22,7 @@ from netloom.protobuf import BYTES, Body, Malformed, bytes_field, read_extent, v
 MEDIA = "application/vnd.kubernetes.protobuf"
 MAGIC = b"k8s\x00"
 END = bytes_field(3, b"") + bytes_field(4, b"")
-"""What comes after the object in an envelope."""
+"""The bytes after the object in an envelope."""
 
 MESSAGES = tables("""
 ObjectMeta               1 name string  2 generateName string  3 namespace string  4 selfLink string  5 uid string
@@ -98,18 +98,18 @@ _BY_KIND["events.k8s.io/v1", "Event"] = MESSAGES["EventsEvent"]
 
 @cache
 def message_of(kind: Kind, api_version: str = "") -> Message | None:
-    """Return the message of a kind, or of another version of it; None where it has none."""
+    """Return the message of a kind, or of another version of it; None if it has none."""
     return _BY_KIND.get((api_version or kind.api_version, kind.name))
 
 
 def encode(document: Document) -> bytes:
-    """Return a document, which says its apiVersion and kind, in its envelope."""
+    """Return a document, which has apiVersion and kind, in its envelope."""
     named = document["apiVersion"], document["kind"]
     return envelope(*named, _BY_KIND[named].encode(document))
 
 
 def decode(data: bytes, api_version: str, kind: str) -> Document:
-    """Return the object in an envelope, which must be of the kind expected; it need not say so itself."""
+    """Return the object in an envelope, which must be of the expected kind or name none."""
     given, raw = _opened(data)
     version, name = given.get("apiVersion") or api_version, given.get("kind") or kind
     found: Document = {"apiVersion": version, "kind": name}
@@ -122,10 +122,10 @@ def decode(data: bytes, api_version: str, kind: str) -> Document:
 
 
 def delete_options(data: bytes) -> Document:
-    """Return the DeleteOptions in an envelope: every group has them, so their apiVersion may be any."""
+    """Return the DeleteOptions in an envelope; their apiVersion may be that of any group."""
     given, raw = _opened(data)
     if given.get("kind") not in (None, "DeleteOptions"):
-        raise BadRequest(f"the body of a deletion is DeleteOptions, not {given['kind'][:64]!r}")
+        raise BadRequest(f"the body of a deletion must be DeleteOptions, not {given['kind'][:64]!r}")
     return DELETE_OPTIONS.decode(raw)
 
 
@@ -135,7 +135,7 @@ def envelope(api_version: str, kind: str, raw: bytes) -> bytes:
 
 
 def opening(api_version: str, kind: str, size: int) -> bytes:
-    """Return what comes before an object of `size` bytes in its envelope; `END` comes after it."""
+    """Return the bytes before an object of `size` bytes in its envelope; `END` comes after it."""
     return _type(api_version, kind) + varint(size)
 
 
@@ -152,9 +152,9 @@ def _type(api_version: str, kind: str) -> bytes:
 
 
 def _opened(data: bytes) -> tuple[Document, bytes]:
-    """Return what an envelope says about its contents, and the contents."""
+    """Return the type in an envelope, and its contents."""
     if not data.startswith(MAGIC):
-        raise BadRequest("the body is not Kubernetes' Protobuf: that begins with k8s and a zero byte")
+        raise BadRequest("the body is not Kubernetes' Protobuf, which begins with k8s and a zero byte")
     try:
         return _read_envelope(data)
     except Malformed as error:

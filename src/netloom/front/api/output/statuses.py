@@ -1,4 +1,4 @@
-"""What the API says instead of an object: Kubernetes' `Status`, made from an error's class and data."""
+"""Kubernetes' `Status`, made from an error's class and data."""
 
 from netloom.errors import Cause, Invalid, NetloomError
 from netloom.model.document import Document
@@ -6,7 +6,7 @@ from netloom.model.kind import Kind
 
 
 def failure(error: NetloomError, kind: Kind | None = None, name: str = "") -> Document:
-    """Return the Status of a request about `kind` (and the object `name`) that failed."""
+    """Return the Status of a failed request about `kind` (and the object `name`)."""
     status: Document = {
         "kind": "Status",
         "apiVersion": "v1",
@@ -22,7 +22,7 @@ def failure(error: NetloomError, kind: Kind | None = None, name: str = "") -> Do
     if kind is not None:
         if kind.group:
             details["group"] = kind.group
-        # Invalid speaks of the object's kind, everything else of the resource: clients print one or the other.
+        # Invalid names the object's kind, all other errors the resource: clients print one or the other.
         details["kind"] = kind.name if isinstance(error, Invalid) else kind.plural
     if error.causes:
         details["causes"] = [_cause(cause) for cause in error.causes]
@@ -34,7 +34,7 @@ def failure(error: NetloomError, kind: Kind | None = None, name: str = "") -> Do
 
 
 def success(kind: Kind, name: str = "", uid: str = "") -> Document:
-    """Return the Status of a deletion that is done."""
+    """Return the Status of a completed deletion."""
     details = {"name": name, "group": kind.group, "kind": kind.plural, "uid": uid}
     return {
         "kind": "Status",

@@ -3,7 +3,7 @@
 A kind's columns are compiled once into functions from a document to a cell. A column's path is what a CRD's
 additionalPrinterColumns take (`.spec.node`, `.status.conditions[?(@.type=="Ready")].status`, `.spec.ips[*]`,
 `.metadata.labels['a.b/c']`), or text with such paths in braces (`{.kind}/{.name}`). Cells are typed as the column says;
-dates are ages in words, as kube-apiserver sends them, because old clients print what they get.
+dates are relative ages, as kube-apiserver sends them, because old clients print cells unchanged.
 """
 
 import functools
@@ -43,8 +43,8 @@ def table(
 ) -> Document:
     """Return objects as a Table of meta.k8s.io/`as_version`.
 
-    `include` is what each row carries of its object: "Metadata", "Object" or "None"; `metadata` is the list's, with its
-    resourceVersion and continue; `now` is in seconds since 1970.
+    `include` is the part of the object that each row carries: "Metadata", "Object" or "None"; `metadata` is the list's,
+    with its resourceVersion and continue; `now` is in seconds since 1970.
     """
     rows = [row(kind, item, now=now, include=include, as_version=as_version) for item in items]
     return head(kind, as_version=as_version, metadata=metadata) | {"rows": rows}
@@ -76,7 +76,7 @@ def row(
 
 @functools.cache
 def columns(kind: Kind) -> list[Document]:
-    """Return the Table's columnDefinitions; shared, so not to be changed."""
+    """Return the Table's columnDefinitions; they are shared: do not modify them."""
     return [_NAME, *(_definition(column) for column in kind.columns)]
 
 
@@ -109,7 +109,7 @@ def _cell(column: Column) -> Cell:
 
 
 def _template(text: str) -> Cell:
-    """Return a cell of several paths with text between them, or nothing where none leads anywhere."""
+    """Return a cell of several paths with text between them, or nothing if no path finds a value."""
     literals = re.split(r"\{[^{}]*\}", text)
     finds = [_find(inner) for inner in re.findall(r"\{([^{}]*)\}", text)]
 
@@ -167,7 +167,7 @@ _SHOWN: dict[str, Show] = {
 
 
 _LONGEST_TIME = 64
-"""What is longer is not kept in the cache: a fraction of a second may have any number of digits."""
+"""Longer values are not cached: a fraction of a second may have any number of digits."""
 
 
 @functools.lru_cache(maxsize=4096)

@@ -1,1 +1,1 @@
-"""What the server says of itself: discovery, OpenAPI v2 and v3, CustomResourceDefinitions."""
+"""The API's description of itself: discovery, OpenAPI v2 and v3, CustomResourceDefinitions."""

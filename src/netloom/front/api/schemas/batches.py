@@ -1,4 +1,4 @@
-"""The batch endpoint (batches.py) as OpenAPI v3 tells of it.  v2 is for old kubectls, which have no use for it."""
+"""The batch endpoint (batches.py) in OpenAPI v3.  v2 is for old kubectls, which do not use it."""
 
 from collections.abc import Iterable
 
@@ -7,40 +7,40 @@ from netloom.model.document import Document
 
 _REQUEST: Document = {
     "type": "object",
-    "description": "One request about one object.",
+    "description": "A request for one object.",
     "required": ["method", "path"],
     "additionalProperties": False,
     "properties": {
         "method": {"type": "string", "description": "GET, POST, PUT, PATCH or DELETE."},
-        "path": {"type": "string", "description": "Where it would be sent, with the query."},
+        "path": {"type": "string", "description": "The path of the request, with its query."},
         "body": {
-            "description": "What would be sent there.",
+            "description": "The body of the request.",
             "x-kubernetes-preserve-unknown-fields": True,
         },
-        "contentType": {"type": "string", "description": "What kind of patch the body is; otherwise application/json."},
+        "contentType": {"type": "string", "description": "The type of the body; default: application/json."},
     },
 }
 _BATCH: Document = {
     "type": "object",
-    "description": "Requests that come together.",
+    "description": "A batch of requests.",
     "required": ["requests"],
     "additionalProperties": False,
     "properties": {
-        "requests": {"type": "array", "description": "At most as many as the header says.", "items": _REQUEST}
+        "requests": {"type": "array", "description": "At most as many as the header allows.", "items": _REQUEST}
     },
 }
 _ANSWER: Document = {
     "type": "object",
-    "description": "What came of one request.",
+    "description": "The answer to one request.",
     "required": ["code", "body"],
     "properties": {
-        "code": {"type": "integer", "description": "The HTTP status it would have had."},
+        "code": {"type": "integer", "description": "The HTTP status."},
         "body": {
             "type": "object",
             "description": "The object, or a Status.",
             "x-kubernetes-preserve-unknown-fields": True,
         },
-        "warnings": {"type": "array", "description": "For the person behind the client.", "items": {"type": "string"}},
+        "warnings": {"type": "array", "description": "Warnings for the user.", "items": {"type": "string"}},
     },
 }
 _ANSWERS: Document = {
@@ -51,13 +51,13 @@ _ANSWERS: Document = {
 
 
 def path_item(errors: Iterable[tuple[int, str]]) -> Document:
-    """Return what OpenAPI v3 says of the endpoint; `errors` are the codes and names of its failures."""
+    """Return the OpenAPI v3 description of the endpoint; `errors` are the codes and names of its failures."""
     refused: Document = {str(code): {meta.REF: f"#/components/responses/{word}"} for code, word in errors}
     answered: Document = {"description": "OK", "content": {"application/json": {"schema": _ANSWERS}}}
     return {
         "post": {
             "tags": ["netloomDev_v1alpha1"],
-            "description": "carry out many requests, each as if it had come alone",
+            "description": "process many requests, each as if it had been sent alone",
             "operationId": "createNetloomDevV1alpha1Batch",
             "requestBody": {"required": True, "content": {"application/json": {"schema": _BATCH}}},
             "responses": {"200": answered, **refused},

@@ -1,8 +1,8 @@
-"""The CustomResourceDefinitions of our own kinds, as objects that clients find where they look for them.
+"""The CustomResourceDefinitions of our own kinds, for clients that look for them.
 
-They are what `netloom crds` prints, kept in the store like everything else, so that list, get and watch are the same as
-ever, and several API servers show the same objects. The API server writes them when it starts, if they are not there or
-another version of Netloom wrote them. Over the API they are read-only.
+They are the output of `netloom crds`, stored like all other objects, so that list, get and watch work as usual and
+several API servers show the same objects. The API server writes them when it starts, if they are missing or another
+version of Netloom wrote them. They are read-only in the API.
 """
 
 import asyncio
@@ -24,19 +24,19 @@ MOST_SECONDS = 60.0
 
 
 async def publish(store: Store, *, clock: Callable[[], float] = time.time) -> None:
-    """Write the definitions, and try again where the store refuses them; return when they are there."""
+    """Write the definitions, retry if the store refuses them, and return when they are stored."""
     wait = RETRY_SECONDS
     while True:
         try:
             return await write(store, clock=clock)
         except NetloomError as error:
-            log.warning("the CustomResourceDefinitions are not written yet: %s", error)
+            log.warning("cannot write the CustomResourceDefinitions yet: %s", error)
         await asyncio.sleep(wait)
         wait = min(2 * wait, MOST_SECONDS)
 
 
 async def write(store: Store, *, clock: Callable[[], float] = time.time) -> None:
-    """Make the definitions in `store` those of this version."""
+    """Write the definitions of this version to `store`."""
     now = timestamp(clock())
     wanted = {definition["metadata"]["name"]: definition for definition in crds()}
     found = {one.name: one.document() for one in (await store.list(CUSTOM_RESOURCE_DEFINITION)).items}

@@ -1,7 +1,7 @@
-"""What the server has: discovery documents, made once from the registry, in the old form and the aggregated one.
+"""Discovery documents, made once from the registry, in the old form and the aggregated one.
 
 kubectl reads these before anything else. The aggregated form (v2, and v2beta1 for clients from 1.26 to 1.29) is one
-document for all groups, which a client asks for by its Accept header and keeps by its ETag.
+document for all groups, which a client requests by its Accept header and caches by its ETag.
 """
 
 import hashlib
@@ -24,7 +24,7 @@ _VARY = (b"vary", b"Accept")
 
 
 class Review(Struct, frozen=True):
-    """A resource that answers a question and stores nothing."""
+    """A resource that answers a question and is not stored."""
 
     group: str
     version: str
@@ -43,7 +43,7 @@ REVIEWS = (
 
 
 class Resource(Struct, frozen=True):
-    """One line of discovery."""
+    """One resource in a discovery document."""
 
     group: str
     version: str
@@ -61,7 +61,7 @@ class Discovery:
     """The discovery documents, encoded."""
 
     def __init__(self, kinds: Iterable[Kind], *, address: str = "") -> None:
-        """`address` is what /api tells clients inside the cluster; nobody needs it."""
+        """`address` is the address in /api for clients inside the cluster; no client needs it."""
         kinds = tuple(kinds)
         others = [_of_served(served) for served in VERSIONS if served.kind in kinds]
         resources = [*map(_of_kind, kinds), *others, *map(_of_review, REVIEWS)]
@@ -84,7 +84,7 @@ class Discovery:
         }
 
     def serves(self, path: str) -> bool:
-        """Whether a path is one of discovery's."""
+        """Whether a path is that of a discovery document."""
         return path in self._encoded
 
     async def reply(self, exchange: Exchange, path: str) -> None:

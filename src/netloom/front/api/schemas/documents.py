@@ -1,8 +1,8 @@
-"""/openapi/v2 and /openapi/v3: the schemas of all kinds, made when first asked for and kept encoded.
+"""/openapi/v2 and /openapi/v3: the schemas of all kinds, made at the first request and kept encoded.
 
-kubectl 1.20 reads v2 as protobuf, `kubectl explain` and validation of today read v3, one document for each group and
-version. The v3 index names each document with the hash of its contents, so that a client keeps it for ever: an answer
-to the right hash is immutable, one to an old hash is sent on to the right one.
+kubectl 1.20 reads v2 as protobuf; today's `kubectl explain` and validation read v3, one document for each group and
+version. The v3 index names each document with the hash of its contents, so that a client can cache it for ever: an
+answer to the current hash is immutable, a request with an old hash is redirected to the current one.
 """
 
 import hashlib
@@ -21,12 +21,12 @@ from netloom.model.kind import Registry
 V2 = "/openapi/v2"
 V3 = "/openapi/v3"
 PROTO_V2 = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf"
-"""Clients of old ask for `v2@v1.0`, which is no media type; they too must be answered with one."""
+"""Old clients ask for `v2@v1.0`, which is not a valid media type; the answer to them needs a valid one."""
 _VARY = (b"vary", b"Accept-Encoding, Accept")
 
 
 class Blob(Struct, frozen=True):
-    """A document as bytes, with what identifies it."""
+    """An encoded document with its hash."""
 
     body: bytes
     hash: str
@@ -44,7 +44,7 @@ class Schemas:
         self._kinds = kinds
 
     def serves(self, path: str) -> bool:
-        """Whether a path is one of ours."""
+        """Whether a path is that of an OpenAPI document."""
         return path == V2 or path.startswith(V3)
 
     async def reply(self, exchange: Exchange, path: str) -> None:

@@ -1,7 +1,7 @@
-"""What every API has beside its kinds: ObjectMeta, ListMeta, Status, DeleteOptions, patches, as OpenAPI schemas.
+"""The types that every Kubernetes API has besides its kinds: ObjectMeta, ListMeta, Status, DeleteOptions, patches.
 
-The names are Kubernetes' own, because clients look for them. References between them are `REF` and a name, for
-`openapi` to point at where the document at hand keeps its definitions.
+They are OpenAPI schemas. The names are those of Kubernetes, because clients look for them. A reference between them is
+`REF` and a name; `openapi` replaces it by the place of the definition in the document at hand.
 """
 
 from netloom.front.api.merge.patch import MAX_OPERATIONS
@@ -36,7 +36,7 @@ _TYPE: Document = {
 }
 _OWNER: Document = {
     "type": "object",
-    "description": "An object this one exists for.",
+    "description": "An object that owns this one.",
     "required": ["apiVersion", "kind", "name", "uid"],
     "x-kubernetes-map-type": "atomic",
     "properties": {
@@ -52,51 +52,51 @@ _MANAGED: Document = {
     "type": "object",
     "description": "The fields that one manager owns.",
     "properties": {
-        "manager": _text("Who owns them."),
+        "manager": _text("The manager that owns them."),
         "operation": _text("How they were written: Apply or Update."),
-        "apiVersion": _text("The version the fields belong to."),
+        "apiVersion": _text("The version that the fields belong to."),
         "time": _text("When the manager last wrote.", format="date-time"),
         "fieldsType": _text("Always FieldsV1."),
         "fieldsV1": {"type": "object", "description": "The fields.", "x-kubernetes-preserve-unknown-fields": True},
-        "subresource": _text("The sub-resource they were written through; empty: the object itself."),
+        "subresource": _text("The sub-resource through which they were written; empty: the object itself."),
     },
 }
 METADATA: Document = {
     "type": "object",
-    "description": "What every object has.",
+    "description": "Standard object metadata.",
     "properties": {
         "name": _text("The name, unique in its namespace. Cannot be changed."),
-        "generateName": _text("A prefix; the server appends a random suffix and makes the name of it."),
-        "namespace": _text("The namespace the object lives in. Cannot be changed."),
-        "labels": _texts("Keys and values to select objects by."),
-        "annotations": _texts("Keys and values that are not selected by."),
+        "generateName": _text("A prefix of the name; the server appends a random suffix."),
+        "namespace": _text("The namespace of the object. Cannot be changed."),
+        "labels": _texts("Keys and values that selectors match."),
+        "annotations": _texts("Keys and values that selectors do not match."),
         "finalizers": {
             "type": "array",
             "items": {"type": "string"},
-            "description": "Who must do something before a deleted object goes; each takes its own entry away.",
+            "description": "Must be empty before a deleted object is removed; each entry is removed by its owner.",
             "x-kubernetes-list-type": "set",
             "x-kubernetes-patch-strategy": "merge",
         },
         "ownerReferences": {
             "type": "array",
             "items": _OWNER,
-            "description": "The objects this one exists for; when all are gone, so is this one.",
+            "description": "The objects that own this one; when all are deleted, so is this one.",
             "x-kubernetes-list-type": "map",
             "x-kubernetes-list-map-keys": ["uid"],
             "x-kubernetes-patch-merge-key": "uid",
             "x-kubernetes-patch-strategy": "merge",
         },
-        "uid": _text("Unique in time and space; the server's."),
-        "resourceVersion": _text("Changes with every write; send it back to change only what you have seen."),
-        "generation": _whole("Grows with every change of what is wanted; the server's."),
-        "creationTimestamp": _text("When the object was made; the server's.", format="date-time"),
-        "deletionTimestamp": _text("When its deletion was asked for; the server's.", format="date-time"),
-        "deletionGracePeriodSeconds": _whole("How long a deletion may take; the server's."),
-        "selfLink": _text("Not used any more."),
+        "uid": _text("Unique in time and space; set by the server."),
+        "resourceVersion": _text("Changes with every write; send it back to write only if nothing has changed since."),
+        "generation": _whole("Incremented with every change of the spec; set by the server."),
+        "creationTimestamp": _text("When the object was created; set by the server.", format="date-time"),
+        "deletionTimestamp": _text("When deletion was requested; set by the server.", format="date-time"),
+        "deletionGracePeriodSeconds": _whole("How long the deletion may take; set by the server."),
+        "selfLink": _text("Deprecated; always empty."),
         "managedFields": {
             "type": "array",
             "items": _MANAGED,
-            "description": "Who owns which field, for server-side apply.",
+            "description": "Which manager owns which fields, for server-side apply.",
             "x-kubernetes-list-type": "atomic",
         },
     },
@@ -107,31 +107,31 @@ DEFINITIONS: dict[str, Document] = {
     OBJECT_META: METADATA,
     LIST_META: {
         "type": "object",
-        "description": "What every list has.",
+        "description": "Standard list metadata.",
         "properties": {
-            "resourceVersion": _text("The state the list shows; a watch from here misses nothing."),
-            "continue": _text("Send it back for the next page; empty on the last."),
-            "remainingItemCount": _whole("How many objects follow, where it is known."),
-            "selfLink": _text("Not used any more."),
+            "resourceVersion": _text("The revision of the list; a watch from here misses nothing."),
+            "continue": _text("Token for the next page; empty on the last page."),
+            "remainingItemCount": _whole("How many objects follow, if known."),
+            "selfLink": _text("Deprecated; always empty."),
         },
     },
     STATUS: {
         "type": "object",
-        "description": "What came of a request that returns no object.",
+        "description": "The result of a request that returns no object.",
         "properties": {
             **_TYPE,
             "metadata": {REF: LIST_META, "description": "Empty."},
             "status": _text("Success or Failure."),
-            "message": _text("What happened, for people."),
-            "reason": _text("What happened, for programs: one word."),
-            "details": {REF: _DETAILS, "description": "What it happened to."},
+            "message": _text("A description for people."),
+            "reason": _text("A reason for programs, in one word."),
+            "details": {REF: _DETAILS, "description": "The object concerned, and the causes."},
             "code": _whole("The HTTP status.", "int32"),
         },
         "x-kubernetes-group-version-kind": [{"group": "", "kind": "Status", "version": "v1"}],
     },
     _DETAILS: {
         "type": "object",
-        "description": "What a Status is about.",
+        "description": "The object that a Status is about, and the causes.",
         "properties": {
             "name": _text("The object's name."),
             "group": _text("The object's group."),
@@ -140,47 +140,47 @@ DEFINITIONS: dict[str, Document] = {
             "causes": {
                 "type": "array",
                 "items": {REF: _CAUSE},
-                "description": "Everything that is wrong, field by field.",
+                "description": "All causes of the failure, by field.",
                 "x-kubernetes-list-type": "atomic",
             },
-            "retryAfterSeconds": _whole("When to try again.", "int32"),
+            "retryAfterSeconds": _whole("Seconds to wait before trying again.", "int32"),
         },
     },
     _CAUSE: {
         "type": "object",
-        "description": "One thing that is wrong.",
+        "description": "One cause of a failure.",
         "properties": {
-            "reason": _text("What is wrong, for programs."),
-            "message": _text("What is wrong, for people."),
-            "field": _text("The field, by its path."),
+            "reason": _text("A reason for programs."),
+            "message": _text("A description for people."),
+            "field": _text("The path of the field."),
         },
     },
     _PRECONDITIONS: {
         "type": "object",
-        "description": "What must hold of an object before it is deleted.",
+        "description": "Conditions that the object must meet to be deleted.",
         "properties": {"uid": _text("Its uid."), "resourceVersion": _text("Its resourceVersion.")},
     },
     DELETE_OPTIONS: {
         "type": "object",
-        "description": "How to delete.",
+        "description": "Options of a deletion.",
         "properties": {
             **_TYPE,
             "dryRun": {
                 "type": "array",
                 "items": {"type": "string", "enum": ["All"]},
-                "description": "All: do everything but delete.",
+                "description": "All: do not store anything.",
                 "x-kubernetes-list-type": "atomic",
             },
-            "gracePeriodSeconds": _whole("Accepted and without effect."),
-            "orphanDependents": _flag("The old word for propagationPolicy Orphan."),
-            "preconditions": {REF: _PRECONDITIONS, "description": "What must hold of the object."},
+            "gracePeriodSeconds": _whole("Accepted and ignored."),
+            "orphanDependents": _flag("Deprecated: use propagationPolicy."),
+            "preconditions": {REF: _PRECONDITIONS, "description": "Conditions that the object must meet."},
             "propagationPolicy": _text(
-                "What happens to the object's dependents.", enum=["Background", "Foreground", "Orphan"]
+                "What to do with the object's dependents.", enum=["Background", "Foreground", "Orphan"]
             ),
         },
         "x-kubernetes-group-version-kind": [{"group": "", "kind": "DeleteOptions", "version": "v1"}],
     },
-    PATCH: {"type": "object", "description": "A change: a JSON patch, a merge patch, or a configuration to apply."},
+    PATCH: {"type": "object", "description": "A JSON patch, a merge patch, or a configuration to apply."},
 }
 
 JSON_PATCH: Document = {
@@ -191,9 +191,9 @@ JSON_PATCH: Document = {
         "type": "object",
         "required": ["op", "path"],
         "properties": {
-            "op": _text("What to do.", enum=["add", "remove", "replace", "move", "copy", "test"]),
-            "path": _text("Where: a JSON pointer.", pattern="^(/.*)?$"),
-            "from": _text("Where from, for move and copy.", pattern="^(/.*)?$"),
+            "op": _text("The operation.", enum=["add", "remove", "replace", "move", "copy", "test"]),
+            "path": _text("The target, as a JSON pointer.", pattern="^(/.*)?$"),
+            "from": _text("The source, for move and copy.", pattern="^(/.*)?$"),
             "value": {
                 "description": "The value, for add, replace and test.",
                 "x-kubernetes-preserve-unknown-fields": True,

@@ -1,11 +1,11 @@
 """The OpenAPI documents, made from the registry of kinds and their schemas.
 
-    v3(kinds)   one document for each group and version, what `kubectl explain` and today's clients read
-    v2(kinds)   one for everything, what kubectl 1.20 reads (as protobuf: `openapi_proto`)
+   v3(kinds)   one document for each group and version, for `kubectl explain` and today's clients
+   v2(kinds)   one for everything, for kubectl 1.20 (as protobuf: `openapi_proto`)
 
-What is said here is meant to be true, since programs test the server against it: every status code it answers with, and
-the schema of every answer. Both documents are rendered from the same operations; v2 says less where it has no words for
-it. A watch is the one thing neither can describe: with `watch=true` a list answers with a stream of events.
+The documents must be correct, since programs test the server against them: they list every status code and the schema
+of every answer. Both are rendered from the same operations; v2 has less where it cannot express something. Neither can
+describe a watch: with `watch=true` a list answers with a stream of events.
 """
 
 from collections.abc import Iterable, Iterator
@@ -28,19 +28,19 @@ MEDIA = ("application/json", "application/yaml")
 APPLY = "application/apply-patch+yaml"
 PATCHES = ("application/json-patch+json", "application/merge-patch+json", APPLY)
 ERRORS = {
-    400: ("BadRequest", "The request cannot be understood."),
-    401: ("Unauthorized", "Nobody knows who is asking."),
-    403: ("Forbidden", "Whoever is asking may not."),
-    404: ("NotFound", "There is no such thing."),
-    405: ("MethodNotAllowed", "The thing does not do that."),
-    406: ("NotAcceptable", "The answer cannot be given in any format asked for."),
-    409: ("Conflict", "The name is taken, somebody else was faster, or others own the fields."),
-    410: ("Expired", "The revision asked for is gone: list again."),
-    413: ("RequestEntityTooLarge", "More than the server takes."),
-    415: ("UnsupportedMediaType", "The body is in a format the server does not read."),
-    422: ("Invalid", "Understood, and wrong; the causes name every field at fault."),
-    429: ("TooManyRequests", "Come back later."),
-    500: ("InternalError", "A fault of the server."),
+    400: ("BadRequest", "The request cannot be parsed."),
+    401: ("Unauthorized", "The client is not authenticated."),
+    403: ("Forbidden", "The client has no permission."),
+    404: ("NotFound", "The object does not exist."),
+    405: ("MethodNotAllowed", "The resource does not support this method."),
+    406: ("NotAcceptable", "None of the requested formats is supported."),
+    409: ("Conflict", "The name is in use, the object has changed, or other managers own the fields."),
+    410: ("Expired", "The requested revision is no longer available: list again."),
+    413: ("RequestEntityTooLarge", "The request is too large."),
+    415: ("UnsupportedMediaType", "The format of the body is not supported."),
+    422: ("Invalid", "The object is invalid; the causes name every invalid field."),
+    429: ("TooManyRequests", "Try again later."),
+    500: ("InternalError", "The server failed."),
     503: ("ServiceUnavailable", "The store does not answer."),
     504: ("Timeout", "The store took too long."),
 }
@@ -52,7 +52,7 @@ class Operation(Struct, frozen=True, kw_only=True):
 
     method: str
     action: str
-    """As x-kubernetes-action has it: get, list, post, put, patch, delete, deletecollection."""
+    """The x-kubernetes-action: get, list, post, put, patch, delete, deletecollection."""
     verb: str
     """The first word of its operationId."""
     description: str
@@ -73,7 +73,7 @@ def _package(kind: Kind) -> str:
 
 
 def v3(kinds: Registry) -> dict[str, Document]:
-    """Return the OpenAPI v3 documents by their place below /openapi/v3/: `apis/netloom.dev/v1alpha1`, `api/v1`."""
+    """Return the OpenAPI v3 documents by their path below /openapi/v3/: `apis/netloom.dev/v1alpha1`, `api/v1`."""
     groups: dict[str, list[Kind]] = {}
     for kind in kinds:
         groups.setdefault(_root(kind)[1:], []).append(kind)
@@ -86,7 +86,7 @@ def _root(kind: Kind) -> str:
 
 def _document3(kinds: list[Kind]) -> Document:
     content = _content(_at("#/components/schemas/", {meta.REF: meta.STATUS}, v2=False))
-    paths = {path: item for kind in kinds for path, item in _paths(kind, _Third())}
+    paths = {path: item for kind in kinds for path, item in _paths(kind, _V3())}
     if kinds[0].group == GROUP:
         paths[BATCH] = path_item((code, word) for code, (word, _) in ERRORS.items())
     return {
@@ -108,7 +108,7 @@ def v2(kinds: Registry) -> Document:
     return {
         "swagger": "2.0",
         "info": _info(),
-        "paths": {path: item for kind in kinds for path, item in _paths(kind, _Second())},
+        "paths": {path: item for kind in kinds for path, item in _paths(kind, _V2())},
         "definitions": _definitions(kinds, "#/definitions/", v2=True),
         "responses": {word: {"description": text, "schema": status} for word, text in ERRORS.values()},
         "securityDefinitions": {
@@ -137,7 +137,7 @@ def _definitions(kinds: Iterable[Kind], prefix: str, *, v2: bool) -> Document:
 
 def _object(kind: Kind) -> Document:
     node = schema(kind)
-    metadata = {meta.REF: meta.OBJECT_META, "description": "What every object has: name, labels, owners."}
+    metadata = {meta.REF: meta.OBJECT_META, "description": "Standard object metadata."}
     gvk = {"group": kind.group, "kind": kind.name, "version": kind.version}
     words = {"apiVersion": {"enum": [kind.api_version]}, "kind": {"enum": [kind.name]}}
     fixed = {key: node["properties"][key] | one for key, one in words.items()}
@@ -154,7 +154,7 @@ def _list(kind: Kind) -> Document:
         "properties": {
             "apiVersion": {"type": "string", "description": f"Always {kind.api_version}."},
             "kind": {"type": "string", "description": f"Always {kind.name}List."},
-            "metadata": {meta.REF: meta.LIST_META, "description": "The list's revision, and where it goes on."},
+            "metadata": {meta.REF: meta.LIST_META, "description": "The list's revision and continue token."},
             "items": {"type": "array", "items": {meta.REF: name(kind)}, "description": "The objects."},
         },
         "x-kubernetes-group-version-kind": [{"group": kind.group, "kind": f"{kind.name}List", "version": kind.version}],
@@ -162,7 +162,7 @@ def _list(kind: Kind) -> Document:
 
 
 def _at(prefix: str, node: Json, *, v2: bool) -> Json:
-    """Return a schema with its references pointing below `prefix`, in the words that a version of OpenAPI has."""
+    """Return a schema with its references pointing below `prefix`, as a version of OpenAPI expresses it."""
     if isinstance(node, list):
         return [_at(prefix, item, v2=v2) for item in node]
     if not isinstance(node, dict):
@@ -170,19 +170,19 @@ def _at(prefix: str, node: Json, *, v2: bool) -> Json:
     if meta.REF in node:
         ref = {meta.REF: prefix + node[meta.REF]}
         rest = {key: value for key, value in node.items() if key != meta.REF}
-        # Beside a reference nothing else counts in v3, so what is said of it goes around it.
+        # v3 ignores everything beside a reference, so the description wraps the reference.
         return rest | ref if v2 else rest | {"allOf": [ref]} if rest else ref
     out = {key: _at(prefix, value, v2=v2) for key, value in node.items() if key != "properties"}
     if "properties" in node:
         out["properties"] = {key: _at(prefix, value, v2=v2) for key, value in node["properties"].items()}
     if v2 and node.get("x-kubernetes-preserve-unknown-fields"):
-        # An old kubectl takes an object without properties for one that may have none.
+        # An old kubectl treats an object without properties as one that may have none.
         out = {key: value for key, value in out.items() if key not in ("type", "properties")}
     return out
 
 
-def _paths(kind: Kind, words: "_Second | _Third") -> Iterator[tuple[str, Document]]:
-    """Yield the paths of a kind with all that can be done there."""
+def _paths(kind: Kind, words: "_V2 | _V3") -> Iterator[tuple[str, Document]]:
+    """Yield the paths of a kind with their operations."""
     collection = kind.path("{namespace}")
     scope = "Namespaced" if kind.namespaced else ""
     places = [
@@ -210,7 +210,7 @@ _CHANGE = Operation(
     method="patch",
     action="patch",
     verb="patch",
-    description="change one {kind}, or apply it; applying makes it where it is not there",
+    description="patch one {kind}, or apply it; apply creates it if it does not exist",
     parameters=PATCH,
     answers=(200, 201),
 )
@@ -228,7 +228,7 @@ _COLLECTION = (
         method="delete",
         action="deletecollection",
         verb="delete",
-        description="delete all {plural} that a list would show",
+        description="delete all {plural} that a list would return",
         parameters=(*LIST, *DELETE),
     ),
 )
@@ -240,18 +240,18 @@ _OBJECT = (
         method="delete",
         action="delete",
         verb="delete",
-        description="delete one {kind}; the answer is a Status, or the object where finalizers keep it",
+        description="delete one {kind}; returns a Status, or the object while finalizers block its deletion",
         parameters=DELETE,
         answers=(200, 202),
     ),
 )
 _VERBS = {"post": "create", "put": "update"}
-"""The verb of an action, where it is another word."""
+"""The authorization verb of an action, where it differs."""
 
 
 def _beneath(subresource: str) -> tuple[Operation, ...]:
-    """Return what may be done with a sub-resource, where a kind allows it."""
-    words = "the status of" if subresource == "status" else "what the deletion waits for of"
+    """Return the operations of a sub-resource."""
+    words = "the status of" if subresource == "status" else "the finalizers of"
     return tuple(
         Operation(
             method=op.method,
@@ -278,7 +278,7 @@ _EVERYWHERE = (
 
 
 def _common(kind: Kind, operation: Operation, scope: str) -> Document:
-    """Return what both versions say of an operation in the same words."""
+    """Return the parts of an operation that both versions have."""
     group = (kind.group.removesuffix(".k8s.io") or "core").split(".")
     camel = "".join(part.capitalize() for part in group)
     place = f"{kind.version.capitalize()}{'Collection' if operation.action == 'deletecollection' else ''}{scope}"
@@ -292,7 +292,7 @@ def _common(kind: Kind, operation: Operation, scope: str) -> Document:
 
 
 def _answer(kind: Kind, operation: Operation) -> list[str]:
-    """Return the names of the definitions an operation may answer with."""
+    """Return the names of the definitions that an operation may return."""
     if operation.action == "delete":
         return [meta.STATUS, name(kind)]
     return [f"{name(kind)}List"] if operation.action in ("list", "deletecollection") else [name(kind)]
@@ -301,8 +301,8 @@ def _answer(kind: Kind, operation: Operation) -> list[str]:
 _SAID = {200: "OK", 201: "Created", 202: "Accepted"}
 
 
-class _Third:
-    """The words of OpenAPI v3."""
+class _V3:
+    """Renders for OpenAPI v3."""
 
     def operation(self, kind: Kind, operation: Operation, scope: str) -> Document:
         """Return an operation."""
@@ -339,12 +339,12 @@ def _body(kind: Kind, operation: Operation) -> Document | None:
     return _content(ref) if operation.method in ("post", "put") else None
 
 
-class _Second:
-    """The words of OpenAPI v2."""
+class _V2:
+    """Renders for OpenAPI v2."""
 
     def operation(self, kind: Kind, operation: Operation, scope: str) -> Document:
         """Return an operation."""
-        # There is no either-or in v2: a deletion answers with a Status, mostly.
+        # v2 has no alternatives: a deletion mostly returns a Status.
         ref = {meta.REF: f"#/definitions/{_answer(kind, operation)[0]}"}
         answers: dict[str, Any] = {str(code): {"description": _SAID[code], "schema": ref} for code in operation.answers}
         answers |= {str(code): {meta.REF: f"#/responses/{word}"} for code, (word, _) in ERRORS.items()}

@@ -1,9 +1,9 @@
-"""An OpenAPI v2 document in protobuf, as kubectl up to 1.26 wants it.
+"""An OpenAPI v2 document in protobuf, which kubectl up to 1.26 requires.
 
-The message types are those of gnostic's OpenAPIv2.proto. Here is the part of them that our documents use, as tables:
-for each message, the JSON key, its field number and how its value is written. What no table has is an error rather than
-left out, so that nothing gets lost on the way. Values of any type are JSON, which is YAML, in `Any.yaml`. The wire
-format is in `netloom/protobuf.py`.
+The message types are those of gnostic's OpenAPIv2.proto. The tables here cover what our documents use: for each
+message, the JSON key, its field number and how its value is encoded. A key that no table has is an error, so that
+nothing is lost silently. Values of any type are JSON, which is YAML, in `Any.yaml`. The wire format is
+in `netloom/protobuf.py`.
 """
 
 from collections.abc import Callable
@@ -15,15 +15,15 @@ from netloom.model.document import Document
 from netloom.protobuf import bytes_field, double_field, whole_field
 
 ASKED = "application/com.github.proto-openapi.spec.v2@v1.0+protobuf"
-"""What a client's Accept header says."""
+"""The media type in a client's Accept header."""
 MEDIA = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf"
-"""What the answer's Content-Type says: Go refuses to read a media type with an "@" in it."""
+"""The media type in the answer's Content-Type: Go refuses a media type with an "@" in it."""
 
 Writer = Callable[[int, Json], bytes]
-"""Writes a field: its number and its JSON value."""
+"""Encodes a field: its number and its JSON value."""
 Table = dict[str, tuple[int, Writer]]
 EXTENSION = "x-"
-"""In a table, stands for all keys that begin so."""
+"""In a table, stands for all keys with this prefix."""
 
 
 def encode(document: Document) -> bytes:
@@ -36,7 +36,7 @@ def _message(table: Table, node: Document) -> bytes:
     for key, value in node.items():
         entry = table.get(key) or (table.get(EXTENSION) if key.startswith(EXTENSION) else None)
         if entry is None:
-            raise ValueError(f"the protobuf form of OpenAPI v2 has no place for {key!r} here")
+            raise ValueError(f"the protobuf form of OpenAPI v2 has no field for {key!r} here")
         number, write = entry
         out.append(write(number, {key: value} if key not in table else value))
     return b"".join(out)
@@ -78,7 +78,7 @@ def _named(write: Writer) -> Writer:
 
 
 def _within(inner: int, write: Writer) -> Writer:
-    """Return the writer of a message that has nothing but this field."""
+    """Return the writer of a message with this field only."""
     return lambda number, value: bytes_field(number, write(inner, value))
 
 
@@ -91,7 +91,7 @@ def _type(number: int, value: Json) -> bytes:
 
 
 def _others(number: int, value: Json) -> bytes:
-    """additionalProperties: a schema, or whether there may be any."""
+    """additionalProperties: a schema, or a boolean."""
     return bytes_field(number, whole_field(2, value) if isinstance(value, bool) else _schema(1, value))
 
 
@@ -167,7 +167,7 @@ PATH: Table = {
 }
 _MOVED = ("required", "in", "description", "name")
 QUERY: Table = {
-    # The same with one field more, allowEmptyValue, in the fifth place.
+    # The same with one additional field, allowEmptyValue, in the fifth place.
     key: (number if key in _MOVED else number + 1, write)
     for key, (number, write) in PATH.items()
 } | {"allowEmptyValue": (5, whole_field)}

@@ -1,4 +1,4 @@
-"""The query and path parameters of the API, as the OpenAPI documents tell of them."""
+"""The query and path parameters of the API, for the OpenAPI documents."""
 
 from typing import Any
 
@@ -6,7 +6,7 @@ from msgspec import Struct
 
 
 class Parameter(Struct, frozen=True):
-    """One parameter; `schema` holds what v2 and v3 both have words for."""
+    """One parameter; `schema` holds what v2 and v3 have in common."""
 
     name: str
     description: str
@@ -29,43 +29,43 @@ PATHS = (
     Parameter("name", "The object's name.", _NAME, "path"),
     Parameter("namespace", "The object's namespace.", _NAME, "path"),
 )
-PRETTY = Parameter("pretty", "Accepted and without effect.", _TEXT)
-_DRY_RUN = Parameter("dryRun", "All: do everything but store.", _one_of("All"))
+PRETTY = Parameter("pretty", "Accepted and ignored.", _TEXT)
+_DRY_RUN = Parameter("dryRun", "All: do not store anything.", _one_of("All"))
 _MANAGER = Parameter(
     "fieldManager",
-    "Who is writing, for managedFields; absent: the program named by the User-Agent.",
+    "The name of the writer in managedFields; default: the program in the User-Agent.",
     {"type": "string", "maxLength": 128},
 )
 _VALIDATION = Parameter(
     "fieldValidation",
-    "What happens to fields that no schema knows, and to fields given twice: refused (Strict, the default), left out"
-    " with a warning (Warn), or left out (Ignore).",
+    "What to do with unknown and duplicate fields: refuse them (Strict, the default), drop them with a warning (Warn)"
+    ", or drop them (Ignore).",
     _one_of("Ignore", "Warn", "Strict"),
 )
-GET = (Parameter("resourceVersion", "Not older than this; any answer is current.", _REVISION),)
+GET = (Parameter("resourceVersion", "The answer must not be older than this; it is always current.", _REVISION),)
 CREATE = (_DRY_RUN, _MANAGER, _VALIDATION)
-PATCH = (*CREATE, Parameter("force", "Applying: take over the fields that others own.", _FLAG))
+PATCH = (*CREATE, Parameter("force", "Apply: take over fields that others own.", _FLAG))
 LIST = (
-    Parameter("allowWatchBookmarks", "Watching: send an event now and then that says how far it has come.", _FLAG),
-    Parameter("continue", "Where the last page of a list said that it goes on.", _TEXT),
-    Parameter("fieldSelector", "Only objects with these fields: FIELD=VALUE, FIELD!=VALUE, joined by commas.", _TEXT),
+    Parameter("allowWatchBookmarks", "Watch: send bookmarks, which carry the current resourceVersion.", _FLAG),
+    Parameter("continue", "The token of the last page, to list the next one.", _TEXT),
+    Parameter("fieldSelector", "Only objects with these fields: FIELD=VALUE, FIELD!=VALUE, comma-separated.", _TEXT),
     Parameter(
         "labelSelector", "Only objects with these labels: KEY=VALUE, KEY!=VALUE, KEY in (A,B), KEY, !KEY.", _TEXT
     ),
-    Parameter("limit", "At most so many objects; the rest comes by `continue`.", _NUMBER),
+    Parameter("limit", "The most objects to return; use `continue` for the rest.", _NUMBER),
     Parameter("resourceVersion", "The revision to list at, or to watch from.", _REVISION),
-    Parameter("resourceVersionMatch", "How resourceVersion is meant.", _one_of("Exact", "NotOlderThan")),
-    Parameter("sendInitialEvents", "Watching: begin with what is there, then a bookmark.", _FLAG),
-    Parameter("timeoutSeconds", "How long a watch lasts.", _NUMBER),
-    Parameter("watch", "Answer with a stream of changes instead of a list.", _FLAG),
+    Parameter("resourceVersionMatch", "How to interpret resourceVersion.", _one_of("Exact", "NotOlderThan")),
+    Parameter("sendInitialEvents", "Watch: send the current objects first, then a bookmark.", _FLAG),
+    Parameter("timeoutSeconds", "How long the watch lasts.", _NUMBER),
+    Parameter("watch", "Return a stream of changes instead of a list.", _FLAG),
 )
 DELETE = (
     _DRY_RUN,
-    Parameter("gracePeriodSeconds", "Accepted and without effect.", _NUMBER),
-    Parameter("orphanDependents", "The old word for propagationPolicy=Orphan.", _FLAG),
+    Parameter("gracePeriodSeconds", "Accepted and ignored.", _NUMBER),
+    Parameter("orphanDependents", "Deprecated: use propagationPolicy.", _FLAG),
     Parameter(
         "propagationPolicy",
-        "What happens to the object's dependents: deleted after it, deleted before it, or left.",
+        "What to do with the object's dependents: delete them after it, delete them before it, or keep them.",
         _one_of("Background", "Foreground", "Orphan"),
     ),
 )

@@ -1,8 +1,8 @@
-"""Other versions of a kind that is stored once: `events.k8s.io/v1` shows the same Events as `v1`, as in Kubernetes.
+"""Other versions of a kind that is stored once: `events.k8s.io/v1` serves the same Events as `v1`, as in Kubernetes.
 
-The two differ in the names of fields alone. Nothing behind the verbs knows of the second: a request for it becomes one
-for the stored kind, what comes in is renamed before it is looked at, and what goes out is renamed when it is written.
-So whatever holds of Events (who may write which, how large, how long they stay) holds of them under both names.
+The two differ only in the names of fields. The verbs do not know of the second version: a request for it becomes one
+for the stored kind, fields are renamed when a document is decoded and again when it is encoded. So the rules for Events
+(permissions, size, retention) apply under both names.
 """
 
 from msgspec import Struct
@@ -14,22 +14,22 @@ from netloom.model.registry import EVENT
 
 
 class Served(Struct, frozen=True):
-    """A version of a kind beside the stored one."""
+    """A version of a kind besides the stored one."""
 
     kind: Kind
     group: str
     version: str
     names: tuple[tuple[str, str], ...]
-    """Fields by the name they are stored under, and the name that this version has for them."""
+    """Names of fields: the stored one, and the one in this version."""
 
     @property
     def api_version(self) -> str:
-        """What stands under `apiVersion:`."""
+        """The value of `apiVersion:`."""
         return f"{self.group}/{self.version}"
 
     @property
     def root(self) -> str:
-        """The path under which it is served."""
+        """The path below which it is served."""
         return f"/apis/{self.api_version}"
 
     def shown(self, document: Document) -> Document:
@@ -71,7 +71,7 @@ VERSIONS = (EVENTS,)
 
 
 def at(path: str) -> tuple[str, Served | None]:
-    """Return the path of the stored kind for one of another version, and which; other paths as they are."""
+    """Return the path of the stored kind, and the other version if the path has one; return other paths unchanged."""
     for served in VERSIONS:
         root = served.root + "/"
         if path.startswith(root):

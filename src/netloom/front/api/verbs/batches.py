@@ -1,15 +1,16 @@
-"""Many requests in one: an extension of our own, for programs that write much.
+"""Many requests in one: an extension of the Kubernetes API, for programs that write much.
 
     POST /apis/netloom.dev/v1alpha1/batch
     {"requests": [{"method": "POST", "path": "/apis/…/iplocks?fieldManager=me", "body": {…}}, …]}
     {"answers":  [{"code": 201, "body": {…}}, …]}                       in the order of the requests
 
-A request by HTTP costs more than what is asked by it: two programs that parse, schedule and encrypt. In a batch that is
-paid once. Nothing else differs: each request is parsed, authorized and carried out as if it had come alone, and one
-that fails costs itself only. They are begun together, so the store makes their writes durable together, and they see
-each other no more than requests on separate connections do: what depends on another belongs into the next batch.
+An HTTP request costs more than the operation itself: two programs parse, schedule and encrypt. A batch pays that once.
+Nothing else differs: each request is parsed, authorized and processed as if it were alone, and a failed one does not
+affect the others. They start together, so the store makes their writes durable together, and they do not see each other
+any more than requests on separate connections: a request that depends on another belongs in the next batch.
 
-Servers that offer it say so, with the number of requests they take, in the header `Netloom-Batch` of every answer.
+Servers that offer it announce it in the header `Netloom-Batch` of every answer, with the number of requests they
+accept.
 """
 
 import asyncio
@@ -27,7 +28,7 @@ from netloom.front.api.http.exchange import Exchange
 from netloom.front.api.http.paths import Parsed, Request, Routes
 from netloom.front.api.output import statuses
 from netloom.front.api.output.forms import batches
-from netloom.front.api.verbs.calls import JSON, Call, Result
+from netloom.front.api.verbs.calls import JSON, Call, CallResult
 from netloom.front.api.verbs.lists import CHUNK
 from netloom.front.api.verbs.operations import ON_ONE, Operations
 from netloom.model.registry import GROUP, VERSION
@@ -38,11 +39,11 @@ PATH = f"/apis/{GROUP}/{VERSION}/batch"
 ONE_PIECE = 1 << 20
 """Answers up to this many bytes are sent in one piece."""
 _TOGETHER = 32
-"""How many requests of a batch are begun before other callers have their turns."""
+"""How many requests of a batch to start before other clients have their turns."""
 _OPENING, _END = b'{"answers":[', b"]}"
 
 
-class Asked(Struct, frozen=True, forbid_unknown_fields=True):
+class BatchRequest(Struct, frozen=True, forbid_unknown_fields=True):
     """One request of a batch."""
 
     method: str
@@ -55,11 +56,11 @@ class Asked(Struct, frozen=True, forbid_unknown_fields=True):
 class Batch(Struct, frozen=True, forbid_unknown_fields=True):
     """Requests that come together."""
 
-    requests: list[Asked]
+    requests: list[BatchRequest]
 
 
 Observer = Callable[[Request | None, str, int, float], None]
-"""Told of each request: what it was, if that could be read, its method, the code of its answer, and the seconds."""
+"""Called for each request with the request (if it could be parsed), its method, the status code and the seconds."""
 
 _decode = msgspec.json.Decoder(Batch).decode
 
@@ -73,17 +74,17 @@ class Batches:
         self._observe = observe
 
     async def reply(self, exchange: Exchange, who: Identity) -> None:
-        """Carry out a batch."""
+        """Process a batch."""
         if exchange.method != "POST":
-            raise MethodNotAllowed("a batch is sent by POST")
+            raise MethodNotAllowed("use POST for a batch")
         asked = _read(await exchange.body(), exchange.limits.batch)
         agent = exchange.header(b"user-agent")
         parsed: Parsed = {}
-        begun: list[asyncio.Task[Answer]] = []
+        begun: list[asyncio.Task[BatchAnswer]] = []
         async with asyncio.TaskGroup() as group:
             for start in range(0, len(asked), _TOGETHER):
                 if start:
-                    await asyncio.sleep(0)  # Those that are begun do their part.
+                    await asyncio.sleep(0)  # Let the started ones run.
                     await exchange.pause()
                 begun += [
                     group.create_task(self._charged(exchange, one, who, agent, parsed))
@@ -91,12 +92,14 @@ class Batches:
                 ]
         await _send(exchange, [task.result() for task in begun])
 
-    async def _charged(self, exchange: Exchange, asked: Asked, who: Identity, agent: str, parsed: Parsed) -> "Answer":
-        """Carry out one request at the expense of the caller."""
+    async def _charged(
+        self, exchange: Exchange, asked: BatchRequest, who: Identity, agent: str, parsed: Parsed
+    ) -> "BatchAnswer":
+        """Process one request and charge the client for it."""
         work = self._answer(asked, who, agent, parsed)
         return await (work if exchange.turn is None else exchange.turn.metered(work))
 
-    async def _answer(self, asked: Asked, who: Identity, agent: str, parsed: Parsed) -> "Answer":
+    async def _answer(self, asked: BatchRequest, who: Identity, agent: str, parsed: Parsed) -> "BatchAnswer":
         began = time.perf_counter()
         call: Call | None = None
         request: Request | None = None
@@ -104,40 +107,40 @@ class Batches:
             path, _, query = asked.path.partition("?")
             request = self._routes.parse(asked.method, path, query, parsed)
             if request.verb not in ON_ONE:
-                raise MethodNotAllowed(f"a batch is made of requests for one object each, not of {request.verb}")
+                raise MethodNotAllowed(f"a request in a batch must be for one object: {request.verb} is not allowed")
             await self._operations.authorize(request, who)
             call = Call(request, who, bytes(asked.body), asked.media, agent)
-            result = await self._operations.carry_out(call)
+            result = await self._operations.run(call)
         except NetloomError as error:
             result = _failed(error, request)
-        except Exception:  # The edge: one request that trips over a bug costs itself only.
+        except Exception:  # A frontend boundary: a request that hits a bug must not affect the others.
             log.exception("%s %s in a batch failed", asked.method, asked.path)
             result = _failed(Internal("Internal error occurred: see the server's log"), request)
         self._observe(request, asked.method, result.code, time.perf_counter() - began)
-        return Answer(result, call.warnings if call is not None else ())
+        return BatchAnswer(result, call.warnings if call is not None else ())
 
 
-def _read(body: bytes, limit: int) -> list[Asked]:
+def _read(body: bytes, limit: int) -> list[BatchRequest]:
     try:
         asked = _decode(body).requests
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise BadRequest(f"this is not a batch: {error}") from None
+        raise BadRequest(f"not a valid batch: {error}") from None
     except RecursionError:
-        raise BadRequest("the body nests too deep") from None
+        raise BadRequest("the body is nested too deep") from None
     if len(asked) > limit:
-        raise TooLarge(f"a batch has at most {limit} requests, not {len(asked)}")
+        raise TooLarge(f"a batch may have at most {limit} requests, got {len(asked)}")
     return asked
 
 
-def _failed(error: NetloomError, request: Request | None) -> Result:
+def _failed(error: NetloomError, request: Request | None) -> CallResult:
     kind, name = (request.kind, request.name) if request is not None else (None, "")
-    return Result(error.http_status, status=statuses.failure(error, kind, name))
+    return CallResult(error.http_status, status=statuses.failure(error, kind, name))
 
 
-class Answer(NamedTuple):
-    """What came of one request.  Stored bytes stay shared with the store until they are sent."""
+class BatchAnswer(NamedTuple):
+    """The answer to one request.  Stored bytes stay shared with the store until they are sent."""
 
-    result: Result
+    result: CallResult
     warnings: Sequence[str]
 
     def encoded(self) -> bytes:
@@ -150,8 +153,8 @@ class Answer(NamedTuple):
         return b'{"code":%d,"warnings":%b,"body":%b}' % (code, said, body)
 
 
-async def _send(exchange: Exchange, answers: Sequence[Answer]) -> None:
-    """Send the answers; in pieces, where they are about large objects."""
+async def _send(exchange: Exchange, answers: Sequence[BatchAnswer]) -> None:
+    """Send the answers; in pieces, if the objects are large."""
     large = sum(len(answer.result.stored.raw) for answer in answers if answer.result.stored is not None)
     if large <= ONE_PIECE:
         await exchange.reply(200, b"".join((_OPENING, b",".join([answer.encoded() for answer in answers]), _END)))

@@ -1,7 +1,7 @@
-"""What is asked of one object, and what came of it, apart from how it came in and how it is answered.
+"""A request for one object and its result, independent of transport.
 
-A request of its own (app.py) and one of many in a batch (batches.py) are the same `Call` to everything behind the door:
-both are authorized, read, validated, managed, admitted and stored by the same code (operations.py).
+A single request (app.py) and one in a batch (batches.py) are the same `Call` to the rest of the API: the same code
+(operations.py) authorizes, decodes, validates, admits and stores both.
 """
 
 from dataclasses import dataclass, field
@@ -27,11 +27,11 @@ class Call:
     who: Identity
     body: bytes = b""
     media: str = JSON
-    """What the body is written in."""
+    """The Content-Type of the body."""
     agent: str = ""
     """The client's User-Agent."""
     warnings: list[str] = field(default_factory=list)
-    """What the person behind the client is told beside the answer, whether it is good or bad."""
+    """Warnings for the user, in addition to the answer or error."""
 
     def document(self) -> Document:
         """Return the object in the body: JSON, YAML, or Protobuf where the kind has a message."""
@@ -50,7 +50,7 @@ class Call:
         return protobuf_kinds.decode(self.body, kind.api_version, kind.name)
 
     def manager(self) -> str:
-        """Return the field manager of what is written: as given, or the program's name from its User-Agent."""
+        """Return the field manager of a write: as given, or the program's name from its User-Agent."""
         return self.request.options.manager or program_name(self.agent)
 
 
@@ -59,8 +59,8 @@ def is_protobuf(media: str) -> bool:
     return media.partition(";")[0].strip().lower() == protobuf_kinds.MEDIA
 
 
-class Result(Struct, frozen=True):
-    """What came of it: the object, or a `Status` in its place."""
+class CallResult(Struct, frozen=True):
+    """The result of a call: the object, or a `Status` in its place."""
 
     code: int
     stored: Stored | None = None

@@ -9,7 +9,7 @@ from netloom.store.base import Store
 
 
 async def reply(exchange: Exchange, store: Store, kinds: Registry) -> None:
-    """Answer with what `store` has set aside."""
+    """Answer with the objects that `store` has set aside."""
     found = [
         DamagedItem(one.kind.name, one.namespace, one.name, one.revision, one.reason) for one in await store.damaged()
     ]

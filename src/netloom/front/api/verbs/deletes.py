@@ -1,6 +1,6 @@
 """delete and deletecollection.
 
-What to do about dependents and preconditions comes in a DeleteOptions body, or in the query, or in both.
+Options for dependents and preconditions come in a DeleteOptions body, in the query, or in both.
 """
 
 import asyncio
@@ -17,7 +17,7 @@ from netloom.front.api.http.paths import Request
 from netloom.front.api.output import protobuf_kinds, statuses
 from netloom.front.api.output.forms import View
 from netloom.front.api.verbs import lists
-from netloom.front.api.verbs.calls import Call, Result, is_protobuf
+from netloom.front.api.verbs.calls import Call, CallResult, is_protobuf
 from netloom.model import codec
 from netloom.model.document import Document
 from netloom.store.base import Overtaken, Page, Propagation, Store, Stored, Unless
@@ -29,35 +29,35 @@ _TOGETHER = 64
 
 
 class Deletion(Struct, frozen=True, kw_only=True):
-    """How something is to be deleted."""
+    """The options of a deletion."""
 
     propagation: Propagation = Propagation.BACKGROUND
     uid: str = ""
     revision: int | None = None
     dry_run: bool = False
     cascades: bool = False
-    """Whether the client said `orphanDependents=false`, the old word for background."""
+    """Whether the client sent `orphanDependents=false`, the deprecated form of Background."""
 
 
 class Deletes:
-    """The verbs that remove."""
+    """The verbs that delete."""
 
     def __init__(self, store: Store, admissions: Sequence[Admission]) -> None:
         self._store = store
         self._admissions = admissions
 
-    async def delete(self, call: Call) -> Result:
-        """Delete one object; the result is a Status, or the object where finalizers keep it."""
+    async def delete(self, call: Call) -> CallResult:
+        """Delete one object; return a Status, or the object while finalizers block its deletion."""
         request = call.request
         how = _deletion(call)
         stored = await self._delete(request, call.who, request.namespace, request.name, how)
         document = stored.document()
         if held(request.kind, document):
-            return Result(202 if how.cascades else 200, stored)
-        return Result(200, status=statuses.success(request.kind, stored.name, document["metadata"]["uid"]))
+            return CallResult(202 if how.cascades else 200, stored)
+        return CallResult(200, status=statuses.success(request.kind, stored.name, document["metadata"]["uid"]))
 
     async def delete_collection(self, exchange: Exchange, call: Call) -> None:
-        """Delete everything a list would show; answer with that list.  What is refused does not keep the rest."""
+        """Delete all objects that a list would return; answer with that list.  A refusal does not stop the others."""
         request, who = call.request, call.who
         view = View(request.kind, exchange.output(request.kind, request.served), request.options.include)
         how = _deletion(call)
@@ -66,7 +66,7 @@ class Deletes:
         refused: list[Conflict] = []
         for start in range(0, len(page.items), _TOGETHER):
             batch = page.items[start : start + _TOGETHER]
-            # Together, because a store makes many writes at once durable as fast as one.
+            # Concurrently, because a store makes many writes durable as fast as one.
             done = await asyncio.gather(
                 *(self._delete(request, who, found.namespace, found.name, how) for found in batch),
                 return_exceptions=True,
@@ -107,7 +107,7 @@ class Deletes:
                     namespace,
                     name,
                     propagation=how.propagation,
-                    # The one that was reviewed, not another of the same name.
+                    # Delete the object that was reviewed, not another one of the same name.
                     uid=how.uid or old.document()["metadata"]["uid"],
                     revision=how.revision,
                     unless=unless,
@@ -122,9 +122,9 @@ class Deletes:
         raise AssertionError("the last attempt returned or raised")
 
     async def _discard(self, error: Unreadable, who: Identity, how: Deletion) -> Stored:
-        """Remove an object that cannot be read.  Its users already go without it, so they do not keep it."""
+        """Remove an object that cannot be decoded.  Its users already work without it, so they do not block that."""
         if how.uid or how.revision is not None:
-            raise error  # Nobody can say whether it is the one that is meant.
+            raise error  # A precondition on an object that cannot be decoded cannot be checked.
         one = error.damaged
         write = Write(
             operation=Operation.DELETE,

@@ -1,7 +1,7 @@
 """list.
 
-A list without `limit` may be large: the store gives references to what it holds, and the answer goes out in chunks,
-each sent when the client has read most of the one before. So it costs one chunk of memory, whatever the client does.
+A list without `limit` may be large: the store returns references to its objects, and the answer is sent in chunks, each
+when the client has read most of the one before. So it costs one chunk of memory, whatever the client does.
 """
 
 import zlib
@@ -18,7 +18,7 @@ from netloom.store.base import Page, Store, Stored
 
 CHUNK = 128 * 1024
 _MADE = {Media.JSON: CHUNK, Media.YAML: 16 * 1024, Media.PROTOBUF: 32 * 1024}
-"""How many bytes of objects are turned into another form at once."""
+"""How many bytes of objects to convert to another form at once."""
 
 
 async def list_(exchange: Exchange, request: Request, store: Store) -> None:
@@ -29,7 +29,7 @@ async def list_(exchange: Exchange, request: Request, store: Store) -> None:
 
 
 async def read(request: Request, store: Store, limits: Limits) -> Page:
-    """Return the page of a collection that a request asks for."""
+    """Return the requested page of a collection."""
     asked = request.options
     limit = None if asked.limit is None else min(asked.limit, limits.page)
     return await store.list(
@@ -43,7 +43,7 @@ async def read(request: Request, store: Store, limits: Limits) -> Page:
 
 
 async def check_revision(revision: int, store: Store) -> None:
-    """Refuse to answer for a future that has not come."""
+    """Refuse a revision that does not exist yet."""
     current = await store.revision()
     if revision > current:
         raise TimedOut(
@@ -54,21 +54,21 @@ async def check_revision(revision: int, store: Store) -> None:
 
 
 async def _revision(asked: Options, store: Store) -> int | None:
-    """Return the exact revision to list at, or None for now, which is never older than asked."""
+    """Return the exact revision to list at, or None for the current one, which is never older than requested."""
     if not asked.revision or asked.token:
         return None
     await check_revision(asked.revision, store)
-    # With a limit, and no word about how it is meant, clients of old mean exactly.
+    # With a limit and without resourceVersionMatch, old clients mean exactly this revision.
     exact = asked.match is Match.EXACT or (asked.match is None and asked.limit is not None)
     return asked.revision if exact else None
 
 
 async def reply_page(exchange: Exchange, view: View, page: Page, code: int = 200) -> None:
-    """Send a page, in one piece where it is small, else in chunks; other requests have their turns in between."""
+    """Send a page, in one piece if it is small, else in chunks; other requests have their turns in between."""
     view.check(page.items)
     groups = _groups(view, page.items)
     total = 0
-    if view.binary:  # It says at the beginning how long it is, so all of it is made before.
+    if view.binary:  # Its length comes first, so all of it is made before it is sent.
         made = []
         for group in groups:
             made.append(group)
@@ -102,9 +102,9 @@ async def reply_page(exchange: Exchange, view: View, page: Page, code: int = 200
 
 
 def _groups(view: View, items: Sequence[Stored]) -> Iterator[list[bytes]]:
-    """Yield the elements of a list in groups that take some milliseconds to make, at most, and about a chunk each.
+    """Yield the elements of a list in groups that take at most some milliseconds to make, of about a chunk each.
 
-    What is read counts as what is written: a row of a Table is short, however large its object is.
+    Bytes read count like bytes written: a row of a Table is short, however large its object is.
     """
     size = CHUNK if view.raw else _MADE[view.output.media]
     group: list[bytes] = []

@@ -1,7 +1,7 @@
-"""Everything that can be done to one object: get, create, update, patch, delete.
+"""All operations on one object: get, create, update, patch, delete.
 
-The one way in for single requests and for batches. Lists, watches and the deletion of collections are not here: they
-are about many objects, and have answers of their own form.
+Single requests and batches both use it. Lists, watches and the deletion of collections are elsewhere: they are about
+many objects, and their answers differ.
 """
 
 import time
@@ -12,7 +12,7 @@ from netloom.front.api.admission.admission import Admission
 from netloom.front.api.admission.namespaces import NamespaceLifecycle
 from netloom.front.api.auth.identity import Authorizer, Identity, forbidden
 from netloom.front.api.http.paths import Request, Verb
-from netloom.front.api.verbs.calls import Call, Result
+from netloom.front.api.verbs.calls import Call, CallResult
 from netloom.front.api.verbs.deletes import Deletes
 from netloom.front.api.verbs.writes import Writes
 from netloom.store.base import Store
@@ -39,13 +39,13 @@ class Operations:
         self.deletes = Deletes(store, admissions)
 
     async def authorize(self, request: Request, who: Identity) -> None:
-        """Raise `Forbidden` unless they may."""
+        """Raise `Forbidden` unless `who` may make this request."""
         what = request.attributes()
         if not await self._authorizer.allows(who, what):
             raise forbidden(who, what)
 
-    async def carry_out(self, call: Call) -> Result:
-        """Do what is asked, which is authorized already."""
+    async def run(self, call: Call) -> CallResult:
+        """Run a request that is already authorized."""
         request = call.request
         match request.verb:
             case Verb.CREATE:
@@ -57,6 +57,6 @@ class Operations:
             case Verb.DELETE:
                 return await self.deletes.delete(call)
             case Verb.GET:
-                return Result(200, await self._store.get(request.kind, request.namespace, request.name))
+                return CallResult(200, await self._store.get(request.kind, request.namespace, request.name))
             case _:
-                raise MethodNotAllowed(f"{request.verb} is about more than one object")
+                raise MethodNotAllowed(f"{request.verb} is not an operation on one object")

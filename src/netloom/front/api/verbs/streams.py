@@ -1,20 +1,20 @@
-"""Many watches over one connection: an extension of our own, for programs that watch much.
+"""Many watches over one connection: an extension of the Kubernetes API, for programs with many watches.
 
-    POST /apis/netloom.dev/v1alpha1/watches          a request and an answer that both last, line by line
+   POST /apis/netloom.dev/v1alpha1/watches          a request and an answer that both stay open, line by line
     → {"begin":7,"path":"/apis/…/networks?watch=true&resourceVersion=41&…"}
     → {"end":7}
     ← {"watch":7,"type":"BEGUN","object":{}}
     ← {"watch":7,"type":"ADDED","object":{…}}
-    ← {"watch":7,"type":"ERROR","object":{…}}        a Status: this watch is over, the others go on
-    ← {"watch":0,"type":"BOOKMARK","object":{…}}     all of them have come this far
+   ← {"watch":7,"type":"ERROR","object":{…}}        a Status: this watch is over, the others continue
+   ← {"watch":0,"type":"BOOKMARK","object":{…}}     the revision that all of them have reached
 
-A connection costs either side a hundred times what a watch does: buffers, a handshake, a descriptor. A node needs three
-watches for each Network that concerns it, and there are many nodes. Nothing else differs: each watch is parsed,
-authenticated, authorized, counted and bounded as if it had come alone. A credential that is no longer good ends the
-connection, after each watch got its ERROR.
+A connection costs both sides a hundred times as much as a watch: buffers, a handshake, a descriptor. A node needs three
+watches for each of its Networks, and there are many nodes. Nothing else differs: each watch is parsed, authenticated,
+authorized, counted and limited as if it were alone. An invalid credential ends the connection, after an ERROR for each
+watch.
 
-Servers that offer it say so in the header `Netloom-Watches` of their answers, with how many one connection may have;
-not to who comes through a proxy, which may want the whole of a request before it passes any of it on.
+Servers that offer it announce it in the header `Netloom-Watches` of their answers, with the number of watches per
+connection; but not through a proxy, which may buffer the whole request before it forwards any of it.
 """
 
 import asyncio
@@ -30,7 +30,7 @@ from msgspec import Struct
 from netloom.errors import BadRequest, Internal, MethodNotAllowed, NetloomError, TooLarge, TooManyRequests, Unauthorized
 from netloom.front.api.auth.identity import Identity
 from netloom.front.api.auth.watch_rights import Right
-from netloom.front.api.http.exchange import JSON, Exchange, Gone
+from netloom.front.api.http.exchange import JSON, ClientGone, Exchange
 from netloom.front.api.http.paths import Request, Routes, Verb
 from netloom.front.api.output import statuses
 from netloom.front.api.output.forms import View
@@ -45,19 +45,19 @@ from netloom.store.base import Sink, Watch
 PATH = f"/apis/{GROUP}/{VERSION}/watches"
 LONGEST_LINE = 32 << 10
 MOST_WAITING = 16 << 20
-"""How many bytes may wait for a client that does not read before it is cut off: it may then go on from where it was."""
+"""How many unread bytes a client may have before it is disconnected; it can resume from its revision."""
 _TOGETHER = 16
-"""How many watches are begun before other callers have their turns."""
+"""How many watches to begin before other clients have their turns."""
 _CLOSE = ((b"connection", b"close"),)
 
 
-class _Told(Struct, frozen=True):
+class _Command(Struct, frozen=True):
     begin: int = 0
     path: str = ""
     end: int = 0
 
 
-_told = msgspec.json.Decoder(_Told).decode
+_decode = msgspec.json.Decoder(_Command).decode
 
 
 class Streams:
@@ -70,14 +70,14 @@ class Streams:
         self.observe = observe
 
     async def reply(self, exchange: Exchange, who: Identity) -> None:
-        """Carry watches until time is over or the client goes."""
+        """Serve watches until the time limit or until the client disconnects."""
         if exchange.method != "POST":
-            raise MethodNotAllowed("a stream of watches is begun by POST")
+            raise MethodNotAllowed("use POST for a stream of watches")
         if exchange.connection is None:
-            raise BadRequest("watches can share a connection only where there is one")
-        exchange.connection.deadline = inf  # The rest of the request may take as long as the watches last.
+            raise BadRequest("watches can share a connection only over a network")
+        exchange.connection.deadline = inf  # The request body lasts as long as the watches.
         await exchange.start(200, JSON, _CLOSE)
-        await exchange.write(b"")  # The headers, at once.
+        await exchange.write(b"")  # Send the headers at once.
         await _Stream(self, exchange, who).run()
 
 
@@ -95,7 +95,7 @@ class _Stream:
 
     async def run(self) -> None:
         limits = self._exchange.limits
-        lasts = limits.watch_seconds * random.uniform(0.5, 1.0)  # noqa: S311  # so that not all come back together
+        lasts = limits.watch_seconds * random.uniform(0.5, 1.0)  # noqa: S311  # so that not all reconnect together
         try:
             async with asyncio.timeout(lasts) as clock:
                 self._listen(clock)
@@ -103,18 +103,18 @@ class _Stream:
         except TimeoutError:
             pass
         except BaseExceptionGroup as errors:
-            if errors.split((Gone, NetloomError))[1] is not None:
+            if errors.split((ClientGone, NetloomError))[1] is not None:
                 raise
-            raise Gone from None
+            raise ClientGone from None
         finally:
             self._clock = None
             if self._exchange.connection is not None:
                 self._exchange.connection.on_lost = None
-        with suppress(Gone):
+        with suppress(ClientGone):
             await self._exchange.finish(self._outbox.rest())
 
     def _listen(self, clock: asyncio.Timeout) -> None:
-        """Be over when the client is gone, or the server stops."""
+        """Stop when the client disconnects, or the server stops."""
         self._clock = clock
         if self._exchange.connection is not None:
             self._exchange.connection.on_lost = self._end
@@ -127,53 +127,55 @@ class _Stream:
         async with asyncio.TaskGroup() as group:
             beside = [group.create_task(self._outbox.run()), group.create_task(self._mark(bookmarks))]
             try:
-                await self._obey(group)
+                await self._read_commands(group)
             finally:
                 for task in (*beside, *self._tasks.values()):
                     task.cancel()
 
-    async def _obey(self, group: asyncio.TaskGroup) -> None:
-        """Begin and end watches as the client says, until it goes."""
+    async def _read_commands(self, group: asyncio.TaskGroup) -> None:
+        """Begin and end watches as the client requests, until it disconnects."""
         rest = b""
         while chunk := await self._exchange.more():
             *lines, rest = (rest + chunk).split(b"\n")
             if any(len(line) > LONGEST_LINE for line in (*lines, rest)):
-                raise TooLarge(f"a line has at most {LONGEST_LINE} bytes")
+                raise TooLarge(f"a line may have at most {LONGEST_LINE} bytes")
             for number, line in enumerate(lines):
                 if number % _TOGETHER == _TOGETHER - 1:
                     await self._exchange.pause()
-                self._do(line, group)
+                self._execute(line, group)
 
-    def _do(self, line: bytes, group: asyncio.TaskGroup) -> None:
+    def _execute(self, line: bytes, group: asyncio.TaskGroup) -> None:
         try:
-            told = _told(line)
+            command = _decode(line)
         except msgspec.DecodeError as error:
-            raise BadRequest(f"this is neither a begin nor an end: {error}") from None
-        if told.end and (task := self._tasks.get(told.end)) is not None:
+            raise BadRequest(f"neither begin nor end: {error}") from None
+        if command.end and (task := self._tasks.get(command.end)) is not None:
             task.cancel()
-        if not told.begin:
+        if not command.begin:
             return
-        if told.begin in self._tasks:
-            raise BadRequest(f"watch {told.begin} has begun already")
+        if command.begin in self._tasks:
+            raise BadRequest(f"watch {command.begin} is already open")
         if len(self._tasks) >= self._exchange.limits.watches_per_stream:
-            self._outbox.put(told.begin, _error(TooManyRequests("too many watches on one connection", retry_after=1)))
+            self._outbox.put(
+                command.begin, _error(TooManyRequests("too many watches on one connection", retry_after=1))
+            )
             return
-        self._tasks[told.begin] = group.create_task(self._charged(told.begin, told.path))
+        self._tasks[command.begin] = group.create_task(self._charged(command.begin, command.path))
 
     async def _charged(self, number: int, path: str) -> None:
-        """Do one watch at the expense of the caller."""
+        """Run one watch and charge the client for it."""
         work = self._follow(number, path)
         await (work if self._exchange.turn is None else self._exchange.turn.metered(work))
 
     async def _follow(self, number: int, path: str) -> None:
-        """Do one watch to its end."""
+        """Run one watch to its end."""
         began, code = time.perf_counter(), 200
         request: Request | None = None
         try:
             plain, _, query = path.partition("?")
             request = self._parent.routes.parse("GET", plain, query)
             if request.verb is not Verb.WATCH or not request.options.revision or request.options.initial is not None:
-                raise BadRequest("this is no watch from a revision on")
+                raise BadRequest("not a watch with a resourceVersion")
             # The connection may have been opened long ago.
             self._session.who = await self._parent.watches.rights.authenticate(self._session.offered)
             await self._parent.operations.authorize(request, self._session.who)
@@ -182,7 +184,7 @@ class _Stream:
             code = error.http_status
             self._outbox.put(number, _error(error))
             if isinstance(error, Unauthorized):
-                self._end()  # Whoever has a better credential by now needs a connection of its own for that.
+                self._end()  # A client with a new credential needs a new connection for it.
         finally:
             del self._tasks[number]
             self._parent.observe(request, "GET", code, time.perf_counter() - began)
@@ -198,7 +200,7 @@ class _Stream:
                 del self._watches[number]
 
     async def _pass_on(self, watch: Watch, right: Right, sink: Sink) -> NoReturn:
-        """Send events until the right to them is lost; raise why."""
+        """Send events until the right to them is lost; raise the reason."""
         with suppress(TimeoutError):
             async with asyncio.timeout(None) as over:
 
@@ -216,7 +218,7 @@ class _Stream:
         raise right.lost or Internal("a watch ended without a reason")
 
     async def _mark(self, every: float) -> None:
-        """Say now and then how far all watches have come."""
+        """Send bookmarks from time to time, with the revision that all watches have reached."""
         while True:
             await asyncio.sleep(every)
             if self._watches:
@@ -225,7 +227,7 @@ class _Stream:
 
 
 class _Outbox:
-    """What is on its way to one client: all that comes in one turn of the loop goes in one piece."""
+    """Frames for one client: all frames of one iteration of the loop are sent in one piece."""
 
     def __init__(self, exchange: Exchange) -> None:
         self._exchange = exchange
@@ -233,10 +235,10 @@ class _Outbox:
         self._size = 0
         self._scheduled = False
         self._stuck = asyncio.Event()
-        """Set while the client does not read: `run` then waits for it."""
+        """Set while the client does not read: `run` waits for it then."""
 
     def put(self, number: int, made: bytes) -> bool:
-        """Send a frame of a watch, soon."""
+        """Queue a frame of a watch."""
         part = b'{"watch":%d,%b' % (number, made[1:])
         self._parts.append(part)
         self._size += len(part)
@@ -246,12 +248,12 @@ class _Outbox:
         return True
 
     def rest(self) -> bytes:
-        """Return what is left when the stream ends, and send no more; nothing where the client does not read."""
+        """Return the unsent frames when the stream ends, and send no more; nothing if the client does not read."""
         parts, self._parts = self._parts, []
         return b"" if self._stuck.is_set() else b"".join(parts)
 
     async def run(self) -> None:
-        """Send what could not be sent without waiting, until cancelled."""
+        """Send frames that could not be sent without waiting, until cancelled."""
         while True:
             await self._stuck.wait()
             while self._parts:

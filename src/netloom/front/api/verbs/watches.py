@@ -1,9 +1,9 @@
 """watch: one loop per watcher, which waits for the store's next events and sends all that are ready in one piece.
 
-Four things end a wait early: a bookmark is due, the watch's time is over, the client or the server is leaving, the
-right to it is gone (rights.py). All are one alarm, so a watcher costs one task and one timer. The alarm may also ring
-while the client is slow to read; what was not sent then is sent before anything else. How much waits for one client is
-the store's to bound.
+Four things end a wait early: a bookmark is due, the watch's time is over, the client or the server ends the connection,
+the right to the watch is lost (watch_rights.py). All are one alarm, so a watcher costs one task and one timer. The
+alarm may also ring while the client is slow to read; frames that were not sent are then sent first. The store bounds
+how much waits for one client.
 """
 
 import asyncio
@@ -42,13 +42,13 @@ class Watches:
         self._frames = Frames()
         self._open: Counter[tuple[str, str]] = Counter()
         self.open: Counter[tuple[str, str]] = Counter()
-        """How many are open, by resource and by node; all who are no nodes are counted together, as ""."""
+        """Open watches by resource and node; clients that are not nodes are counted together, as ""."""
 
     def __len__(self) -> int:
         return self._open.total()
 
     async def watch(self, exchange: Exchange, request: Request, who: Identity) -> None:
-        """Answer with events until time is over, the client goes, or the store says to list again."""
+        """Answer with events until the time limit, the client disconnects, or the client must list again."""
         output = exchange.output(request.kind, request.served)
         if output.media is Media.YAML:
             raise NotAcceptable("only the following media types are accepted: application/json;stream=watch")
@@ -64,7 +64,7 @@ class Watches:
 
     @asynccontextmanager
     async def following(self, request: Request, session: Session) -> AsyncIterator[tuple[Watch, FrameOf, Right]]:
-        """Give a watch that is counted and bounded like any other, what makes frames of its events, and its right."""
+        """Yield a watch that is counted and limited like any other, the renderer of its frames, and its right."""
         who = session.who
         self._check_room(who)
         with (
@@ -103,7 +103,7 @@ class Watches:
         try:
             watch = await self._store.watch(request.kind, request.namespace, selector=asked.selector, since=since)
         except Expired as error:
-            # As kube-apiserver: the stream begins, and its only event says why it ends.
+            # As kube-apiserver: the stream begins, and its only event is the error.
             await exchange.start(200, view.stream_media)
             await exchange.finish(view.error(error))
             return
@@ -112,13 +112,13 @@ class Watches:
             if initial is not None:
                 await self._state(exchange, view, initial, right, marked=asked.initial is True and asked.bookmarks)
             else:
-                await exchange.write(b"")  # The headers, at once.
+                await exchange.write(b"")  # Send the headers at once.
             await self._events(exchange, request, view, watch, right)
         finally:
             await watch.close()
 
     async def _state(self, exchange: Exchange, view: View, initial: Page, right: Right, *, marked: bool) -> None:
-        """Send what is there already, as events."""
+        """Send the current objects, as events."""
         parts = (view.event(Event(EventType.ADDED, stored)) for stored in initial.items)
         for group in batches(parts, CHUNK):
             if right.lost is not None:
@@ -129,7 +129,7 @@ class Watches:
 
     async def _events(self, exchange: Exchange, request: Request, view: View, watch: Watch, right: Right) -> None:
         seconds = request.options.timeout
-        # Watches that name no time are spread, so that a thousand agents do not come back together.
+        # Watches without a timeout get different ones, so that a thousand agents do not reconnect together.
         longest = self._limits.watch_seconds
         lasts = min(seconds, longest) if seconds else longest * random.uniform(0.5, 1.0)  # noqa: S311
         every = self._limits.bookmark_seconds if request.options.bookmarks else inf
@@ -139,7 +139,7 @@ class Watches:
         outbox = _Outbox(exchange)
 
         def push(event: Event) -> bool:
-            """Send an event without waking this watch's task, unless it has things to send already."""
+            """Send an event without waking this watch's task, unless it already has frames to send."""
             return not outbox.frames and not alarm.rung and exchange.push(self._frames.of(event, view.event, form))
 
         watch.direct(push)
@@ -170,7 +170,7 @@ class Watches:
             outbox.frames.append(view.error(error))
         else:
             if right.lost is not None:
-                # What waits to be sent is no longer for this client.
+                # The client may not have the queued frames any more.
                 outbox.frames.clear()
                 outbox.frames.append(view.error(right.lost))
             elif every != inf:
@@ -184,7 +184,7 @@ class Watches:
 
 
 class _Outbox:
-    """Frames on their way to one client: shared with other watchers until they are sent, in pieces of bounded size."""
+    """Frames for one client: shared with other watchers until they are sent, in pieces of bounded size."""
 
     __slots__ = ("_exchange", "frames")
 
@@ -193,7 +193,7 @@ class _Outbox:
         self.frames: deque[bytes] = deque()
 
     async def flush(self) -> None:
-        """Send all; what an alarm keeps from being sent stays."""
+        """Send all frames; what an alarm interrupts stays queued."""
         while self.frames:
             group = next(iter(batches(self.frames, CHUNK)))
             await self._exchange.write(group[0] if len(group) == 1 else b"".join(group))
@@ -203,7 +203,7 @@ class _Outbox:
 
 @dataclass(slots=True)
 class _Alarm:
-    """When a wait for events ends without one."""
+    """Ends a wait for events."""
 
     end: float
     mark: float
@@ -224,13 +224,13 @@ class _Alarm:
 
 
 def _holder(who: Identity) -> tuple[str, str]:
-    """Return whose watches are counted together; on a cluster the agents of all nodes may be one account."""
+    """Return the key by which watches are counted; on a cluster the agents of all nodes may share one account."""
     return who.name, node_of(who)
 
 
 @contextmanager
 def _counted(counts: Counter[K], key: K) -> Iterator[None]:
-    """Count something while it lasts."""
+    """Count something during the block."""
     counts[key] += 1
     try:
         yield

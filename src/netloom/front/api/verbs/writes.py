@@ -1,10 +1,10 @@
-"""create, replace and patch: every way an object's document comes in.
+"""create, replace and patch: all the ways to write a document.
 
     decode -> agrees with the URL -> valid (model/validation) -> field managers (apply) -> admission -> store
 
-A patch is a read, a change and a conditional write, tried again when somebody was faster, unless the patch itself names
-the revision it is for. Server-side apply of an object that is not there creates it, which needs the right to create.
-Nothing is decided here about what an object may look like.
+A patch is a read, a change and a conditional write, which is retried on a conflict unless the patch itself names a
+revision. Server-side apply of a missing object creates it, which requires the right to create. The rules for objects
+are elsewhere.
 """
 
 import time
@@ -16,7 +16,7 @@ from netloom.front.api.admission.namespaces import NamespaceLifecycle
 from netloom.front.api.auth.identity import Attributes, Authorizer, forbidden, namespace_of
 from netloom.front.api.http.paths import Request, Verb
 from netloom.front.api.merge import apply, patch, shapes, strategic
-from netloom.front.api.verbs.calls import Call, Result
+from netloom.front.api.verbs.calls import Call, CallResult
 from netloom.model import codec, validation
 from netloom.model.document import Document
 from netloom.model.kind import Kind
@@ -33,7 +33,7 @@ _EMPTY = frozenset(("labels", "annotations", "finalizers", "ownerReferences", "g
 
 
 class Writes:
-    """The verbs that bring a document."""
+    """The verbs with a document."""
 
     def __init__(
         self,
@@ -50,19 +50,19 @@ class Writes:
         self._namespaces = namespaces
         self._clock = clock
 
-    async def create(self, call: Call) -> Result:
-        """Make a new object."""
+    async def create(self, call: Call) -> CallResult:
+        """Create an object."""
         document = call.document()
         agree(document, call.request)
-        return Result(201, await self._create(call, document))
+        return CallResult(201, await self._create(call, document))
 
-    async def replace(self, call: Call) -> Result:
+    async def replace(self, call: Call) -> CallResult:
         """Replace an object, or its status."""
         request = call.request
         document = call.document()
         agree(document, request)
         given = document["metadata"].get("resourceVersion")
-        # Kubernetes lets Events, alone of what we have, be replaced whatever their revision.
+        # Of our kinds, Kubernetes allows only Events to be replaced at any revision.
         always = request.kind is EVENT and not given
         known = int(given) if isinstance(given, str) and given.isdecimal() and not request.options.dry_run else 0
         for attempt in range(_ATTEMPTS):
@@ -70,18 +70,18 @@ class Writes:
             if always:
                 document["metadata"]["resourceVersion"] = str(live.revision)
             try:
-                return Result(200, await self._update(call, live, document))
+                return CallResult(200, await self._update(call, live, document))
             except Conflict:
                 if not always or attempt == _ATTEMPTS - 1:
                     raise
         raise AssertionError("the last attempt returned or raised")
 
-    async def patch(self, call: Call) -> Result:
-        """Change an object by one of the kinds of patch."""
+    async def patch(self, call: Call) -> CallResult:
+        """Change an object with a patch of any type."""
         request = call.request
         media = call.media.partition(";")[0].strip().lower()
         accepted = [JSON_PATCH, MERGE_PATCH, APPLY_PATCH]
-        if request.served is not None:  # Who owns a field is kept by the names of the stored version alone.
+        if request.served is not None:  # managedFields use the names of the stored version only.
             accepted.remove(APPLY_PATCH)
         if request.kind.group != GROUP:  # As kube-apiserver: for its own kinds, not for those of a CRD.
             accepted.append(STRATEGIC_PATCH)
@@ -105,12 +105,12 @@ class Writes:
         try:
             return await self._store.get(request.kind, request.namespace, request.name)
         except NotFound:
-            # Applying what is not there creates it; its status cannot come before it.
+            # Apply creates a missing object; its status cannot be applied before it exists.
             if media != APPLY_PATCH or request.subresource:
                 raise
             return None
 
-    async def _patched(self, call: Call, live: Stored | None, change: "_Patch") -> Result:
+    async def _patched(self, call: Call, live: Stored | None, change: "_Patch") -> CallResult:
         request = call.request
         if live is None:
             await self._authorize_creation(call)
@@ -119,11 +119,11 @@ class Writes:
         _keeps_identity(request, old, new)
         agree(new, request)
         if live is None:
-            return Result(201, await self._create(call, new, managed=True))
-        return Result(200, await self._update(call, live, new, managed=change.media == APPLY_PATCH))
+            return CallResult(201, await self._create(call, new, managed=True))
+        return CallResult(200, await self._update(call, live, new, managed=change.media == APPLY_PATCH))
 
     async def _authorize_creation(self, call: Call) -> None:
-        """Raise `Forbidden` unless the client may create: the right to patch is about what is there already."""
+        """Raise `Forbidden` unless the client may create: the right to patch covers existing objects only."""
         request = call.request
         namespace = namespace_of(request.kind, request.namespace, request.name)
         what = Attributes(Verb.CREATE, request.kind, namespace, request.name)
@@ -131,7 +131,7 @@ class Writes:
             raise forbidden(call.who, what)
 
     async def _create(self, call: Call, document: Document, *, managed: bool = False) -> Stored:
-        """Store a new document; `managed` says that its field managers are known already."""
+        """Store a new document; `managed` means that its managedFields are already set."""
         kind, asked = call.request.kind, call.request.options
         call.warnings += validation.admit(kind, document, unknown=asked.validation)
         if not managed:
@@ -149,7 +149,7 @@ class Writes:
         for admission in self._admissions:
             await admission.review(write, self._store)
         if self._namespaces is not None:
-            await self._namespaces.bring(write)
+            await self._namespaces.ensure(write)
         return await self._store.create(kind, document, dry_run=asked.dry_run)
 
     async def _update(self, call: Call, live: Stored, document: Document, *, managed: bool = False) -> Stored:
@@ -185,19 +185,19 @@ class Writes:
 
 
 class _Patch:
-    """A patch, read once and applied as often as it takes."""
+    """A patch, parsed once and applied as often as needed."""
 
     def __init__(self, media: str, body: bytes, request: Request, manager: str) -> None:
         self.media = media
         self.conflicted = False
-        """Whether the conflict is about who owns a field: trying again does not help."""
+        """Whether a conflict is about the owner of a field: retrying does not help."""
         self._request = request
         self._manager = manager
         self._content = codec.decode_value(body, "application/yaml" if media == APPLY_PATCH else "application/json")
 
     @property
     def names_revision(self) -> bool:
-        """Whether the patch is for one revision only."""
+        """Whether the patch applies to one revision only."""
         content = self._content
         if isinstance(content, dict):
             metadata = content.get("metadata")
@@ -209,10 +209,10 @@ class _Patch:
         )
 
     def applied_to(self, old: Document | None, now: str) -> Document:
-        """Return what the patch makes of a document."""
+        """Return the patched document."""
         if self.media == APPLY_PATCH:
             if not isinstance(self._content, dict):
-                raise BadRequest("an apply patch is an object")
+                raise BadRequest("an apply patch must be an object")
             agree(self._content, self._request)
             try:
                 return apply.applied(
@@ -228,8 +228,8 @@ class _Patch:
                 self.conflicted = True
                 raise
             except BadRequest:
-                # What does not fit the schema cannot be merged by it. The gate says all that is wrong, and how it is
-                # spelled right; the merge's own words stand where the gate would find nothing.
+                # A document that does not fit the schema cannot be merged by it. Validation reports all errors, with
+                # spelling suggestions; the error of the merge stands if validation finds nothing.
                 validation.admit(self._request.kind, patch.merge_patch(old or {}, self._content), old=old)
                 raise
         assert old is not None
@@ -247,9 +247,9 @@ class _Patch:
 
 
 def agree(document: Document, request: Request) -> None:
-    """Refuse a document that is about something else than the URL; fill in what only the URL says."""
+    """Refuse a document that does not match the URL; fill in what only the URL has."""
     kind = request.kind
-    if kind.group != GROUP:  # Kubernetes' own kinds may leave it to the URL to say what they are.
+    if kind.group != GROUP:  # Documents of Kubernetes' own kinds may leave kind and apiVersion to the URL.
         document.setdefault("apiVersion", kind.api_version)
         document.setdefault("kind", kind.name)
     for key, wanted in (("kind", kind.name), ("apiVersion", kind.api_version)):
@@ -267,7 +267,7 @@ def agree(document: Document, request: Request) -> None:
     if not isinstance(metadata, dict):
         raise BadRequest("metadata must be an object")
     for key in _EMPTY & metadata.keys():
-        if not metadata[key]:  # As Kubernetes: what is empty is not there.
+        if not metadata[key]:  # As in Kubernetes, an empty value is a missing value.
             del metadata[key]
     namespace = metadata.get("namespace") or ""
     if kind.namespaced and namespace not in ("", request.namespace):
@@ -301,17 +301,17 @@ def _invalid_options(cause: Cause) -> Invalid:
 
 
 def _keeps_identity(request: Request, old: Document | None, patched: Document) -> None:
-    """Refuse a patch that takes name or uid away: with the name would go labels and finalizers, which nobody meant."""
+    """Refuse a patch that removes name or uid: labels and finalizers would be lost with the name, by accident."""
     metadata = patched.get("metadata")
     if not isinstance(metadata, dict) or not metadata.get("name"):
-        raise BadRequest(f"the patch removes metadata.name, which must stay {request.name!r}")
+        raise BadRequest(f"the patch removes metadata.name, which must be {request.name!r}")
     if old is not None and metadata.get("uid") not in (None, "", old["metadata"]["uid"]):
         cause = Cause("metadata.uid", f"Invalid value: {str(metadata['uid'])[:64]!r}: field is immutable")
         raise Invalid(f'{request.kind.name} "{request.name}" is invalid: {cause}', causes=[cause])
 
 
 def _check_revision(kind: Kind, live: Stored, document: Document) -> None:
-    """Say that somebody was faster before saying anything about the document, which may fit what it was made from."""
+    """Report a conflict before errors in the document, which may be right for the revision it was made from."""
     given = document["metadata"].get("resourceVersion")
     if isinstance(given, str) and given and given != str(live.revision):
         raise Conflict(

@@ -1,9 +1,9 @@
-"""`make demo`: a small company on three hosts, proved with real packets.
+"""`make demo`: the networks of a small company on three hosts, tested with real packets.
 
-    python tools/company.py [--keep] [--root-of NODE=FOLDER ...]
+    python tools/demo.py [--keep] [--root-of NODE=FOLDER ...]
 
-Everything that must reach and everything that must not is tried and printed as a matrix; the exit status is 1 when
-anything is otherwise than it should be. With --keep the lab stays up, to look around in; --root-of is `lab up`'s.
+Every connection that must work and every one that must not is tried and printed as a matrix; the exit status is 1 if
+any result differs from the expectation. With --keep the lab stays up, to explore it; --root-of is that of `lab up`.
 """
 
 import argparse
@@ -40,7 +40,7 @@ BOLD, PLAIN = ("\033[1m", "\033[0m") if sys.stdout.isatty() else ("", "")
 
 
 class Way(NamedTuple):
-    """From somebody to something, and whether it is to be reached."""
+    """A connection from a source to a target, and whether it must work."""
 
     source: str
     target: str
@@ -49,7 +49,7 @@ class Way(NamedTuple):
 
 
 class Fact(NamedTuple):
-    """Something else that must be so: what is expected, and what was seen."""
+    """Another expectation: the expected and the observed result."""
 
     about: str
     expected: str
@@ -58,7 +58,7 @@ class Fact(NamedTuple):
 
 
 class Company:
-    """The company, up and running."""
+    """The running company."""
 
     def __init__(self, lab: Lab) -> None:
         self.lab = lab
@@ -79,21 +79,21 @@ class Company:
         return {6 if ":" in ip else 4: ip.partition("/")[0] for ip in found}
 
     def ping(self, source: str, target: str, *, family: int = 4, stolen: str = "") -> Callable[[], bool]:
-        """Whether somebody answers."""
+        """Whether the target answers a ping."""
         address = self.ips[target][family] if target in self.ips else target
         return lambda: probes.ping(self.lab.netns(source), address, source=stolen)
 
     def reach(self, source: str, target: str, port: int, *, family: int = 4, udp: bool = False) -> Callable[[], bool]:
-        """Whether somebody answers at a port."""
+        """Whether the target answers at a port."""
         address = self.ips[target][family] if target in self.ips else target
         netns = self.lab.netns(source)
         return lambda: bool(probes.reach(netns, address, port, protocol="udp" if udp else "tcp"))
 
     def ways(self) -> list[Way]:
-        """Return the matrix: who must, and who must not, reach what."""
+        """Return the matrix: the connections that must, and that must not, work."""
         found = []
         shop, world = "10.2.0.100", "198.51.100.1"
-        # Who: ping bob, bob:631, web-1:8080, web-1:22, web-1 by v6, db:5432, the shop, the world.
+        # Columns: ping bob, bob:631, web-1:8080, web-1:22, web-1 over IPv6, db:5432, the shop, the world.
         table = {
             "alice": "yyynynyy",
             "bob": "--ynynyy",
@@ -118,7 +118,7 @@ class Company:
                 for answer, (target, probe) in zip(answers, tried, strict=True)
                 if answer != "-"
             ]
-        # From outside there is one door: the floating address of web-1.
+        # From outside only one address is reachable: the floating IP of web-1.
         found += [
             Way("outside", "web-1:8080", True, self.reach("outside", "192.0.2.20", 8080)),
             Way("outside", "web-1:22", False, self.reach("outside", "192.0.2.20", 22)),
@@ -126,7 +126,7 @@ class Company:
         return found
 
     def facts(self) -> Iterator[Fact]:
-        """Yield what else must be so."""
+        """Yield the other expectations."""
         yield self._dhcp()
         yield self._stolen()
         yield self._snat()
@@ -142,7 +142,7 @@ class Company:
     def _dhcp(self) -> Fact:
         expected = f"{self.ips['bob'][4]}/24 10.1.0.1"
         seen = probes.lease(self.lab.netns("bob"), "eth0")
-        return Fact("DHCP gives bob his address and his router", expected, seen, seen == expected)
+        return Fact("DHCP offers bob its address and its router", expected, seen, seen == expected)
 
     def _stolen(self) -> Fact:
         bob, netns = self.ips["bob"][4], self.lab.netns("alice")
@@ -151,7 +151,7 @@ class Company:
             seen = probes.ping(netns, self.ips["web-1"][4], source=bob)
         finally:
             run("ip", "-n", netns, "address", "delete", f"{bob}/32", "dev", "eth0")
-        return Fact("what alice sends with bob's address", "is dropped", "arrives" if seen else "is dropped", not seen)
+        return Fact("packets from alice with bob's address", "dropped", "arrive" if seen else "dropped", not seen)
 
     def _snat(self) -> Fact:
         seen = probes.reach(self.lab.netns("alice"), "198.51.100.1", 80)
@@ -160,15 +160,15 @@ class Company:
     def _udp(self) -> Fact:
         seen = probes.reach(self.lab.netns("alice"), self.ips["bob"][4], 53, protocol="udp")
         expected = f"bob {self.ips['alice'][4]}"
-        return Fact("UDP goes from alice to bob and back", expected, seen, seen == expected)
+        return Fact("UDP works between alice and bob", expected, seen, seen == expected)
 
     def _shop(self, count: int) -> list[str]:
         answers = [probes.reach(self.lab.netns("alice"), "10.2.0.100", 80) for _ in range(count)]
-        return [answer.partition(" ")[0] or "nobody" for answer in answers]
+        return [answer.partition(" ")[0] or "no answer" for answer in answers]
 
     def _balanced(self) -> Fact:
         seen = sorted(set(self._shop(20)))
-        return Fact("at the shop's address answer", "web-1, web-2", ", ".join(seen), seen == ["web-1", "web-2"])
+        return Fact("the shop's VIP is answered by", "web-1, web-2", ", ".join(seen), seen == ["web-1", "web-2"])
 
     def _dead_endpoint(self) -> Fact:
         self.listeners.remove(self.lab.netns("web-2"), 8080)
@@ -178,21 +178,22 @@ class Company:
             seen = set(self._shop(10))
             if seen == {"web-1"}:
                 break
-        return Fact("when web-2 dies", "web-1", ", ".join(sorted(seen)), seen == {"web-1"})
+        return Fact("after web-2 dies, by", "web-1", ", ".join(sorted(seen)), seen == {"web-1"})
 
     def _shaped(self) -> Fact:
         seen = self._measured("backup", offered=30, good=lambda rate: abs(rate - 10) <= 1.5)
-        about = "backup, who is shaped, sends alice"
-        return Fact(about, "10 Mbit/s, 15 % more or less", f"{seen:.1f} Mbit/s", abs(seen - 10) <= 1.5)
+        about = "throughput from backup, which is shaped, to alice"
+        return Fact(about, "10 Mbit/s ± 15 %", f"{seen:.1f} Mbit/s", abs(seen - 10) <= 1.5)
 
     def _unshaped(self) -> Fact:
         seen = self._measured("bob", offered=0, good=lambda rate: rate > 20)
-        return Fact("bob, who is not shaped, sends alice", "more than 20 Mbit/s", f"{seen:.1f} Mbit/s", seen > 20)
+        about = "throughput from bob, which is not shaped, to alice"
+        return Fact(about, "more than 20 Mbit/s", f"{seen:.1f} Mbit/s", seen > 20)
 
     def _measured(self, source: str, *, offered: float, good: Callable[[float], bool]) -> float:
-        """Return a rate; measured again when the machine may have been too busy to send or to receive."""
+        """Return a rate; measure again if the machine may have been too busy to send or to receive."""
         seen = 0.0
-        with probes.speedometer(self.lab.netns("alice")):
+        with probes.iperf_server(self.lab.netns("alice")):
             for _ in range(3):
                 seen = probes.megabits(self.lab.netns(source), self.ips["alice"][4], offered=offered)
                 if good(seen):
@@ -208,7 +209,7 @@ class Company:
             said = pinging.communicate()[0]
         found = re.search(r"(\d+)% packet loss", said)
         seen = f"{found[1]} % lost" if found else "no answer"
-        return Fact("a ping from alice to bob while all control is killed", "0 % lost", seen, seen == "0 % lost")
+        return Fact("packet loss between alice and bob without any control plane", "0 % lost", seen, seen == "0 % lost")
 
     def _failover(self) -> Fact:
         self.lab.off("n1")
@@ -221,20 +222,20 @@ class Company:
             seen = time.monotonic() - began
         finally:
             self.lab.on("n1")
-        about = "n1, the gateway, loses its plug; bob reaches the world again after"
+        about = "gateway n1 is powered off; bob reaches the world again after"
         return Fact(about, "at most 5 s", f"{seen:.1f} s", seen <= 5)
 
     def _back(self) -> Fact:
-        # The host was started anew, as after a reboot: its agent and its switch have found everything again.
+        # The host was restarted, as after a reboot: its agent and its switch have recovered everything.
         back = _patient(Way("alice", "bob", True, self.reach("alice", "bob", 631)))
-        return Fact("n1 is back; alice reaches bob", "yes", "yes" if back else "no", back)
+        return Fact("n1 is powered on again; alice reaches bob", "yes", "yes" if back else "no", back)
 
 
 def main(args: Sequence[str]) -> int:
     """Run the demo and return the exit status."""
-    parser = argparse.ArgumentParser(prog="demo", description="A small company on three hosts of this machine.")
-    parser.add_argument("--keep", action="store_true", help="leave the lab up, to look around in")
-    parser.add_argument("--root-of", action="append", default=[], metavar="NODE=FOLDER", help="as for netloom lab up")
+    parser = argparse.ArgumentParser(prog="demo", description="The networks of a small company on three hosts.")
+    parser.add_argument("--keep", action="store_true", help="Do not take the lab down.")
+    parser.add_argument("--root-of", action="append", default=[], metavar="NODE=FOLDER", help="As for netloom lab up.")
     given = parser.parse_args(args)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     began = time.monotonic()
@@ -243,17 +244,17 @@ def main(args: Sequence[str]) -> int:
         wrong = demo(data, dict(text.split("=", 1) for text in given.root_of))
     leftovers = [] if given.keep else wiring.namespaces(state.identity(data))
     if leftovers:
-        print(f"demo: left behind: {', '.join(leftovers)}", file=sys.stderr)
+        print(f"demo: not cleaned up: {', '.join(leftovers)}", file=sys.stderr)
     if wrong or leftovers:
-        print(f"demo: {wrong} of what was tried went otherwise than it should", file=sys.stderr)
+        print(f"demo: {wrong} results differ from the expectation", file=sys.stderr)
         return 1
-    gone = "" if given.keep else ", and gone again"
-    print(f"\nDone in {time.monotonic() - began:.0f} s: everything is as it should be{gone}.")
+    gone = "" if given.keep else "; the lab is removed"
+    print(f"\nDone in {time.monotonic() - began:.0f} s: all results are as expected{gone}.")
     return 0
 
 
 def demo(data: Path, roots: dict[str, str]) -> int:
-    """Show everything; return how much of it went otherwise than it should."""
+    """Run all tests; return the number of unexpected results."""
     say("Three hosts on this machine, each with its own Open vSwitch and OVN; one OVN central; an outside router.")
     began = time.monotonic()
 
@@ -263,43 +264,43 @@ def demo(data: Path, roots: dict[str, str]) -> int:
     lab = Lab.up(data, nodes=3, outside=True, roots=roots, say=progress)
     os.environ["KUBECONFIG"] = str(lab.kubeconfig)
 
-    say("A company: two networks, a router with a way out, DHCP, a firewall, a load balancer, a shaped link.")
-    wishes = EXAMPLE.read_text()
+    say("A company: two networks, a router with a gateway, DHCP, a firewall, a load balancer, a shaped link.")
+    manifest = EXAMPLE.read_text()
     for name in WORKLOADS:
         path = lab.workload(name)
-        wishes = wishes.replace(f"/run/netns/{name},", f"{path},")
+        manifest = manifest.replace(f"/run/netns/{name},", f"{path},")
     file = data / "company.yaml"
-    file.write_text(wishes)
+    file.write_text(manifest)
     show("apply", "-f", file)
     show("wait", "networkattachments,routers,securityprofiles,loadbalancers,shapings", "--all", "--timeout", "60s")
     show("get", "networkattachments", "-o", "wide")
     show("lab", "status", "--data", data)
 
-    say("Who reaches what, with real packets.  In each field: what must be / what was seen.")
+    say("Connectivity, with real packets.  In each cell: expected / observed.")
     company = Company(lab)
     try:
         wrong = matrix(company.ways())
-        say("And what else must be so.")
-        wrong += sum(not told(fact) for fact in company.facts())
+        say("Other expectations.")
+        wrong += sum(not report(fact) for fact in company.facts())
     finally:
         company.listeners.close()
 
-    say("Everything that was killed is back.  Is anything amiss?")
+    say("All killed processes are running again.  Check the whole system.")
     show("wait", "server")
     show("wait", "nodes", "--all", "--timeout", "30s")
     show("wait", "networkattachments", "--all", "--timeout", "30s")
     show("doctor", "--lab", str(data))
-    say("A wish that cannot be is refused, with every field at fault.")
+    say("An invalid object is refused, with every invalid field.")
     wrong += not refused(data)
-    say("Take it all away again.")
+    say("Remove everything.")
     show("delete", "-f", file, "--timeout", "60s")
     return wrong
 
 
 def matrix(ways: Sequence[Way]) -> int:
-    """Try all ways, print the matrix, and return how many went otherwise than they should."""
+    """Try all connections, print the matrix, and return the number of unexpected results."""
     with ThreadPoolExecutor(4) as pool:
-        # First what must be reached, with patience: the last port may just have come up. Then what must not.
+        # First those that must work, with retries: the last port may just have come up. Then those that must not.
         must = [way for way in ways if way.expected]
         seen = dict(zip(must, pool.map(_patient, must), strict=True))
         never = [way for way in ways if not way.expected]
@@ -312,9 +313,7 @@ def matrix(ways: Sequence[Way]) -> int:
         row = [cells.get((source, target), "").rjust(max(8, len(target))) for target in targets]
         print(source.ljust(width), *row, sep="  ")
     wrong = sum(way.expected != seen[way] for way in ways)
-    print(
-        f"{len(must)} ways that must reach, {len(never)} that must not: {wrong or 'none'} otherwise than it should be."
-    )
+    print(f"{len(must)} connections that must work, {len(never)} that must not: {wrong or 'no'} unexpected results.")
     return wrong
 
 
@@ -330,15 +329,15 @@ def _cell(expected: bool, seen: bool) -> str:
     return f"{words[expected]}/{words[seen]}" if expected == seen else f"{words[expected]}/{words[seen].upper()} !"
 
 
-def told(fact: Fact) -> bool:
-    """Print a fact; whether it holds."""
+def report(fact: Fact) -> bool:
+    """Print a fact; return whether it holds."""
     mark = "as expected" if fact.holds else f"EXPECTED {fact.expected}"
     print(f"{fact.about}: {fact.seen or 'nothing'}  ({mark})", flush=True)
     return fact.holds
 
 
 def refused(data: Path) -> bool:
-    """Whether the server refuses what cannot be."""
+    """Whether the server refuses an invalid object."""
     file = data / "wrong.yaml"
     file.write_text(WRONG)
     print(f"$ netloom apply -f {file.name}", flush=True)
@@ -347,19 +346,19 @@ def refused(data: Path) -> bool:
 
 
 def say(text: str) -> None:
-    """Print what comes next."""
+    """Print a heading."""
     print(f"\n{BOLD}# {text}{PLAIN}", flush=True)
 
 
 def show(*args: str | Path) -> None:
-    """Run a netloom command and let it print."""
+    """Run a netloom command, with its output."""
     words = [str(arg) for arg in args]
     print("$", shlex.join(["netloom", *words]), flush=True)
     subprocess.run([*NETLOOM, *words], check=True)
 
 
 def command(*args: str) -> str:
-    """Run a netloom command and return what it prints."""
+    """Run a netloom command and return its output."""
     return subprocess.run([*NETLOOM, *args], check=True, capture_output=True, text=True).stdout
 
 
@@ -374,14 +373,14 @@ def _gone_afterwards(folder: Path, *, keep: bool) -> Iterator[Path]:
     try:
         yield data
     except subprocess.CalledProcessError as error:
-        print(f"demo: {shlex.join(map(str, error.cmd))} ended with {error.returncode}", file=sys.stderr)
+        print(f"demo: {shlex.join(map(str, error.cmd))} failed with status {error.returncode}", file=sys.stderr)
         sys.exit(1)
     except NetloomError as error:
         print(f"demo: {error.message}", file=sys.stderr)
         sys.exit(1)
     finally:
         if keep:
-            print(f"\nThe lab stays: netloom lab status --data {data}; netloom lab down --data {data}")
+            print(f"\nThe lab is still up: netloom lab status --data {data}; netloom lab down --data {data}")
         else:
             if (data / state.FILE).exists():
                 Lab(data).down()

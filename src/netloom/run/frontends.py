@@ -1,6 +1,6 @@
-"""The API's door as the processes open it: a socket, TLS from files, who is known, what is measured.
+"""The API frontend as the processes run it: its socket, TLS from files, authentication, metrics.
 
-Shared by `serve` and `apiserver`, which differ in where the store and the credentials come from.
+`serve` and `apiserver` share it. They differ in where the store and the credentials come from.
 """
 
 import asyncio
@@ -33,19 +33,19 @@ from netloom.store.base import Store
 
 log = logging.getLogger(__name__)
 
-LOOK_AT_CERTIFICATES = 12 * 3600.0
-_EVERYWHERE = {"": "127.0.0.1", "0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104  # where we are reached if bound there
+CHECK_CERTIFICATES_EVERY = 12 * 3600.0
+_EVERYWHERE = {"": "127.0.0.1", "0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104  # how to reach a wildcard address
 
 
 class Identity(Struct, frozen=True, kw_only=True):
-    """The files that say who the server is and whom it knows."""
+    """The files with the server's identity and the clients it admits."""
 
     certificate: Path
     key: Path
     client_ca: Path | None = None
     tokens: Path | None = None
     revoked: Path | None = None
-    """Client certificates that count no more."""
+    """Revoked client certificates."""
 
 
 def of_directory(directory: Directory) -> Identity:
@@ -60,29 +60,29 @@ def of_directory(directory: Directory) -> Identity:
 
 
 def listen(host: str, port: int) -> socket.socket:
-    """Return a listening socket; what stands in the way is said in words, with the port."""
+    """Return a listening socket; an error names the port and what to do."""
     try:
         return server.bind(host, port)
     except OSError as error:
         where = f"{host or '*'}:{port}"
         if error.errno == errno.EADDRINUSE:
             raise Conflict(
-                f"port {port} is in use ({where}): stop who uses it, or choose another by --listen"
+                f"port {port} is in use ({where}): stop the process that uses it, or choose another one with --listen"
             ) from None
         if error.errno == errno.EACCES:
-            raise Conflict(f"may not listen on {where}: ports below 1024 are for root") from None
+            raise Conflict(f"permission denied to listen on {where}: ports below 1024 require root") from None
         raise Invalid(f"cannot listen on {where}: {error.strerror or error}") from None
 
 
 def url(host: str, listener: socket.socket) -> str:
-    """Return where a client on this machine reaches the server."""
+    """Return the URL of the server for a client on this machine."""
     reached = _EVERYWHERE.get(host, host)
     port = listener.getsockname()[1]
     return f"https://[{reached}]:{port}" if ":" in reached else f"https://{reached}:{port}"
 
 
 def tls(identity: Identity) -> ssl.SSLContext:
-    """Return how we speak TLS, or say which file cannot be used."""
+    """Return the server's TLS context; an error names the file that cannot be used."""
     for path in (identity.certificate, identity.key, identity.client_ca):
         if path is not None and not path.is_file():
             raise Invalid(f"{path}: no such file")
@@ -93,7 +93,7 @@ def tls(identity: Identity) -> ssl.SSLContext:
 
 
 def _checks(store: Store) -> dict[str, Check]:
-    """Return the checks of a store: whether it answers, and where it has a disk of its own, whether that is full."""
+    """Return the checks of a store: that it answers and, if it has its own disk, that the disk is not full."""
 
     async def answers() -> None:
         await store.revision()
@@ -102,10 +102,10 @@ def _checks(store: Store) -> dict[str, Check]:
     return {"store": answers} if disk is None else {"store": answers, "disk": disk}
 
 
-def behind(store: Store, delegation: Delegation, metrics: Metrics, *, agent: str, limits: Limits) -> Api:
-    """Return the API over `store` behind a Kubernetes' own, which says who is known and who may what.
+def aggregated_api(store: Store, delegation: Delegation, metrics: Metrics, *, agent: str, limits: Limits) -> Api:
+    """Return the API over `store` as part of a Kubernetes cluster's API; the cluster authenticates and authorizes.
 
-    Only our own group: Events, Leases and all else the cluster has itself.
+    It serves only our group: the cluster has Events, Leases and everything else.
     """
     requests = Requests()
     metrics.add(requests.read)
@@ -128,7 +128,7 @@ def behind(store: Store, delegation: Delegation, metrics: Metrics, *, agent: str
 
 
 def api(store: Store, identity: Identity, metrics: Metrics, *, ready: Mapping[str, Check]) -> Api:
-    """Return the API over `store` as these files and metrics have it."""
+    """Return the API over `store` with these files and metrics."""
     known: list[Authenticator] = []
     if identity.client_ca is not None:
         known.append(tokens.ClientCertificates(identity.revoked))
@@ -146,25 +146,25 @@ def api(store: Store, identity: Identity, metrics: Metrics, *, ready: Mapping[st
         metrics=metrics.scrape,
         observe=requests.observe,
         beside=authorizer.run,
-        was_on=authorizer.concern.was_on,
+        was_on=authorizer.node_networks.was_on,
     )
     metrics.add(watches(made.watches))
     return made
 
 
 async def renew(directory: Directory, context: ssl.SSLContext, *, hosts: list[str], server_url: str = "") -> None:
-    """Look at the certificates now and then, make them again before they end, and use the new ones at once.
+    """Check the certificates from time to time, renew them before they expire, and use the new ones at once.
 
-    Without `server_url` nobody is given a kubeconfig: somebody else says who is known.
+    Without `server_url`, write no kubeconfig: clients are authenticated elsewhere.
     """
     while True:
-        await asyncio.sleep(LOOK_AT_CERTIFICATES)
+        await asyncio.sleep(CHECK_CERTIFICATES_EVERY)
         try:
             if directory.prepare(hosts=hosts, now=datetime.now(UTC), admin=bool(server_url)):
                 context.load_cert_chain(directory.server_certificate, directory.server_key)
                 if server_url:
                     directory.write_kubeconfig(server_url)
-                log.info("the server certificate was made again")
+                log.info("renewed the server certificate")
         except (NetloomError, OSError) as error:
             # There is a month left to find out why, and no reason to stop serving.
-            log.error("the certificates could not be looked after: %s", error)
+            log.error("cannot renew the certificates: %s", error)
