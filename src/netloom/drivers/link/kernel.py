@@ -22,7 +22,7 @@ from functools import partial
 from typing import NamedTuple
 
 from netloom.drivers.errors import ProblemError
-from netloom.drivers.link import codec as codec
+from netloom.drivers.link import codec
 from netloom.drivers.link.codec import Link, Neighbour, NextHop, Route
 from netloom.plan.node import grants
 

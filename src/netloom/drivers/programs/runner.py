@@ -117,8 +117,8 @@ class Running:
         for (read, _), kept in zip(ends, (self.out, self.err), strict=False):
             os.set_blocking(read, False)
             self._selector.register(read, selectors.EVENT_READ, kept)
-        with open(ends[2][0], "rb") as told:  # Ends when the program was executed, or could not be.
-            return pid, told.read().decode()
+        with open(ends[2][0], "rb") as error:  # Ends when the program was executed, or could not be.
+            return pid, error.read().decode()
 
     def wait(self, until: float) -> None:
         """Wait until something happens, or for some time."""

@@ -77,10 +77,6 @@ class FlowClaims:
         """Remove all claims of an owner."""
         self.replace(owner, ())
 
-    def owners(self) -> frozenset[str]:
-        """Return the owners that claim something."""
-        return frozenset(self._owned)
-
     def claimed(self, owner: str) -> tuple[Flow, ...]:
         """Return the flows that an owner claims, whether they win or not."""
         return tuple([claim.flow for claim in self._owned.get(owner, ())])

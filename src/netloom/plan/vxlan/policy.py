@@ -282,10 +282,10 @@ def port_flows(ofport: int, uid: str, cover: Cover, *, peers: bool) -> Iterator[
     tracked = bool(cover.profiles)
     for way, listed in zip(WAYS, cover.listed, strict=True) if tracked or peers else ():
         on: Fields = {way.port: ofport}
-        look: list[Act] = [*(SetField(field, 0) for field in CLASS), Resubmit(way.peer)] if peers else []
+        classify: list[Act] = [*(SetField(field, 0) for field in CLASS), Resubmit(way.peer)] if peers else []
         after: Act = Ct(zone(ofport), table=way.judge) if tracked else Goto(way.rate)
         for kind in _KINDS.values():
-            yield flow(way.entry, 100, (*look, after), **on, dl_type=kind)
+            yield flow(way.entry, 100, (*classify, after), **on, dl_type=kind)
         if not tracked:
             continue
         yield flow(way.entry, 90, (Goto(way.judge),), **on)

@@ -163,13 +163,13 @@ def _sends(ofport: int, mac: int, usable: Sequence[tuple[int, int]]) -> Iterator
             yield flow(SOURCE, 100, out, **on, dl_type=ARP, arp_sha=mac, arp_spa=ip)
             continue
         yield flow(SOURCE, 100, (Goto(NEIGHBOUR),), **on, dl_type=IPV6, ipv6_src=ip)
-        for told in (mac, 0):  # The option with the MAC may be absent.
-            yield flow(NEIGHBOUR, 100, out, **_neighbour(ADVERTISE), in_port=ofport, nd_target=ip, nd_tll=told)
+        for option in (mac, 0):  # The option with the MAC may be absent.
+            yield flow(NEIGHBOUR, 100, out, **_neighbour(ADVERTISE), in_port=ofport, nd_target=ip, nd_tll=option)
     if any(version == 6 for version, _ in usable):
         # Duplicate address detection has no source address.
         yield flow(SOURCE, 100, (Goto(NEIGHBOUR),), **on, **_neighbour(SOLICIT), ipv6_src=0)
-        for told in (mac, 0):
-            yield flow(NEIGHBOUR, 100, out, **_neighbour(SOLICIT), in_port=ofport, nd_sll=told)
+        for option in (mac, 0):
+            yield flow(NEIGHBOUR, 100, out, **_neighbour(SOLICIT), in_port=ofport, nd_sll=option)
 
 
 def _gets(ofport: int, usable: Sequence[tuple[int, int]]) -> Iterator[Flow]:
