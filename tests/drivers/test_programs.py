@@ -86,7 +86,7 @@ def test_a_program_that_a_signal_ended_has_the_status_a_shell_gives_it() -> None
     ],
 )
 def test_what_cannot_be_run_says_why(command: Sequence[str], why: str) -> None:
-    assert run(*command) == Ended(exit_status=NOT_STARTED, stderr=f"[could not be run: {why}]")
+    assert run(*command) == Ended(exit_status=NOT_STARTED, stderr=f"[could not be started: {why}]")
 
 
 def test_an_overdue_program_is_ended_with_all_that_it_started_whatever_they_do_against_it(tmp_path: Path) -> None:
@@ -112,7 +112,7 @@ def test_a_program_that_becomes_too_many_processes_is_ended_before_its_time(tmp_
     pids = tmp_path / "pids"
     programs = Programs(timeout=PATIENT, processes=8)
     ended = asyncio.run(programs.run([*FORKING, "wide", str(pids)]))
-    assert ended == Ended(exit_status=CROWDED, stderr="[ended: it had become more than 8 processes]")
+    assert ended == Ended(exit_status=CROWDED, stderr="[ended: it had more than 8 processes]")
     assert alive(pids) == []
 
 

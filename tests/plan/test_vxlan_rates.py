@@ -10,7 +10,7 @@ from netloom.openflow import packets
 from netloom.openflow.flows import MeterSpec
 from netloom.openflow.pipeline import Tables, run
 from netloom.plan.vxlan import meters as vxlan_rates
-from netloom.plan.vxlan.meters import Wanted, numbered
+from netloom.plan.vxlan.meters import MeterKey, numbered
 from tests.plan.vxlan_nodes import VTEP, Nodes, mac, nodes, number, profile, shaping
 
 WEB: dict[str, Any] = {"matchLabels": {"app": "web"}}
@@ -124,8 +124,8 @@ def test_without_a_rate_there_is_no_meter() -> None:
     assert rates(at, "a", "c") == []
 
 
-@given(st.lists(st.builds(Wanted, st.sampled_from("abcd"), st.sampled_from("st"), st.booleans()), unique=True))
-def test_meters_have_numbers_of_their_own_whoever_came_first(wanted: list[Wanted]) -> None:
+@given(st.lists(st.builds(MeterKey, st.sampled_from("abcd"), st.sampled_from("st"), st.booleans()), unique=True))
+def test_meters_have_numbers_of_their_own_whoever_came_first(wanted: list[MeterKey]) -> None:
     found = numbered(wanted)
     assert found == numbered(reversed(wanted))
     assert len(set(found.values())) == len(wanted)
@@ -133,5 +133,5 @@ def test_meters_have_numbers_of_their_own_whoever_came_first(wanted: list[Wanted
 
 def test_meters_whose_places_are_taken_get_others(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(vxlan_rates, "METERS", range(1, 17))
-    wanted = [Wanted(owner, shaping, True) for owner in "abcdefgh" for shaping in "st"]
+    wanted = [MeterKey(owner, shaping, True) for owner in "abcdefgh" for shaping in "st"]
     assert set(numbered(wanted).values()) == set(range(1, 17))

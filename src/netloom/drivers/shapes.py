@@ -3,8 +3,8 @@
 `ReconciledSet`   objects of ours in another system that are made equal to a desired set: the whole set is compared once
                   for each connection, and after that each change of it is applied by itself. Flows are such a set; the
                   routes of a BGP speaker and the filters of tc are, too.
-`PortDevices`     devices that are commanded one port at a time: the caller says what a port needs and is told what
-                  there is. Each command reads the present state and writes only what differs.
+`PortDevices`     devices that are commanded one port at a time: the caller says what a port needs, and gets the
+                  device. Each command reads the present state and writes only what differs.
 """
 
 from collections.abc import Collection, Mapping

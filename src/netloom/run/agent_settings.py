@@ -1,4 +1,4 @@
-"""The settings of `netloom agent`, read: what is wrong with them, and what they mean."""
+"""Checks and reads the settings of `netloom agent`."""
 
 from netloom.drivers.vswitch.prepare import read_mappings
 from netloom.errors import Cause, Invalid
@@ -42,5 +42,5 @@ def granted(settings: AgentSettings) -> NodeGrants:
 
 
 def wrong(key: str, message: str) -> Invalid:
-    """Return the refusal of a setting."""
+    """Return the error of a setting."""
     return Invalid("invalid configuration", causes=[Cause(key, message)])

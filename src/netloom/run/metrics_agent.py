@@ -1,4 +1,4 @@
-"""The numbers of a node's agent: how long wishes took to become interfaces, what concerns this node, what was done."""
+"""The metrics of a node's agent: how long attachments took, what is relevant to the node, and what was done."""
 
 from collections import Counter as Tally
 from collections.abc import Mapping
@@ -11,49 +11,49 @@ from netloom.run import metrics_runtime
 from netloom.run.metrics import Counter, Families, Gauge, Source, histogram, histograms
 
 COUNTERS: Mapping[str, str] = {
-    "looked": "Looks at attachments and Mirrors of this node.",
-    "plugged": "Ports that came to work.",
+    "looked": "Reconciles of attachments and Mirrors of this node.",
+    "plugged": "Ports that became ready.",
     "unplugged": "Ports that were removed.",
     "statuses": "Statuses of attachments written.",
-    "troubles": "How often something on this node stood in the way of a port.",
+    "troubles": "Problems on this node that prevented a port.",
     "link_writes": "Changes made to devices, addresses and routes.",
     "switch_transactions": "Transactions on the switch's database.",
-    "switch_changes": "Changes written in these transactions: several travel in one.",
+    "switch_changes": "Changes written in these transactions, several in each.",
     "switch_refused": "Transactions that the switch's database refused.",
     "fabric_bundles": "Bundles of flows sent to the switch.",
-    "fabric_puts": "Flows the switch has taken, new or changed.",
-    "fabric_drops": "Flows the switch has removed.",
-    "fabric_compared": "How often all flows were read back and compared.",
+    "fabric_puts": "Flows that the switch accepted, new or changed.",
+    "fabric_drops": "Flows that the switch deleted.",
+    "fabric_compared": "Comparisons of all flows with those read back.",
 }
 GAUGES: Mapping[str, str] = {
-    "fabric_connected": "Whether the switch can be told flows.",
+    "fabric_connected": "Whether flows can be written to the switch.",
     "fabric_flows": "Flows of vxlan Networks that the switch has.",
     "fabric_flows_wanted": "Flows of vxlan Networks that it should have.",
-    "fabric_flows_refused": "Flows of vxlan Networks that it does not take.",
+    "fabric_flows_refused": "Flows of vxlan Networks that it refused.",
 }
 
 
 class Measured(Protocol):
-    """An agent, as far as it is measured."""
+    """What the metrics need of an agent."""
 
     @property
     def lifetimes(self) -> Lifetimes:
-        """How long things took."""
+        """The measured times."""
 
     @property
     def manager(self) -> Manager | None:
-        """Its controllers, once there are any."""
+        """Its controllers, once they are started."""
 
     @property
     def watches(self) -> NodeWatches | None:
         """The watches of the node, once they are started."""
 
     def numbers(self) -> Mapping[str, float]:
-        """Return what else it counts."""
+        """Return the other values."""
 
 
 def agent(one: Measured) -> Source:
-    """Return the numbers of a node's agent."""
+    """Return the source of an agent's metrics."""
 
     def read() -> Families:
         numbers = one.numbers()
@@ -70,36 +70,36 @@ def agent(one: Measured) -> Source:
 
 
 def _lifetimes(lifetimes: Lifetimes) -> Families:
-    text = "From the wish for an attachment of this node to a port that works."
+    text = "From the creation of an attachment of this node to a port that works."
     yield histograms("netloom_agent_wish_to_interface_seconds", text, lifetimes.to_interface)
     text = "From the addresses of an attachment of this node to a port that works."
     yield histogram("netloom_agent_address_to_interface_seconds", text, lifetimes.from_address)
-    text = "From the wish for an attachment of this node to a status that says that its port works."
+    text = "From the creation of an attachment of this node to a status that says that its port works."
     yield histograms("netloom_agent_wish_to_ready_seconds", text, lifetimes.to_ready)
-    text = "From the wish for an attachment of another node to flows to it on this one."
+    text = "From the creation of an attachment of another node to flows to it on this one."
     yield histograms("netloom_agent_wish_to_remote_interface_seconds", text, lifetimes.to_remote)
     text = "From the plugging of an attachment of another node to flows to it on this one."
     yield histogram("netloom_agent_interface_to_remote_interface_seconds", text, lifetimes.from_plugged)
-    text = "From a Network's beginning to concern this node to everything of it being known."
+    text = "From the time a Network became relevant to this node until all of it was known."
     yield histogram("netloom_agent_relevance_delay_seconds", text, lifetimes.relevance)
-    text = "What was done to the switch and to devices, by how long it took."
+    text = "Duration of operations on the switch and on devices."
     yield histograms("netloom_agent_fabric_duration_seconds", text, lifetimes.fabric)
-    text = "Programs of attachments that were run, by how long they took."
+    text = "Duration of programs of attachments."
     yield histograms("netloom_agent_exec_duration_seconds", text, lifetimes.hooks)
 
 
 def _around(one: Measured) -> Families:
-    """Return how much concerns this node now."""
-    networks = Gauge("netloom_agent_networks", "Networks that concern this node.", labels=["state"])
+    """Yield the number of relevant objects."""
+    networks = Gauge("netloom_agent_networks", "Networks that are relevant to this node.", labels=["state"])
     networks.add_metric(["relevant"], one.lifetimes.networks)
     networks.add_metric(["known"], one.lifetimes.networks_known)
     yield networks
     own = one.manager.informers if one.manager is not None else ()
-    attachments = Gauge("netloom_agent_attachments", "Attachments known here, by where they are.", labels=["place"])
+    attachments = Gauge("netloom_agent_attachments", "Attachments known to this agent, by location.", labels=["place"])
     attachments.add_metric(["local"], sum(len(informer.cache) for informer in own))
     attachments.add_metric(["remote"], one.lifetimes.remotes)
     yield attachments
-    watches = Gauge("netloom_agent_watches", "Watches this agent holds.", labels=["resource"])
+    watches = Gauge("netloom_agent_watches", "Open watches of this agent.", labels=["resource"])
     others = one.watches.informers() if one.watches is not None else ()
     for resource, count in sorted(Tally(informer.kind.plural for informer in (*own, *others)).items()):
         watches.add_metric([resource], count)

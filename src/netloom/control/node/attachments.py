@@ -35,7 +35,6 @@ from netloom.control.runtime.cache import Cache, Change, Key
 from netloom.control.runtime.client import Client
 from netloom.control.runtime.clock import Clock
 from netloom.control.runtime.conditions import TRUE
-from netloom.control.runtime.counters import Histogram
 from netloom.control.runtime.events import Recorder
 from netloom.control.runtime.queue import Pace
 from netloom.drivers.errors import ProblemError
@@ -72,8 +71,6 @@ class AttachmentCounters:
     statuses: int = 0
     problems: dict[str, int] = field(default_factory=dict)
     """By reason."""
-    to_ready: Histogram = field(default_factory=Histogram)
-    """From the first sight of an attachment with addresses to Ready."""
 
 
 class AttachmentReconciler:
@@ -267,15 +264,13 @@ class AttachmentReconciler:
     # Statuses.
 
     async def _ready(self, key: Key, view: View, plan: PortPlan) -> None:
-        since = self._waiting_since.pop(key, None)
+        self._waiting_since.pop(key, None)
         self._lifetimes.plugged(view.value)
         if not await self._write(key, view, PlugResult(device=plan.device, installed=True)):
             return
         self._lifetimes.ready(view.value)
         if not _was_plugged(view):
             self.counters.plugged += 1
-            if since is not None:
-                self.counters.to_ready.observe(asyncio.get_running_loop().time() - since)
 
     async def _report(self, key: Key, view: View | None, problem: Problem) -> float:
         """Write a problem to the status; return the seconds after which to retry."""

@@ -126,11 +126,6 @@ class HookRunner:
         self._reports: dict[str, ExecReport] = {}
         """Reports with all of their output, by port, until they are written to the status."""
 
-    @property
-    def running(self) -> int:
-        """The number of programs that wait or run."""
-        return len(self._taken)
-
     # For the reconciler of attachments.
 
     def attachments(self) -> set[Key]:

@@ -1,20 +1,20 @@
-"""How long it takes from a wish to what comes of it: measured where it comes to be, by the time of day.
+"""Measures how long attachments take, from their creation to each later step, by the time of day.
 
-    wish ──► lock ──► address ──► interface on its node ──► Ready         the controller, then the node's agent
-                                           └──► interface on other nodes  the agents of those
+    created ──► lock ──► address ──► interface on its node ──► Ready         the controller, then the node's agent
+                                              └──► interface on other nodes  the agents of those
 
-The wish's time is what its uid says (`model/uids.py`), to the millisecond. A Kubernetes gives uids that say nothing,
-and `creationTimestamp` has whole seconds: there we begin with what the first of us saw. The node's own agent knows when
-it first heard of the attachment; the agents of other nodes know when IPAM wrote its addresses, since the times of
-conditions, which we write, have microseconds. The label `since` tells the two apart: "wish" or "seen".
+The uid holds the time of creation (`model/uids.py`), to the millisecond. The uids of Kubernetes do not, and
+`creationTimestamp` has whole seconds: there the measurement starts when the first of our processes saw the attachment.
+The node's own agent knows when that was; the agents of other nodes take the time when IPAM wrote the addresses, since
+the times of conditions, which we write, have microseconds. The label `since` says which of the two it is.
 
-Two machines' clocks differ. A difference that is not positive is counted in the lowest bucket (`counters.LIFETIMES`).
+The clocks of two machines differ. A difference that is not positive counts in the lowest bucket (`counters.LIFETIMES`).
 
-What was there before anybody here needed it is no news: an attachment that an agent had looked at before this one
-started, or one of another node that was plugged before its Network concerned this one, is not counted. How long it
-takes until everything of a Network that concerns this node from now on is known is a number of its own, `relevance`.
+Attachments that existed before this agent needed them are not measured: those that an earlier agent reconciled, and
+those of other nodes that were plugged before their Network became relevant here. The time until everything of a newly
+relevant Network is known is a metric of its own, `relevance`.
 
-`Lifetimes` is the agent's: it is told what happens, and told twice is told once.
+`Lifetimes` belongs to the agent. Its methods are called as events happen; calling one twice has no further effect.
 """
 
 import asyncio
@@ -30,7 +30,7 @@ from netloom.model.document import Condition, ObjectMeta
 
 
 def since(condition: Condition | None) -> float | None:
-    """Return since when a condition holds; None: it does not."""
+    """Return since when a condition is true; None: it is not."""
     if condition is None or condition.status != TRUE:
         return None
     time = parse(condition.last_transition_time)
@@ -38,50 +38,50 @@ def since(condition: Condition | None) -> float | None:
 
 
 class Lifetimes:
-    """What an agent measures of attachments, its own and those of other nodes."""
+    """The measurements of an agent: of its own attachments, and of those of other nodes."""
 
     def __init__(self, *, clock: Clock = now) -> None:
         self.to_interface = by_since()
-        """From the wish to a port that works, here."""
+        """From the creation to a port that works, on this node."""
         self.from_address = Histogram(LIFETIMES)
-        """From its addresses to a port that works, here."""
+        """From the addresses to a port that works, on this node."""
         self.to_ready = by_since()
-        """From the wish to a status that says so."""
+        """From the creation to a status that says so."""
         self.to_remote = by_since()
-        """From the wish of another node's attachment to flows to it, here."""
+        """From the creation of another node's attachment to flows to it, on this node."""
         self.from_plugged = Histogram(LIFETIMES)
-        """From another node's attachment's being plugged to flows to it, here."""
+        """From the plugging of another node's attachment to flows to it, on this node."""
         self.relevance = Histogram()
-        """From a Network's beginning to concern this node to all of it being known."""
+        """From the time a Network became relevant to this node until all of it was known."""
         self.fabric = Histograms(("operation", "outcome"))
-        """What is done to the switch and the devices."""
+        """Operations on the switch and the devices."""
         self.hooks = Histograms(("hook", "outcome"))
         """Programs of attachments: postCreate, postDelete."""
         self._clock = clock
         self._heard: dict[str, float] = {}
-        """When we first heard of attachments that no agent had looked at before, by uid, until they are Ready."""
+        """When this agent first saw attachments that no agent had reconciled before, by uid, until they are Ready."""
         self._plugged: set[str] = set()
         """Those of them whose ports work."""
         self._relevant: dict[Key, tuple[float, float]] = {}
-        """Since when Networks concern us: the time of day, and the loop's."""
+        """Since when Networks are relevant: the time of day, and the loop's."""
         self._known: set[Key] = set()
         self._reached: set[str] = set()
 
-    # What we do.
+    # Operations.
 
     def timing(self, operation: str) -> Timing:
-        """Return a block that does something to the switch or a device: `with lifetimes.timing("plug"): …`."""
+        """Return a context manager that measures an operation: `with lifetimes.timing("plug"): …`."""
         return self.fabric.timing(operation, clock=asyncio.get_running_loop().time)
 
     # This node's attachments.
 
     def heard(self, value: NetworkAttachment) -> None:
-        """Know of an attachment of this node; the earlier the better, addresses or not."""
+        """Note that this agent saw an attachment of its node, with addresses or without."""
         if not value.status.host_ip:
             self._heard.setdefault(value.metadata.uid, self._now())
 
     def plugged(self, value: NetworkAttachment) -> None:
-        """Know that an attachment's port works."""
+        """Note that an attachment's port works."""
         uid = value.metadata.uid
         if uid not in self._heard or uid in self._plugged:
             return
@@ -92,37 +92,37 @@ class Lifetimes:
             self.from_address.observe(at - addressed)
 
     def ready(self, value: NetworkAttachment) -> None:
-        """Know that an attachment's status says that its port works."""
+        """Note that an attachment's status says that its port works."""
         self._observe(self.to_ready, value.metadata, self._now())
         self.gone(value.metadata.uid)
 
     def gone(self, uid: str) -> None:
-        """Know that an attachment of this node is gone."""
+        """Note that an attachment of this node is gone."""
         self._heard.pop(uid, None)
         self._plugged.discard(uid)
 
-    # The Networks that concern this node.
+    # The relevant Networks.
 
     def relevant(self, network: Key) -> None:
-        """Know that a Network concerns this node from now on."""
+        """Note that a Network became relevant to this node."""
         self._relevant.setdefault(network, (self._now(), asyncio.get_running_loop().time()))
 
     def known(self, network: Key) -> None:
-        """Know that everything there is of a Network is known here."""
+        """Note that everything of a Network is known here."""
         began = self._relevant.get(network)
         if began is not None and network not in self._known:
             self._known.add(network)
             self.relevance.observe(asyncio.get_running_loop().time() - began[1])
 
     def irrelevant(self, network: Key) -> None:
-        """Know that a Network concerns this node no longer."""
+        """Note that a Network is no longer relevant to this node."""
         self._relevant.pop(network, None)
         self._known.discard(network)
 
     # Other nodes' attachments.
 
     def reached(self, value: NetworkAttachment) -> None:
-        """Know that the flows to an attachment of another node are in the switch."""
+        """Note that the flows to an attachment of another node are in the switch."""
         meta = value.metadata
         if meta.uid in self._reached:
             return
@@ -139,24 +139,24 @@ class Lifetimes:
             self.to_remote.observe((SEEN if wish is None else CREATED,), at - begin)
 
     def lost(self, uid: str) -> None:
-        """Know that an attachment of another node is gone, or concerns us no longer."""
+        """Note that an attachment of another node is gone, or no longer relevant."""
         self._reached.discard(uid)
 
-    # How many there are now.
+    # Present numbers.
 
     @property
     def remotes(self) -> int:
-        """How many attachments of other nodes are reached from here."""
+        """The number of attachments of other nodes that are reached from here."""
         return len(self._reached)
 
     @property
     def networks(self) -> int:
-        """How many Networks concern this node."""
+        """The number of relevant Networks."""
         return len(self._relevant)
 
     @property
     def networks_known(self) -> int:
-        """Of how many of these everything is known."""
+        """The number of relevant Networks of which everything is known."""
         return len(self._known)
 
     def _observe(self, histograms: Histograms, meta: ObjectMeta, at: float) -> None:

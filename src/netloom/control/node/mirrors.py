@@ -20,7 +20,6 @@ class MirrorReconciler:
         self._watches = watches
         self._switch = switch
         self._mirrors = Mirrors(switch)
-        self.changed = 0
 
     def all_keys(self) -> set[str]:
         """Return the namespaces that have mirrors on this node, or may need some."""
@@ -49,7 +48,7 @@ class MirrorReconciler:
                     direction is not MirrorDirection.INGRESS,
                     direction is not MirrorDirection.EGRESS,
                 )
-        self.changed += await self._mirrors.apply(namespace, wanted)
+        await self._mirrors.apply(namespace, wanted)
         return None
 
     def _device(self, namespace: str, name: str) -> str:

@@ -52,7 +52,6 @@ class NodeReconciler:
     def __init__(
         self, client: Client, name: str, underlay_ip: str, *, facts: Callable[[], Facts], clock: Clock, random: Random
     ) -> None:
-        self.heartbeats = 0
         self._client = client
         self._name = name
         self._underlay_ip = underlay_ip
@@ -140,7 +139,6 @@ class NodeReconciler:
             conditions=conditions,
         )
         self._node = await self._client.update_status(node, status)
-        self.heartbeats += 1
 
 
 def _ready(status: NodeStatus) -> bool:

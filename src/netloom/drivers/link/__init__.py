@@ -1,4 +1,5 @@
 """The kernel's network devices, addresses and routes.
 
-`worker` does what plugging a port takes, `kernel` is one network namespace, `codec` is rtnetlink as bytes.
+`worker` has the commands that plugging a port needs, `kernel` is one network namespace, `codec` is rtnetlink as bytes,
+`audit` reports differences.
 """

@@ -1,18 +1,17 @@
-"""What of a port's devices is not as planned, said in words; nothing is changed.  In the node's network namespace."""
+"""Reports differences between a port's devices and its plan.  Runs in the node's network namespace, changes nothing."""
 
 from collections.abc import Collection
 
 from netloom.drivers.errors import ProblemError
-from netloom.drivers.link import kernel as link
 from netloom.drivers.link.codec import Link
-from netloom.drivers.link.kernel import Kernel
+from netloom.drivers.link.kernel import Kernel, visit
 from netloom.drivers.link.worker import differences
 from netloom.model.attachments import PortType
 from netloom.plan.node.ports import PortPlan
 
 
 def faults(plan: PortPlan, given: Collection[str]) -> list[str]:
-    """Return what is amiss with the devices of a port that was given these addresses."""
+    """Return what is wrong with the devices of a port that was given these addresses."""
     node = Kernel()
     try:
         if plan.type is PortType.VETH:
@@ -28,7 +27,7 @@ def faults(plan: PortPlan, given: Collection[str]) -> list[str]:
 
 
 def _pair(plan: PortPlan, given: Collection[str], node: Kernel) -> list[str]:
-    with link.visit(plan.netns, root=plan.netns_root, own=plan.own_netns) as (there, _):
+    with visit(plan.netns, root=plan.netns_root, own=plan.own_netns) as (there, _):
         outer, inner = node.link(plan.device), there.link(plan.inner)
         if outer is None:
             return [f"there is no device {plan.device} on the node"]
@@ -44,4 +43,4 @@ def _given(plan: PortPlan, given: Collection[str], kernel: Kernel, seen: Link) -
     steps = differences(plan, seen, kernel.addresses(seen.index), kernel.routes(seen.index), given)
     where = f" in {plan.netns}" if plan.netns else ""
     needs = ", ".join(step.what for step in steps)
-    return [f"{plan.inner}{where} is not as planned, it needs {needs}"] if steps else []
+    return [f"{plan.inner}{where} is not as planned; missing steps: {needs}"] if steps else []

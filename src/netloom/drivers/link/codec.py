@@ -50,7 +50,7 @@ REACHABLE, UNCONFIRMED, RESOLVED, FIXED = 0x02, 0x04 | 0x08, 0x02 | 0x04 | 0x08 
 """States of a neighbour: UNCONFIRMED is STALE or DELAY; RESOLVED is these, REACHABLE or PROBE; FIXED is NOARP or
 PERMANENT, which an operator or a driver set."""
 PROTOCOL = 173
-"""The `protocol` of our routes: by it they are known as ours.  Nobody else in iproute2's list has it."""
+"""The `protocol` of our routes, by which they are recognised.  No other program in iproute2's list has it."""
 
 _HEADER = struct.Struct("=IHHII")
 _IFINFO = struct.Struct("=BBHiII")
@@ -72,13 +72,13 @@ class Link(Struct, frozen=True):
     mtu: int
     up: bool
     kind: str = ""
-    """As veth, tun, bridge; "" for what has none, as a physical device."""
+    """As veth, tun, bridge; "" for a device without a kind, as a physical one."""
     peer: int = 0
-    """The index of what it is joined to: of a veth, the other end, in that end's namespace."""
+    """The index of the device it is joined to: for a veth the other end, in the namespace of that end."""
     master: int = 0
     alias: str = ""
     held: bool = False
-    """Whether somebody takes all its packets, whoever they are for: as a switch does of its ports."""
+    """Whether a program receives all its packets, whatever their destination, as a switch does of its ports."""
 
 
 class Route(NamedTuple):
@@ -87,15 +87,15 @@ class Route(NamedTuple):
     to: str
     via: str
     onlink: bool = False
-    """Whether `via` is taken to be on the link although no address says so."""
+    """Whether `via` counts as on the link although no address says so."""
 
 
 class NextHop(NamedTuple):
-    """The neighbour that packets to an address are handed to."""
+    """The neighbour that packets to an address are sent to."""
 
     ip: str
     device: int
-    """The index of the device it is reached by."""
+    """The index of the device that reaches it."""
 
 
 class Neighbour(NamedTuple):
@@ -103,7 +103,7 @@ class Neighbour(NamedTuple):
 
     ip: str
     device: str
-    """The name of the device it is reached by."""
+    """The name of the device that reaches it."""
     mac: str
 
 
@@ -122,7 +122,7 @@ def numbered(message: bytes, sequence: int) -> bytes:
 
 
 def messages(data: bytes) -> Iterator[Message]:
-    """Read what a receive returned; a message that is cut short ends it."""
+    """Read the messages that one receive returned, up to one that is cut short."""
     at = 0
     while at + _HEADER.size <= len(data):
         length, kind, flags, sequence, _ = _HEADER.unpack_from(data, at)
@@ -133,23 +133,24 @@ def messages(data: bytes) -> Iterator[Message]:
 
 
 def error(body: bytes) -> int:
-    """Return the errno an ERROR message carries, 0 for an acknowledgement."""
+    """Return the errno of an ERROR message, 0 for an acknowledgement."""
     return -int(_SIGNED.unpack_from(body)[0])
 
 
 def veth(name: str, inner: str, *, namespace: int, mac: str, mtu: int, alias: str) -> tuple[bytes, bytes, bytes]:
-    """Make a pair, its inner end by its final name, address and MTU in another namespace; say whose it is; hush it.
+    """Return the messages that make a pair, set the outer end's alias, and keep the outer end silent.
 
-    Three messages that are sent together: the kernel sees to all before the sender can die. The last one is refused by
-    a kernel without IPv6, where there is nothing to hush.
+    The inner end has its final name, MAC and MTU, in another namespace. The three messages are sent together: the
+    kernel handles all of them even if the sender dies. A kernel without IPv6 refuses the last one, where it is not
+    needed.
     """
     peer = _IFINFO.pack(0, 0, 0, 0, 0, 0) + _text(_NAME, inner) + _attribute(_ADDRESS, _mac(mac))
     peer += _number(_MTU, mtu) + _number(_NS_FD, namespace)
     info = _text(_INFO_KIND, "veth") + _attribute(_INFO_DATA, _attribute(_PEER, peer))
     body = _IFINFO.pack(0, 0, 0, 0, 0, 0) + _text(_NAME, name) + _number(_MTU, mtu) + _attribute(_LINKINFO, info)
-    # The outer end is the switch's: it gets no address, not even a link-local one to speak with. What a userspace
-    # switch reads there, the node's kernel gets too: it must neither answer for the node's own addresses nor take what
-    # is sent to them past the switch, which it does not where no route leads back by this device.
+    # The outer end belongs to the switch: it gets no address, not even a link-local one. The node's kernel receives
+    # the packets that a userspace switch reads there, too: it must not answer ARP for the node's own addresses, nor
+    # accept packets to them past the switch; strict reverse path filtering drops these, as no route leads back here.
     silent = _attribute(INET, _attribute(_INET_CONF, _number(_ARP_IGNORE, _ALWAYS) + _number(_RP_FILTER, _STRICT)))
     which = _IFINFO.pack(0, 0, 0, 0, 0, 0) + _text(_NAME, name)
     named = which + _text(_ALIAS, alias) + _attribute(_AF_SPEC, silent)
@@ -179,9 +180,9 @@ def new_qdisc(kind: str) -> bytes:
 
 
 def link_local(index: int, *, on: bool) -> bytes:
-    """Have a device, the next time it is up, make itself the link-local address of its MAC, or none.
+    """Return the message that sets whether a device, when it next comes up, has the link-local address of its MAC.
 
-    A kernel without IPv6, or a device of an MTU that IPv6 forbids, refuses it with EAFNOSUPPORT.
+    A kernel without IPv6, or a device with an MTU too small for IPv6, refuses it with EAFNOSUPPORT.
     """
     which = _IFINFO.pack(0, 0, 0, index, 0, 0)
     return _message(SET_LINK, ACK, which + _link_local(_FROM_MAC if on else _NONE))
@@ -194,7 +195,7 @@ def _link_local(mode: int) -> bytes:
 def set_link(
     index: int, *, up: bool | None = None, mtu: int | None = None, mac: str = "", master: int | None = None
 ) -> bytes:
-    """Change a device; `master` 0 takes it from the bridge it is on."""
+    """Return the message that changes a device; `master` 0 takes it off its bridge."""
     change = 0 if up is None else UP
     body = _IFINFO.pack(0, 0, 0, index, UP if up else 0, change)
     if mtu is not None:
@@ -207,12 +208,12 @@ def set_link(
 
 
 def del_link(index: int) -> bytes:
-    """Remove a device, and of a pair of veths the other end."""
+    """Return the message that removes a device, and with one end of a pair of veths the other."""
     return _message(DEL_LINK, ACK, _IFINFO.pack(0, 0, 0, index, 0, 0))
 
 
 def get_link(name: str = "") -> bytes:
-    """Ask for one device by its name, or for all."""
+    """Return the message that asks for one device by name, or for all."""
     body = _IFINFO.pack(0, 0, 0, 0, 0, 0) + _number(_EXT_MASK, _SKIP_STATISTICS)
     if not name:
         return _message(GET_LINK, DUMP, body)
@@ -239,7 +240,7 @@ def link(body: bytes) -> Link:
 
 
 def address(text: str, index: int, *, remove: bool = False) -> bytes:
-    """Give a device an address (`10.0.0.9/24`), usable at once, or take it away."""
+    """Return the message that adds an address (`10.0.0.9/24`), usable at once, or removes it."""
     ip, _, length = text.partition("/")
     packed = ip_address(ip).packed
     family = _family(packed)
@@ -248,18 +249,18 @@ def address(text: str, index: int, *, remove: bool = False) -> bytes:
     if remove:
         return _message(DEL_ADDRESS, ACK, body)
     if family == INET6:
-        # The control plane gives an address once: nothing is to be detected, and a second of waiting saved.
+        # The control plane allocates each address once: duplicate address detection would only cost a second.
         body += _number(_IFA_FLAGS, _NO_DAD)
     return _message(NEW_ADDRESS, ACK | CREATE | REPLACE, body)
 
 
 def get_addresses(index: int) -> bytes:
-    """Ask for the addresses of a device."""
+    """Return the message that asks for the addresses of a device."""
     return _message(GET_ADDRESS, DUMP, _IFADDR.pack(0, 0, 0, 0, index))
 
 
 def read_address(body: bytes) -> tuple[int, str]:
-    """Read one address: of which device, and `10.0.0.9/24`."""
+    """Read one address: the index of its device, and `10.0.0.9/24`."""
     _, length, _, _, index = _IFADDR.unpack_from(body)
     have = _attributes(body, _IFADDR.size)
     packed = have.get(_IFA_LOCAL) or have.get(_IFA_ADDRESS, b"")
@@ -267,7 +268,7 @@ def read_address(body: bytes) -> tuple[int, str]:
 
 
 def route(one: Route, index: int, *, remove: bool = False) -> bytes:
-    """Add a route over a device, or remove it."""
+    """Return the message that adds a route over a device, or removes it."""
     to, _, length = one.to.partition("/")
     packed, via = ip_address(to).packed, ip_address(one.via).packed
     family = _family(packed)
@@ -278,17 +279,17 @@ def route(one: Route, index: int, *, remove: bool = False) -> bytes:
     body += _attribute(_RTA_GATEWAY, via) + _number(_RTA_OIF, index)
     if remove:
         return _message(DEL_ROUTE, ACK, body)
-    # Exclusive: another's route to the same place is neither replaced nor shadowed.
+    # Exclusive: a route of another program to the same destination is neither replaced nor shadowed.
     return _message(NEW_ROUTE, ACK | CREATE | EXCLUSIVE, body)
 
 
 def get_routes(family: int) -> bytes:
-    """Ask for the routes of a family."""
+    """Return the message that asks for the routes of a family."""
     return _message(GET_ROUTE, DUMP, _RTMSG.pack(family, 0, 0, 0, _MAIN, 0, 0, 0, 0) + _number(_RTA_TABLE, _MAIN))
 
 
 def read_route(body: bytes) -> tuple[int, Route] | None:
-    """Read one route of ours: over which device, and what; None for somebody else's."""
+    """Read one route of ours: the index of its device, and the route; None for a route of another program."""
     family, length, _, _, table, protocol, _, kind, flags = _RTMSG.unpack_from(body)
     if protocol != PROTOCOL or kind != _UNICAST or table != _MAIN:
         return None
@@ -301,18 +302,18 @@ def read_route(body: bytes) -> tuple[int, Route] | None:
 
 
 def get_next_hop(ip: str) -> bytes:
-    """Ask which way packets to an address leave."""
+    """Return the message that asks for the next hop towards an address."""
     packed = ip_address(ip).packed
     header = _RTMSG.pack(_family(packed), len(packed) * 8, 0, 0, 0, 0, 0, 0, 0)
     return _message(GET_ROUTE, 0, header + _attribute(_RTA_DST, packed))
 
 
 def read_next_hop(body: bytes) -> NextHop | None:
-    """Read the answer; None: by no neighbour, as for an address of the node itself."""
+    """Read the answer; None: there is no next hop, as for an address of the node itself."""
     kind = _RTMSG.unpack_from(body)[7]
     have = _attributes(body, _RTMSG.size)
     index = _read_number(have, _RTA_OIF)
-    # An IPv4 route may lead by an IPv6 neighbour: RTA_VIA is its family and then its address.
+    # An IPv4 route may have an IPv6 next hop: RTA_VIA is its family and then its address.
     packed = have.get(_RTA_GATEWAY) or have.get(_RTA_VIA, b"")[2:] or have.get(_RTA_DST, b"")
     if kind != _UNICAST or not index or not packed:
         return None
@@ -320,22 +321,22 @@ def read_next_hop(body: bytes) -> NextHop | None:
 
 
 def get_neighbour(hop: NextHop) -> bytes:
-    """Ask what the kernel knows of a neighbour; it answers ENOENT where it knows nothing."""
+    """Return the message that asks for a neighbour; the kernel answers ENOENT if it has no entry."""
     return _message(GET_NEIGHBOUR, 0, _neighbour(hop, 0, 0))
 
 
 def read_neighbour(body: bytes) -> tuple[int, str]:
-    """Return the state of a neighbour and its MAC, "" while that is not known."""
+    """Return the state of a neighbour and its MAC, "" while that is unknown."""
     return int(_NDMSG.unpack_from(body)[4]), _attributes(body, _NDMSG.size).get(_NDA_MAC, b"").hex(":")
 
 
 def resolve(hop: NextHop) -> bytes:
-    """Have the kernel resolve a neighbour as if a packet were to be sent to it."""
+    """Return the message that makes the kernel resolve a neighbour as if a packet were to be sent to it."""
     return _message(NEW_NEIGHBOUR, ACK | CREATE | REPLACE, _neighbour(hop, 0, _USE))
 
 
 def probe(hop: NextHop) -> bytes:
-    """Have the kernel ask a neighbour that it has resolved for its address again; otherwise it answers EINVAL."""
+    """Return the message that makes the kernel probe a resolved neighbour; for others it answers EINVAL."""
     return _message(NEW_NEIGHBOUR, ACK | REPLACE, _neighbour(hop, _PROBE, 0))
 
 
@@ -375,7 +376,7 @@ def _attributes(data: bytes, at: int) -> dict[int, bytes]:
         length, kind = _ATTRIBUTE.unpack_from(data, at)
         if length < _ATTRIBUTE.size or at + length > len(data):
             break
-        # The upper two bits say that it is nested, or in network byte order; which, the kind says.
+        # The upper two bits mark a nested attribute, or network byte order; the type says the same.
         found[kind & 0x3FFF] = data[at + _ATTRIBUTE.size : at + length]
         at += _aligned(length)
     return found

@@ -20,7 +20,7 @@ from contextlib import contextmanager
 from typing import NamedTuple
 
 from netloom.drivers.errors import ProblemError
-from netloom.drivers.link import codec as codec
+from netloom.drivers.link import codec
 from netloom.drivers.link.codec import Link, Neighbour, NextHop, Route
 from netloom.plan.node import grants
 
@@ -33,15 +33,15 @@ _SIOCETHTOOL, _GET_TX, _SET_TX = 0x8946, 0x16, 0x17
 
 
 class Step(NamedTuple):
-    """One change, and what it is called when it is refused."""
+    """One change, and its name for error messages."""
 
     message: bytes
     what: str
     spared: int = 0
-    """The errno of a refusal that does not matter."""
+    """The errno of a refusal that is ignored."""
 
 
-class Refused(ProblemError):
+class NetlinkRefusal(ProblemError):
     """The kernel refused a change."""
 
     def __init__(self, number: int, what: str, where: str) -> None:
@@ -50,16 +50,16 @@ class Refused(ProblemError):
 
 
 class Kernel:
-    """The devices of one namespace, through sockets made in it."""
+    """The devices of one namespace, through sockets that were made in it."""
 
     def __init__(self, where: str = "") -> None:
-        """Of this thread's namespace now; `where` is what people call it."""
+        """Open sockets in this thread's present namespace; `where` is its name in error messages."""
         self.where = where or "the node's own namespace"
         self._netlink = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW | socket.SOCK_CLOEXEC, socket.NETLINK_ROUTE)
         self._plain = socket.socket(socket.AF_INET, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC)
         self._netlink.bind((0, 0))
         self._netlink.settimeout(5.0)
-        try:  # Dumps of one device only; a kernel before 4.20 sends all, and we choose.
+        try:  # Dump one device only; a kernel before 4.20 dumps all, and we filter.
             self._netlink.setsockopt(_SOL_NETLINK, _STRICT, 1)
         except OSError:
             pass
@@ -67,7 +67,7 @@ class Kernel:
         self.writes = 0
 
     def close(self) -> None:
-        """Let go of the sockets."""
+        """Close the sockets."""
         self._netlink.close()
         self._plain.close()
 
@@ -85,19 +85,19 @@ class Kernel:
         return {text for of, text in self.all_addresses(index) if of == index}
 
     def all_addresses(self, index: int = 0) -> list[tuple[int, str]]:
-        """Return the addresses of all devices, each with its device's index; or of one, where the kernel can choose."""
+        """Return the addresses of all devices, each with its device's index; or of one, where the kernel can filter."""
         return [codec.read_address(body) for body in self._ask(codec.get_addresses(index))]
 
     def routes(self, index: int) -> set[Route]:
-        """Return the routes of ours over a device."""
+        """Return our routes over a device."""
         bodies = [body for family in (codec.INET, codec.INET6) for body in self._ask(codec.get_routes(family))]
         found = [one for body in bodies if (one := codec.read_route(body))]
         return {route for of, route in found if of == index}
 
     def resolve(self, ip: str) -> None:
-        """Start resolving the next hop towards an address, also where it is resolved already.
+        """Start resolving the next hop towards an address, even if it is resolved.
 
-        A neighbour that is resolved is probed, which leaves its entry usable; a static one is left alone.
+        A resolved neighbour is probed, which leaves its entry usable; a static one is left alone.
         """
         hop = self._next_hop(ip)
         if hop is None:
@@ -111,9 +111,9 @@ class Kernel:
             self.change([Step(codec.resolve(hop), f"resolving {hop.ip}")])
 
     def neighbour(self, ip: str) -> Neighbour | None:
-        """Return the next hop towards an address, if it has answered since it was asked for, or is static.
+        """Return the next hop towards an address, if it has answered since it was asked, or is static.
 
-        One that has not answered, but has sent something itself meanwhile, is probed: the kernel no longer asks for it.
+        One that has not answered, but has sent a packet meanwhile, is probed: the kernel no longer asks for it.
         """
         hop = self._next_hop(ip)
         if hop is None:
@@ -138,7 +138,7 @@ class Kernel:
         return codec.read_neighbour(entry) if entry is not None else (0, "")
 
     def _find(self, message: bytes, *missing: int) -> bytes | None:
-        """Return the one answer; None where the kernel refuses with one of the `missing` numbers."""
+        """Return the only answer; None if the kernel refuses with one of the `missing` numbers."""
         try:
             found = self._ask(message)
         except OSError as error:
@@ -148,10 +148,10 @@ class Kernel:
         return found[0] if found else None
 
     def change(self, steps: Sequence[Step]) -> None:
-        """Have all of these done, in order, and by one call; raises `Refused` for the first that was not.
+        """Make all these changes, in order, by one call; raise `NetlinkRefusal` for the first that was refused.
 
-        The kernel does them before the call returns: who sends them together cannot die in between. One that is
-        refused does not keep the others from being done.
+        The kernel makes them before the call returns, so a crash cannot separate them. A change that is refused does
+        not prevent the others.
         """
         if not steps:
             return
@@ -170,7 +170,7 @@ class Kernel:
                     refused[message.sequence] = number
         if refused:
             at = min(refused)
-            raise Refused(refused[at], steps[at - first].what, self.where)
+            raise NetlinkRefusal(refused[at], steps[at - first].what, self.where)
 
     def supports(self, message: bytes) -> bool:
         """Send a change and return whether the kernel accepts it."""
@@ -181,10 +181,10 @@ class Kernel:
         return True
 
     def tx_checksums(self, name: str, *, on: bool) -> bool:
-        """Have a device's transmit checksums computed by itself, or (`on` false) by who sends; whether that changed it.
+        """Set whether a device computes transmit checksums itself; return whether that changed it.
 
-        A userspace switch takes packets as they are: one whose checksum is left to a device that never computes it is
-        dropped by whoever gets it.
+        A userspace switch forwards packets as they are: the receiver drops a packet whose checksum was left to a device
+        that never computes it.
         """
         if bool(self._ethtool(name, _GET_TX, 0)) == on:
             return False
@@ -220,10 +220,10 @@ class Kernel:
 
 @contextmanager
 def entered(path: str, *, root: str = "", own: str = "") -> Iterator[int]:
-    """Move this thread into the namespace at `path`, and back; gives a file descriptor of it.
+    """Move this thread into the namespace at `path`, and back; yield a file descriptor of it.
 
-    For a thread that does nothing else. One that cannot be moved back must not go on: that is raised as SystemError.
-    `root` and `own` as `opened` has them.
+    For a thread that does nothing else. If the thread cannot be moved back it must not go on: that raises SystemError.
+    `root` and `own` as in `opened`.
     """
     target = opened(path, root=root, own=own)
     home = os.open(OWN, os.O_RDONLY | os.O_CLOEXEC)
@@ -241,9 +241,9 @@ def entered(path: str, *, root: str = "", own: str = "") -> Iterator[int]:
 
 @contextmanager
 def visit(path: str, *, root: str, own: str = "") -> Iterator[tuple[Kernel, int]]:
-    """Give the kernel of the namespace at `path`, and a file descriptor of it, while this thread is at home.
+    """Yield the kernel of the namespace at `path` and a file descriptor of it, with this thread back in its own.
 
-    `root` and `own` as `opened` has them.
+    `root` and `own` as in `opened`.
     """
     with entered(path, root=root, own=own) as target:
         kernel = Kernel(path)
@@ -256,21 +256,20 @@ def visit(path: str, *, root: str, own: str = "") -> Iterator[tuple[Kernel, int]
 
 
 def opened(path: str, *, root: str = "", own: str = "") -> int:
-    """Return a file descriptor of a namespace, or raise `ProblemError` saying why there is none.
+    """Return a file descriptor of a namespace, or raise `ProblemError`.
 
-    The path is a tenant's, and so may be the folder it leads to. Nothing but a namespace is opened: merely to open a
-    device may act on it, as it starts a watchdog, and a pipe would have us wait. Where `root` is given, no symbolic
-    link is followed below it: each folder is opened from the one before, so nobody can exchange one in between, and
-    what is opened in the end is in the granted folder. `own` says why it may not be the node's own namespace; "": it
-    may.
+    A tenant chose the path, and may own the folder it leads to. Only a namespace is opened: opening a device may act on
+    it, as it starts a watchdog, and opening a pipe would block. Below `root`, if given, no symbolic link is followed:
+    each folder is opened relative to the one before, so no folder can be exchanged in between, and the result is in the
+    granted folder. `own` says why it may not be the node's own namespace; "": it may.
     """
     try:
         place = _reached(path, root)
         try:
             mine, found = os.stat(OWN), os.fstat(place)
-            # All namespaces are on one file system of the kernel's own.
+            # All namespaces are on one file system of the kernel.
             if found.st_dev != mine.st_dev:
-                # `ip netns` leaves the plain file behind when the mount on it is gone.
+                # `ip netns` leaves a plain file behind when the mount on it is gone.
                 raise ProblemError("NamespaceMissing", f"{path} is not a network namespace")
             if own and found.st_ino == mine.st_ino:
                 raise ProblemError.of(grants.own_namespace(path, own))
@@ -284,7 +283,7 @@ def opened(path: str, *, root: str = "", own: str = "") -> int:
 
 
 def _reached(path: str, root: str) -> int:
-    """Return a descriptor that stands for a file and cannot be read from, reached by no symbolic link below `root`."""
+    """Return a descriptor of a file, not opened for reading, that is reached by no symbolic link below `root`."""
     if not root:
         return os.open(path, os.O_PATH | os.O_CLOEXEC)
     here = os.open(root, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)

@@ -1,8 +1,9 @@
-"""Devices as ports need them: pairs of veths, and what a workload's device is given.  In one thread, one after another.
+"""The devices of ports: pairs of veths, and the configuration of workloads' devices. Runs in one thread, one command at
+a time.
 
-`seen` is read from the kernel each time, and only what differs is written: the same plan twice writes once. Ours are
-the pairs whose outer end carries our alias, the addresses the caller says we gave (`given`), and the routes with our
-protocol number; whatever else a workload has on its device is left alone.
+The present state is read from the kernel each time, and only differences are written: the same plan twice writes once.
+Ours are the pairs whose outer end has our alias, the addresses that the caller says we set (`given`), and the routes
+with our protocol number; everything else on a workload's device is left alone.
 """
 
 import asyncio
@@ -15,10 +16,9 @@ from functools import partial
 from typing import ParamSpec, TypeVar
 
 from netloom.drivers.errors import ProblemError
-from netloom.drivers.link import codec as link_codec
-from netloom.drivers.link import kernel as link
+from netloom.drivers.link import codec
 from netloom.drivers.link.codec import Link, Neighbour, Route
-from netloom.drivers.link.kernel import Kernel, Refused, Step
+from netloom.drivers.link.kernel import Kernel, NetlinkRefusal, Step, probe, visit
 from netloom.plan.node.ports import PortPlan
 
 log = logging.getLogger(__name__)
@@ -30,30 +30,30 @@ _LOOPBACK = "lo"
 _LINK_LOCAL = "fe80:"
 _KERNEL_SWITCH = "openvswitch"
 _UPON = frozenset(("vlan", "macvlan", "macvtap", "ipvlan", "ipvtap", "macsec"))
-"""Kinds of devices that are made upon another one."""
+"""Kinds of devices that are made on top of another device."""
 
 
 @dataclass(slots=True)
 class LinkCounters:
-    """What was done."""
+    """Counters for the metrics."""
 
     writes: int = 0
     pairs: int = 0
 
 
 class Links:
-    """The hands on the kernel's devices, for code on the event loop.  Made in the node's own namespace."""
+    """The node's devices, commanded from the event loop; a `PortDevices`.  Made in the node's own namespace."""
 
     def __init__(self, *, owner: str, userspace: bool = True) -> None:
         self.counters = LinkCounters()
         self.userspace = userspace
-        """Whether a userspace switch takes the packets: then their checksums must be there."""
+        """Whether a userspace switch forwards the packets: then their checksums must be complete."""
         self._owner = owner
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="links")
         self._node: Kernel | None = None
 
     def close(self) -> None:
-        """Let what is under way end, and go."""
+        """Wait for the present command, and close the sockets."""
         self._thread.shutdown(wait=True, cancel_futures=True)
         if self._node is not None:
             self._node.close()
@@ -71,36 +71,36 @@ class Links:
         return await self._run(self._holder, ip)
 
     async def pair(self, plan: PortPlan, given: Collection[str]) -> Link:
-        """Have a pair of veths as the plan has it, both ends; return the outer end."""
+        """Make a pair of veths as planned, or correct it; return the outer end."""
         return await self._run(self._pair, plan, given)
 
     async def same_pair(self, plan: PortPlan, given: Collection[str]) -> Link | None:
-        """Have a pair that is there as the plan has it; None, and nothing is done, where it would have to be made."""
+        """Correct an existing pair; return its outer end, or None, with nothing done, if it would have to be made."""
         return await self._run(self._same_pair, plan, given)
 
     async def inner(self, plan: PortPlan, given: Collection[str]) -> Link:
-        """Give a device on the node what the plan gives it; `ProblemError` when there is no such device."""
+        """Configure a device of the node as planned; raise `ProblemError` if it does not exist."""
         return await self._run(self._inner, plan, given)
 
-    async def up(self, name: str, *, up: bool = True) -> None:
-        """Have a device up, or down."""
-        await self._run(self._up, name, up)
+    async def up(self, name: str) -> None:
+        """Set a device up."""
+        await self._run(self._up, name)
 
     async def enslave(self, name: str, master: str) -> None:
-        """Put a device on a Linux bridge, or ("") on none."""
+        """Put a device on a Linux bridge; "": take it off."""
         await self._run(self._enslave, name, master)
 
     async def bridge_of(self, device: Link) -> str:
-        """Return the Linux bridge a device is on, or ""."""
+        """Return the Linux bridge that a device is on, or ""."""
         if not device.master:
             return ""
         found = [one for one in await self.devices() if one.index == device.master and one.kind == "bridge"]
         return found[0].name if found else ""
 
     async def in_use(self, device: Link, *, switched: bool) -> str:
-        """Return what the node itself does with one of its devices, for people; "": nothing that is known of.
+        """Return what the node itself uses one of its devices for, as text; "": nothing known.
 
-        `switched`: it is known to be a port of the switch, which is no reason.
+        With `switched`, the device is a port of the switch, which does not count as a use.
         """
         return await self._run(self._in_use, device, switched)
 
@@ -118,13 +118,13 @@ class Links:
         await self._run(self._each, Kernel.resolve, ips)
 
     async def neighbours(self, ips: Collection[str]) -> dict[str, Neighbour]:
-        """Return those of the next hops towards these addresses that are resolved."""
+        """Return the resolved next hops towards these addresses."""
         found = await self._run(self._each, Kernel.neighbour, ips)
         return {ip: one for ip, one in found.items() if one is not None}
 
     async def probe(self) -> dict[str, bool]:
-        """Try what the kernel can do."""
-        return await self._run(link.probe)
+        """Test the capabilities of the kernel."""
+        return await self._run(probe)
 
     async def _run(self, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         loop = asyncio.get_running_loop()
@@ -156,30 +156,30 @@ class Links:
         for ip in sorted(ips):
             try:
                 found[ip] = call(self._kernel(), ip)
-            except (OSError, Refused) as error:  # One address costs itself.
+            except (OSError, NetlinkRefusal) as error:  # Other addresses are not affected.
                 log.debug("the next hop towards %s cannot be resolved: %s", ip, error)
         return found
 
     def _pair(self, plan: PortPlan, given: Collection[str]) -> Link:
         node = self._kernel()
-        with link.visit(plan.netns, root=plan.netns_root, own=plan.own_netns) as (there, namespace):
+        with visit(plan.netns, root=plan.netns_root, own=plan.own_netns) as (there, namespace):
             outer, inner = self._ends(plan, node, there)
             if outer is not None and inner is not None and _joined(outer, inner):
                 return self._complete(plan, (node, there), (outer, inner), given, fresh=False)
             if outer is not None:
-                # It leads elsewhere: the wish names another namespace or another name now.
-                self._write(node, [Step(link_codec.del_link(outer.index), f"removing {plan.device}")])
+                # It leads elsewhere: the spec has another namespace or another name now.
+                self._write(node, [Step(codec.del_link(outer.index), f"removing {plan.device}")])
                 inner = there.link(plan.inner)
             if inner is not None:
-                raise ProblemError("NameTaken", f"there is a device {plan.inner} already in {plan.netns}")
+                raise ProblemError("NameTaken", f"device {plan.inner} exists in {plan.netns}")
             outer, inner = self._make(plan, node, there, namespace), there.link(plan.inner)
             if inner is None:
-                raise ProblemError("NamespaceMissing", f"the namespace at {plan.netns} went away")
+                raise ProblemError("NamespaceMissing", f"the namespace at {plan.netns} disappeared")
             return self._complete(plan, (node, there), (outer, inner), given, fresh=True)
 
     def _same_pair(self, plan: PortPlan, given: Collection[str]) -> Link | None:
         node = self._kernel()
-        with link.visit(plan.netns, root=plan.netns_root, own=plan.own_netns) as (there, _):
+        with visit(plan.netns, root=plan.netns_root, own=plan.own_netns) as (there, _):
             outer, inner = self._ends(plan, node, there)
             if outer is None or inner is None or not _joined(outer, inner):
                 return None
@@ -188,7 +188,7 @@ class Links:
     def _ends(self, plan: PortPlan, node: Kernel, there: Kernel) -> tuple[Link | None, Link | None]:
         outer = node.link(plan.device)
         if outer is not None and outer.alias != self._alias(plan.uid):
-            raise ProblemError("NameTaken", f"device {plan.device} is there already and is not ours")
+            raise ProblemError("NameTaken", f"device {plan.device} exists and is not ours")
         return outer, there.link(plan.inner)
 
     def _complete(
@@ -200,19 +200,19 @@ class Links:
         *,
         fresh: bool,
     ) -> Link:
-        """Give both ends of a pair what the plan gives them; return the outer one."""
+        """Configure both ends of a pair as planned; return the outer one."""
         (node, there), (outer, inner) = kernels, ends
         if self.userspace:
             self.counters.writes += there.tx_checksums(plan.inner, on=False)
             self.counters.writes += node.tx_checksums(plan.device, on=False)
         if not outer.up or outer.mtu != plan.mtu:
-            step = Step(link_codec.set_link(outer.index, up=True, mtu=plan.mtu), f"setting up {plan.device}")
+            step = Step(codec.set_link(outer.index, up=True, mtu=plan.mtu), f"setting up {plan.device}")
             self._write(node, [step])
         self._configure(there, inner, plan, given, fresh=fresh)
         return outer
 
     def _make(self, plan: PortPlan, node: Kernel, there: Kernel, namespace: int) -> Link:
-        made, named, hushed = link_codec.veth(
+        made, named, silenced = codec.veth(
             plan.device,
             plan.inner,
             namespace=namespace,
@@ -221,11 +221,11 @@ class Links:
             alias=self._alias(plan.uid),
         )
         steps = [Step(made, f"making {plan.device}"), Step(named, f"naming {plan.device}")]
-        self._write(node, [*steps, Step(hushed, f"hushing {plan.device}", errno.EAFNOSUPPORT)])
+        self._write(node, [*steps, Step(silenced, f"silencing {plan.device}", errno.EAFNOSUPPORT)])
         self.counters.pairs += 1
         outer = node.link(plan.device)
         if outer is None:
-            raise ProblemError("NamespaceMissing", f"the namespace at {plan.netns} went away")
+            raise ProblemError("NamespaceMissing", f"the namespace at {plan.netns} disappeared")
         return outer
 
     def _inner(self, plan: PortPlan, given: Collection[str]) -> Link:
@@ -237,27 +237,25 @@ class Links:
         return found
 
     def _configure(self, kernel: Kernel, seen: Link, plan: PortPlan, given: Collection[str], *, fresh: bool) -> None:
-        """Write what differs between the plan and what is there."""
+        """Write the differences between the plan and the present state."""
         have = set() if fresh else kernel.addresses(seen.index)
         # A device that is down has no routes.
         routes = kernel.routes(seen.index) if seen.up else set()
         steps = differences(plan, seen, have, routes, given)
         try:
             self._write(kernel, steps)
-        except Refused as error:
+        except NetlinkRefusal as error:
             if error.errno == errno.EEXIST:
                 raise ProblemError("RouteTaken", error.message) from None
             raise
 
-    def _up(self, name: str, up: bool) -> None:
+    def _up(self, name: str) -> None:
         node = self._kernel()
         found = node.link(name)
         if found is None:
             raise ProblemError("DeviceMissing", f"there is no device {name}")
-        if found.up != up:
-            self._write(
-                node, [Step(link_codec.set_link(found.index, up=up), f"setting {name} {'up' if up else 'down'}")]
-            )
+        if not found.up:
+            self._write(node, [Step(codec.set_link(found.index, up=True), f"setting {name} up")])
 
     def _enslave(self, name: str, master: str) -> None:
         node = self._kernel()
@@ -266,7 +264,7 @@ class Links:
             raise ProblemError("DeviceMissing", f"there is no device {name if found is None else master}")
         index = bridge.index if bridge else 0
         if found.master != index:
-            self._write(node, [Step(link_codec.set_link(found.index, master=index), f"moving {name}")])
+            self._write(node, [Step(codec.set_link(found.index, master=index), f"moving {name}")])
 
     def _in_use(self, device: Link, switched: bool) -> str:
         node = self._kernel()
@@ -277,7 +275,7 @@ class Links:
         node = self._kernel()
         found = node.link(name)
         if found is not None and found.alias.startswith(self._alias("")):
-            self._write(node, [Step(link_codec.del_link(found.index), f"removing {name}")])
+            self._write(node, [Step(codec.del_link(found.index), f"removing {name}")])
 
     def _write(self, kernel: Kernel, steps: list[Step]) -> None:
         self.counters.writes += len(steps)
@@ -288,7 +286,7 @@ class Links:
 
 
 def use(device: Link, addresses: Collection[str], devices: Collection[Link], *, switched: bool) -> str:
-    """Return what a node does with one of its devices, given the addresses it has and all devices there are.  Pure."""
+    """Return what the node uses a device for, by its addresses and all devices of the node.  Pure."""
     masters = {"bridge", _KERNEL_SWITCH} if switched else {"bridge"}
     if device.name == _LOOPBACK:
         return "is the node's loopback"
@@ -312,42 +310,39 @@ def _joined(outer: Link, inner: Link) -> bool:
 def differences(
     plan: PortPlan, seen: Link, have: Collection[str], routes: Collection[Route], given: Collection[str]
 ) -> list[Step]:
-    """Return what is to be done to a device that has these addresses, and of our routes these.  Pure.
+    """Return the changes that make a device with these addresses, and these routes of ours, match the plan. Pure.
 
-    `given` are the addresses we gave it before: of those it has, only these may be taken away.
+    `given` are the addresses that we set before: of the present ones only these may be removed.
     """
     index, name = seen.index, plan.inner
     wanted, there = {Route(*one) for one in plan.routes}, set(routes)
     steps = []
     six = {text for text in plan.addresses if ":" in text}
     if plan.four_only and not seen.up:
-        # A switch in the same namespace looks at each route there whenever any of them changes: it is spared those that
-        # lead nowhere.
-        step = link_codec.link_local(index, on=False)
-        steps.append(Step(step, f"hushing {name}", errno.EAFNOSUPPORT))
+        # A switch in the same namespace reads all routes there whenever one changes: avoid those that lead nowhere.
+        step = codec.link_local(index, on=False)
+        steps.append(Step(step, f"silencing {name}", errno.EAFNOSUPPORT))
     elif six and seen.up and six.isdisjoint(have):
-        step = link_codec.link_local(index, on=True)
-        steps.append(Step(step, f"having {name} speak IPv6", errno.EAFNOSUPPORT))
+        step = codec.link_local(index, on=True)
+        steps.append(Step(step, f"enabling IPv6 on {name}", errno.EAFNOSUPPORT))
     if seen.mac != plan.mac or seen.mtu != plan.mtu:
         mac = plan.mac if seen.mac != plan.mac else ""
-        steps.append(Step(link_codec.set_link(index, mtu=plan.mtu, mac=mac), f"setting MAC and MTU of {name}"))
+        steps.append(Step(codec.set_link(index, mtu=plan.mtu, mac=mac), f"setting MAC and MTU of {name}"))
     steps += [
-        Step(link_codec.route(one, index, remove=True), f"removing the route to {one.to}")
-        for one in sorted(there - wanted)
+        Step(codec.route(one, index, remove=True), f"removing the route to {one.to}") for one in sorted(there - wanted)
     ]
     steps += [
-        Step(link_codec.address(text, index, remove=True), f"removing address {text}")
+        Step(codec.address(text, index, remove=True), f"removing address {text}")
         for text in sorted((set(given) & set(have)) - set(plan.addresses))
     ]
     steps += [
-        Step(link_codec.address(text, index), f"setting address {text}")
-        for text in sorted(set(plan.addresses) - set(have))
+        Step(codec.address(text, index), f"setting address {text}") for text in sorted(set(plan.addresses) - set(have))
     ]
     if not seen.up:
-        steps.append(Step(link_codec.set_link(index, up=True), f"setting {name} up"))
-    # Routes go when a device goes down, and cannot be there before it is up.
+        steps.append(Step(codec.set_link(index, up=True), f"setting {name} up"))
+    # Routes disappear when a device goes down, and can be added only once it is up.
     steps += [
-        Step(link_codec.route(one, index), f"adding the route to {one.to} via {one.via}")
+        Step(codec.route(one, index), f"adding the route to {one.to} via {one.via}")
         for one in sorted(wanted - there if seen.up else wanted)
     ]
     return steps

@@ -1,4 +1,4 @@
-"""Programs that attachments want run on the node.
+"""Programs that attachments run on the node.
 
 `programs` starts and limits them; `runner` is the process beside each.
 """

@@ -1,11 +1,11 @@
-"""Runs a program on the node: no shell, for a limited time, with a limited output, and with nothing left of it.
+"""Runs a program on the node: without a shell, with limits on time and output, and with nothing left of it afterwards.
 
-Each program has a small process of its own beside it (`runner.py`) that sees to all that. It ends the program
-and everything the program started as soon as our end of its connection closes: when a run is cancelled, and, because
-the kernel closes it, when this process is killed.
+A small process beside each program (`runner.py`) enforces that. It ends the program and everything that the program
+started as soon as our end of its connection closes: when a run is cancelled, and, because the kernel closes it, when
+this process is killed.
 
-A program gets its arguments as they are; a short environment, in which there is nothing of ours; nothing to read; `/`
-as its directory, a session of its own, and no file of ours. It is in the network namespace this process is in.
+A program gets its arguments unchanged; a short environment, with nothing of the agent's; an empty standard input; `/`
+as its directory, a session of its own, and no open file of the agent's. It runs in the agent's network namespace.
 """
 
 import asyncio
@@ -22,9 +22,9 @@ from msgspec import Struct
 from netloom.plan.node.hooks import CROWDED, INTERRUPTED, NOT_STARTED, OVERDUE
 
 OUTPUT = 4096
-"""How many bytes are kept of each of a program's outputs."""
+"""Bytes that are kept of each of a program's outputs."""
 PROCESSES = 256
-"""How many processes a program may have at a time, itself among them."""
+"""The most processes that a program may have at a time, itself included."""
 ENVIRONMENT: Mapping[str, str] = {
     "PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
     "LANG": "C.UTF-8",
@@ -33,20 +33,20 @@ ENVIRONMENT: Mapping[str, str] = {
 RUNNER = Path(__file__).with_name("runner.py")
 LONGEST_ANSWER = 1 << 20
 ENDING = 10.0
-"""How many seconds a runner may take to end what it runs."""
+"""Seconds within which a runner ends its program."""
 
 
 class Ended(Struct, frozen=True, kw_only=True):
-    """How a run ended."""
+    """The end of a run."""
 
     exit_status: int
-    """Of the program; 128 + N if signal N ended it; negative: see `plan/node/hooks.py`."""
+    """The exit status; 128 + N if signal N ended the program; negative: see `plan/node/hooks.py`."""
     stdout: str = ""
     stderr: str = ""
 
 
-class Answer(Struct, frozen=True, kw_only=True):
-    """What a runner says."""
+class RunnerReply(Struct, frozen=True, kw_only=True):
+    """The reply of a runner."""
 
     exit: int
     failure: str
@@ -65,11 +65,11 @@ class Programs:
         self._processes = processes
 
     async def run(self, command: Sequence[str]) -> Ended:
-        """Run a program to its end, or to the end of its time; all it started is gone when this returns, or raises."""
+        """Run a program until it ends or its time is over; all it started is gone when this returns or raises."""
         try:
             return self._ended(await self._answer(command))
         except OSError as error:
-            return Ended(exit_status=NOT_STARTED, stderr=f"[could not be run: {error.strerror}]")
+            return Ended(exit_status=NOT_STARTED, stderr=f"[could not be started: {error.strerror}]")
 
     async def _answer(self, command: Sequence[str]) -> bytes:
         ours, theirs = socket.socketpair()
@@ -86,7 +86,7 @@ class Programs:
             except (OSError, ValueError):
                 answer = b""
             finally:
-                writer.close()  # Whatever still runs is to end.
+                writer.close()  # End what still runs.
                 await _gone(runner)
         return answer
 
@@ -104,25 +104,25 @@ class Programs:
     def _ended(self, line: bytes) -> Ended:
         if not line.endswith(b"\n"):
             return Ended(exit_status=INTERRUPTED, stderr="[interrupted: the process that watched over it was killed]")
-        answer = msgspec.json.decode(line, type=Answer)
+        answer = msgspec.json.decode(line, type=RunnerReply)
         status = answer.exit if answer.exit >= 0 else 128 - answer.exit
         notes = [answer.err] if answer.err else []
         if answer.failure:
             status = NOT_STARTED
-            notes.append(f"[could not be run: {answer.failure}]")
+            notes.append(f"[could not be started: {answer.failure}]")
         if answer.overdue:
             status = OVERDUE
             notes.append(f"[ended after {self._timeout:g} s: see --exec-timeout]")
         if answer.crowded:
             status = CROWDED
-            notes.append(f"[ended: it had become more than {self._processes} processes]")
+            notes.append(f"[ended: it had more than {self._processes} processes]")
         if answer.remaining:
             notes.append(f"[{answer.remaining} of its processes could not be ended]")
         return Ended(exit_status=status, stdout=answer.out, stderr="\n".join(notes))
 
 
 async def _gone(runner: asyncio.subprocess.Process) -> None:
-    """Wait until a runner has ended everything and gone, also while this run is being cancelled."""
+    """Wait until a runner has ended everything and itself, even while this run is being cancelled."""
     ending = asyncio.ensure_future(runner.wait())
     try:
         await asyncio.wait_for(asyncio.shield(ending), ENDING)

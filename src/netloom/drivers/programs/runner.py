@@ -1,25 +1,26 @@
-"""Runs one program and ends it with all it started.  A process of its own, beside the agent; only the standard library.
+"""Runs one program, and ends it with everything it started. A process beside the agent; uses only the standard library.
 
-    agent ──request──► runner ──fork──► the program, in a session of its own ──► whatever it starts
-          ◄──answer───         ◄─orphans─────────────────────────────────────────┘
+    agent ──request──► runner ──fork──► the program, in a session of its own ──► its processes
+          ◄──answer───         ◄─orphans────────────────────────────────────────┘
 
-The runner is a "child subreaper": whatever the program starts stays a descendant of the runner, also what forks twice,
-makes a session of its own or ignores SIGTERM, because orphans become the runner's children and nobody else's. So all it
-started is the tree below the runner in /proc. It is ended when the program is overdue, when the program itself has
-ended, when it has become too many processes, and when the agent goes, of which the connection tells.
+The runner is a "child subreaper": every process that the program starts stays a descendant of the runner, even if it
+forks twice, makes a session of its own or ignores SIGTERM, because orphans become children of the runner. So all these
+processes are the tree below the runner in /proc. They are ended when the program's time is over, when the program
+itself has ended, when there are too many of them, and when the agent closes the connection.
 
-Ending has to win against who starts processes faster than they can be killed. So after SIGTERM and a while, for those
-who go by themselves, everybody is stopped before anybody is killed. Each is stopped first and asked for its children
-then: who is stopped gets no more of them, so a pass costs what is new since the last one; and passes go on, up to a
-limit, until one finds nothing new. A process group is stopped by the kernel in one go, whoever forks in it. And what
-could become too many is not let grow: the processes are counted while the program runs, and in that while.
+Ending has to win against programs that start processes faster than they can be killed. So after SIGTERM, and some time
+for the processes that end by themselves, all of them are stopped before any is killed. Each process is stopped first,
+and its children are listed then: a stopped process starts no more, so a pass costs only the processes that are new
+since the last one; passes are repeated, up to a limit, until one finds nothing new. The kernel stops a process group at
+once, whichever of its processes fork. And the number of processes is limited: they are counted while the program runs,
+and while they are being ended.
 
-What cannot be caught: what another process starts on its behalf (a service manager, cron, a container runtime); what is
-left when root kills the runner itself (then the kernel kills the program, and not its children); and a process that
-hangs in the kernel, which is reported and left.
+Not covered are processes that another process starts on the program's behalf (a service manager, cron, a container
+runtime); what is left when root kills the runner itself (then the kernel kills the program, and not its children); and
+a process that hangs in the kernel, which is reported and left.
 
-Output is read here and thrown away beyond a limit: the agent gets the beginning and the end of it. One line of JSON
-comes in and one goes out, both on standard input, which is a socket.
+Output beyond a limit is read and discarded: the agent gets its beginning and its end. One line of JSON comes in and one
+goes out, both on standard input, which is a socket.
 """
 
 import contextlib
@@ -40,9 +41,9 @@ from typing import Any, NoReturn
 PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36
 CONTROL = 0
 GRACE = 1.0
-"""How many seconds what is ended by SIGTERM has to go by itself."""
+"""Seconds that processes have to end after SIGTERM."""
 STUBBORN = 5.0
-"""How many seconds what is killed has to be gone, or is left."""
+"""Seconds after which a killed process that still exists is left."""
 COUNT = 0.1
 """Seconds between two counts of the processes."""
 CHILDREN = "/proc/thread-self/children"
@@ -51,12 +52,12 @@ LONGEST_REQUEST = 1 << 20
 CHUNK = 65536
 PASSES = 50
 _CONTROLS = re.compile(r"[^\n\t -~\xa0-\U0010ffff]")
-"""What a terminal might act on."""
+"""Control characters that a terminal might act on."""
 _LIBC = ctypes.CDLL(None, use_errno=True)
 
 
 class Kept:
-    """The beginning and the end of what is printed."""
+    """The beginning and the end of an output."""
 
     def __init__(self, limit: int) -> None:
         self._half = limit // 2
@@ -65,14 +66,14 @@ class Kept:
         self._total = 0
 
     def add(self, data: bytes) -> None:
-        """Take what was printed."""
+        """Add to the output."""
         self._total += len(data)
         room = self._half - len(self._head)
         self._head += data[:room]
         self._tail = (self._tail + data[room:])[-self._half :]
 
     def text(self) -> str:
-        """Return it as text that a terminal and JSON can take."""
+        """Return the output as text that is safe for a terminal and for JSON."""
         missing = self._total - len(self._head) - len(self._tail)
         if not missing:
             return _plain(self._head + self._tail)
@@ -85,11 +86,11 @@ def _plain(data: bytes) -> str:
 
 
 class Running:
-    """One program that runs."""
+    """One running program."""
 
     def __init__(self, command: list[str], environment: dict[str, str], limit: int) -> None:
         self.status: int | None = None
-        """How the program ended, as waitpid has it."""
+        """The program's status by waitpid."""
         self.out, self.err = Kept(limit), Kept(limit)
         self._selector = selectors.DefaultSelector()
         self._childless = False
@@ -116,11 +117,11 @@ class Running:
         for (read, _), kept in zip(ends, (self.out, self.err), strict=False):
             os.set_blocking(read, False)
             self._selector.register(read, selectors.EVENT_READ, kept)
-        with open(ends[2][0], "rb") as told:  # Ends when the program has taken the child's place, or could not.
-            return pid, told.read().decode()
+        with open(ends[2][0], "rb") as error:  # Ends when the program was executed, or could not be.
+            return pid, error.read().decode()
 
     def wait(self, until: float) -> None:
-        """Let time pass, until something happens."""
+        """Wait until something happens, or for some time."""
         for key, _ in self._selector.select(max(0.0, until - time.monotonic())):
             if isinstance(key.data, Kept):
                 self._read(key.fd, key.data)
@@ -133,11 +134,11 @@ class Running:
 
     @property
     def alone(self) -> bool:
-        """Whether nothing runs any more."""
+        """Whether no process is left."""
         return self._childless
 
     def rest(self) -> None:
-        """Read what is left in the pipes."""
+        """Read the rest of the pipes."""
         for key in list(self._selector.get_map().values()):
             if isinstance(key.data, Kept):
                 while self._read(key.fd, key.data):
@@ -166,7 +167,7 @@ class Running:
                 self.status = status
 
     def end(self, most: int) -> int:
-        """End everything; return how many processes did not go."""
+        """End all processes; return how many could not be ended."""
         self._reap()
         for pid, parent in islice(descendants(os.getpid()), most):
             _signal(pid, parent, signal.SIGTERM)
@@ -183,7 +184,7 @@ class Running:
 
 
 def _become(command: list[str], environment: dict[str, str], ends: list[int], runner: int) -> NoReturn:
-    """Be the program, in the child."""
+    """Execute the program, in the child."""
     try:
         os.setsid()
         _LIBC.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
@@ -191,7 +192,7 @@ def _become(command: list[str], environment: dict[str, str], ends: list[int], ru
             os._exit(127)
         null = os.open(os.devnull, os.O_RDWR)
         for number, file in enumerate((null, *ends[:2])):
-            os.dup2(file, number)  # All others close by themselves.
+            os.dup2(file, number)  # All others have close-on-exec.
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGPIPE, signal.SIGXFSZ):
             signal.signal(number, signal.SIG_DFL)
         signal.pthread_sigmask(signal.SIG_SETMASK, [])
@@ -208,9 +209,9 @@ def _become(command: list[str], environment: dict[str, str], ends: list[int], ru
 
 
 def descendants(root: int, known: Container[int] = ()) -> Iterator[tuple[int, int]]:
-    """Yield all processes below one with their parents, parents first; none of the `known`, nor what is below them.
+    """Yield all processes below one with their parents, parents first; not the `known`, nor the processes below them.
 
-    Each is asked for its children after it was yielded, and what was done to it then.
+    The children of a process are listed after it was yielded, and so after what the caller did to it.
     """
     waiting = deque([root])
     while waiting:
@@ -222,12 +223,12 @@ def descendants(root: int, known: Container[int] = ()) -> Iterator[tuple[int, in
 
 
 def is_crowded(most: int) -> bool:
-    """Whether there are more processes below us than there may be."""
+    """Whether there are more processes below us than allowed."""
     return sum(1 for _ in islice(descendants(os.getpid()), most + 1)) > most
 
 
 def freeze(deadline: float) -> dict[int, int]:
-    """Stop everything below us; return what that is, with parents, parents first."""
+    """Stop all processes below us; return them, with their parents, parents first."""
     frozen: dict[int, int] = {}
     for _ in range(PASSES):
         before = len(frozen)
@@ -238,12 +239,12 @@ def freeze(deadline: float) -> dict[int, int]:
             if time.monotonic() > deadline:
                 return frozen
         if len(frozen) == before:
-            break  # Nobody is left who could start another.
+            break  # No process is left that could start another.
     return frozen
 
 
 def _stop_group(pid: int) -> None:
-    """Stop all of a stopped process's group: it is in it, so the group's number is nobody else's."""
+    """Stop the process group of a stopped process, which is still in the group, so that its number cannot be reused."""
     with contextlib.suppress(OSError):
         group = os.getpgid(pid)
         if group != os.getpgrp():
@@ -251,7 +252,7 @@ def _stop_group(pid: int) -> None:
 
 
 def _go_first() -> None:
-    """Run before all those that are to be ended, however many they are, where we may."""
+    """Run with priority over the processes that are to be ended, where that is permitted."""
     with contextlib.suppress(OSError):
         os.sched_setscheduler(0, os.SCHED_RR | os.SCHED_RESET_ON_FORK, os.sched_param(1))
 
@@ -271,14 +272,14 @@ def _parent(pid: int) -> int:
 
 
 def _signal(pid: int, parent: int, number: signal.Signals) -> bool:
-    """Send a signal to a process below us, if it is still the one that was found there; whether it was."""
+    """Send a signal to a process below us, if it is still the one that was found; return whether it was."""
     try:
         handle = os.pidfd_open(pid)
     except OSError:
         return False
     try:
         if _parent(pid) not in (parent, os.getpid()):
-            return False  # The number has become another's; from the line above on it cannot.
+            return False  # The number belongs to another process; from the line above on it cannot change.
         signal.pidfd_send_signal(handle, number)
     except (OSError, IndexError):
         return False
@@ -299,13 +300,13 @@ def _request() -> dict[str, Any] | None:
 
 
 def main() -> None:
-    """Run what is asked for, and answer."""
+    """Run the requested program, and reply."""
     request = _request()
     if request is None:
         return
     _LIBC.prctl(PR_SET_CHILD_SUBREAPER, 1)
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, signal.SIG_IGN)  # The connection says when it is over.
+        signal.signal(number, signal.SIG_IGN)  # The end of the connection ends the run.
     running = Running(request["command"], request["environment"], request["limit"])
     deadline = time.monotonic() + request["timeout"]
     most = request["most"]

@@ -1,4 +1,5 @@
-"""The node's Open vSwitch: `driver` follows its database and changes it; `control` commands the daemon itself.
+"""The node's Open vSwitch: `driver` observes and changes its database; `control` sends commands to the daemon.
 
-`prepare` makes a bare node's switch ready for OVN. Flows of the vxlan fabric are written by `drivers/vxlan`.
+`prepare` prepares a node's switch for OVN, `mirrors` writes mirrors, `hook_journal` records programs that run at
+interfaces. `drivers/vxlan` writes the flows of the vxlan fabric.
 """

@@ -1,4 +1,4 @@
 """The vxlan fabric on the node's switch.
 
-`driver` writes flows in bundles; `bridge` keeps the bridge and its tunnel port.
+`driver` writes flows in bundles; `bridge` creates the bridge and its tunnel port.
 """

@@ -1,1 +1,1 @@
-"""One node's share of the plan: its ports, the programs at them, and what namespaces are granted there."""
+"""The plans of one node: its ports, the programs that run at them, and what its operator grants to namespaces."""

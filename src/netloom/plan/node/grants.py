@@ -1,14 +1,14 @@
-"""What namespaces are granted: on a node by its operator, of the physical networks by an administrator.  Pure.
+"""What namespaces are granted: by the operator of a node, and for physical networks by an administrator. Pure.
 
     NodeGrants       which network namespaces, `internal` ports and devices of a node a namespace may use
     ProviderGrants   which physical networks, and which VLANs of them, a namespace's Networks may join
 
 A grant is text, `NAMESPACE=VALUE`; `*` stands for every namespace. A namespace is compared as a whole and a path
-component by component, so `a` is never taken for `a-b`. What no grant allows is refused, with the setting and what to
-write there: the refusal ends as a condition with the reason `NotGranted`.
+component by component, so `a` never matches `a-b`. What no grant allows is refused, with the setting and the value to
+add: the refusal becomes a condition with the reason `NotGranted`.
 
-An `internal` port is a device in the node's own network namespace. Each of its addresses brings a route to its block,
-so addresses are compared with the granted blocks as routes are.
+An `internal` port is a device in the node's own network namespace. Each of its addresses adds a route to its block, so
+addresses are compared with the granted blocks as routes are.
 """
 
 import re
@@ -38,7 +38,7 @@ NETNS_FOLDERS, INTERNAL_ROUTES, INTERNAL_NAMES, EXISTING_DEVICES, PROVIDER_GRANT
 )
 LAST_VLAN = 4094
 LONGEST = 200
-"""How much of a path a refusal repeats: the setting must be in what is left of the condition's message."""
+"""Characters of a path that a refusal repeats: the setting must fit into the rest of the condition's message."""
 _NAMESPACE = re.compile(LABEL_PATTERN)
 _DEVICE = re.compile(DEVICE_PATTERN)
 _DEVICE_GLOB = re.compile(r"[-0-9A-Za-z_.*?\[\]!]{1,64}")
@@ -46,7 +46,7 @@ _VLANS = re.compile(r"([0-9]{1,4})(?:-([0-9]{1,4}))?")
 
 T = TypeVar("T")
 ProviderRefusal = Callable[[Network], str]
-"""Says why a Network's namespace may not join its physical network; "": it may, or there is none."""
+"""Returns why a Network's namespace may not join its physical network; "": it may, or there is none."""
 
 
 class Folder(NamedTuple):
@@ -56,14 +56,15 @@ class Folder(NamedTuple):
     parts: tuple[str, ...]
 
     def written(self, namespace: str) -> str:
-        """Return the folder that a namespace has by this."""
+        """Return the folder that this grants to a namespace."""
         return "/" + "/".join(self._of(namespace))
 
     def split(self, namespace: str, path: Sequence[str]) -> str | None:
-        """Return the part of a path that the operator wrote, if this grants a namespace the path; None: it does not.
+        """Return the part of a path that the operator set, if this grants the path to a namespace; None: it does not.
 
-        What follows may belong to the tenant: no symbolic link is to be followed there. That is the case from the
-        placeholder on. It is "" where everything is granted: there a link leads to nothing that could not be named.
+        The rest may belong to the tenant, and no symbolic link is followed there. The rest begins at the placeholder,
+        if there is one. The result is "" if everything is granted: then a link leads to nothing that could not be
+        named.
         """
         if self.namespace not in (EVERY, namespace) or len(path) <= len(self.parts):
             return None
@@ -116,7 +117,7 @@ class NodeGrants(Struct, frozen=True, kw_only=True):
     ) -> Problem | None:
         """Return why a namespace may not have such a device in the node's own network namespace; None: it may.
 
-        `routes` are destinations; `generated`: the name was made here, from what nobody else has.
+        `routes` are destinations; `generated`: the name is derived from the MAC, and so is unique.
         """
         blocks = [block for granted, block in self.routes if granted in (EVERY, namespace)]
         if not blocks:
@@ -146,7 +147,7 @@ class NodeGrants(Struct, frozen=True, kw_only=True):
         return None
 
     def device(self, namespace: str, name: str) -> DeviceGrant | Problem:
-        """Return the grant by which a namespace may take a device, the widest there is, or why it may not."""
+        """Return the widest grant by which a namespace may take a device, or why it may not."""
         mine = [one for one in self.devices if one.namespace in (EVERY, namespace) and fnmatchcase(name, one.pattern)]
         if mine:
             return max(mine, key=lambda one: one.used)
@@ -167,7 +168,7 @@ def in_use(namespace: str, device: str, use: str) -> Problem:
 
 
 def own_namespace(path: str, why: str) -> Problem:
-    """Return the refusal of a veth whose network namespace turned out to be the node's own."""
+    """Return the refusal of a veth whose network namespace is the node's own."""
     return Problem(NOT_GRANTED, f"spec.port.netns: {short(path)} is the node's own network namespace, and there: {why}")
 
 
@@ -190,7 +191,7 @@ class ProviderGrant(NamedTuple):
     """The VLANs; untagged is 0."""
 
     def allows(self, namespace: str, provider: Provider) -> bool:
-        """Whether a namespace may join a physical network by this."""
+        """Whether this lets a namespace join a physical network."""
         return (
             self.namespace in (EVERY, namespace)
             and self.physical_network in (EVERY, provider.physical_network)
@@ -199,7 +200,7 @@ class ProviderGrant(NamedTuple):
 
 
 def needed(namespace: str, provider: Provider) -> str:
-    """Return the least grant by which a namespace may join a physical network."""
+    """Return the least grant that lets a namespace join a physical network."""
     return f"{namespace}={provider.physical_network}:{provider.vlan or UNTAGGED}"
 
 
@@ -230,7 +231,7 @@ def node_grants(
     internal_names: Iterable[str] = (),
     existing_devices: Iterable[str] = (),
 ) -> NodeGrants:
-    """Return what these settings of an agent grant, or raise `Invalid` with all that is wrong with them."""
+    """Return what these settings of an agent grant, or raise `Invalid` with all errors."""
     causes: list[Cause] = []
     made = NodeGrants(
         folders=_read(NETNS_FOLDERS, netns_folders, _folder, causes),
@@ -243,7 +244,7 @@ def node_grants(
 
 
 def provider_grants(texts: Iterable[str]) -> ProviderGrants:
-    """Return what the setting of the controllers grants, or raise `Invalid` with all that is wrong with it."""
+    """Return what the setting of the controllers grants, or raise `Invalid` with all errors."""
     causes: list[Cause] = []
     made = ProviderGrants(_read(PROVIDER_GRANTS, texts, _provider, causes))
     _raise(causes)
@@ -251,7 +252,7 @@ def provider_grants(texts: Iterable[str]) -> ProviderGrants:
 
 
 def short(text: str) -> str:
-    """Return the beginning of a text that somebody else wrote, for a message."""
+    """Return the beginning of a text that a tenant wrote, for a message."""
     return text if len(text) <= LONGEST else f"{text[:LONGEST]}…"
 
 
@@ -268,7 +269,7 @@ def _inside(inner: addresses.Block, outer: addresses.Block) -> bool:
 
 
 def _components(path: str) -> list[str] | None:
-    """Return a path's components; None where it does not lead straight down from the root."""
+    """Return a path's components; None if the path is relative or has `.`, `..` or empty components."""
     if not path.startswith("/") or "\0" in path:
         return None
     parts = path[1:].split("/")
@@ -291,7 +292,7 @@ def _raise(causes: list[Cause]) -> None:
 
 
 def _granted(text: str, form: str) -> tuple[str, str]:
-    """Return the namespace and what it is granted."""
+    """Return the namespace and its grant."""
     namespace, equals, value = text.partition("=")
     if not equals or not value or (namespace != EVERY and not _NAMESPACE.fullmatch(namespace)):
         raise ValueError(f"write NAMESPACE={form}, or *={form} for every namespace")
@@ -355,7 +356,7 @@ EVERYTHING = node_grants(
     internal_names=("*=*",),
     existing_devices=("*=*:used",),
 )
-"""All there is on a node, to every namespace: for plans that are made without knowing the node."""
+"""Everything on a node, to every namespace: for plans that are made without knowing the node."""
 NO_PROVIDERS = ProviderGrants()
 ALL_PROVIDERS = provider_grants(("*=*",))
 """Every physical network to every namespace."""

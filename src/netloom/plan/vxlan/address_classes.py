@@ -1,13 +1,14 @@
-"""Which sets each address is in, of those that something on this node speaks of.  Pure.
+"""The sets that each address is a member of, among those that rules on this node refer to. Pure.
 
-    need(port, vni, sets): a local port's rules speak of these sets
-    member(owner, one):    somebody is in a Network, here or elsewhere
-                                        ──► settle() ──► addresses' classes (flows), and which classes came and went
+    need(port, vni, sets): the rules of a local port refer to these sets
+    member(owner, one):    a port, local or remote, is in a Network
+                                        ──► settle() ──► classes of addresses (flows), and classes added or removed
 
-An address's class is the set of all sets it is in; usually there are few classes, however many addresses. Where no port
-of a Network needs a set, nobody's address has a flow.
+The class of an address is the set of all sets it is in; usually there are few classes, however many addresses. While no
+port of a Network needs a set, its addresses have no flows.
 
-An address may be used by several: its own attachment, and those that are allowed it. It is in the sets of all of them.
+Several ports may use one address: that of its own attachment, and those that are allowed it. It is in the sets of all
+of them.
 """
 
 from collections import Counter
@@ -20,8 +21,8 @@ from netloom.plan.vxlan.ports import LocalPort, Remote, numbers
 Address = tuple[int, int, int]
 """VNI, family, number."""
 Joined = tuple[Class, Class]
-"""The sets that all addresses of somebody are in, and those that only his own are in besides."""
-NOBODY: Class = frozenset()
+"""The sets that all addresses of a port are in, and those that only its own addresses are in as well."""
+NO_SETS: Class = frozenset()
 
 
 class AddressClasses:
@@ -32,22 +33,22 @@ class AddressClasses:
         self._joined = joined
         self._ones: dict[str, LocalPort | Remote] = {}
         self._in: dict[int, set[str]] = {}
-        """Who is in a Network, by VNI."""
+        """The owners in a Network, by VNI."""
         self._needs: dict[str, tuple[int, Class]] = {}
         self._needed: dict[int, Counter[Set]] = {}
         self._at: dict[Address, dict[str, Class]] = {}
-        """What each contributes to an address's class."""
+        """What each owner contributes to the class of an address."""
         self._of: dict[str, dict[Address, Class]] = {}
         self._classes: dict[Address, Class] = {}
         self.known: Counter[Class] = Counter()
-        """The classes there are, and how many addresses they have."""
+        """The present classes, and the number of their addresses."""
         self._changed: set[str] = set()
-        self._doubted: set[int] = set()
+        self._recheck: set[int] = set()
 
     def need(self, owner: str, vni: int, sets: Iterable[Set]) -> None:
-        """Let these be the sets that a local port's rules speak of."""
+        """Set the sets that the rules of a local port refer to."""
         new = vni, frozenset(sets)
-        old = self._needs.get(owner, (vni, NOBODY))
+        old = self._needs.get(owner, (vni, NO_SETS))
         if old == new:
             return
         for one in old[1]:
@@ -66,12 +67,12 @@ class AddressClasses:
         if not needed[one]:
             del needed[one]
         if not before or not needed[one]:
-            self._doubted.add(vni)
+            self._recheck.add(vni)
         if not needed:
             del self._needed[vni]
 
     def member(self, owner: str, one: LocalPort | Remote | None) -> None:
-        """Let somebody be in a Network; None: no longer."""
+        """Add a port to its Network; None: remove it."""
         old = self._ones.pop(owner, None)
         if old is not None:
             self._in[old.vni].discard(owner)
@@ -82,16 +83,16 @@ class AddressClasses:
             self._in.setdefault(one.vni, set()).add(owner)
         self._changed.add(owner)
 
-    def doubt(self, vni: int) -> None:
-        """Have all in a Network looked at again: what makes somebody a member has changed."""
-        self._doubted.add(vni)
+    def recheck(self, vni: int) -> None:
+        """Check all ports of a Network again, because memberships changed."""
+        self._recheck.add(vni)
 
     def settle(self) -> set[Class]:
-        """Let each address have the class it is in now; return the classes that came or went."""
+        """Update the class of each address; return the classes that were added or removed."""
         owners, self._changed = self._changed, set()
-        for vni in self._doubted:
+        for vni in self._recheck:
             owners |= self._in.get(vni, set())
-        self._doubted = set()
+        self._recheck = set()
         addresses: set[Address] = set()
         for owner in owners:
             addresses |= self._contribute(owner)
@@ -101,7 +102,7 @@ class AddressClasses:
         return {one for one, was in were.items() if was != (one in self.known)}
 
     def _contribute(self, owner: str) -> set[Address]:
-        """Let somebody's addresses be in the sets he is in now; return those for which that is a change."""
+        """Update the sets of a port's addresses; return the addresses that changed."""
         one, new = self._ones.get(owner), {}
         needed = None if one is None else self._needed.get(one.vni)
         if one is not None and needed:
@@ -122,9 +123,9 @@ class AddressClasses:
         return changed
 
     def _classify(self, address: Address, were: dict[Class, bool]) -> None:
-        """Let an address have its class; note in `were` which classes there were before."""
+        """Update the class of an address; record in `were` which classes existed before."""
         new: Class = frozenset().union(*self._at.get(address, {}).values())
-        old = self._classes.pop(address, NOBODY)
+        old = self._classes.pop(address, NO_SETS)
         if new:
             self._classes[address] = new
         if old == new:

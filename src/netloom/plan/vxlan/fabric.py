@@ -1,12 +1,12 @@
-"""The vxlan fabric of one node, a change at a time: ports, remotes, profiles and shapings in, flows out.  Pure.
+"""The vxlan fabric of one node, one change at a time: ports, remotes, profiles and shapings in, flows out. Pure.
 
     put_local, put_remote, put_profile, put_shaping, drop_… ──► dirty ──► flush() ──► Delta
 
-`flush` works out only what a change concerns, and what comes of it depends on what there is, never on the order in
-which it came, on what was put twice, or on how often it was flushed. One remote that comes or goes costs its own flows,
-and its address's place in the sets that rules on this node speak of.
+`flush` plans only what a change affects. Its result depends on the present objects, never on the order in which they
+arrived, on objects that were put twice, or on the number of flushes. A remote that is added or removed costs its own
+flows, and the memberships of its address in sets that rules on this node refer to.
 
-Until the tunnel's number is known (`vtep`) nothing is planned but the local ports' own flows.
+Until the number of the tunnel port is known (`vtep`), only the local ports' own flows are planned.
 """
 
 from collections.abc import Iterator, Mapping
@@ -24,15 +24,15 @@ from netloom.plan.vxlan.profiles import ProfileFlows
 __all__ = ["COOKIE", "COOKIE_MASK", "METERS", "LocalPort", "Remote", "VxlanPlan", "base", "local", "remote"]
 
 SHARED = 2**64
-"""The rank of flows for an address that several may use: above all of those who have it."""
+"""The rank of flows for an address that several ports may use: above that of each of them."""
 
 
 class VxlanPlan:
-    """What must be on this node's switch."""
+    """The desired flows and meters of this node's switch."""
 
     def __init__(self) -> None:
         self.claims = FlowClaims()
-        """What must be: its flows and meters may be read."""
+        """The desired flows and meters; read only."""
         self._profile_flows = ProfileFlows(self.claims)
         self._meter_flows = MeterFlows(self.claims)
         self._address_classes = AddressClasses(
@@ -40,19 +40,19 @@ class VxlanPlan:
         )
         self._vtep: int | None = None
         self._ports: dict[str, tuple[LocalPort | Remote, int]] = {}
-        """Ports here and elsewhere, and their ranks, by owner: `local/UID`, `remote/UID`."""
+        """Local and remote ports, and their ranks, by owner: `local/UID`, `remote/UID`."""
         self._dirty: set[str] = set()
-        """The owners that came, went or changed."""
+        """The owners that were added, removed or changed."""
         self._users: dict[Address, dict[str, bool]] = {}
-        """Who may use an address, and whether it is theirs."""
+        """The owners that may use an address, and whether it is their own."""
         self._shared: dict[Address, int] = {}
-        """How many may use an address that is not theirs."""
+        """The number of owners that may use an address that is not their own."""
         self._asked: set[Address] = set()
-        """Addresses whose users may be others now."""
+        """The addresses whose users may have changed."""
 
     @property
     def vtep(self) -> int | None:
-        """The tunnel's number on the switch; None: not known."""
+        """The OpenFlow number of the tunnel port; None while it is unknown."""
         return self._vtep
 
     @vtep.setter
@@ -65,53 +65,53 @@ class VxlanPlan:
         self.claims.replace("base", () if number is None else base(number))
 
     def put_local(self, port: LocalPort, rank: int = 0) -> None:
-        """Let a port be plugged here."""
+        """Add or change a local port."""
         self._change(f"local/{port.uid}", port, rank)
 
     def drop_local(self, uid: str) -> None:
-        """Let a port be gone."""
+        """Remove a local port."""
         self._change(f"local/{uid}", None, 0)
 
     def put_remote(self, one: Remote, rank: int) -> None:
-        """Let a port be plugged elsewhere; of two who claim one address the higher rank has it."""
+        """Add or change a remote port; of two that claim one address the higher rank has it."""
         self._change(f"remote/{one.uid}", one, rank)
 
     def drop_remote(self, uid: str) -> None:
-        """Let a port elsewhere be gone."""
+        """Remove a remote port."""
         self._change(f"remote/{uid}", None, 0)
 
     def put_profile(self, profile: SecurityProfile) -> None:
-        """Let a SecurityProfile be as it is now."""
+        """Add or change a SecurityProfile."""
         self._profile_flows.put(profile)
 
     def drop_profile(self, namespace: str, name: str) -> None:
-        """Let a SecurityProfile be gone."""
+        """Remove a SecurityProfile."""
         self._profile_flows.drop((namespace, name))
 
     def put_shaping(self, shaping: Shaping) -> None:
-        """Let a Shaping be as it is now."""
+        """Add or change a Shaping."""
         self._meter_flows.put(shaping)
 
     def drop_shaping(self, namespace: str, name: str) -> None:
-        """Let a Shaping be gone."""
+        """Remove a Shaping."""
         self._meter_flows.drop((namespace, name))
 
     def missing(self, uid: str) -> tuple[str, ...]:
-        """Return the profiles that a local port names and that do not exist; with one, it is closed.
+        """Return the profiles that a local port names and that do not exist; with one, the port is closed.
 
-        What is said is as of the last flush.
+        The result is that of the last flush.
         """
         return self._profile_flows.cover(f"local/{uid}").missing
 
     def flush(self) -> Delta:
-        """Work out what must be now; return what changed in it since the last time."""
+        """Plan what changed; return the difference to the last flush."""
         covered, joined = self._profile_flows.settle()
         metered, ends = self._meter_flows.settle()
         for owner in covered:
             self._asked.update(address for address in self._addresses(owner) if address in self._shared)
         dirty, self._dirty = self._dirty | covered | metered, set()
         for vni in joined | ends:
-            self._address_classes.doubt(vni)
+            self._address_classes.recheck(vni)
         for owner in dirty:
             self._plan(owner)
         changed = self._address_classes.settle()
@@ -139,7 +139,7 @@ class VxlanPlan:
             self._meter_flows.port(owner, new if isinstance(new, LocalPort) else None)
 
     def _use(self, owner: str, one: LocalPort | Remote, *, gone: bool = False) -> None:
-        """Take note of who may use which address, or may no longer."""
+        """Record which owners may use which addresses, or may no longer."""
         own = numbers(one.ips)
         for version, ip in numbers((*one.ips, *one.allowed)):
             address, is_own = (one.vni, version, ip), (version, ip) in own
@@ -161,12 +161,12 @@ class VxlanPlan:
             yield from ((one.vni, version, ip) for version, ip in numbers((*one.ips, *one.allowed)))
 
     def _plan(self, owner: str) -> None:
-        """Let a port have the flows it needs."""
+        """Claim the flows of a port."""
         one, rank = self._ports.get(owner, (None, 0))
         if isinstance(one, LocalPort):
             cover, ends = self._profile_flows.cover(owner), self._meter_flows.sets(owner)
-            judged = port_flows(one.ofport, one.uid, cover, peers=bool(cover.sets or ends))
-            self.claims.replace(owner, () if cover.missing else (*local(one), *judged), rank)
+            evaluated = port_flows(one.ofport, one.uid, cover, peers=bool(cover.sets or ends))
+            self.claims.replace(owner, () if cover.missing else (*local(one), *evaluated), rank)
             self._address_classes.need(owner, one.vni, cover.sets | ends)
         elif isinstance(one, Remote) and self._vtep is not None:
             self.claims.replace(owner, remote(one, self._vtep), rank)
@@ -175,7 +175,7 @@ class VxlanPlan:
             self._address_classes.need(owner, 0, ())
 
     def _ask(self, address: Address) -> None:
-        """Let the question who has an address go to all who may, if some may use it whose it is not."""
+        """Send questions for an address to all ports that may use it, if it is not the own address of all of them."""
         owner = "shared/{}/{}/{}".format(*address)
         if not self._shared.get(address):
             self._shared.pop(address, None)
@@ -193,7 +193,7 @@ class VxlanPlan:
         self.claims.replace(owner, shared(vni, (version, ip), sorted(ports), sorted(hosts), self._vtep), SHARED)
 
     def _answering(self, users: Mapping[str, bool]) -> Iterator[str]:
-        """Give those who may answer for an address: all who are allowed it, and one of those whose it is."""
+        """Yield the owners that may answer for an address: all that are allowed it, and one of those that own it."""
         yield from (user for user, is_own in users.items() if not is_own)
         own = [user for user, is_own in users.items() if is_own]
         if own:

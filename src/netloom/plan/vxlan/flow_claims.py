@@ -1,13 +1,13 @@
-"""What must be on the switch, by who needs it.  Pure.
+"""The desired flows of the switch, by the owners that claim them. Pure.
 
-    replace(owner, flows, rank), remove(owner) ──► claims ──► flows (what must be) ──► take() ──► Delta
+    replace(owner, flows, rank), remove(owner) ──► claims ──► flows (the desired ones) ──► take() ──► Delta
 
-Whoever needs flows claims them. Two may claim the same place, which is a table, a priority and a match: an address that
-moves from one node to another is for a while claimed for both, and news of the two comes in any order. The highest rank
-wins, and of two equal ones the greater name; the other's flow appears when the winner goes. So what must be depends on
-the claims there are, never on the order in which they came.
+Owners claim flows. Two may claim the same key, which is a table, a priority and a match: an address that moves from one
+node to another is claimed for both for a while, and the two events arrive in any order. The highest rank wins, and of
+two equal ones the greater name; the other's flow appears when the winner is removed. So the desired flows depend on the
+present claims, never on their order.
 
-What changed is kept until it is taken: a flow that comes and goes in between is no change.
+Changes are collected until they are taken: a flow that is added and removed in between is no change.
 """
 
 from collections.abc import Iterable, Mapping
@@ -19,18 +19,18 @@ from netloom.openflow.flows import Flow, Key, MeterSpec
 
 
 class Delta(Struct, frozen=True):
-    """What changed in what must be on the switch.
+    """A change of the desired flows and meters.
 
-    To be done in this order: meters that are set, flows in one bundle, meters that go. So no flow ever speaks of a
-    meter that is not there.
+    To be applied in this order: meters that are set, flows in one bundle, meters that are deleted. So no flow ever
+    refers to a meter that does not exist.
     """
 
     puts: tuple[Flow, ...] = ()
-    """To be there, whatever is in their place."""
+    """To install, replacing the flow with the same key."""
     drops: tuple[Flow, ...] = ()
-    """To be gone from their place."""
+    """To delete."""
     meters: Mapping[int, MeterSpec | None] = {}
-    """To be so; None: to be gone."""
+    """To set; None: to delete."""
 
     def __bool__(self) -> bool:
         return bool(self.puts or self.drops or self.meters)
@@ -43,21 +43,21 @@ class _Claim(NamedTuple):
 
 
 class FlowClaims:
-    """The claims, and what comes of them."""
+    """The claims, and the flows that win."""
 
     def __init__(self) -> None:
         self.flows: dict[Key, Flow] = {}
-        """What must be; not to be changed by others."""
+        """The desired flows, by key; read only."""
         self.meters: dict[int, MeterSpec] = {}
         self._claims: dict[Key, tuple[_Claim, ...]] = {}
-        """The best first."""
+        """The winner first."""
         self._owned: dict[str, tuple[_Claim, ...]] = {}
         self._was: dict[Key, Flow | None] = {}
-        """What was there when the changes were last taken, of what has changed since."""
+        """The flows at the last `take` of keys that have changed since."""
         self._meter_was: dict[int, MeterSpec | None] = {}
 
     def replace(self, owner: str, flows: Iterable[Flow], rank: int = 0) -> None:
-        """Let these be all that an owner claims."""
+        """Make these all claims of an owner."""
         claims = tuple([_Claim(rank, owner, flow) for flow in flows])
         old = self._owned.get(owner, ())
         if claims == old:
@@ -74,19 +74,15 @@ class FlowClaims:
             self._owned.pop(owner, None)
 
     def remove(self, owner: str) -> None:
-        """Let an owner claim nothing."""
+        """Remove all claims of an owner."""
         self.replace(owner, ())
 
-    def owners(self) -> frozenset[str]:
-        """Return who claims something."""
-        return frozenset(self._owned)
-
     def claimed(self, owner: str) -> tuple[Flow, ...]:
-        """Return the flows an owner claims, whether it has them or another does."""
+        """Return the flows that an owner claims, whether they win or not."""
         return tuple([claim.flow for claim in self._owned.get(owner, ())])
 
     def meter(self, number: int, spec: MeterSpec | None) -> None:
-        """Let a meter be so; None: let there be none."""
+        """Set a meter; None: delete it."""
         old = self.meters.get(number)
         if old == spec:
             return
@@ -97,7 +93,7 @@ class FlowClaims:
             self.meters[number] = spec
 
     def take(self) -> Delta:
-        """Return what changed since this was last asked."""
+        """Return the changes since the last call."""
         puts, drops = [], []
         for key, was in self._was.items():
             now = self.flows.get(key)
@@ -111,7 +107,7 @@ class FlowClaims:
         return Delta(tuple(sorted(puts, key=_order)), tuple(sorted(drops, key=_order)), dict(changed))
 
     def _settle(self, key: Key, owner: str, claim: _Claim | None) -> None:
-        """Let an owner's claim to a place be this, and the best of all have it."""
+        """Replace an owner's claim to a key, and choose the winner."""
         rivals = self._claims.get(key)
         if not rivals or (len(rivals) == 1 and rivals[0].owner == owner):
             claims: tuple[_Claim, ...] = () if claim is None else (claim,)

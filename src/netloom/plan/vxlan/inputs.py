@@ -1,7 +1,7 @@
-"""Attachments as the vxlan fabric sees them, plugged here or on another node.  Pure.
+"""Attachments as ports of the vxlan fabric, local or remote. Pure.
 
-Flows are made for addresses that the status says are locked, and for no other: an address that IPAM did not give away
-gets no packets, whoever wrote it there.
+Flows are made only for addresses that are locked according to the status: an address that IPAM did not allocate gets no
+packets, even if it is written there.
 """
 
 from netloom.model.attachments import NetworkAttachment, NetworkAttachmentStatus
@@ -10,7 +10,7 @@ from netloom.plan.vxlan.ports import LocalPort, Remote
 
 
 def local_port(value: NetworkAttachment, plan: PortPlan, ofport: int) -> LocalPort:
-    """Return an attachment that is plugged here."""
+    """Return the local port of an attachment of this node."""
     return LocalPort(
         uid=plan.uid,
         namespace=plan.namespace,
@@ -28,7 +28,7 @@ def local_port(value: NetworkAttachment, plan: PortPlan, ofport: int) -> LocalPo
 
 
 def remote_port(value: NetworkAttachment) -> Remote | None:
-    """Return an attachment on another node, or None where it is not known yet, or no longer, where it is."""
+    """Return the remote port of another node's attachment, or None while its location is unknown."""
     status = value.status
     ips = _locked(status)
     known = status.host_ip and status.mac and ips and status.vni is not None
@@ -51,6 +51,6 @@ def remote_port(value: NetworkAttachment) -> Remote | None:
 
 
 def _locked(status: NetworkAttachmentStatus) -> tuple[str, ...]:
-    """Return the addresses that are locked, without their prefix lengths."""
+    """Return the locked addresses, without their prefix lengths."""
     locked = {one.ip for one in status.locks}
     return tuple([ip for ip in (written.partition("/")[0] for written in status.ips) if ip in locked])

@@ -1,36 +1,36 @@
-"""The tables, registers and numbers of the vxlan fabric's switch.  Pure.
+"""The tables, registers and numbers of the vxlan fabric's switch. Pure.
 
-A packet comes in from a local port or from the tunnel, and goes out to one local port or to one node. Nothing is ever
-flooded: a frame for everybody is passed on only where it asks for somebody, and then only to him. What no flow knows is
-dropped.
+A packet comes from a local port or from the tunnel, and goes to one local port or to one node. Nothing is flooded: a
+broadcast is forwarded only if it asks for an address, and then only to the port that has it. Packets that no flow
+matches are dropped.
 
     table  0 ENTRY      from the tunnel: to HERE; from a port: `tun_id` becomes its VNI
-           1 SOURCE     a port sends from its own MAC and addresses only; ARP tells only of them
-           2 NEIGHBOUR  neighbour discovery tells only of them
-           3 OUT        of a port with profiles: who is the other end (OUT_PEER), and the connection tracker's word
-           4 OUT_JUDGE  replies pass; for the rest each profile's rules are asked (OUT_RULES), which leave VERDICT
-           5 OUT_PEER   the other end's address to its class (what memberships it has, in two registers)
+           1 SOURCE     a port sends from its own MAC and addresses only; ARP announces only these
+           2 NEIGHBOUR  neighbour discovery announces only these
+           3 OUT        of a port with profiles: classify the other end (OUT_PEER), and query the connection tracker
+           4 OUT_JUDGE  replies pass; the rest goes through the rules of each profile (OUT_RULES), which set VERDICT
+           5 OUT_PEER   the other end's address to its class (its memberships, in two registers)
            6 OUT_RULES  profile, class, address, protocol and ports to a verdict
-           7 OUT_VERDICT  commits what may pass, marks what no longer may
+           7 OUT_VERDICT  commits connections that may pass, marks those that no longer may
            8 OUT_RATE   meters
            9 HERE       a MAC, or an address that is asked for, to the local port that has it
-          10 ELSEWHERE  the same, to the node that has it; not for what came from there
-          11 IN, 12 IN_JUDGE, 13 IN_PEER, 14 IN_RULES, 15 IN_VERDICT, 16 IN_RATE  as above, for the port that gets it
-          17 DELIVER    a port gets what is for its own addresses only
+          10 ELSEWHERE  the same, to the node that has it; not for packets from the tunnel
+          11 IN, 12 IN_JUDGE, 13 IN_PEER, 14 IN_RULES, 15 IN_VERDICT, 16 IN_RATE  as above, for the receiving port
+          17 DELIVER    a port receives only packets for its own addresses
 
-    reg0   the port (its number on the switch) that gets the packet; from HERE on
+    reg0   the OpenFlow number of the receiving port; from HERE on
     reg2,3 the other end's class
-    reg4,5 the profile whose rules are asked
-    reg6   VERDICT: bits, one for each action that some rule asks for
+    reg4,5 the profile whose rules are evaluated
+    reg6   VERDICT: one bit for each action that a matching rule has
 
-Each port with profiles has a zone of its own, so a connection between two of them is tracked twice, once for each, and
-those without are not tracked at all. Zones are counted from the top, ovn-controller counts from the bottom: the two can
-share a node. A port's number, and with it the zone, may be another's later, and what the tracker knows of the first
-stays: so connections are marked (`ct_mark`) with whose they are, and one that is marked otherwise is as good as new.
-The lowest bit of the mark says that the connection is closed: it was allowed once, and is no longer.
+Each port with profiles has a conntrack zone of its own, so a connection between two of them is tracked twice, and ports
+without profiles are not tracked at all. Zones are numbered from the top, those of ovn-controller from the bottom: the
+two can share a node. A port's number, and with it the zone, may be reused by another port while the tracker still has
+the connections of the first: so connections are marked (`ct_mark`) with their port, and one with another mark counts as
+new. The lowest bit of the mark says that the connection is closed: it was allowed once, and is no longer.
 
-Classes and profiles are numbered by a hash of 64 bits of what they are: the number is the same on each node and after
-each restart, and does not depend on who came first.
+The number of a class or a profile is a hash of 64 bits of what it stands for: it is the same on each node and after
+each restart, and does not depend on an order.
 """
 
 import hashlib
@@ -52,21 +52,21 @@ DELIVER = 17
 TO_PORT, CLASS, PROFILE, VERDICT = "reg0", ("reg2", "reg3"), ("reg4", "reg5"), "reg6"
 
 COOKIE = 0x6E6C << 48
-"""The upper 16 bits of our flows' cookies; flows with others are left alone."""
+"""The upper 16 bits of our flows' cookies; other flows are left alone."""
 COOKIE_MASK = 0xFFFF << 48
 METERS = range(5_001, 60_001)
-"""The numbers of our meters, which carry no mark; others are left alone. No datapath has fewer."""
+"""The numbers of our meters, which have no cookie; other meters are left alone. Every datapath supports as many."""
 
 IPV4, ARP, IPV6 = 0x0800, 0x0806, 0x86DD
 ICMP, TCP, UDP, ICMP6, SCTP = 1, 6, 17, 58, 132
 SOLICIT, ADVERTISE = 135, 136
 ROUTER_SOLICIT, ROUTER_ADVERTISE = 133, 134
 GROUP = (0x010000000000, 0x010000000000)
-"""The bit of a MAC that says it is for many."""
+"""The group bit of a MAC."""
 NEW, EST, REL, RPL, INV, TRK = 1, 2, 4, 8, 16, 32
-"""The bits of `ct_state`."""
+"""Bits of `ct_state`."""
 ALLOWED = 1
-"""The verdict of what some rule allows and none forbids."""
+"""The verdict if some rule allows a packet and none forbids it."""
 BROADCAST = 0xFFFFFFFFFFFF
 
 
@@ -76,12 +76,12 @@ def flow(table: int, priority: int, actions: tuple[Action, ...] = (), **fields: 
 
 
 def zone(ofport: int) -> int:
-    """Return the connection tracker's zone of a port."""
+    """Return the conntrack zone of a port."""
     return 0xFFFF - ofport
 
 
 def mark(uid: str) -> int:
-    """Return what marks the connections of a port; never 0, and without the lowest bit."""
+    """Return the mark of a port's connections; never 0, and without the lowest bit."""
     return identity("port", uid)[0] & ~1 or 2
 
 
@@ -91,23 +91,23 @@ CLOSED = 1
 
 @lru_cache(maxsize=1 << 14)
 def ip_number(ip: str) -> tuple[int, int]:
-    """Return an address's family and number."""
+    """Return the family of an address, and the address as a number."""
     one = addresses.address(ip)
     return one.version, int(one)
 
 
 def ip_text(version: int, value: int) -> str:
-    """Return an address as people write it."""
+    """Return an address in its usual notation."""
     return str(IPv4Address(value) if version == 4 else IPv6Address(value))
 
 
 def link_local(mac: int) -> int:
-    """Return the link-local address that a machine makes of its MAC."""
+    """Return the link-local address that is derived from a MAC."""
     halves = (mac >> 24) ^ 0x020000, mac & 0xFFFFFF
     return 0xFE80 << 112 | halves[0] << 40 | 0xFFFE << 24 | halves[1]
 
 
 def identity(*words: str) -> tuple[int, int]:
-    """Return the number of what some words name, in two registers; never 0, which is nobody."""
+    """Return the number of a name, in two registers; never 0, which stands for none."""
     digest = hashlib.blake2b("\0".join(words).encode(), digest_size=8).digest()
     return int.from_bytes(digest[:4], "big") or 1, int.from_bytes(digest[4:], "big")

@@ -1,6 +1,6 @@
-"""What of a wish the vxlan fabric cannot do, said to people.  Pure.
+"""What the vxlan fabric does not support of a SecurityProfile, as text for users. Pure.
 
-A SecurityProfile holds on every fabric, but for two things: see `plan/vxlan/policy.py`.
+A SecurityProfile means the same on every fabric, except for two things: see `plan/vxlan/policy.py`.
 """
 
 from collections.abc import Iterable, Iterator
@@ -12,7 +12,7 @@ from netloom.plan.world.world import World
 
 
 def limits(world: World, profile: SecurityProfile) -> str:
-    """Return what of a profile is otherwise in the Networks that VXLAN carries; "" where there are none, or nothing."""
+    """Return what a profile means differently in vxlan Networks; "" if there are none, or no difference."""
     networks = world.all(Network, profile.metadata.namespace)
     names = [one.metadata.name for one in networks if one.spec.fabric is Fabric.VXLAN]
     if not names:
@@ -22,7 +22,7 @@ def limits(world: World, profile: SecurityProfile) -> str:
 
 
 def counted(world: World, namespaces: Iterable[str]) -> set[Unit]:
-    """Return the SecurityProfiles that may cover more or fewer ports of the vxlan fabric, where attachments changed."""
+    """Return the SecurityProfiles whose number of vxlan ports may have changed, where attachments changed."""
     return {
         Unit("SecurityProfile", namespace, profile.metadata.name)
         for namespace in namespaces

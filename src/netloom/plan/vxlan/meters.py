@@ -1,11 +1,11 @@
-"""Shaping by rate as meters: what `plan/policy/shaping.py` says a Shaping means.  Pure.
+"""The rates of Shapings as meters (`plan/policy/shaping.py` defines what a Shaping means). Pure.
 
-Each local port at the beginning of a way has meters of its own: one for what it sends to the other end, and with
-direction both one for what it gets from there. Only one meter counts a packet; which, is said by the same priorities.
-On this fabric the other end of a way is in the port's own Network: a way to another Network leads nowhere.
+Each local port at the `from` end of a Shaping has meters of its own: one for what it sends to the other end, and with
+direction both one for what it receives from there. Only one meter counts a packet; the priorities decide which. On this
+fabric the other end is in the port's own Network: a Shaping towards another Network has no effect.
 
-A meter's number must be small, the same on each restart, and must not depend on who came first. So each is given the
-place that a hash of what it is for says, or the next free one, in the order of their names.
+A meter's number must be small, the same after each restart, and independent of an order. So each meter has the number
+of a hash of its key, or the next free one, in the order of the keys.
 """
 
 import hashlib
@@ -29,26 +29,26 @@ Name = tuple[str, str]
 
 
 class Share(NamedTuple):
-    """What a port has of a Shaping."""
+    """The part of a Shaping that applies to one port."""
 
     priority: int
     shaping: str
     network: str
-    """The other end is this Network; "": it need not be."""
+    """The other end is in this Network; "": in any."""
     to: Set
-    """The other end is in this set; "": it need not be."""
+    """The other end is in this set; "": in any."""
     both: bool
     rate: int
     burst: int
 
     @property
     def meter(self) -> MeterSpec:
-        """What its meters are like."""
+        """The specification of its meters."""
         return MeterSpec(self.rate, self.burst)
 
 
-class Places(Struct, Generic[T], frozen=True):
-    """Things filed by the places they are for."""
+class ByPlace(Struct, Generic[T], frozen=True):
+    """Values by the places (`from` or `to` of a Shaping) that they apply to."""
 
     attachments: dict[str, list[T]]
     networks: dict[str, list[T]]
@@ -56,15 +56,15 @@ class Places(Struct, Generic[T], frozen=True):
     selected: SelectorIndex[T]
 
     def found(self, one: LocalPort | Remote) -> Iterator[T]:
-        """Give the things that are for somebody."""
+        """Yield the values that apply to a port."""
         yield from self.attachments.get(one.name, ())
         yield from self.networks.get(one.network, ())
         yield from self.nodes.get(one.node, ())
         yield from self.selected.matching(one.labels)
 
 
-def _places(namespace: str, entries: Iterable[tuple[Place, T]]) -> Places[T]:
-    places: Places[T] = Places({}, {}, {}, index_by_selector(()))
+def _by_place(namespace: str, entries: Iterable[tuple[Place, T]]) -> ByPlace[T]:
+    places: ByPlace[T] = ByPlace({}, {}, {}, index_by_selector(()))
     selected: list[tuple[ScopedSelector, T]] = []
     for place, thing in entries:
         if place.attachment:
@@ -75,18 +75,18 @@ def _places(namespace: str, entries: Iterable[tuple[Place, T]]) -> Places[T]:
             places.nodes.setdefault(place.node, []).append(thing)
         elif place.selector is not None:
             selected.append((selector_in(namespace, place.selector), thing))
-    return Places(places.attachments, places.networks, places.nodes, index_by_selector(selected))
+    return ByPlace(places.attachments, places.networks, places.nodes, index_by_selector(selected))
 
 
 class Scheme(Struct, frozen=True):
-    """The Shapings of a namespace: who has what of them, and who is at their other ends."""
+    """The Shapings of a namespace: what applies to ports, and the sets of their other ends."""
 
-    starts: Places[Share]
-    ends: Places[Set]
+    starts: ByPlace[Share]
+    ends: ByPlace[Set]
 
 
 def scheme(namespace: str, shapings: Iterable[Shaping]) -> Scheme:
-    """Return who has what of some Shapings."""
+    """Return what some Shapings apply to."""
     starts: list[tuple[Place, Share]] = []
     ends: list[tuple[Place, Set]] = []
     for shaping in sorted(shapings, key=lambda one: one.metadata.name):
@@ -100,21 +100,21 @@ def scheme(namespace: str, shapings: Iterable[Shaping]) -> Scheme:
         starts.append((spec.from_, share))
         if spec.to is not None and to:
             ends.append((spec.to, to))
-    return Scheme(_places(namespace, starts), _places(namespace, ends))
+    return Scheme(_by_place(namespace, starts), _by_place(namespace, ends))
 
 
-class Wanted(NamedTuple):
-    """What a meter is for."""
+class MeterKey(NamedTuple):
+    """The key of a meter."""
 
     owner: str
     shaping: str
     outwards: bool
 
 
-def numbered(wanted: Iterable[Wanted]) -> dict[Wanted, int]:
+def numbered(wanted: Iterable[MeterKey]) -> dict[MeterKey, int]:
     """Return a number for each meter."""
     taken: set[int] = set()
-    found: dict[Wanted, int] = {}
+    found: dict[MeterKey, int] = {}
     for one in sorted(wanted):
         digest = hashlib.blake2b("\0".join(map(str, one)).encode(), digest_size=8).digest()
         place = int.from_bytes(digest, "big") % len(METERS)
@@ -126,9 +126,9 @@ def numbered(wanted: Iterable[Wanted]) -> dict[Wanted, int]:
 
 
 def rate_flows(
-    owner: str, port: LocalPort, shares: Iterable[Share], known: Collection[Class], numbers: dict[Wanted, int]
+    owner: str, port: LocalPort, shares: Iterable[Share], known: Collection[Class], numbers: dict[MeterKey, int]
 ) -> Iterator[Flow]:
-    """Give the flows that lead a port's packets through its meters."""
+    """Yield the flows that send a port's packets through its meters."""
     seen: set[Key] = set()
     for share in sorted(shares, key=lambda share: (-share.priority, share.shaping)):
         ends: list[Fields] = [{}]
@@ -136,18 +136,18 @@ def rate_flows(
             classes = [class_number(one) for one in known if share.to in one]
             ends = [dict(zip(CLASS, one, strict=True)) for one in sorted(classes)]
         for way in (EGRESS, INGRESS) if share.both else (EGRESS,):
-            meter = Meter(numbers[Wanted(owner, share.shaping, way is EGRESS)])
+            meter = Meter(numbers[MeterKey(owner, share.shaping, way is EGRESS)])
             for kind in (IPV4, IPV6):
                 for end in ends:
                     on: Fields = {way.port: port.ofport, "dl_type": kind}
                     one = flow(way.rate, share.priority, (meter, Goto(way.onward)), **on, **end)
-                    if one.key not in seen:  # Of two that stand equally high, the first by name.
+                    if one.key not in seen:  # Of two with equal priority, the first by name.
                         seen.add(one.key)
                         yield one
 
 
 class MeterFlows:
-    """The Shapings, and the ports they are of."""
+    """The Shapings, and the meters and flows of the ports they apply to."""
 
     def __init__(self, claims: FlowClaims) -> None:
         self._claims = claims
@@ -155,55 +155,55 @@ class MeterFlows:
         self._schemes: dict[str, Scheme] = {}
         self._ports: dict[str, LocalPort] = {}
         self._shares: dict[str, tuple[Share, ...]] = {}
-        self._numbers: dict[Wanted, int] = {}
-        self._stirred: set[str] = set()
-        """Namespaces in which some Shaping changed."""
+        self._numbers: dict[MeterKey, int] = {}
+        self._changed_namespaces: set[str] = set()
+        """Namespaces in which a Shaping changed."""
         self._dirty: set[str] = set()
-        self._news: set[str] = set()
-        """Ports whose flows may be others now."""
+        self._pending: set[str] = set()
+        """Ports whose flows may have changed."""
 
     def put(self, shaping: Shaping) -> None:
-        """Let a Shaping be as it is now."""
+        """Add or change a Shaping."""
         namespace, name = shaping.metadata.namespace, shaping.metadata.name
         known = self._shapings.setdefault(namespace, {})
         if name not in known or known[name].spec != shaping.spec:
             known[name] = shaping
-            self._stirred.add(namespace)
+            self._changed_namespaces.add(namespace)
 
     def drop(self, name: Name) -> None:
-        """Let a Shaping be gone."""
+        """Remove a Shaping."""
         if self._shapings.get(name[0], {}).pop(name[1], None) is not None:
-            self._stirred.add(name[0])
+            self._changed_namespaces.add(name[0])
 
     def port(self, owner: str, port: LocalPort | None) -> None:
-        """Let a port be here; None: no longer."""
+        """Add or change a local port; None: remove it."""
         self._ports.pop(owner, None)
         if port is not None:
             self._ports[owner] = port
         self._dirty.add(owner)
 
     def sets(self, owner: str) -> Class:
-        """Return the sets that a port's Shapings speak of."""
+        """Return the sets that a port's Shapings refer to."""
         return frozenset([share.to for share in self._shares.get(owner, ()) if share.to])
 
     def joined(self, one: LocalPort | Remote) -> Class:
-        """Return the sets of other ends that somebody is in."""
+        """Return the sets of other ends that a port is in."""
         known = self._schemes.get(one.namespace)
         return frozenset() if known is None else frozenset(known.ends.found(one))
 
     def settle(self) -> tuple[set[str], set[int]]:
-        """Find out which ports have what of Shapings; return the ports for which that changed, by owner.
+        """Update which Shapings apply to which ports; return the owners of ports that changed.
 
-        And the VNIs of Networks in which somebody may be at another end of a way now, or no longer.
+        Also return the VNIs of Networks in which the other end of a Shaping may have changed.
         """
-        for namespace in self._stirred:
+        for namespace in self._changed_namespaces:
             self._schemes[namespace] = scheme(namespace, self._shapings[namespace].values())
-        near = {owner: port.vni for owner, port in self._ports.items() if port.namespace in self._stirred}
-        doubted = set(near.values())
-        dirty, self._dirty, self._stirred = self._dirty | near.keys(), set(), set()
+        near = {owner: port.vni for owner, port in self._ports.items() if port.namespace in self._changed_namespaces}
+        rechecked = set(near.values())
+        dirty, self._dirty, self._changed_namespaces = self._dirty | near.keys(), set(), set()
         changed = {owner for owner in dirty if self._settle(owner)}
-        self._news |= dirty
-        return changed, doubted
+        self._pending |= dirty
+        return changed, rechecked
 
     def _settle(self, owner: str) -> bool:
         port = self._ports.get(owner)
@@ -217,26 +217,26 @@ class MeterFlows:
         return old != new
 
     def fill(self, known: Collection[Class], changed: Collection[Class]) -> None:
-        """Let ports have their meters, for the classes there are; `changed` are those that came or went."""
-        news, self._news = self._news, set()
+        """Claim meters and their flows for the present classes; `changed` were added or removed."""
+        pending, self._pending = self._pending, set()
         if not self._shares and not self._numbers:
             return
         moved = frozenset[Set]().union(*changed)
-        news |= {owner for owner in self._shares if not moved.isdisjoint(self.sets(owner))}
-        if news:
-            news |= self._number()
-        for owner in news:
+        pending |= {owner for owner in self._shares if not moved.isdisjoint(self.sets(owner))}
+        if pending:
+            pending |= self._number()
+        for owner in pending:
             port, shares = self._ports.get(owner), self._shares.get(owner, ())
             flows = rate_flows(owner, port, shares, known, self._numbers) if port is not None else ()
             self._claims.replace(f"rate/{owner}", flows)
 
     def _number(self) -> set[str]:
-        """Let the meters be those that are wanted; return whose have another number now."""
-        specs: dict[Wanted, MeterSpec] = {}
+        """Update the meters; return the owners whose meters have another number now."""
+        specs: dict[MeterKey, MeterSpec] = {}
         for owner, shares in self._shares.items():
             for share in shares:
                 for outwards in (True, False) if share.both else (True,):
-                    specs[Wanted(owner, share.shaping, outwards)] = share.meter
+                    specs[MeterKey(owner, share.shaping, outwards)] = share.meter
         old, self._numbers = self._numbers, numbered(specs)
         wanted = {number: specs[one] for one, number in self._numbers.items()}
         for number in self._claims.meters.keys() - wanted.keys():

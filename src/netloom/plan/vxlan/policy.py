@@ -1,21 +1,22 @@
-"""SecurityProfiles as flows, by the switch's own connection tracker.  Pure.
+"""SecurityProfiles as flows, with the switch's own connection tracker. Pure.
 
-`plan/ovn/profiles.py` says what a profile means.
+`plan/ovn/profiles.py` defines what a profile means.
 
-    a port's packet ──► OUT, IN: whose address is the other end's? (class)   is it a reply? (tracker)
-                    ──► JUDGE: for each profile of the port with a list for this way ──► RULES ──► bits of VERDICT
+    a port's packet ──► OUT, IN: the class of the other end's address, and whether it is a reply (tracker)
+                    ──► JUDGE: for each profile of the port with a list for this direction ──► RULES ──► bits of VERDICT
                     ──► VERDICT: some rule allows it and none forbids it: pass, and commit the connection
 
-A profile's rules are flows of their own, once, however many ports it covers; a port names its profiles in one flow for
-each way. Who a rule names as the other end is not in the rule: an address is given the class of all who are in the same
-sets, and the rule speaks of classes. A rule with other ends and with ports is a conjunction of the two. So flows grow
-like ports, and members, and rules, never like one times the other.
+A profile's rules are flows of their own, once, however many ports the profile covers; a port names its profiles in one
+flow for each direction. The other ends of a rule are not in its flows: an address has the class of all sets it is in,
+and the rule refers to classes. A rule with other ends and with ports is a conjunction of the two. So the number of
+flows grows with ports, with members and with rules, and never with the product of two of them.
 
-What a rule finds is written as a bit; drop and reject forbid, wherever they stand. What is established is judged again
-with each packet of who began it: a rule that changes ends what it no longer allows, and its replies with it.
+A matching rule sets a bit; drop and reject forbid, in whatever order the rules are. An established connection is
+evaluated again with each packet of its initiator: when a rule changes, connections that it no longer allows end, with
+their replies.
 
-Two things differ from OVN. To reject is to drop: nobody here can make the answer without sending each such packet to a
-controller. And nothing is logged.
+Two things differ from OVN. Reject means drop: the switch could answer only by sending each such packet to a controller.
+And nothing is logged.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -69,11 +70,11 @@ from netloom.plan.vxlan.layout import (
 )
 
 Set = str
-"""A set of attachments that rules speak of, by the key `plan/policy/port_groups.py` gives it."""
+"""A set of attachments that rules refer to, by its key in `plan/policy/port_groups.py`."""
 Class = frozenset[Set]
-"""All the sets an address is in."""
+"""All sets that an address is in."""
 Number = tuple[int, int]
-"""Of a profile or a class, in two registers."""
+"""The number of a profile or a class, in two registers."""
 Fields = dict[str, int | tuple[int, int]]
 
 _KINDS = {4: IPV4, 6: IPV6}
@@ -86,7 +87,7 @@ class Way(NamedTuple):
     """One of the two directions, and its tables."""
 
     port: str
-    """The field that says which port is judged."""
+    """The field with the port whose profiles apply."""
     end: str
     """Which end of a packet the other end is."""
     entry: int
@@ -96,7 +97,7 @@ class Way(NamedTuple):
     verdict: int
     rate: int
     onward: int
-    """What comes after."""
+    """The next table."""
 
 
 EGRESS = Way("in_port", "dst", OUT, OUT_JUDGE, OUT_PEER, OUT_RULES, OUT_VERDICT, OUT_RATE, HERE)
@@ -105,23 +106,23 @@ WAYS = (EGRESS, INGRESS)
 
 
 class Rule(Struct, frozen=True):
-    """A rule of a profile for one family, as far as flows go."""
+    """A rule of a profile for one address family, as flows need it."""
 
     way: Way
     action: Action
     number: int
-    """Of the conjunction, within the profile and way."""
+    """The number of the conjunction, within the profile and direction."""
     kind: int
-    """The family's Ethernet type; 0: everything, where nobody and nothing is named."""
+    """The Ethernet type of the family; 0: all packets, where neither other ends nor ports are given."""
     blocks: tuple[tuple[int, int], ...] | None
-    """Where the other end may be; None: anywhere."""
+    """The blocks of the other end; None: any."""
     sets: frozenset[Set]
     services: tuple[Fields, ...] | None
-    """What is carried; None: anything."""
+    """Protocol and ports; None: any."""
 
 
 def has_list(profile: SecurityProfile, way: Way) -> bool:
-    """Whether a profile says something for a direction."""
+    """Whether a profile has a list of rules for a direction."""
     return _listed(profile, way) is not None
 
 
@@ -130,7 +131,7 @@ def _listed(profile: SecurityProfile, way: Way) -> Sequence[IngressRule | Egress
 
 
 def rules(profile: SecurityProfile, known: Callable[[str], bool]) -> tuple[Rule, ...]:
-    """Return a profile's rules; `known` says whether there is a profile of a name in its namespace."""
+    """Return a profile's rules; `known` says whether a profile of a name exists in its namespace."""
     found: list[Rule] = []
     for way in WAYS:
         for position, rule in enumerate(_listed(profile, way) or ()):
@@ -145,7 +146,7 @@ def _read(
     if not peers and not rule.ports:
         yield Rule(way, rule.action, 0, 0, None, frozenset(), None)
         return
-    # An unknown profile is nobody.
+    # An unknown profile has no members.
     members = [peer for peer in peers if not peer.cidr and (not peer.profile or known(peer.profile))]
     sets = frozenset(peer_set(profile, peer).key for peer in members)
     for version, kind in _KINDS.items():
@@ -179,7 +180,7 @@ def _services(ports: Sequence[PortRange], version: int) -> Iterator[Fields]:
 
 
 def _prefixes(first: int, last: int) -> Iterator[tuple[int, int]]:
-    """Give values and masks that together are the numbers from one to another."""
+    """Yield values and masks that together match a range of numbers."""
     while first <= last:
         size = first & -first or 1 << 16
         while first + size - 1 > last:
@@ -188,11 +189,11 @@ def _prefixes(first: int, last: int) -> Iterator[tuple[int, int]]:
         first += size
 
 
-# A profile's flows.
+# The flows of a profile.
 
 
 class _Gathered:
-    """Flows of several rules: two that speak of the same packets are one flow."""
+    """Flows of several rules: two that match the same packets are one flow."""
 
     def __init__(self, profile: SecurityProfile) -> None:
         self._profile = dict(zip(PROFILE, number(profile), strict=True))
@@ -204,7 +205,7 @@ class _Gathered:
 
     def flows(self) -> Iterator[Flow]:
         for (table, priority, fields), acts in self._flows.items():
-            # Of one priority all write the same bit, so what needs nothing more makes conjunctions needless.
+            # All flows of one priority set the same bit, so an unconditional one makes the conjunctions superfluous.
             plain = [act for act in acts if isinstance(act, SetField)]
             joint = sorted((act for act in acts if isinstance(act, Conjunction)), key=lambda act: (act.id, act.clause))
             yield flow(table, priority, tuple(plain or joint), **self._profile, **dict(fields))
@@ -221,7 +222,7 @@ def class_number(one: Class) -> Number:
 
 
 def profile_flows(profile: SecurityProfile, of: Iterable[Rule]) -> tuple[Flow, ...]:
-    """Return what a profile's rules come to, as far as they do not speak of members."""
+    """Return the flows of a profile's rules that do not refer to members."""
     gathered = _Gathered(profile)
     for rule in of:
         found, services = _found(rule), rule.services
@@ -241,7 +242,7 @@ def profile_flows(profile: SecurityProfile, of: Iterable[Rule]) -> tuple[Flow, .
 
 
 def class_flows(profile: SecurityProfile, of: Iterable[Rule], one: Class) -> tuple[Flow, ...]:
-    """Return what a profile's rules come to for those of a class."""
+    """Return the flows of a profile's rules for one class."""
     gathered = _Gathered(profile)
     ends = dict(zip(CLASS, class_number(one), strict=True))
     for rule in of:
@@ -260,31 +261,31 @@ def _address(rule: Rule) -> str:
     return f"{'nw' if rule.kind == IPV4 else 'ipv6'}_{rule.way.end}"
 
 
-# A port's flows, and an address's.
+# The flows of a port, and of an address.
 
 
 class Cover(Struct, frozen=True):
-    """What profiles make of a port."""
+    """The effect of profiles on a port."""
 
     profiles: tuple[tuple[str, str], ...] = ()
-    """Those with a list that cover it, by namespace and name."""
+    """The profiles with a list that cover the port, by namespace and name."""
     listed: tuple[tuple[Number, ...], ...] = ((), ())
-    """Of each way, the numbers of those with a list for it."""
+    """For each direction, the numbers of the profiles with a list for it."""
     missing: tuple[str, ...] = ()
-    """Those it names that do not exist: it is closed."""
+    """The profiles that the port names and that do not exist: the port is closed."""
     sets: Class = frozenset()
-    """The sets that their rules speak of."""
+    """The sets that the rules refer to."""
 
 
 def port_flows(ofport: int, uid: str, cover: Cover, *, peers: bool) -> Iterator[Flow]:
-    """Give the flows that have a port's packets looked at; `peers`: it matters whose the other end's address is."""
+    """Yield the flows that evaluate a port's packets; `peers`: the class of the other end matters."""
     tracked = bool(cover.profiles)
     for way, listed in zip(WAYS, cover.listed, strict=True) if tracked or peers else ():
         on: Fields = {way.port: ofport}
-        look: list[Act] = [*(SetField(field, 0) for field in CLASS), Resubmit(way.peer)] if peers else []
+        classify: list[Act] = [*(SetField(field, 0) for field in CLASS), Resubmit(way.peer)] if peers else []
         after: Act = Ct(zone(ofport), table=way.judge) if tracked else Goto(way.rate)
         for kind in _KINDS.values():
-            yield flow(way.entry, 100, (*look, after), **on, dl_type=kind)
+            yield flow(way.entry, 100, (*classify, after), **on, dl_type=kind)
         if not tracked:
             continue
         yield flow(way.entry, 90, (Goto(way.judge),), **on)
@@ -298,7 +299,7 @@ def port_flows(ofport: int, uid: str, cover: Cover, *, peers: bool) -> Iterator[
 
 
 def _replies(way: Way, on: Fields, own: int) -> Iterator[Flow]:
-    """Give what lets answers and errors pass, and not those about what was closed."""
+    """Yield the flows that let replies and errors pass, except those of closed connections."""
     answer, error = (TRK | EST | RPL, TRK | EST | RPL | NEW), (TRK | REL, TRK | REL | EST | NEW)
     for state in (answer, error):
         yield flow(way.judge, 200, (Goto(way.rate),), **on, ct_state=state, ct_mark=own)
@@ -306,12 +307,12 @@ def _replies(way: Way, on: Fields, own: int) -> Iterator[Flow]:
 
 
 def _verdicts(way: Way, on: Fields, of_zone: int, own: int) -> Iterator[Flow]:
-    """Give what passes connections on that are allowed, and closes those that are no longer."""
+    """Yield the flows that pass allowed connections, and close those that are no longer allowed."""
     commit = Ct(of_zone, commit=True, exec=(SetField("ct_mark", own),))
     close = Ct(of_zone, commit=True, exec=(SetField("ct_mark", own | CLOSED),))
     allowed: Fields = {**on, VERDICT: ALLOWED}
     yield flow(way.verdict, 100, (Goto(way.rate),), **allowed, ct_state=(TRK, TRK | NEW), ct_mark=own)
-    for kind in _KINDS.values():  # A switch wants to be told that what it is to track is IP.
+    for kind in _KINDS.values():  # A switch accepts connection tracking only in a flow that matches IP.
         may = {**allowed, "dl_type": kind}
         yield flow(way.verdict, 100, (commit, Goto(way.rate)), **may, ct_state=(TRK | NEW, TRK | NEW))
         yield flow(way.verdict, 90, (commit, Goto(way.rate)), **may, ct_state=(TRK, TRK | NEW))
@@ -319,7 +320,7 @@ def _verdicts(way: Way, on: Fields, of_zone: int, own: int) -> Iterator[Flow]:
 
 
 def peer_flows(vni: int, version: int, ip: int, one: Class) -> Iterator[Flow]:
-    """Give the flows that tell the class of an address."""
+    """Yield the flows that set the class of an address."""
     acts = tuple(SetField(field, value) for field, value in zip(CLASS, class_number(one), strict=True))
     for way in WAYS:
         field = f"{'nw' if version == 4 else 'ipv6'}_{way.end}"

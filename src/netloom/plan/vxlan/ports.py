@@ -1,13 +1,13 @@
-"""The flows of a local port, of a remote one, and those that are always there.  Pure.
+"""The flows of a local port, of a remote port, and those that are always installed. Pure.
 
-What a port may send is what OVN's port security lets it: from its MAC; with IPv4 from its own addresses and those it is
-allowed; with IPv6 also from the link-local address of its MAC, and from none to ask whether an address is free; ARP and
-neighbour discovery that tell of these addresses and of this MAC. A port without addresses of a family speaks nothing of
-that family. What a port gets is for the same addresses. What is neither IPv4, IPv6 nor ARP, or has a VLAN's tag, goes
-nowhere.
+A port may send what OVN's port security allows: from its MAC; IPv4 from its own addresses and those it is allowed; IPv6
+also from the link-local address of its MAC, and from the unspecified address for duplicate address detection; ARP and
+neighbour discovery that announce these addresses with this MAC. A port without addresses of a family sends nothing of
+that family. A port receives packets for the same addresses. Packets that are neither IPv4, IPv6 nor ARP, or have a VLAN
+tag, are dropped.
 
-An ARP request, or a neighbour solicitation, goes to whoever has the address that is asked for, and to nobody else. An
-address that others are allowed to use besides may be answered for by any of them: it goes to each (`shared`).
+An ARP request, or a neighbour solicitation, goes only to the port that has the address. If other ports are allowed to
+use the address, any of them may answer: then it goes to each (`shared`).
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -55,28 +55,28 @@ from netloom.plan.vxlan.layout import (
 
 
 class LocalPort(Struct, frozen=True, kw_only=True):
-    """An attachment that is plugged here."""
+    """A port of this node."""
 
     uid: str
     namespace: str
     name: str
     ofport: int
-    """The number the switch gave it."""
+    """Its OpenFlow number."""
     vni: int
     mac: str
     ips: tuple[str, ...]
-    """Its addresses; a prefix length is left out of account."""
+    """Its addresses; prefix lengths are ignored."""
     allowed: tuple[str, ...] = ()
-    """Those it may use besides."""
+    """The other addresses that it may use."""
     profiles: tuple[str, ...] = ()
-    """The SecurityProfiles it names."""
+    """The SecurityProfiles that it names."""
     labels: Mapping[str, str] = {}
     network: str = ""
     node: str = ""
 
 
 class Remote(Struct, frozen=True, kw_only=True):
-    """An attachment that is plugged on another node."""
+    """A port of another node."""
 
     uid: str
     namespace: str
@@ -85,7 +85,7 @@ class Remote(Struct, frozen=True, kw_only=True):
     mac: str
     ips: tuple[str, ...]
     host_ip: str
-    """Where the other node's tunnels end."""
+    """The underlay address of its node."""
     allowed: tuple[str, ...] = ()
     profiles: tuple[str, ...] = ()
     labels: Mapping[str, str] = {}
@@ -94,27 +94,27 @@ class Remote(Struct, frozen=True, kw_only=True):
 
 
 def numbers(ips: Iterable[str]) -> list[tuple[int, int]]:
-    """Return the families and numbers of addresses, each once."""
+    """Return the families and numbers of addresses, without duplicates."""
     return list(dict.fromkeys(ip_number(ip.partition("/")[0]) for ip in ips))
 
 
 def base(vtep: int) -> tuple[Flow, ...]:
-    """Return what is always there; `vtep` is the tunnel's number on the switch."""
+    """Return the flows that are always installed; `vtep` is the number of the tunnel port."""
     return (
         flow(ENTRY, 200, vlan_vid=(TAGGED, TAGGED)),
         flow(ENTRY, 100, (Goto(HERE),), in_port=vtep),
         flow(ENTRY, 0),
         flow(SOURCE, 0),
-        # Of neighbour discovery only what a port's own flows let pass.
+        # Neighbour discovery passes only by the flows of a port.
         flow(NEIGHBOUR, 50, dl_type=IPV6, nw_proto=ICMP6, icmpv6_type=SOLICIT),
         flow(NEIGHBOUR, 50, dl_type=IPV6, nw_proto=ICMP6, icmpv6_type=ADVERTISE),
         flow(NEIGHBOUR, 0, (Goto(OUT),)),
-        *_judging(OUT, OUT_JUDGE, OUT_VERDICT, OUT_RATE, (SOLICIT, ADVERTISE, ROUTER_SOLICIT)),
+        *_evaluation(OUT, OUT_JUDGE, OUT_VERDICT, OUT_RATE, (SOLICIT, ADVERTISE, ROUTER_SOLICIT)),
         flow(OUT_RATE, 0, (Goto(HERE),)),
         flow(HERE, 0, (Goto(ELSEWHERE),)),
         flow(ELSEWHERE, 1000, in_port=vtep),
         flow(ELSEWHERE, 0),
-        *_judging(IN, IN_JUDGE, IN_VERDICT, IN_RATE, (SOLICIT, ADVERTISE, ROUTER_ADVERTISE)),
+        *_evaluation(IN, IN_JUDGE, IN_VERDICT, IN_RATE, (SOLICIT, ADVERTISE, ROUTER_ADVERTISE)),
         flow(IN_RATE, 0, (Goto(DELIVER),)),
         flow(DELIVER, 50, dl_type=IPV4),
         flow(DELIVER, 50, dl_type=IPV6),
@@ -122,20 +122,20 @@ def base(vtep: int) -> tuple[Flow, ...]:
     )
 
 
-def _judging(entry: int, judge: int, verdict: int, done: int, always: Sequence[int]) -> Iterator[Flow]:
-    """Give the part of judging that is the same for all ports."""
+def _evaluation(entry: int, judge: int, verdict: int, done: int, always: Sequence[int]) -> Iterator[Flow]:
+    """Yield the flows of profile evaluation that are the same for all ports."""
     yield flow(entry, 200, (Goto(done),), dl_type=ARP)
     for kind in always:
         yield flow(entry, 200, (Goto(done),), dl_type=IPV6, nw_proto=ICMP6, icmpv6_type=kind)
     yield flow(entry, 0, (Goto(done),))
-    yield flow(judge, 300, ct_state=(TRK | INV, TRK | INV))  # What the tracker cannot make sense of.
+    yield flow(judge, 300, ct_state=(TRK | INV, TRK | INV))  # Packets that the tracker cannot classify.
     yield flow(judge, 0)
     yield flow(verdict, 100, (Goto(done),), **{VERDICT: ALLOWED}, ct_state=(0, TRK))
     yield flow(verdict, 0)
 
 
 def local(port: LocalPort) -> tuple[Flow, ...]:
-    """Return the flows of a port that is open: what it may send, and how what is for it gets there."""
+    """Return the flows of an open port: what it may send, and how it is reached."""
     mac, ofport = mac_number(port.mac), port.ofport
     own = numbers(port.ips)
     usable = numbers((*port.ips, *port.allowed))
@@ -154,7 +154,7 @@ def local(port: LocalPort) -> tuple[Flow, ...]:
 
 
 def _sends(ofport: int, mac: int, usable: Sequence[tuple[int, int]]) -> Iterator[Flow]:
-    """Give what a port may send."""
+    """Yield the flows of what a port may send."""
     on = {"in_port": ofport, "dl_src": mac}
     out = (Goto(OUT),)
     for version, ip in usable:
@@ -163,17 +163,17 @@ def _sends(ofport: int, mac: int, usable: Sequence[tuple[int, int]]) -> Iterator
             yield flow(SOURCE, 100, out, **on, dl_type=ARP, arp_sha=mac, arp_spa=ip)
             continue
         yield flow(SOURCE, 100, (Goto(NEIGHBOUR),), **on, dl_type=IPV6, ipv6_src=ip)
-        for told in (mac, 0):  # The option that says which MAC may be absent.
-            yield flow(NEIGHBOUR, 100, out, **_neighbour(ADVERTISE), in_port=ofport, nd_target=ip, nd_tll=told)
+        for option in (mac, 0):  # The option with the MAC may be absent.
+            yield flow(NEIGHBOUR, 100, out, **_neighbour(ADVERTISE), in_port=ofport, nd_target=ip, nd_tll=option)
     if any(version == 6 for version, _ in usable):
-        # Is this address free?  It is asked before there is one to ask from.
+        # Duplicate address detection has no source address.
         yield flow(SOURCE, 100, (Goto(NEIGHBOUR),), **on, **_neighbour(SOLICIT), ipv6_src=0)
-        for told in (mac, 0):
-            yield flow(NEIGHBOUR, 100, out, **_neighbour(SOLICIT), in_port=ofport, nd_sll=told)
+        for option in (mac, 0):
+            yield flow(NEIGHBOUR, 100, out, **_neighbour(SOLICIT), in_port=ofport, nd_sll=option)
 
 
 def _gets(ofport: int, usable: Sequence[tuple[int, int]]) -> Iterator[Flow]:
-    """Give what a port may get."""
+    """Yield the flows of what a port may receive."""
     on, send = {TO_PORT: ofport}, (Output(ofport),)
     for version, ip in usable:
         if version == 4:
@@ -186,7 +186,7 @@ def _gets(ofport: int, usable: Sequence[tuple[int, int]]) -> Iterator[Flow]:
 
 
 def remote(one: Remote, vtep: int) -> tuple[Flow, ...]:
-    """Return how what is for a port elsewhere gets to its node."""
+    """Return the flows that lead to a remote port's node."""
     mac = mac_number(one.mac)
     own = numbers(one.ips)
     if any(version == 6 for version, _ in own):
@@ -200,7 +200,7 @@ def remote(one: Remote, vtep: int) -> tuple[Flow, ...]:
 
 @lru_cache(maxsize=1 << 12)
 def towards(host_ip: str, vtep: int) -> tuple[Action, ...]:
-    """Return what sends a packet to another node."""
+    """Return the actions that send a packet to another node."""
     version, value = ip_number(host_ip)
     return SetField("tun_dst" if version == 4 else "tun_ipv6_dst", value), Output(vtep)
 
@@ -208,7 +208,7 @@ def towards(host_ip: str, vtep: int) -> tuple[Action, ...]:
 def shared(
     vni: int, address: tuple[int, int], ports: Sequence[int], hosts: Sequence[str], vtep: int | None
 ) -> Iterator[Flow]:
-    """Give the flows that ask all who may have an address: ports here, and one copy for each other node."""
+    """Yield the flows that send a question to all users of an address: local ports, and one copy for each node."""
     if ports:
         each: list[Action] = []
         for ofport in ports:
@@ -219,7 +219,7 @@ def shared(
 
 
 def _asked(table: int, vni: int, version: int, ip: int, actions: tuple[Action, ...]) -> Flow:
-    """Return the flow for the question who has an address, where it is asked of all."""
+    """Return the flow for a broadcast question who has an address."""
     if version == 4:
         return flow(table, 100, actions, tun_id=vni, dl_dst=BROADCAST, dl_type=ARP, arp_op=1, arp_tpa=ip)
     return flow(table, 100, actions, tun_id=vni, dl_dst=GROUP, **_neighbour(SOLICIT), nd_target=ip)

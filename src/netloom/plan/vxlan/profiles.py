@@ -1,11 +1,11 @@
-"""Which profiles cover which local ports, and the flows that come of it, a change at a time.  Pure.
+"""The profiles that cover local ports, and their flows, one change at a time. Pure.
 
-    profiles ──► who joins what in a namespace (`plan/policy/port_groups.py`) ──► a port's profiles ──► its flows
-                                                                      └─► profiles in use ──► their flows
-    classes that come or go ──► flows of the profiles in use that speak of them
+    profiles ──► memberships in a namespace (`plan/policy/port_groups.py`) ──► a port's profiles ──► its flows
+                                                                   └─► profiles in use ──► their flows
+    classes that are added or removed ──► flows of the profiles in use that refer to them
 
-A profile that covers no port here has no flows here. One with neither list says nothing: a port that only such profiles
-cover is as one without. A port that names a profile that does not exist is closed, in both directions and for
+A profile that covers no local port has no flows. A profile with neither list has no effect: a port that only such
+profiles cover is open. A port that names a profile that does not exist is closed, in both directions and for
 everything.
 """
 
@@ -40,34 +40,34 @@ OPEN = Cover()
 
 
 class ProfileFlows:
-    """The profiles and the ports they cover."""
+    """The profiles, and the flows of the ports they cover."""
 
     def __init__(self, claims: FlowClaims) -> None:
         self._claims = claims
         self._world = World()
         self._profiles: dict[Name, SecurityProfile] = {}
         self._rules: dict[Name, tuple[Rule, ...]] = {}
-        """What rules come to, of profiles that were asked for."""
+        """The rules of profiles, as they are needed."""
         self._schemes: dict[str, Scheme] = {}
         self._ports: dict[str, dict[str, LocalPort]] = {}
-        """The ports here, by namespace and owner."""
+        """The local ports, by namespace and owner."""
         self._homes: dict[str, str] = {}
-        """The ports' namespaces."""
+        """The namespaces of the ports."""
         self._covers: dict[str, Cover] = {}
         self._uses: Counter[Name] = Counter()
-        """How many ports a profile covers."""
+        """The number of ports that a profile covers."""
         self._speaking: dict[Set, set[Name]] = {}
-        """Which profiles in use speak of a set."""
+        """The profiles in use that refer to a set."""
         self._written: dict[Name, tuple[Class, frozenset[Class]]] = {}
-        """Which profiles have flows: the sets they speak of, and the classes they have flows for."""
-        self._stirred: dict[str, bool] = {}
-        """Namespaces in which some profile changed; whether some came or went."""
-        self._news: set[Name] = set()
-        """Profiles whose flows may be others now."""
+        """The profiles that have flows: the sets they refer to, and the classes they have flows for."""
+        self._changed_namespaces: dict[str, bool] = {}
+        """Namespaces in which a profile changed; whether one was added or removed."""
+        self._pending: set[Name] = set()
+        """Profiles whose flows may have changed."""
         self._dirty: dict[str, LocalPort | None] = {}
 
     def put(self, profile: SecurityProfile) -> None:
-        """Let a profile be as it is now."""
+        """Add or change a profile."""
         name = profile.metadata.namespace, profile.metadata.name
         old = self._profiles.get(name)
         if old is None or old.spec != profile.spec:
@@ -76,18 +76,18 @@ class ProfileFlows:
             self._changed(name, existence=old is None)
 
     def drop(self, name: Name) -> None:
-        """Let a profile be gone."""
+        """Remove a profile."""
         if self._profiles.pop(name, None) is not None:
             self._world.remove(Unit("SecurityProfile", *name))
             self._changed(name, existence=True)
 
     def _changed(self, name: Name, *, existence: bool) -> None:
-        self._news.add(name)
+        self._pending.add(name)
         self._rules.pop(name, None)
-        self._stirred[name[0]] = existence or self._stirred.get(name[0], False)
+        self._changed_namespaces[name[0]] = existence or self._changed_namespaces.get(name[0], False)
 
     def port(self, owner: str, port: LocalPort | None) -> None:
-        """Let a port be here; None: no longer."""
+        """Add or change a local port; None: remove it."""
         old = self._homes.pop(owner, None)
         if old is not None:
             del self._ports[old][owner]
@@ -99,30 +99,30 @@ class ProfileFlows:
         self._dirty[owner] = port
 
     def cover(self, owner: str) -> Cover:
-        """Return what profiles make of a port."""
+        """Return the effect of profiles on a port."""
         return self._covers.get(owner, OPEN)
 
     def joined(self, one: LocalPort | Remote) -> Class:
-        """Return the sets that somebody is in."""
+        """Return the sets that a port is in."""
         scheme = self._scheme(one.namespace)
         return frozenset([part.key for joins in joined(scheme, one.profiles, one.labels) for part in joins.sets])
 
     def settle(self) -> tuple[set[str], set[int]]:
-        """Find out which ports are covered by what; return the ports for which that changed, by owner.
+        """Update which profiles cover which ports; return the owners of ports that changed.
 
-        And the VNIs of Networks in which somebody may have become a member of something, or be one no longer.
+        Also return the VNIs of Networks in which memberships may have changed.
         """
-        doubted: set[int] = set()
-        for namespace, existence in self._stirred.items():
-            if existence:  # What rules say of a profile that was not there is another now.
+        rechecked: set[int] = set()
+        for namespace, existence in self._changed_namespaces.items():
+            if existence:  # Rules that refer to a profile that was missing have another meaning now.
                 self._forget(namespace)
             ports = self._ports.get(namespace, {})
             self._dirty.update(ports)
             if self._schemes.pop(namespace, None) != self._scheme(namespace):
-                doubted |= {port.vni for port in ports.values()}
-        self._stirred = {}
+                rechecked |= {port.vni for port in ports.values()}
+        self._changed_namespaces = {}
         dirty, self._dirty = self._dirty, {}
-        return {owner for owner, port in dirty.items() if self._settle(owner, port)}, doubted
+        return {owner for owner, port in dirty.items() if self._settle(owner, port)}, rechecked
 
     def _settle(self, owner: str, port: LocalPort | None) -> bool:
         old, new = self.cover(owner), OPEN if port is None else self._cover(port)
@@ -137,7 +137,7 @@ class ProfileFlows:
             self._uses[name] -= 1
             if not self._uses[name]:
                 del self._uses[name]
-        self._news.update(new.profiles, old.profiles)
+        self._pending.update(new.profiles, old.profiles)
         return True
 
     def _cover(self, port: LocalPort) -> Cover:
@@ -157,19 +157,19 @@ class ProfileFlows:
         )
 
     def fill(self, known: Collection[Class], changed: Collection[Class]) -> None:
-        """Let profiles in use have their flows, for the classes there are; `changed` are those that came or went."""
-        news, self._news = self._news, set()
-        for name in news:
+        """Claim the flows of profiles in use for the present classes; `changed` were added or removed."""
+        pending, self._pending = self._pending, set()
+        for name in pending:
             self._write(name, known)
         for one in changed:
-            for name in set[Name]().union(*(self._speaking.get(part, ()) for part in one)) - news:
+            for name in set[Name]().union(*(self._speaking.get(part, ()) for part in one)) - pending:
                 sets, have = self._written[name]
                 there = one in known
                 self._write_class(name, one, there=there)
                 self._written[name] = sets, have | {one} if there else have - {one}
 
     def _write(self, name: Name, known: Collection[Class]) -> None:
-        """Let a profile have its flows, or none where it is not in use."""
+        """Claim the flows of a profile, or none if it is not in use."""
         profile = self._profiles.get(name) if name in self._uses else None
         sets = frozenset[Set]() if profile is None else self._sets(name)
         spoken, have = self._written.pop(name, (frozenset(), frozenset()))
@@ -208,10 +208,10 @@ class ProfileFlows:
         return frozenset().union(*(rule.sets for rule in self._read(name)))
 
     def _forget(self, namespace: str) -> None:
-        """Have the rules of a namespace's profiles read again."""
+        """Read the rules of a namespace's profiles again."""
         for name in [name for name in self._rules if name[0] == namespace]:
             del self._rules[name]
-            self._news.add(name)
+            self._pending.add(name)
 
 
 def _owner(name: Name) -> str:
