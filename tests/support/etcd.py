@@ -50,7 +50,7 @@ class Etcd:
     ) -> None:
         """Choose ports for an etcd whose data is in `folder`; `start` starts it.
 
-        It is a cluster of its own, unless it is told the `members`; these reach its port `peer` at `advertised`.
+        It is a cluster of its own, unless it is given the `members`; these reach its port `peer` at `advertised`.
         """
         self._folder = folder
         self._path = program(version)

@@ -8,8 +8,8 @@ not count, nor does the object itself, nor an object of a kind that nothing acts
 deleted nothing is refused: the users go, too.
 
 *When.* The users are looked for after the request came; then the store is told to delete unless somebody became a user
-since (`Unless`). Where one process decides all writes (sqlite, memory) nothing comes in between: an object that was
-deleted had no user at that revision. Where several share an etcd, a user that is written through another server at the
+since (`Precondition`). Where one process decides all writes (sqlite, memory) nothing comes in between: an object that
+was deleted had no user at that revision. Where several share an etcd, a user written through another server at the
 same instant may be missed. It then names something that is gone, which every kind has to stand anyhow, since it may
 also be written before what it names; an attachment that gets an address at that instant is told by IPAM that its Subnet
 is gone, and gives it back. The IPLock, and not this check, is what keeps addresses apart.
@@ -31,7 +31,7 @@ from netloom.model.document import Document
 from netloom.model.kind import Kind
 from netloom.model.references import Reference, references_to
 from netloom.model.registry import IP_LOCK, NETWORK, NETWORK_ATTACHMENT, SUBNET
-from netloom.store.base import Propagation, Store, Stored, Unless
+from netloom.store.base import Precondition, Propagation, Store, Stored
 
 SHOWN = 10
 """How many users are named."""
@@ -70,7 +70,7 @@ class InUse:
         self._next: dict[tuple[Reference, str], list[asyncio.Future[Look | None]]] = {}
         """Who waits for a look that has not begun."""
 
-    async def review(self, write: Write, store: Store) -> Unless | None:
+    async def review(self, write: Write, store: Store) -> Precondition | None:
         """Refuse with the list of users, if there are any; else say whose coming would make it wrong to delete."""
         if write.operation is not Operation.DELETE or write.old is None or not references_to(write.kind):
             return None
@@ -84,7 +84,7 @@ class InUse:
         users = await target.users(looks)
         if users and not await self._goes_too(write.namespace):
             raise in_use(write.kind, write.name, users)
-        return Unless(min(look.revision for look in looks), target.used_by) if not users else None
+        return Precondition(min(look.revision for look in looks), target.used_by) if not users else None
 
     async def _goes_too(self, namespace: str) -> bool:
         """Whether the users go as well, because their namespace does."""
