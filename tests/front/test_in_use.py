@@ -16,7 +16,7 @@ from netloom.model.document import Document
 from netloom.model.kind import Kind
 from netloom.model.registry import KINDS, NETWORK, NETWORK_ATTACHMENT, NOT_IMPLEMENTED, SUBNET
 from netloom.model.selectors import EVERYTHING, Selector
-from netloom.store.base import Event, EventType, Page, Propagation, Store, Stored, Unless
+from netloom.store.base import Event, EventType, Page, Precondition, Propagation, Store, Stored
 from netloom.store.memory import MemoryStore
 from tests.front.serving import GROUP, Serving, attachment, document, network, path, serving
 
@@ -266,7 +266,7 @@ class BusyStore(MemoryStore):
         propagation: Propagation = Propagation.BACKGROUND,
         uid: str = "",
         revision: int | None = None,
-        unless: Unless | None = None,
+        unless: Precondition | None = None,
         dry_run: bool = False,
     ) -> Stored:
         if kind is NETWORK:
@@ -349,7 +349,7 @@ class LateUser(MemoryStore):
         propagation: Propagation = Propagation.BACKGROUND,
         uid: str = "",
         revision: int | None = None,
-        unless: Unless | None = None,
+        unless: Precondition | None = None,
         dry_run: bool = False,
     ) -> Stored:
         if kind in (NETWORK, SUBNET) and self.users:

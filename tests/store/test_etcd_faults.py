@@ -116,8 +116,8 @@ def test_watches_leave_room_for_calls(narrow: Etcd) -> None:
 async def first_message(client: EtcdClient) -> bool:
     """Watch until etcd says that the watch has begun, and for as long as the other watches need."""
     async with client.watch("/x", "/y", 0) as messages:
-        async for told in messages:
-            if told.events:
+        async for response in messages:
+            if response.events:
                 return True
     return False
 

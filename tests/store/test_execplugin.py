@@ -247,10 +247,10 @@ def test_the_beta_needs_no_interactive_mode(program: Program) -> None:
         (f"echo {HUSH}; echo {HUSH} >&2; exit 3", Unreachable, r"failed \(exit status 3\): run it by hand"),
         (f"echo {HUSH}", BadRequest, "did not print an ExecCredential"),
         (f'echo \'{{"kind": 7, "status": {{"token": "{HUSH}"}}}}\'', BadRequest, "did not print an ExecCredential"),
-        (f'echo \'{{"kind": "Secret", "status": {{"token": "{HUSH}"}}}}\'', BadRequest, "another kind or version"),
+        (f'echo \'{{"kind": "Secret", "status": {{"token": "{HUSH}"}}}}\'', BadRequest, "a kind or version other than"),
         ("yes x | head -c 2000000", BadRequest, f"more than {MOST_OUTPUT} bytes"),
-        ("sleep 1000", Unreachable, "was not done within 0.5 s"),
-        ("sleep 1000 & exec 1>&-; wait", Unreachable, "was not done within 0.5 s"),
+        ("sleep 1000", Unreachable, "did not finish within 0.5 s"),
+        ("sleep 1000 & exec 1>&-; wait", Unreachable, "did not finish within 0.5 s"),
     ],
 )
 def test_a_program_that_fails_is_named_and_nothing_it_said_is(
@@ -266,10 +266,10 @@ def test_a_program_that_fails_is_named_and_nothing_it_said_is(
     ("status", "words"),
     [
         ({}, "neither a token nor a client certificate"),
-        ({"clientKeyData": "x"}, "only one of a client certificate and its key"),
-        ({"token": "a\r\nb"}, "a token that cannot be sent"),
+        ({"clientKeyData": "x"}, "only one of client certificate and key"),
+        ({"token": "a\r\nb"}, "a token with characters that a header cannot have"),
         ({"token": HUSH, "expirationTimestamp": "soon"}, "no time"),
-        ({"token": HUSH, "expirationTimestamp": "2020-01-01T00:00:00Z"}, "has expired already: is the clock right"),
+        ({"token": HUSH, "expirationTimestamp": "2020-01-01T00:00:00Z"}, "has already expired: check the clock"),
     ],
 )
 def test_a_credential_that_cannot_be_used_is_refused(program: Program, status: dict[str, str], words: str) -> None:

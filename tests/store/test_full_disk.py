@@ -95,7 +95,7 @@ def test_deletions_work_on_a_full_disk_and_make_room(small: Path, caplog: pytest
     told = [record.message for record in caplog.records if "the disk" in record.message]
     assert len(told) == 2, told
     assert "takes only deletions" in told[0]
-    assert "has room again" in told[1]
+    assert "has space again" in told[1]
 
     async def look(store: SqliteStore) -> None:
         assert [item.name for item in (await store.list(WIDGET)).items] == ["after", "other"]
@@ -189,6 +189,6 @@ def test_a_server_on_a_full_disk_is_not_ready_and_deletes(small: Path) -> None:
         assert server.request("POST", path("networks"), body)[0] == 201
         log = server.log.read_text()
         assert log.count("the disk is full") == 1, log
-        assert log.count("the disk has room again") == 1
+        assert log.count("the disk has space again") == 1
     finally:
         server.kill()

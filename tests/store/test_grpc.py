@@ -299,7 +299,7 @@ def test_a_stranger_cannot_break_more_than_the_connection(data: bytes) -> None:
 
 @given(st.binary(max_size=100))
 def test_messages_that_are_none_are_refused(data: bytes) -> None:
-    for read in (etcdwire.read_range, etcdwire.read_done, etcdwire.read_told):
+    for read in (etcdwire.read_range, etcdwire.read_done, etcdwire.read_watch_response):
         try:
             read(data)
         except Unreachable:
@@ -504,7 +504,7 @@ def test_what_is_too_large_is_not_read_to_its_end() -> None:
 )
 def test_what_no_server_may_send_ends_the_connection(nonsense: bytes) -> None:
     async def act(channel: Channel, server: FakeGrpc) -> None:
-        with pytest.raises(Unreachable, match="not HTTP/2 as it should be"):
+        with pytest.raises(Unreachable, match="violates HTTP/2"):
             await channel.unary(METHOD, b"")
 
     on_server(always(lambda call: call.writer.write(nonsense)), act)

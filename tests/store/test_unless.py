@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from netloom.errors import Conflict, NotFound
-from netloom.store.base import Overtaken, Store, Stored, Unless
+from netloom.store.base import Precondition, PreconditionFailed, Store, Stored
 from netloom.store.etcd import EtcdStore
 from netloom.store.memory import MemoryStore
 from netloom.store.sqlite import SqliteStore
@@ -45,11 +45,11 @@ def test_what_was_written_after_the_look_forbids(on_store: OnStore) -> None:
     async def test(store: Store) -> None:
         since = (await store.create(GADGET, gadget("g"))).revision
         await store.create(WIDGET, widget("ns", "user"))
-        with pytest.raises(Overtaken, match="Widget ns/user was written meanwhile"):
-            await store.delete(GADGET, "", "g", unless=Unless(since, is_user))
+        with pytest.raises(PreconditionFailed, match="Widget ns/user was written meanwhile"):
+            await store.delete(GADGET, "", "g", unless=Precondition(since, is_user))
         assert (await store.get(GADGET, "", "g")).name == "g"
         now = await store.revision()
-        await store.delete(GADGET, "", "g", unless=Unless(now, is_user))
+        await store.delete(GADGET, "", "g", unless=Precondition(now, is_user))
         with pytest.raises(NotFound):
             await store.get(GADGET, "", "g")
 
@@ -61,7 +61,7 @@ def test_what_does_not_matter_and_what_is_gone_forbids_nothing(on_store: OnStore
         since = (await store.create(GADGET, gadget("g"))).revision
         await store.create(GADGET, gadget("other"))
         await store.create(WIDGET, widget("ns", "other"))
-        await store.delete(GADGET, "", "g", unless=Unless(since, lambda stored: stored.name == "user"))
+        await store.delete(GADGET, "", "g", unless=Precondition(since, lambda stored: stored.name == "user"))
 
     on_store(test)
 
@@ -72,11 +72,11 @@ def test_a_write_that_is_decided_just_before_forbids(on_store: OnStore) -> None:
         # Both are asked for before either is decided: in one batch, where there are batches.
         made, refused = await asyncio.gather(
             store.create(WIDGET, widget("ns", "user")),
-            store.delete(GADGET, "", "g", unless=Unless(since, is_user)),
+            store.delete(GADGET, "", "g", unless=Precondition(since, is_user)),
             return_exceptions=True,
         )
         assert isinstance(made, Stored)
-        assert isinstance(refused, Overtaken)
+        assert isinstance(refused, PreconditionFailed)
 
     on_store(test)
 
@@ -85,7 +85,8 @@ def test_a_write_that_is_decided_just_after_does_not_matter(on_store: OnStore) -
     async def test(store: Store) -> None:
         since = (await store.create(GADGET, gadget("g"))).revision
         gone, made = await asyncio.gather(
-            store.delete(GADGET, "", "g", unless=Unless(since, is_user)), store.create(WIDGET, widget("ns", "user"))
+            store.delete(GADGET, "", "g", unless=Precondition(since, is_user)),
+            store.create(WIDGET, widget("ns", "user")),
         )
         assert gone.revision < made.revision
 
@@ -98,14 +99,14 @@ def test_where_the_past_is_forgotten_one_has_to_look_again() -> None:
         since = (await store.create(GADGET, gadget("g"))).revision
         for number in range(10):
             await store.create(GADGET, gadget(f"other-{number}"))
-        with pytest.raises(Overtaken):
-            await store.delete(GADGET, "", "g", unless=Unless(since, is_user))
+        with pytest.raises(PreconditionFailed):
+            await store.delete(GADGET, "", "g", unless=Precondition(since, is_user))
 
     asyncio.run(main())
 
 
 def test_to_be_overtaken_is_a_conflict() -> None:
-    assert issubclass(Overtaken, Conflict)
+    assert issubclass(PreconditionFailed, Conflict)
 
 
 @pytest.mark.etcd
@@ -116,9 +117,9 @@ def test_on_etcd_what_this_process_has_heard_forbids(etcd: Etcd) -> None:
         watch = await store.watch(WIDGET, since=since)
         await store.create(WIDGET, widget("ns", "user"))
         await watch.next()
-        with pytest.raises(Overtaken):
-            await store.delete(GADGET, "", "g", unless=Unless(since, is_user))
-        await store.delete(GADGET, "", "g", unless=Unless(await store.revision(), is_user))
+        with pytest.raises(PreconditionFailed):
+            await store.delete(GADGET, "", "g", unless=Precondition(since, is_user))
+        await store.delete(GADGET, "", "g", unless=Precondition(await store.revision(), is_user))
         await watch.close()
         await store.close()
 

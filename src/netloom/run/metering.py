@@ -9,7 +9,7 @@ from netloom.control.runtime.counters import Histograms, Timing
 from netloom.model.document import Document
 from netloom.model.kind import Kind
 from netloom.model.selectors import EVERYTHING, Selector
-from netloom.store.base import Damaged, Event, Page, Propagation, Sink, Store, Stored, Unless, Watch
+from netloom.store.base import Damaged, Event, Page, Precondition, Propagation, Sink, Store, Stored, Watch
 
 Next = Callable[[], Coroutine[Any, Any, Sequence[Event]]]
 
@@ -89,7 +89,7 @@ class MeteredStore:
         propagation: Propagation = Propagation.BACKGROUND,
         uid: str = "",
         revision: int | None = None,
-        unless: Unless | None = None,
+        unless: Precondition | None = None,
         dry_run: bool = False,
     ) -> Stored:
         """Delete."""

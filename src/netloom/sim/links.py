@@ -19,7 +19,7 @@ from netloom.model.document import Document
 from netloom.model.kind import Kind
 from netloom.model.selectors import EVERYTHING, Selector
 from netloom.sim import loop as sim
-from netloom.store.base import Damaged, Event, Page, Propagation, Sink, Store, Stored, Unless, Watch
+from netloom.store.base import Damaged, Event, Page, Precondition, Propagation, Sink, Store, Stored, Watch
 
 T = TypeVar("T")
 
@@ -245,7 +245,7 @@ class FaultyStore:
         propagation: Propagation = Propagation.BACKGROUND,
         uid: str = "",
         revision: int | None = None,
-        unless: Unless | None = None,
+        unless: Precondition | None = None,
         dry_run: bool = False,
     ) -> Stored:
         """Delete, at the other end of the link."""

@@ -1,7 +1,7 @@
-"""What a store is: the one interface between everything that wishes and everything that acts.
+"""The interface of a store: all that the API, the controllers and the agents share.
 
 Four implementations: memory, sqlite (embedded), etcd (many API servers), kube (a Kubernetes cluster's own API, or any
-server that speaks it, Netloom's included). All pass one test suite; who uses a store cannot tell which it is.
+server that speaks it, Netloom's included). All pass one test suite; callers cannot tell them apart.
 
 Semantics, the same in all:
 
@@ -10,11 +10,11 @@ Semantics, the same in all:
 - `create` ignores the document's status where the kind has a status sub-resource, fills uid, creationTimestamp,
   generation 1, and a random suffix after generateName.
 - `update` needs metadata.resourceVersion and raises `Conflict` when it is stale. It keeps status; with
-  subresource="status" it keeps everything but status. Nothing changed: nothing written, the same revision comes back.
+  subresource="status" it keeps everything but status. If nothing changed, nothing is written and the revision stays.
   generation grows when anything but metadata and status changed.
 - `delete` removes at once, or, where finalizers remain (of the object's own, or `foregroundDeletion`/`orphan` from the
-  propagation), sets deletionTimestamp; the object goes when an update takes the last finalizer away. Dependents are the
-  garbage collector's work (control/gc), as in Kubernetes.
+  propagation), sets deletionTimestamp; the object is removed when an update removes the last finalizer. Dependents are
+  the garbage collector's work (control/gc), as in Kubernetes.
 - A write is durable when it returns. Documents given and returned are the caller's to keep.
 """
 
@@ -68,7 +68,7 @@ class Stored(Struct, frozen=True, eq=False):
     _facets: Facets | None = None
 
     def document(self) -> Document:
-        """Return a fresh copy, the caller's to change."""
+        """Return a new copy, which the caller may change."""
         decoded: Document = msgspec.json.decode(self.raw)
         return decoded
 
@@ -77,21 +77,21 @@ class Stored(Struct, frozen=True, eq=False):
         return self.kind.decode(self.raw)
 
     def facets(self) -> Facets:
-        """Return the labels and the selectable fields, looked up once however many ask."""
+        """Return the labels and the selectable fields; computed once."""
         if self._facets is None:
             force_setattr(self, "_facets", _facets(self))
         assert self._facets is not None
         return self._facets
 
     def selected(self, selector: Selector) -> bool:
-        """Whether `selector` selects this."""
+        """Return whether `selector` matches this object."""
         return not selector or selector.matches(*self.facets())
 
 
 class Event(Struct, frozen=True, eq=False):
     """One change.  A DELETED object is its last state that was selected, at the revision at which it ceased to be.
 
-    A hub hands the same `Event` to every watcher that sees the change alike: what is encoded from it is encoded once.
+    A hub gives the same `Event` to all watchers that see the same change, so it is encoded once.
     """
 
     type: EventType
@@ -123,15 +123,15 @@ class Damaged(Struct, frozen=True):
     reason: str
 
 
-class Unless(Struct, frozen=True):
-    """Something a write depends on that other objects decide: nothing `forbids` may have been written after `since`."""
+class Precondition(Struct, frozen=True):
+    """A condition of a write on other objects: nothing that `forbids` matches was written after revision `since`."""
 
     since: int
     forbids: Callable[[Stored], bool]
 
 
-class Overtaken(Conflict):
-    """Something was written that the write depended on: look at the other objects again, decide again."""
+class PreconditionFailed(Conflict):
+    """An object that the write depends on was written meanwhile: read the others again and decide again."""
 
 
 class Watch(Protocol):
@@ -146,13 +146,13 @@ class Watch(Protocol):
 
     @property
     def revision(self) -> int:
-        """Everything up to this revision has been returned by `next`: what a bookmark may say."""
+        """The revision up to which `next` has returned everything: the one for a bookmark."""
 
     def direct(self, sink: "Sink | None") -> None:
         """Offer each event to `sink` the moment it happens, while nothing waits for `next`.
 
-        A shorter way for who has thousands of watches in one process: no task is woken. What `sink` does not take
-        comes by `next`, and so does everything from a store that does not know this way. None takes the offer back.
+        A shortcut for a process with thousands of watches: no task is woken. Events that `sink` does not take are
+        returned by `next`, and so are all events of a store without this shortcut. None removes the sink.
         """
 
     async def close(self) -> None:
@@ -160,7 +160,7 @@ class Watch(Protocol):
 
 
 class Store(Protocol):
-    """Where wishes rest."""
+    """A place where resources are stored and watched."""
 
     async def create(self, kind: Kind, document: Document, *, dry_run: bool = False) -> Stored:
         """Store a new object; `AlreadyExists` if its name is taken."""
@@ -168,7 +168,7 @@ class Store(Protocol):
     async def get(self, kind: Kind, namespace: str, name: str, *, known: int = 0) -> Stored:
         """Return one object as it is now; `NotFound` if there is none.
 
-        Its state at the revision `known` will do as well, where it is at hand: for who writes next and names that
+        A cached state at the revision `known` may be returned instead: for callers that then write with that
         revision, which is refused if there is a newer one.
         """
 
@@ -203,14 +203,15 @@ class Store(Protocol):
         propagation: Propagation = Propagation.BACKGROUND,
         uid: str = "",
         revision: int | None = None,
-        unless: Unless | None = None,
+        unless: Precondition | None = None,
         dry_run: bool = False,
     ) -> Stored:
         """Delete an object and return its last state (with deletionTimestamp where finalizers keep it).
 
-        `Conflict` unless it has this uid and is at this revision, where given. `Overtaken` when what `unless` forbids
-        was written. That is decided in one step with the deletion where this process decides writes (memory, sqlite);
-        on etcd it is decided by what this process has heard just before; the kube store leaves it to the server.
+        `Conflict` unless it has this uid and is at this revision, where given. `PreconditionFailed` when an object that
+        `unless` forbids was written. That is decided in one step with the deletion where this process decides writes
+        (memory, sqlite); on etcd, by the changes that this process has received; the kube store leaves it to the
+        server.
         """
 
     async def revision(self) -> int:
@@ -220,7 +221,7 @@ class Store(Protocol):
         """Return the objects that are set aside because they cannot be read: lists and watches leave them out."""
 
     async def close(self) -> None:
-        """Let go of everything.  What was acknowledged is safe."""
+        """Release all resources.  Acknowledged writes are durable."""
 
 
 def stored(kind: Kind, document: dict[str, Any]) -> Stored:

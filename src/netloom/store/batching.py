@@ -1,18 +1,17 @@
-"""Sends requests that are made at about the same time as one, to a server that takes batches.
+"""Send concurrent requests as one, to a server that accepts batches.
 
-A server of ours says in every answer, by a header, how many requests it takes at once (front/api/verbs/batches.py).
-Until one has said so, and to a Kubernetes API server for ever, each request goes alone. Behind a Kubernetes API server
-that sends our group on to a server of ours, only what is of our group goes together: which group says so is noted for
-each. Then:
+A Netloom server announces in a header of every answer how many requests it takes at once (front/api/verbs/batches.py).
+Until it has, and always to a Kubernetes API server, each request is sent alone. Behind a Kubernetes API server that
+proxies our group to a Netloom server, only requests of our group are batched: the announcement is kept by group. Then:
 
-    request ──► queue ──(the loop comes round)──► batch ──► one POST ──► each answer to whoever asked
+    request ──► queue ──(the loop comes round)──► batch ──► one POST ──► each answer to its caller
                   ▲                                          │
-                  └──── at most `IN_FLIGHT` on their way ────┘   what comes meanwhile waits, and goes together
+                  └──── at most `IN_FLIGHT` on their way ────┘   requests made meanwhile wait, and are sent together
 
-So one request alone waits for nothing, and a thousand go in a few batches. Many that are made at once are divided among
-the batches that may be on their way: otherwise whoever asks and the server would take turns, each waiting for the
-other. Each gets its own answer, good or bad. When
-the connection is lost, every request of the batch ends as a single one would have: it is unknown whether it was done.
+A single request is not delayed, and a thousand are sent in a few batches. Concurrent requests are divided among the
+batches that may be in flight; with one large batch, client and server would only take turns. Each request gets its own
+answer. When the connection is lost, every request of the batch ends as a single one would: it is unknown whether the
+server acted.
 """
 
 import asyncio
@@ -30,11 +29,11 @@ from netloom.store.http import Client, Response
 PATH = "/apis/netloom.dev/v1alpha1/batch"
 HEADER = "netloom-batch"
 IN_FLIGHT = 3
-"""One that the server works on, one that is on its way, and one whose answers are being looked at."""
+"""One that the server processes, one in transit, and one whose answers are being processed."""
 LEAST = 16
-"""What is not worth dividing: up to so many requests go in one batch."""
+"""Up to this many requests are not divided: they are sent as one batch."""
 MOST = 256
-"""Requests in one batch, though the server may take more: the first answer is not there before the last."""
+"""Requests in one batch, even if the server takes more: the first answer arrives with the last."""
 MOST_BYTES = 1 << 20
 
 
@@ -68,23 +67,23 @@ _answers = msgspec.json.Decoder(_Answers).decode
 
 
 class Batcher:
-    """Requests to one server, alone or together."""
+    """Requests to one server, single or batched."""
 
     def __init__(self, client: Client) -> None:
         self._client = client
         self._limits: dict[str, int] = {}
-        """How many requests are taken at once, by API group and version; none: nobody has said so."""
+        """How many requests the server takes at once, by API group and version; none: not announced."""
         self._forbidden = False
-        """Whether somebody between us and the server does not let us."""
+        """Whether a proxy or a guard before the server refuses batches."""
         self._queue: deque[_Waiting] = deque()
         self._scheduled = False
         self._batches: set[asyncio.Task[None]] = set()
         self._flying = 0
-        """Requests in batches that are on their way."""
+        """Requests in batches that are in flight."""
         self._closed = False
 
     async def request(self, method: str, path: str, body: bytes = b"") -> Response:
-        """Send one request about one object, with others where there are any."""
+        """Send a request about one object, in a batch if there are others."""
         if not self._limits.get(_root(path)) or len(body) > MOST_BYTES:
             return await self.alone(method, path, body)
         if self._closed:
@@ -96,7 +95,7 @@ class Batcher:
         return await future
 
     async def alone(self, method: str, path: str, body: bytes = b"") -> Response:
-        """Send one request by itself, and see whether the server takes batches."""
+        """Send a single request, and learn from the answer whether the server takes batches."""
         response = await self._client.request(method, path, body=body)
         offered = response.headers.get(HEADER, "")
         if offered.isdigit() and not self._forbidden:
@@ -106,7 +105,7 @@ class Batcher:
         return response
 
     async def close(self) -> None:
-        """Give up what waits and what is on its way."""
+        """Cancel queued requests and those in flight."""
         self._closed = True
         for task in list(self._batches):
             task.cancel()
@@ -120,7 +119,7 @@ class Batcher:
             asyncio.get_running_loop().call_soon(self._start)
 
     def _start(self) -> None:
-        """Send what waits, as much of it as one batch holds."""
+        """Send queued requests, as many as one batch holds."""
         self._scheduled = False
         batch = self._take()
         if not batch or self._closed:
@@ -141,7 +140,7 @@ class Batcher:
             if batch and size > MOST_BYTES:
                 break
             waiting = self._queue.popleft()
-            if not waiting.future.done():  # Whoever asked may have gone away.
+            if not waiting.future.done():  # The caller may have been cancelled.
                 batch.append(waiting)
         return batch
 
@@ -157,7 +156,7 @@ class Batcher:
         except asyncio.CancelledError:
             _fail(batch, Unreachable("the client is closed"))
             raise
-        except Exception as error:  # noqa: BLE001 - whatever it is, it is theirs who asked.
+        except Exception as error:  # noqa: BLE001 - every error belongs to the callers.
             _fail(batch, error)
         finally:
             self._flying -= len(batch)
@@ -168,7 +167,7 @@ class Batcher:
         asked = [_Asked(one.method, one.path, Raw(one.body) if one.body else msgspec.UNSET) for one in batch]
         response = await self.alone("POST", PATH, msgspec.json.encode(_Batch(asked)))
         if response.status in (403, 404, 405):
-            # Another server than the one that offered it, or a guard before it: nothing was done. A guard stays.
+            # Another server than the one that announced batches, or a guard before it: nothing was done. A guard stays.
             self._forbidden = response.status == 403
             self._limits.clear()
             return list(await asyncio.gather(*(self.alone(*one[:3]) for one in batch)))
@@ -191,5 +190,5 @@ def _root(path: str) -> str:
 def _fail(batch: Sequence[_Waiting] | deque[_Waiting], error: Exception) -> None:
     for waiting in batch:
         if not waiting.future.done():
-            # An error each: who raises one writes its own way into it.
+            # One exception for each: raising it writes a traceback into it.
             waiting.future.set_exception(copy.copy(error) if isinstance(error, NetloomError) else error)

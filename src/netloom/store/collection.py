@@ -1,8 +1,8 @@
-"""The objects of one kind, by key and in order, and by the fields that lists ask for.
+"""The objects of one kind, by key and in order, and by the fields that lists select by.
 
 A list whose selector fixes a field (`spec.node=n1`) looks at the objects that have that value, not at all of them: a
 thousand agents that start together ask some dozen such questions each. An index is made when a field is first asked for
-and kept up from then on; what nobody asks for costs nothing.
+and maintained from then on; unused fields cost nothing.
 """
 
 from bisect import bisect_left, bisect_right, insort
@@ -15,7 +15,7 @@ from netloom.store.semantics import key_of
 
 _NAME = "metadata.name"
 _Index = dict[str, str | dict[str, None]]
-"""Keys by a field's value; where one object has a value, its key itself stands there."""
+"""Keys by a field's value; a single key is stored without a container."""
 
 
 class Collection:
@@ -40,7 +40,7 @@ class Collection:
                 _add(index, after, key)
         if stored is None:
             if old is None:
-                return  # It was there, and could not be read.
+                return  # It exists, but could not be read.
             del self.items[key]
             del self.keys[bisect_left(self.keys, key)]
             return
@@ -49,7 +49,7 @@ class Collection:
         self.items[key] = stored
 
     def page(self, namespace: str, selector: Selector, revision: int, limit: int | None, start: str) -> Page:
-        """List, from behind the key `start` on."""
+        """Return a page of the objects after the key `start`."""
         keys = self._narrowed(namespace, selector)
         begin, end = 0, len(keys)
         if namespace:
@@ -69,7 +69,7 @@ class Collection:
         return Page(items, revision, token(revision, last), remaining)
 
     def _narrowed(self, namespace: str, selector: Selector) -> list[str]:
-        """Return the keys, in order, of those among which all are that are selected."""
+        """Return keys, in order, that include those of all selected objects."""
         if self._indexes is None or not self.items:
             return self.keys
         fewest: tuple[str, ...] | dict[str, None] | None = None

@@ -1,10 +1,10 @@
-"""What a store does with bytes that are not the object they should be: set them aside, name them, go on without them.
+"""Damaged objects: a store sets aside bytes that cannot be read, reports them, and continues without them.
 
-A disk may change a byte, and other programs may write to an etcd. One such value must not be in the way of the rest:
+A disk may change a byte, and other programs may write to an etcd. One such value must not affect the others:
 
     list, watch     it is left out
-    get, update     `Unreadable`: it is there, so nobody may conclude that it was deleted and remove what it owns
-    create          `AlreadyExists`: the name is taken until somebody decides what becomes of it
+    get, update     `Unreadable`: the object exists, so it must not count as deleted, with what it owns removed
+    create          `AlreadyExists`: the name is taken until an operator deletes the damaged object
     delete          by name, without preconditions: it is removed
 
 Each is logged once. `Store.damaged` lists them for `netloom doctor`.
@@ -24,7 +24,7 @@ log = logging.getLogger(__name__)
 
 
 class Unreadable(Internal):
-    """The object is stored, and what is stored is not an object."""
+    """The stored bytes are not an object."""
 
     def __init__(self, damaged: Damaged) -> None:
         super().__init__(
@@ -82,7 +82,7 @@ def flaw(kind: Kind, key: str, raw: bytes, *, revision: int | None = None) -> st
 
 
 def describe(damaged: Damaged) -> str:
-    """Return what is damaged, as people name it."""
+    """Return the damaged object's name for messages."""
     where = f"{damaged.namespace}/{damaged.name}" if damaged.namespace else damaged.name
     return f'{damaged.kind.qualified} "{where}" (revision {damaged.revision})'
 
@@ -93,7 +93,7 @@ def report(damaged: Damaged) -> None:
 
 
 def placeholder(damaged: Damaged) -> Stored:
-    """Return what is known of an object that is set aside, for who deletes it: its name."""
+    """Return what is known of an object that is set aside: its name.  A deletion returns it."""
     metadata = {"name": damaged.name, "uid": "", "resourceVersion": str(damaged.revision)}
     if damaged.namespace:
         metadata["namespace"] = damaged.namespace

@@ -1,8 +1,8 @@
-"""The state of a store that lives in this process: what is there now, what was there, and deciding writes.
+"""The state of a store in this process: current objects, history, and the decision of writes.
 
-Two things are kept apart so that a durable store can be made of the same parts. *Deciding* looks at a state and says
-what a write would change; *applying* makes it so and tells the watchers. The memory store does both at once, the sqlite
-store puts a commit between them.
+Two steps are separate so that a durable store can be made of the same parts. *Deciding* computes from a
+state what a write changes; *applying* changes the state and notifies the watchers. The memory store does both at once,
+the sqlite store commits between them.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -16,7 +16,7 @@ from netloom.model import uids
 from netloom.model.document import Document
 from netloom.model.kind import Kind
 from netloom.model.selectors import Selector
-from netloom.store.base import Overtaken, Page, Propagation, Stored, Unless
+from netloom.store.base import Page, Precondition, PreconditionFailed, Propagation, Stored
 from netloom.store.collection import Collection
 from netloom.store.hub import Change, Hub, HubWatch
 from netloom.store.paging import position, too_old
@@ -45,34 +45,34 @@ Lookup = Callable[[Kind, str], Stored | None]
 
 
 class Decision(NamedTuple):
-    """What a write returns, and what it changes if anything."""
+    """The result of a write, and the change it makes, if any."""
 
     result: Stored
     change: Change | None
 
 
 Write = Callable[[Lookup, int], Decision]
-"""A write yet to be decided: given the state and the revision it would have."""
+"""A write to be decided, given the state and the revision it would get."""
 
 
 @dataclass(slots=True)
 class Minter:
-    """Where times, uids and random names come from; a simulation brings its own."""
+    """The source of times, uids and random names; a simulation has its own."""
 
     clock: Callable[[], float]
     random: Random = field(default_factory=SystemRandom)
 
     def uid(self, now: float) -> str:
-        """Return a new uid, which says that it was made `now`."""
+        """Return a new uid with the time `now` in it."""
         return uids.mint(now, self.random.getrandbits(62))
 
     def suffix(self) -> str:
-        """Return a new end for a generated name."""
+        """Return a random suffix for a generated name."""
         return "".join(self.random.choices(SUFFIX_ALPHABET, k=SUFFIX_LENGTH))
 
 
 def creation(kind: Kind, document: Document, minter: Minter) -> Write:
-    """Return the write that creates `document`.  It is encoded here: what happens to it later does not matter."""
+    """Return the write that creates `document`.  It is encoded here, so later changes to it have no effect."""
     generated = not (document.get("metadata") or {}).get("name")
     first = candidate(kind, document, minter)
 
@@ -124,15 +124,15 @@ def deletion(
     return decide
 
 
-def check(unless: Unless, hub: Hub, deciding: Iterable[Change] = ()) -> None:
-    """Raise `Overtaken` if something was written, or is `deciding` to be, that `unless` forbids."""
+def check(unless: Precondition, hub: Hub, deciding: Iterable[Change] = ()) -> None:
+    """Raise `PreconditionFailed` if something was written, or is `deciding` to be, that `unless` forbids."""
     try:
         written = hub.after(unless.since)
     except Expired:
-        raise Overtaken("too much was written meanwhile to say whether it matters") from None
+        raise PreconditionFailed("too much was written meanwhile to say whether it matters") from None
     for change in chain(written, deciding):
         if change.new is not None and unless.forbids(change.new):
-            raise Overtaken(f"{change.kind.name} {change.key} was written meanwhile")
+            raise PreconditionFailed(f"{change.kind.name} {change.key} was written meanwhile")
 
 
 def _present(lookup: Lookup, kind: Kind, namespace: str, name: str) -> Stored:
@@ -152,28 +152,28 @@ def _carried_out(outcome: Outcome, old: Stored, revision: int) -> Decision:
 
 
 def pretended(decision: Decision) -> Stored:
-    """Return what a dry run answers: the result, at the revision of what is really there."""
+    """Return the answer to a dry run: the result, at the revision of the stored object."""
     if decision.change is None:
         return decision.result
     return restamp(decision.result, decision.change.old.revision if decision.change.old else 0)
 
 
 class Engine:
-    """What is there, and what was within the hub's window."""
+    """The current objects, and those within the hub's window."""
 
     def __init__(self, hub: Hub) -> None:
         self.hub = hub
         self._collections: dict[Kind, Collection] = {}
 
     def load(self, objects: Iterable[Stored]) -> None:
-        """Take the state as it was left."""
+        """Load the state of an earlier run."""
         found: dict[Kind, dict[str, Stored]] = {}
         for stored in objects:
             found.setdefault(stored.kind, {})[key_of(stored.namespace, stored.name)] = stored
         self._collections = {kind: Collection(items) for kind, items in found.items()}
 
     def lookup(self, kind: Kind, key: str) -> Stored | None:
-        """Return one object, if it is there."""
+        """Return one object, or None."""
         collection = self._collections.get(kind)
         return None if collection is None else collection.items.get(key)
 
@@ -182,7 +182,7 @@ class Engine:
         return _present(self.lookup, kind, namespace, name)
 
     def apply(self, changes: Sequence[Change]) -> list[Change]:
-        """Make decided changes so, and tell the watchers; return the changes that left the history."""
+        """Apply decided changes and publish them to watchers; return the changes that left the history."""
         for change in changes:
             self._collections.setdefault(change.kind, Collection()).put(change.key, change.new)
         return self.hub.publish(changes)
@@ -190,14 +190,14 @@ class Engine:
     def watch(self, kind: Kind, namespace: str, selector: Selector, since: int) -> HubWatch:
         """Watch from a revision on."""
         if since > self.hub.revision:
-            # Only a store that lost its history can be asked this: whoever asks has to begin anew.
+            # Only a store that lost its history is asked this: the watcher must list again.
             raise Expired(f"too large resource version: {since}, current: {self.hub.revision}")
         return self.hub.watch(kind, namespace, selector, since)
 
     def page(
         self, kind: Kind, namespace: str, selector: Selector, revision: int | None, limit: int | None, continued: str
     ) -> Page:
-        """List."""
+        """Return a page of objects."""
         start = ""
         at = self.hub.revision if revision is None else revision
         if continued:

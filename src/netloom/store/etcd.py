@@ -1,11 +1,11 @@
-"""etcd as a store: many API servers may share one, and what one writes the watchers of all see.
+"""etcd as a store: many API servers may share one cluster, and watchers at each of them see all writes.
 
 etcd's own revision is our resourceVersion. An object is one key, `/netloom/GROUP/PLURAL/NAMESPACE/NAME`; its value is
 the document without resourceVersion, which is the key's mod_revision and is put in when it is read. Writes compare that
 revision, so the semantics are decided here (`store/semantics.py`) and the race is decided by etcd.
 
 One watch on everything feeds the hub, beginning some way back in the past, so that watchers resume here as they do on a
-store that never stopped. When its connection is lost it goes on from the last revision, with the next server.
+store that never stopped. When its connection is lost, it resumes from the last revision, with the next server.
 """
 
 import time
@@ -17,7 +17,7 @@ from netloom.model.document import Document
 from netloom.model.kind import Kind
 from netloom.model.registry import KINDS
 from netloom.model.selectors import EVERYTHING, Selector
-from netloom.store.base import Damaged, Page, Propagation, Stored, Unless, Watch
+from netloom.store.base import Damaged, Page, Precondition, Propagation, Stored, Watch
 from netloom.store.damage import Unreadable, placeholder
 from netloom.store.engine import Minter, candidate, check
 from netloom.store.etcdapi import KEEPALIVE, Etcd, Tls, delete_key, prefix_end, put, unless_changed
@@ -39,14 +39,14 @@ from netloom.store.semantics import (
 )
 
 PAGE = 2_000
-"""How many objects are asked for at once: some megabytes; fewer where they are large."""
+"""How many objects one range request asks for: some megabytes; fewer where they are large."""
 _SCAN = 40
-"""How many are asked for at once when all are read: together at most as large as one answer may be."""
+"""How many one request asks for when all are read: together at most as large as one answer may be."""
 _ATTEMPTS = 16
 _NAME_ATTEMPTS = 8
 _MARKER = "/.opened"
 _REMEMBERED, _REMEMBERED_BYTES = 4096, 8192
-"""How many objects are remembered, and how large one may be."""
+"""How many objects the cache holds, and how large one may be."""
 
 
 _Items = list[Stored]
@@ -83,9 +83,9 @@ class EtcdStore:
     ) -> "EtcdStore":
         """Connect to the etcd cluster at `urls` and take up its recent history.
 
-        With `compact_every`, history older than that many seconds is dropped; leave it out where etcd is told to do so
-        itself, or where another of its users needs the past. A server that is silent for `keepalive` seconds is sent a
-        PING, and left for the next one after as long again.
+        With `compact_every`, history older than that many seconds is dropped; leave it out where etcd is configured to
+        do so itself, or where another of its users needs the history. A server that is silent for `keepalive` seconds
+        is sent a PING, and given up for the next one after as long again.
         """
         etcd = Etcd(urls, tls, keepalive=keepalive)
         try:
@@ -179,7 +179,7 @@ class EtcdStore:
         propagation: Propagation = Propagation.BACKGROUND,
         uid: str = "",
         revision: int | None = None,
-        unless: Unless | None = None,
+        unless: Precondition | None = None,
         dry_run: bool = False,
     ) -> Stored:
         """Delete an object and return its last state."""
@@ -218,7 +218,7 @@ class EtcdStore:
         return found
 
     async def close(self) -> None:
-        """End all connections."""
+        """Close all connections."""
         self._closed = True
         await self._feed.stop()
         self._hub.fail(Unreachable("the store is closed"))
@@ -239,7 +239,7 @@ class EtcdStore:
     async def _change(
         self, kind: Kind, namespace: str, name: str, decide: Callable[[Document], Outcome], *, dry_run: bool
     ) -> Stored:
-        """Read, decide, write if it is still as it was read; else from the beginning.
+        """Read, decide, and write if the object is unchanged; otherwise start again.
 
         What is remembered is as good as what is read: if it is no longer so, the write does not happen. Where there is
         no write to find that out (nothing changes, or it is refused), it is decided by what is read.
@@ -261,7 +261,7 @@ class EtcdStore:
         raise conflict(kind, name)
 
     async def _write(self, key: str, old: Stored, outcome: Outcome) -> Stored | None:
-        """Make it so if `old` is still what is there; None: it is not."""
+        """Write the change if `old` is still stored; return None if it is not."""
         kind, removes = old.kind, outcome.verdict is Verdict.REMOVE
         body = encode_outcome(outcome, old)
         done = await self._etcd.txn(
@@ -276,7 +276,7 @@ class EtcdStore:
         return self._remember(key, new)
 
     async def _discard(self, damaged: Damaged, *, dry_run: bool) -> Stored:
-        """Remove what cannot be read, unless it was written meanwhile."""
+        """Remove a damaged object, unless it was written meanwhile."""
         key = self._key(damaged.kind, damaged.namespace, damaged.name)
         if not dry_run:
             done = await self._etcd.txn([unless_changed(key, damaged.revision)], [delete_key(key)])
@@ -285,7 +285,7 @@ class EtcdStore:
         return placeholder(damaged)
 
     def _remember(self, key: str, stored: Stored) -> Stored:
-        """Keep an object for who changes it next, most likely: whoever just wrote or read it."""
+        """Cache an object: the client that just read or wrote it is likely to change it next."""
         self._recent.pop(key, None)
         if len(stored.raw) <= _REMEMBERED_BYTES:
             self._recent[key] = stored
@@ -301,7 +301,7 @@ class EtcdStore:
         items: _Items = []
         most = PAGE
         while True:
-            # One more than is wanted tells whether there is more.
+            # One more than the limit shows whether there is more.
             ask = most if selector or not limit else min(most, limit + 1 - len(items))
             try:
                 found = await self._etcd.range(where, end=end, limit=ask, revision=revision)
@@ -337,7 +337,7 @@ class EtcdStore:
 
 
 def _guessed(decide: Callable[[Document], Outcome], recent: Stored) -> Outcome | None:
-    """Return what a change comes to if `recent` is still there, where a write would find out whether it is."""
+    """Return the outcome of a change based on the cached `recent`, if a write would detect that it is stale."""
     try:
         outcome = decide(recent.document())
     except NetloomError:

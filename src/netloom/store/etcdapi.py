@@ -1,7 +1,7 @@
-"""etcd v3's API: the few calls a store needs, with whichever of several servers answers.
+"""etcd v3's API: the calls a store needs, on any server of the cluster that answers.
 
-A request that no server took is given to the next one; one that may have been acted on is given to another only if it
-merely reads.
+A request that no server took is sent to the next one. One that may have been acted on is sent again only if it is a
+read.
 """
 
 from collections.abc import AsyncIterator, Callable, Sequence
@@ -12,7 +12,7 @@ from msgspec import Struct
 
 from netloom.errors import BadRequest, Cause, Expired, Internal, NetloomError, TimedOut, TooLarge, Unreachable
 from netloom.store import etcdwire
-from netloom.store.etcdwire import Done, KeyEvent, KeyValue, Range, Told, delete_key, put, unless_changed
+from netloom.store.etcdwire import Done, KeyEvent, KeyValue, Range, WatchResponse, delete_key, put, unless_changed
 from netloom.store.grpc import CallFailed, Channel, Messages
 from netloom.store.http import Refused, tls_context
 
@@ -23,7 +23,7 @@ __all__ = [
     "KeyValue",
     "Range",
     "Tls",
-    "Told",
+    "WatchResponse",
     "delete_key",
     "prefix_end",
     "put",
@@ -36,14 +36,14 @@ _RANGE, _TXN, _COMPACT = "/etcdserverpb.KV/Range", "/etcdserverpb.KV/Txn", "/etc
 _WATCH = "/etcdserverpb.Watch/Watch"
 _MAX_MESSAGE = 64 << 20
 KEEPALIVE = 10.0
-"""Seconds of silence after which a server is asked whether it is still there, and again until it is given up."""
+"""Seconds of silence before a keep-alive PING, and again until the connection is given up."""
 _REQUIRE_LEADER = (("hasleader", "true"),)
-"""As etcd's own client says it: a member without a leader fails the call or ends the watch, and is not just silent."""
+"""As etcd's own client sends it: without a leader, a member fails the call or ends the watch and is not just silent."""
 _NO_LEADER = "etcdserver: no leader"
 
 
 class Tls(Struct, frozen=True):
-    """How to reach an etcd that wants TLS: PEM bytes."""
+    """TLS credentials for an etcd cluster: PEM bytes."""
 
     ca: bytes = b""
     certificate: bytes = b""
@@ -59,7 +59,7 @@ def prefix_end(prefix: str) -> str:
 
 
 class Etcd:
-    """An etcd cluster, through whichever of its servers answers."""
+    """An etcd cluster, through any of its servers that answers."""
 
     def __init__(self, urls: Sequence[str], tls: Tls | None = None, *, keepalive: float = KEEPALIVE) -> None:
         if not urls:
@@ -94,7 +94,7 @@ class Etcd:
         await self._call(_COMPACT, etcdwire.compaction(revision), etcdwire.read_done, reads=False)
 
     @asynccontextmanager
-    async def watch(self, key: str, end: str, since: int) -> AsyncIterator[AsyncIterator[Told]]:
+    async def watch(self, key: str, end: str, since: int) -> AsyncIterator[AsyncIterator[WatchResponse]]:
         """Watch a range of keys, from the revision after `since`."""
         channel = self._channels[self._current]
         try:
@@ -106,14 +106,14 @@ class Etcd:
             yield self._messages(stream, channel)
 
     async def close(self) -> None:
-        """End all connections."""
+        """Close all connections."""
         for channel in self._channels:
             await channel.close()
 
-    async def _messages(self, stream: Messages, channel: Channel) -> AsyncIterator[Told]:
+    async def _messages(self, stream: Messages, channel: Channel) -> AsyncIterator[WatchResponse]:
         try:
             while True:
-                yield etcdwire.read_told(await stream.next())
+                yield etcdwire.read_watch_response(await stream.next())
         except CallFailed as failure:
             self._turn(channel)
             raise _error(failure) from failure
@@ -139,16 +139,16 @@ class Etcd:
             raise _error(failure) from failure
 
     def _turn(self, failed: Channel) -> None:
-        """Go on with the next server, unless somebody already did."""
+        """Switch to the next server, unless another call already has."""
         if self._channels[self._current] is failed:
             self._current = (self._current + 1) % len(self._channels)
 
 
 def _error(failure: CallFailed) -> NetloomError:
-    """Return the error an answer of etcd means; `code` is gRPC's."""
+    """Return the error for a failed call; `code` is gRPC's."""
     text = failure.message
     if text == _NO_LEADER:
-        return Refused(text)  # Said before the member looks at the call.
+        return Refused(text)  # The member answers this before it processes the call.
     if "compacted" in text:
         return Expired("too old resource version: it has been compacted")
     if "future revision" in text:

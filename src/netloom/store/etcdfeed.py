@@ -1,8 +1,8 @@
-"""From etcd's watch to the hub: one stream of every change, for all watchers of this process.
+"""The feed from etcd's watch to the hub: one stream of all changes, for all watchers of this process.
 
 The feed begins in the past and `start` returns when it has caught up. A lost connection is made again, with the next
 server, from the last revision on, so watchers notice nothing; when etcd has dropped that part of its history meanwhile,
-they are told to list again.
+they get `Expired` and list again.
 """
 
 import asyncio
@@ -14,7 +14,7 @@ from netloom.errors import Expired, Internal, NetloomError, TimedOut, Unreachabl
 from netloom.model.kind import Kind
 from netloom.store.base import Damaged, Stored
 from netloom.store.damage import Unreadable, flaw, report
-from netloom.store.etcdapi import Etcd, KeyEvent, KeyValue, Told, prefix_end
+from netloom.store.etcdapi import Etcd, KeyEvent, KeyValue, WatchResponse, prefix_end
 from netloom.store.hub import Change, Hub
 from netloom.store.semantics import key_of, stamp
 
@@ -35,7 +35,7 @@ def stored_at(kind: Kind, kv: KeyValue, cut: int) -> Stored:
 
 
 class Aside:
-    """What was found in an etcd that is no object of ours: each is logged once.  The newest are remembered."""
+    """Values in etcd that are no objects of ours: each is logged once.  The newest are remembered."""
 
     def __init__(self) -> None:
         self._seen: dict[tuple[Kind, str, str], int] = {}
@@ -49,7 +49,7 @@ class Aside:
             return None
 
     def note(self, damaged: Damaged) -> None:
-        """Log it, if it is news."""
+        """Log a damaged value once."""
         key = (damaged.kind, damaged.namespace, damaged.name)
         if self._seen.pop(key, None) != damaged.revision:
             report(damaged)
@@ -59,7 +59,7 @@ class Aside:
 
 
 class Feed:
-    """The watch that feeds a hub, and the tasks it needs."""
+    """The watch that feeds a hub, and its tasks."""
 
     def __init__(self, etcd: Etcd, hub: Hub, roots: Mapping[Kind, str], prefix: str) -> None:
         self.hub = hub
@@ -73,7 +73,7 @@ class Feed:
         self._caught_up = asyncio.Event()
 
     async def start(self, *, until: int, compact_every: float | None) -> None:
-        """Begin, and wait until everything up to revision `until` is known."""
+        """Start, and wait until all changes up to revision `until` are known."""
         self._target = until
         self._supervise(self._follow())
         if compact_every:
@@ -88,7 +88,7 @@ class Feed:
             raise
 
     async def stop(self) -> None:
-        """End."""
+        """Stop the tasks."""
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -99,7 +99,7 @@ class Feed:
         self._tasks.append(task)
 
     def _ended(self, task: asyncio.Task[None]) -> None:
-        """A task ends when it is told to, or by a bug: then watchers must not wait for ever."""
+        """End the watchers when a task ends by a bug and not by `close`: they must not wait for ever."""
         if not task.cancelled() and (error := task.exception()) is not None:
             log.error("the etcd watch failed", exc_info=error)
             self.hub.fail(Internal(f"the etcd watch failed: {error}"))
@@ -109,42 +109,42 @@ class Feed:
         while True:
             try:
                 async with self._etcd.watch(self._prefix, prefix_end(self._prefix), self.hub.revision) as messages:
-                    async for told in messages:
-                        await self._take(told)
+                    async for response in messages:
+                        await self._take(response)
                         pause = _FIRST_PAUSE
             except Expired:
                 continue
             except NetloomError as error:
-                log.info("the etcd watch was lost and is taken up again from revision %d: %s", self.hub.revision, error)
+                log.info("the etcd watch was lost and resumes from revision %d: %s", self.hub.revision, error)
                 await asyncio.sleep(pause)
                 pause = min(pause * 2, _LONGEST_PAUSE)
 
-    async def _take(self, told: Told) -> None:
-        if told.compact_revision:
-            # Up to this revision the history is gone, or may have lost deletions.
-            self.hub.restart(max(told.compact_revision, self.hub.revision))
+    async def _take(self, response: WatchResponse) -> None:
+        if response.compact_revision:
+            # The history up to this revision is gone, or may lack deletions.
+            self.hub.restart(max(response.compact_revision, self.hub.revision))
             raise Expired("etcd has dropped the history")
-        if told.canceled:
-            raise Unreachable(f"etcd ended the watch: {told.cancel_reason}")
-        changes = [change for event in told.events if (change := self._change(event)) is not None]
+        if response.canceled:
+            raise Unreachable(f"etcd ended the watch: {response.cancel_reason}")
+        changes = [change for event in response.events if (change := self._change(event)) is not None]
         if changes:
             self.hub.publish(changes)
-        if told.events:
-            self.hub.advance(told.events[-1].kv.mod_revision)
-        elif not told.created:
-            self.hub.advance(told.header.revision)  # A progress report: there was nothing up to here.
+        if response.events:
+            self.hub.advance(response.events[-1].kv.mod_revision)
+        elif not response.created:
+            self.hub.advance(response.header.revision)  # A progress report: there are no other changes up to here.
         if self.hub.revision >= self._target:
             self._caught_up.set()
 
     def _change(self, event: KeyEvent) -> Change | None:
-        """Return what an event is to us; None for a key that is not an object of ours."""
+        """Return the change an event stands for; None for a key that is no object of ours."""
         parts = event.kv.key.split(b"/")
         root = b"/".join(parts[:-2]).decode(errors="replace") + "/"
         kind = self._kinds.get(root)
         if kind is None:
             return None
         cut = len(root)
-        # What cannot be read counts as not there: watchers see the object go, and come when it can be read again.
+        # A damaged object counts as absent: watchers see a deletion, and a creation when it can be read again.
         old = None if event.prev_kv is None else self.aside.readable(kind, event.prev_kv, cut)
         new = None if event.type == "DELETE" else self.aside.readable(kind, event.kv, cut)
         if new is None and old is None:
@@ -153,7 +153,7 @@ class Feed:
         return Change(event.kv.mod_revision, kind, key_of(namespace, name), namespace, new, old)
 
     async def _compact(self, every: float) -> None:
-        """Drop what is older than `every` seconds, again and again."""
+        """Compact history that is older than `every` seconds, periodically."""
         while True:
             before = self.hub.revision
             await asyncio.sleep(every)

@@ -60,7 +60,7 @@ class KeyEvent(Struct, frozen=True):
     type: str = "PUT"
 
 
-class Told(Struct, frozen=True):
+class WatchResponse(Struct, frozen=True):
     """One message of a watch."""
 
     header: Header = Header()
@@ -152,7 +152,7 @@ def read_range(data: bytes) -> Range:
             at, stop = read_extent(data, at + 1, end)
             kvs.append(_key_value(data, at, stop))
             at = stop
-        else:  # The header and what is said of the whole range: a few fields.
+        else:  # The header, `more` and `count`: a few fields.
             _, wire, at = body.tag(at, end)
             at = body.skip(wire, at, end)
             rest.append(data[start:at])
@@ -180,7 +180,7 @@ def read_done(data: bytes) -> Done:
 
 
 @_of_etcd
-def read_told(data: bytes) -> Told:
+def read_watch_response(data: bytes) -> WatchResponse:
     """Read a message of a watch."""
     header, created, canceled, compacted, reason = Header(), False, False, 0, ""
     events: list[KeyEvent] = []
@@ -197,7 +197,7 @@ def read_told(data: bytes) -> Told:
             compacted = _whole(value)
         elif number == 6:
             reason = _blob(value).decode("utf-8", "replace")
-    return Told(header, created, canceled, compacted, reason, events)
+    return WatchResponse(header, created, canceled, compacted, reason, events)
 
 
 def _header(data: bytes) -> Header:

@@ -1,10 +1,10 @@
-"""Log in by a program, as kubeconfigs of managed clusters have it: client.authentication.k8s.io/v1 and v1beta1.
+"""Credential plugins of kubeconfigs: client.authentication.k8s.io/v1 and v1beta1.
 
     users: [{name: u, user: {exec: {apiVersion: …, command: …, args: …, env: …, interactiveMode: Never}}}]
 
 The program is run without a shell and without a terminal, for a limited time, and what it prints is bounded. It prints
 an ExecCredential with a token, a client certificate, or both, which are used until the time it states, or until the
-server refuses them. How often it is run is bounded, too, whatever it prints and whatever the server says. Neither what
+server refuses them. How often it is run is bounded, too, whatever it prints and the server answers. Neither what
 it prints nor what it was given is ever part of a message.
 """
 
@@ -36,13 +36,13 @@ from netloom.store.http import load_certificate
 GROUP = "client.authentication.k8s.io"
 VERSIONS = (f"{GROUP}/v1", f"{GROUP}/v1beta1")
 CONFIG = f"{GROUP}/exec"
-"""The extension of a kubeconfig's cluster that is handed to the program."""
+"""The extension of a kubeconfig's cluster that is passed to the program."""
 RUN_SECONDS = 60.0
 MOST_OUTPUT = 1 << 20
 FAILED_SECONDS = 2.0
-"""How long a failure stands before the program is run again."""
+"""How long a failure is remembered before the program is run again."""
 REFUSED_SECONDS = 5.0
-"""How old a credential must be for a refusal to have the program run again."""
+"""How old a refused credential must be for the program to be run again."""
 
 
 class Variable(Struct):
@@ -78,7 +78,7 @@ class _Credential(Struct, rename="camel"):
 
 
 class Issued(Struct, frozen=True):
-    """What a program printed.  Holds secrets: its text shows none of them."""
+    """The credential a program printed.  Holds secrets: its repr shows none of them."""
 
     token: str = ""
     certificate: bytes = b""
@@ -93,7 +93,7 @@ class Issued(Struct, frozen=True):
 
 
 def check(name: str, spec: Spec) -> None:
-    """Refuse what cannot be run."""
+    """Refuse a specification that cannot be run."""
     where = f'user "{name}" of the kubeconfig: exec'
     if not spec.command:
         raise BadRequest(f"{where}.command is missing")
@@ -112,7 +112,7 @@ def check(name: str, spec: Spec) -> None:
 
 
 class Plugin:
-    """One user's program, and the credential it gave last."""
+    """One user's program, and its last credential."""
 
     def __init__(
         self,
@@ -125,7 +125,7 @@ class Plugin:
     ) -> None:
         """Run `spec` when a credential is needed; `cluster` describes the server to log in to."""
         self.generation = 0
-        """Counts the credentials that were given."""
+        """The number of the current credential; each new one has the next number."""
         self._spec = spec
         self._folder = folder
         self._cluster = cluster
@@ -165,7 +165,7 @@ class Plugin:
         self._raise_failure()
 
     def refused(self, generation: int) -> bool:
-        """Note that the server refused a credential; return whether there is, or may be, another one."""
+        """Record that the server refused a credential; return whether there is, or may be, another one."""
         if generation != self.generation:
             return True
         if self._issued is None or self._clock() - self._issued_at < REFUSED_SECONDS:
@@ -186,7 +186,7 @@ class Plugin:
     def _keep(self, outcome: Issued | NetloomError) -> None:
         now = self._clock()
         if isinstance(outcome, Issued) and outcome.expires is not None and outcome.expires <= now:
-            outcome = BadRequest(f"{self._name()} gave a credential that has expired already: is the clock right?")
+            outcome = BadRequest(f"{self._name()} returned a credential that has already expired: check the clock")
         if isinstance(outcome, Issued) and outcome.certificate:
             try:
                 for context in self._contexts:
@@ -240,7 +240,7 @@ class Plugin:
         while True:
             left = end - time.monotonic()
             if left <= 0 or not select.select([process.stdout], [], [], left)[0]:
-                raise Unreachable(f"{self._name()} was not done within {self._run_seconds:g} s")
+                raise Unreachable(f"{self._name()} did not finish within {self._run_seconds:g} s")
             part = os.read(process.stdout.fileno(), 64 << 10)
             output += part
             if len(output) > MOST_OUTPUT:
@@ -250,7 +250,7 @@ class Plugin:
         try:
             code = process.wait(max(0.0, end - time.monotonic()))
         except subprocess.TimeoutExpired:
-            raise Unreachable(f"{self._name()} was not done within {self._run_seconds:g} s") from None
+            raise Unreachable(f"{self._name()} did not finish within {self._run_seconds:g} s") from None
         if code:
             raise Unreachable(f"{self._name()} failed (exit status {code}): run it by hand to see why")
         return output
@@ -262,14 +262,14 @@ class Plugin:
             # The error of the decoder could quote what was printed.
             raise BadRequest(f"{self._name()} did not print an ExecCredential as JSON") from None
         if found.kind != "ExecCredential" or found.api_version != self._spec.api_version:
-            raise BadRequest(f"{self._name()} printed another kind or version than {self._spec.api_version}")
+            raise BadRequest(f"{self._name()} printed a kind or version other than {self._spec.api_version}")
         status = found.status or _Status()
         if bool(status.client_certificate_data) != bool(status.client_key_data):
-            raise BadRequest(f"{self._name()} gave only one of a client certificate and its key")
+            raise BadRequest(f"{self._name()} returned only one of client certificate and key")
         if not status.token and not status.client_certificate_data:
-            raise BadRequest(f"{self._name()} gave neither a token nor a client certificate")
+            raise BadRequest(f"{self._name()} returned neither a token nor a client certificate")
         if not status.token.isascii() or not status.token.isprintable():
-            raise BadRequest(f"{self._name()} gave a token that cannot be sent")
+            raise BadRequest(f"{self._name()} returned a token with characters that a header cannot have")
         return Issued(
             status.token,
             status.client_certificate_data.encode(),
@@ -283,7 +283,7 @@ class Plugin:
         try:
             when = datetime.fromisoformat(text)
         except ValueError:
-            raise BadRequest(f"{self._name()} gave an expirationTimestamp that is no time") from None
+            raise BadRequest(f"{self._name()} returned an expirationTimestamp that is no time") from None
         return (when if when.tzinfo is not None else when.replace(tzinfo=UTC)).timestamp()
 
     def _path(self) -> str:

@@ -1,11 +1,11 @@
-"""gRPC calls to one server: a message for a message, or a message for a stream of them.
+"""gRPC calls to one server: unary, or with a stream of answers.
 
 All calls share one connection, made when it is needed and made again when it is lost. A server may allow few streams on
 a connection, and a stream of messages keeps one for as long as it lasts; so these have connections of their own,
-another one when the last is full, and never stand in the way of calls.
+another one when the last is full, and never delay unary calls.
 
-What goes wrong is told apart as in `http.py`: `Refused`, nobody took the call; `Unreachable` and `TimedOut`, it is
-unknown whether the other side acted; `CallFailed`, it answered, and this is what it said.
+Errors are classified as in `http.py`: `Refused`, no server took the call; `Unreachable` and `TimedOut`, it is unknown
+whether the server acted; `CallFailed`, the server answered with an error.
 """
 
 import asyncio
@@ -26,7 +26,7 @@ AT_ONCE = 512
 
 
 class CallFailed(Exception):
-    """What the other side answered instead of a message: gRPC's code, and words."""
+    """The server answered with an error: gRPC's code and message."""
 
     def __init__(self, code: int, message: str) -> None:
         super().__init__(message)
@@ -82,7 +82,7 @@ class Channel:
                 try:
                     return await call.result
                 finally:
-                    connection.cancel(stream)  # Where it has not ended: given up, or more came than is taken.
+                    connection.cancel(stream)  # If it has not ended: it timed out, or the answer is too large.
         except TimeoutError as error:
             raise TimedOut(f"{self._authority} did not answer within {self._timeout:g} s") from error
 
@@ -94,7 +94,7 @@ class Channel:
         return messages
 
     async def close(self) -> None:
-        """End the connections."""
+        """Close the connections."""
         self._closed = True
         if self._attempt is not None:
             self._attempt.cancel()
@@ -132,7 +132,7 @@ class Channel:
                 raise Unreachable("the client is closed") from None
             raise
         except Refused as error:
-            raise copy.copy(error) from error  # An error each: each caller writes its own traceback into it.
+            raise copy.copy(error) from error  # One exception for each caller: raising it writes a traceback into it.
 
     def _attempted(self, attempt: asyncio.Task[Connection]) -> None:
         self._attempt = None
@@ -150,7 +150,7 @@ class Channel:
         return connection
 
     async def _connect(self) -> Connection:
-        """Connect, and wait until the server has said what it allows: the kernel connects for a server that hangs."""
+        """Connect, and wait for the server's SETTINGS: the kernel accepts connections for a server that hangs."""
         if self._closed:
             raise Unreachable("the client is closed")
         connection: Connection | None = None
@@ -177,7 +177,7 @@ class Channel:
 
 
 class _Reader:
-    """Takes an answer apart: its bytes into messages, its trailers into what they mean."""
+    """Parser of an answer: its bytes become messages, its trailers a status."""
 
     __slots__ = ("_have", "_limit", "_need", "_parts", "_status", "_words")
 
@@ -190,7 +190,7 @@ class _Reader:
         self._words = ""
 
     def on_headers(self, headers: list[Header]) -> None:
-        """Note what they say about how the call ended."""
+        """Record the status of the call."""
         for name, value in headers:
             if name == "grpc-status" and value.isdigit():
                 self._status = int(value)
@@ -200,7 +200,7 @@ class _Reader:
                 self._words = f"the server answered {value}"
 
     def messages(self, data: bytes) -> list[bytes]:
-        """Return the messages that are whole.  A large one comes in many pieces, which are joined once."""
+        """Return the complete messages.  A large one arrives in many parts, which are joined once."""
         self._parts.append(data)
         self._have += len(data)
         found: list[bytes] = []
@@ -226,7 +226,7 @@ class _Reader:
         return found
 
     def failure(self) -> Exception | None:
-        """Return why the call failed, if it did; a call that ends without saying how was cut off."""
+        """Return why the call failed, if it did; a call without a status was cut off."""
         if self._status is None:
             return Unreachable(self._words or "the answer ended early")
         return CallFailed(self._status, self._words) if self._status else None
@@ -266,7 +266,7 @@ class _Unary:
 
 
 class Messages:
-    """The messages that answer a call, as they come.  At most `limit` bytes of them wait to be read."""
+    """The messages that answer a call, as they arrive.  At most `limit` bytes of them wait to be read."""
 
     def __init__(self, connection: Connection, limit: int) -> None:
         self.stream: Stream | None = None
@@ -280,7 +280,7 @@ class Messages:
         self.on_headers = self._reader.on_headers
 
     async def next(self) -> bytes:
-        """Wait for the next message; raises what ended the call."""
+        """Wait for the next message; raise the error that ended the call."""
         while not self._ready:
             if self._error is not None:
                 raise self._error
@@ -297,10 +297,10 @@ class Messages:
         """Stop.  Idempotent."""
         if self.stream is not None:
             self._connection.cancel(self.stream)
-        self.on_end(Unreachable("the call is given up"))
+        self.on_end(Unreachable("the call was cancelled"))
 
     def on_data(self, data: bytes) -> None:
-        """Messages have come."""
+        """Queue the messages that arrived."""
         try:
             found = self._reader.messages(data)
             self._size += sum(map(len, found))
@@ -315,9 +315,9 @@ class Messages:
         self._notify()
 
     def on_end(self, error: Exception | None) -> None:
-        """No more come."""
+        """End the stream of messages."""
         if self._error is None:
-            self._error = error or self._reader.failure() or Unreachable("the other side ended the call")
+            self._error = error or self._reader.failure() or Unreachable("the server ended the call")
         self._notify()
 
     def _notify(self) -> None:

@@ -1,7 +1,7 @@
-"""HTTP/2's header compression (RFC 7541), as much of it as a gRPC client needs.
+"""HTTP/2's header compression (RFC 7541): the part that a gRPC client needs.
 
-Our own headers are few and always the same: they are written plainly, once. What a server sends is read in full, with
-Huffman codes and the table of headers seen before, because the state of that table must be followed.
+Our own headers are few and constant: they are encoded once, as literals. A server's headers are decoded in full, with
+Huffman codes and the dynamic table, because the state of that table must be followed.
 """
 
 from functools import cache, lru_cache
@@ -42,11 +42,11 @@ _LONGEST = 64 * 1024
 
 
 class HpackError(Exception):
-    """What came cannot be headers."""
+    """The bytes are no header block."""
 
 
 def encode(headers: list[Header]) -> bytes:
-    """Return headers as any HTTP/2 peer reads them, in plain words."""
+    """Return headers as literals without Huffman codes, which every HTTP/2 peer reads."""
     out = bytearray()
     for name, value in headers:
         out += b"\0" + _text(name) + _text(value)
@@ -72,7 +72,7 @@ def _integer(value: int, bits: int) -> bytes:
 
 
 class Decoder:
-    """Reads one connection's headers, in the order in which they come."""
+    """Decoder of one connection's header blocks, which must be decoded in order."""
 
     def __init__(self) -> None:
         self._table: list[Header] = []
@@ -101,7 +101,7 @@ class Decoder:
             elif first & 0x20:
                 self._limit, at = _read_integer(block, at, 5)
                 if self._limit > TABLE_SIZE:
-                    raise HpackError("the peer's table of headers is larger than was agreed")
+                    raise HpackError("the peer's header table is larger than was agreed")
                 self._shrink()
             else:
                 header, at = self._literal(block, at, 4)
@@ -159,7 +159,7 @@ def _read_text(block: bytes, at: int) -> tuple[str, int]:
     length, at = _read_integer(block, at, 7)
     data = block[at : at + length]
     if len(data) != length:
-        raise HpackError("headers end in the middle of a word")
+        raise HpackError("a Huffman-coded string among the headers is cut off")
     return (_unpacked(data) if coded else data.decode("latin-1")), at + length
 
 
@@ -189,5 +189,5 @@ def _unpacked(data: bytes) -> str:
                 out.append(symbol)
                 code = length = 0
     if length > 7 or code != (1 << length) - 1:
-        raise HpackError("a word among the headers is cut off")
+        raise HpackError("a string among the headers is cut off")
     return out.decode("latin-1")

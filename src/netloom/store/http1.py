@@ -184,11 +184,11 @@ class Connection(asyncio.Protocol):
             self._closed.set_result(None)
 
     def pause_writing(self) -> None:
-        """Let `send` wait."""
+        """Block `send`."""
         self._drained = asyncio.get_running_loop().create_future()
 
     def resume_writing(self) -> None:
-        """Let `send` go on."""
+        """Unblock `send`."""
         drained, self._drained = self._drained, None
         if drained is not None and not drained.done():
             drained.set_result(None)

@@ -1,7 +1,7 @@
-"""Telling watchers what changed: one history window, shared, and one short queue of references per watcher.
+"""Publish changes to watchers: one shared history window, and one short queue of references for each watcher.
 
 A *change* is one write: the state before, the state after. The hub keeps the last changes (bounded by number and by
-bytes); a watch that begins within that window is told what it missed and then what happens.
+bytes); a watch that begins within that window gets the changes it missed and then the new ones.
 
     publish ──> window            what `watch since` and `list at a revision` read
          └────> channels          watchers that ask the same question (kind, namespace, selector) share one channel:
@@ -11,8 +11,7 @@ Channels whose selector fixes a field (`spec.node=n1`) are found by that field's
 attachment costs nothing for the watchers of a thousand others.
 
 Memory is bounded whatever watchers do: a queue is of bounded length, and a watcher that still waits for a change which
-has left the window is dropped. Both are told `Expired`: list again. Nothing here awaits but `next`; all runs on one
-loop.
+has left the window is dropped. Both get `Expired` and must list again. Only `next` awaits; all runs on one loop.
 """
 
 import asyncio
@@ -45,7 +44,7 @@ class Change:
     _events: tuple[Event, ...] = ()
 
     def seen_through(self, selector: Selector) -> Event | None:
-        """Return the event this change is for who sees only what `selector` selects, if it is one."""
+        """Return the event of this change for a watcher with `selector`, or None."""
         is_in = self.new is not None and self.new.selected(selector)
         was_in = self.old is not None and self.old.selected(selector)
         if is_in:
@@ -69,13 +68,13 @@ class Change:
 
     @property
     def size(self) -> int:
-        """How many bytes this keeps in memory, roughly."""
+        """Return roughly how many bytes of memory this keeps."""
         return 200 + (len(self.new.raw) if self.new else 0) + (len(self.old.raw) if self.old else 0)
 
 
 @dataclass(slots=True, eq=False)
 class Channel:
-    """The watchers that ask one question."""
+    """The watchers with the same kind, namespace and selector."""
 
     kind: Kind
     namespace: str
@@ -83,7 +82,7 @@ class Channel:
     watches: dict["HubWatch", None] = field(default_factory=dict)
 
     def answer(self, change: Change) -> Event | None:
-        """Return what `change` is to these watchers."""
+        """Return the event of `change` for these watchers, or None."""
         if self.namespace and self.namespace != change.namespace:
             return None
         return change.seen_through(self.selector)
@@ -100,21 +99,21 @@ class Audience:
     anchored: dict[str, dict[str, dict[Question, Channel]]] = field(default_factory=dict)
 
     def shelf(self, selector: Selector) -> dict[Question, Channel]:
-        """Return where channels with this selector are kept."""
+        """Return the mapping that holds channels with this selector."""
         anchor = selector.anchor()
         if anchor is None:
             return self.free
         return self.anchored.setdefault(anchor[0], {}).setdefault(anchor[1], {})
 
     def forget(self, channel: Channel) -> None:
-        """Let go of an empty channel."""
+        """Remove an empty channel."""
         del self.shelf(channel.selector)[channel.namespace, channel.selector]
         anchor = channel.selector.anchor()
         if anchor is not None and not self.anchored[anchor[0]][anchor[1]]:
             del self.anchored[anchor[0]][anchor[1]]
 
     def concerned(self, change: Change) -> Iterator[Channel]:
-        """Yield every channel that may care about `change`."""
+        """Yield every channel that `change` may match."""
         yield from self.free.values()
         for name, by_value in self.anchored.items():
             if not by_value:
@@ -141,7 +140,7 @@ class HubWatch:
         self._channel = channel
         self._last = since
         self._queue = deque(backlog)
-        # What was missed before the beginning comes on top: it is in the window anyway.
+        # Missed changes do not count against the limit: they are in the window anyway.
         self._limit = hub.queue_length + len(backlog)
         self._sink: Sink | None = None
         self._waiter: asyncio.Future[None] | None = None
@@ -164,7 +163,7 @@ class HubWatch:
 
     @property
     def revision(self) -> int:
-        """Everything up to here has been returned by `next`."""
+        """The revision up to which `next` has returned everything."""
         return self._last if self._queue or self._error is not None else max(self._last, self._hub.revision)
 
     def direct(self, sink: Sink | None) -> None:
@@ -200,7 +199,7 @@ class HubWatch:
 
 
 class Hub:
-    """All watchers of one store, and what they may still ask for."""
+    """All watchers of one store, and the history window."""
 
     def __init__(
         self,
@@ -212,18 +211,18 @@ class Hub:
     ) -> None:
         self.revision = revision
         self.oldest = revision
-        """A watch may begin here or later."""
+        """The oldest revision a watch may begin at."""
         self.queue_length = queue_length
         self._window_changes = window_changes
         self._window_bytes = window_bytes
         self._window: list[Change] = []
-        self._first = 0  # Changes before this index have left the window and wait to be cut off together.
+        self._first = 0  # Changes before this index have left the window and wait to be removed together.
         self._bytes = 0
-        self._bytes_gone = 0  # Of the changes that wait to be cut off.
+        self._bytes_gone = 0  # Of the changes that wait to be removed.
         self._audiences: dict[Kind, Audience] = {}
 
     def restore(self, changes: Sequence[Change]) -> list[Change]:
-        """Take changes as history, telling nobody; return those that had to leave the window."""
+        """Add changes to the history without publishing them; return those that left the window."""
         for change in changes:
             self._window.append(change)
             self._bytes += change.size
@@ -232,7 +231,7 @@ class Hub:
         return self._trim()
 
     def publish(self, changes: Sequence[Change]) -> list[Change]:
-        """Tell everybody concerned; return the changes that left the window."""
+        """Publish changes to the watchers they match; return the changes that left the window."""
         slow: list[HubWatch] = []
         for change in changes:
             audience = self._audiences.get(change.kind)
@@ -248,7 +247,7 @@ class Hub:
         return self.restore(changes)
 
     def advance(self, revision: int) -> None:
-        """Note that nothing else happened up to `revision`."""
+        """Record that there are no other changes up to `revision`."""
         self.revision = max(self.revision, revision)
 
     def after(self, revision: int) -> Sequence[Change]:
@@ -269,7 +268,7 @@ class Hub:
         return watch
 
     def leave(self, watch: HubWatch, channel: Channel) -> None:
-        """Forget a watcher."""
+        """Remove a watcher."""
         if watch not in channel.watches:
             return
         del channel.watches[watch]
@@ -277,20 +276,20 @@ class Hub:
             self._audiences[channel.kind].forget(channel)
 
     def fail(self, error: NetloomError) -> None:
-        """Tell every watcher that it is over, after what is queued."""
+        """End every watch after its queued events."""
         for watch in self._watches():
             watch._fail(error)
             self.leave(watch, watch._channel)
 
     def forget(self) -> list[Change]:
-        """Let go of the history; return it.  Who watches goes on; who begins before now must list again."""
+        """Drop the history and return it.  Running watches continue; a watch from an older revision must list again."""
         gone = self._window[self._first :]
         self._window, self._first, self._bytes, self._bytes_gone = [], 0, 0, 0
         self.oldest = self.revision
         return gone
 
     def restart(self, revision: int) -> None:
-        """Forget the past: everything up to `revision` was missed, so every watcher must list again."""
+        """Drop all history: changes up to `revision` were missed, so every watcher must list again."""
         for watch in self._watches():
             self._expire(watch, f"too old resource version: {watch._last} ({revision})")
         self._window, self._first, self._bytes, self._bytes_gone = [], 0, 0, 0
@@ -305,7 +304,7 @@ class Hub:
         self.leave(watch, watch._channel)
 
     def _trim(self) -> list[Change]:
-        """Cut the window to size."""
+        """Trim the window to its limits."""
         gone: list[Change] = []
         while len(self._window) - self._first > self._window_changes or self._bytes > self._window_bytes:
             change = self._window[self._first]
@@ -314,7 +313,7 @@ class Hub:
             self._bytes_gone += change.size
             self.oldest = change.revision
             gone.append(change)
-        # Cutting at the front of a list moves all of it, so it is done now and then; so is looking for who is behind.
+        # Removing from the front of a list moves all of it, so it is done in steps, as is the search for slow watchers.
         many = self._first > 256 and self._first * 4 > len(self._window)
         if many or self._bytes_gone * 4 > self._window_bytes:
             del self._window[: self._first]

@@ -1,9 +1,9 @@
 """A Kubernetes cluster's own API as a store: kube-apiserver with our CRDs, or any server that speaks like it.
 
 Every operation is one REST call; the server does what `store/semantics.py` does for the stores of our own. Calls about
-one object that are made at the same time go as one request to a server of ours (`store/batching.py`), and watches share
+one object that are made at the same time are one request to a Netloom server (`store/batching.py`), and watches share
 a connection (`store/streams.py`). Objects are kept as the bytes the server sent. Elsewhere a watch is a stream of its
-own: reading slowly slows the server down, which then ends the watch, so nothing piles up here.
+own: slow reading slows the server down, which then ends the watch, so memory stays bounded here.
 """
 
 import logging
@@ -37,7 +37,7 @@ from netloom.model.document import Document
 from netloom.model.kind import Kind
 from netloom.model.registry import LEASE
 from netloom.model.selectors import EVERYTHING, Selector
-from netloom.store.base import Damaged, Event, EventType, Page, Propagation, Sink, Stored, Unless, Watch
+from netloom.store.base import Damaged, Event, EventType, Page, Precondition, Propagation, Sink, Stored, Watch
 from netloom.store.batching import Batcher
 from netloom.store.http import Client, Response
 from netloom.store.kubeconfig import Cluster
@@ -131,13 +131,13 @@ class KubeStore:
 
     @classmethod
     async def open(cls, cluster: Cluster, *, manager: str = "netloom") -> "KubeStore":
-        """Return the store of `cluster`; nothing is sent before it is needed.  `manager` names who writes."""
+        """Return the store of `cluster`; connect lazily.  `manager` is the field manager of writes."""
         return cls(cluster.client(), manager=manager)
 
     async def create(self, kind: Kind, document: Document, *, dry_run: bool = False) -> Stored:
         """Store a new object."""
         metadata = document.get("metadata") or {}
-        check_creatable(kind, metadata)  # Asked of a server, the same is a 500 or a 405.
+        check_creatable(kind, metadata)  # A server would answer 500 or 405.
         namespace = metadata.get("namespace") or ""
         path = _path(kind, namespace, **self._writing(dry_run=dry_run))
         return _stored(kind, await self._send("POST", path, _named(kind, document)))
@@ -206,7 +206,7 @@ class KubeStore:
         propagation: Propagation = Propagation.BACKGROUND,
         uid: str = "",
         revision: int | None = None,
-        unless: Unless | None = None,
+        unless: Precondition | None = None,
         dry_run: bool = False,
     ) -> Stored:
         """Delete an object and return its last state."""
@@ -228,11 +228,11 @@ class KubeStore:
         return (await self.list(LEASE, limit=1)).revision
 
     async def damaged(self) -> Sequence[Damaged]:
-        """Return nothing: what cannot be read is the server's to say."""
+        """Return nothing: damaged objects are the server's concern."""
         return ()
 
     async def close(self) -> None:
-        """End all connections."""
+        """Close all connections."""
         await self._streams.close()
         await self._batcher.close()
         await self._client.close()
@@ -242,7 +242,7 @@ class KubeStore:
         return query | {"dryRun": "All"} if dry_run else query
 
     async def _send(self, method: str, path: str, document: Document | None = None) -> bytes:
-        """Send a request about one object, with others that are made at the same time where the server takes that."""
+        """Send a request about one object, in a batch with concurrent ones if the server takes batches."""
         body = b"" if document is None else msgspec.json.encode(document)
         return _body(await self._batcher.request(method, path, body))
 
@@ -261,7 +261,7 @@ class KubeWatch:
         self._closed = False
 
     async def connect(self) -> None:
-        """Begin, or begin again, after the last revision seen."""
+        """Start or resume after the last revision seen."""
         path = _path(self._kind, self._namespace, **self._query, resourceVersion=str(self._revision))
         stream = await self._streams.open(path)
         if stream.status != 200:
@@ -279,7 +279,7 @@ class KubeWatch:
             assert self._stream is not None
             data = await self._stream.read()
             if not data:
-                # Servers end watches after some minutes; nothing is amiss.
+                # Servers end watches after some minutes; this is normal.
                 self._stream.close()
                 self._stream = None
                 continue
@@ -292,11 +292,11 @@ class KubeWatch:
 
     @property
     def revision(self) -> int:
-        """Everything up to here has been returned by `next`."""
+        """The revision up to which `next` has returned everything."""
         return self._revision
 
     def direct(self, sink: Sink | None) -> None:
-        """Events of another process come by `next`."""
+        """Ignore the sink: events of another process are returned by `next`."""
 
     async def close(self) -> None:
         """Stop."""
@@ -306,20 +306,20 @@ class KubeWatch:
 
     def _event(self, line: bytes) -> Event | None:
         try:
-            told = _line(line)
+            event = _line(line)
         except msgspec.DecodeError as error:
             raise Unreachable(f"the server sent an event that cannot be read: {error}") from error
-        if told.type == "ERROR":
-            raise _watch_error(failure(Response(0, {}, bytes(told.object))))
-        if told.type == "BOOKMARK":
-            if (bookmark := _readable(self._kind, bytes(told.object), named=False)) is not None:
+        if event.type == "ERROR":
+            raise _watch_error(failure(Response(0, {}, bytes(event.object))))
+        if event.type == "BOOKMARK":
+            if (bookmark := _readable(self._kind, bytes(event.object), named=False)) is not None:
                 self._revision = max(self._revision, bookmark.revision)
             return None
-        stored = _readable(self._kind, bytes(told.object))
-        if stored is None or told.type not in EventType.__members__:
+        stored = _readable(self._kind, bytes(event.object))
+        if stored is None or event.type not in EventType.__members__:
             return None
         self._revision = stored.revision
-        return Event(EventType(told.type), stored)
+        return Event(EventType(event.type), stored)
 
 
 def _path(kind: Kind, namespace: str = "", name: str = "", subresource: str = "", **query: str) -> str:
@@ -355,7 +355,7 @@ def _stored(kind: Kind, raw: bytes) -> Stored:
 
 
 def _readable(kind: Kind, raw: bytes, *, named: bool = True) -> Stored | None:
-    """Return an object that came with others; None, and a line in the log, where it is none: the others count."""
+    """Return one object of many; None, and a line in the log, if it cannot be read."""
     try:
         stored = _stored(kind, raw)
         if stored.name or not named:
@@ -372,7 +372,7 @@ def failure(response: Response) -> NetloomError:
     code = status.code or response.status
     cls = _REASONS.get(status.reason) or _BY_STATUS.get(code) or (Internal if code >= 500 else BadRequest)
     if "required revision is a future revision" in status.message:
-        # What older servers let etcd say, as a 500.
+        # Older servers pass etcd's own error on, as a 500.
         return TimedOut(f"Too large resource version: {status.message}", causes=[AHEAD])
     details = status.details or _Details()
     after = response.headers.get("retry-after", "")
@@ -387,12 +387,12 @@ def _status(response: Response) -> _Status:
     try:
         return msgspec.json.decode(response.body, type=_Status)
     except msgspec.DecodeError:
-        # Not from an API server: a proxy, perhaps. Its words are cut short, they may be a whole page.
+        # Not from an API server: a proxy, perhaps. The text is truncated, as it may be a whole page.
         return _Status(message=response.body[:200].decode("utf-8", "replace").strip())
 
 
 def _watch_error(error: NetloomError) -> NetloomError:
-    """Return what a watcher is told: a revision that the server has not reached was given by another server's past."""
+    """Return the error for a watcher: a revision ahead of the server means that the server lost history."""
     if isinstance(error, TimedOut) and any(cause.reason == "ResourceVersionTooLarge" for cause in error.causes):
         return Expired(error.message)
     return error

@@ -1,7 +1,7 @@
-"""Where a Kubernetes-style API is and who we are to it, as kubectl has it: kubeconfig files or a service account.
+"""The address and credentials of a Kubernetes-style API, as kubectl has them: kubeconfig files or a service account.
 
 `load` reads what kubectl would read: the file named, or those in $KUBECONFIG merged (the first to say something wins),
-or ~/.kube/config; and where there is none of them, in a pod, the service account. Programs that hand out credentials
+or ~/.kube/config; and where there is none of them, in a pod, the service account. Credential plugins
 (`exec`) are run when one is needed (execplugin.py); the `auth-provider` of old clients is refused.
 """
 
@@ -31,7 +31,7 @@ class Cluster(Struct, frozen=True, kw_only=True):
     server: str
     context: str = ""
     namespace: str = "default"
-    """Where objects are looked for when nobody says where."""
+    """The default namespace."""
     ca: bytes = b""
     """PEM; b"": the system's authorities."""
     insecure: bool = False
@@ -39,11 +39,11 @@ class Cluster(Struct, frozen=True, kw_only=True):
     """The name the server's certificate must have, where it is not the address's."""
     token: str = ""
     token_file: str = ""
-    """Read anew for each request: such tokens are replaced while we run."""
+    """Read for each request: such tokens are replaced while the program runs."""
     certificate: bytes = b""
     key: bytes = b""
     login: Plugin | None = None
-    """The program that hands out a token or a client certificate."""
+    """The credential plugin, which prints a token or a client certificate."""
 
     def __repr__(self) -> str:
         return f"Cluster(server={self.server!r}, context={self.context!r}, namespace={self.namespace!r})"
@@ -58,7 +58,7 @@ class Cluster(Struct, frozen=True, kw_only=True):
         return context
 
     def headers(self) -> dict[str, str]:
-        """Return the headers that say who we are; where a program hands out credentials, that may have to be run."""
+        """Return the authentication headers; may run the credential plugin."""
         token = self.token
         if self.token_file:
             token = _file(Path(self.token_file)).decode().strip()
@@ -120,7 +120,7 @@ class _NamedCluster(Struct):
     name: str
     cluster: _Cluster
     folder: str = ""
-    """Where the file is that says this: relative paths in it start there."""
+    """The folder of the file: relative paths in it start there."""
 
 
 class _NamedUser(Struct):

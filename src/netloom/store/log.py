@@ -1,4 +1,4 @@
-"""The sqlite store's file: one row for each change, newest wins; the only place that speaks SQL.
+"""The sqlite store's file: one row for each change, newest wins; the only module with SQL.
 
     log(revision, resource, key, raw, sum)  raw is the object, NULL where it was deleted; sum is a checksum of the rest
     about(compacted)                        history up to this revision may be missing rows
@@ -8,9 +8,8 @@ history window, so that watchers can resume and lists can go on; after that they
 and the pages they leave are used again. As in etcd: of each key, what was newest at `compacted` is kept, unless that is
 a deletion.
 
-A row that is not as it was written, by its checksum, is no reason to give up the others: what it was about is set aside
-(store/damage.py), and the row stays until a newer one replaces it. Rows of schema 1 have no checksum; of those it is
-looked whether they are objects at all.
+A row whose checksum is wrong does not affect the others: its object is set aside (store/damage.py), and the row stays
+until a newer one replaces it. Rows of schema 1 have no checksum; for those it is only checked that they are objects.
 """
 
 import os
@@ -31,9 +30,9 @@ from netloom.store.damage import flaw, report
 from netloom.store.hub import Change
 from netloom.store.semantics import key_of
 
-APPLICATION = 0x4E4C4F4D  # "NLOM", in the file's header: how we know that a file is ours.
+APPLICATION = 0x4E4C4F4D  # "NLOM", in the file's header: it marks a file as ours.
 SCHEMA = 2
-_SWEEP = 64  # How many rows without a use one commit removes at most, beyond those it makes useless itself.
+_SWEEP = 64  # How many obsolete rows one commit removes at most, beyond those it makes obsolete itself.
 _VACUUM_PAGES = 64
 _RELIEF_STEPS = 32
 _JOURNAL_PAGES = 1000  # SQLite's own: fewer would sync the disk more often.
@@ -44,11 +43,11 @@ CREATE TABLE about (compacted INTEGER NOT NULL) STRICT;
 INSERT INTO about VALUES (0);
 """
 _FLEETING = (LEASE, EVENT)
-"""Kinds of which nothing is lost with an object that cannot be read: it counts as deleted."""
+"""Kinds whose damaged objects count as deleted: nothing of value is lost."""
 
 
 class Contents(NamedTuple):
-    """What a file says."""
+    """The contents of a file."""
 
     objects: list[Stored]
     changes: list[Change]
@@ -65,7 +64,7 @@ class _Identity(Struct):
 
 
 class _Named(Struct, rename="camel"):
-    """What an object says that it is."""
+    """The identity that an object states."""
 
     api_version: str
     kind: str
@@ -84,11 +83,11 @@ class Log:
         self._compacted = 0
         self._noted = 0
         self._aside: dict[tuple[Kind, str], list[int]] = {}
-        """The rows that cannot be read, by what they are about."""
+        """The damaged rows, by kind and key."""
 
     @classmethod
     def open(cls, path: str) -> "Log":
-        """Open or make the file, and keep everybody else out of it."""
+        """Open or create the file, and lock it against other processes."""
         try:
             _make_private(path)
             connection = sqlite3.connect(
@@ -163,7 +162,7 @@ class Log:
         self.settle()
 
     def stage(self, changes: Iterable[Change]) -> None:
-        """Write changes, all but the last step: `commit` must follow, then, if that succeeds, `settle`."""
+        """Write changes without committing them: `commit` must follow, then, if that succeeds, `settle`."""
         rows = [_row(change) for change in changes]
         sweep = self._useless[: 2 * len(rows) + _SWEEP]
         self._db.execute("BEGIN IMMEDIATE")
@@ -178,7 +177,7 @@ class Log:
         self._sweeping = len(sweep)
 
     def commit(self) -> None:
-        """Make durable what is staged.  The one step that waits for the disk; a thread may do it meanwhile."""
+        """Commit what is staged.  The only step that waits for the disk; it may run in a thread."""
         try:
             self._db.execute("COMMIT")
         except sqlite3.Error:
@@ -186,18 +185,18 @@ class Log:
             raise
 
     def settle(self) -> None:
-        """Tidy up after a commit."""
+        """Update the bookkeeping after a commit."""
         if self._sweeping:
             del self._useless[: self._sweeping]
             self._shrink()
 
     def bound_journal(self, size: int) -> None:
-        """Have the journal emptied whenever it has grown by so many bytes."""
+        """Set after how many bytes the journal is checkpointed."""
         (page,) = self._db.execute("PRAGMA page_size").fetchone()
         self._db.execute(f"PRAGMA wal_autocheckpoint = {max(min(size // page, _JOURNAL_PAGES), 1)}").fetchall()
 
     def relieve(self) -> None:
-        """Give as much room as possible back to the file system, with as little as possible to do it in.
+        """Return as much space as possible to the file system, using as little as possible for it.
 
         Rows without a use go, a few at a time, and the pages they leave; the journal is emptied between the steps, so
         that it never grows by more than one of them. What fails, for want of room, is tried again the next time.
@@ -222,35 +221,35 @@ class Log:
             self._db.execute("ROLLBACK")
 
     def discard(self, changes: list[Change]) -> None:
-        """Note that these changes, the oldest there are, left the history: what they replaced can go."""
+        """Record that these changes, the oldest, left the history: the rows they replaced may be removed."""
         for change in changes:
             self._compacted = change.revision
             self._useless += self._replaced(change)
 
     def supersede(self, kind: Kind, key: str) -> None:
-        """Note that there is a newer row about something that is set aside: those that cannot be read may go."""
+        """Record that a damaged object has a newer row: the damaged rows may be removed."""
         self._useless += self._aside.pop((kind, key), ())
 
     def close(self) -> None:
-        """Let go of the file."""
+        """Close the file."""
         if self.closed:
             return
         self.closed = True
         self._db.close()
 
     def _replaced(self, change: Change) -> list[int]:
-        """Return the rows that nobody needs once `change` is the past."""
+        """Return the rows that are obsolete once `change` has left the history."""
         rows = [] if change.old is None else [change.old.revision]
         if change.new is not None or change.revision in self._aside.get((change.kind, change.key), ()):
             return rows
         return [*rows, change.revision]
 
     def _shrink(self) -> None:
-        """Give pages back to the file system when a good part of the file is empty."""
+        """Return pages to the file system when a large part of the file is empty."""
         (free,) = self._db.execute("PRAGMA freelist_count").fetchone()
         (pages,) = self._db.execute("PRAGMA page_count").fetchone()
         if free > _VACUUM_PAGES and free * 4 > pages:
-            # Only tidying: when it fails (a full disk), the next commit tries again.
+            # Optional: when it fails (a full disk), the next commit tries again.
             with suppress(sqlite3.Error):
                 self._db.execute(f"PRAGMA incremental_vacuum({_VACUUM_PAGES})").fetchall()
 
@@ -270,7 +269,7 @@ def _parts(key: str) -> tuple[str, str]:
 
 
 def _subjects(known: Mapping[str, Kind], resource: str, key: str, raw: bytes | None) -> list[tuple[Kind, str]]:
-    """Return what a row that cannot be read may be about: what it is filed under, and what the object says itself.
+    """Return the objects a damaged row may belong to: by its columns, and by the object it holds.
 
     Both, because either may be what was changed; and an older state of an object must not pass for the newest.
     """
@@ -288,7 +287,7 @@ def _resource(kind: Kind) -> str:
 
 
 def _make_private(path: str) -> None:
-    """Make the file, for nobody else's eyes, and see to it that its name survives a crash too."""
+    """Create the file with mode 0600, and sync its folder so that the name survives a crash."""
     try:
         os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
     except FileExistsError:
@@ -301,9 +300,9 @@ def _make_private(path: str) -> None:
 
 
 def _prepare(path: str, db: sqlite3.Connection) -> None:
-    """Set up the connection, and the tables in a new file."""
+    """Configure the connection, and create the tables in a new file."""
     db.execute("PRAGMA locking_mode = EXCLUSIVE").fetchall()
-    # Must come before the first table; lets `_shrink` give pages back without rewriting the whole file.
+    # Must precede the first table; `_shrink` can then release pages without rewriting the whole file.
     db.execute("PRAGMA auto_vacuum = INCREMENTAL").fetchall()
     db.execute("PRAGMA journal_mode = WAL").fetchall()
     db.execute("PRAGMA synchronous = FULL").fetchall()
@@ -334,7 +333,7 @@ def _prepare(path: str, db: sqlite3.Connection) -> None:
 
 
 def _text(data: bytes) -> str:
-    """Read a key though it is not UTF-8: its checksum will tell."""
+    """Decode a key that may not be UTF-8: the checksum then fails."""
     return data.decode(errors="backslashreplace")
 
 

@@ -1,4 +1,4 @@
-"""A store that forgets when the process ends: for tests, for simulation, and to try things out."""
+"""A store in memory, lost when the process ends: for tests, simulation and trials."""
 
 import time
 from collections.abc import Callable, Sequence
@@ -8,7 +8,7 @@ from netloom.errors import Unreachable
 from netloom.model.document import Document
 from netloom.model.kind import Kind
 from netloom.model.selectors import EVERYTHING, Selector
-from netloom.store.base import Damaged, Page, Propagation, Stored, Unless, Watch
+from netloom.store.base import Damaged, Page, Precondition, Propagation, Stored, Watch
 from netloom.store.engine import (
     FIRST_REVISION,
     Engine,
@@ -86,7 +86,7 @@ class MemoryStore:
         propagation: Propagation = Propagation.BACKGROUND,
         uid: str = "",
         revision: int | None = None,
-        unless: Unless | None = None,
+        unless: Precondition | None = None,
         dry_run: bool = False,
     ) -> Stored:
         """Delete an object and return its last state."""
@@ -102,11 +102,11 @@ class MemoryStore:
         return self._hub.revision
 
     async def damaged(self) -> Sequence[Damaged]:
-        """Return nothing: what is in memory is as it was written."""
+        """Return nothing: memory is not damaged."""
         return ()
 
     async def close(self) -> None:
-        """Let go of everything."""
+        """End all watches."""
         self._closed = True
         self._hub.fail(Unreachable("the store is closed"))
 

@@ -1,4 +1,4 @@
-"""From the text a person gives (`--store`) to an open store.
+"""Open the store that `--store` names.
 
 memory:
 sqlite:PATH
@@ -15,7 +15,7 @@ _ETCD_OPTIONS = {"ca", "cert", "key", "prefix", "compact", "keepalive"}
 
 
 async def open_store(url: str) -> Store:
-    """Open the store that `url` names.  Each kind of store is imported when it is asked for: a process needs one."""
+    """Open the store that `url` names.  Each implementation is imported when it is needed: a process uses one."""
     scheme, _, rest = url.partition(":")
     match scheme:
         case "memory" if not rest:

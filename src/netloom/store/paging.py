@@ -1,4 +1,4 @@
-"""Continue tokens: where a list goes on, and at which revision.  Opaque to clients, checked when they come back."""
+"""Continue tokens: the position and the revision of a list.  Opaque to clients; validated when they return."""
 
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 
@@ -27,13 +27,13 @@ def token(revision: int, last: str) -> str:
 
 
 def check_alone(revision: int | None) -> None:
-    """Refuse a revision beside a token, which brings its own."""
+    """Refuse a revision given together with a token, which has its own."""
     if revision is not None:
         raise BadRequest("specifying resource version is not allowed when using continue")
 
 
 def position(text: str, *, revision: int | None) -> Position:
-    """Return what a token says, or raise `BadRequest`."""
+    """Decode a token, or raise `BadRequest`."""
     check_alone(revision)
     try:
         found = msgspec.json.decode(urlsafe_b64decode(text.encode() + b"=" * (-len(text) % 4)), type=Position)

@@ -1,4 +1,4 @@
-"""Room kept back on the disk, so that a full disk can be got out of: deleting something is a write, too.
+"""Disk space kept in reserve, so that objects can be deleted when the disk is full: a deletion is a write, too.
 
     room ──(a write finds none, and tidying up makes none)──► full: what the reserve held is for deletions
      ▲                                                         │
@@ -16,7 +16,7 @@ from netloom.model.registry import LEASE
 from netloom.store.hub import Change
 
 SIZE = 8 << 20
-"""Enough for many deletions, the largest included, and for tidying up after them."""
+"""Enough for many deletions, the largest included, and for compaction after them."""
 _SHARE = 8
 """On a small file system the reserve is at most this part of it."""
 
@@ -32,7 +32,7 @@ class NoRoom(Unreachable):
 
 
 def makes_room(change: Change) -> bool:
-    """Whether a write is needed to get out of a full disk."""
+    """Return whether a write may use the reserve."""
     if change.new is None:
         return True
     if change.old is None or len(change.new.raw) > len(change.old.raw) + _GROWTH:
@@ -45,7 +45,7 @@ class Reserve:
 
     def __init__(self, database: str) -> None:
         self.full = False
-        """Whether there was no room at the last attempt to write."""
+        """Whether the last write found no space."""
         self._database = database
         self._path = f"{database}-reserve"
         self._folder = os.path.dirname(database) or "."
@@ -55,7 +55,7 @@ class Reserve:
             self.run_out()
 
     def run_out(self) -> None:
-        """Give the reserve up: there is no room for a write.  Logged once."""
+        """Release the reserve for a write that found no space.  Logged once."""
         if self.full:
             return
         self.full = True
@@ -68,13 +68,13 @@ class Reserve:
         )
 
     def recover(self) -> bool:
-        """Make the reserve again if there is room for it; return whether there is room now.  Logged once."""
+        """Allocate the reserve again if there is space; return whether there is.  Logged once."""
         if not self.full:
             return True
         if not self.regain():
             return False
         self.full = False
-        log.warning("the disk has room again: %s takes all writes", self._database)
+        log.warning("the disk has space again: %s accepts all writes", self._database)
         return True
 
     def no_room(self) -> NoRoom:
@@ -83,12 +83,12 @@ class Reserve:
         return NoRoom(words, retry_after=_RETRY_SECONDS)
 
     def release(self) -> None:
-        """Give the reserve up."""
+        """Release the reserve."""
         with suppress(OSError):
             os.unlink(self._path)
 
     def regain(self) -> bool:
-        """Make the reserve again if there is room for it and for more; return whether there is."""
+        """Allocate the reserve if there is space for it and more; return whether there is."""
         space = os.statvfs(self._folder)
         return space.f_bavail * space.f_frsize >= self._wanted and self._make()
 

@@ -1,7 +1,7 @@
-"""What writing means: documents in, documents out, exactly as the Kubernetes API server does it.
+"""The semantics of writes: documents in, documents out, exactly as in the Kubernetes API server.
 
-Pure: the time, the uid and the random suffix are arguments. Nothing here knows where objects are kept; all stores of
-our own ask this module what a create, an update or a delete makes of the object that is there.
+Pure: the time, the uid and the random suffix are arguments. It does not depend on where objects are stored: all our own
+stores call it to decide what a create, an update or a delete makes of the stored object.
 
     create   document                 -> the document to store
     update   old, new                 -> WRITE the document | REMOVE it | SAME: nothing changed
@@ -40,7 +40,7 @@ _SERVERS_OWN = ("uid", "generation", "creationTimestamp", "deletionTimestamp", "
 
 
 class Verdict(Enum):
-    """What is to happen to the stored object."""
+    """The effect on the stored object."""
 
     WRITE = "write"
     REMOVE = "remove"
@@ -48,7 +48,7 @@ class Verdict(Enum):
 
 
 class Outcome(Struct, frozen=True):
-    """What a write comes to; `document` is what its author gets back, but for the revision."""
+    """The outcome of a write; `document` is returned to the caller with its new revision."""
 
     verdict: Verdict
     document: Document
@@ -77,7 +77,7 @@ def prepare_create(kind: Kind, document: Document, *, now: float, uid: str, suff
 
 
 def check_creatable(kind: Kind, metadata: Mapping[str, Any]) -> None:
-    """Refuse what is not a request to create something somewhere."""
+    """Refuse to create a document that has a resourceVersion, or lacks a namespace."""
     if metadata.get("resourceVersion"):
         raise BadRequest("resourceVersion should not be set on objects to be created")
     if kind.namespaced and not metadata.get("namespace"):
@@ -85,7 +85,7 @@ def check_creatable(kind: Kind, metadata: Mapping[str, Any]) -> None:
 
 
 def prepare_update(kind: Kind, old: Document, new: Document, *, subresource: str = "") -> Outcome:
-    """Return what replacing `old` by `new` comes to."""
+    """Return the outcome of replacing `old` by `new`."""
     if subresource and subresource not in kind.subresources:
         raise NotFound("the server could not find the requested resource")
     have, given = old["metadata"], dict(new["metadata"])
@@ -118,7 +118,7 @@ def prepare_update(kind: Kind, old: Document, new: Document, *, subresource: str
 def prepare_delete(
     kind: Kind, old: Document, *, propagation: Propagation, uid: str = "", revision: int | None = None, now: float
 ) -> Outcome:
-    """Return what deleting `old` comes to."""
+    """Return the outcome of deleting `old`."""
     have = old["metadata"]
     if uid and uid != have["uid"]:
         raise conflict(
@@ -153,7 +153,7 @@ def prepare_delete(
 
 
 def _label(metadata: dict[str, Any]) -> None:
-    """Give a Namespace the label by which selectors find it by its name."""
+    """Add the label by which selectors find a Namespace by its name."""
     metadata["labels"] = {**(metadata.get("labels") or {}), NAMESPACE_LABEL: metadata["name"]}
 
 
@@ -168,7 +168,7 @@ def encode(kind: Kind, document: Document) -> bytes:
     """Return `document` as bytes that `stamp` can put a revision into."""
     metadata = {k: v for k, v in document["metadata"].items() if k != "resourceVersion"}
     rest = {k: v for k, v in document.items() if k not in ("apiVersion", "kind", "metadata")}
-    # The metadata comes third: `stamp` knows where it begins without looking.
+    # The metadata comes third, so `stamp` knows its offset.
     return msgspec.json.encode({"apiVersion": kind.api_version, "kind": kind.name, "metadata": metadata, **rest})
 
 
@@ -188,7 +188,7 @@ def encode_outcome(outcome: Outcome, old: Stored) -> bytes:
 
 
 def _check_size(kind: Kind, body: bytes, before: int) -> None:
-    """Refuse what is too large, unless it was larger `before`: what was stored without a limit can be made smaller."""
+    """Refuse an object that is too large, unless it was larger `before`: it may always shrink."""
     if len(body) > OBJECT_LIMIT and len(body) >= before:
         raise TooLarge(
             f"Request entity too large: the {kind.name} has {len(body)} bytes as JSON; limit is {OBJECT_LIMIT}: remove "
@@ -197,13 +197,13 @@ def _check_size(kind: Kind, body: bytes, before: int) -> None:
 
 
 def stamp(kind: Kind, namespace: str, name: str, revision: int, body: bytes) -> Stored:
-    """Return what `encode` made as the object at `revision`."""
+    """Return encoded bytes with the revision filled in."""
     cut = len(_opening(kind))
     return Stored(kind, namespace, name, revision, body[:cut] + _REVISION % revision + body[cut:])
 
 
 def is_encoded(kind: Kind, body: bytes) -> bool:
-    """Whether bytes begin as `encode` has them begin: `stamp` and `restamp` count on it."""
+    """Return whether bytes begin as those of `encode`: `stamp` and `restamp` rely on it."""
     return body.startswith(_opening(kind))
 
 
@@ -238,13 +238,13 @@ def already_exists(kind: Kind, name: str) -> AlreadyExists:
 
 
 def conflict(kind: Kind, name: str, why: str = "") -> Conflict:
-    """Return the error for a write that came too late."""
+    """Return the error for a write with a stale revision."""
     why = why or "the object has been modified; please apply your changes to the latest version and try again"
     return Conflict(f'Operation cannot be fulfilled on {kind.qualified} "{name}": {why}')
 
 
 def invalid(kind: Kind, name: str, causes: Iterable[Cause]) -> Invalid:
-    """Return the error for an object that is wrong in these ways."""
+    """Return the error for an object with these causes."""
     causes = tuple(causes)
     texts = ", ".join(map(str, causes))
     what = f"{kind.name}.{kind.group}" if kind.group else kind.name
@@ -280,7 +280,7 @@ def _check_revision(kind: Kind, have: dict[str, Any], given: dict[str, Any]) -> 
 
 
 def _updated_metadata(kind: Kind, have: dict[str, Any], given: dict[str, Any]) -> dict[str, Any]:
-    """Return the new metadata: what only the server sets stays; nobody can mark an object deleted by an update."""
+    """Return the new metadata: fields set by the server stay, and an update cannot mark an object deleted."""
     causes = []
     given |= {name: have[name] for name in _SERVERS_OWN if name in have}
     given.setdefault("generation", 0)
@@ -303,14 +303,14 @@ def _with_status(old: Document, new: Document) -> Document:
     merged = {k: v for k, v in old.items() if k != "status"}
     if "status" in new:
         merged["status"] = new["status"]
-    # Who owns which field of the status is the front's to say; all other metadata stays.
+    # The API sets the managers of status fields; all other metadata stays.
     if "managedFields" in new["metadata"]:
         merged["metadata"] = {**old["metadata"], "managedFields": new["metadata"]["managedFields"]}
     return merged
 
 
 def _wish(kind: Kind, document: Document) -> Document:
-    """Return what generation counts the changes of."""
+    """Return the part of a document that generation counts changes of."""
     apart = {"apiVersion", "kind", "metadata", "status"} if kind.has_status else {"apiVersion", "kind", "metadata"}
     return {k: v for k, v in document.items() if k not in apart}
 
@@ -326,5 +326,5 @@ def _finalizers(have: list[str], propagation: Propagation) -> list[str]:
 
 
 def _same(one: Document, other: Document) -> bool:
-    """Whether two documents are one in JSON.  Python alone would say that 1, 1.0 and true are equal."""
+    """Return whether two documents are the same JSON.  To Python, 1, 1.0 and true are equal."""
     return one == other and msgspec.json.encode(one, order="sorted") == msgspec.json.encode(other, order="sorted")

@@ -1,16 +1,16 @@
 """A store in one file: the memory store's engine, with a commit between deciding and applying.
 
-*Group commit.* Writes wait in a queue until the loop comes round; then all of them are decided, in order, against the
-committed state and each other, written in ONE transaction (a sync costs more than ten inserts), applied, told to the
-watchers, and only then acknowledged. Nobody ever sees what is not on disk; when the commit fails, nothing happened.
+*Group commit.* Writes are queued until the event loop's next iteration; then all are decided, in order, against the
+committed state and each other, written in ONE transaction (a sync costs more than ten inserts), applied, published
+to watchers, and only then acknowledged. No reader sees what is not on disk; when the commit fails, nothing happened.
 
 *A full disk.* When a commit finds no room, the reserve (`store/reserve.py`) is used to empty the journal and to give up
 the history. If that is not enough, creates and updates are refused until there is room again, and the reserve is for
-what makes room: deletions, updates of objects that are being deleted (a finalizer that goes), and renewals of Leases,
-without which nobody would carry deletions on. The reserve is larger than the journal ever is.
+what frees space: deletions, updates of objects that are being deleted (removing a finalizer), and renewals of Leases,
+without which no controller would finish deletions. The reserve is larger than the journal ever is.
 
-A few writes are committed on the loop itself: measured, a thread costs more than they do. For many, the last step, the
-wait for the disk, is left to a thread; meanwhile the loop reads, and what is to be written next waits.
+A few writes are committed on the loop itself: a thread costs more, as measured. For many, the last step, the wait for
+the disk, runs in a thread; meanwhile the loop serves reads, and further writes wait.
 
 *Opening.* The log (`store/log.py`) is read once: it gives the present state and the recent past, so that watchers
 resume across a restart as if there had been none.
@@ -31,7 +31,7 @@ from netloom.model.document import Document
 from netloom.model.kind import Kind
 from netloom.model.registry import KINDS
 from netloom.model.selectors import EVERYTHING, Selector
-from netloom.store.base import Damaged, Page, Propagation, Stored, Unless, Watch
+from netloom.store.base import Damaged, Page, Precondition, Propagation, Stored, Watch
 from netloom.store.damage import Unreadable, placeholder
 from netloom.store.engine import (
     FIRST_REVISION,
@@ -52,11 +52,11 @@ from netloom.store.reserve import NoRoom, Reserve, makes_room
 from netloom.store.semantics import key_of
 
 ASIDE = 16
-"""How many writes are worth a thread."""
+"""From how many writes on a commit runs in a thread."""
 BATCH = 256
-"""Writes in one transaction: more would keep the loop, and so everybody's reads, waiting."""
+"""Writes in one transaction: more would block the loop, and so all reads, for too long."""
 NARROW = 16
-"""Writes in one transaction while the disk is full: they have little room."""
+"""Writes in one transaction while the disk is full: there is little space."""
 
 
 class _Waiting(NamedTuple):
@@ -79,16 +79,16 @@ class SqliteStore:
         self._reserve = Reserve(log.path)
         log.bound_journal(self._reserve.size // 2)
         self._retrying = self._retried = False
-        """Whether what waits first, or what is at hand, is tried again because it found no room."""
+        """Whether the next or the current batch is a retry after it found no space."""
         self._engine = engine
         self._hub = engine.hub
         self._minter = minter
         self._kinds = kinds
         self._damaged = {(one.kind, key_of(one.namespace, one.name)): one for one in damaged}
-        """What cannot be read."""
+        """The damaged objects."""
         self._queue: deque[_Waiting] = deque()
         self._deciding: _Changes = []
-        """What the batch at hand has changed so far."""
+        """The changes of the current batch so far."""
         self._scheduled = False
         self._committing: asyncio.Future[None] | None = None
         self._aside: ThreadPoolExecutor | None = None
@@ -183,7 +183,7 @@ class SqliteStore:
         propagation: Propagation = Propagation.BACKGROUND,
         uid: str = "",
         revision: int | None = None,
-        unless: Unless | None = None,
+        unless: Precondition | None = None,
         dry_run: bool = False,
     ) -> Stored:
         """Delete an object and return its last state."""
@@ -209,7 +209,7 @@ class SqliteStore:
             raise self._reserve.no_room()
 
     async def close(self) -> None:
-        """Write what is still queued and let go of the file."""
+        """Write what is still queued and close the file."""
         self._closing = True
         while self._committing is not None:
             await asyncio.wait([self._committing])
@@ -223,7 +223,7 @@ class SqliteStore:
         self._reserve.release()
         self._hub.fail(Unreachable("the store is closed"))
 
-    def _unless(self, unless: Unless, write: Write) -> Write:
+    def _unless(self, unless: Precondition, write: Write) -> Write:
         """Return the write that is refused when something was written that `unless` forbids."""
 
         def decide(lookup: Lookup, revision: int) -> Decision:
@@ -233,7 +233,7 @@ class SqliteStore:
         return decide
 
     def _or_discard(self, write: Write) -> Write:
-        """Return the deletion that also removes what cannot be read."""
+        """Return the deletion that also removes a damaged object."""
 
         def decide(lookup: Lookup, revision: int) -> Decision:
             try:
@@ -271,7 +271,7 @@ class SqliteStore:
             asyncio.get_running_loop().call_soon(self._flush)
 
     def _flush(self) -> None:
-        """Decide, commit and apply what waits, at most `BATCH` writes of it."""
+        """Decide, commit and apply queued writes, at most `BATCH`."""
         self._scheduled = False
         if not self._queue or self._committing is not None:
             return
@@ -302,7 +302,7 @@ class SqliteStore:
         self._committing.add_done_callback(committed)
 
     def _finish(self, decided: _Decided, changes: _Changes, error: NetloomError | None) -> None:
-        """Make a committed batch visible and acknowledge it; or say that nothing happened."""
+        """Apply and acknowledge a committed batch, or fail its writes."""
         if changes and error is None:
             for change in changes:
                 if self._damaged.pop((change.kind, change.key), None):
@@ -316,7 +316,7 @@ class SqliteStore:
             self._make_room()
             if self._retried or not self._reserve.regain():
                 self._reserve.run_out()
-            # Once more: all of it if there is room now, otherwise what may use the reserve.
+            # Retry: all of it if there is space now, otherwise what may use the reserve.
             self._retrying = True
             self._queue.extendleft(waiting for waiting, _ in reversed(decided))
             decided = []
@@ -325,7 +325,7 @@ class SqliteStore:
         self._schedule()
 
     def _decide(self, batch: deque[_Waiting]) -> tuple[_Decided, _Changes]:
-        """Decide each write in the light of those before it; answer at once those that are refused.
+        """Decide each write on top of those before it; fail at once those that are refused.
 
         What would make the transaction too large is left in `batch`.
         """
@@ -343,7 +343,7 @@ class SqliteStore:
         while batch and room > 0:
             waiting = batch.popleft()
             if waiting.future.cancelled():
-                continue  # Whoever asked has gone away, and nothing has been done yet.
+                continue  # The caller was cancelled, and nothing has been done yet.
             try:
                 decision = waiting.write(lookup, self._hub.revision + len(changes) + 1)
             except Exception as error:  # noqa: BLE001 - the edge between one writer and the others of its batch.
@@ -363,13 +363,13 @@ class SqliteStore:
         return decided, changes
 
     def _tried(self, step: Callable[[], None]) -> NetloomError | None:
-        """Take a step of a commit, and return what went wrong."""
+        """Run a step of a commit, and return its error."""
         if self._broken is not None:
             return self._broken
         try:
             step()
         except sqlite3.IntegrityError as error:
-            # The file has revisions we do not know: an earlier commit failed on its way back. Opening it anew helps.
+            # The file has unknown revisions: an earlier commit succeeded but reported an error. Reopening it helps.
             self._broken = Unreachable(f"{self._log.path} is no longer what was written to it ({error}): open it again")
             return self._broken
         except sqlite3.Error as error:
@@ -379,7 +379,7 @@ class SqliteStore:
         return None
 
     def _make_room(self) -> None:
-        """Let go of the history and of what it kept on the disk."""
+        """Drop the history and the rows it kept on the disk."""
         self._log.discard(self._hub.forget())
         self._log.relieve()
 

@@ -1,12 +1,12 @@
-"""Watches that share one connection, to a server that takes that.
+"""Watches that share one connection, to a server that supports it.
 
     KubeWatch ──► Streams.open(path) ──► begin ──┐                                     ┌──► lines of this watch
     KubeWatch ──► Streams.open(path) ──► begin ──┴─► one request, one answer, both last ┴──► lines of that watch
 
-A server of ours says in its answers that it does (front/api/verbs/streams.py has the protocol). To a Kubernetes API
-server, and through proxies, each watch goes alone. When the connection is lost every watch on it is lost, as each
-would have been on its own; each then goes on from its last revision, and the first of them opens the next connection.
-Who does not read what is his holds up the others, within bounds: so nothing piles up here.
+A Netloom server announces it in its answers (front/api/verbs/streams.py has the protocol). To a Kubernetes API server,
+and through proxies, each watch has a connection of its own. When the shared connection is lost, all its watches are
+lost, as each would be alone; each resumes from its last revision, and the first of them opens the next connection. A
+watch that is not read delays the others once its bounded buffer is full, so memory stays bounded.
 """
 
 import asyncio
@@ -23,7 +23,7 @@ PATH = "/apis/netloom.dev/v1alpha1/watches"
 HEADER = "netloom-watches"
 BEGUN_SECONDS = 60.0
 MOST_WAITING = 4 << 20
-"""How much of one watch may wait to be read before the whole connection waits."""
+"""How many unread bytes of one watch stop reading from the connection."""
 MOST_LINE = 32 << 20
 
 
@@ -43,7 +43,7 @@ _status = msgspec.json.Decoder(_Status).decode
 
 
 class Lines(Protocol):
-    """An answer that is read as it comes."""
+    """An answer that is read as it arrives."""
 
     status: int
 
@@ -51,7 +51,7 @@ class Lines(Protocol):
         """Return the next bytes, b"" at the orderly end."""
 
     async def read_all(self, limit: int) -> bytes:
-        """Return what is left, at most `limit` bytes."""
+        """Return the rest, at most `limit` bytes."""
 
     def close(self) -> None:
         """Stop reading."""
@@ -67,11 +67,11 @@ class Streams:
         self._opening = asyncio.Lock()
 
     def heard(self, headers: dict[str, str]) -> None:
-        """Note what an answer says about its server."""
+        """Learn from an answer whether the server shares connections."""
         self._offered = HEADER in headers
 
     async def open(self, path: str) -> Lines:
-        """Begin a watch, on a connection with others where that can be."""
+        """Start a watch, on the shared connection if the server supports it."""
         shared = await self._shared() if self._offered else None
         if shared is None:
             return await self._client.stream("GET", path)
@@ -83,7 +83,7 @@ class Streams:
             await self._current.close()
 
     async def _shared(self) -> "_Shared | None":
-        """Return the connection that watches share now; None where the server does not want to after all."""
+        """Return the current shared connection; None if the server refuses it after all."""
         async with self._opening:
             if self._current is None or self._current.ended:
                 duplex = await self._client.duplex("POST", PATH)
@@ -96,7 +96,7 @@ class Streams:
 
 
 class _Shared:
-    """One connection, and who watches over it."""
+    """One connection, and its watches."""
 
     def __init__(self, duplex: Duplex) -> None:
         self.ended = False
@@ -117,7 +117,7 @@ class _Shared:
                 await lines.begun
         except TimeoutError:
             lines.close()
-            raise TimedOut(f"a watch has not begun within {BEGUN_SECONDS:g} s") from None
+            raise TimedOut(f"a watch was not confirmed within {BEGUN_SECONDS:g} s") from None
         except BaseException:
             lines.close()
             raise
@@ -155,12 +155,12 @@ class _Shared:
                 watch.lose(error)
 
     async def _take(self, line: bytes) -> None:
-        """Give a line to the watch whose it is: `{"watch":7,` stands before what a watch that is alone would get."""
+        """Pass a line to its watch: `{"watch":7,` precedes what a watch on its own connection would get."""
         head, _, tail = line.partition(b",")
         try:
             number = int(head.removeprefix(b'{"watch":'))
         except ValueError:
-            raise Unreachable("the server sent a line that is no watch's") from None
+            raise Unreachable("the server sent a line for an unknown watch") from None
         if not number:
             for watch in self._watches.values():
                 if watch.begun.done():
@@ -171,7 +171,7 @@ class _Shared:
 
 
 class _Lines:
-    """What one watch is told."""
+    """The lines of one watch."""
 
     def __init__(self, shared: _Shared, number: int) -> None:
         self.status = 200
@@ -194,7 +194,7 @@ class _Lines:
         _wake(self._news)
 
     def _begin(self, line: bytes) -> None:
-        """Read the first line: it has begun, or why not, which is what a watch that is alone gets as its answer."""
+        """Read the first line: the watch has begun, or the error it would have got as an answer of its own."""
         self.begun.set_result(None)
         if line.startswith(_BEGUN):
             return
@@ -210,7 +210,7 @@ class _Lines:
         _wake(self._read)
 
     async def room(self) -> None:
-        """Wait while too much is unread."""
+        """Wait while too many bytes are unread."""
         while self._size > MOST_WAITING and not self._over:
             self._read = asyncio.get_running_loop().create_future()
             await self._read
@@ -219,7 +219,7 @@ class _Lines:
         """Return the next lines, b"" at the orderly end; `Unreachable` when the connection is lost."""
         while not self._waiting:
             if self._error is not None:
-                raise copy.copy(self._error)  # One each: who raises an error writes its own way into it.
+                raise copy.copy(self._error)  # One exception for each: raising it writes a traceback into it.
             if self._over:
                 return b""
             self._news = asyncio.get_running_loop().create_future()
@@ -231,7 +231,7 @@ class _Lines:
         return data
 
     async def read_all(self, limit: int) -> bytes:
-        """Return why it has not begun."""
+        """Return the error with which the watch was refused."""
         return b"".join(self._waiting)[:limit]
 
     def close(self) -> None:

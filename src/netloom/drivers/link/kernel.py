@@ -176,7 +176,7 @@ class Kernel:
         """Send a change and return whether the kernel accepts it."""
         try:
             self.change([Step(message, "probing")])
-        except (Refused, OSError):
+        except (NetlinkRefusal, OSError):
             return False
         return True
 

@@ -13,7 +13,7 @@ from msgspec import Struct
 from netloom.front.api.auth.identity import Identity
 from netloom.model.document import Document
 from netloom.model.kind import Kind
-from netloom.store.base import Propagation, Store, Stored, Unless
+from netloom.store.base import Precondition, Propagation, Store, Stored
 
 
 class Operation(StrEnum):
@@ -46,5 +46,5 @@ class Write(Struct, frozen=True, kw_only=True):
 class Admission(Protocol):
     """One rule."""
 
-    async def review(self, write: Write, store: Store) -> Unless | None:
+    async def review(self, write: Write, store: Store) -> Precondition | None:
         """Return, or raise the reason.  For a delete, the store checks the returned value against concurrent writes."""

@@ -8,11 +8,11 @@ the object itself, nor an object of a kind without an implementation. In a names
 refused: the users go, too.
 
 *When.* The users are listed after the request has arrived; then the store deletes unless another user was created since
-(`Unless`). Where one process decides all writes (sqlite, memory) nothing can come between: a deleted object had no user
-at that revision. Where several servers share an etcd, a user that is written through another server at the same instant
-may be missed. It then names a deleted object, which every kind must handle anyway, since it may also be written before
-the object that it names; an attachment that gets an address at that instant learns from IPAM that its Subnet is gone,
-and releases it. The IPLock, not this check, keeps addresses unique.
+(`Precondition`). Where one process decides all writes (sqlite, memory) nothing can come between: a deleted object had
+no user at that revision. Where several servers share an etcd, a user that is written through another server at the same
+instant may be missed. It then names a deleted object, which every kind must handle anyway, since it may also be written
+before the object that it names; an attachment that gets an address at that instant learns from IPAM that its Subnet is
+gone, and releases it. The IPLock, not this check, keeps addresses unique.
 
 *Cost.* No store has an index of fields: finding the users means reading every object of a kind. So one snapshot serves
 all concurrent requests, as when a collection is deleted; a snapshot that began before a request does not serve it. On a
@@ -31,7 +31,7 @@ from netloom.model.document import Document
 from netloom.model.kind import Kind
 from netloom.model.references import Reference, references_to
 from netloom.model.registry import IP_LOCK, NETWORK, NETWORK_ATTACHMENT, SUBNET
-from netloom.store.base import Propagation, Store, Stored, Unless
+from netloom.store.base import Precondition, Propagation, Store, Stored
 
 SHOWN = 10
 """How many users an error names."""
@@ -70,7 +70,7 @@ class InUse:
         self._next: dict[tuple[Reference, str], list[asyncio.Future[Snapshot | None]]] = {}
         """The requests that wait for a snapshot that has not begun."""
 
-    async def review(self, write: Write, store: Store) -> Unless | None:
+    async def review(self, write: Write, store: Store) -> Precondition | None:
         """Refuse with the list of users, if there are any; else return the precondition: no new users."""
         if write.operation is not Operation.DELETE or write.old is None or not references_to(write.kind):
             return None
@@ -84,7 +84,7 @@ class InUse:
         users = await target.users(snapshots)
         if users and not await self._users_are_deleted(write.namespace):
             raise in_use(write.kind, write.name, users)
-        return Unless(min(look.revision for look in snapshots), target.used_by) if not users else None
+        return Precondition(min(look.revision for look in snapshots), target.used_by) if not users else None
 
     async def _users_are_deleted(self, namespace: str) -> bool:
         """Whether the users are deleted as well, because their namespace is."""

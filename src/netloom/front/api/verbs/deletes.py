@@ -20,7 +20,7 @@ from netloom.front.api.verbs import lists
 from netloom.front.api.verbs.calls import Call, CallResult, is_protobuf
 from netloom.model import codec
 from netloom.model.document import Document
-from netloom.store.base import Overtaken, Page, Propagation, Store, Stored, Unless
+from netloom.store.base import Page, Precondition, PreconditionFailed, Propagation, Store, Stored
 from netloom.store.damage import Unreadable
 from netloom.store.semantics import held
 
@@ -98,7 +98,7 @@ class Deletes:
                 propagation=how.propagation,
                 dry_run=how.dry_run,
             )
-            unless: Unless | None = None
+            unless: Precondition | None = None
             for admission in self._admissions:
                 unless = await admission.review(write, self._store) or unless
             try:
@@ -113,7 +113,7 @@ class Deletes:
                     unless=unless,
                     dry_run=how.dry_run,
                 )
-            except Overtaken:
+            except PreconditionFailed:
                 if attempt == _ATTEMPTS - 1:
                     raise
             except Conflict:
