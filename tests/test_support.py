@@ -60,7 +60,7 @@ def test_a_program_hears_ctrl_c_even_when_the_tests_themselves_do_not(tmp_path: 
 
 
 def test_a_missing_program_fails_the_test_and_names_what_installs_it() -> None:
-    with pytest.raises(pytest.fail.Exception, match="no-such-program is not here; to install it: make it"):
+    with pytest.raises(pytest.fail.Exception, match="no-such-program is not installed: make it"):
         find_program("no-such-program", install="make it")
 
 

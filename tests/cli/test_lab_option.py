@@ -69,4 +69,4 @@ def test_a_kubeconfig_takes_precedence(server: Serving, ns: str, lab: Path) -> N
 
 def test_a_directory_without_a_lab_is_one_clear_line(tmp_path: Path) -> None:
     answer = netloom("get", "networks", "--lab", tmp_path / "none", check=False)
-    assert (answer.rc, f"there is no lab in {tmp_path / 'none'}" in answer.err) == (1, True)
+    assert (answer.rc, f"no lab in {tmp_path / 'none'}" in answer.err) == (1, True)

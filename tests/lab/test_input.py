@@ -47,7 +47,7 @@ def test_a_folder_that_others_can_write_to_is_refused(tmp_path: Path, monkeypatc
         state.check_folder(tmp_path)
     tmp_path.chmod(0o755)
     os.chown(tmp_path, 12345, -1)
-    with pytest.raises(Conflict, match="is somebody else's"):
+    with pytest.raises(Conflict, match="is writable by other users"):
         state.check_folder(tmp_path)
     monkeypatch.setenv("SUDO_UID", "12345")
     assert state.check_folder(tmp_path) is None
@@ -86,8 +86,8 @@ def test_roots_of_nobody_and_without_programs_are_refused(tmp_path: Path) -> Non
         (["--nodes", "0"], "0 is not in the range"),
         (["--nodes", "many"], "'many' is not a valid integer"),
         (["--ovn", "2"], "'2' is not one of 'none', '1', '3'"),
-        (["--root-of", "n1"], "'n1' is not NODE=FOLDER"),
-        (["--root-of", "n1=/nowhere"], "'n1=/nowhere' is not NODE=FOLDER"),
+        (["--root-of", "n1"], "'n1' is not NODE=DIR"),
+        (["--root-of", "n1=/nowhere"], "'n1=/nowhere' is not NODE=DIR"),
     ],
 )
 def test_wrong_usage_ends_with_2(tmp_path: Path, args: list[str], says: str) -> None:
@@ -100,7 +100,7 @@ def test_wrong_usage_ends_with_2(tmp_path: Path, args: list[str], says: str) -> 
 def test_a_missing_program_is_named_with_its_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(checks, "SBIN", str(tmp_path))
     monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(NotFound, match=r"no ip, .*ovn-controller.*apt-get install .*iproute2.*ovn-host"):
+    with pytest.raises(NotFound, match=r"programs not found: ip, .*ovn-controller.*apt-get install .*iproute2.*ovn-host"):
         checks.programs(1, {})
     assert os.environ["PATH"].startswith(str(tmp_path))
 

@@ -194,9 +194,9 @@ def test_the_dashboard_asks_for_what_there_is() -> None:
                 asked.add(name)
     rows = [panel["title"] for panel in panels if panel["type"] == "row"]
     assert rows == [
-        "From a wish to Ready",
+        "From creation to Ready",
         "Addresses",
-        "Agents and what concerns them",
+        "Agents and their Networks",
         "Fabric",
         "Queues",
         "API server",

@@ -133,10 +133,10 @@ class Lifetimes:
             return
         at = self._now()
         self.from_plugged.observe(at - plugged)
-        wish = self._wished(meta)
-        begin = wish if wish is not None else since(value.status.condition(ADDRESSED))
+        created = self._created(meta)
+        begin = created if created is not None else since(value.status.condition(ADDRESSED))
         if begin is not None:
-            self.to_remote.observe((SEEN if wish is None else CREATED,), at - begin)
+            self.to_remote.observe((SEEN if created is None else CREATED,), at - begin)
 
     def lost(self, uid: str) -> None:
         """Note that an attachment of another node is gone, or no longer relevant."""
@@ -162,11 +162,11 @@ class Lifetimes:
     def _observe(self, histograms: Histograms, meta: ObjectMeta, at: float) -> None:
         heard = self._heard.get(meta.uid)
         if heard is not None:
-            wish = self._wished(meta)
-            histograms.observe((SEEN if wish is None else CREATED,), at - (heard if wish is None else wish))
+            created = self._created(meta)
+            histograms.observe((SEEN if created is None else CREATED,), at - (heard if created is None else created))
 
     @staticmethod
-    def _wished(meta: ObjectMeta) -> float | None:
+    def _created(meta: ObjectMeta) -> float | None:
         return created_at(meta.uid, meta.creation_timestamp)
 
     def _now(self) -> float:
