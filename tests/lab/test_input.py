@@ -100,7 +100,9 @@ def test_wrong_usage_ends_with_2(tmp_path: Path, args: list[str], says: str) -> 
 def test_a_missing_program_is_named_with_its_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(checks, "SBIN", str(tmp_path))
     monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(NotFound, match=r"programs not found: ip, .*ovn-controller.*apt-get install .*iproute2.*ovn-host"):
+    with pytest.raises(
+        NotFound, match=r"programs not found: ip, .*ovn-controller.*apt-get install .*iproute2.*ovn-host"
+    ):
         checks.programs(1, {})
     assert os.environ["PATH"].startswith(str(tmp_path))
 
