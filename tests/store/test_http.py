@@ -281,6 +281,21 @@ def test_an_answer_that_nobody_asked_for_is_never_taken_for_the_next_one() -> No
     asyncio.run(go())
 
 
+@pytest.mark.parametrize("late", [reply(200, b"late"), b"HTTP/1.1 100 Continue\r\n\r\n", b"H"], ids=len)
+def test_what_arrives_on_an_idle_connection_is_never_taken_for_an_answer(late: bytes) -> None:
+    async def go() -> None:
+        async with serving(always(reply(200, b"mine"))) as server:
+            client = Client(server.url)
+            assert (await client.request("GET", "/")).body == b"mine"
+            server.writers[0].write(late)
+            await asyncio.sleep(0.05)
+            assert (await client.request("GET", "/")).body == b"mine"
+            assert server.connections == 2
+            await client.close()
+
+    asyncio.run(go())
+
+
 def test_a_stream_that_is_not_read_holds_up_its_server() -> None:
     async def go() -> None:
         async def flood(request: Request, writer: asyncio.StreamWriter) -> None:

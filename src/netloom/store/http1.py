@@ -90,8 +90,10 @@ class Connection(asyncio.Protocol):
 
     @property
     def stale(self) -> bool:
-        """Whether an idle connection is lost or has been idle for too long."""
-        return self.transport.is_closing() or bool(self._error) or time.monotonic() - self.idle_since > IDLE_SECONDS
+        """Whether an idle connection is lost, has received something, or has been idle for too long."""
+        lost = self.transport.is_closing() or bool(self._error)
+        received = self._head is not None or self._unparsed > 0
+        return lost or received or time.monotonic() - self.idle_since > IDLE_SECONDS
 
     async def send(self, data: bytes) -> None:
         """Write bytes of a request and wait until the transport's buffer has room again."""
