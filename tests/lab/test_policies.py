@@ -164,7 +164,7 @@ def test_trace_and_explain_tell_of_policies(plain: World) -> None:
     rerouted = look(plain, "trace", "red-1", "blue-2", "--tcp", "7100", check=False)
     assert "policy with priority 90: rerouted to 10.65.0.7 on network blue" in rerouted
     spread = look(plain, "trace", "red-1", "blue-2", "--tcp", "7100", "-6", check=False)
-    assert "policy of priority 90: sends it to fd65::" in spread
+    assert "policy with priority 90: rerouted to fd65::" in spread
     wish(plain, {"priority": 100, "ports": [{"port": 7200}]})
     assert "policy with priority 100: allowed" in look(plain, "trace", "red-1", "blue-2", "--tcp", "7200")
 
