@@ -37,9 +37,9 @@ from netloom.load.sizes import Shape
 from netloom.model.document import Document
 from netloom.model.networks import Fabric
 from netloom.model.registry import LEASE, NETWORK, NETWORK_ATTACHMENT
-from netloom.store import kubeconfig
 from netloom.store.base import Store
-from netloom.store.kube import KubeStore
+from netloom.store.kube import kubeconfig
+from netloom.store.kube.store import KubeStore
 from tests.support.process import Program
 
 NODES = 4

@@ -10,7 +10,7 @@ import time
 from collections.abc import Awaitable, Callable
 
 from bench.table import Row
-from netloom.store import http
+from netloom.store.http.client import Client
 
 REQUESTS, TURNS, AT_ONCE = 4_000, 4, 64
 HEADERS = {"Authorization": "Bearer " + "t" * 900}
@@ -53,7 +53,7 @@ def rows() -> list[Row]:
 async def _http(url: str) -> list[Row]:
     import aiohttp
 
-    client = http.Client(url, headers=lambda: HEADERS)
+    client = Client(url, headers=lambda: HEADERS)
     session = aiohttp.ClientSession(headers=HEADERS)
 
     async def theirs() -> None:

@@ -21,8 +21,8 @@ from netloom.model.networks import Network, Subnet
 from netloom.model.paths import Mirror, Shaping
 from netloom.model.policy import SecurityProfile
 from netloom.run import process
-from netloom.store import kubeconfig
-from netloom.store.kube import KubeStore
+from netloom.store.kube import kubeconfig
+from netloom.store.kube.store import KubeStore
 
 
 async def main(path: str) -> None:

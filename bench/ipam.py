@@ -23,11 +23,11 @@ from bench.table import Row
 from netloom.model.document import Document
 from netloom.model.kind import Kind
 from netloom.model.registry import IP_LOCK, NETWORK, NETWORK_ATTACHMENT, SUBNET
-from netloom.store import kubeconfig
 from netloom.store.base import Store
-from netloom.store.etcd import EtcdStore
-from netloom.store.kube import KubeStore
-from netloom.store.sqlite import SqliteStore
+from netloom.store.etcd.store import EtcdStore
+from netloom.store.kube import kubeconfig
+from netloom.store.kube.store import KubeStore
+from netloom.store.sqlite.store import SqliteStore
 from tests.support.etcd import etcd
 from tests.support.process import Program, free_port, scratch
 

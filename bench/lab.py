@@ -23,9 +23,9 @@ from netloom.lab import Lab
 from netloom.model.document import Document
 from netloom.model.kind import Kind
 from netloom.model.registry import NETWORK, NETWORK_ATTACHMENT, SUBNET
-from netloom.store import kubeconfig
 from netloom.store.base import EventType, Watch
-from netloom.store.kube import KubeStore
+from netloom.store.kube import kubeconfig
+from netloom.store.kube.store import KubeStore
 
 NODE = "n1"
 WARM, SINGLE = 5, 40

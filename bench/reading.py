@@ -13,8 +13,8 @@ from netloom.drivers.northbound.driver import DATABASE, TABLES
 from netloom.model.registry import KINDS
 from netloom.ovsdb.io import OvsdbClient
 from netloom.run import process
-from netloom.store import kubeconfig
-from netloom.store.kube import KubeStore
+from netloom.store.kube import kubeconfig
+from netloom.store.kube.store import KubeStore
 
 
 async def main(path: str, northbound: str, kinds: list[str]) -> None:

@@ -3,7 +3,7 @@
     field    tag = number << 3 | wire type, then: 0 varint, 1 eight bytes, 2 length and bytes, 5 four bytes
 
 `front/api/output/protobuf.py` has Kubernetes' messages, `front/api/schemas/openapi_proto.py` an OpenAPI document, and
-`store/etcdwire.py` etcd's requests and answers. Reading takes time linear in the size of the data and never recurses;
+`store/etcd/wire.py` etcd's requests and answers. Reading takes time linear in the size of the data and never recurses;
 data that is no message raises `Malformed`.
 """
 

@@ -14,10 +14,10 @@ from netloom.control.runtime.manager import Manager
 from netloom.model.crds import crds
 from netloom.model.registry import EVENT, LEASE, NETWORK, SUBNET
 from netloom.sim.world import eventually
-from netloom.store import kubeconfig
 from netloom.store.base import Store
-from netloom.store.kube import KubeStore
-from netloom.store.sqlite import SqliteStore
+from netloom.store.kube import kubeconfig
+from netloom.store.kube.store import KubeStore
+from netloom.store.sqlite.store import SqliteStore
 from tests.control.helpers import assemble, network, subnet, subnet_of
 from tests.support.kube import Kube
 from tests.support.process import wait_until

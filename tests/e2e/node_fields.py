@@ -25,7 +25,7 @@ from netloom.model.kind import Kind
 from netloom.model.registry import CUSTOM_RESOURCE_DEFINITION, EVENT, LEASE, NETWORK_ATTACHMENT, NODE
 from netloom.model.registry import NAMESPACE as NAMESPACES
 from netloom.model.schema import PRESERVE, Schema, metadata_tree, tree
-from netloom.store import kubeconfig as kubeconfigs
+from netloom.store.kube import kubeconfig as kubeconfigs
 
 Ask = Callable[..., tuple[int, Any]]
 """Sends a method, a path, perhaps a body and its media type, and returns status and answer."""

@@ -8,7 +8,7 @@ from random import Random
 
 import pytest
 
-from netloom.store.sqlite import SqliteStore
+from netloom.store.sqlite.store import SqliteStore
 from tests.store.crashing import ATTACHMENT, NAMESPACE, Tally
 
 OBJECTS = 10_000

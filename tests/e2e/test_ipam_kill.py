@@ -33,7 +33,7 @@ from netloom.model.kind import Kind
 from netloom.model.networks import IPLock, Network, Subnet, VNILock
 from netloom.model.registry import IP_LOCK, NETWORK, NETWORK_ATTACHMENT, SUBNET, VNI_LOCK
 from netloom.plan.audit.addresses import audit
-from netloom.store import kubeconfig as kubeconfigs
+from netloom.store.kube import kubeconfig as kubeconfigs
 from tests.run.serving import NETLOOM, environment
 from tests.sim.ipam_oracle import State, complaints
 from tests.support.etcd import Etcd

@@ -20,9 +20,9 @@ from netloom.control.node.views import NodeWatches, attachment_informer
 from netloom.errors import Forbidden
 from netloom.model.registry import NETWORK, NETWORK_ATTACHMENT
 from netloom.model.selectors import selector
-from netloom.store import kubeconfig as kubeconfigs
 from netloom.store.base import Store
-from netloom.store.kube import KubeStore
+from netloom.store.kube import kubeconfig as kubeconfigs
+from netloom.store.kube.store import KubeStore
 from tests.control.helpers import document
 from tests.run.serving import netloom
 from tests.run.test_apiserver import apiserver

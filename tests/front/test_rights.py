@@ -25,9 +25,9 @@ from netloom.model.registry import NETWORK, NETWORK_ATTACHMENT, SUBNET
 from netloom.model.selectors import selector
 from netloom.run import certificates
 from netloom.sim import loop as sim
-from netloom.store import kubeconfig
 from netloom.store.base import Store
-from netloom.store.kube import KubeStore
+from netloom.store.kube import kubeconfig
+from netloom.store.kube.store import KubeStore
 from netloom.store.memory import MemoryStore
 from tests.front.serving import Events, Serving, attachment, network, path, serving, wait_until
 from tests.front.test_streams import stream, watching

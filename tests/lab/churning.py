@@ -17,7 +17,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from netloom.lab import Lab
-from netloom.store import kubeconfig as kubeconfigs
+from netloom.store.kube import kubeconfig as kubeconfigs
 from tests.lab.pinging import answers
 from tests.lab.worlds import document
 from tests.support.process import wait_until

@@ -9,7 +9,7 @@ from netloom.lab import clusters
 from netloom.lab.layout import Layout
 from netloom.lab.state import State
 from netloom.run import credentials
-from netloom.store import kubeconfig
+from netloom.store.kube import kubeconfig
 
 
 def written(path: Path, server: str, **user: str) -> Path:

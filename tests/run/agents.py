@@ -20,7 +20,7 @@ from typing import Any
 from netloom.drivers.link.kernel import entered
 from netloom.lab.programs import GRANTS
 from netloom.model.registry import KINDS
-from netloom.store import kubeconfig as kubeconfigs
+from netloom.store.kube import kubeconfig as kubeconfigs
 from tests.run.serving import NETLOOM, environment
 from tests.support.ovn import Central, OvnNode, ovn_central, ovn_node, own, run, within
 from tests.support.process import Program, free_port, wait_until

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from netloom.store import kubeconfig as kubeconfigs
+from netloom.store.kube import kubeconfig as kubeconfigs
 from tests.support.process import Program, free_port
 
 NETLOOM = [sys.executable, "-m", "netloom.cli.main"]

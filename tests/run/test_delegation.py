@@ -14,7 +14,7 @@ from netloom.errors import Invalid, NotFound, Unreachable
 from netloom.front.api.http.server import tls_context
 from netloom.run import certificates
 from netloom.run.delegation import CONFIG_MAP, Delegation, account
-from netloom.store.kubeconfig import Cluster
+from netloom.store.kube.kubeconfig import Cluster
 from tests.store.fakeserver import STREAM, FakeServer, Request, chunk, reply, serving
 
 NOW = datetime.now(UTC)

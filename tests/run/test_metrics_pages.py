@@ -15,7 +15,7 @@ from prometheus_client.metrics_core import Metric
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as openmetrics
 
 from netloom.run.metrics_agent import COUNTERS, GAUGES
-from netloom.store import kubeconfig as kubeconfigs
+from netloom.store.kube import kubeconfig as kubeconfigs
 from tests.docs.console import ROOT
 from tests.run.serving import NETLOOM, environment, netloom
 from tests.run.test_apiserver import apiserver, controller

@@ -23,13 +23,13 @@ from netloom.model.document import Document
 from netloom.model.kind import Kind
 from netloom.model.registry import LEASE
 from netloom.model.selectors import EVERYTHING, Selector
-from netloom.store import kubeconfig
 from netloom.store.base import Event, Store, Stored, Watch
-from netloom.store.etcd import EtcdStore
-from netloom.store.etcdapi import Etcd as EtcdClient
-from netloom.store.kube import KubeStore
+from netloom.store.etcd.api import Etcd as EtcdClient
+from netloom.store.etcd.store import EtcdStore
+from netloom.store.kube import kubeconfig
+from netloom.store.kube.store import KubeStore
 from netloom.store.memory import MemoryStore
-from netloom.store.sqlite import SqliteStore
+from netloom.store.sqlite.store import SqliteStore
 from tests.store.kinds import GADGET, WIDGET, crd, widget
 from tests.support.etcd import NEWER, Etcd
 from tests.support.kube import Kube

@@ -19,7 +19,7 @@ from netloom.model.document import Document
 from netloom.model.kind import Kind
 from netloom.model.registry import KINDS
 from netloom.store.base import EventType, Store, Stored
-from netloom.store.sqlite import SqliteStore
+from netloom.store.sqlite.store import SqliteStore
 
 ATTACHMENT = KINDS.named("networkattachments")
 NAMESPACE = "default"

@@ -6,8 +6,19 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
-from netloom.store.hpack import Decoder, encode
-from netloom.store.http2 import ACK, CONTINUATION, DATA, END_HEADERS, END_STREAM, FRAME, HEADERS, PING, SETTINGS, WINDOW
+from netloom.store.http.hpack import Decoder, encode
+from netloom.store.http.http2 import (
+    ACK,
+    CONTINUATION,
+    DATA,
+    END_HEADERS,
+    END_STREAM,
+    FRAME,
+    HEADERS,
+    PING,
+    SETTINGS,
+    WINDOW,
+)
 
 PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 

@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 from netloom.model.registry import LEASE
-from netloom.store.sqlite import SqliteStore
+from netloom.store.sqlite.store import SqliteStore
 from tests.store.kinds import GADGET, WIDGET
 
 KINDS = (WIDGET, GADGET, LEASE)

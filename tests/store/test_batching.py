@@ -9,11 +9,11 @@ import pytest
 
 from netloom.errors import AlreadyExists, Conflict, NetloomError, NotFound, TooManyRequests, Unreachable
 from netloom.model.registry import EVENT
-from netloom.store import batching
 from netloom.store.base import Stored
-from netloom.store.batching import PATH
-from netloom.store.kube import KubeStore
-from netloom.store.kubeconfig import Cluster
+from netloom.store.kube import batching
+from netloom.store.kube.batching import PATH
+from netloom.store.kube.kubeconfig import Cluster
+from netloom.store.kube.store import KubeStore
 from tests.store.fakeserver import Answer, FakeServer, Request, reply, serving
 from tests.store.kinds import WIDGET, widget
 

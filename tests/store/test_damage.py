@@ -15,12 +15,12 @@ from netloom.model.registry import LEASE
 from netloom.model.selectors import selector
 from netloom.store.base import EventType
 from netloom.store.damage import Unreadable, flaw
-from netloom.store.etcd import EtcdStore
-from netloom.store.etcdapi import Etcd as EtcdClient
-from netloom.store.etcdapi import put
-from netloom.store.log import SCHEMA
+from netloom.store.etcd.api import Etcd as EtcdClient
+from netloom.store.etcd.api import put
+from netloom.store.etcd.store import EtcdStore
 from netloom.store.semantics import encode, stamp
-from netloom.store.sqlite import SqliteStore
+from netloom.store.sqlite.log import SCHEMA
+from netloom.store.sqlite.store import SqliteStore
 from tests.store.backends import collect
 from tests.store.kinds import GADGET, WIDGET, gadget, lease, widget
 from tests.store.sqlites import KINDS, within

@@ -20,10 +20,10 @@ from netloom.errors import (
 from netloom.model.registry import KINDS as ALL_KINDS
 from netloom.model.registry import LEASE
 from netloom.model.selectors import selector
-from netloom.store import etcd as etcd_module
-from netloom.store.etcd import EtcdStore
-from netloom.store.etcdapi import Etcd as EtcdClient
-from netloom.store.etcdapi import Tls, put
+from netloom.store.etcd import store as etcd_module
+from netloom.store.etcd.api import Etcd as EtcdClient
+from netloom.store.etcd.api import Tls, put
+from netloom.store.etcd.store import EtcdStore
 from tests.store.backends import VERSIONS, collect, compact
 from tests.store.fakegrpc import Call, always, in_turn, serving
 from tests.store.kinds import GADGET, WIDGET, widget
@@ -311,7 +311,7 @@ def test_a_watch_that_etcd_ends_is_taken_up_again() -> None:
 
 
 def test_an_etcd_that_never_sends_its_history_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("netloom.store.etcdfeed._CATCH_UP_SECONDS", 0.05)
+    monkeypatch.setattr("netloom.store.etcd.feed._CATCH_UP_SECONDS", 0.05)
 
     async def go() -> None:
         async with serving(in_turn(lambda call: call.reply(OPENED), telling())) as server:

@@ -6,11 +6,11 @@ from collections.abc import Iterator
 import pytest
 
 from netloom.errors import Unreachable
-from netloom.store import etcd as etcd_module
-from netloom.store import etcdapi
-from netloom.store.etcd import EtcdStore
-from netloom.store.etcdapi import Etcd as EtcdClient
-from netloom.store.etcdapi import put
+from netloom.store.etcd import api
+from netloom.store.etcd import store as etcd_module
+from netloom.store.etcd.api import Etcd as EtcdClient
+from netloom.store.etcd.api import put
+from netloom.store.etcd.store import EtcdStore
 from tests.store.backends import VERSIONS, collect
 from tests.store.kinds import WIDGET, widget
 from tests.support.etcd import Cluster, Etcd, cluster
@@ -125,7 +125,7 @@ async def first_message(client: EtcdClient) -> bool:
 def test_what_is_more_than_one_answer_may_have_is_asked_for_in_parts(
     narrow: Etcd, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(etcdapi, "_MAX_MESSAGE", 4_000_000)
+    monkeypatch.setattr(api, "_MAX_MESSAGE", 4_000_000)
 
     async def go() -> None:
         store = await EtcdStore.open(narrow.urls, kinds=[WIDGET])

@@ -14,9 +14,9 @@ from netloom.errors import BadRequest, NetloomError, NotFound, Unauthorized, Unr
 from netloom.front.api.auth.tokens import line
 from netloom.model.codec import encode_yaml
 from netloom.model.registry import NETWORK
-from netloom.store import execplugin, kubeconfig
-from netloom.store.execplugin import MOST_OUTPUT, Plugin, Spec, Variable
-from netloom.store.kube import KubeStore
+from netloom.store.kube import execplugin, kubeconfig
+from netloom.store.kube.execplugin import MOST_OUTPUT, Plugin, Spec, Variable
+from netloom.store.kube.store import KubeStore
 from tests.front.serving import Serving, make_credentials, network, serving
 from tests.support.process import wait_until
 

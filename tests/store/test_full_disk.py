@@ -10,8 +10,8 @@ import pytest
 
 from netloom.errors import NotFound
 from netloom.model.registry import LEASE
-from netloom.store.reserve import NoRoom, Reserve
-from netloom.store.sqlite import SqliteStore
+from netloom.store.sqlite.reserve import NoRoom, Reserve
+from netloom.store.sqlite.store import SqliteStore
 from tests.front.serving import network, path
 from tests.run.serving import Serving
 from tests.store.kinds import GADGET, WIDGET, lease, widget

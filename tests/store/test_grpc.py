@@ -10,11 +10,12 @@ from hypothesis import strategies as st
 
 from netloom import protobuf
 from netloom.errors import BadRequest, TimedOut, TooLarge, Unreachable
-from netloom.store import etcdwire, http2
-from netloom.store.grpc import CallFailed, Channel
-from netloom.store.hpack import encode
-from netloom.store.http import Refused
-from netloom.store.http2 import ACK, DATA, END_HEADERS, END_STREAM, GOAWAY, HEADERS, PING, RESET, SETTINGS, WINDOW
+from netloom.store.etcd import wire
+from netloom.store.http import http2
+from netloom.store.http.client import Refused
+from netloom.store.http.grpc import CallFailed, Channel
+from netloom.store.http.hpack import encode
+from netloom.store.http.http2 import ACK, DATA, END_HEADERS, END_STREAM, GOAWAY, HEADERS, PING, RESET, SETTINGS, WINDOW
 from tests.store.fakegrpc import Answer, Call, FakeGrpc, always, frame, in_turn, message, serving, split_headers, window
 from tests.support.process import free_port
 
@@ -299,7 +300,7 @@ def test_a_stranger_cannot_break_more_than_the_connection(data: bytes) -> None:
 
 @given(st.binary(max_size=100))
 def test_messages_that_are_none_are_refused(data: bytes) -> None:
-    for read in (etcdwire.read_range, etcdwire.read_done, etcdwire.read_watch_response):
+    for read in (wire.read_range, wire.read_done, wire.read_watch_response):
         try:
             read(data)
         except Unreachable:
@@ -326,7 +327,7 @@ def written(fields: list[tuple[int, int | bytes]]) -> bytes:
 def test_a_range_is_read_as_its_fields_are(keys: list[list[tuple[int, int | bytes]]], count: int) -> None:
     unknown = protobuf.bytes_field(77, b"?")
     parts = [unknown + protobuf.bytes_field(2, written(fields)) for fields in keys]
-    found = etcdwire.read_range(b"".join(parts) + protobuf.whole_field(3, 1) + protobuf.whole_field(4, count))
+    found = wire.read_range(b"".join(parts) + protobuf.whole_field(3, 1) + protobuf.whole_field(4, count))
     assert (found.more, found.count) == (True, count)
     wanted = [dict(protobuf.fields(written(fields))) for fields in keys]
     assert [(kv.key, kv.value, kv.mod_revision) for kv in found.kvs] == [
@@ -340,14 +341,14 @@ def test_a_key_that_is_cut_off_is_refused(fields: list[tuple[int, int | bytes]],
     whole += protobuf.bytes_field(5, b"value")
     cut = data.draw(st.integers(len(whole) - 6, len(whole) - 1))
     with pytest.raises(Unreachable, match="cannot be read"):
-        etcdwire.read_range(protobuf.bytes_field(2, whole[:cut]) + protobuf.whole_field(4, 1))
+        wire.read_range(protobuf.bytes_field(2, whole[:cut]) + protobuf.whole_field(4, 1))
 
 
 @given(st.text(max_size=50), st.binary(max_size=300), st.integers(0, 2**62))
 def test_what_is_written_for_etcd_can_be_read(key: str, value: bytes, revision: int) -> None:
-    fields = dict(protobuf.fields(etcdwire.unless_changed(key, revision)))
+    fields = dict(protobuf.fields(wire.unless_changed(key, revision)))
     assert (fields[2], fields[3], fields[6]) == (2, key.encode(), revision)
-    put = dict(protobuf.fields(etcdwire.put(key, value)))[2]
+    put = dict(protobuf.fields(wire.put(key, value)))[2]
     assert isinstance(put, bytes)
     assert dict(protobuf.fields(put)) == {1: key.encode(), 2: value}
 

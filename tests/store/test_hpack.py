@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from netloom.store import hpack
-from netloom.store.hpack import Decoder, HpackError, encode
+from netloom.store.http import hpack
+from netloom.store.http.hpack import Decoder, HpackError, encode
 
 REQUESTS = [
     [(":method", "GET"), (":scheme", "http"), (":path", "/"), (":authority", "www.example.com")],

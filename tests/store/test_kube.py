@@ -25,8 +25,8 @@ from netloom.errors import (
 from netloom.model.registry import LEASE
 from netloom.model.selectors import selector
 from netloom.store.base import EventType, Propagation
-from netloom.store.kube import KubeStore
-from netloom.store.kubeconfig import Cluster
+from netloom.store.kube.kubeconfig import Cluster
+from netloom.store.kube.store import KubeStore
 from tests.store.fakeserver import END, STREAM, Answer, FakeServer, always, chunk, in_turn, reply, serving
 from tests.store.kinds import WIDGET, widget
 
@@ -234,7 +234,7 @@ def test_an_event_without_end_is_not_kept(monkeypatch: pytest.MonkeyPatch) -> No
         with pytest.raises(Unreachable, match="more than 1000 bytes"):
             await watch.next()
 
-    monkeypatch.setattr("netloom.store.kube._MAX_EVENT", 1000)
+    monkeypatch.setattr("netloom.store.kube.store._MAX_EVENT", 1000)
     on_server(always(STREAM + chunk(b"x" * 2000)), act)
 
 

@@ -8,8 +8,8 @@ import pytest
 from netloom.model.crds import crds
 from netloom.model.registry import KINDS
 from netloom.model.selectors import selector
-from netloom.store import kubeconfig
-from netloom.store.kube import KubeStore
+from netloom.store.kube import kubeconfig
+from netloom.store.kube.store import KubeStore
 from tests.store.backends import seen
 from tests.support.kube import Kube
 from tests.support.process import wait_until

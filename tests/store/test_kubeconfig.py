@@ -9,7 +9,7 @@ import pytest
 
 from netloom.errors import BadRequest, NotFound, Unreachable
 from netloom.model.codec import encode_yaml
-from netloom.store.kubeconfig import in_cluster, load
+from netloom.store.kube.kubeconfig import in_cluster, load
 
 BAD_DATA = {"server": "x", "certificate-authority-data": "?"}
 NO_FILE = {"server": "x", "certificate-authority": "no"}
@@ -92,7 +92,7 @@ def test_a_token_file_is_read_anew_each_time(tmp_path: Path) -> None:
 
 
 def test_no_secret_is_shown() -> None:
-    from netloom.store.kubeconfig import Cluster
+    from netloom.store.kube.kubeconfig import Cluster
 
     cluster = Cluster(server="https://x", token="hush", key=b"hush")
     assert "hush" not in f"{cluster!r} {cluster}"

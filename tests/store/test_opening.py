@@ -10,7 +10,7 @@ import pytest
 from netloom.errors import BadRequest, Unreachable
 from netloom.store.memory import MemoryStore
 from netloom.store.opening import open_store
-from netloom.store.sqlite import SqliteStore
+from netloom.store.sqlite.store import SqliteStore
 from tests.store.certificates import certificate
 from tests.support.etcd import INSTALL, Etcd
 from tests.support.process import Program, find_program, free_port

@@ -18,7 +18,7 @@ from netloom.model.registry import LEASE
 from netloom.model.selectors import EVERYTHING, Selector, selector
 from netloom.store.base import Event, EventType, Store, Stored, Watch
 from netloom.store.memory import MemoryStore
-from netloom.store.sqlite import SqliteStore
+from netloom.store.sqlite.store import SqliteStore
 from tests.store.kinds import GADGET, HOLD, WIDGET, widget
 
 T = TypeVar("T")

@@ -14,13 +14,13 @@ import pytest
 from netloom.errors import AlreadyExists, Conflict, Internal, NotFound, Unreachable
 from netloom.model.registry import LEASE
 from netloom.store.base import Store
-from netloom.store.log import SCHEMA
-from netloom.store.reserve import NoRoom
-from netloom.store.sqlite import ASIDE, BATCH, SqliteStore
+from netloom.store.sqlite.log import SCHEMA
+from netloom.store.sqlite.reserve import NoRoom
+from netloom.store.sqlite.store import ASIDE, BATCH, SqliteStore
 from tests.store.kinds import GADGET, WIDGET, gadget, lease, widget
 from tests.store.sqlites import KINDS, within
 
-OPEN = "import asyncio, sys; from netloom.store.sqlite import SqliteStore as S; asyncio.run(S.open(sys.argv[1]))"
+OPEN = "import asyncio, sys; from netloom.store.sqlite.store import SqliteStore as S; asyncio.run(S.open(sys.argv[1]))"
 
 
 async def nothing(store: Store) -> None:

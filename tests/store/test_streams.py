@@ -11,8 +11,8 @@ from netloom.errors import Expired, Forbidden, TooManyRequests, Unreachable
 from netloom.front.api.http.limits import Limits
 from netloom.model.kind import Kind
 from netloom.model.registry import NETWORK, SUBNET
-from netloom.store.kube import KubeStore
-from netloom.store.kubeconfig import Cluster
+from netloom.store.kube.kubeconfig import Cluster
+from netloom.store.kube.store import KubeStore
 from tests.front.serving import Serving, make_credentials, network, serving
 from tests.support.process import wait_until
 
@@ -117,7 +117,7 @@ def test_when_the_connection_is_lost_each_watch_goes_on_from_where_it_was(creden
 def test_one_who_does_not_read_holds_up_the_others_until_he_is_gone(
     credentials: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("netloom.store.streams.MOST_WAITING", 100)
+    monkeypatch.setattr("netloom.store.kube.streams.MOST_WAITING", 100)
 
     async def work(server: Serving, store: KubeStore) -> None:
         await store.create(NETWORK, network("first"))

@@ -8,9 +8,9 @@ import pytest
 
 from netloom.errors import Conflict, NotFound
 from netloom.store.base import Precondition, PreconditionFailed, Store, Stored
-from netloom.store.etcd import EtcdStore
+from netloom.store.etcd.store import EtcdStore
 from netloom.store.memory import MemoryStore
-from netloom.store.sqlite import SqliteStore
+from netloom.store.sqlite.store import SqliteStore
 from tests.store.kinds import GADGET, WIDGET, gadget, widget
 from tests.support.etcd import Etcd
 

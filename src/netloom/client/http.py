@@ -33,7 +33,7 @@ MAX_LINE = 64 * 1024 * 1024
 
 
 class Login(Protocol):
-    """Credentials that an exec plugin provides (store/execplugin.py)."""
+    """Credentials that an exec plugin provides (store/kube/execplugin.py)."""
 
     generation: int
 

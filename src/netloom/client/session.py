@@ -25,7 +25,7 @@ def connect(
 
     Without a kubeconfig, $KUBECONFIG or ~/.kube/config is read.
     """
-    from netloom.store import kubeconfig as kubeconfigs  # reads YAML: only when needed
+    from netloom.store.kube import kubeconfig as kubeconfigs  # reads YAML: only when needed
 
     cluster = kubeconfigs.load(kubeconfig or None, context=context_name or None)
     client = Client(

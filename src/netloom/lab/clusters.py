@@ -12,7 +12,7 @@ from netloom.errors import Invalid
 from netloom.lab.layout import Layout
 from netloom.model import codec
 from netloom.run import credentials, files
-from netloom.store import kubeconfig
+from netloom.store.kube import kubeconfig
 
 
 def endpoint(path: Path) -> str:

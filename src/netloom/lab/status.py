@@ -19,8 +19,8 @@ from netloom.lab import databases, processes, state, waiting
 from netloom.lab.layout import OUTSIDE_ADDRESSES, PHYSICAL_NETWORK, Layout
 from netloom.lab.programs import programs
 from netloom.model.registry import NETWORK_ATTACHMENT
-from netloom.store import kubeconfig
-from netloom.store.kube import KubeStore
+from netloom.store.kube import kubeconfig
+from netloom.store.kube.store import KubeStore
 
 API_SECONDS = 3.0
 LABELS = {"starting": "not up yet", "up": "up", "down": "down"}

@@ -16,8 +16,8 @@ from netloom.lab.layout import Layout
 from netloom.lab.processes import is_of, read_pid
 from netloom.lab.programs import programs
 from netloom.model.registry import NODE
-from netloom.store import kubeconfig
-from netloom.store.kube import KubeStore
+from netloom.store.kube import kubeconfig
+from netloom.store.kube.store import KubeStore
 
 if TYPE_CHECKING:
     from netloom.model.cluster import Node

@@ -28,9 +28,9 @@ from netloom.model.cluster import Datapath
 from netloom.model.conditions import ADDRESSED
 from netloom.model.registry import NETWORK_ATTACHMENT
 from netloom.plan import names
-from netloom.store import http
 from netloom.store.base import Store
-from netloom.store.kubeconfig import Cluster
+from netloom.store.http.client import Client as HttpClient
+from netloom.store.kube.kubeconfig import Cluster
 
 CONNECTIONS = 2
 """How many concurrent requests an agent may have, not counting watches."""
@@ -165,6 +165,6 @@ def _well() -> Facts:
     return Facts(datapath=Datapath.USERSPACE)
 
 
-def open_client(cluster: Cluster, tls: SSLContext | None) -> http.Client:
+def open_client(cluster: Cluster, tls: SSLContext | None) -> HttpClient:
     """Return a client for one agent, which shares only the certificates with others."""
     return cluster.client(tls=tls, connections=CONNECTIONS)

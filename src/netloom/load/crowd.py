@@ -28,12 +28,12 @@ from netloom.load import objects
 from netloom.load.agents import Knowledge, Receipts, SimulatedAgent, open_client
 from netloom.model.registry import NODE
 from netloom.run import process
-from netloom.store import kubeconfig
-from netloom.store.kube import KubeStore
-from netloom.store.kubeconfig import Cluster
+from netloom.store.kube import kubeconfig
+from netloom.store.kube.kubeconfig import Cluster
+from netloom.store.kube.store import KubeStore
 
 if TYPE_CHECKING:
-    from netloom.store.http1 import Meter
+    from netloom.store.http.http1 import Meter
 
 FIRST_ADDRESS = int(IPv4Address("198.18.0.0"))
 """The first address of their underlay: a range for benchmarks, which routers do not forward."""

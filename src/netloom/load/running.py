@@ -22,8 +22,8 @@ from netloom.load.sizes import average_peers, sizes
 from netloom.load.testers import PREFIX, LabTester, remove_places
 from netloom.model.networks import Fabric
 from netloom.store.base import Store
-from netloom.store.kube import KubeStore
-from netloom.store.kubeconfig import Cluster
+from netloom.store.kube.kubeconfig import Cluster
+from netloom.store.kube.store import KubeStore
 
 Show = Callable[[Now], None]
 SHOWN = 0.2

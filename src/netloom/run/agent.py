@@ -37,9 +37,9 @@ from netloom.run.agent_settings import granted, mappings, wrong
 from netloom.run.config import AgentSettings
 from netloom.run.metering import MeteredStore
 from netloom.run.notify import notify
-from netloom.store import kubeconfig
 from netloom.store.base import Store
-from netloom.store.kube import KubeStore
+from netloom.store.kube import kubeconfig
+from netloom.store.kube.store import KubeStore
 
 log = logging.getLogger(__name__)
 

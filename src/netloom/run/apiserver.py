@@ -26,7 +26,7 @@ from netloom.run.delegation import Delegation, account
 from netloom.run.manifests import service_names
 from netloom.run.metering import MeteredStore
 from netloom.run.notify import notify
-from netloom.store import kubeconfig
+from netloom.store.kube import kubeconfig
 from netloom.store.opening import open_store
 
 log = logging.getLogger(__name__)

@@ -19,9 +19,9 @@ from netloom.run import config, controllers, health, logs, metrics, metrics_cont
 from netloom.run.config import ControllerSettings
 from netloom.run.metering import MeteredStore
 from netloom.run.notify import notify
-from netloom.store import kubeconfig
 from netloom.store.base import Store
-from netloom.store.kube import KubeStore
+from netloom.store.kube import kubeconfig
+from netloom.store.kube.store import KubeStore
 
 log = logging.getLogger(__name__)
 

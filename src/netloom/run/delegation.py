@@ -25,8 +25,8 @@ from netloom.front.api.auth.delegated import Trust
 from netloom.front.api.auth.identity import AnyOf, Authenticator
 from netloom.model.document import Document
 from netloom.run import certificates
-from netloom.store import kubeconfig
-from netloom.store.kube import failure
+from netloom.store.kube import kubeconfig
+from netloom.store.kube.store import failure
 
 log = logging.getLogger(__name__)
 

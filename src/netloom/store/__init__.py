@@ -1,7 +1,10 @@
-"""Stores of resources: one interface (`base.py`), four implementations, one test suite.
+"""Stores of objects: one interface (`base.py`), four implementations, one test suite.
 
-`memory.py`, `sqlite.py` (with `log.py` and `reserve.py`), `etcd.py` (with `etcdapi.py`, `etcdwire.py`, `etcdfeed.py`)
-and `kube.py` (with `batching.py`, `streams.py`, `kubeconfig.py`, `execplugin.py`) implement the interface. The first
-three share `semantics.py`, which decides writes, `hub.py`, which feeds watchers, and `damage.py`. `opening.py` opens
-the store that `--store` names. The protocols are in `http.py` and `http1.py`, and in `grpc.py`, `http2.py`, `hpack.py`.
+sqlite/  one file, with its log and the reserve for a full disk
+etcd/    etcd, by its gRPC API
+kube/    a Kubernetes API server, or another Netloom server
+http/    the protocols: an HTTP/1.1 client, HTTP/2, gRPC
+
+`memory.py` is the fourth. All but `kube/` share `semantics.py`, which decides writes, `engine.py`, which applies them,
+`hub.py`, which feeds watchers, and `damage.py`. `opening.py` opens the store that `--store` names.
 """

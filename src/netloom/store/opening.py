@@ -23,7 +23,7 @@ async def open_store(url: str) -> Store:
 
             return MemoryStore()
         case "sqlite" if rest:
-            from netloom.store.sqlite import SqliteStore
+            from netloom.store.sqlite.store import SqliteStore
 
             return await SqliteStore.open(rest)
         case "etcd" if rest:
@@ -32,8 +32,8 @@ async def open_store(url: str) -> Store:
 
 
 async def _open_etcd(text: str) -> Store:
-    from netloom.store.etcd import EtcdStore
-    from netloom.store.etcdapi import KEEPALIVE, Tls
+    from netloom.store.etcd.api import KEEPALIVE, Tls
+    from netloom.store.etcd.store import EtcdStore
 
     addresses, _, query = text.partition("?")
     options = dict(parse_qsl(query, keep_blank_values=True))

@@ -21,8 +21,8 @@ from netloom.load.running import Options
 from netloom.load.sizes import Shape
 from netloom.model.addresses import is_ip
 from netloom.model.networks import Fabric
-from netloom.store import kubeconfig as kubeconfigs
-from netloom.store.kubeconfig import Cluster
+from netloom.store.kube import kubeconfig as kubeconfigs
+from netloom.store.kube.kubeconfig import Cluster
 
 T = TypeVar("T")
 

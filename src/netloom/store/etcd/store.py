@@ -20,8 +20,8 @@ from netloom.model.selectors import EVERYTHING, Selector
 from netloom.store.base import Damaged, Page, Precondition, Propagation, Stored, Watch
 from netloom.store.damage import Unreadable, placeholder
 from netloom.store.engine import Minter, candidate, check
-from netloom.store.etcdapi import KEEPALIVE, Etcd, Tls, delete_key, prefix_end, put, unless_changed
-from netloom.store.etcdfeed import Feed, stored_at
+from netloom.store.etcd.api import KEEPALIVE, Etcd, Tls, delete_key, prefix_end, put, unless_changed
+from netloom.store.etcd.feed import Feed, stored_at
 from netloom.store.hub import QUEUE_LENGTH, WINDOW_BYTES, WINDOW_CHANGES, Hub
 from netloom.store.paging import position, too_old
 from netloom.store.paging import token as make_token

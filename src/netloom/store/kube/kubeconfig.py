@@ -17,9 +17,9 @@ from msgspec import Struct
 
 from netloom.errors import BadRequest, NotFound, TooLarge, Unreachable
 from netloom.model.codec import decode
-from netloom.store import execplugin
-from netloom.store.execplugin import Plugin
-from netloom.store.http import Client, tls_context
+from netloom.store.http.client import Client, tls_context
+from netloom.store.kube import execplugin
+from netloom.store.kube.execplugin import Plugin
 
 SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 _MAX_FILE = 4 << 20

@@ -22,8 +22,8 @@ from struct import Struct as Format
 from typing import Protocol
 
 from netloom.errors import Unreachable
-from netloom.store.hpack import Decoder, Header, HpackError
-from netloom.store.http import Refused
+from netloom.store.http.client import Refused
+from netloom.store.http.hpack import Decoder, Header, HpackError
 
 _PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 DATA, HEADERS, RESET, SETTINGS, PING, GOAWAY, WINDOW, CONTINUATION = 0, 1, 3, 4, 6, 7, 8, 9

@@ -17,9 +17,9 @@ from types import TracebackType
 from urllib.parse import unquote, urlsplit
 
 from netloom.errors import BadRequest, TimedOut, TooLarge, Unreachable
-from netloom.store.hpack import Header, encode
-from netloom.store.http import Refused, keep_alive
-from netloom.store.http2 import Connection, Stream
+from netloom.store.http.client import Refused, keep_alive
+from netloom.store.http.hpack import Header, encode
+from netloom.store.http.http2 import Connection, Stream
 
 AT_ONCE = 512
 """Calls under way at the same time; others wait."""

@@ -21,7 +21,7 @@ from urllib.parse import urlsplit
 from msgspec import Struct
 
 from netloom.errors import BadRequest, TimedOut, TooLarge, Unreachable
-from netloom.store.http1 import Connection, Head, Meter
+from netloom.store.http.http1 import Connection, Head, Meter
 
 _CRLF = "\r\n"
 

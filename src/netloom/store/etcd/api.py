@@ -11,10 +11,10 @@ from typing import TypeVar
 from msgspec import Struct
 
 from netloom.errors import BadRequest, Cause, Expired, Internal, NetloomError, TimedOut, TooLarge, Unreachable
-from netloom.store import etcdwire
-from netloom.store.etcdwire import Done, KeyEvent, KeyValue, Range, WatchResponse, delete_key, put, unless_changed
-from netloom.store.grpc import CallFailed, Channel, Messages
-from netloom.store.http import Refused, tls_context
+from netloom.store.etcd import wire
+from netloom.store.etcd.wire import Done, KeyEvent, KeyValue, Range, WatchResponse, delete_key, put, unless_changed
+from netloom.store.http.client import Refused, tls_context
+from netloom.store.http.grpc import CallFailed, Channel, Messages
 
 __all__ = [
     "Done",
@@ -82,23 +82,23 @@ class Etcd:
         self, key: str, *, end: str = "", limit: int = 0, revision: int = 0, count_only: bool = False
     ) -> Range:
         """Read a key, or the keys from `key` up to `end`, now or at a revision."""
-        message = etcdwire.range_(key, end, limit, revision, count_only=count_only)
-        return await self._call(_RANGE, message, etcdwire.read_range, reads=True)
+        message = wire.range_(key, end, limit, revision, count_only=count_only)
+        return await self._call(_RANGE, message, wire.read_range, reads=True)
 
     async def txn(self, conditions: Sequence[bytes], operations: Sequence[bytes]) -> Done:
         """Do all `operations` if all `conditions` hold."""
-        return await self._call(_TXN, etcdwire.txn(conditions, operations), etcdwire.read_done, reads=False)
+        return await self._call(_TXN, wire.txn(conditions, operations), wire.read_done, reads=False)
 
     async def compact(self, revision: int) -> None:
         """Drop the history before `revision`."""
-        await self._call(_COMPACT, etcdwire.compaction(revision), etcdwire.read_done, reads=False)
+        await self._call(_COMPACT, wire.compaction(revision), wire.read_done, reads=False)
 
     @asynccontextmanager
     async def watch(self, key: str, end: str, since: int) -> AsyncIterator[AsyncIterator[WatchResponse]]:
         """Watch a range of keys, from the revision after `since`."""
         channel = self._channels[self._current]
         try:
-            stream = await channel.stream(_WATCH, etcdwire.watch(key, end, since + 1))
+            stream = await channel.stream(_WATCH, wire.watch(key, end, since + 1))
         except NetloomError:
             self._turn(channel)
             raise
@@ -113,7 +113,7 @@ class Etcd:
     async def _messages(self, stream: Messages, channel: Channel) -> AsyncIterator[WatchResponse]:
         try:
             while True:
-                yield etcdwire.read_watch_response(await stream.next())
+                yield wire.read_watch_response(await stream.next())
         except CallFailed as failure:
             self._turn(channel)
             raise _error(failure) from failure

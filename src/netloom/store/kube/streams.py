@@ -17,7 +17,7 @@ import msgspec
 from msgspec import Raw, Struct
 
 from netloom.errors import NetloomError, TimedOut, TooLarge, Unreachable
-from netloom.store.http import Client, Duplex
+from netloom.store.http.client import Client, Duplex
 
 PATH = "/apis/netloom.dev/v1alpha1/watches"
 HEADER = "netloom-watches"

@@ -4,16 +4,16 @@
 committed state and each other, written in ONE transaction (a sync costs more than ten inserts), applied, published
 to watchers, and only then acknowledged. No reader sees what is not on disk; when the commit fails, nothing happened.
 
-*A full disk.* When a commit finds no room, the reserve (`store/reserve.py`) is used to empty the journal and to give up
-the history. If that is not enough, creates and updates are refused until there is room again, and the reserve is for
-what frees space: deletions, updates of objects that are being deleted (removing a finalizer), and renewals of Leases,
-without which no controller would finish deletions. The reserve is larger than the journal ever is.
+*A full disk.* When a commit finds no room, the reserve (`store/sqlite/reserve.py`) is used to empty the journal and to
+give up the history. If that is not enough, creates and updates are refused until there is room again, and the reserve
+is for what frees space: deletions, updates of objects that are being deleted (removing a finalizer), and renewals of
+Leases, without which no controller would finish deletions. The reserve is larger than the journal ever is.
 
 A few writes are committed on the loop itself: a thread costs more, as measured. For many, the last step, the wait for
 the disk, runs in a thread; meanwhile the loop serves reads, and further writes wait.
 
-*Opening.* The log (`store/log.py`) is read once: it gives the present state and the recent past, so that watchers
-resume across a restart as if there had been none.
+*Opening.* The log (`store/sqlite/log.py`) is read once: it gives the present state and the recent past, so that
+watchers resume across a restart as if there had been none.
 """
 
 import asyncio
@@ -47,9 +47,9 @@ from netloom.store.engine import (
     replacement,
 )
 from netloom.store.hub import QUEUE_LENGTH, WINDOW_BYTES, WINDOW_CHANGES, Change, Hub
-from netloom.store.log import Log
-from netloom.store.reserve import NoRoom, Reserve, makes_room
 from netloom.store.semantics import key_of
+from netloom.store.sqlite.log import Log
+from netloom.store.sqlite.reserve import NoRoom, Reserve, makes_room
 
 ASIDE = 16
 """From how many writes on a commit runs in a thread."""

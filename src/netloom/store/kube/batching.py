@@ -24,7 +24,7 @@ import msgspec
 from msgspec import Raw, Struct
 
 from netloom.errors import NetloomError, Unreachable
-from netloom.store.http import Client, Response
+from netloom.store.http.client import Client, Response
 
 PATH = "/apis/netloom.dev/v1alpha1/batch"
 HEADER = "netloom-batch"

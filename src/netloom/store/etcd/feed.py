@@ -14,7 +14,7 @@ from netloom.errors import Expired, Internal, NetloomError, TimedOut, Unreachabl
 from netloom.model.kind import Kind
 from netloom.store.base import Damaged, Stored
 from netloom.store.damage import Unreadable, flaw, report
-from netloom.store.etcdapi import Etcd, KeyEvent, KeyValue, WatchResponse, prefix_end
+from netloom.store.etcd.api import Etcd, KeyEvent, KeyValue, WatchResponse, prefix_end
 from netloom.store.hub import Change, Hub
 from netloom.store.semantics import key_of, stamp
 

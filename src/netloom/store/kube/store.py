@@ -1,9 +1,9 @@
 """A Kubernetes cluster's own API as a store: kube-apiserver with our CRDs, or any server that speaks like it.
 
 Every operation is one REST call; the server does what `store/semantics.py` does for the stores of our own. Calls about
-one object that are made at the same time are one request to a Netloom server (`store/batching.py`), and watches share
-a connection (`store/streams.py`). Objects are kept as the bytes the server sent. Elsewhere a watch is a stream of its
-own: slow reading slows the server down, which then ends the watch, so memory stays bounded here.
+one object that are made at the same time are one request to a Netloom server (`store/kube/batching.py`), and watches
+share a connection (`store/kube/streams.py`). Objects are kept as the bytes the server sent. Elsewhere a watch is a
+stream of its own: slow reading slows the server down, which then ends the watch, so memory stays bounded here.
 """
 
 import logging
@@ -38,12 +38,12 @@ from netloom.model.kind import Kind
 from netloom.model.registry import LEASE
 from netloom.model.selectors import EVERYTHING, Selector
 from netloom.store.base import Damaged, Event, EventType, Page, Precondition, Propagation, Sink, Stored, Watch
-from netloom.store.batching import Batcher
-from netloom.store.http import Client, Response
-from netloom.store.kubeconfig import Cluster
+from netloom.store.http.client import Client, Response
+from netloom.store.kube.batching import Batcher
+from netloom.store.kube.kubeconfig import Cluster
+from netloom.store.kube.streams import Lines, Streams
 from netloom.store.paging import check_alone
 from netloom.store.semantics import check_creatable
-from netloom.store.streams import Lines, Streams
 
 log = logging.getLogger(__name__)
 
