@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from netloom.model import codec
-from netloom.run.manifests import ServerPlacement, aggregated
+from netloom.run.cluster.manifests import ServerPlacement, aggregated
 from tests.support.kube import Kube
 from tests.support.kubectl import Kubectl
 from tests.support.process import find_program

@@ -28,8 +28,8 @@ from netloom.ovsdb.rows.vswitch import Interface
 from netloom.ovsdb.serving import Pipe, dial
 from netloom.plan.node.hooks import OVERDUE
 from netloom.plan.node.ports import PortPlan
-from netloom.run.agent import Agent
 from netloom.run.config import AgentSettings
+from netloom.run.node.agent import Agent
 from netloom.sim import loop as sim
 from netloom.store.base import Store
 from tests.control.helpers import document

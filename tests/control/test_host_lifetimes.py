@@ -6,7 +6,8 @@ from typing import Any
 
 from netloom.control.runtime.clock import micro
 from netloom.control.runtime.counters import Histograms
-from netloom.run import metrics, metrics_agent
+from netloom.run.metrics import agent as metrics_agent
+from netloom.run.metrics import exposition
 from netloom.sim import loop as sim
 from tests.control.host_world import World
 from tests.control.test_host import eventually
@@ -72,7 +73,7 @@ def test_an_agent_that_is_started_again_counts_nothing_again() -> None:
 
 def test_the_text_tells_what_concerns_a_node_and_all_that_it_counts() -> None:
     async def main(world: World, group: asyncio.TaskGroup) -> None:
-        measured = metrics.Metrics()
+        measured = exposition.Metrics()
         agent = world.agent
         assert agent is not None
         measured.add(metrics_agent.agent(agent))

@@ -16,7 +16,7 @@ from netloom.model.registry import (
     SHAPING,
     SUBNET,
 )
-from netloom.run.metering import MeteredStore
+from netloom.run.metrics.metering import MeteredStore
 from netloom.sim import loop as sim
 from tests.control.helpers import document, memory, run
 

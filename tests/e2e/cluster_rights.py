@@ -3,7 +3,7 @@
 import json
 from typing import Any
 
-from netloom.run.manifests import NAMESPACE
+from netloom.run.cluster.manifests import NAMESPACE
 from tests.e2e.joined import Joined
 from tests.support.kubectl import Answer
 from tests.support.process import wait_until

@@ -18,7 +18,7 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
-from netloom.run.manifests import NAMESPACE
+from netloom.run.cluster.manifests import NAMESPACE
 from tests.e2e.kubectl_flows import User
 from tests.run.serving import NETLOOM, environment, netloom
 from tests.support.kube import Kube

@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from netloom.run.manifests import NAMESPACE
+from netloom.run.cluster.manifests import NAMESPACE
 from netloom.store.kube import kubeconfig as kubeconfigs
 from tests.e2e import joined as joining
 from tests.e2e.cluster_rights import RIGHTS, refused, wished

@@ -25,7 +25,7 @@ from netloom.front.api.auth.roles import RoleAuthorizer
 from netloom.front.api.auth.tokens import ClientCertificates, TokenFile, line
 from netloom.front.api.http.limits import Limits
 from netloom.front.api.http.server import Server, bind, tls_context
-from netloom.run import certificates
+from netloom.run.access import certificates
 from netloom.store.base import Store
 from netloom.store.memory import MemoryStore
 

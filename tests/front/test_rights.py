@@ -23,7 +23,7 @@ from netloom.front.api.http.limits import Limits
 from netloom.model.document import Document
 from netloom.model.registry import NETWORK, NETWORK_ATTACHMENT, SUBNET
 from netloom.model.selectors import selector
-from netloom.run import certificates
+from netloom.run.access import certificates
 from netloom.sim import loop as sim
 from netloom.store.base import Store
 from netloom.store.kube import kubeconfig

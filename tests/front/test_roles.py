@@ -30,7 +30,7 @@ from netloom.model.registry import (
     SUBNET,
 )
 from netloom.model.selectors import EVERYTHING, Selector, selector
-from netloom.run.metering import MeteredStore
+from netloom.run.metrics.metering import MeteredStore
 from netloom.sim import loop as sim
 from netloom.store.memory import MemoryStore
 

@@ -19,7 +19,7 @@ from netloom.front.api.http import server as listening
 from netloom.front.api.http.connection import certificate, target
 from netloom.front.api.http.limits import Limits
 from netloom.model.registry import KINDS
-from netloom.run import certificates
+from netloom.run.access import certificates
 from netloom.store.base import Store
 from netloom.store.memory import MemoryStore
 from tests.front.serving import Serving, make_credentials, network, path, serving, wait_until

@@ -8,7 +8,7 @@ from netloom.errors import Invalid
 from netloom.lab import clusters
 from netloom.lab.layout import Layout
 from netloom.lab.state import State
-from netloom.run import credentials
+from netloom.run.access import credentials
 from netloom.store.kube import kubeconfig
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from netloom.lab import Lab
-from netloom.run.manifests import NAMESPACE
+from netloom.run.cluster.manifests import NAMESPACE
 from tests.e2e import joined as joining
 from tests.e2e.joined import NODES, Joined
 from tests.lab import labs

@@ -12,7 +12,7 @@ import pytest
 from netloom.lab import Lab
 from netloom.lab.layout import NODES_PORT, NORTHBOUND_PORT, SOUTHBOUND_PORT
 from netloom.lab.pki import Files
-from netloom.run import certificates
+from netloom.run.access import certificates
 from tests.lab import labs
 from tests.support.process import wait_until
 

@@ -11,7 +11,7 @@ import pytest
 from netloom.ovsdb.io import OvsdbClient
 from netloom.ovsdb.operations import Insert
 from netloom.ovsdb.reconnect import is_exposed
-from netloom.run import certificates
+from netloom.run.access import certificates
 from tests.ovsdb.following import following, run, until
 from tests.ovsdb.real import standalone
 from tests.support.process import free_port

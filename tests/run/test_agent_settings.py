@@ -5,8 +5,9 @@ from random import Random
 import pytest
 
 from netloom.errors import Invalid
-from netloom.run import agent, config
+from netloom.run import config
 from netloom.run.config import AgentSettings
+from netloom.run.node import agent
 from tests.control.helpers import memory, run
 
 

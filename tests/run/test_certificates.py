@@ -3,8 +3,8 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from netloom.run import certificates
-from netloom.run.certificates import Pair
+from netloom.run.access import certificates
+from netloom.run.access.certificates import Pair
 
 NOW = datetime(2026, 3, 1, tzinfo=UTC)
 MARGIN = timedelta(days=30)

@@ -10,8 +10,9 @@ import pytest
 from netloom.errors import AlreadyExists, BadRequest, Invalid, NotFound
 from netloom.front.api.auth import tokens
 from netloom.model import codec
-from netloom.run import certificates, credentials, files
-from netloom.run.credentials import Directory, Revoked
+from netloom.run import files
+from netloom.run.access import certificates, credentials
+from netloom.run.access.credentials import Directory, Revoked
 
 NOW = datetime(2026, 5, 1, tzinfo=UTC)
 URL = "https://127.0.0.1:8480"

@@ -12,8 +12,8 @@ import pytest
 
 from netloom.errors import Invalid, NotFound, Unreachable
 from netloom.front.api.http.server import tls_context
-from netloom.run import certificates
-from netloom.run.delegation import CONFIG_MAP, Delegation, account
+from netloom.run.access import certificates
+from netloom.run.cluster.delegation import CONFIG_MAP, Delegation, account
 from netloom.store.kube.kubeconfig import Cluster
 from tests.store.fakeserver import STREAM, FakeServer, Request, chunk, reply, serving
 

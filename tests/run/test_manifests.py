@@ -10,10 +10,10 @@ from netloom.errors import Invalid
 from netloom.model import codec
 from netloom.model.document import Document
 from netloom.model.registry import GROUP, KINDS
-from netloom.run import manifests
+from netloom.run.cluster import manifests
+from netloom.run.cluster.joining import ClusterOptions
+from netloom.run.cluster.joining import manifests as printed
 from netloom.run.config import ApiserverSettings, ControllerSettings
-from netloom.run.joining import ClusterOptions
-from netloom.run.joining import manifests as printed
 from tests.run.serving import netloom
 
 

@@ -10,8 +10,9 @@ from netloom.errors import AlreadyExists
 from netloom.front.api.app import Observation
 from netloom.model.events import ObjectReference
 from netloom.model.registry import NETWORK
-from netloom.run import controllers, metrics, metrics_control
-from netloom.run.metering import MeteredStore
+from netloom.run import controllers
+from netloom.run.metrics import control, exposition
+from netloom.run.metrics.metering import MeteredStore
 from netloom.store.memory import MemoryStore
 
 BLUE = {
@@ -33,8 +34,8 @@ def sample(text: bytes, name: str, **labels: str) -> float:
 def test_a_store_is_counted_by_operation_and_outcome() -> None:
     async def main() -> None:
         store = MeteredStore(MemoryStore())
-        measured = metrics.Metrics()
-        measured.add(metrics.store(store))
+        measured = exposition.Metrics()
+        measured.add(exposition.store(store))
         created = await store.create(NETWORK, BLUE)
         with pytest.raises(AlreadyExists):
             await store.create(NETWORK, BLUE)
@@ -55,8 +56,8 @@ def test_a_store_is_counted_by_operation_and_outcome() -> None:
 
 
 def test_requests_are_counted_by_verb_resource_and_code() -> None:
-    requests = metrics.Requests()
-    measured = metrics.Metrics()
+    requests = exposition.Requests()
+    measured = exposition.Metrics()
     measured.add(requests.read)
     for seconds in (0.002, 0.2):
         requests.observe(Observation("create", "networks", 201, seconds))
@@ -72,8 +73,8 @@ def test_requests_are_counted_by_verb_resource_and_code() -> None:
 def test_controllers_show_their_queues_and_whether_they_lead() -> None:
     async def main() -> None:
         manager = controllers.assemble(MemoryStore(), random=Random(1))
-        measured = metrics.Metrics()
-        measured.add(metrics_control.manager(manager))
+        measured = exposition.Metrics()
+        measured.add(control.manager(manager))
         text = measured.plain()
         assert sample(text, "netloom_leader") == 0
         assert sample(text, "netloom_queue_keys", controller="subnets", state="ready") == 0
@@ -85,8 +86,8 @@ def test_controllers_show_their_queues_and_whether_they_lead() -> None:
 def test_events_are_counted_by_what_became_of_them() -> None:
     async def main() -> None:
         manager = controllers.assemble(MemoryStore(), random=Random(1))
-        measured = metrics.Metrics()
-        measured.add(metrics_control.manager(manager))
+        measured = exposition.Metrics()
+        measured.add(control.manager(manager))
         for number in range(BURST + 2):
             manager.recorder.warning(ObjectReference(kind="Node", name="n1"), "Flapping", f"for the {number}. time")
         assert sample(measured.plain(), "netloom_events_waiting") == BURST
@@ -103,7 +104,7 @@ def test_events_are_counted_by_what_became_of_them() -> None:
 
 
 def test_the_text_is_openmetrics_for_who_asks_for_it() -> None:
-    measured = metrics.Metrics()
+    measured = exposition.Metrics()
     kind, text = measured.render("application/openmetrics-text; version=1.0.0")
     assert kind.startswith("application/openmetrics-text")
     families = openmetrics(text.decode())  # type: ignore[no-untyped-call]

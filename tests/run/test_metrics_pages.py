@@ -14,7 +14,7 @@ import yaml
 from prometheus_client.metrics_core import Metric
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as openmetrics
 
-from netloom.run.metrics_agent import COUNTERS, GAUGES
+from netloom.run.metrics.agent import COUNTERS, GAUGES
 from netloom.store.kube import kubeconfig as kubeconfigs
 from tests.docs.console import ROOT
 from tests.run.serving import NETLOOM, environment, netloom

@@ -15,7 +15,8 @@ import pytest
 
 from netloom.errors import Invalid
 from netloom.ovsdb.io import OvsdbClient
-from netloom.run import certificates, ovn
+from netloom.run import ovn
+from netloom.run.access import certificates
 from netloom.run.config import ServeSettings
 from tests.ovsdb.following import until
 from tests.ovsdb.real import Member, cluster, standalone

@@ -12,7 +12,7 @@ import pytest
 
 from netloom.errors import Conflict
 from netloom.run import files, frontends, health
-from netloom.run.credentials import Directory
+from netloom.run.access.credentials import Directory
 from tests.run.serving import environment
 
 

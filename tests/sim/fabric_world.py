@@ -1,6 +1,6 @@
 """Nodes with their switches and real agents, in a world that is bad.
 
-What is real: the agent as a whole (`run/agent.py`), its informers, its keepers, its plans, its OVSDB client. What is
+What is real: the agent as a whole (`run/node/agent.py`), its informers, reconcilers, plans, OVSDB client. What is
 pretended, and executes: the switch's database, vswitchd's part in it, the switch's flow tables, the kernel's devices,
 the network to the store. OpenFlow is not spoken: a switch is asked in its own process.
 """
@@ -17,8 +17,8 @@ from netloom.openflow.memory import Memory
 from netloom.openflow.switch import Counters
 from netloom.ovsdb.memory import Database, Server
 from netloom.ovsdb.serving import Pipe, dial
-from netloom.run.agent import Agent
 from netloom.run.config import AgentSettings
+from netloom.run.node.agent import Agent
 from netloom.signals import Signal
 from netloom.sim import loop as sim
 from netloom.sim.world import Process, World

@@ -16,7 +16,7 @@ from netloom.front.api.auth.tokens import TokenFile
 from netloom.front.api.http.server import Server
 from netloom.model.kind import Registry
 from netloom.run import frontends, process
-from netloom.run.credentials import Directory
+from netloom.run.access.credentials import Directory
 from netloom.store.sqlite.store import SqliteStore
 from tests.store.backends import KINDS, QUEUE, WINDOW
 

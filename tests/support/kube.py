@@ -25,7 +25,7 @@ from pathlib import Path
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
 
-from netloom.run import certificates
+from netloom.run.access import certificates
 from tests.support.etcd import etcd
 from tests.support.process import Program, fail_missing, free_port, scratch
 

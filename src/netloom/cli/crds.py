@@ -27,7 +27,10 @@ def crds(output: str, with_roles: bool, nodes: str, aggregate_edit: bool) -> Non
 
     found = definitions.crds()
     if with_roles or nodes or aggregate_edit:
-        from netloom.run import manifests, node_policies  # as above
+        from netloom.run.cluster import (
+            manifests,
+            node_policies,  # as above
+        )
 
         named = tuple(part.strip() for part in nodes.split(",") if part.strip())
         roles = manifests.common(named, aggregate_edit=aggregate_edit)

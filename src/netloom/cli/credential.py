@@ -14,7 +14,7 @@ import click
 from netloom.cli.tables import align
 
 if TYPE_CHECKING:
-    from netloom.run.credentials import Credential, Directory, Revoked
+    from netloom.run.access.credentials import Credential, Directory, Revoked
 
 
 @click.command()
@@ -48,7 +48,7 @@ def credential(
 
     A running server applies changes within a second, without a restart. Open watches end within a minute.
     """
-    from netloom.run import credentials  # imports cryptography: only when needed
+    from netloom.run.access import credentials  # imports cryptography: only when needed
 
     directory = credentials.Directory(Path(data))
     if listing:

@@ -65,7 +65,7 @@ def apiserver(
     settings = effective(ApiserverSettings, _with_root_options(given))[0]
     if print_manifests:
         from netloom.model import codec
-        from netloom.run.joining import ClusterOptions, manifests  # as above
+        from netloom.run.cluster.joining import ClusterOptions, manifests  # as above
 
         wanted = ClusterOptions(
             address=address, image=image, ca_bundle=ca_bundle, nodes=_listed(nodes), aggregate_edit=aggregate_edit
@@ -94,7 +94,7 @@ def agent(**given: object) -> int:
     Run it as root in the node's network namespace. It reads with the node's credential, and changes only what belongs
     to Netloom. With --prepare it first sets up a bare Open vSwitch.
     """
-    from netloom.run import agent as process  # as above
+    from netloom.run.node import agent as process  # as above
 
     return process.main(effective(AgentSettings, _with_root_options(given))[0])
 

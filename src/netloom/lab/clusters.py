@@ -11,7 +11,8 @@ from urllib.parse import urlsplit
 from netloom.errors import Invalid
 from netloom.lab.layout import Layout
 from netloom.model import codec
-from netloom.run import credentials, files
+from netloom.run import files
+from netloom.run.access import credentials
 from netloom.store.kube import kubeconfig
 
 

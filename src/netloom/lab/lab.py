@@ -30,7 +30,8 @@ from netloom.lab.entering import NETNS, mountpoints
 from netloom.lab.layout import MARK, MARK_NAME, Layout
 from netloom.lab.programs import environment, programs
 from netloom.lab.state import State
-from netloom.run import credentials, files
+from netloom.run import files
+from netloom.run.access import credentials
 
 Say = Callable[[str], None]
 UP_SECONDS = 120.0

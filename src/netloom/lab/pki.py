@@ -19,8 +19,9 @@ from pathlib import Path
 from msgspec import Struct
 
 from netloom.lab.layout import Layout, suffix
-from netloom.run import certificates, files
-from netloom.run.certificates import Pair
+from netloom.run import files
+from netloom.run.access import certificates
+from netloom.run.access.certificates import Pair
 
 MARGIN = timedelta(days=30)
 

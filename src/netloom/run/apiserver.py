@@ -3,8 +3,8 @@
 The server's certificate and its client CA and tokens come from a data directory as `serve` makes it, or from files that
 others provide; then any number of API servers can serve one etcd. With --aggregated the server is part of a Kubernetes
 cluster's API: kube-apiserver forwards the requests for our group, and the cluster authenticates and authorizes clients.
-Its certificate is then made in the data directory, or given, as usual. run/manifests.py has the objects that the
-cluster needs (`--print-manifests`).
+Its certificate is then made in the data directory, or given, as usual. run/cluster/manifests.py has the objects that
+the cluster needs (`--print-manifests`).
 """
 
 import asyncio
@@ -19,12 +19,13 @@ from netloom.errors import Cause, Invalid
 from netloom.front.api.app import Api
 from netloom.front.api.http.limits import Limits
 from netloom.front.api.http.server import Server
-from netloom.run import config, frontends, logs, metrics, process
+from netloom.run import config, frontends, logs, process
+from netloom.run.access.credentials import Directory
+from netloom.run.cluster.delegation import Delegation, account
+from netloom.run.cluster.manifests import service_names
 from netloom.run.config import ApiserverSettings
-from netloom.run.credentials import Directory
-from netloom.run.delegation import Delegation, account
-from netloom.run.manifests import service_names
-from netloom.run.metering import MeteredStore
+from netloom.run.metrics import exposition
+from netloom.run.metrics.metering import MeteredStore
 from netloom.run.notify import notify
 from netloom.store.kube import kubeconfig
 from netloom.store.opening import open_store
@@ -58,11 +59,11 @@ async def serve(settings: ApiserverSettings) -> None:
         context = _tls(identity, delegation)
         store = MeteredStore(await open_store(settings.store))
         try:
-            measured = metrics.Metrics()
-            measured.add(metrics.store(store))
+            measured = exposition.Metrics()
+            measured.add(exposition.store(store))
             api = _api(settings, store, identity, delegation, measured)
             server = Server(api, listener, context, limits=BEHIND if settings.aggregated else None, turns=api.turns)
-            measured.add(metrics.connections(server))
+            measured.add(exposition.connections(server))
             async with asyncio.TaskGroup() as group:
                 group.create_task(server.serve())
                 group.create_task(api.run())
@@ -117,7 +118,7 @@ def _api(
     store: MeteredStore,
     identity: frontends.Identity,
     delegation: Delegation | None,
-    measured: metrics.Metrics,
+    measured: exposition.Metrics,
 ) -> Api:
     if delegation is None:
         return frontends.api(store, identity, measured, ready={})

@@ -15,9 +15,10 @@ from random import Random, SystemRandom
 from netloom import __version__
 from netloom.control.runtime.election import Candidate, Election, JointElection
 from netloom.errors import Unreachable
-from netloom.run import config, controllers, health, logs, metrics, metrics_control, process
+from netloom.run import config, controllers, health, logs, process
 from netloom.run.config import ControllerSettings
-from netloom.run.metering import MeteredStore
+from netloom.run.metrics import control, exposition
+from netloom.run.metrics.metering import MeteredStore
 from netloom.run.notify import notify
 from netloom.store.base import Store
 from netloom.store.kube import kubeconfig
@@ -36,10 +37,10 @@ def main(settings: ControllerSettings) -> int:
     controllers.options_of(settings)
     logs.configure(level=settings.log_level, form=settings.log_format)
     cluster = kubeconfig.load(settings.kubeconfig or None, context=settings.context or None)
-    return process.run(control(settings, cluster))
+    return process.run(serve(settings, cluster))
 
 
-async def control(settings: ControllerSettings, cluster: kubeconfig.Cluster) -> None:
+async def serve(settings: ControllerSettings, cluster: kubeconfig.Cluster) -> None:
     """Run the controllers until cancelled."""
     housekeeping = settings.housekeeping == "on"
     if settings.housekeeping == "auto":
@@ -53,9 +54,9 @@ async def control(settings: ControllerSettings, cluster: kubeconfig.Cluster) -> 
         manager = controllers.assemble(
             store, random=random, election=election, housekeeping=housekeeping, options=options
         )
-        measured = metrics.Metrics()
-        measured.add(metrics.store(store))
-        measured.add(metrics_control.manager(manager))
+        measured = exposition.Metrics()
+        measured.add(exposition.store(store))
+        measured.add(control.manager(manager))
         async with asyncio.TaskGroup() as group:
             group.create_task(manager.run())
             if settings.health_listen:

@@ -26,9 +26,9 @@ from netloom.front.api.http.health import Check
 from netloom.front.api.http.limits import Limits
 from netloom.model.kind import Registry
 from netloom.model.registry import GROUP, KINDS
-from netloom.run.credentials import Directory
-from netloom.run.delegation import Delegation
-from netloom.run.metrics import Metrics, Requests, watches
+from netloom.run.access.credentials import Directory
+from netloom.run.cluster.delegation import Delegation
+from netloom.run.metrics.exposition import Metrics, Requests, watches
 from netloom.store.base import Store
 
 log = logging.getLogger(__name__)

@@ -21,10 +21,11 @@ from netloom.control.runtime.manager import Manager
 from netloom.errors import Unreachable
 from netloom.front.api.http.health import Check
 from netloom.front.api.http.server import Server
-from netloom.run import config, controllers, files, frontends, logs, metrics, metrics_control, process
+from netloom.run import config, controllers, files, frontends, logs, process
+from netloom.run.access.credentials import Directory
 from netloom.run.config import ServeSettings
-from netloom.run.credentials import Directory
-from netloom.run.metering import MeteredStore
+from netloom.run.metrics import control, exposition
+from netloom.run.metrics.metering import MeteredStore
 from netloom.run.notify import notify
 from netloom.store.opening import open_store
 
@@ -58,12 +59,12 @@ async def serve(settings: ServeSettings) -> None:
         try:
             options = controllers.options_of(settings)
             manager = controllers.assemble(store, random=SystemRandom(), options=options)
-            measured = metrics.Metrics()
-            measured.add(metrics.store(store))
-            measured.add(metrics_control.manager(manager))
+            measured = exposition.Metrics()
+            measured.add(exposition.store(store))
+            measured.add(control.manager(manager))
             api = frontends.api(store, identity, measured, ready={"controllers": _check(manager)})
             server = Server(api, listener, context, turns=api.turns)
-            measured.add(metrics.connections(server))
+            measured.add(exposition.connections(server))
             async with asyncio.TaskGroup() as group:
                 group.create_task(server.serve())
                 group.create_task(api.run())

@@ -4,5 +4,5 @@
 fabric, `hooks` runs programs, `mirrors` writes mirrors, `tunnels` resolves the next hops of tunnels, `node` writes the
 Node object. `views` watches what is relevant to this node; `switch` and `host` know the switch and the machine.
 
-They are built and connected in `run/agent_parts.py`.
+They are built and connected in `run/node/parts.py`.
 """

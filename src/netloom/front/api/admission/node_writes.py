@@ -12,7 +12,7 @@ hostIP is the underlay address of the node's own Node, and no other Node has it:
 but not another's to itself. Only IPAM writes addresses, MAC, VNI and locks, and the condition Addressed.
 
 Where a Kubernetes cluster stores the objects, ValidatingAdmissionPolicies enforce the same rules
-(run/node_policies.py). Change both together; tests/e2e/node_fields.py tests every field against both.
+(run/cluster/node_policies.py). Change both together; tests/e2e/node_fields.py tests every field against both.
 """
 
 from collections import OrderedDict

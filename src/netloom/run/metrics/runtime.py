@@ -9,7 +9,7 @@ from netloom.control.runtime.counters import Histograms
 from netloom.control.runtime.events import Recorder
 from netloom.control.runtime.informer import Informer
 from netloom.control.runtime.manager import Manager
-from netloom.run.metrics import Counter, Families, Gauge, histograms
+from netloom.run.metrics.exposition import Counter, Families, Gauge, histograms
 
 
 def manager(running: Manager) -> Families:

@@ -7,8 +7,8 @@ from typing import Protocol
 from netloom.control.node.lifetimes import Lifetimes
 from netloom.control.node.views import NodeWatches
 from netloom.control.runtime.manager import Manager
-from netloom.run import metrics_runtime
-from netloom.run.metrics import Counter, Families, Gauge, Source, histogram, histograms
+from netloom.run.metrics import runtime
+from netloom.run.metrics.exposition import Counter, Families, Gauge, Source, histogram, histograms
 
 COUNTERS: Mapping[str, str] = {
     "looked": "Reconciles of attachments and Mirrors of this node.",
@@ -64,7 +64,7 @@ def agent(one: Measured) -> Source:
         yield from _lifetimes(one.lifetimes)
         yield from _around(one)
         if one.manager is not None:
-            yield from metrics_runtime.manager(one.manager)
+            yield from runtime.manager(one.manager)
 
     return read
 

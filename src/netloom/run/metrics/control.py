@@ -5,9 +5,9 @@ from typing import TYPE_CHECKING
 from netloom.control.ipam.controller import Ipam
 from netloom.control.ovn.plan_feed import PlanFeed
 from netloom.control.subnets import SubnetValidator
-from netloom.run import metrics_runtime
 from netloom.run.controllers import ControlPlane
-from netloom.run.metrics import Counter, Families, Gauge, Source, histogram, histograms
+from netloom.run.metrics import runtime
+from netloom.run.metrics.exposition import Counter, Families, Gauge, Source, histogram, histograms
 
 if TYPE_CHECKING:
     from netloom.drivers.northbound.driver import Northbound
@@ -18,7 +18,7 @@ def manager(running: ControlPlane) -> Source:
 
     def read() -> Families:
         yield Gauge("netloom_leader", "Whether this process is the leader.", value=float(running.leading))
-        yield from metrics_runtime.manager(running)
+        yield from runtime.manager(running)
         yield from _ipam(running.ipam)
         yield from _subnets(running.subnets)
         if running.plans is not None and running.northbound is not None:

@@ -26,7 +26,8 @@ from netloom.front.api.auth import tokens
 from netloom.front.api.auth.identity import Identity
 from netloom.model import codec
 from netloom.model.document import Document
-from netloom.run import certificates, files
+from netloom.run import files
+from netloom.run.access import certificates
 
 ADMIN = "admin"
 ADMIN_ROLES = ("netloom:admin",)

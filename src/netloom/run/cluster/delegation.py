@@ -24,7 +24,7 @@ from netloom.front.api.auth import delegated
 from netloom.front.api.auth.delegated import Trust
 from netloom.front.api.auth.identity import AnyOf, Authenticator
 from netloom.model.document import Document
-from netloom.run import certificates
+from netloom.run.access import certificates
 from netloom.store.kube import kubeconfig
 from netloom.store.kube.store import failure
 

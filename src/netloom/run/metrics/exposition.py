@@ -4,8 +4,8 @@
 
 Only this module imports prometheus_client. The parts count in integers on their own objects and know nothing of
 metrics; one collector reads them at each scrape. Names follow OpenMetrics: base units, `_total` on counters, no label
-whose values an unauthenticated client can choose. `metrics_runtime` has the metrics of every process with controllers,
-`metrics_control` and `metrics_agent` those of one process. docs/metrics.md explains each; a test compares it with the
+whose values an unauthenticated client can choose. `runtime` has the metrics of every process with controllers,
+`control` and `agent` those of one process. docs/metrics.md explains each; a test compares it with the
 code.
 """
 
@@ -33,7 +33,7 @@ from netloom.control.runtime.counters import Histogram, Histograms
 from netloom.front.api.app import Observation
 from netloom.front.api.http.server import Server
 from netloom.front.api.verbs.watches import Watches
-from netloom.run.metering import MeteredStore
+from netloom.run.metrics.metering import MeteredStore
 
 Counter, Gauge = CounterMetricFamily, GaugeMetricFamily
 Families = Iterator[Metric]

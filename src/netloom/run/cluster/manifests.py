@@ -12,7 +12,7 @@ own user, `netloom:node:NAME`, can be limited to its Node by name (`--nodes`).
 
 The remaining limits are enforced elsewhere. With our own API server, its rules for nodes (front/api/auth/roles.py,
 front/api/admission/node_writes.py) limit an agent's reads and writes to its node. With CRDs,
-ValidatingAdmissionPolicies (run/node_policies.py) limit its writes to its own Node, its part of the status of
+ValidatingAdmissionPolicies (run/cluster/node_policies.py) limit its writes to its own Node, its part of the status of
 attachments on that node, and its own Events; but it can read everything that netloom:node names.
 """
 

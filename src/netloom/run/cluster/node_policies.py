@@ -19,7 +19,7 @@ from netloom.model.cluster import NODE_LABELS
 from netloom.model.document import Document
 from netloom.model.events import AGENT
 from netloom.model.registry import EVENT, GROUP, NETWORK_ATTACHMENT, NODE
-from netloom.run.manifests import AGENT_USER
+from netloom.run.cluster.manifests import AGENT_USER
 
 _API = "admissionregistration.k8s.io/v1"
 _LONGEST_WORD = 253

@@ -4,7 +4,7 @@
     Node: registered at once, with a heartbeat whatever else happens
 
 The database's lock decides which agent works on a switch: a second one says so and ends. While the switch is away the
-Node is not Ready; the agent waits. Here the parts are built and started; they are listed in `run/agent_parts.py`.
+Node is not Ready; the agent waits. Here the parts are built and started; they are listed in `run/node/parts.py`.
 """
 
 import asyncio
@@ -31,11 +31,11 @@ from netloom.drivers.vswitch.driver import Vswitch
 from netloom.errors import Conflict, Unreachable
 from netloom.model import addresses
 from netloom.model.events import AGENT
-from netloom.run import agent_settings, config, logs, process
-from netloom.run.agent_parts import PARTS, FlowConnection, NodeServices, Part, fabric_reconciler
-from netloom.run.agent_settings import granted, mappings, wrong
+from netloom.run import config, logs, process
 from netloom.run.config import AgentSettings
-from netloom.run.metering import MeteredStore
+from netloom.run.metrics.metering import MeteredStore
+from netloom.run.node.parts import PARTS, FlowConnection, NodeServices, Part, fabric_reconciler
+from netloom.run.node.settings import check, granted, mappings, wrong
 from netloom.run.notify import notify
 from netloom.store.base import Store
 from netloom.store.kube import kubeconfig
@@ -50,7 +50,7 @@ LOCK_SECONDS = 3.0
 def main(settings: AgentSettings) -> int:
     """Run until stopped; return the exit status."""
     config.require(settings, "node")
-    agent_settings.check(settings)
+    check(settings)
     if settings.health_listen:
         from netloom.run import health  # Imports a whole server: only where it is needed.
 
@@ -75,10 +75,12 @@ async def serve(settings: AgentSettings, cluster: kubeconfig.Cluster) -> None:
 
 
 async def _healthy(listen: str, agent: "Agent", store: MeteredStore) -> None:
-    from netloom.run import health, metrics, metrics_agent  # As above.
+    from netloom.run import health
+    from netloom.run.metrics import agent as metrics_agent  # As above.
+    from netloom.run.metrics import exposition
 
-    measured = metrics.Metrics()
-    measured.add(metrics.store(store))
+    measured = exposition.Metrics()
+    measured.add(exposition.store(store))
     measured.add(metrics_agent.agent(agent))
     host, port = config.address(listen)
     await health.serve(host, port, ready=lambda: agent.ready, metrics=measured.scrape)

@@ -11,10 +11,11 @@ from msgspec import Struct
 
 from netloom.errors import Cause, Invalid
 from netloom.model.document import Document
-from netloom.run import apiserver, config, frontends, node_policies
+from netloom.run import apiserver, config, frontends
+from netloom.run.access.credentials import Directory
+from netloom.run.cluster import node_policies
+from netloom.run.cluster.manifests import TLS_FOLDER, ServerPlacement, aggregated, common
 from netloom.run.config import ApiserverSettings
-from netloom.run.credentials import Directory
-from netloom.run.manifests import TLS_FOLDER, ServerPlacement, aggregated, common
 
 
 class ClusterOptions(Struct, frozen=True, kw_only=True):
