@@ -35,7 +35,7 @@ from netloom.load.records import Outcome
 from netloom.load.running import Options
 from netloom.load.sizes import Shape
 from netloom.model.document import Document
-from netloom.model.networks import Fabric
+from netloom.model.kinds.networks import Fabric
 from netloom.model.registry import LEASE, NETWORK, NETWORK_ATTACHMENT
 from netloom.store.base import Store
 from netloom.store.kube import kubeconfig

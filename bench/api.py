@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 from bench.table import Row
 from netloom.model.codec import documents
-from netloom.model.crds import crds
+from netloom.model.schemas.crds import crds
 from tests.support.kube import CURRENT, kube
 from tests.support.process import Program, free_port, scratch, wait_until
 

@@ -16,10 +16,10 @@ from typing import Any
 
 from netloom.control.runtime.informer import Informer, informer
 from netloom.load.agents import open_client
-from netloom.model.attachments import NetworkAttachment
-from netloom.model.networks import Network, Subnet
-from netloom.model.paths import Mirror, Shaping
-from netloom.model.policy import SecurityProfile
+from netloom.model.kinds.attachments import NetworkAttachment
+from netloom.model.kinds.networks import Network, Subnet
+from netloom.model.kinds.paths import Mirror, Shaping
+from netloom.model.kinds.policy import SecurityProfile
 from netloom.run import process
 from netloom.store.kube import kubeconfig
 from netloom.store.kube.store import KubeStore

@@ -12,7 +12,7 @@ from netloom.front.api.auth.roles import RoleAuthorizer
 from netloom.model.kind import Kind, Plan
 from netloom.model.references import REFERENCES
 from netloom.model.registry import EVENT, GROUP, KINDS, NODE, NOT_IMPLEMENTED, PLANNED
-from netloom.model.schema import Schema, schema
+from netloom.model.schemas.schema import Schema, schema
 from netloom.plan.ovn.planner import UNITS
 from tests.control.helpers import memory, run
 from tests.plan.planning import resources

@@ -2,7 +2,7 @@
 
     make reference
 
-The source is the internal schema of each kind (`netloom.model.schema.tree`), which the API validates by.
+The source is the internal schema of each kind (`netloom.model.schemas.schema.tree`), which the API validates by.
 tests/test_docs.py fails when the page is out of date.
 """
 
@@ -11,12 +11,12 @@ from collections.abc import Iterator
 
 import msgspec
 
-from netloom.model import rules
 from netloom.model.document import Condition
 from netloom.model.kind import Kind
 from netloom.model.registry import GROUP, KINDS, NODE, NOT_IMPLEMENTED, SECURITY_PROFILE, VERSION
-from netloom.model.rules import Rule
-from netloom.model.schema import LIST_TYPE, MAP_KEYS, PRESERVE, Schema, tree
+from netloom.model.schemas import rules
+from netloom.model.schemas.rules import Rule
+from netloom.model.schemas.schema import LIST_TYPE, MAP_KEYS, PRESERVE, Schema, tree
 from netloom.model.selection import LabelSelector
 
 INTRODUCTION = f"""\

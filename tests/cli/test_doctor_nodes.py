@@ -11,7 +11,7 @@ from netloom.client.session import connect
 from netloom.diagnose.doctor.nodes import _is_unwanted
 from netloom.diagnose.node.inspection import NodeInspection
 from netloom.drivers.errors import ProblemError
-from netloom.model.attachments import PortType
+from netloom.model.kinds.attachments import PortType
 from netloom.plan.audit.ovn import ATTACHMENT, ExpectedInterface, Interface, audit_switch
 from netloom.plan.node.ports import PortPlan
 from netloom.plan.problem import Unit

@@ -4,7 +4,7 @@ import pytest
 
 from netloom.diagnose import snapshot
 from netloom.diagnose.node.inspection import plans_of, undecided
-from netloom.model.networks import Network
+from netloom.model.kinds.networks import Network
 from netloom.plan.node.grants import EVERYTHING
 from netloom.plan.node.ports import Host
 from tests.plan.planning import resources

@@ -7,10 +7,10 @@ from netloom.diagnose.trace import vxlan
 from netloom.diagnose.trace.packet import Endpoint, endpoint
 from netloom.diagnose.trace.vxlan import SwitchState
 from netloom.errors import Invalid
-from netloom.model.attachments import NetworkAttachment
 from netloom.model.document import Resource
-from netloom.model.networks import Network
-from netloom.model.policy import SecurityProfile
+from netloom.model.kinds.attachments import NetworkAttachment
+from netloom.model.kinds.networks import Network
+from netloom.model.kinds.policy import SecurityProfile
 from netloom.plan.node.grants import EVERYTHING
 from netloom.plan.node.ports import Host, PortPlan, plan_port
 from netloom.plan.vxlan.fabric import VxlanPlan

@@ -4,7 +4,7 @@ import pytest
 
 from netloom.diagnose.snapshot import value
 from netloom.errors import Invalid
-from netloom.model.attachments import NetworkAttachment
+from netloom.model.kinds.attachments import NetworkAttachment
 
 
 def test_what_cannot_be_read_is_named() -> None:

@@ -7,7 +7,7 @@ import pytest
 from netloom.cli.diagnosis.timeline import lines
 from netloom.control.runtime.clock import micro, stamp
 from netloom.diagnose.explain.timeline import Sources, timeline
-from netloom.model import uids
+from netloom.model.values import uids
 from tests.run.serving import Serving
 from tests.support.process import wait_until
 

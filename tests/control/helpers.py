@@ -11,7 +11,7 @@ from netloom.control.runtime.clock import Clock
 from netloom.control.runtime.election import Election
 from netloom.model.document import Document
 from netloom.model.kind import Kind, Registry
-from netloom.model.networks import Network, Subnet
+from netloom.model.kinds.networks import Network, Subnet
 from netloom.model.registry import IP_LOCK, KINDS, NETWORK, SUBNET
 from netloom.run import controllers
 from netloom.run.controllers import ControlPlane

@@ -3,7 +3,7 @@ import pytest
 from netloom.control.runtime.client import Client
 from netloom.errors import Conflict, NotFound, Unreachable
 from netloom.model.document import ObjectMeta
-from netloom.model.networks import Network, NetworkSpec, NetworkStatus
+from netloom.model.kinds.networks import Network, NetworkSpec, NetworkStatus
 from netloom.model.registry import NETWORK
 from tests.control.helpers import memory, network, run
 

@@ -11,8 +11,8 @@ from netloom.control.runtime.events import Recorder
 from netloom.control.runtime.informer import informer
 from netloom.control.runtime.sweep import sweep
 from netloom.errors import Conflict, Invalid
-from netloom.model.events import ObjectReference
-from netloom.model.networks import Network
+from netloom.model.kinds.events import ObjectReference
+from netloom.model.kinds.networks import Network
 from netloom.model.registry import EVENT, NETWORK
 from netloom.sim.world import eventually
 from tests.control.helpers import memory, network, run

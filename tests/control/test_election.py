@@ -6,7 +6,7 @@ import pytest
 
 from netloom.control.runtime.election import Candidate, Durations, Election, JointElection
 from netloom.errors import Forbidden, NetloomError, NotFound, Unreachable
-from netloom.model.cluster import Lease
+from netloom.model.kinds.cluster import Lease
 from netloom.model.registry import LEASE
 from netloom.sim import loop as sim
 from netloom.sim.world import eventually

@@ -19,7 +19,7 @@ from netloom.control.runtime.events import (
 from netloom.control.runtime.sweep import expire_events, expire_events_once
 from netloom.errors import NetloomError, Unreachable
 from netloom.model.document import Document
-from netloom.model.events import ObjectReference
+from netloom.model.kinds.events import ObjectReference
 from netloom.model.registry import EVENT, NETWORK
 from netloom.sim import loop as sim
 from netloom.store.base import Store, Stored

@@ -11,8 +11,8 @@ from msgspec.structs import replace
 
 from netloom.control.node.fabric import COMPARE, COUNT
 from netloom.model.document import Resource
-from netloom.model.paths import Shaping
-from netloom.model.policy import SecurityProfile
+from netloom.model.kinds.paths import Shaping
+from netloom.model.kinds.policy import SecurityProfile
 from netloom.model.registry import NETWORK, NETWORK_ATTACHMENT, NODE, SECURITY_PROFILE, SHAPING, SUBNET
 from netloom.openflow.flows import Flow, Key, Mod
 from netloom.plan.vxlan.fabric import LocalPort, Remote, VxlanPlan

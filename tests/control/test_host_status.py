@@ -7,8 +7,8 @@ import msgspec
 from netloom.control.node.status import PlugResult, document, settled
 from netloom.control.node.views import View
 from netloom.control.runtime.conditions import READY
-from netloom.model.attachments import NetworkAttachment
 from netloom.model.document import Document
+from netloom.model.kinds.attachments import NetworkAttachment
 from netloom.model.registry import NETWORK_ATTACHMENT
 from netloom.plan.problem import Problem
 from netloom.store.base import stored

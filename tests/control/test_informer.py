@@ -8,9 +8,9 @@ import pytest
 from netloom.control.runtime.cache import Change, Key
 from netloom.control.runtime.informer import PAGE, Informer, informer
 from netloom.errors import Expired, Forbidden, NetloomError, Unauthorized, Unreachable
-from netloom.model.networks import Network
+from netloom.model.kinds.networks import Network
 from netloom.model.registry import NETWORK
-from netloom.model.selectors import selector
+from netloom.model.values.selectors import selector
 from netloom.sim.world import eventually
 from netloom.store.base import Event, Page, Sink, Store, Watch
 from netloom.store.memory import MemoryStore

@@ -11,9 +11,9 @@ import pytest
 from netloom.control.ipam.views import DECIDED, QUARANTINE
 from netloom.control.runtime.client import Client
 from netloom.errors import Unreachable
-from netloom.model.attachments import NetworkAttachment
 from netloom.model.document import Document
-from netloom.model.networks import IPLock, Network, Subnet, VNILock
+from netloom.model.kinds.attachments import NetworkAttachment
+from netloom.model.kinds.networks import IPLock, Network, Subnet, VNILock
 from netloom.model.registry import EVENT, IP_LOCK, NETWORK, NETWORK_ATTACHMENT, SUBNET
 from netloom.plan.audit.addresses import audit
 from netloom.run.controllers import ControlPlane, Options

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from netloom.model import codec
-from netloom.model.attachments import NetworkAttachment
+from netloom.model.kinds.attachments import NetworkAttachment
 from netloom.model.registry import EVENT, IP_LOCK, KINDS, NETWORK, NETWORK_ATTACHMENT, SUBNET
 from netloom.run.controllers import Options
 from netloom.store.memory import MemoryStore

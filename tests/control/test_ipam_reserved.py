@@ -13,8 +13,8 @@ from netloom.control.ipam.pools import ReservedAddresses
 from netloom.control.runtime.cache import Change, Key
 from netloom.model.document import Document, Resource
 from netloom.model.kind import Kind
-from netloom.model.networks import Router
-from netloom.model.policy import LoadBalancer
+from netloom.model.kinds.networks import Router
+from netloom.model.kinds.policy import LoadBalancer
 from netloom.model.registry import LOAD_BALANCER, NETWORK, NETWORK_ATTACHMENT, ROUTER, SUBNET
 from netloom.plan.addresses.blocks import address
 from tests.control.helpers import document, memory, network, run, subnet, subnet_of

@@ -11,9 +11,9 @@ from netloom.control.runtime.clock import micro, stamp
 from netloom.control.runtime.counters import LIFETIMES, Histogram
 from netloom.control.runtime.creation import created_at
 from netloom.errors import Unreachable
-from netloom.model import uids
-from netloom.model.attachments import NetworkAttachment
+from netloom.model.kinds.attachments import NetworkAttachment
 from netloom.model.registry import NETWORK_ATTACHMENT
+from netloom.model.values import uids
 
 START = datetime(2030, 1, 1, 12, 0, 0, 250_000, tzinfo=UTC)
 BLUE = Key("default", "blue")

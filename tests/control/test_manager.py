@@ -9,8 +9,8 @@ from netloom.control.runtime.election import Election
 from netloom.control.runtime.events import Recorder
 from netloom.control.runtime.informer import informer
 from netloom.control.runtime.manager import Manager
-from netloom.model.events import ObjectReference
-from netloom.model.networks import Network
+from netloom.model.kinds.events import ObjectReference
+from netloom.model.kinds.networks import Network
 from netloom.model.registry import EVENT, NETWORK
 from netloom.sim.world import eventually
 from netloom.store.memory import MemoryStore

@@ -11,7 +11,7 @@ import pytest
 from netloom.errors import Invalid, NotFound
 from netloom.model.document import Document
 from netloom.model.kind import Kind
-from netloom.model.networks import Network
+from netloom.model.kinds.networks import Network
 from netloom.model.registry import EVENT, IP_LOCK, NETWORK, VNI_LOCK
 from netloom.plan.audit.addresses import MANAGED_BY, MANAGER
 from netloom.plan.node.grants import ProviderGrants, provider_grants

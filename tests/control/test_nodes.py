@@ -5,8 +5,8 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from random import Random
 
-from netloom.model.cluster import AGENT_SILENT_SECONDS
 from netloom.model.document import Document
+from netloom.model.kinds.cluster import AGENT_SILENT_SECONDS
 from netloom.model.registry import EVENT, NODE
 from netloom.store.memory import MemoryStore
 from tests.control.helpers import assemble, memory, run

@@ -14,7 +14,7 @@ from netloom.control.runtime.election import Election
 from netloom.drivers.northbound.driver import Applied
 from netloom.errors import AlreadyExists, Conflict, NotFound
 from netloom.model.document import ObjectMeta
-from netloom.model.policy import SecurityProfile, SecurityProfileSpec
+from netloom.model.kinds.policy import SecurityProfile, SecurityProfileSpec
 from netloom.model.registry import NETWORK_ATTACHMENT
 from netloom.plan.node.grants import provider_grants
 from netloom.plan.problem import Unit

@@ -11,8 +11,8 @@ import pytest
 from netloom.control.runtime.clock import now
 from netloom.control.runtime.election import Election
 from netloom.control.runtime.manager import Manager
-from netloom.model.crds import crds
 from netloom.model.registry import EVENT, LEASE, NETWORK, SUBNET
+from netloom.model.schemas.crds import crds
 from netloom.sim.world import eventually
 from netloom.store.base import Store
 from netloom.store.kube import kubeconfig

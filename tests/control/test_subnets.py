@@ -14,9 +14,9 @@ from netloom.control.runtime.events import Recorder
 from netloom.control.runtime.manager import Manager
 from netloom.control.subnets import BY_NETWORK, SubnetValidator, by_network, check
 from netloom.errors import Unreachable
-from netloom.model.networks import Network, Subnet
+from netloom.model.kinds.networks import Network, Subnet
 from netloom.model.registry import EVENT, NETWORK, SUBNET
-from netloom.model.selectors import EVERYTHING, Selector
+from netloom.model.values.selectors import EVERYTHING, Selector
 from netloom.sim.world import eventually
 from netloom.store.base import Event, Page, Sink, Stored, Watch
 from netloom.store.memory import MemoryStore

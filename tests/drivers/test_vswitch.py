@@ -14,7 +14,7 @@ from netloom.drivers.vswitch.mirrors import MirrorPlan, Mirrors
 from netloom.drivers.vswitch.prepare import Preparation, ensure_mappings, prepare, read_mappings
 from netloom.drivers.vswitch.writer import GROUP, GroupWriter
 from netloom.errors import Unreachable
-from netloom.model.attachments import PortType
+from netloom.model.kinds.attachments import PortType
 from netloom.ovsdb.errors import TransactionRefused
 from netloom.ovsdb.operations import Comment
 from netloom.plan.node.ports import PortPlan

@@ -1,8 +1,8 @@
 """Every field of every kind, written with a node's credential: what is stored changes only where it may.
 
-The fields come from the schemas (model/schema.py), so a field that is added is tried without a change here. Each is
-written by replace, merge patch, JSON patch and server-side apply, on the resource and on its status. `may` is what a
-node may change, said a second time and differently.
+The fields come from the schemas (model/schemas/schema.py), so a field that is added is tried without a change here.
+Each is written by replace, merge patch, JSON patch and server-side apply, on the resource and on its status. `may`
+is what a node may change, said a second time and differently.
 
     found = Walk(admin, node).walk(prepare(admin, kinds))
 """
@@ -19,12 +19,12 @@ from urllib.parse import urlsplit
 import yaml
 from msgspec import Struct, field
 
-from netloom.model import rules
 from netloom.model.document import Document
 from netloom.model.kind import Kind
 from netloom.model.registry import CUSTOM_RESOURCE_DEFINITION, EVENT, LEASE, NETWORK_ATTACHMENT, NODE
 from netloom.model.registry import NAMESPACE as NAMESPACES
-from netloom.model.schema import PRESERVE, Schema, metadata_tree, tree
+from netloom.model.schemas import rules
+from netloom.model.schemas.schema import PRESERVE, Schema, metadata_tree, tree
 from netloom.store.kube import kubeconfig as kubeconfigs
 
 Ask = Callable[..., tuple[int, Any]]

@@ -17,7 +17,7 @@ import pytest
 
 from netloom.front.api.output import protobuf_kinds
 from netloom.front.api.schemas import definitions
-from netloom.model.crds import crds
+from netloom.model.schemas.crds import crds
 from tests.front.serving import make_credentials, serving
 from tests.support.kube import Kube
 from tests.support.process import wait_until

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from netloom.model.crds import crds
+from netloom.model.schemas.crds import crds
 from tests.run.serving import NETLOOM, environment, netloom
 from tests.support.kube import Kube
 from tests.support.process import Program, free_port, wait_until

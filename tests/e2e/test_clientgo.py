@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from netloom.model.crds import crds
+from netloom.model.schemas.crds import crds
 from tests.run.serving import serving
 from tests.support.kube import Kube
 from tests.support.process import wait_until

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from netloom.model.crds import crds
 from netloom.model.document import Document
 from netloom.model.kind import Kind
 from netloom.model.registry import KINDS, NETWORK, NETWORK_ATTACHMENT
+from netloom.model.schemas.crds import crds
 from tests.e2e.conformance.table import Case, cases
 from tests.run.serving import NETLOOM, Serving, environment
 from tests.support.kube import Kube

@@ -27,10 +27,10 @@ from urllib.parse import urlsplit
 import pytest
 
 from netloom.errors import NetloomError
-from netloom.model.attachments import NetworkAttachment
 from netloom.model.document import Resource
 from netloom.model.kind import Kind
-from netloom.model.networks import IPLock, Network, Subnet, VNILock
+from netloom.model.kinds.attachments import NetworkAttachment
+from netloom.model.kinds.networks import IPLock, Network, Subnet, VNILock
 from netloom.model.registry import IP_LOCK, NETWORK, NETWORK_ATTACHMENT, SUBNET, VNI_LOCK
 from netloom.plan.audit.addresses import audit
 from netloom.store.kube import kubeconfig as kubeconfigs

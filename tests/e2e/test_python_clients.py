@@ -15,7 +15,7 @@ from typing import Any
 import kubernetes
 import pytest
 
-from netloom.model.crds import crds
+from netloom.model.schemas.crds import crds
 from tests.run.serving import serving
 from tests.support.kube import Kube
 from tests.support.process import Program, wait_until

@@ -19,7 +19,7 @@ from urllib.parse import urlsplit
 from netloom.control.node.views import NodeWatches, attachment_informer
 from netloom.errors import Forbidden
 from netloom.model.registry import NETWORK, NETWORK_ATTACHMENT
-from netloom.model.selectors import selector
+from netloom.model.values.selectors import selector
 from netloom.store.base import Store
 from netloom.store.kube import kubeconfig as kubeconfigs
 from netloom.store.kube.store import KubeStore

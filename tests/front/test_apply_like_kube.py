@@ -15,11 +15,12 @@ from hypothesis import strategies as st
 
 from netloom.errors import Conflict
 from netloom.front.api.merge import apply, patch, shapes
-from netloom.model import codec, validation
-from netloom.model.crds import crds
+from netloom.model import codec
 from netloom.model.document import Document, Resource
 from netloom.model.kind import Kind
 from netloom.model.registry import KINDS
+from netloom.model.schemas import validation
+from netloom.model.schemas.crds import crds
 from tests.support.kube import Kube, kube
 from tests.support.process import wait_until
 

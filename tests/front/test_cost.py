@@ -36,9 +36,11 @@ from netloom.front.api.merge import apply, fields, patch
 from netloom.front.api.output import protobuf_kinds, tables
 from netloom.front.api.output.forms import View
 from netloom.front.api.verbs import batches, streams
-from netloom.model import checks, codec, selectors, validation
+from netloom.model import codec
 from netloom.model.registry import KINDS, NETWORK_ATTACHMENT, NODE
-from netloom.model.schema import tree
+from netloom.model.schemas import checks, validation
+from netloom.model.schemas.schema import tree
+from netloom.model.values import selectors
 from netloom.protobuf import bytes_field
 from netloom.store.memory import MemoryStore
 from tests.front.serving import GROUP, attachment

@@ -33,7 +33,7 @@ from netloom.front.api.http.paths import Routes
 from netloom.front.api.verbs.watches import Watches
 from netloom.model.document import Document
 from netloom.model.registry import KINDS, NETWORK, NETWORK_ATTACHMENT, NODE
-from netloom.model.selectors import selector
+from netloom.model.values.selectors import selector
 from netloom.run.access import certificates
 from netloom.store.memory import MemoryStore
 

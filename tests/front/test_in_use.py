@@ -15,7 +15,7 @@ from netloom.model import codec
 from netloom.model.document import Document
 from netloom.model.kind import Kind
 from netloom.model.registry import KINDS, NETWORK, NETWORK_ATTACHMENT, NOT_IMPLEMENTED, SUBNET
-from netloom.model.selectors import EVERYTHING, Selector
+from netloom.model.values.selectors import EVERYTHING, Selector
 from netloom.store.base import Event, EventType, Page, Precondition, Propagation, Store, Stored
 from netloom.store.memory import MemoryStore
 from tests.front.serving import GROUP, Serving, attachment, document, network, path, serving

@@ -3,9 +3,9 @@
 from typing import Any
 
 from netloom.front.api.schemas import definitions
-from netloom.model.crds import crds
 from netloom.model.kind import VERBS
 from netloom.model.registry import CUSTOM_RESOURCE_DEFINITION, NAMESPACE
+from netloom.model.schemas.crds import crds
 from netloom.store.memory import MemoryStore
 from tests.front.serving import Serving, document, network, path, wait_until
 

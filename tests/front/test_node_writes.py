@@ -14,8 +14,8 @@ from netloom.front.api.admission.node_writes import EVENT_BURST, NodeRestriction
 from netloom.front.api.auth.identity import Identity
 from netloom.front.api.auth.node_networks import NodeNetworks
 from netloom.model.document import Document
-from netloom.model.events import AGENT
 from netloom.model.kind import Kind
+from netloom.model.kinds.events import AGENT
 from netloom.model.registry import EVENT, NETWORK_ATTACHMENT, NODE
 from netloom.store.base import Store, Stored
 from netloom.store.memory import MemoryStore

@@ -10,7 +10,7 @@ from netloom.errors import BadRequest, MethodNotAllowed, NotFound, TooLarge
 from netloom.front.api.http.paths import Match, Request, Routes, Verb
 from netloom.model.kind import Kind
 from netloom.model.registry import EVENT, KINDS, NETWORK, NETWORK_ATTACHMENT, NODE
-from netloom.model.validation import Unknown
+from netloom.model.schemas.validation import Unknown
 from netloom.store.base import Propagation
 
 ROUTES = Routes(KINDS)

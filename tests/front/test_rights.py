@@ -22,7 +22,7 @@ from netloom.front.api.auth.watch_rights import UNANSWERED_SECONDS, Right, Right
 from netloom.front.api.http.limits import Limits
 from netloom.model.document import Document
 from netloom.model.registry import NETWORK, NETWORK_ATTACHMENT, SUBNET
-from netloom.model.selectors import selector
+from netloom.model.values.selectors import selector
 from netloom.run.access import certificates
 from netloom.sim import loop as sim
 from netloom.store.base import Store

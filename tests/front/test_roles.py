@@ -29,7 +29,7 @@ from netloom.model.registry import (
     SHAPING,
     SUBNET,
 )
-from netloom.model.selectors import EVERYTHING, Selector, selector
+from netloom.model.values.selectors import EVERYTHING, Selector, selector
 from netloom.run.metrics.metering import MeteredStore
 from netloom.sim import loop as sim
 from netloom.store.memory import MemoryStore

@@ -21,7 +21,7 @@ from netloom.load.sizes import Shape
 from netloom.load.testers import Trial
 from netloom.model.document import Document
 from netloom.model.kind import Kind
-from netloom.model.networks import Fabric
+from netloom.model.kinds.networks import Fabric
 from netloom.model.registry import NETWORK_ATTACHMENT, NODE
 from netloom.sim import loop as sim
 from netloom.store.base import Store, Stored

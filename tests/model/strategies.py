@@ -6,10 +6,10 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from netloom.model import rules
 from netloom.model.document import Document
 from netloom.model.kind import Kind
-from netloom.model.schema import LIST_TYPE, MAP_KEYS, PRESERVE, Schema, tree
+from netloom.model.schemas import rules
+from netloom.model.schemas.schema import LIST_TYPE, MAP_KEYS, PRESERVE, Schema, tree
 
 JSON = st.recursive(
     st.one_of(st.none(), st.booleans(), st.integers(), st.floats(allow_nan=False), st.text(max_size=8)),

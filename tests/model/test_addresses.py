@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from netloom.model import addresses
+from netloom.model.values import addresses
 
 ADDRESSES = st.ip_addresses().filter(lambda ip: getattr(ip, "ipv4_mapped", None) is None)
 

@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from netloom.model.ages import age
+from netloom.model.values.ages import age
 
 # As k8s.io/apimachinery's duration.HumanDuration has them.
 MINUTE, HOUR, DAY, YEAR = 60, 3600, 86400, 365 * 86400

@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from netloom.errors import BadRequest
-from netloom.model import jsonpath
-from netloom.model.jsonpath import JSONPath, Template, shown
+from netloom.model.values import jsonpath
+from netloom.model.values.jsonpath import JSONPath, Template, shown
 from tests.support.kubectl import Kubectl
 
 # Keys are in the order of the alphabet, in which kubectl visits and prints them.

@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from netloom.model import quantities, rules
+from netloom.model.schemas import rules
+from netloom.model.values import quantities
 
 
 @pytest.mark.parametrize(

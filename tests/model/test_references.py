@@ -4,7 +4,6 @@ from collections.abc import Iterator
 
 import pytest
 
-from netloom.model import rules
 from netloom.model.references import REFERENCES, Reference, deletion_order, references_to
 from netloom.model.registry import (
     IP_LOCK,
@@ -17,7 +16,8 @@ from netloom.model.registry import (
     SANDBOX,
     SECURITY_PROFILE,
 )
-from netloom.model.schema import Schema, tree
+from netloom.model.schemas import rules
+from netloom.model.schemas.schema import Schema, tree
 
 NO_REFERENCES = {
     ("Subnet", "spec.dhcp.domainName"),  # A name of the DNS.

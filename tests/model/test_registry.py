@@ -7,12 +7,12 @@ import pytest
 
 from netloom.errors import NotFound
 from netloom.model import codec
-from netloom.model.cluster import Node
 from netloom.model.document import Condition, ObjectMeta
 from netloom.model.kind import Kind
-from netloom.model.networks import Fabric, Network, NetworkSpec
+from netloom.model.kinds.cluster import Node
+from netloom.model.kinds.networks import Fabric, Network, NetworkSpec
 from netloom.model.registry import EVENT, KINDS, LEASE, NETWORK, NETWORK_ATTACHMENT, NODE, SANDBOX, SUBNET, VNI_LOCK
-from netloom.model.validation import admit
+from netloom.model.schemas.validation import admit
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 OURS = [kind for kind in KINDS if kind.group == "netloom.dev"]

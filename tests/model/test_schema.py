@@ -6,11 +6,11 @@ from collections.abc import Iterator
 import msgspec
 import pytest
 
-from netloom.model.crds import crds
 from netloom.model.kind import Kind
 from netloom.model.registry import EVENT, KINDS, NETWORK, SUBNET
-from netloom.model.schema import Schema, metadata_schema, schema, tree
-from netloom.model.validation import admit
+from netloom.model.schemas.crds import crds
+from netloom.model.schemas.schema import Schema, metadata_schema, schema, tree
+from netloom.model.schemas.validation import admit
 
 OURS = [kind for kind in KINDS if kind.group == "netloom.dev"]
 each_kind = pytest.mark.parametrize("kind", list(KINDS), ids=lambda kind: kind.name)
@@ -138,7 +138,7 @@ def test_crds_are_of_our_kinds_only_and_complete() -> None:
 
 
 def test_a_type_nobody_thought_of_has_no_schema() -> None:
-    from netloom.model.schema import _node
+    from netloom.model.schemas.schema import _node
 
     with pytest.raises(TypeError, match="unsupported type"):
         _node(msgspec.inspect.type_info(bytes))
@@ -146,7 +146,7 @@ def test_a_type_nobody_thought_of_has_no_schema() -> None:
 
 def test_admitting_a_typed_value_changes_only_defaults() -> None:
     from netloom.model.document import ObjectMeta
-    from netloom.model.networks import Subnet, SubnetSpec
+    from netloom.model.kinds.networks import Subnet, SubnetSpec
 
     value = Subnet(
         api_version=SUBNET.api_version,

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from netloom.errors import BadRequest
-from netloom.model.selectors import EVERYTHING, Operator, Requirement, Selector, selector
+from netloom.model.values.selectors import EVERYTHING, Operator, Requirement, Selector, selector
 
 KEYS = st.from_regex(r"([a-z]{1,5}\.[a-z]{1,3}/)?[A-Za-z0-9]([-A-Za-z0-9_.]{0,8}[A-Za-z0-9])?", fullmatch=True)
 VALUES = st.from_regex(r"([A-Za-z0-9]([-A-Za-z0-9_.]{0,8}[A-Za-z0-9])?)?", fullmatch=True)

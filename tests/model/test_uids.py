@@ -3,7 +3,7 @@ from uuid import UUID
 from hypothesis import given
 from hypothesis import strategies as st
 
-from netloom.model import uids
+from netloom.model.values import uids
 
 
 @given(st.floats(0, 2**33), st.integers(0, 2**62 - 1))

@@ -10,11 +10,12 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from netloom.errors import BadRequest, Cause, Invalid, NetloomError
-from netloom.model import checks, registry
+from netloom.model import registry
 from netloom.model.document import Document
 from netloom.model.kind import Kind
 from netloom.model.registry import EVENT, KINDS, LEASE, NAMESPACE, NETWORK, NETWORK_ATTACHMENT, NODE, SUBNET
-from netloom.model.validation import Unknown, admit
+from netloom.model.schemas import checks
+from netloom.model.schemas.validation import Unknown, admit
 from tests.e2e.conformance.table import Case, cases
 from tests.model import strategies
 

@@ -11,7 +11,7 @@ import msgspec
 from netloom.model import codec
 from netloom.model.document import Resource
 from netloom.model.registry import KINDS
-from netloom.model.validation import admit
+from netloom.model.schemas.validation import admit
 from netloom.ovsdb.schema import BaseType, ColumnType, Schema
 from netloom.plan.ovn.desired import Delta, DesiredRows
 from netloom.plan.ovn.planner import Planner

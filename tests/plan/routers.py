@@ -6,7 +6,7 @@ import msgspec
 import yaml
 
 from netloom.model.document import Resource
-from netloom.model.networks import Router
+from netloom.model.kinds.networks import Router
 from netloom.model.registry import KINDS
 from netloom.plan.ovn.layer3.routers import plan_router
 from netloom.plan.ovn.planner import Planner

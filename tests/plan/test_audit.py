@@ -4,8 +4,8 @@ from typing import Any
 
 import msgspec
 
-from netloom.model.attachments import NetworkAttachment
-from netloom.model.networks import IPLock, Network, Subnet, VNILock
+from netloom.model.kinds.attachments import NetworkAttachment
+from netloom.model.kinds.networks import IPLock, Network, Subnet, VNILock
 from netloom.plan.audit.addresses import audit
 from netloom.plan.audit.finding import Check, Finding
 

@@ -6,8 +6,8 @@ from typing import Any, cast
 import pytest
 from msgspec.structs import replace
 
-from netloom.model.attachments import PortType
-from netloom.model.cluster import Node
+from netloom.model.kinds.attachments import PortType
+from netloom.model.kinds.cluster import Node
 from netloom.plan.audit.finding import Check
 from netloom.plan.audit.ovn import (
     ATTACHMENT,

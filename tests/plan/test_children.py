@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from netloom.model.attachments import NetworkAttachment, PortType
-from netloom.model.networks import Network
+from netloom.model.kinds.attachments import NetworkAttachment, PortType
+from netloom.model.kinds.networks import Network
 from netloom.plan.node.grants import EVERYTHING
 from netloom.plan.node.ports import Host, PortPlan, plan_ports
 from netloom.plan.ovn.layer2.switches import port, switch

@@ -2,8 +2,8 @@
 
 from typing import cast
 
-from netloom.model.attachments import NetworkAttachment
-from netloom.model.networks import Network, Subnet
+from netloom.model.kinds.attachments import NetworkAttachment
+from netloom.model.kinds.networks import Network, Subnet
 from netloom.plan.ovn.forecast import Forecast, forecast
 from netloom.plan.problem import Unit
 from tests.plan.planning import resources

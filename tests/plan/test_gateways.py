@@ -3,7 +3,7 @@
 import pytest
 import yaml
 
-from netloom.model.networks import Router
+from netloom.model.kinds.networks import Router
 from netloom.plan.ovn.layer3.gateways import redirect_port
 from netloom.plan.problem import Unit
 from netloom.plan.rows import Outcome, Ref

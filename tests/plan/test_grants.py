@@ -10,7 +10,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from netloom.errors import Invalid
-from netloom.model.networks import Network
+from netloom.model.kinds.networks import Network
 from netloom.plan.node.grants import (
     EVERYTHING,
     NO_PROVIDERS,

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from netloom.model.attachments import ExecReport, NetworkAttachmentSpec
+from netloom.model.kinds.attachments import ExecReport, NetworkAttachmentSpec
 from netloom.plan.node import hooks
 from netloom.plan.node.hooks import AFTER, EXEC, After, Commands
 

@@ -5,7 +5,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from netloom.model.policy import LoadBalancer, Protocol
+from netloom.model.kinds.policy import LoadBalancer, Protocol
 from netloom.plan.ovn.layer3.load_balancers import load_balancer_ref
 from netloom.plan.ovn.planner import Planner
 from netloom.plan.problem import Unit

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from netloom.model.policy import PortRange, RuleProtocol
+from netloom.model.kinds.policy import PortRange, RuleProtocol
 from netloom.plan.policy.matches import addressed, carried, either, left, merged, one_of
 
 

@@ -6,8 +6,8 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
-from netloom.model.attachments import NetworkAttachment, PortType
-from netloom.model.networks import Fabric, Network, Subnet
+from netloom.model.kinds.attachments import NetworkAttachment, PortType
+from netloom.model.kinds.networks import Fabric, Network, Subnet
 from netloom.plan.node.grants import EVERYTHING, NOT_GRANTED, node_grants
 from netloom.plan.node.ports import Host, PlannedRoute, PortPlan, gateway, plan_port
 from netloom.plan.problem import Problem

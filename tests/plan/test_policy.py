@@ -7,7 +7,7 @@ import msgspec
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from netloom.model.policy import Action, EgressRule, IngressRule, Peer, SecurityProfile
+from netloom.model.kinds.policy import Action, EgressRule, IngressRule, Peer, SecurityProfile
 from netloom.plan.ovn.planner import Planner
 from netloom.plan.ovn.profiles import covered, group, memberships
 from netloom.plan.problem import Unit

@@ -5,7 +5,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from netloom.model.paths import Quality, Shaping, ShapingSpec
+from netloom.model.kinds.paths import Quality, Shaping, ShapingSpec
 from netloom.plan.ovn.planner import Planner
 from netloom.plan.policy.shaping import verdict
 from netloom.plan.problem import Unit

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 import yaml
 
-from netloom.model.networks import Router
+from netloom.model.kinds.networks import Router
 from netloom.plan import names
 from netloom.plan.ovn.layer3 import router_ports
 from netloom.plan.ovn.layer3.routers import plan_router

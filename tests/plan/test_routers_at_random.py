@@ -9,7 +9,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from netloom.model import addresses
+from netloom.model.values import addresses
 from netloom.plan.ovn.layer3.router_ports import overlaps
 from netloom.plan.problem import Unit
 from tests.plan.acls import Packet, Reader

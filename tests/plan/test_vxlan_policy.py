@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec import structs
 
-from netloom.model.policy import SecurityProfile
+from netloom.model.kinds.policy import SecurityProfile
 from netloom.openflow import packets
 from netloom.openflow.flows import Ct, Flow
 from netloom.openflow.packets import Packet

@@ -8,11 +8,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec import structs
 
-from netloom.model.attachments import NetworkAttachment
-from netloom.model.cluster import Node
 from netloom.model.document import ObjectMeta, Resource
-from netloom.model.networks import Network, Router, Subnet
-from netloom.model.policy import SecurityProfile
+from netloom.model.kinds.attachments import NetworkAttachment
+from netloom.model.kinds.cluster import Node
+from netloom.model.kinds.networks import Network, Router, Subnet
+from netloom.model.kinds.policy import SecurityProfile
 from netloom.model.selection import LabelRequirement, LabelSelector, SelectorOperator
 from netloom.plan.problem import Unit
 from netloom.plan.world.selector_matches import selector_in

@@ -10,8 +10,8 @@ from typing import Any
 
 import msgspec
 
-from netloom.model.paths import Shaping
-from netloom.model.policy import SecurityProfile
+from netloom.model.kinds.paths import Shaping
+from netloom.model.kinds.policy import SecurityProfile
 from netloom.openflow.packets import Packet
 from netloom.openflow.pipeline import Sent, Tables, Tracker, run
 from netloom.plan.vxlan.fabric import LocalPort, Remote, VxlanPlan

@@ -8,7 +8,7 @@ from prometheus_client.parser import text_string_to_metric_families as plain
 from netloom.control.runtime.events import BURST
 from netloom.errors import AlreadyExists
 from netloom.front.api.app import Observation
-from netloom.model.events import ObjectReference
+from netloom.model.kinds.events import ObjectReference
 from netloom.model.registry import NETWORK
 from netloom.run import controllers
 from netloom.run.metrics import control, exposition

@@ -15,8 +15,8 @@ import msgspec
 from msgspec import Struct
 
 from netloom.model.document import Document
-from netloom.model.paths import Shaping
-from netloom.model.policy import SecurityProfile
+from netloom.model.kinds.paths import Shaping
+from netloom.model.kinds.policy import SecurityProfile
 from netloom.openflow.flows import Flow, MeterSpec
 from netloom.plan.vxlan.fabric import VxlanPlan
 from netloom.plan.vxlan.ports import LocalPort, Remote, base, local, remote

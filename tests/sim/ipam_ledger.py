@@ -18,10 +18,10 @@ from ipaddress import ip_address, ip_interface
 from random import Random
 from typing import NamedTuple, TypeVar
 
-from netloom.model.attachments import NetworkAttachment
 from netloom.model.kind import Kind
-from netloom.model.networks import IPLock, Network
-from netloom.model.selectors import EVERYTHING
+from netloom.model.kinds.attachments import NetworkAttachment
+from netloom.model.kinds.networks import IPLock, Network
+from netloom.model.values.selectors import EVERYTHING
 from netloom.sim import loop as sim
 from netloom.store.base import Stored
 from netloom.store.engine import Write

@@ -9,8 +9,8 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from ipaddress import ip_address, ip_interface, ip_network
 
-from netloom.model.attachments import NetworkAttachment
-from netloom.model.networks import IPLock, Network, Subnet
+from netloom.model.kinds.attachments import NetworkAttachment
+from netloom.model.kinds.networks import IPLock, Network, Subnet
 
 
 class State:

@@ -2,7 +2,7 @@
 
 import asyncio
 
-from netloom.model.networks import IPLock
+from netloom.model.kinds.networks import IPLock
 from netloom.model.registry import NETWORK, NETWORK_ATTACHMENT, SUBNET
 from netloom.sim import loop as sim
 from netloom.sim.crashes import Crashes

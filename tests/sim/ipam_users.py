@@ -10,8 +10,8 @@ from ipaddress import ip_interface, ip_network
 from random import Random
 from typing import Any
 
-from netloom.model.attachments import NetworkAttachment
-from netloom.model.networks import Subnet
+from netloom.model.kinds.attachments import NetworkAttachment
+from netloom.model.kinds.networks import Subnet
 from netloom.model.registry import NETWORK, NETWORK_ATTACHMENT, SUBNET
 from netloom.sim import loop as sim
 from netloom.sim.world import Process

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Callable, Coroutine
 from typing import Any
 
 from netloom.control.runtime.manager import Manager
-from netloom.model.networks import VNILock
+from netloom.model.kinds.networks import VNILock
 from netloom.model.registry import VNI_LOCK
 from netloom.plan.audit.addresses import audit
 from netloom.sim import loop as sim

@@ -7,9 +7,9 @@ import pytest
 
 from netloom.control.runtime.cache import Key
 from netloom.control.runtime.informer import Informer, informer
-from netloom.model.networks import Network
+from netloom.model.kinds.networks import Network
 from netloom.model.registry import NETWORK
-from netloom.model.selectors import Selector, selector
+from netloom.model.values.selectors import Selector, selector
 from netloom.sim import loop as sim
 from netloom.sim.links import MANY_FAULTS
 from netloom.sim.world import Process, World, eventually

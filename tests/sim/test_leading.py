@@ -21,7 +21,7 @@ from netloom.control.runtime.events import Recorder
 from netloom.control.runtime.informer import informer
 from netloom.control.runtime.manager import Manager
 from netloom.errors import Unreachable
-from netloom.model.networks import Network
+from netloom.model.kinds.networks import Network
 from netloom.model.registry import NETWORK
 from netloom.sim import loop as sim
 from netloom.sim.links import NetworkFaults

@@ -10,7 +10,7 @@ import pytest
 from netloom.control.runtime.cache import Key
 from netloom.control.runtime.client import Client
 from netloom.control.subnets import SubnetValidator, Verdict, check, vni_of
-from netloom.model.networks import Network, Subnet
+from netloom.model.kinds.networks import Network, Subnet
 from netloom.model.registry import NETWORK, SUBNET
 from netloom.plan.addresses import blocks
 from netloom.sim import loop as sim

@@ -22,7 +22,7 @@ from netloom.errors import Expired
 from netloom.model.document import Document
 from netloom.model.kind import Kind
 from netloom.model.registry import LEASE
-from netloom.model.selectors import EVERYTHING, Selector
+from netloom.model.values.selectors import EVERYTHING, Selector
 from netloom.store.base import Event, Store, Stored, Watch
 from netloom.store.etcd.api import Etcd as EtcdClient
 from netloom.store.etcd.store import EtcdStore

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from netloom.errors import AlreadyExists, NotFound
 from netloom.model.registry import LEASE
-from netloom.model.selectors import selector
+from netloom.model.values.selectors import selector
 from netloom.store.base import EventType
 from netloom.store.damage import Unreadable, flaw
 from netloom.store.etcd.api import Etcd as EtcdClient

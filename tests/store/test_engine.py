@@ -10,7 +10,7 @@ from hypothesis import given
 from netloom.errors import AlreadyExists, BadRequest
 from netloom.model.document import Document
 from netloom.model.registry import NETWORK_ATTACHMENT
-from netloom.model.selectors import Selector, selector
+from netloom.model.values.selectors import Selector, selector
 from netloom.store.base import Stored
 from netloom.store.memory import MemoryStore
 from netloom.store.paging import position, token

@@ -19,7 +19,7 @@ from netloom.errors import (
 )
 from netloom.model.registry import KINDS as ALL_KINDS
 from netloom.model.registry import LEASE
-from netloom.model.selectors import selector
+from netloom.model.values.selectors import selector
 from netloom.store.etcd import store as etcd_module
 from netloom.store.etcd.api import Etcd as EtcdClient
 from netloom.store.etcd.api import Tls, put

@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from netloom.errors import Expired, Unreachable
-from netloom.model.selectors import EVERYTHING, Selector, selector
+from netloom.model.values.selectors import EVERYTHING, Selector, selector
 from netloom.store.base import Event, EventType, Stored
 from netloom.store.hub import Change, Hub, HubWatch
 from netloom.store.memory import MemoryStore

@@ -23,7 +23,7 @@ from netloom.errors import (
     Unreachable,
 )
 from netloom.model.registry import LEASE
-from netloom.model.selectors import selector
+from netloom.model.values.selectors import selector
 from netloom.store.base import EventType, Propagation
 from netloom.store.kube.kubeconfig import Cluster
 from netloom.store.kube.store import KubeStore

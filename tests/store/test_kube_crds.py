@@ -5,9 +5,9 @@ from functools import partial
 
 import pytest
 
-from netloom.model.crds import crds
 from netloom.model.registry import KINDS
-from netloom.model.selectors import selector
+from netloom.model.schemas.crds import crds
+from netloom.model.values.selectors import selector
 from netloom.store.kube import kubeconfig
 from netloom.store.kube.store import KubeStore
 from tests.store.backends import seen

@@ -15,7 +15,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from netloom.errors import AlreadyExists, Conflict, NotFound
 from netloom.model.registry import LEASE
-from netloom.model.selectors import EVERYTHING, Selector, selector
+from netloom.model.values.selectors import EVERYTHING, Selector, selector
 from netloom.store.base import Event, EventType, Store, Stored, Watch
 from netloom.store.memory import MemoryStore
 from netloom.store.sqlite.store import SqliteStore

@@ -23,7 +23,7 @@ AGGREGATE_EDIT = click.option(
 def crds(output: str, with_roles: bool, nodes: str, aggregate_edit: bool) -> None:
     """Print the CustomResourceDefinitions for a Kubernetes cluster."""
     from netloom.model import codec  # builds every schema: only when asked
-    from netloom.model import crds as definitions
+    from netloom.model.schemas import crds as definitions
 
     found = definitions.crds()
     if with_roles or nodes or aggregate_edit:

@@ -24,9 +24,9 @@ from netloom.control.runtime.conditions import FALSE, TRUE, with_condition
 from netloom.control.runtime.gc import Item, item
 from netloom.control.runtime.informer import Informer
 from netloom.errors import AlreadyExists, Conflict, NotFound
-from netloom.model.cluster import NAMESPACE_FINALIZER, SYSTEM_NAMESPACES, Namespace
 from netloom.model.document import Condition
 from netloom.model.kind import Kind
+from netloom.model.kinds.cluster import NAMESPACE_FINALIZER, SYSTEM_NAMESPACES, Namespace
 from netloom.model.references import deletion_order
 from netloom.model.registry import EVENT, IP_LOCK, NAMESPACE
 from netloom.store.base import Stored

@@ -33,9 +33,9 @@ from netloom.control.runtime.conditions import FALSE, READY, TRUE, with_conditio
 from netloom.control.runtime.events import Recorder
 from netloom.errors import AlreadyExists, Conflict, NotFound
 from netloom.model.document import Condition, ObjectMeta
-from netloom.model.networks import Fabric, Network, NetworkStatus, VNIHolder, VNILock, VNILockSpec
+from netloom.model.kinds.networks import Fabric, Network, NetworkStatus, VNIHolder, VNILock, VNILockSpec
 from netloom.model.registry import IP_LOCK, VNI_LOCK
-from netloom.model.selectors import selector
+from netloom.model.values.selectors import selector
 from netloom.plan.addresses.blocks import vni_lock_name
 from netloom.plan.audit.addresses import MANAGED_BY, MANAGER
 from netloom.plan.node.grants import NO_PROVIDERS, NOT_GRANTED, ProviderRefusal

@@ -16,8 +16,8 @@ from netloom.control.runtime.clock import Clock
 from netloom.control.runtime.conditions import READY, UNKNOWN, with_condition
 from netloom.control.runtime.events import Recorder
 from netloom.errors import NotFound
-from netloom.model.cluster import AGENT_SILENT_SECONDS, Node
 from netloom.model.document import Condition
+from netloom.model.kinds.cluster import AGENT_SILENT_SECONDS, Node
 
 REASON = "AgentSilent"
 

@@ -34,9 +34,9 @@ from netloom.control.runtime.counters import Histograms
 from netloom.control.runtime.creation import CREATED, SEEN, by_since, created_at
 from netloom.control.runtime.events import Recorder
 from netloom.model.document import Condition
-from netloom.model.networks import Network, Subnet, SubnetStatus
+from netloom.model.kinds.networks import Network, Subnet, SubnetStatus
 from netloom.model.registry import NETWORK, SUBNET
-from netloom.model.selectors import selector
+from netloom.model.values.selectors import selector
 from netloom.plan.addresses import blocks
 
 VALIDATED = "Validated"

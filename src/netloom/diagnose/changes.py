@@ -13,12 +13,12 @@ import msgspec
 from msgspec import Struct
 
 from netloom.diagnose import snapshot
-from netloom.model import addresses
-from netloom.model.attachments import NetworkAttachment
 from netloom.model.document import Resource
-from netloom.model.networks import Network, Subnet
+from netloom.model.kinds.attachments import NetworkAttachment
+from netloom.model.kinds.networks import Network, Subnet
 from netloom.model.references import REFERENCES
 from netloom.model.registry import KINDS
+from netloom.model.values import addresses
 from netloom.plan.node import grants
 from netloom.plan.node.grants import ProviderGrants
 from netloom.plan.ovn import comparison as comparing

@@ -13,7 +13,7 @@ from netloom.control.runtime.conditions import READY
 from netloom.errors import Invalid
 from netloom.model import registry
 from netloom.model.document import Document, Resource
-from netloom.model.networks import Network
+from netloom.model.kinds.networks import Network
 from netloom.model.registry import KINDS
 from netloom.plan.node.grants import NOT_GRANTED, ProviderRefusal
 from netloom.plan.ovn.planner import Planner

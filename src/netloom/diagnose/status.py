@@ -10,13 +10,13 @@ from typing import Any
 
 from msgspec import Struct
 
-from netloom.model.ages import age
-from netloom.model.attachments import NetworkAttachment
-from netloom.model.cluster import AGENT_SILENT_SECONDS, Node
 from netloom.model.document import Condition, Resource
-from netloom.model.networks import Network, Router, Subnet
-from netloom.model.paths import Mirror, Place, Shaping
-from netloom.model.policy import LoadBalancer, SecurityProfile
+from netloom.model.kinds.attachments import NetworkAttachment
+from netloom.model.kinds.cluster import AGENT_SILENT_SECONDS, Node
+from netloom.model.kinds.networks import Network, Router, Subnet
+from netloom.model.kinds.paths import Mirror, Place, Shaping
+from netloom.model.kinds.policy import LoadBalancer, SecurityProfile
+from netloom.model.values.ages import age
 
 READY, PENDING, FAILED = "ready", "pending", "failed"
 FEW = 5

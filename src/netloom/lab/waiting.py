@@ -20,7 +20,7 @@ from netloom.store.kube import kubeconfig
 from netloom.store.kube.store import KubeStore
 
 if TYPE_CHECKING:
-    from netloom.model.cluster import Node
+    from netloom.model.kinds.cluster import Node
 
 ASK_SECONDS = 0.05
 LOG_LINES = 3

@@ -24,8 +24,8 @@ from netloom.control.runtime import clock
 from netloom.control.runtime.cache import Change, Key
 from netloom.control.runtime.client import Client
 from netloom.errors import NetloomError, NotFound
-from netloom.model.cluster import Datapath
 from netloom.model.conditions import ADDRESSED
+from netloom.model.kinds.cluster import Datapath
 from netloom.model.registry import NETWORK_ATTACHMENT
 from netloom.plan import names
 from netloom.store.base import Store

@@ -17,7 +17,7 @@ from netloom.load.testers import Trial
 from netloom.model.document import Document
 from netloom.model.kind import Kind
 from netloom.model.registry import NETWORK, NETWORK_ATTACHMENT, NODE, SUBNET
-from netloom.model.selectors import EVERYTHING, Selector, selector
+from netloom.model.values.selectors import EVERYTHING, Selector, selector
 from netloom.store.base import Store, Stored
 
 T = TypeVar("T")

@@ -22,7 +22,7 @@ from msgspec import Struct
 from netloom.errors import Invalid
 from netloom.load.arrivals import Arrivals, times
 from netloom.load.sizes import Shape, blocks, divided, sizes
-from netloom.model.networks import Fabric
+from netloom.model.kinds.networks import Fabric
 
 REST = 10.0
 """The longest quarantine of a released address, in seconds."""

@@ -20,7 +20,7 @@ from netloom.load.plan import Load, Phase
 from netloom.load.records import Outcome
 from netloom.load.sizes import average_peers, sizes
 from netloom.load.testers import PREFIX, LabTester, remove_places
-from netloom.model.networks import Fabric
+from netloom.model.kinds.networks import Fabric
 from netloom.store.base import Store
 from netloom.store.kube.kubeconfig import Cluster
 from netloom.store.kube.store import KubeStore

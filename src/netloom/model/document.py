@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 from msgspec import Struct, field
 
-from netloom.model.scalars import Count, Line, Text, Timestamp, Word, meta
+from netloom.model.values.scalars import Count, Line, Text, Timestamp, Word, meta
 
 Document = dict[str, Any]
 Json = Any

@@ -2,11 +2,21 @@
 
 from functools import cache
 
-from netloom.model.checks import FORBIDDEN, REQUIRED, TOO_LONG, TOO_MANY, Check, Problem, compiled, fullmatch, quoted
 from netloom.model.document import Document, Json
 from netloom.model.kind import Kind
-from netloom.model.rules import LABEL_PATTERN, LABEL_VALUE_PATTERN, SUBDOMAIN_PATTERN
-from netloom.model.schema import metadata_tree
+from netloom.model.schemas.checks import (
+    FORBIDDEN,
+    REQUIRED,
+    TOO_LONG,
+    TOO_MANY,
+    Check,
+    Problem,
+    compiled,
+    fullmatch,
+    quoted,
+)
+from netloom.model.schemas.rules import LABEL_PATTERN, LABEL_VALUE_PATTERN, SUBDOMAIN_PATTERN
+from netloom.model.schemas.schema import metadata_tree
 
 NAME = "must be lower case letters, digits, '-' and '.', and start and end with a letter or digit (at most 253)"
 KEY = "must be letters, digits, '-', '_' and '.', at most 63, after an optional DNS name and '/'"

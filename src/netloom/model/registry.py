@@ -4,9 +4,9 @@ Routes, discovery, tables, selectors, OpenAPI, CRDs and the names in the CLI are
 types and one entry here.
 """
 
-from netloom.model import attachments, bgp, cluster, events, networks, paths, policy, sandbox
 from netloom.model.document import Resource
 from netloom.model.kind import READ_VERBS, VERBS, Column, Kind, Plan, Registry
+from netloom.model.kinds import attachments, bgp, cluster, events, networks, paths, policy, sandbox
 
 GROUP = "netloom.dev"
 VERSION = "v1alpha1"

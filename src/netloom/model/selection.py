@@ -6,8 +6,8 @@ from typing import Annotated, ClassVar
 from msgspec import field
 
 from netloom.model.document import Value
-from netloom.model.rules import Rule
-from netloom.model.scalars import LabelKey, LabelValue, meta
+from netloom.model.schemas.rules import Rule
+from netloom.model.values.scalars import LabelKey, LabelValue, meta
 
 
 class SelectorOperator(StrEnum):

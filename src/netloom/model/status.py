@@ -3,7 +3,7 @@
 from typing import Annotated
 
 from netloom.model.document import Condition, Value
-from netloom.model.scalars import Count, meta
+from netloom.model.values.scalars import Count, meta
 
 Conditions = Annotated[
     tuple[Condition, ...],

@@ -17,7 +17,7 @@ from msgspec.structs import FieldInfo
 
 from netloom.errors import Cause, Invalid
 from netloom.model import codec
-from netloom.model.cluster import SYSTEM_NAMESPACE
+from netloom.model.kinds.cluster import SYSTEM_NAMESPACE
 
 PREFIX = "NETLOOM_"
 _SWITCH = {"yes": True, "on": True, "no": False, "off": False}

@@ -38,10 +38,10 @@ from netloom.control.runtime.queue import Queue
 from netloom.control.runtime.sweep import expire_events
 from netloom.control.unimplemented import UnimplementedReconciler
 from netloom.errors import Cause, Invalid
-from netloom.model.cluster import Node
 from netloom.model.kind import Registry
-from netloom.model.networks import Network, Router, Subnet, VNILock
-from netloom.model.policy import LoadBalancer
+from netloom.model.kinds.cluster import Node
+from netloom.model.kinds.networks import Network, Router, Subnet, VNILock
+from netloom.model.kinds.policy import LoadBalancer
 from netloom.model.registry import KINDS, NAMESPACE, NETWORK_ATTACHMENT, NOT_IMPLEMENTED, PLANNED
 from netloom.plan.node.grants import NO_PROVIDERS, ProviderGrants, provider_grants
 from netloom.plan.problem import Unit

@@ -17,7 +17,7 @@ from msgspec import Struct
 from netloom.errors import Expired, NetloomError, Unreachable
 from netloom.model.document import Document
 from netloom.model.kind import Kind
-from netloom.model.selectors import EVERYTHING, Selector
+from netloom.model.values.selectors import EVERYTHING, Selector
 from netloom.sim import loop as sim
 from netloom.store.base import Damaged, Event, Page, Precondition, Propagation, Sink, Store, Stored, Watch
 

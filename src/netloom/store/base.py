@@ -29,7 +29,7 @@ from msgspec.structs import force_setattr
 from netloom.errors import Conflict
 from netloom.model.document import Document, Resource
 from netloom.model.kind import Kind
-from netloom.model.selectors import EVERYTHING, Selector
+from netloom.model.values.selectors import EVERYTHING, Selector
 
 
 class Propagation(StrEnum):

@@ -8,7 +8,7 @@ and maintained from then on; unused fields cost nothing.
 from bisect import bisect_left, bisect_right, insort
 from itertools import islice
 
-from netloom.model.selectors import Operator, Selector
+from netloom.model.values.selectors import Operator, Selector
 from netloom.store.base import Page, Stored
 from netloom.store.paging import token
 from netloom.store.semantics import key_of

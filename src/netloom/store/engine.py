@@ -12,10 +12,10 @@ from random import Random, SystemRandom
 from typing import NamedTuple
 
 from netloom.errors import Cause, Expired, TimedOut
-from netloom.model import uids
 from netloom.model.document import Document
 from netloom.model.kind import Kind
-from netloom.model.selectors import Selector
+from netloom.model.values import uids
+from netloom.model.values.selectors import Selector
 from netloom.store.base import Page, Precondition, PreconditionFailed, Propagation, Stored
 from netloom.store.collection import Collection
 from netloom.store.hub import Change, Hub, HubWatch

@@ -22,7 +22,7 @@ from dataclasses import dataclass, field
 
 from netloom.errors import Expired, NetloomError
 from netloom.model.kind import Kind
-from netloom.model.selectors import Selector
+from netloom.model.values.selectors import Selector
 from netloom.store.base import Event, EventType, Sink, Stored
 from netloom.store.semantics import restamp
 

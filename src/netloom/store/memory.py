@@ -7,7 +7,7 @@ from random import Random, SystemRandom
 from netloom.errors import Unreachable
 from netloom.model.document import Document
 from netloom.model.kind import Kind
-from netloom.model.selectors import EVERYTHING, Selector
+from netloom.model.values.selectors import EVERYTHING, Selector
 from netloom.store.base import Damaged, Page, Precondition, Propagation, Stored, Watch
 from netloom.store.engine import (
     FIRST_REVISION,

@@ -21,9 +21,9 @@ import msgspec
 from msgspec import Struct
 
 from netloom.errors import AlreadyExists, BadRequest, Cause, Conflict, Invalid, NotFound, TooLarge
-from netloom.model.cluster import NAMESPACE_FINALIZER, NAMESPACE_LABEL, Phase
 from netloom.model.document import Document
 from netloom.model.kind import Kind
+from netloom.model.kinds.cluster import NAMESPACE_FINALIZER, NAMESPACE_LABEL, Phase
 from netloom.store.base import Propagation, Stored
 
 SUFFIX_ALPHABET = "bcdfghjklmnpqrstvwxz2456789"

@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from netloom.errors import BadRequest, Expired, TimedOut
-from netloom.model.selectors import selector
+from netloom.model.values.selectors import selector
 from netloom.store.base import Page
 from tests.store.backends import LOCAL, World, scenario
 from tests.store.kinds import GADGET, WIDGET, gadget, widget

@@ -6,7 +6,7 @@ from collections import Counter
 import pytest
 
 from netloom.errors import Expired, Unreachable
-from netloom.model.selectors import selector
+from netloom.model.values.selectors import selector
 from netloom.store.base import Event, EventType
 from tests.store.backends import LOCAL, QUEUE, SHARED, World, collect, expires, scenario, seen
 from tests.store.kinds import GADGET, HOLD, WIDGET, gadget, widget

@@ -19,8 +19,8 @@ from netloom.load.plan import Load, Placement
 from netloom.load.records import Outcome
 from netloom.load.running import Options
 from netloom.load.sizes import Shape
-from netloom.model.addresses import is_ip
-from netloom.model.networks import Fabric
+from netloom.model.kinds.networks import Fabric
+from netloom.model.values.addresses import is_ip
 from netloom.store.kube import kubeconfig as kubeconfigs
 from netloom.store.kube.kubeconfig import Cluster
 

@@ -10,7 +10,7 @@ import msgspec
 from netloom.cli.tables import clean
 from netloom.cli.terminal import paint
 from netloom.diagnose.explain.timeline import EVENT, Moment, Sources, Timeline, Waiting, timeline
-from netloom.model.ages import age
+from netloom.model.values.ages import age
 
 WIDTH = 32
 """The width of a bar, in columns."""

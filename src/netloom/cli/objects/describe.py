@@ -19,8 +19,8 @@ from netloom.client.lists import Scope
 from netloom.client.resources import Resource, Target, named
 from netloom.client.session import Session
 from netloom.errors import NetloomError
-from netloom.model.ages import age
 from netloom.model.document import Document
+from netloom.model.values.ages import age
 
 _HIDDEN = ("name", "namespace", "labels", "annotations", "managedFields", "resourceVersion", "uid", "generation")
 _ACRONYMS = frozenset(("asn", "cidr", "dhcp", "dns", "ip", "mac", "mtu", "nat", "rd", "uid", "vlan", "vni"))

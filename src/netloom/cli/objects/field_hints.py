@@ -7,10 +7,10 @@ of Netloom's kinds are known here, so the command line adds the nearest field.
 import re
 
 from netloom.errors import NotFound
-from netloom.model.checks import nearest
 from netloom.model.document import Document
 from netloom.model.registry import KINDS
-from netloom.model.schema import schema
+from netloom.model.schemas.checks import nearest
+from netloom.model.schemas.schema import schema
 
 _UNDECLARED = re.compile(r"(?P<path>(?:\.\w+(?:\[[^\]]*\])*)*)\.(?P<name>\w+): field not declared in schema")
 

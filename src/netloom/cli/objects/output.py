@@ -7,8 +7,8 @@ import click
 
 from netloom.model import codec
 from netloom.model.document import Document
-from netloom.model.jsonpath import Template
 from netloom.model.registry import KINDS
+from netloom.model.values.jsonpath import Template
 
 FORMATS = ("wide", "yaml", "json", "name")
 

@@ -15,7 +15,7 @@ from netloom.client.resources import Target
 from netloom.client.session import Session
 from netloom.errors import Expired, NetloomError, NotFound, TimedOut
 from netloom.model.document import Document
-from netloom.model.jsonpath import JSONPath, shown
+from netloom.model.values.jsonpath import JSONPath, shown
 
 Check = Callable[[Document | None], bool]
 A_WEEK = 7 * 24 * 3600.0

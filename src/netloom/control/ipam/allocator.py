@@ -19,7 +19,7 @@ from netloom.control.ipam.views import Attachment, Lock
 from netloom.control.runtime.cache import Cache, Key
 from netloom.control.runtime.client import Client
 from netloom.errors import Unreachable
-from netloom.model.networks import Network
+from netloom.model.kinds.networks import Network
 from netloom.plan.addresses.allocation import Slot
 from netloom.plan.addresses.blocks import Address, address, lock_name
 

@@ -45,9 +45,9 @@ from netloom.control.runtime.events import Recorder
 from netloom.control.runtime.gc import BY_UID
 from netloom.errors import NetloomError
 from netloom.model.conditions import ADDRESSED
-from netloom.model.events import ObjectReference
-from netloom.model.networks import Network, Router, Subnet
-from netloom.model.policy import LoadBalancer
+from netloom.model.kinds.events import ObjectReference
+from netloom.model.kinds.networks import Network, Router, Subnet
+from netloom.model.kinds.policy import LoadBalancer
 from netloom.plan.addresses import macs
 from netloom.plan.addresses.allocation import FULL, Decision, Held, Refusal, Request, Slot, decide
 from netloom.plan.addresses.blocks import Address, Pool, address, lock_name

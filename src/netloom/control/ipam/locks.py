@@ -17,8 +17,8 @@ from netloom.control.runtime.cache import Cache, Change, Key
 from netloom.control.runtime.client import Client
 from netloom.control.runtime.gc import BY_UID
 from netloom.errors import AlreadyExists, Conflict, NotFound
-from netloom.model.attachments import NetworkAttachment
 from netloom.model.document import Document
+from netloom.model.kinds.attachments import NetworkAttachment
 from netloom.model.registry import IP_LOCK, NETWORK_ATTACHMENT
 from netloom.plan.addresses.allocation import Held
 from netloom.plan.addresses.blocks import Address, lock_name, text

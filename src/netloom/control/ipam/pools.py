@@ -17,8 +17,8 @@ from netloom.control.ipam.views import Attachment
 from netloom.control.runtime.cache import Cache, Change, Key
 from netloom.control.runtime.client import Client
 from netloom.errors import NotFound
-from netloom.model.networks import Network, Router, Subnet
-from netloom.model.policy import LoadBalancer
+from netloom.model.kinds.networks import Network, Router, Subnet
+from netloom.model.kinds.policy import LoadBalancer
 from netloom.plan.addresses.blocks import MOST, Address, AddressSet, Pool, pool
 from netloom.plan.addresses.reserved import Reservation, of_attachment, of_balancer, of_router
 

@@ -15,7 +15,7 @@ from netloom.control.runtime.clock import Clock
 from netloom.control.runtime.counters import LIFETIMES, Histogram, Histograms
 from netloom.control.runtime.creation import CREATED, SEEN, created_at
 from netloom.control.runtime.events import Recorder
-from netloom.model.events import ObjectReference
+from netloom.model.kinds.events import ObjectReference
 from netloom.model.registry import NETWORK_ATTACHMENT
 from netloom.plan.addresses.allocation import FULL, Refusal
 

@@ -40,8 +40,8 @@ from netloom.control.runtime.queue import Pace
 from netloom.drivers.errors import ProblemError
 from netloom.drivers.vswitch.driver import AttachmentName
 from netloom.errors import NetloomError, NotFound
-from netloom.model.attachments import NetworkAttachment, PortType
 from netloom.model.conditions import PLUGGED
+from netloom.model.kinds.attachments import NetworkAttachment, PortType
 from netloom.model.registry import NETWORK_ATTACHMENT
 from netloom.ovsdb.errors import TransactionRefused
 from netloom.plan import names

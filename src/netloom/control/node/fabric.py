@@ -36,9 +36,9 @@ from netloom.drivers.vswitch.driver import UID, VXLAN_BRIDGE, Vswitch
 from netloom.drivers.vxlan.bridge import ensure_bridge, is_bridge_ready, tunnel_ofport
 from netloom.drivers.vxlan.driver import DesiredFlows
 from netloom.errors import NetloomError
-from netloom.model import networks
-from netloom.model.paths import Shaping
-from netloom.model.policy import SecurityProfile
+from netloom.model.kinds import networks
+from netloom.model.kinds.paths import Shaping
+from netloom.model.kinds.policy import SecurityProfile
 from netloom.openflow.flows import Flow
 from netloom.openflow.flows import Key as FlowKey
 from netloom.ovsdb.rows.vswitch import Interface

@@ -35,8 +35,8 @@ from netloom.drivers.link.codec import Link
 from netloom.drivers.programs.programs import Ended
 from netloom.drivers.vswitch.hook_journal import HookJournal
 from netloom.errors import NetloomError
-from netloom.model.attachments import ExecReport, NetworkAttachment
-from netloom.model.events import ObjectReference
+from netloom.model.kinds.attachments import ExecReport, NetworkAttachment
+from netloom.model.kinds.events import ObjectReference
 from netloom.model.registry import NETWORK_ATTACHMENT
 from netloom.plan.node import hooks
 from netloom.plan.node.hooks import CREATE, CROWDED, DELETE, INTERRUPTED, NOT_STARTED, OVERDUE, REFUSED, After

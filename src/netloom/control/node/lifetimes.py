@@ -3,7 +3,7 @@
     created ──► lock ──► address ──► interface on its node ──► Ready         the controller, then the node's agent
                                               └──► interface on other nodes  the agents of those
 
-The uid holds the time of creation (`model/uids.py`), to the millisecond. The uids of Kubernetes do not, and
+The uid holds the time of creation (`model/values/uids.py`), to the millisecond. The uids of Kubernetes do not, and
 `creationTimestamp` has whole seconds: there the measurement starts when the first of our processes saw the attachment.
 The node's own agent knows when that was; the agents of other nodes take the time when IPAM wrote the addresses, since
 the times of conditions, which we write, have microseconds. The label `since` says which of the two it is.
@@ -24,9 +24,9 @@ from netloom.control.runtime.clock import Clock, now, parse
 from netloom.control.runtime.conditions import TRUE
 from netloom.control.runtime.counters import LIFETIMES, Histogram, Histograms, Timing
 from netloom.control.runtime.creation import CREATED, SEEN, by_since, created_at
-from netloom.model.attachments import NetworkAttachment
 from netloom.model.conditions import ADDRESSED, PLUGGED
 from netloom.model.document import Condition, ObjectMeta
+from netloom.model.kinds.attachments import NetworkAttachment
 
 
 def since(condition: Condition | None) -> float | None:

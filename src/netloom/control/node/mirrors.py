@@ -9,7 +9,7 @@ from netloom.control.node.views import NodeWatches, View
 from netloom.control.runtime.cache import Cache
 from netloom.drivers.vswitch.driver import UID, AttachmentName, Vswitch
 from netloom.drivers.vswitch.mirrors import MirrorPlan, Mirrors
-from netloom.model.paths import MirrorDirection
+from netloom.model.kinds.paths import MirrorDirection
 
 
 class MirrorReconciler:

@@ -19,8 +19,8 @@ from netloom.control.runtime.client import Client
 from netloom.control.runtime.clock import Clock, stamp
 from netloom.control.runtime.conditions import FALSE, READY, TRUE, with_condition
 from netloom.errors import AlreadyExists, NetloomError
-from netloom.model.cluster import Datapath, Node, NodeSpec, NodeStatus
 from netloom.model.document import Condition, ObjectMeta
+from netloom.model.kinds.cluster import Datapath, Node, NodeSpec, NodeStatus
 from netloom.model.registry import NODE
 from netloom.plan.problem import Problem
 

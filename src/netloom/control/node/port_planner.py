@@ -14,7 +14,7 @@ from netloom.control.node.host import NodeHost
 from netloom.control.node.views import NodeWatches, View
 from netloom.control.runtime.cache import Cache, Change, Key
 from netloom.model.conditions import ADDRESSED
-from netloom.model.networks import Network
+from netloom.model.kinds.networks import Network
 from netloom.plan.node.ports import ParentPort, PortPlan, plan_port
 from netloom.plan.problem import Problem
 

@@ -30,8 +30,8 @@ from netloom.drivers.shapes import PortDevices
 from netloom.drivers.vswitch.children import Children
 from netloom.drivers.vswitch.driver import FROM, INSTALLED, INSTALLED_AT, UID, Vswitch, given
 from netloom.drivers.vswitch.prepare import MAPPINGS, read_mappings
-from netloom.model.attachments import PortType
-from netloom.model.networks import Fabric
+from netloom.model.kinds.attachments import PortType
+from netloom.model.kinds.networks import Fabric
 from netloom.ovsdb.rows.vswitch import Interface
 from netloom.plan.node.children import NOT_PLUGGED
 from netloom.plan.node.grants import in_use

@@ -14,10 +14,10 @@ from msgspec import Struct
 from netloom.control.attachment_statuses import put, sent
 from netloom.control.node.views import View
 from netloom.control.runtime.conditions import FALSE, READY, TRUE, UNKNOWN, summary, with_condition
-from netloom.model.attachments import ExecReport, NetworkAttachment
 from netloom.model.conditions import ADDRESSED, PLUGGED
 from netloom.model.document import Condition, Document
-from netloom.model.networks import Fabric
+from netloom.model.kinds.attachments import ExecReport, NetworkAttachment
+from netloom.model.kinds.networks import Fabric
 from netloom.plan.problem import Problem
 
 LONGEST = 1024

@@ -23,8 +23,8 @@ from netloom.drivers.vswitch.prepare import (
     read_mappings,
 )
 from netloom.drivers.vxlan.bridge import ensure_bridge, underlay_of
-from netloom.model.cluster import Datapath
-from netloom.model.networks import Fabric
+from netloom.model.kinds.cluster import Datapath
+from netloom.model.kinds.networks import Fabric
 from netloom.ovsdb.reconnect import is_exposed
 from netloom.ovsdb.rows.vswitch import OpenVSwitch
 from netloom.plan.node.ports import PortPlan

@@ -32,12 +32,12 @@ from netloom.control.node.lifetimes import Lifetimes
 from netloom.control.runtime.cache import Cache, Change, Key
 from netloom.control.runtime.following import Followed, follow, pass_on
 from netloom.control.runtime.informer import Informer, informer, lean
-from netloom.model.attachments import NetworkAttachment
-from netloom.model.networks import Fabric, Network, Subnet
-from netloom.model.paths import Mirror, Shaping
-from netloom.model.policy import SecurityProfile
+from netloom.model.kinds.attachments import NetworkAttachment
+from netloom.model.kinds.networks import Fabric, Network, Subnet
+from netloom.model.kinds.paths import Mirror, Shaping
+from netloom.model.kinds.policy import SecurityProfile
 from netloom.model.registry import NETWORK_ATTACHMENT
-from netloom.model.selectors import Operator, Requirement, Selector
+from netloom.model.values.selectors import Operator, Requirement, Selector
 from netloom.signals import Signal
 from netloom.store.base import Store, Stored
 

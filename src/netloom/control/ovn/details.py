@@ -5,9 +5,15 @@ from msgspec.structs import replace
 from netloom.control.ovn.southbound import Southbound
 from netloom.control.runtime.conditions import READY, TRUE
 from netloom.model.document import Resource
-from netloom.model.networks import Fabric, Router, RouterStatus
-from netloom.model.paths import Shaping, ShapingStatus
-from netloom.model.policy import LoadBalancer, LoadBalancerStatus, Protocol, SecurityProfile, SecurityProfileStatus
+from netloom.model.kinds.networks import Fabric, Router, RouterStatus
+from netloom.model.kinds.paths import Shaping, ShapingStatus
+from netloom.model.kinds.policy import (
+    LoadBalancer,
+    LoadBalancerStatus,
+    Protocol,
+    SecurityProfile,
+    SecurityProfileStatus,
+)
 from netloom.model.status import Status
 from netloom.plan.ovn.desired import DesiredRows
 from netloom.plan.ovn.layer3.gateways import redirect_port

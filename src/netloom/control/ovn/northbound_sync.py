@@ -10,7 +10,7 @@ from netloom.control.ovn.plan_feed import Followed
 from netloom.control.runtime.events import Recorder
 from netloom.drivers.northbound.driver import Northbound
 from netloom.model.document import Resource
-from netloom.model.events import ObjectReference
+from netloom.model.kinds.events import ObjectReference
 from netloom.plan.ovn.desired import Delta, DesiredRows
 from netloom.plan.problem import Problem, Unit
 

@@ -28,8 +28,8 @@ from netloom.control.runtime.events import Recorder
 from netloom.errors import NotFound
 from netloom.model.conditions import PROGRAMMED
 from netloom.model.document import Condition, Document, Resource
-from netloom.model.events import ObjectReference
 from netloom.model.kind import Plan
+from netloom.model.kinds.events import ObjectReference
 from netloom.model.registry import KINDS, NETWORK_ATTACHMENT, PLANNED
 from netloom.plan.problem import Problem, Unit
 from netloom.plan.world.inputs import ATTACHMENT

@@ -15,8 +15,8 @@ from netloom.errors import NotFound, Unreachable
 from netloom.model.document import Document, Resource
 from netloom.model.kind import Kind, Registry
 from netloom.model.registry import KINDS
-from netloom.model.selectors import EVERYTHING, Selector
 from netloom.model.status import Status
+from netloom.model.values.selectors import EVERYTHING, Selector
 from netloom.store.base import Propagation, Store, Stored
 
 R = TypeVar("R", bound=Resource)

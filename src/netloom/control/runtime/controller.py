@@ -24,7 +24,7 @@ from netloom.control.runtime.informer import Informer
 from netloom.control.runtime.queue import Backoff, Queue
 from netloom.errors import NetloomError
 from netloom.model.document import Resource
-from netloom.model.events import ObjectReference
+from netloom.model.kinds.events import ObjectReference
 
 K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")

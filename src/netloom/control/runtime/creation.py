@@ -1,6 +1,6 @@
 """The time of an object's creation, to the millisecond, for metrics of how long it took to implement the object.
 
-The uid of an object of our own stores contains it (`model/uids.py`). The uids of Kubernetes do not, and its
+The uid of an object of our own stores contains it (`model/values/uids.py`). The uids of Kubernetes do not, and its
 `creationTimestamp` has whole seconds; there a duration starts when the process first saw the object. The label `since`
 of a histogram has the value `CREATED` or `SEEN` accordingly.
 """
@@ -10,7 +10,7 @@ from math import inf
 
 from netloom.control.runtime.clock import parse
 from netloom.control.runtime.counters import LIFETIMES, Histograms
-from netloom.model import uids
+from netloom.model.values import uids
 
 CREATED, SEEN = "wish", "seen"
 """The values of the label `since`, which dashboards and alerts may use already."""

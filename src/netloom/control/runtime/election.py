@@ -28,8 +28,8 @@ from msgspec import Struct
 from netloom.control.runtime.clock import Clock, micro
 from netloom.control.runtime.clock import now as time_of_day
 from netloom.errors import AlreadyExists, Conflict, NetloomError, NotFound
-from netloom.model.cluster import Lease, LeaseSpec
 from netloom.model.document import ObjectMeta
+from netloom.model.kinds.cluster import Lease, LeaseSpec
 from netloom.model.registry import LEASE
 from netloom.store.base import Store, Stored
 

@@ -25,7 +25,7 @@ from netloom.control.runtime.clock import Clock, micro
 from netloom.control.runtime.clock import now as time_of_day
 from netloom.errors import Conflict, Forbidden, NetloomError, NotFound
 from netloom.model.document import Document, Resource
-from netloom.model.events import Event, EventSource, ObjectReference
+from netloom.model.kinds.events import Event, EventSource, ObjectReference
 from netloom.model.registry import EVENT
 from netloom.store.base import Store, Stored
 

@@ -29,8 +29,8 @@ from netloom.control.runtime.events import Recorder
 from netloom.control.runtime.informer import Informer
 from netloom.errors import NotFound
 from netloom.model.document import Document, OwnerReference, Value
-from netloom.model.events import ObjectReference
 from netloom.model.kind import Kind, Registry
+from netloom.model.kinds.events import ObjectReference
 from netloom.model.registry import KINDS
 from netloom.store.base import Propagation, Store, Stored
 

@@ -26,7 +26,7 @@ from netloom.errors import Expired, NetloomError
 from netloom.model.document import Resource
 from netloom.model.kind import Kind, Registry
 from netloom.model.registry import KINDS
-from netloom.model.selectors import EVERYTHING, Selector
+from netloom.model.values.selectors import EVERYTHING, Selector
 from netloom.store.base import Store, Stored, Watch
 
 V = TypeVar("V")

@@ -17,7 +17,7 @@ from netloom.control.runtime.clock import Clock, parse
 from netloom.control.runtime.clock import now as time_of_day
 from netloom.control.runtime.controller import Controller
 from netloom.errors import Conflict, NetloomError
-from netloom.model.events import Event
+from netloom.model.kinds.events import Event
 from netloom.model.registry import EVENT
 
 logger = logging.getLogger(__name__)

@@ -24,10 +24,10 @@ from netloom.client.session import Session
 from netloom.diagnose.doctor.confirmation import Settle, confirmed
 from netloom.diagnose.doctor.report import Complaint, Report
 from netloom.errors import AlreadyExists, Conflict, NetloomError, NotFound
-from netloom.model.attachments import NetworkAttachment
 from netloom.model.document import Document, Resource
 from netloom.model.kind import Kind
-from netloom.model.networks import IPLock, Network, Subnet, VNILock
+from netloom.model.kinds.attachments import NetworkAttachment
+from netloom.model.kinds.networks import IPLock, Network, Subnet, VNILock
 from netloom.model.registry import IP_LOCK, KINDS, NETWORK, NETWORK_ATTACHMENT, VNI_LOCK
 from netloom.plan.addresses.blocks import vni_lock_name
 from netloom.plan.audit.addresses import MANAGED_BY, MANAGER, audit, owner

@@ -27,8 +27,8 @@ from netloom.drivers.vswitch.driver import FROM, LOCK
 from netloom.drivers.vswitch.mirrors import Mirrors
 from netloom.drivers.vswitch.writer import GroupWriter
 from netloom.errors import NetloomError, NotFound
-from netloom.model.cluster import Node
 from netloom.model.document import Resource
+from netloom.model.kinds.cluster import Node
 from netloom.model.registry import NETWORK_ATTACHMENT
 from netloom.ovsdb.operations import Operation, Wait, is_uuid
 from netloom.plan.audit.finding import Check, Finding

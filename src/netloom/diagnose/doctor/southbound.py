@@ -15,10 +15,10 @@ from netloom.diagnose.access import NO_SOUTHBOUND, Access, following
 from netloom.diagnose.doctor.confirmation import Settle, confirmed
 from netloom.diagnose.doctor.report import Complaint, Report
 from netloom.errors import NetloomError
-from netloom.model.attachments import NetworkAttachment
-from netloom.model.cluster import Node
 from netloom.model.document import Resource
-from netloom.model.networks import Router
+from netloom.model.kinds.attachments import NetworkAttachment
+from netloom.model.kinds.cluster import Node
+from netloom.model.kinds.networks import Router
 from netloom.plan import names
 from netloom.plan.audit.finding import Check, Finding
 from netloom.plan.audit.ovn import Binding, ExpectedBinding, audit_nodes, audit_southbound

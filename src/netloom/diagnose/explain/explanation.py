@@ -20,9 +20,9 @@ from netloom.diagnose.explain import ovn
 from netloom.diagnose.explain.ovn import Query, RowView, South
 from netloom.diagnose.explain.port import Port, read_port
 from netloom.errors import NetloomError
-from netloom.model.attachments import NetworkAttachment
 from netloom.model.document import Condition, Document, Resource
-from netloom.model.networks import Fabric, Network
+from netloom.model.kinds.attachments import NetworkAttachment
+from netloom.model.kinds.networks import Fabric, Network
 from netloom.model.registry import KINDS
 from netloom.plan import names
 from netloom.plan.ovn.desired import DesiredRows

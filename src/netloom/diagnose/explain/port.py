@@ -9,7 +9,7 @@ from netloom.diagnose.node.inspection import NodeInspection, on_node, plans_of
 from netloom.drivers.link.audit import faults
 from netloom.drivers.vswitch.driver import IFACE_ID, INSTALLED, given
 from netloom.model.document import Resource
-from netloom.model.networks import Fabric
+from netloom.model.kinds.networks import Fabric
 from netloom.plan.audit.ovn import ATTACHMENT
 from netloom.plan.node.ports import PortPlan
 from netloom.plan.problem import Unit

@@ -14,11 +14,11 @@ from netloom.drivers.vswitch.driver import UID, VXLAN_BRIDGE, Vswitch
 from netloom.drivers.vxlan.bridge import tunnel_ofport
 from netloom.drivers.vxlan.driver import FabricFlows
 from netloom.errors import NetloomError
-from netloom.model import networks
-from netloom.model.attachments import NetworkAttachment
 from netloom.model.document import Resource
-from netloom.model.paths import Shaping
-from netloom.model.policy import SecurityProfile
+from netloom.model.kinds import networks
+from netloom.model.kinds.attachments import NetworkAttachment
+from netloom.model.kinds.paths import Shaping
+from netloom.model.kinds.policy import SecurityProfile
 from netloom.openflow.flows import Flow, Key
 from netloom.openflow.io import Connection
 from netloom.plan.audit.finding import Check, Finding

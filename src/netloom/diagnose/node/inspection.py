@@ -21,10 +21,10 @@ from netloom.drivers.vswitch.mirrors import MirrorPlan
 from netloom.drivers.vswitch.prepare import MAPPINGS, read_mappings
 from netloom.drivers.vxlan.bridge import underlay_of
 from netloom.errors import Unreachable
-from netloom.model.attachments import NetworkAttachment
 from netloom.model.conditions import PLUGGED
 from netloom.model.document import Resource
-from netloom.model.paths import Mirror, MirrorDirection
+from netloom.model.kinds.attachments import NetworkAttachment
+from netloom.model.kinds.paths import Mirror, MirrorDirection
 from netloom.ovsdb.rows import vswitch as rows
 from netloom.plan.audit import ovn as audit_ovn
 from netloom.plan.audit.finding import Finding

@@ -11,11 +11,11 @@ from msgspec import Struct
 
 from netloom.client.suggestions import nearest
 from netloom.errors import Invalid, NotFound
-from netloom.model import addresses
-from netloom.model.attachments import NetworkAttachment
 from netloom.model.document import Resource
-from netloom.model.networks import Network, Router, Subnet
-from netloom.model.policy import LoadBalancer
+from netloom.model.kinds.attachments import NetworkAttachment
+from netloom.model.kinds.networks import Network, Router, Subnet
+from netloom.model.kinds.policy import LoadBalancer
+from netloom.model.values import addresses
 from netloom.plan import names
 from netloom.plan.node.ports import gateway
 from netloom.plan.ovn.desired import DesiredRows

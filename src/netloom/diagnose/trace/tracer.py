@@ -24,8 +24,8 @@ from netloom.drivers.northbound import driver as northbound
 from netloom.drivers.northbound.observed import KEY, OF, OWNER
 from netloom.drivers.vswitch.control import control_socket
 from netloom.errors import Invalid, NetloomError, Unreachable
-from netloom.model.cluster import Node
-from netloom.model.networks import Router
+from netloom.model.kinds.cluster import Node
+from netloom.model.kinds.networks import Router
 from netloom.plan.problem import Unit
 
 SECONDS = 30.0

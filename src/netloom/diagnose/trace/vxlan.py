@@ -16,11 +16,11 @@ from netloom.diagnose.trace.output import Hop
 from netloom.diagnose.trace.packet import SOURCE_PORT, Endpoint, Packet, plain
 from netloom.drivers.vxlan.bridge import tunnel_ofport
 from netloom.errors import Invalid, Unreachable
-from netloom.model import addresses
-from netloom.model.attachments import NetworkAttachment
-from netloom.model.cluster import Node
 from netloom.model.document import Resource
-from netloom.model.networks import Fabric, Network
+from netloom.model.kinds.attachments import NetworkAttachment
+from netloom.model.kinds.cluster import Node
+from netloom.model.kinds.networks import Fabric, Network
+from netloom.model.values import addresses
 from netloom.openflow import packets
 from netloom.openflow.flows import Flow
 from netloom.openflow.pipeline import Sent, run

@@ -6,7 +6,7 @@ from netloom.drivers.errors import ProblemError
 from netloom.drivers.link.codec import Link
 from netloom.drivers.link.kernel import Kernel, visit
 from netloom.drivers.link.worker import differences
-from netloom.model.attachments import PortType
+from netloom.model.kinds.attachments import PortType
 from netloom.plan.node.ports import PortPlan
 
 

@@ -11,7 +11,7 @@ from typing import cast
 from msgspec import structs
 
 from netloom.drivers.vswitch.driver import UID, AttachmentName, Vswitch, entry
-from netloom.model.attachments import ExecReport
+from netloom.model.kinds.attachments import ExecReport
 from netloom.ovsdb.operations import Mutate, Operation, is_uuid
 from netloom.ovsdb.rows.vswitch import Bridge, Interface
 from netloom.plan.node import hooks

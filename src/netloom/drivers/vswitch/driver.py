@@ -23,9 +23,9 @@ from typing import Any, cast
 
 from netloom.drivers.errors import ProblemError
 from netloom.drivers.vswitch.writer import GroupWriter
-from netloom.model.addresses import is_ip
-from netloom.model.attachments import PortType
-from netloom.model.networks import Fabric
+from netloom.model.kinds.attachments import PortType
+from netloom.model.kinds.networks import Fabric
+from netloom.model.values.addresses import is_ip
 from netloom.ovsdb.io import Dial, OvsdbClient
 from netloom.ovsdb.notation import Uuid
 from netloom.ovsdb.operations import Assert, Insert, Mutate, NamedUuid, Operation, Update, is_uuid, uuid_name

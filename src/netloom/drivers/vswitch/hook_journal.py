@@ -14,7 +14,7 @@ from msgspec import structs
 from netloom.drivers.vswitch.children import child_key, put, without
 from netloom.drivers.vswitch.driver import UID, AttachmentName, Vswitch, entry
 from netloom.errors import NetloomError
-from netloom.model.attachments import ExecReport
+from netloom.model.kinds.attachments import ExecReport
 from netloom.ovsdb.notation import Uuid
 from netloom.ovsdb.operations import Operation
 from netloom.ovsdb.rows.vswitch import Bridge, Interface

@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from msgspec import Struct
 
-from netloom.model import addresses
+from netloom.model.values import addresses
 from netloom.plan.addresses.blocks import Address, Pool, address
 
 FULL = "SubnetFull"

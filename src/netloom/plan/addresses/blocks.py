@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from msgspec import Struct
 
-from netloom.model import addresses
+from netloom.model.values import addresses
 
 Span = tuple[int, int]
 """The first and the last address of a range."""

@@ -10,8 +10,8 @@ the attachments that share it: it is never chosen, but an attachment that reques
 from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple
 
-from netloom.model.networks import Router
-from netloom.model.policy import LoadBalancer
+from netloom.model.kinds.networks import Router
+from netloom.model.kinds.policy import LoadBalancer
 from netloom.plan.addresses.blocks import Address, address
 
 

@@ -9,9 +9,9 @@ running system runs twice and keeps what it found both times. `Check.DUPLICATE_A
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 
-from netloom.model.attachments import NetworkAttachment
 from netloom.model.document import OwnerReference, Resource
-from netloom.model.networks import IPLock, Network, Subnet, VNILock
+from netloom.model.kinds.attachments import NetworkAttachment
+from netloom.model.kinds.networks import IPLock, Network, Subnet, VNILock
 from netloom.plan.addresses import macs
 from netloom.plan.addresses.blocks import Address, Pool, address, lock_name, pool, vni_lock_name
 from netloom.plan.audit.finding import Check, Finding

@@ -9,8 +9,8 @@ from datetime import datetime
 
 from msgspec import Struct
 
-from netloom.model.attachments import PortType
-from netloom.model.cluster import AGENT_SILENT_SECONDS, Node
+from netloom.model.kinds.attachments import PortType
+from netloom.model.kinds.cluster import AGENT_SILENT_SECONDS, Node
 from netloom.plan.audit.finding import Check, Finding
 from netloom.plan.node.ports import PortPlan
 from netloom.plan.problem import Unit

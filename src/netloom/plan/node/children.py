@@ -12,7 +12,7 @@ whatever else is wrong with it.
 
 from collections.abc import Iterable
 
-from netloom.model.networks import Fabric, Network
+from netloom.model.kinds.networks import Fabric, Network
 from netloom.plan.problem import Problem
 from netloom.plan.world.world import Port, World
 

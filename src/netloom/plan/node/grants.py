@@ -19,9 +19,9 @@ from typing import NamedTuple, TypeVar
 from msgspec import Struct
 
 from netloom.errors import Cause, Invalid
-from netloom.model import addresses
-from netloom.model.networks import Network, Provider
-from netloom.model.rules import DEVICE_PATTERN, LABEL_PATTERN
+from netloom.model.kinds.networks import Network, Provider
+from netloom.model.schemas.rules import DEVICE_PATTERN, LABEL_PATTERN
+from netloom.model.values import addresses
 from netloom.plan.problem import Problem
 
 NOT_GRANTED = "NotGranted"

@@ -20,7 +20,7 @@ from typing import NamedTuple, TypeVar
 import msgspec
 from msgspec import Struct
 
-from netloom.model.attachments import ExecReport, NetworkAttachmentSpec
+from netloom.model.kinds.attachments import ExecReport, NetworkAttachmentSpec
 
 T = TypeVar("T")
 

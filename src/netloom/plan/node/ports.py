@@ -15,11 +15,11 @@ from typing import NamedTuple
 
 from msgspec import Struct
 
-from netloom.model import addresses
-from netloom.model.attachments import AttachmentPort, NetworkAttachment, PortType
 from netloom.model.conditions import ADDRESSED
 from netloom.model.document import Resource
-from netloom.model.networks import Fabric, Network, Subnet
+from netloom.model.kinds.attachments import AttachmentPort, NetworkAttachment, PortType
+from netloom.model.kinds.networks import Fabric, Network, Subnet
+from netloom.model.values import addresses
 from netloom.plan import names
 from netloom.plan.addresses import blocks as addressing
 from netloom.plan.node import children

@@ -10,9 +10,9 @@ from typing import Any
 
 from msgspec import Struct, structs
 
-from netloom.model.attachments import NetworkAttachment
 from netloom.model.document import Resource
-from netloom.model.networks import Network
+from netloom.model.kinds.attachments import NetworkAttachment
+from netloom.model.kinds.networks import Network
 from netloom.plan.node.grants import EVERYTHING
 from netloom.plan.node.ports import Host, PortPlan, plan_ports
 from netloom.plan.ovn.desired import DesiredRows

@@ -11,12 +11,12 @@ from msgspec import Struct
 from msgspec.json import encode
 from msgspec.structs import replace
 
-from netloom.model import addresses
-from netloom.model.attachments import NetworkAttachment
 from netloom.model.conditions import ADDRESSED
 from netloom.model.document import Condition, Resource
-from netloom.model.networks import Fabric, Network, Router, Subnet
-from netloom.model.policy import LoadBalancer
+from netloom.model.kinds.attachments import NetworkAttachment
+from netloom.model.kinds.networks import Fabric, Network, Router, Subnet
+from netloom.model.kinds.policy import LoadBalancer
+from netloom.model.values import addresses
 from netloom.plan import names
 from netloom.plan.addresses import macs
 from netloom.plan.addresses.allocation import Decision, Held, Request, Slot, decide

@@ -36,8 +36,8 @@ from collections.abc import Iterator, Sequence
 
 from msgspec import Struct
 
-from netloom.model.networks import Subnet
-from netloom.model.policy import Action, EgressRule, IngressRule, Peer, SecurityProfile
+from netloom.model.kinds.networks import Subnet
+from netloom.model.kinds.policy import Action, EgressRule, IngressRule, Peer, SecurityProfile
 from netloom.plan import names
 from netloom.plan.addresses.blocks import Address, pool, text
 from netloom.plan.policy import matches

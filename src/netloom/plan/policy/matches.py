@@ -10,9 +10,9 @@ from collections.abc import Iterable, Sequence
 from ipaddress import IPv4Network, IPv6Network, collapse_addresses
 from typing import TypeVar
 
-from netloom.model import addresses
-from netloom.model.addresses import Block
-from netloom.model.policy import PortRange, RuleProtocol
+from netloom.model.kinds.policy import PortRange, RuleProtocol
+from netloom.model.values import addresses
+from netloom.model.values.addresses import Block
 
 B = TypeVar("B", IPv4Network, IPv6Network)
 

@@ -13,8 +13,8 @@ from typing import NamedTuple
 
 from msgspec import Struct
 
-from netloom.model.networks import Fabric, Network
-from netloom.model.policy import Peer, SecurityProfile
+from netloom.model.kinds.networks import Fabric, Network
+from netloom.model.kinds.policy import Peer, SecurityProfile
 from netloom.plan import names
 from netloom.plan.problem import Problem
 from netloom.plan.rows import Member, Ref, Row

@@ -21,8 +21,8 @@ A meter cannot do delay, jitter and loss: `verdict` says what is applied and wha
 from math import log2
 from typing import NamedTuple
 
-from netloom.model import quantities
-from netloom.model.paths import Quality, ShapingSpec, Unsupported
+from netloom.model.kinds.paths import Quality, ShapingSpec, Unsupported
+from netloom.model.values import quantities
 
 SAVED = 0.3
 """The smallest burst, in seconds of the rate: TCP needs it behind a meter."""

@@ -11,8 +11,8 @@ Until the number of the tunnel port is known (`vtep`), only the local ports' own
 
 from collections.abc import Iterator, Mapping
 
-from netloom.model.paths import Shaping
-from netloom.model.policy import SecurityProfile
+from netloom.model.kinds.paths import Shaping
+from netloom.model.kinds.policy import SecurityProfile
 from netloom.plan.vxlan.address_classes import Address, AddressClasses
 from netloom.plan.vxlan.flow_claims import Delta, FlowClaims
 from netloom.plan.vxlan.layout import COOKIE, COOKIE_MASK, METERS

@@ -4,7 +4,7 @@ Flows are made only for addresses that are locked according to the status: an ad
 packets, even if it is written there.
 """
 
-from netloom.model.attachments import NetworkAttachment, NetworkAttachmentStatus
+from netloom.model.kinds.attachments import NetworkAttachment, NetworkAttachmentStatus
 from netloom.plan.node.ports import PortPlan
 from netloom.plan.vxlan.ports import LocalPort, Remote
 

@@ -37,7 +37,7 @@ import hashlib
 from functools import lru_cache
 from ipaddress import IPv4Address, IPv6Address
 
-from netloom.model import addresses
+from netloom.model.values import addresses
 from netloom.openflow.flows import Action, Flow, match
 from netloom.plan.addresses.macs import number as mac_number
 

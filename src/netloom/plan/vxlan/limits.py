@@ -5,8 +5,8 @@ A SecurityProfile means the same on every fabric, except for two things: see `pl
 
 from collections.abc import Iterable, Iterator
 
-from netloom.model.networks import Fabric, Network
-from netloom.model.policy import Action, EgressRule, IngressRule, SecurityProfile
+from netloom.model.kinds.networks import Fabric, Network
+from netloom.model.kinds.policy import Action, EgressRule, IngressRule, SecurityProfile
 from netloom.plan.problem import Unit
 from netloom.plan.world.world import World
 

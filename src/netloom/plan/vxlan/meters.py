@@ -14,7 +14,7 @@ from typing import Generic, NamedTuple, TypeVar
 
 from msgspec import Struct
 
-from netloom.model.paths import Direction, Place, Shaping
+from netloom.model.kinds.paths import Direction, Place, Shaping
 from netloom.openflow.flows import Flow, Goto, Key, Meter, MeterSpec
 from netloom.plan.policy.shaping import bandwidth, priority
 from netloom.plan.vxlan.flow_claims import FlowClaims

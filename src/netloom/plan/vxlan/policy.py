@@ -24,8 +24,8 @@ from typing import NamedTuple
 
 from msgspec import Struct
 
-from netloom.model import addresses
-from netloom.model.policy import Action, EgressRule, IngressRule, Peer, PortRange, RuleProtocol, SecurityProfile
+from netloom.model.kinds.policy import Action, EgressRule, IngressRule, Peer, PortRange, RuleProtocol, SecurityProfile
+from netloom.model.values import addresses
 from netloom.openflow.flows import Action as Act
 from netloom.openflow.flows import Conjunction, Ct, Flow, Goto, Resubmit, SetField
 from netloom.plan.policy import matches

@@ -12,7 +12,7 @@ everything.
 from collections import Counter
 from collections.abc import Collection
 
-from netloom.model.policy import SecurityProfile
+from netloom.model.kinds.policy import SecurityProfile
 from netloom.plan.policy.port_groups import Scheme, joined, joining
 from netloom.plan.problem import Unit
 from netloom.plan.vxlan.flow_claims import FlowClaims

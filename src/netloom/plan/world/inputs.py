@@ -10,9 +10,9 @@ from typing import Any
 
 from msgspec import Struct, structs
 
-from netloom.model.attachments import NetworkAttachment
 from netloom.model.document import ObjectMeta, Resource
-from netloom.model.networks import Network, Subnet
+from netloom.model.kinds.attachments import NetworkAttachment
+from netloom.model.kinds.networks import Network, Subnet
 from netloom.model.registry import NETWORK_ATTACHMENT, PLANNED
 from netloom.model.status import Status
 

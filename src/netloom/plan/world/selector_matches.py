@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
 
 from netloom.model.selection import LabelSelector, SelectorOperator
-from netloom.model.selectors import Operator, Requirement
+from netloom.model.values.selectors import Operator, Requirement
 from netloom.plan.world.inputs import Port
 
 _OPERATORS = {

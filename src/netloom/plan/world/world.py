@@ -13,11 +13,11 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from typing import Any, Concatenate, ParamSpec, TypeVar, cast
 
-from netloom.model.attachments import NetworkAttachment
-from netloom.model.cluster import Node
 from netloom.model.document import Resource
-from netloom.model.networks import Network, Router, Subnet
-from netloom.model.policy import LoadBalancer, SecurityProfile
+from netloom.model.kinds.attachments import NetworkAttachment
+from netloom.model.kinds.cluster import Node
+from netloom.model.kinds.networks import Network, Router, Subnet
+from netloom.model.kinds.policy import LoadBalancer, SecurityProfile
 from netloom.model.selection import LabelSelector
 from netloom.plan.node.grants import ALL_PROVIDERS, NOT_GRANTED, ProviderRefusal
 from netloom.plan.problem import Problem, Unit

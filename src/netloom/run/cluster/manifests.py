@@ -25,8 +25,8 @@ from msgspec import Struct
 
 from netloom.errors import Invalid
 from netloom.front.api.auth.delegated import AGENT, NODE_PREFIX, NODES
-from netloom.model.cluster import SYSTEM_NAMESPACE
 from netloom.model.document import Document
+from netloom.model.kinds.cluster import SYSTEM_NAMESPACE
 from netloom.model.registry import GROUP, KINDS, VERSION
 
 NAMESPACE = SYSTEM_NAMESPACE

@@ -15,9 +15,9 @@ from collections.abc import Iterable
 
 from netloom.control.runtime.events import LONGEST_MESSAGE
 from netloom.front.api.auth.delegated import NODE_NAME, NODE_PREFIX, NODES
-from netloom.model.cluster import NODE_LABELS
 from netloom.model.document import Document
-from netloom.model.events import AGENT
+from netloom.model.kinds.cluster import NODE_LABELS
+from netloom.model.kinds.events import AGENT
 from netloom.model.registry import EVENT, GROUP, NETWORK_ATTACHMENT, NODE
 from netloom.run.cluster.manifests import AGENT_USER
 

@@ -8,7 +8,7 @@ from typing import Any
 from netloom.control.runtime.counters import Histograms, Timing
 from netloom.model.document import Document
 from netloom.model.kind import Kind
-from netloom.model.selectors import EVERYTHING, Selector
+from netloom.model.values.selectors import EVERYTHING, Selector
 from netloom.store.base import Damaged, Event, Page, Precondition, Propagation, Sink, Store, Stored, Watch
 
 Next = Callable[[], Coroutine[Any, Any, Sequence[Event]]]

@@ -29,8 +29,8 @@ from netloom.drivers.link.worker import Links
 from netloom.drivers.programs.programs import Programs
 from netloom.drivers.vswitch.driver import Vswitch
 from netloom.errors import Conflict, Unreachable
-from netloom.model import addresses
-from netloom.model.events import AGENT
+from netloom.model.kinds.events import AGENT
+from netloom.model.values import addresses
 from netloom.run import config, logs, process
 from netloom.run.config import AgentSettings
 from netloom.run.metrics.metering import MeteredStore

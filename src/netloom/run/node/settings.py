@@ -2,7 +2,7 @@
 
 from netloom.drivers.vswitch.prepare import read_mappings
 from netloom.errors import Cause, Invalid
-from netloom.model import addresses
+from netloom.model.values import addresses
 from netloom.ovsdb.reconnect import is_remote
 from netloom.plan.node.grants import NodeGrants, node_grants
 from netloom.run.config import AgentSettings

@@ -36,7 +36,7 @@ from netloom.errors import (
 from netloom.model.document import Document
 from netloom.model.kind import Kind
 from netloom.model.registry import LEASE
-from netloom.model.selectors import EVERYTHING, Selector
+from netloom.model.values.selectors import EVERYTHING, Selector
 from netloom.store.base import Damaged, Event, EventType, Page, Precondition, Propagation, Sink, Stored, Watch
 from netloom.store.http.client import Client, Response
 from netloom.store.kube.batching import Batcher

@@ -30,7 +30,7 @@ from netloom.errors import AlreadyExists, Internal, NetloomError, Unreachable
 from netloom.model.document import Document
 from netloom.model.kind import Kind
 from netloom.model.registry import KINDS
-from netloom.model.selectors import EVERYTHING, Selector
+from netloom.model.values.selectors import EVERYTHING, Selector
 from netloom.store.base import Damaged, Page, Precondition, Propagation, Stored, Watch
 from netloom.store.damage import Unreadable, placeholder
 from netloom.store.engine import (

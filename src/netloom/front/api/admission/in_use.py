@@ -26,11 +26,11 @@ from msgspec import Struct
 
 from netloom.errors import Cause, Conflict
 from netloom.front.api.admission.admission import Operation, Write
-from netloom.model import addresses
 from netloom.model.document import Document
 from netloom.model.kind import Kind
 from netloom.model.references import Reference, references_to
 from netloom.model.registry import IP_LOCK, NETWORK, NETWORK_ATTACHMENT, SUBNET
+from netloom.model.values import addresses
 from netloom.store.base import Precondition, Propagation, Store, Stored
 
 SHOWN = 10

@@ -17,8 +17,8 @@ from netloom.errors import AlreadyExists, Cause, Forbidden, NetloomError, NotFou
 from netloom.front.api.admission.admission import Operation, Write
 from netloom.front.api.auth.identity import Attributes, forbidden
 from netloom.front.api.auth.review_cache import ExpiringCache
-from netloom.model.cluster import SYSTEM_NAMESPACES
 from netloom.model.document import Document
+from netloom.model.kinds.cluster import SYSTEM_NAMESPACES
 from netloom.model.registry import EVENT, NAMESPACE
 from netloom.store.base import Store
 

@@ -26,11 +26,11 @@ from netloom.errors import NotFound, TooManyRequests
 from netloom.front.api.admission.admission import Operation, Write
 from netloom.front.api.auth.identity import Attributes, forbidden
 from netloom.front.api.auth.roles import Role, is_event_of, roles
-from netloom.model import addresses
-from netloom.model.cluster import NODE_LABELS
 from netloom.model.document import Document
 from netloom.model.kind import Kind
+from netloom.model.kinds.cluster import NODE_LABELS
 from netloom.model.registry import EVENT, NETWORK_ATTACHMENT, NODE
+from netloom.model.values import addresses
 from netloom.store.base import Store
 
 EVENT_BYTES = 16 * 1024

@@ -12,7 +12,7 @@ from msgspec import Struct
 
 from netloom.errors import Forbidden
 from netloom.model.kind import Kind
-from netloom.model.selectors import EVERYTHING, Selector
+from netloom.model.values.selectors import EVERYTHING, Selector
 
 
 class Identity(Struct, frozen=True):

@@ -27,9 +27,9 @@ from msgspec import Struct
 from netloom.errors import NetloomError, NotFound
 from netloom.front.api.auth.review_cache import ExpiringCache
 from netloom.model.document import Document
-from netloom.model.networks import Fabric
+from netloom.model.kinds.networks import Fabric
 from netloom.model.registry import NETWORK, NETWORK_ATTACHMENT
-from netloom.model.selectors import Operator, Requirement, Selector
+from netloom.model.values.selectors import Operator, Requirement, Selector
 from netloom.store.base import Event, EventType, Page, Store, Stored
 
 log = logging.getLogger(__name__)

@@ -13,7 +13,7 @@ from netloom.front.api.verbs.calls import is_protobuf
 from netloom.model import codec
 from netloom.model.document import Document
 from netloom.model.kind import Kind, Registry
-from netloom.model.selectors import LENGTH_LIMIT, selector
+from netloom.model.values.selectors import LENGTH_LIMIT, selector
 
 BODY_LIMIT = 64 * 1024
 NAME_LIMIT = 253

@@ -45,8 +45,8 @@ from netloom.front.api.auth.node_networks import NodeNetworks
 from netloom.front.api.http.paths import READS, Verb
 from netloom.model.damaged import PATH as DAMAGED
 from netloom.model.document import Document
-from netloom.model.events import AGENT
 from netloom.model.kind import Kind
+from netloom.model.kinds.events import AGENT
 from netloom.model.registry import (
     CUSTOM_RESOURCE_DEFINITION,
     EVENT,
@@ -60,7 +60,7 @@ from netloom.model.registry import (
     SHAPING,
     SUBNET,
 )
-from netloom.model.selectors import Operator, Selector
+from netloom.model.values.selectors import Operator, Selector
 from netloom.store.base import Store
 
 PREFIX = "netloom:"

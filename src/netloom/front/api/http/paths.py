@@ -19,8 +19,8 @@ from netloom.front.api.auth.identity import Attributes, namespace_of
 from netloom.front.api.http.limits import Limits
 from netloom.front.api.schemas.served import Served
 from netloom.model.kind import Kind
-from netloom.model.selectors import Requirement, Selector, field_requirements, label_requirements
-from netloom.model.validation import Unknown
+from netloom.model.schemas.validation import Unknown
+from netloom.model.values.selectors import Requirement, Selector, field_requirements, label_requirements
 from netloom.store.base import Propagation
 
 

@@ -17,7 +17,7 @@ from netloom.front.api.schemas.meta import METADATA
 from netloom.model.document import Document
 from netloom.model.kind import Kind
 from netloom.model.metadata import ENTRY_LIMIT
-from netloom.model.schema import schema
+from netloom.model.schemas.schema import schema
 
 
 class Form(Enum):

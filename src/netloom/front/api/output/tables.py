@@ -13,10 +13,10 @@ from datetime import datetime
 from typing import Any
 
 from netloom.front.api.merge.patch import Json
-from netloom.model.ages import age
 from netloom.model.document import Document
-from netloom.model.jsonpath import JSONPath, shown
 from netloom.model.kind import Column, Kind
+from netloom.model.values.ages import age
+from netloom.model.values.jsonpath import JSONPath, shown
 from netloom.store.base import Stored
 
 Find = Callable[[Document], list[Any]]

@@ -11,9 +11,9 @@ import time
 from collections.abc import Callable
 
 from netloom.errors import AlreadyExists, Conflict, NetloomError, NotFound
-from netloom.model.crds import crds, established
 from netloom.model.document import Document
 from netloom.model.registry import CUSTOM_RESOURCE_DEFINITION
+from netloom.model.schemas.crds import crds, established
 from netloom.store.base import Store
 from netloom.store.semantics import timestamp
 

@@ -22,7 +22,7 @@ from netloom.front.api.verbs.batches import PATH as BATCH
 from netloom.model.document import Document
 from netloom.model.kind import Kind, Registry
 from netloom.model.registry import GROUP
-from netloom.model.schema import schema
+from netloom.model.schemas.schema import schema
 
 MEDIA = ("application/json", "application/yaml")
 APPLY = "application/apply-patch+yaml"

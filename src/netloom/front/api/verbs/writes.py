@@ -17,10 +17,11 @@ from netloom.front.api.auth.identity import Attributes, Authorizer, forbidden, n
 from netloom.front.api.http.paths import Request, Verb
 from netloom.front.api.merge import apply, patch, shapes, strategic
 from netloom.front.api.verbs.calls import Call, CallResult
-from netloom.model import codec, validation
+from netloom.model import codec
 from netloom.model.document import Document
 from netloom.model.kind import Kind
 from netloom.model.registry import EVENT, GROUP
+from netloom.model.schemas import validation
 from netloom.store.base import Store, Stored
 from netloom.store.semantics import timestamp
 

@@ -9,8 +9,8 @@ For a v6 Subnet hosts get addresses and name servers here; router advertisements
 from collections.abc import Iterator
 from hashlib import blake2b
 
-from netloom.model import addresses
-from netloom.model.networks import Dhcp, Fabric, Network, Router, Subnet
+from netloom.model.kinds.networks import Dhcp, Fabric, Network, Router, Subnet
+from netloom.model.values import addresses
 from netloom.plan.addresses.blocks import Address, Pool, pool, text
 from netloom.plan.ovn.layer2.dhcp_options import LONGEST, listed, quoted, route_size, routes, written
 from netloom.plan.problem import Problem

@@ -12,7 +12,7 @@ from difflib import get_close_matches
 
 import msgspec
 
-from netloom.model import addresses
+from netloom.model.values import addresses
 from netloom.plan.problem import Problem
 
 OPTIONS_V4 = {

@@ -6,8 +6,8 @@ and this module only reports problems. Both ends must be on one node: the copy d
 
 from collections.abc import Iterator
 
-from netloom.model.networks import Fabric, Network
-from netloom.model.paths import Mirror
+from netloom.model.kinds.networks import Fabric, Network
+from netloom.model.kinds.paths import Mirror
 from netloom.plan.problem import Problem
 from netloom.plan.rows import Outcome
 from netloom.plan.world.world import Port, World

@@ -12,10 +12,10 @@ from typing import NamedTuple
 
 from msgspec import Struct, structs
 
-from netloom.model import addresses
-from netloom.model.cluster import Node
-from netloom.model.networks import Fabric, Network
-from netloom.model.paths import Direction, Place, Shaping
+from netloom.model.kinds.cluster import Node
+from netloom.model.kinds.networks import Fabric, Network
+from netloom.model.kinds.paths import Direction, Place, Shaping
+from netloom.model.values import addresses
 from netloom.plan import names
 from netloom.plan.policy import matches
 from netloom.plan.policy.shaping import bandwidth, priority

@@ -14,8 +14,8 @@ from functools import lru_cache
 
 from msgspec import Struct
 
-from netloom.model.cluster import Node
-from netloom.model.networks import Fabric, Network, Provider
+from netloom.model.kinds.cluster import Node
+from netloom.model.kinds.networks import Fabric, Network, Provider
 from netloom.model.selection import LabelSelector
 from netloom.plan import names
 from netloom.plan.addresses.blocks import Pool, address, pool

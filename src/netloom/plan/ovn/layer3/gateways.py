@@ -18,9 +18,9 @@ router's one MAC, the physical switches would see it move between their ports.
 from collections.abc import Iterator, Sequence
 from hashlib import blake2b
 
-from netloom.model import addresses
-from netloom.model.cluster import Node
-from netloom.model.networks import Gateway, Network, Router
+from netloom.model.kinds.cluster import Node
+from netloom.model.kinds.networks import Gateway, Network, Router
+from netloom.model.values import addresses
 from netloom.plan import names
 from netloom.plan.ovn.layer3 import router_ports
 from netloom.plan.ovn.layer3.router_ports import LogicalRouterPort, RequestedAddress

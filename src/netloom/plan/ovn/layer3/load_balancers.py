@@ -15,9 +15,9 @@ How a VIP is answered for, and which object has it, is in `vips`.
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from netloom.model import addresses
-from netloom.model.networks import Fabric, Network, Router
-from netloom.model.policy import HealthCheck, LoadBalancer, Protocol, Vip
+from netloom.model.kinds.networks import Fabric, Network, Router
+from netloom.model.kinds.policy import HealthCheck, LoadBalancer, Protocol, Vip
+from netloom.model.values import addresses
 from netloom.plan import names
 from netloom.plan.ovn.layer3 import vips
 from netloom.plan.problem import Problem

@@ -17,9 +17,9 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from msgspec import Struct
 
-from netloom.model import addresses
-from netloom.model.addresses import Address, Block
-from netloom.model.networks import Nat, NatType, Router
+from netloom.model.kinds.networks import Nat, NatType, Router
+from netloom.model.values import addresses
+from netloom.model.values.addresses import Address, Block
 from netloom.plan import names
 from netloom.plan.ovn.layer3 import router_ports
 from netloom.plan.ovn.layer3.router_ports import LogicalRouterPort

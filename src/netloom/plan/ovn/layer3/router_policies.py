@@ -19,10 +19,10 @@ from collections.abc import Collection, Iterator, Sequence
 from hashlib import blake2s
 from typing import NamedTuple
 
-from netloom.model import addresses
-from netloom.model.addresses import Block
-from netloom.model.networks import Router
-from netloom.model.policy import PolicyAction, RouterPolicy
+from netloom.model.kinds.networks import Router
+from netloom.model.kinds.policy import PolicyAction, RouterPolicy
+from netloom.model.values import addresses
+from netloom.model.values.addresses import Block
 from netloom.plan import names
 from netloom.plan.ovn.layer3 import router_ports
 from netloom.plan.ovn.layer3.router_ports import LogicalRouterPort

@@ -16,9 +16,9 @@ from typing import NamedTuple
 
 from msgspec import Struct
 
-from netloom.model import addresses
-from netloom.model.addresses import Address, Block, Interface
-from netloom.model.networks import Fabric, Network, Router, RouterPort, Subnet
+from netloom.model.kinds.networks import Fabric, Network, Router, RouterPort, Subnet
+from netloom.model.values import addresses
+from netloom.model.values.addresses import Address, Block, Interface
 from netloom.plan import names
 from netloom.plan.addresses.blocks import default_gateway
 from netloom.plan.problem import Problem

@@ -19,9 +19,9 @@ security would drop what it sends from a SLAAC address, and Linux prefers those.
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
-from netloom.model import addresses
-from netloom.model.addresses import Block
-from netloom.model.networks import Fabric, Network, Route, Router
+from netloom.model.kinds.networks import Fabric, Network, Route, Router
+from netloom.model.values import addresses
+from netloom.model.values.addresses import Block
 from netloom.plan import names
 from netloom.plan.ovn.layer2.dhcp import TUNNELLED_MTU
 from netloom.plan.ovn.layer3 import gateways, nat, router_policies, router_ports

@@ -16,10 +16,10 @@ Where two LoadBalancers have the same VIP in the same location, the one with the
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from netloom.model import addresses
-from netloom.model.addresses import Address, Block
-from netloom.model.networks import Network, Router
-from netloom.model.policy import LoadBalancer, Vip
+from netloom.model.kinds.networks import Network, Router
+from netloom.model.kinds.policy import LoadBalancer, Vip
+from netloom.model.values import addresses
+from netloom.model.values.addresses import Address, Block
 from netloom.plan import names
 from netloom.plan.addresses import blocks, reserved
 from netloom.plan.ovn.layer3 import router_ports

@@ -15,7 +15,7 @@ from msgspec import inspect as types
 
 from netloom.model.document import ObjectMeta
 from netloom.model.kind import Kind
-from netloom.model.rules import Rule
+from netloom.model.schemas.rules import Rule
 
 Schema = dict[str, Any]
 

@@ -5,12 +5,12 @@ from typing import Annotated, ClassVar
 
 from msgspec import field
 
-from netloom.model import addresses
 from netloom.model.document import Document, Resource, Value
-from netloom.model.rules import Rule, exactly_one, needs, only_when, required_when
-from netloom.model.scalars import Cidr, Count, Ip, ObjectName, Port, Seconds, meta
+from netloom.model.schemas.rules import Rule, exactly_one, needs, only_when, required_when
 from netloom.model.selection import LabelSelector
 from netloom.model.status import Status
+from netloom.model.values import addresses
+from netloom.model.values.scalars import Cidr, Count, Ip, ObjectName, Port, Seconds, meta
 
 
 class Protocol(StrEnum):

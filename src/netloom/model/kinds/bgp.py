@@ -6,8 +6,9 @@ from typing import Annotated, ClassVar
 from msgspec import field
 
 from netloom.model.document import Resource, Value
-from netloom.model.rules import Rule
-from netloom.model.scalars import (
+from netloom.model.schemas.rules import Rule
+from netloom.model.status import Status
+from netloom.model.values.scalars import (
     AbsolutePath,
     Asn,
     Count,
@@ -23,7 +24,6 @@ from netloom.model.scalars import (
     Vni,
     meta,
 )
-from netloom.model.status import Status
 
 
 class Listen(Value, frozen=True, kw_only=True):

@@ -3,7 +3,7 @@
 from typing import Annotated
 
 from netloom.model.document import Resource, Value
-from netloom.model.scalars import Int32, Line, Text, Timestamp, meta
+from netloom.model.values.scalars import Int32, Line, Text, Timestamp, meta
 
 AGENT = "netloom-agent"
 """The component name in the Events of agents."""

@@ -6,10 +6,10 @@ from typing import Annotated, ClassVar
 from msgspec import field
 
 from netloom.model.document import Resource, Value
-from netloom.model.rules import Rule, at_least_one, exactly_one, needs
-from netloom.model.scalars import Count, DeviceName, Duration, Line, ObjectName, Percentage, Rate, Size, meta
+from netloom.model.schemas.rules import Rule, at_least_one, exactly_one, needs
 from netloom.model.selection import LabelSelector
 from netloom.model.status import Status
+from netloom.model.values.scalars import Count, DeviceName, Duration, Line, ObjectName, Percentage, Rate, Size, meta
 
 
 class Direction(StrEnum):

@@ -6,9 +6,10 @@ from typing import Annotated, ClassVar
 from msgspec import field
 
 from netloom.model.document import Resource, Value
-from netloom.model.networks import Route
-from netloom.model.rules import UNIQUE, Rule, immutable, never_when, only_when, required_when
-from netloom.model.scalars import (
+from netloom.model.kinds.networks import Route
+from netloom.model.schemas.rules import UNIQUE, Rule, immutable, never_when, only_when, required_when
+from netloom.model.status import Status
+from netloom.model.values.scalars import (
     AbsolutePath,
     Argument,
     Count,
@@ -26,7 +27,6 @@ from netloom.model.scalars import (
     Vni,
     meta,
 )
-from netloom.model.status import Status
 
 
 class PortType(StrEnum):

@@ -14,7 +14,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from netloom.model import addresses
+from netloom.model.values import addresses
 
 LABEL_PATTERN = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$"
 SUBDOMAIN_PATTERN = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$"

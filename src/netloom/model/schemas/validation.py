@@ -12,13 +12,14 @@ from typing import NoReturn
 from msgspec import Struct
 
 from netloom.errors import BadRequest, Cause, Invalid, first, shortened
-from netloom.model import checks, metadata
-from netloom.model.checks import UNKNOWN, Check, Problem, under
+from netloom.model import metadata
 from netloom.model.document import Document, Json
 from netloom.model.kind import Kind
 from netloom.model.registry import EVENT
-from netloom.model.rules import Rule
-from netloom.model.schema import Schema, tree
+from netloom.model.schemas import checks
+from netloom.model.schemas.checks import UNKNOWN, Check, Problem, under
+from netloom.model.schemas.rules import Rule
+from netloom.model.schemas.schema import Schema, tree
 
 SUGGESTIONS = 8
 """The maximum number of unknown fields for which an error suggests a known one."""

@@ -11,10 +11,10 @@ from typing import Annotated, Any, ClassVar
 from msgspec import Struct, field
 
 from netloom.model.document import Resource, Value
-from netloom.model.paths import QUALITY_RULES, Quality
-from netloom.model.rules import Rule, at_least_one
-from netloom.model.scalars import Cidr, Count, Ip, Line, ObjectName, TopologyName, Word, meta
+from netloom.model.kinds.paths import QUALITY_RULES, Quality
+from netloom.model.schemas.rules import Rule, at_least_one
 from netloom.model.status import Status
+from netloom.model.values.scalars import Cidr, Count, Ip, Line, ObjectName, TopologyName, Word, meta
 
 
 class Backend(StrEnum):

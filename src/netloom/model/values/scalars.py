@@ -9,7 +9,7 @@ from typing import Annotated
 
 from msgspec import Meta
 
-from netloom.model import rules
+from netloom.model.schemas import rules
 
 
 def meta(description: str = "", **schema: object) -> Meta:

@@ -13,8 +13,8 @@ import msgspec
 from msgspec import Struct
 
 from netloom.model.document import Json
-from netloom.model.rules import Rule
-from netloom.model.schema import LIST_TYPE, MAP_KEYS, PRESERVE, Schema
+from netloom.model.schemas.rules import Rule
+from netloom.model.schemas.schema import LIST_TYPE, MAP_KEYS, PRESERVE, Schema
 
 INVALID = "FieldValueInvalid"
 REQUIRED = "FieldValueRequired"

@@ -3,7 +3,7 @@
 from netloom.model.document import Document
 from netloom.model.kind import Column, Kind
 from netloom.model.registry import GROUP, KINDS
-from netloom.model.schema import schema
+from netloom.model.schemas.schema import schema
 
 
 def crds() -> list[Document]:

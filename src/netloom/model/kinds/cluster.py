@@ -6,8 +6,8 @@ from typing import Annotated, Any
 from msgspec import field
 
 from netloom.model.document import Resource, Value
-from netloom.model.scalars import Ip, LabelKey, Line, Seconds, Timestamp, Word, meta
 from netloom.model.status import Conditions, Status
+from netloom.model.values.scalars import Ip, LabelKey, Line, Seconds, Timestamp, Word, meta
 
 SYSTEM_NAMESPACE = "netloom-system"
 """The namespace of Netloom's own objects."""

@@ -6,12 +6,14 @@ from typing import Annotated, ClassVar
 
 from msgspec import field
 
-from netloom.model import addresses
-from netloom.model.cluster import NODE_LABELS
 from netloom.model.document import Document, Resource, Value
-from netloom.model.policy import RouterPolicy
-from netloom.model.rules import UNIQUE, Rule, immutable, once_set, only_when
-from netloom.model.scalars import (
+from netloom.model.kinds.cluster import NODE_LABELS
+from netloom.model.kinds.policy import RouterPolicy
+from netloom.model.schemas.rules import UNIQUE, Rule, immutable, once_set, only_when
+from netloom.model.selection import LabelSelector
+from netloom.model.status import Status
+from netloom.model.values import addresses
+from netloom.model.values.scalars import (
     Cidr,
     Count,
     Interface,
@@ -29,8 +31,6 @@ from netloom.model.scalars import (
     Vni,
     meta,
 )
-from netloom.model.selection import LabelSelector
-from netloom.model.status import Status
 
 
 class Fabric(StrEnum):

@@ -1,0 +1,1 @@
+"""Values in the fields of objects: how each is parsed, checked and compared."""
