@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import NamedTuple
 
-from netloom.lab.entering import inside
+from netloom.lab.daemons.entering import inside
 from tests.support.process import wait_until
 
 ALL = 0x0003

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from netloom.lab import Lab, down, state, wiring
-from netloom.lab.processes import of_lab
+from netloom.lab.daemons.processes import of_lab
 from tests.run.serving import environment
 from tests.support.process import wait_until
 

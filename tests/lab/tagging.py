@@ -17,7 +17,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from netloom.lab.entering import inside
+from netloom.lab.daemons.entering import inside
 from tests.lab import capturing
 
 _TUNSETIFF = 0x400454CA

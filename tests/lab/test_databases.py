@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from netloom.errors import Conflict
-from netloom.lab import databases
+from netloom.lab.daemons import databases
 from netloom.lab.layout import Layout
 from netloom.lab.state import State
 

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from netloom.lab import Lab
-from netloom.lab.entering import inside
+from netloom.lab.daemons.entering import inside
 from tests.lab.worlds import World, world
 from tests.support.process import scratch, wait_until
 

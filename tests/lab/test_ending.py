@@ -12,9 +12,9 @@ import pytest
 
 from netloom.errors import Conflict, NotFound
 from netloom.lab import Lab, down
+from netloom.lab.daemons.processes import of_lab, read_pid
+from netloom.lab.daemons.programs import RAFT_PORTS
 from netloom.lab.layout import NODES_PORT, NORTHBOUND_PORT, SOUTHBOUND_PORT
-from netloom.lab.processes import of_lab, read_pid
-from netloom.lab.programs import RAFT_PORTS
 from tests.lab import labs
 from tests.run.serving import environment
 from tests.support.process import Program, wait_until

@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 
 from netloom.lab import Lab
-from netloom.lab.programs import GRANTS
+from netloom.lab.daemons.programs import GRANTS
 from netloom.plan.node.hooks import INTERRUPTED, OVERDUE, REFUSED
 from tests.drivers.test_programs import FORKING, alive, is_whole
 from tests.lab.labs import NETLOOM, running

@@ -8,9 +8,9 @@ import pytest
 
 from netloom.errors import Conflict, Forbidden, Invalid, NotFound
 from netloom.lab import checks, state
-from netloom.lab.entering import entered
+from netloom.lab.daemons.entering import entered
+from netloom.lab.daemons.programs import programs
 from netloom.lab.layout import Layout
-from netloom.lab.programs import programs
 from netloom.lab.state import State
 from tests.lab import labs
 

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from netloom.lab import CommandFailed, Lab, processes
+from netloom.lab import CommandFailed, Lab
+from netloom.lab.daemons import processes
 from tests.lab import labs
 from tests.run.serving import netloom
 from tests.support.process import wait_until

@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from netloom.lab import processes, state, supervisor
+from netloom.lab import state
+from netloom.lab.daemons import processes, supervisor
 from netloom.lab.layout import MARK, MARK_NAME
 from netloom.lab.state import State
 

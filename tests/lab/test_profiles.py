@@ -6,7 +6,7 @@ from collections.abc import Iterator
 import pytest
 
 from netloom.lab import Lab
-from netloom.lab.entering import inside
+from netloom.lab.daemons.entering import inside
 from tests.lab.worlds import World, world
 from tests.support.process import wait_until
 

@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from netloom.lab import Lab
-from netloom.lab.databases import version
+from netloom.lab.daemons.databases import version
 from tests.lab import labs
 from tests.lab.resting import healthy
 from tests.lab.worlds import WISHES, Way, World

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from netloom.lab import Lab, probes, wiring
-from netloom.lab.entering import inside
+from netloom.lab.daemons.entering import inside
 from netloom.model import codec
 from tests.run.serving import Answer, netloom
 from tests.support.process import wait_until

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from netloom.drivers.link.kernel import entered
-from netloom.lab.programs import GRANTS
+from netloom.lab.daemons.programs import GRANTS
 from netloom.model.registry import KINDS
 from netloom.store.kube import kubeconfig as kubeconfigs
 from tests.run.serving import NETLOOM, environment

@@ -8,7 +8,7 @@ import os
 from pathlib import Path
 
 from netloom.lab import state, wiring
-from netloom.lab.processes import LabProcess, end, of_lab
+from netloom.lab.daemons.processes import LabProcess, end, of_lab
 
 WATCHERS = ("keeper", "supervisor")
 GENTLE = ("serve", "controller", "agent-")

@@ -25,10 +25,11 @@ from typing import Literal
 import msgspec
 
 from netloom.errors import Conflict, Invalid, NetloomError, NotFound, TimedOut
-from netloom.lab import checks, cleaning, clusters, databases, keeper, pki, processes, state, waiting, wiring
-from netloom.lab.entering import NETNS, mountpoints
+from netloom.lab import checks, cleaning, clusters, pki, state, waiting, wiring
+from netloom.lab.daemons import databases, keeper, processes
+from netloom.lab.daemons.entering import NETNS, mountpoints
+from netloom.lab.daemons.programs import environment, programs
 from netloom.lab.layout import MARK, MARK_NAME, Layout
-from netloom.lab.programs import environment, programs
 from netloom.lab.state import State
 from netloom.run import files
 from netloom.run.access import credentials

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Literal
 
 from netloom.errors import Internal
-from netloom.lab.entering import inside
+from netloom.lab.daemons.entering import inside
 
 SECONDS = 1.0
 MOST = 256

@@ -15,9 +15,10 @@ import msgspec
 from msgspec import Struct
 
 from netloom.errors import NetloomError
-from netloom.lab import databases, processes, state, waiting
+from netloom.lab import state, waiting
+from netloom.lab.daemons import databases, processes
+from netloom.lab.daemons.programs import programs
 from netloom.lab.layout import OUTSIDE_ADDRESSES, PHYSICAL_NETWORK, Layout
-from netloom.lab.programs import programs
 from netloom.model.registry import NETWORK_ATTACHMENT
 from netloom.store.kube import kubeconfig
 from netloom.store.kube.store import KubeStore

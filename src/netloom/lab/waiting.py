@@ -12,9 +12,9 @@ from datetime import datetime
 from typing import TYPE_CHECKING
 
 from netloom.errors import NetloomError, TimedOut
+from netloom.lab.daemons.processes import is_of, read_pid
+from netloom.lab.daemons.programs import programs
 from netloom.lab.layout import Layout
-from netloom.lab.processes import is_of, read_pid
-from netloom.lab.programs import programs
 from netloom.model.registry import NODE
 from netloom.store.kube import kubeconfig
 from netloom.store.kube.store import KubeStore

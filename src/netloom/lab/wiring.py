@@ -8,7 +8,7 @@ import subprocess
 from collections.abc import Iterable, Sequence
 
 from netloom.errors import Internal
-from netloom.lab.entering import NETNS
+from netloom.lab.daemons.entering import NETNS
 from netloom.lab.layout import (
     CENTRAL_BITS,
     MANAGEMENT_BITS,

@@ -112,7 +112,7 @@ def _entering(netns: str) -> Enter:
     """Return a function that runs another in a network namespace of a lab."""
 
     def enter(action: Callable[[], T]) -> T:
-        from netloom.lab.entering import inside  # only where a lab is named
+        from netloom.lab.daemons.entering import inside  # only where a lab is named
 
         try:
             return inside(netns, action)
@@ -126,7 +126,7 @@ def _ovn_command(settings: ControllerSettings, root: str, lab: Path | None, argv
     """Return the command line of an OVN program with the options by which it reaches the southbound."""
     program, *args = argv
     if root and lab is not None:
-        from netloom.lab.entering import entered  # only where a lab is named
+        from netloom.lab.daemons.entering import entered  # only where a lab is named
 
         # In that root, the lab's directory is mounted at its own path and at no other.
         remotes = ",".join(f"unix:{lab / 'ovn' / Path(one).name}" for one in settings.ovn_sb)

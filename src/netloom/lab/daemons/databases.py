@@ -5,9 +5,9 @@ import subprocess
 from pathlib import Path
 
 from netloom.errors import Conflict
-from netloom.lab.entering import entered
+from netloom.lab.daemons.entering import entered
+from netloom.lab.daemons.programs import RAFT_PORTS
 from netloom.lab.layout import NODES_PORT, Layout, suffix
-from netloom.lab.programs import RAFT_PORTS
 from netloom.lab.wiring import run
 
 SWITCH_SCHEMA = "/usr/share/openvswitch/vswitch.ovsschema"

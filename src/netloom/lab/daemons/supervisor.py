@@ -20,11 +20,12 @@ import time
 from pathlib import Path
 
 from netloom.errors import Conflict
-from netloom.lab import clusters, relay, state
-from netloom.lab.entering import entered
+from netloom.lab import clusters, state
+from netloom.lab.daemons import relay
+from netloom.lab.daemons.entering import entered
+from netloom.lab.daemons.processes import is_of, read_pid
+from netloom.lab.daemons.programs import Program, programs
 from netloom.lab.layout import MARK, MARK_NAME, NODES_PORT, NORTHBOUND_PORT, Layout
-from netloom.lab.processes import is_of, read_pid
-from netloom.lab.programs import Program, programs
 from netloom.run import files
 
 log = logging.getLogger(__name__)

@@ -92,7 +92,7 @@ def _control_plane(layout: Layout) -> Program:
 def _keeper(layout: Layout) -> list[Program]:
     if not layout.state.restart:
         return []
-    argv = (sys.executable, "-m", "netloom.lab.keeper", str(layout.folder))
+    argv = (sys.executable, "-m", "netloom.lab.daemons.keeper", str(layout.folder))
     return [Program(name="keeper", argv=argv, ours=True)]
 
 

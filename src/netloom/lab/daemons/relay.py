@@ -12,7 +12,7 @@ import asyncio
 import logging
 import socket
 
-from netloom.lab.entering import inside
+from netloom.lab.daemons.entering import inside
 
 log = logging.getLogger(__name__)
 

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from netloom.lab.entering import NETNS
+from netloom.lab.daemons.entering import NETNS
 from netloom.lab.layout import MARK, MARK_NAME
 
 PROC = Path("/proc")

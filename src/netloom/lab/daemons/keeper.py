@@ -11,8 +11,8 @@ import sys
 import time
 from pathlib import Path
 
+from netloom.lab.daemons.processes import is_of, read_pid
 from netloom.lab.layout import MARK, MARK_NAME
-from netloom.lab.processes import is_of, read_pid
 
 RETRY_SECONDS = 0.1
 
@@ -23,7 +23,7 @@ def start_supervisor(folder: Path, lab_id: str) -> "subprocess.Popen[bytes]":
     environment |= {MARK: lab_id, MARK_NAME: "supervisor"}
     with (folder / "log" / "supervisor").open("ab") as log:
         return subprocess.Popen(
-            [sys.executable, "-m", "netloom.lab.supervisor", str(folder)],
+            [sys.executable, "-m", "netloom.lab.daemons.supervisor", str(folder)],
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=log,
