@@ -22,10 +22,10 @@ from netloom.errors import Conflict
 from netloom.model.registry import NETWORK_ATTACHMENT
 from netloom.openflow.memory import Memory
 from netloom.ovsdb.io import OvsdbClient
-from netloom.ovsdb.memory import Database, Server
+from netloom.ovsdb.memory.server import Database, Server
+from netloom.ovsdb.memory.serving import Pipe, dial
 from netloom.ovsdb.operations import Mutate, Operation, Update, is_uuid
 from netloom.ovsdb.rows.vswitch import Interface
-from netloom.ovsdb.serving import Pipe, dial
 from netloom.plan.node.hooks import OVERDUE
 from netloom.plan.node.ports import PortPlan
 from netloom.run.config import AgentSettings

@@ -12,8 +12,8 @@ from netloom.control.runtime.election import Election
 from netloom.model.document import Document
 from netloom.model.kind import Kind
 from netloom.model.registry import KINDS, NETWORK, NETWORK_ATTACHMENT, SUBNET
-from netloom.ovsdb.memory import Database, Server
-from netloom.ovsdb.serving import Pipe, dial
+from netloom.ovsdb.memory.server import Database, Server
+from netloom.ovsdb.memory.serving import Pipe, dial
 from netloom.plan.node.grants import ALL_PROVIDERS
 from netloom.plan.ovn.planner import Planner
 from netloom.plan.rows import Ref

@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 from netloom.drivers.northbound.driver import DATABASE, TABLES, Northbound
 from netloom.errors import NetloomError
 from netloom.ovsdb.io import OvsdbClient
-from netloom.ovsdb.memory import Database, Server
+from netloom.ovsdb.memory.server import Database, Server
+from netloom.ovsdb.memory.serving import Pipe, dial
 from netloom.ovsdb.monitor import Change
-from netloom.ovsdb.serving import Pipe, dial
 from netloom.plan.ovn.desired import DesiredRows
 from netloom.plan.ovn.planner import Planner
 from netloom.plan.problem import Unit

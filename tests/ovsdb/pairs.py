@@ -6,7 +6,7 @@ from random import Random
 from typing import Any
 
 from netloom.ovsdb.cache import Cache
-from netloom.ovsdb.memory import Database, Server
+from netloom.ovsdb.memory.server import Database, Server
 from netloom.ovsdb.monitor import Following
 from netloom.ovsdb.session import Event, Position, Session
 

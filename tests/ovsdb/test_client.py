@@ -11,9 +11,9 @@ import pytest
 
 from netloom.ovsdb.errors import Conflict, TransactionRefused, Unreachable
 from netloom.ovsdb.io import OvsdbClient, open_remote
-from netloom.ovsdb.memory import Database, Server
+from netloom.ovsdb.memory.server import Database, Server
+from netloom.ovsdb.memory.serving import Pipe, dial, serve
 from netloom.ovsdb.operations import Assert, Comment, Insert, Select, Update, Wait, eq
-from netloom.ovsdb.serving import Pipe, dial, serve
 from tests.ovsdb.following import following, run, synced, until
 from tests.ovsdb.pairs import NORTHBOUND
 from tests.ovsdb.real import Plain, standalone

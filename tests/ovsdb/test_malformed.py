@@ -9,7 +9,7 @@ import pytest
 
 from netloom.ovsdb.cache import Cache
 from netloom.ovsdb.errors import RemoteError
-from netloom.ovsdb.memory import Database, Server
+from netloom.ovsdb.memory.server import Database, Server
 from netloom.ovsdb.monitor import Following
 from netloom.ovsdb.operations import Delete, Insert, Mutate, NamedUuid, Update, eq
 from netloom.ovsdb.session import Position, Session

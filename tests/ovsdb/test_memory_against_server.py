@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from netloom.ovsdb.memory import Connection, Database, Server
+from netloom.ovsdb.memory.server import Connection, Database, Server
 from tests.ovsdb.histories import SCHEMA, History
 from tests.ovsdb.real import Plain, Standalone, standalone
 

@@ -8,7 +8,7 @@ import pytest
 
 from netloom.ovsdb.cache import Cache
 from netloom.ovsdb.errors import Conflict, RemoteError, TransactionRefused
-from netloom.ovsdb.memory import Database, Server
+from netloom.ovsdb.memory.server import Database, Server
 from netloom.ovsdb.monitor import Following
 from netloom.ovsdb.notation import ZERO, NamedUuid, Uuid
 from netloom.ovsdb.operations import Assert, Comment, Delete, Insert, Mutate, Select, Update, Wait, eq, is_uuid

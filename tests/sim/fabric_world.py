@@ -15,8 +15,8 @@ from netloom.errors import NetloomError
 from netloom.openflow.flows import Flow, MeterSpec, Mod
 from netloom.openflow.memory import Memory
 from netloom.openflow.switch import Counters
-from netloom.ovsdb.memory import Database, Server
-from netloom.ovsdb.serving import Pipe, dial
+from netloom.ovsdb.memory.server import Database, Server
+from netloom.ovsdb.memory.serving import Pipe, dial
 from netloom.run.config import AgentSettings
 from netloom.run.node.agent import Agent
 from netloom.signals import Signal

@@ -1,4 +1,7 @@
-"""OVSDB: notation, schemas, monitors, transactions, sessions, and an in-memory server.
+"""OVSDB: notation, schemas, monitors, transactions and sessions.
 
-Only io.py does IO, and serving.py for that server.
+rows/    typed rows, generated from the schemas of Open vSwitch and OVN
+memory/  an in-memory server, for tests and simulations
+
+Only io.py does IO, and memory/serving.py for that server.
 """

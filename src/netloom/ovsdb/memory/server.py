@@ -18,12 +18,12 @@ import msgspec
 from msgspec import Struct
 
 from netloom.ovsdb.datum import Fault
-from netloom.ovsdb.engine import Database
 from netloom.ovsdb.errors import RemoteError
 from netloom.ovsdb.framing import Framer, Message
-from netloom.ovsdb.integrity import Edits
+from netloom.ovsdb.memory.engine import Database
+from netloom.ovsdb.memory.integrity import Edits
+from netloom.ovsdb.memory.watching import ServedMonitor, conditions, monitored_table
 from netloom.ovsdb.notation import ZERO
-from netloom.ovsdb.watching import ServedMonitor, conditions, monitored_table
 
 __all__ = ["Connection", "Database", "Server"]
 

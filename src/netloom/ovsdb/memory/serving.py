@@ -13,7 +13,7 @@ from pathlib import Path
 
 from netloom.ovsdb.errors import RemoteError
 from netloom.ovsdb.io import Dial
-from netloom.ovsdb.memory import Connection, Server
+from netloom.ovsdb.memory.server import Connection, Server
 
 CHUNK = 65536
 

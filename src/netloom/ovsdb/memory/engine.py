@@ -18,7 +18,7 @@ from uuid import UUID
 from msgspec import Struct
 
 from netloom.ovsdb.datum import Fault, condition, default, mutation, parse_value
-from netloom.ovsdb.integrity import Edit, Edits, Integrity, Values
+from netloom.ovsdb.memory.integrity import Edit, Edits, Integrity, Values
 from netloom.ovsdb.notation import ZERO, Uuid, Wire, atom_to_wire, to_wire
 from netloom.ovsdb.schema import BaseType, ColumnType, Schema, TableSchema
 

@@ -6,8 +6,8 @@ from typing import Any
 from msgspec import Struct
 
 from netloom.ovsdb.datum import Fault, condition, default, elements_of
-from netloom.ovsdb.engine import Database, canonical, column_type
-from netloom.ovsdb.integrity import Edit, Edits, Values
+from netloom.ovsdb.memory.engine import Database, canonical, column_type
+from netloom.ovsdb.memory.integrity import Edit, Edits, Values
 from netloom.ovsdb.notation import Uuid, Wire
 from netloom.ovsdb.schema import TableSchema
 
