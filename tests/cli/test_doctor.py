@@ -312,7 +312,7 @@ def test_the_command_says_it_in_words_or_as_json_and_by_its_exit_status(tmp_path
         netloom("apply", "-f", "-", kubeconfig=kubeconfig, stdin=json.dumps(vni_lock(blue, 10)))
         sick = netloom("doctor", *ADDRESSES, kubeconfig=kubeconfig, check=False)
         assert sick.rc == 1
-        assert "  VNILock vni-10: its Network default/blue is gone.  [orphaned-vni]\n" in sick.out
+        assert "  VNILock vni-10: its Network default/blue is deleted.  [orphaned-vni]\n" in sick.out
         assert sick.out.endswith("addresses: 1 problem found.\n")
         answer = netloom("doctor", *ADDRESSES, "-o", "json", kubeconfig=kubeconfig, check=False)
         assert answer.rc == 1
