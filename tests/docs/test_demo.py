@@ -25,7 +25,7 @@ def test_the_demo_finds_everything_as_it_should_be_and_leaves_nothing_behind(tmp
     assert ended.returncode == 0, ended.stdout + ended.stderr
     assert re.search(r"^alice +yes/yes .* no/no ", ended.stdout, re.MULTILINE)
     assert "32 connections that must work, 12 that must not: no unexpected results." in ended.stdout
-    assert "a ping from alice to bob while all control is killed: 0 % lost  (as expected)" in ended.stdout
+    assert "packet loss between alice and bob without any control plane: 0 % lost  (as expected)" in ended.stdout
     assert "spec.fabric: " in ended.stderr
     assert "no problems found." in ended.stdout
     assert "Done in " in ended.stdout

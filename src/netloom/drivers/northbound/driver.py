@@ -346,7 +346,7 @@ class Northbound:
                 parts[:0] = halves
                 continue
             text = f"the northbound database refused it: {error.message}"
-            found |= {bundle.unit: Problem("TransactionRefused", text[:1024]) for bundle in part}
+            found |= {bundle.unit: Problem("Refused", text[:1024]) for bundle in part}
             logger.warning("the northbound database refused %s: %s", part[0].unit, error.message)
         return found
 
