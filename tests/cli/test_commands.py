@@ -367,7 +367,7 @@ def test_credentials_are_made_used_listed_and_revoked(server: Serving, ns: str, 
     listed = netloom("credential", "--data", server.data, "--list").out
     assert [f"v{ns}", f"netloom:viewer:{ns}"] in [line.split()[:2] for line in listed.splitlines()]
     again = netloom("credential", "--data", server.data, "--name", f"v{ns}", "--role", "viewer", check=False)
-    assert (again.rc, "--revoke it first" in again.err) == (1, True)
+    assert (again.rc, "revoke it first with --revoke" in again.err) == (1, True)
     assert netloom("credential", "--data", server.data, "--name", f"v{ns}", "--revoke").rc == 0
     wait_until(
         lambda: netloom("get", "networks", "-n", ns, kubeconfig=tmp_path / "viewer0", check=False).rc == 1,

@@ -44,7 +44,7 @@ def times_are_kept(joined: Joined, old: Kubectl, *, exact: bool) -> None:
     shown = netloom("-n", namespace, "explain", "na/web", "--timeline", "-o", "json", kubeconfig=kubeconfig)
     timeline = json.loads(shown.out)
     assert timeline["exact"] == exact
-    assert {"wish", "lock", "address"} <= {one["step"] for one in timeline["moments"]}
+    assert {"created", "lock", "address"} <= {one["step"] for one in timeline["moments"]}
     assert timeline["waiting"][0]["what"].startswith("the agent of node nowhere")
     text = netloom("-n", namespace, "explain", "na/web", "--timeline", kubeconfig=kubeconfig).out
     assert ("or up to a second later" in text) != exact
