@@ -23,7 +23,7 @@ the attachment is looked at again.
 A freed address rests in quarantine: the lock's finalizer keeps its name from being created again (`locks`). An
 attachment made anew under the same name takes such an address back at once.
 
-Whoever finds its Subnet full waits in line (`wait_queue`).
+An attachment whose Subnets are full waits in their queue (`wait_queue`).
 """
 
 from collections.abc import Iterable, Mapping

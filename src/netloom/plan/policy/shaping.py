@@ -3,9 +3,9 @@
 A meter has no queue: what is too much is dropped. TCP answers to a burst of losses by waiting, at least 200 ms, for its
 retransmission timer, and then goes on with what the meter has saved up meanwhile, which is at most its burst. So with
 less than 200 ms worth of the rate TCP gets a fraction of it (measured: with 64 kB at 10 Mbit/s a quarter), and with 300
-ms within 10 %. That is the default, and what a smaller wish comes to.
+ms within 10 %. That is the default, and the least: a smaller burst is raised to it.
 
-Only one rule is applied to a packet. The more closely a rule says whom it is about, the higher it stands:
+Only one rule is applied to a packet. The more specific the source of a rule, the higher its priority:
 
     priority   from            and 1000 more where `to` is given
     2000       node
@@ -13,7 +13,7 @@ Only one rule is applied to a packet. The more closely a rule says whom it is ab
     6000       selector
     8000       attachment
 
-and of two that say it equally, the slower.
+and of two with the same source, the slower.
 
 Delay, jitter and loss are beyond a meter: `verdict` says what is applied and what is not.
 """
