@@ -83,7 +83,6 @@ def test_workloads_keep_the_restricted_profile_but_for_the_agent(kube: Kube, kub
 
 @pytest.mark.slow
 @pytest.mark.root
-@pytest.mark.timeout(900)
 def test_the_image_is_built_without_a_registry_and_runs_as_nobody(tmp_path: Path) -> None:
     find_program("debootstrap", install="apt-get install debootstrap")
     subprocess.run([TREE / "tools/image-files", TREE / "build/image"], check=True)

@@ -431,7 +431,7 @@ def test_a_credential_that_goes_to_a_file_others_can_read_gets_a_warning(
                 stderr=subprocess.PIPE,
                 env=environment(),
                 check=True,
-                timeout=60,
+                timeout=120,
             )
         assert (b"use --output FILE" in ended.stderr) is warned
         assert b"token:" in file.read_bytes()
@@ -509,7 +509,6 @@ def test_delete_says_who_uses_what_it_cannot_delete(server: Serving, ns: str) ->
     ]
 
 
-@pytest.mark.timeout(60)
 def test_delete_waits_for_users_that_are_on_their_way_out(server: Serving, ns: str, tmp_path: Path) -> None:
     held = subnet("s", "10.1.0.0/24")
     held["metadata"] = {"name": "s", "finalizers": ["example.com/wait"]}

@@ -22,7 +22,7 @@ from tests.run.serving import Answer, Serving, netloom, serving
 from tests.support.ovn import Central, ovn_central
 from tests.support.process import wait_until
 
-pytestmark = [pytest.mark.ovn, pytest.mark.timeout(180)]
+pytestmark = pytest.mark.ovn
 OWNED = {"netloom-owner": "netloom", "netloom-key": "default/gone", "netloom-of": "Network/default/gone"}
 
 

@@ -12,7 +12,7 @@ from tests.run.serving import NETLOOM, Answer, environment, netloom
 from tests.support.kube import Kube
 from tests.support.process import Program, wait_until
 
-pytestmark = [pytest.mark.kube, pytest.mark.timeout(240)]
+pytestmark = pytest.mark.kube
 
 SYSTEM = ("-n", "netloom-system")
 OBJECTS = """
@@ -102,7 +102,7 @@ def test_the_controller_validates_subnets_of_a_kubernetes(cluster: Kube, tmp_pat
             "subnet/blue-v4",
             "-n",
             "controlled",
-            "--timeout=60s",
+            "--timeout=120s",
             check=False,
         )
         assert waited.rc == 0, waited.err + controller.output()

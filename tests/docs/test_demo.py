@@ -15,7 +15,7 @@ from tests.run.serving import environment
 from tests.support.process import Program, wait_until
 
 DEMO = ROOT / "tools" / "demo"
-pytestmark = [pytest.mark.lab, pytest.mark.ovn, pytest.mark.root, pytest.mark.slow, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.lab, pytest.mark.ovn, pytest.mark.root, pytest.mark.slow]
 
 
 def test_the_demo_finds_everything_as_it_should_be_and_leaves_nothing_behind(tmp_path: Path) -> None:

@@ -15,7 +15,6 @@ ON_A_CLUSTER = ROOT / "docs" / "kubernetes.md"
 WITH_COMMANDS = [page for page in PAGES if console.parse(page.read_text())[1] and page != ON_A_CLUSTER]
 
 
-@pytest.mark.timeout(180)
 @pytest.mark.parametrize("page", WITH_COMMANDS, ids=lambda page: page.name)
 def test_the_commands_of_a_page_do_what_the_page_says(page: Path, tmp_path: Path) -> None:
     commands = console.parse(page.read_text())[1]
@@ -27,7 +26,6 @@ def test_the_commands_of_a_page_do_what_the_page_says(page: Path, tmp_path: Path
 
 @pytest.mark.kube
 @pytest.mark.lab
-@pytest.mark.timeout(240)
 def test_the_page_about_kubernetes_is_true_of_a_real_one(tmp_path: Path, kubectl: Kubectl) -> None:
     with kube() as cluster:
         for node in ("n1", "n2"):

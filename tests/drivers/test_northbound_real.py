@@ -36,7 +36,7 @@ def server(tmp_path: Path) -> Iterator[Database]:
 
 
 def nbctl(server: Database, *argv: str) -> str:
-    return run("ovn-nbctl", "--timeout=20", f"--db={server.remote}", *argv)
+    return run("ovn-nbctl", "--timeout=120", f"--db={server.remote}", *argv)
 
 
 @asynccontextmanager
@@ -47,7 +47,7 @@ async def driver(server: Database, owner: str = "netloom", **more: Any) -> Async
     north = Northbound(connect, owner, random=Random(2), **more)
     async with asyncio.TaskGroup() as group:
         task = group.create_task(_run(north))
-        await asyncio.wait_for(north.client.synced.wait(), 20)
+        await asyncio.wait_for(north.client.synced.wait(), 120)
         try:
             yield north
         finally:
@@ -66,7 +66,7 @@ async def caught_up(north: Northbound) -> None:
 
 
 def play(main: Callable[[], Coroutine[Any, Any, None]]) -> None:
-    asyncio.run(asyncio.wait_for(main(), 60))
+    asyncio.run(asyncio.wait_for(main(), 120))
 
 
 def company() -> DesiredRows:
@@ -207,7 +207,7 @@ def test_foreign_rows_are_untouched_by_apply_delete_and_sweep(server: Database) 
 
 
 def dump(server: Database) -> str:
-    text = run("ovsdb-client", "--timeout=10", "-f", "csv", "dump", server.remote, DATABASE)
+    text = run("ovsdb-client", "--timeout=120", "-f", "csv", "dump", server.remote, DATABASE)
     return "\n".join(sorted(text.splitlines()))
 
 

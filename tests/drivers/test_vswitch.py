@@ -49,7 +49,7 @@ def working(database: Database, main: Callable[[Vswitch], Awaitable[None]], owne
         switch = Vswitch([database.remote], owner=owner, random=Random(1))
         async with asyncio.TaskGroup() as group:
             tasks = [group.create_task(switch.client.run()), group.create_task(switch.writer.run())]
-            async with asyncio.timeout(30):
+            async with asyncio.timeout(120):
                 await switch.client.synced.wait()
                 await switch.lock.held.wait()
                 await main(switch)

@@ -35,7 +35,7 @@ def wished(joined: Joined) -> str:
     """Return a namespace with an attachment on n1, one on n2, both with addresses."""
     namespace = joined.namespace()
     joined.admin("-n", namespace, "apply", "-f", "-", stdin=WISHES)
-    waits = ("--for=condition=Addressed", "na", "--all", "--timeout=60s")
+    waits = ("--for=condition=Addressed", "na", "--all", "--timeout=120s")
     joined.admin("-n", namespace, "wait", *waits)
     return namespace
 

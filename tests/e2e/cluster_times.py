@@ -31,7 +31,7 @@ def times_are_kept(joined: Joined, old: Kubectl, *, exact: bool) -> None:
     namespace = joined.namespace()
     kubeconfig = joined.cluster.kubeconfig
     joined.admin("-n", namespace, "apply", "-f", "-", stdin=WISHES)
-    joined.admin("-n", namespace, "wait", "--for=condition=Addressed", "na/web", "--timeout=60s")
+    joined.admin("-n", namespace, "wait", "--for=condition=Addressed", "na/web", "--timeout=120s")
     old.until_known(kubeconfig=kubeconfig)
     for kubectl in (joined.kubectl, old):
         found = json.loads(kubectl.run("-n", namespace, "get", "na", "web", "-o", "json", kubeconfig=kubeconfig).out)

@@ -69,7 +69,7 @@ class Joined:
             "spec": {"network": "gone", "cidr": "10.0.0.0/24"},
         }
         self.admin("-n", namespace, "create", "-f", "-", stdin=json.dumps(orphan))
-        self.admin("-n", namespace, "wait", "--for=delete", "subnet/orphan", "--timeout=100s", timeout=120)
+        self.admin("-n", namespace, "wait", "--for=delete", "subnet/orphan", "--timeout=120s", timeout=120)
 
     def agent(self, node: str) -> Path:
         """Return the kubeconfig of a node's agent: the account of all agents, bound to the node."""
@@ -128,7 +128,7 @@ class Apiserver:
         context = ssl.create_default_context(cafile=str(self.data / "ca.crt"))
         request = urllib.request.Request(f"https://127.0.0.1:{self.port}{path}", headers=headers or {})
         try:
-            with urllib.request.urlopen(request, timeout=20, context=context) as answer:
+            with urllib.request.urlopen(request, timeout=120, context=context) as answer:
                 return answer.status, answer.read().decode()
         except urllib.error.HTTPError as error:
             return error.code, error.read().decode()
@@ -147,10 +147,10 @@ def aggregated(
     joined.tell(netloom("apiserver", "--aggregated", *apiserver.settings, *printing).out)
     apiserver.start(cluster.account(NAMESPACE, "netloom-apiserver"))
     try:
-        joined.admin("wait", "--for=condition=Available", "apiservice/v1alpha1.netloom.dev", "--timeout=60s")
+        joined.admin("wait", "--for=condition=Available", "apiservice/v1alpha1.netloom.dev", "--timeout=120s")
         kubectl.until_known(kubeconfig=cluster.kubeconfig)
         # The schemas come by another way than the objects, and some seconds later.
-        wait_until(lambda: joined.admin("explain", "subnets", check=False).rc == 0, what="the schemas", timeout=90)
+        wait_until(lambda: joined.admin("explain", "subnets", check=False).rc == 0, what="the schemas", timeout=120)
         with _controller(joined) if controlled else contextlib.nullcontext():
             yield joined
     finally:
@@ -162,7 +162,7 @@ def with_crds(cluster: Kube, kubectl: Kubectl, folder: Path, *, controlled: bool
     """Give a cluster that has our CustomResourceDefinitions, and no API server of ours; with a controller, or not."""
     joined = Joined(cluster, kubectl, folder)
     joined.tell(netloom("crds", "--with-roles", "--nodes", ",".join(NODES)).out)
-    joined.admin("wait", "--for=condition=Established", "crd", "--all", "--timeout=60s")
+    joined.admin("wait", "--for=condition=Established", "crd", "--all", "--timeout=120s")
     kubectl.until_known(kubeconfig=cluster.kubeconfig)
     with _controller(joined) if controlled else contextlib.nullcontext():
         yield joined
@@ -173,5 +173,5 @@ def _controller(joined: Joined) -> Iterator[None]:
     kubeconfig = joined.cluster.account(NAMESPACE, "netloom-controller")
     argv = [*NETLOOM, "controller", "--kubeconfig", str(kubeconfig)]
     with Program(argv, log=joined.folder / "controller.log", env=environment()) as controller:
-        controller.wait_for('"ready"', timeout=60)
+        controller.wait_for('"ready"', timeout=120)
         yield

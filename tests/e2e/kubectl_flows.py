@@ -219,10 +219,10 @@ def dry_runs_do_nothing(user: User) -> None:
 
 def wait_hears_of_conditions_and_deletions(user: User) -> None:
     user.apply()
-    assert "condition met" in user("wait", "--for=condition=Ready", "subnet/blue-v4", "--timeout=20s").out
+    assert "condition met" in user("wait", "--for=condition=Ready", "subnet/blue-v4", "--timeout=120s").out
     late = user("wait", "--for=condition=Never", "subnet/blue-v4", "--timeout=1s", check=False)
     assert "timed out" in late.err
-    words = ("-n", user.namespace, "wait", "--for=delete", "na/web", "--timeout=30s", "-v=6")
+    words = ("-n", user.namespace, "wait", "--for=delete", "na/web", "--timeout=120s", "-v=6")
     with user.kubectl.running(*words, kubeconfig=user.kubeconfig) as waiting:
         wait_until(lambda: "watch=true" in waiting.log.read_text(), what="kubectl to watch")
         user("delete", "na", "web")
@@ -243,10 +243,10 @@ def deleting_in_the_foreground_takes_what_is_owned_first(user: User) -> None:
     user("patch", "subnet", "blue-v4", "--type=merge", "-p", patch)
     # Debian's kubectl knows the word only as a propagation policy of the API.
     flag = "--cascade=foreground"
-    used = user("delete", "network", "blue", flag, "--timeout=30s", check=False)
+    used = user("delete", "network", "blue", flag, "--timeout=120s", check=False)
     assert used.err.rstrip().endswith(f"it is used by NetworkAttachment {user.namespace}/web")
     user("delete", "na", "web")
-    user("delete", "network", "blue", flag, "--timeout=30s")
+    user("delete", "network", "blue", flag, "--timeout=120s")
     assert user("get", "subnet,network", "-o", "name").out == ""
 
 
@@ -260,7 +260,7 @@ def orphans_stay(user: User) -> None:
         "uid": owner["uid"],
     }
     user("patch", "subnet", "blue-v4", "--type=merge", "-p", json.dumps({"metadata": {"ownerReferences": [reference]}}))
-    user("delete", "na", "web", "--cascade=orphan", "--timeout=30s")
+    user("delete", "na", "web", "--cascade=orphan", "--timeout=120s")
     assert "ownerReferences" not in user.json("get", "subnet", "blue-v4")["metadata"]
 
 
@@ -275,7 +275,7 @@ def delete_takes_all_that_is_selected(user: User) -> None:
 
 def describe_shows_the_object_and_its_events(user: User) -> None:
     user.apply()
-    user("wait", "--for=condition=Ready", "subnet/blue-v4", "--timeout=20s")
+    user("wait", "--for=condition=Ready", "subnet/blue-v4", "--timeout=120s")
 
     def told() -> str | None:
         out = user("describe", "subnet", "blue-v4").out

@@ -86,7 +86,7 @@ def connected(kubeconfig: Path) -> Iterator[Ask]:
     """Give a way to ask a server over one connection, as a kubeconfig says."""
     cluster = kubeconfigs.load(str(kubeconfig))
     at = urlsplit(cluster.server)
-    connection = http.client.HTTPSConnection(at.hostname or "", at.port, context=cluster.tls(), timeout=60)
+    connection = http.client.HTTPSConnection(at.hostname or "", at.port, context=cluster.tls(), timeout=120)
     with contextlib.closing(connection):
         yield asking(connection, cluster.headers())
 

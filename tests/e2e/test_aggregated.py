@@ -30,8 +30,6 @@ from tests.support.etcd import Etcd
 from tests.support.kubectl import Kubectl
 from tests.support.process import wait_until
 
-pytestmark = [pytest.mark.timeout(300)]
-
 VERSIONS = [
     pytest.param(kube_support.CURRENT, marks=pytest.mark.kube),
     pytest.param(kube_support.OLDER, marks=pytest.mark.versions),
@@ -105,7 +103,7 @@ def test_an_agent_reads_nothing_that_does_not_concern_its_node(joined: Joined) -
 @ON_CURRENT
 def test_a_deleted_namespace_takes_all_that_is_in_it(joined: Joined) -> None:
     namespace = wished(joined)
-    joined.admin("delete", "namespace", namespace, "--timeout=60s")
+    joined.admin("delete", "namespace", namespace, "--timeout=120s")
 
     def said() -> str:
         return str(joined.admin("-n", namespace, "create", "-f", "-", stdin=ELSEWHERE, check=False).err)
@@ -230,7 +228,7 @@ def test_no_wish_that_was_acknowledged_is_lost_when_the_server_is_killed(joined:
             thread.join()
     listed = joined.admin("-n", namespace, "get", "networks", "-o", "name").out.split()
     assert {f"network.netloom.dev/{name}" for name in acknowledged} <= set(listed)
-    joined.admin("-n", namespace, "wait", "--for=condition=Ready", "networks", "--all", "--timeout=60s")
+    joined.admin("-n", namespace, "wait", "--for=condition=Ready", "networks", "--all", "--timeout=120s")
 
 
 def test_times_are_finer_than_seconds(joined: Joined, kubectl_old: Kubectl) -> None:

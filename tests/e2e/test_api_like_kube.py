@@ -347,7 +347,7 @@ def sender(port: str, ca_file: Path, token: str) -> Send:
     context = ssl.create_default_context(cafile=str(ca_file))
 
     def send(method: str, path: str, body: Any = None, media: str = JSON, accept: str = JSON) -> Seen:
-        connection = http.client.HTTPSConnection("127.0.0.1", int(port), timeout=60, context=context)
+        connection = http.client.HTTPSConnection("127.0.0.1", int(port), timeout=120, context=context)
         data = body if isinstance(body, bytes | None) else json.dumps(body).encode()
         headers = {"Authorization": f"Bearer {token}", "Accept": accept}
         if data is not None:

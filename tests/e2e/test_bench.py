@@ -10,7 +10,7 @@ from tests.run.serving import NETLOOM, environment, netloom
 from tests.support.kube import Kube
 from tests.support.process import Program, free_port, wait_until
 
-pytestmark = [pytest.mark.kube, pytest.mark.timeout(180)]
+pytestmark = pytest.mark.kube
 CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 ATTACHMENTS = "/apis/netloom.dev/v1alpha1/networkattachments?fieldSelector=status.hostIP%21%3D"
 

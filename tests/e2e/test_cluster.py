@@ -16,8 +16,6 @@ from tests.e2e.kubectl_flows import COLLECTED, FLOWS, HOUSEHOLD, Flow, named
 from tests.support.kube import Kube
 from tests.support.kubectl import Kubectl
 
-pytestmark = [pytest.mark.timeout(300)]
-
 CLUSTERS = [
     pytest.param("kube", marks=pytest.mark.kube),
     pytest.param("kube_old", marks=pytest.mark.versions),

@@ -52,7 +52,7 @@ def _netloom(folder: Path) -> Iterator[Ask]:
     server = Serving(folder)
     argv = [*NETLOOM, "apiserver", "--data", str(server.data), "--listen", f"127.0.0.1:{server.port}"]
     with Program([*argv, "--store", f"sqlite:{folder / 'db'}"], log=server.log, env=environment()) as program:
-        program.wait_ready(server.ready, timeout=60)
+        program.wait_ready(server.ready, timeout=120)
         connection, headers = server.connect()
 
         def ask(method: str, path: str, body: object = None) -> tuple[int, Any]:

@@ -153,7 +153,7 @@ class Door:
             url = urlsplit(cluster.server)
             assert url.hostname
             self._headers = cluster.headers()
-            self._connection = http.client.HTTPSConnection(url.hostname, url.port, timeout=30, context=cluster.tls())
+            self._connection = http.client.HTTPSConnection(url.hostname, url.port, timeout=120, context=cluster.tls())
         return self._connection
 
     @property

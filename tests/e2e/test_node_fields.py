@@ -17,8 +17,6 @@ from tests.support.kube import Kube
 from tests.support.kubectl import Kubectl
 from tests.support.process import wait_until
 
-pytestmark = [pytest.mark.timeout(300)]
-
 OURS = tuple(kind for kind in KINDS if kind.group == GROUP)
 ON_A_CLUSTER = (*OURS, EVENT)
 """What a node has to do with there: Leases are for whom the cluster lets write them."""
@@ -56,7 +54,7 @@ def on_cluster(joined: Joined) -> None:
         label, address = {"metadata": {"labels": {"a": "b"}}}, {"spec": {"underlayIP": "192.0.2.203"}}
         other = {"spec": {"underlayIP": UNDERLAY[OTHER]}}
         wait_until(lambda: tries(NODE.path(name=OWN), label) == 403, what="the policy for objects")
-        wait_until(lambda: tries(NODE.path(name=OWN), address) == 200, what="the Nodes to be compared", timeout=90)
+        wait_until(lambda: tries(NODE.path(name=OWN), address) == 200, what="the Nodes to be compared", timeout=120)
         wait_until(lambda: tries(NODE.path(name=OWN), other) == 403, what="the policy for addresses")
         try:
             check(admin, node, made)

@@ -43,7 +43,7 @@ class Gauge:
         cluster = kubeconfigs.load(str(kubeconfig))
         url = urlsplit(cluster.server)
         assert url.hostname
-        self.connection = http.client.HTTPSConnection(url.hostname, url.port, timeout=30, context=cluster.tls())
+        self.connection = http.client.HTTPSConnection(url.hostname, url.port, timeout=120, context=cluster.tls())
         self._headers = cluster.headers()
 
     def read(self, node: str = "n1") -> dict[str, int]:

@@ -81,7 +81,7 @@ class Serving:
             context.load_cert_chain(self.folder / f"{certificate}.crt", self.folder / f"{certificate}.key")
         return context
 
-    def connect(self, *, certificate: str = "", timeout: float = 30) -> http.client.HTTPSConnection:
+    def connect(self, *, certificate: str = "", timeout: float = 120) -> http.client.HTTPSConnection:
         """Return a new connection, the caller's to close."""
         return http.client.HTTPSConnection(
             "127.0.0.1", self.port, context=self.tls(certificate=certificate), timeout=timeout
@@ -229,7 +229,7 @@ def serving(
     stop: list[Any] = []
     thread = threading.Thread(target=run, name="server")
     thread.start()
-    assert started.wait(30)
+    assert started.wait(120)
     try:
         if failed:
             raise failed[0]

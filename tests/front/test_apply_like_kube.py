@@ -109,7 +109,7 @@ class Judge:
     def __init__(self, cluster: Kube) -> None:
         host = cluster.url.removeprefix("https://")
         self._connection = http.client.HTTPSConnection(
-            host, timeout=30, context=ssl.create_default_context(cafile=str(cluster.ca_file))
+            host, timeout=120, context=ssl.create_default_context(cafile=str(cluster.ca_file))
         )
         self._token = cluster.token
 

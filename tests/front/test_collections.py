@@ -200,14 +200,14 @@ def test_many_watchers_see_the_same_in_the_same_order(server: Serving) -> None:
 
     def follow(ready: threading.Barrier) -> None:
         with server.watching(path("networkattachments") + "?watch=1") as events:
-            ready.wait(30)
+            ready.wait(120)
             seen.append(events.take(40))
 
     ready = threading.Barrier(9)
     threads = [threading.Thread(target=follow, args=(ready,)) for _ in range(8)]
     for thread in threads:
         thread.start()
-    ready.wait(30)
+    ready.wait(120)
     for i in range(20):
         server.post(path("networkattachments"), attachment(f"a{i}"))
         server.delete(path("networkattachments", name=f"a{i}"))

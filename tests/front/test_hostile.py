@@ -28,7 +28,7 @@ def impatient(credentials: Path) -> Iterator[Serving]:
 def raw(server: Serving) -> Iterator[ssl.SSLSocket]:
     """A TLS connection to write anything to."""
     with (
-        socket.create_connection(("127.0.0.1", server.port), timeout=30) as sock,
+        socket.create_connection(("127.0.0.1", server.port), timeout=120) as sock,
         server.tls().wrap_socket(sock, server_hostname="127.0.0.1") as wrapped,
     ):
         yield wrapped
@@ -262,7 +262,7 @@ def test_what_is_no_request_is_refused_and_closed(server: Serving, data: bytes) 
 
 
 def test_garbage_instead_of_tls_is_dropped(server: Serving) -> None:
-    with socket.create_connection(("127.0.0.1", server.port), timeout=10) as sock:
+    with socket.create_connection(("127.0.0.1", server.port), timeout=120) as sock:
         sock.sendall(b"GET / HTTP/1.1\r\n\r\n")
         with contextlib.suppress(ConnectionError):
             assert b"HTTP" not in sock.recv(1000)
@@ -292,7 +292,7 @@ def test_slow_headers_slow_bodies_and_idlers_are_dropped(impatient: Serving) -> 
         sock.sendall(head("GET", "/healthz"))
         assert everything(sock).endswith(b"ok")
     address = ("127.0.0.1", impatient.port)
-    with socket.create_connection(address, timeout=30) as quiet, contextlib.suppress(ConnectionError):
+    with socket.create_connection(address, timeout=120) as quiet, contextlib.suppress(ConnectionError):
         assert quiet.recv(1) == b""
     wait_until(lambda: impatient.server.connections == 0)
     unharmed(impatient)

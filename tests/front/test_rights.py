@@ -386,7 +386,7 @@ def test_a_client_whose_token_was_replaced_goes_on_with_the_new_one(folder: Path
         store = await KubeStore.open(where)
         informer = Informer(store, NETWORK, lambda stored: stored.name, random=Random(1))
         following = asyncio.create_task(informer.run())
-        await asyncio.wait_for(informer.synced.wait(), 30)
+        await asyncio.wait_for(informer.synced.wait(), 120)
         await asyncio.to_thread(wait_until, lambda: len(server.api.watches) == 1)
         held.write_text("fresh")
         change_tokens(folder, lambda text: without("viewer")(text) + line("fresh", "viewer", ["netloom:viewer"]))

@@ -78,7 +78,7 @@ def _tried(operation: Any, mode: GenerationMode, url: str, session: requests.Ses
     def run(case: Any) -> None:
         if case.query:
             case.query.pop("watch", None)
-        response = case.call(base_url=url, session=session, timeout=30, verify=session.verify)
+        response = case.call(base_url=url, session=session, timeout=120, verify=session.verify)
         if response.status_code == 504 and b"ResourceVersionTooLarge" in response.content:
             return  # As kube-apiserver answers for a revision that has not come.
         try:

@@ -29,7 +29,7 @@ def test_tls_is_new_enough_and_speaks_http_1(server: Serving) -> None:
     context = server.tls()
     context.set_alpn_protocols(["h2", "http/1.1"])
     with (
-        socket.create_connection(("127.0.0.1", server.port), timeout=10) as sock,
+        socket.create_connection(("127.0.0.1", server.port), timeout=120) as sock,
         context.wrap_socket(sock, server_hostname="127.0.0.1") as wrapped,
     ):
         assert wrapped.selected_alpn_protocol() == "http/1.1"
@@ -46,7 +46,7 @@ def test_a_certificate_of_another_authority_is_refused(server: Serving, tmp_path
     make_credentials(tmp_path)
     context = server.tls()
     context.load_cert_chain(tmp_path / "cert-admin.crt", tmp_path / "cert-admin.key")
-    connection = http.client.HTTPSConnection("127.0.0.1", server.port, context=context, timeout=10)
+    connection = http.client.HTTPSConnection("127.0.0.1", server.port, context=context, timeout=120)
     with contextlib.closing(connection), pytest.raises((ssl.SSLError, ConnectionError)):
         asked(connection)
 
@@ -130,7 +130,7 @@ def test_a_server_that_stops_lets_requests_finish(credentials: Path) -> None:
     with serving(credentials, admissions=[rule], limits=Limits(grace_seconds=10)) as server:
         thread = threading.Thread(target=lambda: codes.append(server.post(path("networks"), network("slow")).code))
         thread.start()
-        assert rule.entered.wait(10)
+        assert rule.entered.wait(120)
         server.loop.call_soon_threadsafe(server.loop.call_later, 0.3, rule.free.set)
     thread.join(10)
     assert codes == [201]

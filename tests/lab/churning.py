@@ -80,7 +80,7 @@ class Api:
         url = urlsplit(cluster.server)
         assert url.hostname
         self._headers = cluster.headers()
-        self._connection = http.client.HTTPSConnection(url.hostname, url.port, timeout=20, context=cluster.tls())
+        self._connection = http.client.HTTPSConnection(url.hostname, url.port, timeout=120, context=cluster.tls())
         return self._connection
 
 
@@ -122,7 +122,7 @@ class Churn:
             self._thread.join(60)
         self._api.close()
 
-    def more(self, count: int = 10, *, timeout: float = 60.0) -> None:
+    def more(self, count: int = 10, *, timeout: float = 120.0) -> None:
         """Return when some more wishes were heard."""
         goal = self.done.total() + count
         wait_until(lambda: self.done.total() >= goal or self.problems, what="more to be wished for", timeout=timeout)
@@ -228,7 +228,7 @@ class Churn:
         for kind in reversed(PLURALS):
             for item in self._api.items(kind):
                 self._api.send("DELETE", kind, item["metadata"]["name"])
-            wait_until(lambda kind=kind: not self._api.items(kind), what=f"every {kind} to go", timeout=60)  # type: ignore[misc]
+            wait_until(lambda kind=kind: not self._api.items(kind), what=f"every {kind} to go", timeout=120)  # type: ignore[misc]
 
 
 @contextlib.contextmanager

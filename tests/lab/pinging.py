@@ -37,7 +37,7 @@ class Pings:
         """Return how far each is: the last packet that was answered."""
         return {name: max(self.answered(name), default=0) for name in self._programs}
 
-    def go_on(self, *, timeout: float = 60.0) -> Marks:
+    def go_on(self, *, timeout: float = 120.0) -> Marks:
         """Return when each was answered some more times, with how far each is then."""
         before = self.mark()
 
@@ -51,7 +51,7 @@ class Pings:
             raise AssertionError(f"{error}: nobody answers {', '.join(silent)}") from None
         return self.mark()
 
-    def settle(self, *, timeout: float = 90.0) -> Marks:
+    def settle(self, *, timeout: float = 120.0) -> Marks:
         """Return when each was answered a second long without a gap, with how far each is then."""
         marks = self.mark()
 

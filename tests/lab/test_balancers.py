@@ -9,7 +9,7 @@ from netloom.lab import Lab
 from tests.lab.worlds import World, world
 from tests.support.process import wait_until
 
-pytestmark = [pytest.mark.lab, pytest.mark.ovn, pytest.mark.root, pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.lab, pytest.mark.ovn, pytest.mark.root]
 
 WEBS = {"web-1", "web-2", "web-3"}
 VIPS: list[tuple[str, int | str]] = [("10.67.0.100", 80), ("10.67.0.100", "udp/53"), ("fd67::100", 80)]

@@ -8,7 +8,7 @@ import pytest
 from netloom.lab import Lab
 from tests.run.serving import netloom
 
-pytestmark = [pytest.mark.lab, pytest.mark.ovn, pytest.mark.root, pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.lab, pytest.mark.ovn, pytest.mark.root]
 SMALL = ("--networks", "2", "--top-size", "6", "--rate", "10", "--cruise", "1s", "--test-share", "1")
 
 

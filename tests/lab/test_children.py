@@ -18,7 +18,7 @@ from tests.lab.test_quality import WITHIN, about, measured
 from tests.lab.worlds import World, world
 from tests.support.process import wait_until
 
-pytestmark = [pytest.mark.lab, pytest.mark.ovn, pytest.mark.root, pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.lab, pytest.mark.ovn, pytest.mark.root]
 
 CONTAINERS = {"web": ("vm1", 7), "db": ("vm1", 8), "far": ("vm2", 7), "shy": ("vm2", 8)}
 """Of which machine each is which VLAN."""

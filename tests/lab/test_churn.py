@@ -19,7 +19,6 @@ pytestmark = [
     pytest.mark.ovn,
     pytest.mark.root,
     pytest.mark.slow,
-    pytest.mark.timeout(300),
 ]
 
 DATABASES = {"nb": "OVN_Northbound", "sb": "OVN_Southbound"}

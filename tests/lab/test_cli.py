@@ -13,7 +13,7 @@ from tests.lab.worlds import WISHES, World, document, world
 from tests.run.serving import Answer, netloom
 from tests.support.process import wait_until
 
-pytestmark = [pytest.mark.lab, pytest.mark.ovn, pytest.mark.root, pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.lab, pytest.mark.ovn, pytest.mark.root]
 NAMESPACE = "looking"
 
 

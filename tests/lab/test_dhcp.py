@@ -17,7 +17,7 @@ from netloom.lab.daemons.entering import inside
 from tests.lab.worlds import World, world
 from tests.support.process import scratch, wait_until
 
-pytestmark = [pytest.mark.lab, pytest.mark.ovn, pytest.mark.root, pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.lab, pytest.mark.ovn, pytest.mark.root]
 
 ROUTER_SOLICITATION = struct.pack("!BBHI", 133, 0, 0, 0)
 MULTICAST_HOPS = 255
@@ -108,7 +108,7 @@ def leased(made: World, who: str) -> dict[str, str]:
             made.lab.command(f"{made.name}-{who}", argv),
             env={"PATH": os.environ["PATH"], "LEASE": str(answer)},
             capture_output=True,
-            timeout=20,
+            timeout=120,
             check=True,
         )
         return variables(answer)
@@ -124,7 +124,7 @@ def leased_v6(made: World, who: str) -> dict[str, str]:
         def tried() -> "subprocess.CompletedProcess[str] | None":
             # Not before the device has an address of its own, which takes it a second or two.
             ended = subprocess.run(
-                made.lab.command(f"{made.name}-{who}", argv), capture_output=True, text=True, timeout=30, check=False
+                made.lab.command(f"{made.name}-{who}", argv), capture_output=True, text=True, timeout=120, check=False
             )
             return ended if ended.returncode == 0 else None
 

@@ -9,7 +9,7 @@ import pytest
 from netloom.lab import Lab
 from tests.lab.worlds import WISHES, Way, World
 
-pytestmark = [pytest.mark.lab, pytest.mark.ovn, pytest.mark.root, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.lab, pytest.mark.ovn, pytest.mark.root]
 
 MACHINES = {"web": 11, "spare": 12, "client": 13, "banned": 14, "quiet": 15, "shut": 16}
 TWINS = {"twin-1": 11, "twin-3": 13}

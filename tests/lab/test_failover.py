@@ -12,7 +12,7 @@ from netloom.lab import Lab
 from tests.lab.worlds import World, world
 from tests.support.process import Program, wait_until
 
-pytestmark = [pytest.mark.lab, pytest.mark.ovn, pytest.mark.root, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.lab, pytest.mark.ovn, pytest.mark.root]
 
 LIMIT = 5.0
 INTERVAL = "0.1"

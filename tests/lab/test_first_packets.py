@@ -12,7 +12,7 @@ from tests.lab import labs
 from tests.lab.worlds import World, document
 from tests.support.process import wait_until
 
-pytestmark = [pytest.mark.lab, pytest.mark.ovn, pytest.mark.root, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.lab, pytest.mark.ovn, pytest.mark.root]
 
 LABS = int(os.environ.get("NETLOOM_TEST_FIRST_PACKETS", "50"))
 BLOCKS = {4: ("10.71.0.0/24", "10.71.0."), 6: ("fd71::/64", "fd71::")}

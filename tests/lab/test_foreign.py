@@ -13,7 +13,7 @@ from tests.lab.worlds import WISHES, World, document
 from tests.run.serving import netloom
 from tests.support.process import wait_until
 
-pytestmark = [pytest.mark.lab, pytest.mark.ovn, pytest.mark.root, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.lab, pytest.mark.ovn, pytest.mark.root]
 
 OWNER = "netloom-owner"
 KEPT_BY_OVN = {
@@ -172,7 +172,7 @@ def test_a_name_that_somebody_else_has_is_a_condition_and_heals_when_it_is_free(
     finally:
         lab.exec("central", ["ovn-nbctl", "ls-del", "foreign/taken", "--", "ls-del", "theirs/more"])
     wait_until(lambda: {"Logical_Switch foreign/taken", "Logical_Switch_Port foreign/held"} <= ours(lab).keys(),
-               what="both to be made", timeout=60)  # fmt: skip
+               what="both to be made", timeout=120)  # fmt: skip
     foreign.ready(json.dumps(document("NetworkAttachment", "held", {})))
     for kind, name in (("network", "taken"), ("networkattachment", "held")):
         wait_until(partial(well, foreign, kind, name), what="the condition to go", interval=0.2)

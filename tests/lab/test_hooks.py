@@ -33,7 +33,7 @@ for turn in $(seq 150); do [ -e {folder}/shut ] || exit 0; sleep 0.1; done
 """
 SECONDS = 3
 
-pytestmark = [pytest.mark.lab, pytest.mark.ovn, pytest.mark.root, pytest.mark.timeout(180 + 20 * KILLS)]
+pytestmark = [pytest.mark.lab, pytest.mark.ovn, pytest.mark.root]
 
 
 @dataclass

@@ -17,7 +17,7 @@ from tests.support import kube as kube_support
 from tests.support.etcd import Etcd
 from tests.support.kubectl import Kubectl
 
-pytestmark = [pytest.mark.lab, pytest.mark.ovn, pytest.mark.root, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.lab, pytest.mark.ovn, pytest.mark.root]
 
 A, B, C, A6, B6 = "10.70.0.11", "10.70.0.12", "10.70.0.13", "fd00:70::11", "fd00:70::12"
 WAYS = [

@@ -13,7 +13,7 @@ from tests.lab import labs
 from tests.run.serving import netloom
 from tests.support.process import wait_until
 
-pytestmark = [pytest.mark.lab, pytest.mark.ovn, pytest.mark.root, pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.lab, pytest.mark.ovn, pytest.mark.root]
 
 
 def test_every_process_has_a_pid_file_with_its_name(lab: Lab) -> None:

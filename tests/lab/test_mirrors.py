@@ -10,7 +10,7 @@ from tests.lab.capturing import ICMP, ICMPV6, Frame, Wire, capturing
 from tests.lab.worlds import World, world
 from tests.support.process import wait_until
 
-pytestmark = [pytest.mark.lab, pytest.mark.ovn, pytest.mark.root, pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.lab, pytest.mark.ovn, pytest.mark.root]
 
 SOURCE, PEER = {4: "10.71.0.11", 6: "fd71::11"}, {4: "10.71.0.12", 6: "fd71::12"}
 TAPS = ("tap", "tap-in", "tap-out")

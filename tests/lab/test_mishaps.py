@@ -15,7 +15,7 @@ from tests.lab.pinging import Pings, pinging
 from tests.lab.worlds import WISHES, World, world
 from tests.support.process import wait_until
 
-pytestmark = [pytest.mark.lab, pytest.mark.ovn, pytest.mark.root, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.lab, pytest.mark.ovn, pytest.mark.root]
 
 
 @pytest.fixture(scope="module")

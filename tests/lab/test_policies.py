@@ -11,7 +11,7 @@ from tests.lab.capturing import Wire, capturing
 from tests.lab.worlds import Way, World, world
 from tests.support.process import wait_until
 
-pytestmark = [pytest.mark.lab, pytest.mark.ovn, pytest.mark.root, pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.lab, pytest.mark.ovn, pytest.mark.root]
 
 RED = {4: "10.64.0.0/24", 6: "fd64::/64"}
 BLUE = {4: "10.65.0.0/24", 6: "fd65::/64"}
@@ -42,7 +42,7 @@ def wish(policies: World, *listed: dict[str, Any], **more: Any) -> None:
     """Have the router do what these policies say, and return when it is Ready and every node knows."""
     policies.wish("Router", "r1", {"networks": NETWORKS, "policies": list(listed), **more})
     policies.becomes("Router", "r1", "True", "Programmed")
-    policies.lab.exec("central", ["ovn-nbctl", "--timeout=20", "--wait=hv", "sync"])
+    policies.lab.exec("central", ["ovn-nbctl", "--timeout=120", "--wait=hv", "sync"])
 
 
 @pytest.fixture
@@ -140,7 +140,7 @@ def test_what_no_route_leads_to_is_not_rerouted_until_one_does(plain: World) -> 
         plain.wish("Router", "r1", {"networks": NETWORKS, "policies": [reroute]})
         said = plain.becomes("Router", "r1", "False", "RouteMissing")
         assert said.startswith("spec.policies[0].to[0]: the router has no route to 203.0.113.0/24")
-        plain.lab.exec("central", ["ovn-nbctl", "--timeout=20", "--wait=hv", "sync"])
+        plain.lab.exec("central", ["ovn-nbctl", "--timeout=120", "--wait=hv", "sync"])
         assert not plain.ping("red-1", "203.0.113.9")
         assert passed(wire, SENDER[4], "203.0.113.9") == 0
         wish(plain, reroute, routes=[{"to": "203.0.113.0/24", "via": BOX_2[4]}])

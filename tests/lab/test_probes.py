@@ -10,7 +10,7 @@ from netloom.lab.wiring import run
 from tests.lab import labs
 from tests.support.process import wait_until
 
-pytestmark = [pytest.mark.lab, pytest.mark.ovn, pytest.mark.root, pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.lab, pytest.mark.ovn, pytest.mark.root]
 
 
 @pytest.fixture

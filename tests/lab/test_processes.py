@@ -29,7 +29,7 @@ def test_a_process_is_found_by_what_it_carries_and_is_signalled(child: "subproce
     (found,) = processes.of_lab(LAB, ())
     assert (found.pid, found.name) == (child.pid, "some")
     processes.signal_all([found], signal.SIGTERM)
-    assert child.wait(10) == -signal.SIGTERM
+    assert child.wait(120) == -signal.SIGTERM
     processes.signal_all([found], signal.SIGTERM)
 
 

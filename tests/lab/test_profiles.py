@@ -10,7 +10,7 @@ from netloom.lab.daemons.entering import inside
 from tests.lab.worlds import World, world
 from tests.support.process import wait_until
 
-pytestmark = [pytest.mark.lab, pytest.mark.ovn, pytest.mark.root, pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.lab, pytest.mark.ovn, pytest.mark.root]
 
 MACHINES = {"web": 11, "client": 12, "stranger": 13, "closed": 14, "locked": 15, "friend": 16, "fortress": 17}
 PORTS: tuple[int | str, ...] = (23, 25, 80, 81, 9000, 9010, 9011, "udp/5353")

@@ -12,7 +12,7 @@ from tests.lab.capturing import ARP, VLAN, capturing, send
 from tests.lab.worlds import World, world
 from tests.support.process import wait_until
 
-pytestmark = [pytest.mark.lab, pytest.mark.ovn, pytest.mark.root, pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.lab, pytest.mark.ovn, pytest.mark.root]
 
 TAG = 100
 

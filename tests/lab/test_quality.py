@@ -7,7 +7,7 @@ import pytest
 from netloom.lab import Lab, probes
 from tests.lab.worlds import World, world
 
-pytestmark = [pytest.mark.lab, pytest.mark.ovn, pytest.mark.root, pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.lab, pytest.mark.ovn, pytest.mark.root]
 
 TRIES = 5
 WITHIN = 0.15

@@ -16,7 +16,7 @@ from netloom.run.access import certificates
 from tests.lab import labs
 from tests.support.process import wait_until
 
-pytestmark = [pytest.mark.lab, pytest.mark.ovn, pytest.mark.root, pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.lab, pytest.mark.ovn, pytest.mark.root]
 
 Json = dict[str, Any]
 
@@ -26,7 +26,7 @@ WITHOUT_CERTIFICATE = """
 import socket, ssl, sys
 context = ssl._create_unverified_context()
 try:
-    with context.wrap_socket(socket.create_connection((sys.argv[1], int(sys.argv[2])), timeout=10)) as server:
+    with context.wrap_socket(socket.create_connection((sys.argv[1], int(sys.argv[2])), timeout=120)) as server:
         server.sendall(b'{"method":"list_dbs","params":[],"id":0}')
         print(server.recv(1000))
 except OSError as error:
@@ -75,7 +75,7 @@ def as_node(lab: Lab, node: str, *argv: str, files: Files | None = None, place: 
     """Have `ovsdb-client` do something with a node's certificate, from that node, at the address it has."""
     server = server or f"ssl:{lab.layout.management_ip('central')}:{NODES_PORT}"
     files = files or Files.of_node(lab.layout, node)
-    argv = ("ovsdb-client", "--timeout=10", *files.options(), argv[0], server, *argv[1:])
+    argv = ("ovsdb-client", "--timeout=120", *files.options(), argv[0], server, *argv[1:])
     return lab.exec(place or node, argv, check=False)
 
 

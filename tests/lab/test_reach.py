@@ -9,7 +9,7 @@ import pytest
 from netloom.lab import Lab
 from tests.lab.worlds import World, world
 
-pytestmark = [pytest.mark.lab, pytest.mark.ovn, pytest.mark.root, pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.lab, pytest.mark.ovn, pytest.mark.root]
 
 HOW: tuple[int | str, ...] = ("ping", 7000, "udp/7000")
 

@@ -9,7 +9,7 @@ from netloom.lab import Lab
 from tests.lab.worlds import Way, World, world
 from tests.support.process import wait_until
 
-pytestmark = [pytest.mark.lab, pytest.mark.ovn, pytest.mark.root, pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.lab, pytest.mark.ovn, pytest.mark.root]
 
 HOW: tuple[int | str, ...] = ("ping", 7100, "udp/7100")
 V4 = {"red-1": "10.61.0.11", "red-3": "10.61.0.13", "blue-2": "10.62.0.12", "blue-3": "10.62.0.13"}

@@ -28,7 +28,6 @@ pytestmark = [
     pytest.mark.root,
     pytest.mark.slow,
     pytest.mark.versions,
-    pytest.mark.timeout(900),
 ]
 
 HERE = Path(__file__).parent

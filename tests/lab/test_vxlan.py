@@ -22,7 +22,7 @@ from tests.lab.worlds import Way, World, world
 from tests.run.serving import netloom
 from tests.support.process import wait_until
 
-pytestmark = [pytest.mark.lab, pytest.mark.ovn, pytest.mark.root, pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.lab, pytest.mark.ovn, pytest.mark.root]
 
 RED, GREEN = 7001, 7002
 A, B, C, NOBODY = "10.70.0.11", "10.70.0.12", "10.70.0.13", "10.70.0.99"

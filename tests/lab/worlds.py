@@ -34,7 +34,7 @@ AWAITED = (
     "Shaping",
     "Mirror",
 )
-PATIENCE = 20.0
+PATIENCE = 60.0
 _NETNS = re.compile(r"/run/netns/(?!nl-)([a-z0-9-]+)")
 
 Way = tuple[str, str, "int | str"]
@@ -157,7 +157,7 @@ class World:
         """Take everything away again."""
         self.listeners.close()
         text = "\n---\n".join(map(json.dumps, self._applied.values()))
-        self.cli("delete", "--ignore-not-found", "--timeout", "50s", "-f", "-", stdin=text)
+        self.cli("delete", "--ignore-not-found", "--timeout", "120s", "-f", "-", stdin=text)
         for netns in wiring.namespaces(self.lab.layout.id):
             if netns.startswith(f"{self.lab.layout.prefix}{self.name}-"):
                 wiring.run(["ip", "netns", "delete", netns])

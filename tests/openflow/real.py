@@ -47,7 +47,7 @@ class Real:
 
     def ofctl(self, command: str, *argv: str | Path, check: bool = True) -> str:
         """Run ovs-ofctl on the bridge."""
-        options = ("-O", "OpenFlow14", "--no-names", "--no-stats", "--timeout=20")
+        options = ("-O", "OpenFlow14", "--no-names", "--no-stats", "--timeout=120")
         return run("ovs-ofctl", *options, command, f"unix:{self.socket}", *argv, check=check)
 
     def dump(self) -> list[str]:

@@ -220,7 +220,7 @@ def test_a_switch_that_is_killed_and_comes_back_is_another_generation_without_fl
             while made.connected.is_set():  # noqa: ASYNC110 - Nobody would set an event.
                 await asyncio.sleep(0.01)
             switch.start()
-            async with asyncio.timeout(60):
+            async with asyncio.timeout(120):
                 await made.connected.wait()
             assert made.generation == before + 1
             assert await made.flows() == []

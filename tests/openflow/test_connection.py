@@ -79,7 +79,7 @@ def test_a_switch_that_goes_leaves_it_unknown_whether_a_change_was_made(tmp_path
                 await given_up
             assert made.counters.unanswered == 1
             await until(lambda: made.generation == 2)
-            await asyncio.wait_for(made.connected.wait(), 60)
+            await asyncio.wait_for(made.connected.wait(), 120)
 
     asyncio.run(story())
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-pytestmark = [pytest.mark.ovn, pytest.mark.root, pytest.mark.slow, pytest.mark.versions, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.ovn, pytest.mark.root, pytest.mark.slow, pytest.mark.versions]
 
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]

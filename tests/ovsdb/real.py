@@ -63,7 +63,7 @@ class Standalone:
     def control_command(self, *arguments: str) -> str:
         program = find_program("ovs-appctl", install=INSTALL)
         done = subprocess.run(
-            [program, "-t", str(self.control), *arguments], check=True, capture_output=True, text=True, timeout=30
+            [program, "-t", str(self.control), *arguments], check=True, capture_output=True, text=True, timeout=120
         )
         return done.stdout
 
@@ -123,7 +123,7 @@ def cluster(number: int, *, database: str = "OVN_Northbound", schema: Path = NOR
             member = Member(folder, database, schema, at, ports)
             stack.enter_context(member)
             members.append(member)
-            wait_until(member.joined, what=f"member {at} to join", timeout=60)
+            wait_until(member.joined, what=f"member {at} to join", timeout=120)
         yield members
 
 
@@ -132,7 +132,7 @@ class Plain:
 
     def __init__(self, path: Path) -> None:
         self._socket = socket.socket(socket.AF_UNIX)
-        self._socket.settimeout(30)
+        self._socket.settimeout(120)
         try:
             self._socket.connect(str(path))
         except OSError:

@@ -101,7 +101,7 @@ def test_a_wait_with_time_waits_until_it_is_so_or_the_time_is_over() -> None:
             await client.transact([Insert("Logical_Switch", {"name": "other"})])
             assert not waiting.done()
             await client.transact([Insert("Logical_Switch", {"name": "x"})])
-            await asyncio.wait_for(waiting, 30)
+            await asyncio.wait_for(waiting, 120)
             never = Wait("Logical_Switch", (), ("name",), [], timeout=20)
             refused = asyncio.create_task(client.transact([never]))
             while not refused.done():
@@ -120,19 +120,19 @@ def test_locks_are_asked_for_on_each_connection() -> None:
         async with following(["m"], dial=connect) as one, following(["m"], dial=connect) as two:
             lock = one.lock("l")
             assert one.lock("l") is lock
-            await asyncio.wait_for(lock.held.wait(), 30)
+            await asyncio.wait_for(lock.held.wait(), 120)
             await one.transact([Assert("l"), Insert("Logical_Switch", {"name": "a"})])
             other = two.lock("l")
             with pytest.raises(Conflict):
                 await two.transact([Assert("l")])
             pipes[0].cut()
-            await asyncio.wait_for(other.held.wait(), 30)
-            async with asyncio.timeout(30):  # The server may know of the cut before the client does.
+            await asyncio.wait_for(other.held.wait(), 120)
+            async with asyncio.timeout(120):  # The server may know of the cut before the client does.
                 while lock.held.is_set():  # noqa: ASYNC110
                     await asyncio.sleep(0)
             two.unlock("l")
             two.unlock("l")
-            await asyncio.wait_for(lock.held.wait(), 30)
+            await asyncio.wait_for(lock.held.wait(), 120)
 
     run(main)
 
@@ -244,7 +244,7 @@ def test_a_listener_that_fails_is_a_bug_that_comes_out_of_run() -> None:
             dial=dial({"m": server}),
         )
         with pytest.raises(ZeroDivisionError):
-            await asyncio.wait_for(client.run(), 30)
+            await asyncio.wait_for(client.run(), 120)
 
     one = database()
     server = Server([one])
@@ -341,7 +341,7 @@ def test_a_real_server_is_followed_and_written_to() -> None:
             await until(lambda: client.counters.probes >= 3)
             assert client.counters.disconnects == 0
             lock = client.lock("mine")
-            await asyncio.wait_for(lock.held.wait(), 30)
+            await asyncio.wait_for(lock.held.wait(), 120)
             await client.transact([Assert("mine")])
 
     with standalone() as server:

@@ -55,7 +55,7 @@ def test_the_client_follows_a_cluster_whose_leader_is_killed_and_nothing_is_lost
             writer = asyncio.create_task(write(client))
             await until(lambda: client.cache.indexed("Logical_Switch", "name").get("during-5"))
             first.kill()
-            await asyncio.wait_for(writer, 60)
+            await asyncio.wait_for(writer, 120)
             assert client.remote != first.remote
             assert client.counters.resumes >= 1
             assert client.counters.downloads == 1

@@ -137,7 +137,6 @@ def resident() -> int:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(900)
 def test_a_hundred_thousand_malformed_messages_are_survived() -> None:
     messages = conversation()
     random = Random(20)

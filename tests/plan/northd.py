@@ -24,7 +24,7 @@ def write(central: Central, wanted: DesiredRows) -> None:
             columns[name] = _encoded(dict(places) if is_map else frozenset(places.values()))
         operations.append({"op": "insert", "table": ref.table, "row": columns, "uuid-name": _name(ref)})
     request = json.dumps(["OVN_Northbound", *operations])
-    replies = json.loads(run("ovsdb-client", "--timeout=20", "transact", central.northbound.remote, request))
+    replies = json.loads(run("ovsdb-client", "--timeout=120", "transact", central.northbound.remote, request))
     assert not [reply for reply in replies if reply and "error" in reply], replies
     assert len(replies) == len(operations), replies
     central.nbctl("--wait=sb", "sync")

@@ -49,7 +49,7 @@ def test_northd_makes_flows_of_the_rows_without_a_complaint(central: Central, ca
 
 def transact(central: Central, operations: list[dict[str, Any]]) -> None:
     text = json.dumps(["OVN_Northbound", *operations])
-    results = json.loads(run("ovsdb-client", "--timeout=20", "transact", central.northbound.remote, text))
+    results = json.loads(run("ovsdb-client", "--timeout=120", "transact", central.northbound.remote, text))
     assert [one for one in results if one and "error" in one] == []
 
 

@@ -28,7 +28,7 @@ def test_whatever_comes_and_goes_is_written_once(case: str, tmp_path: Path) -> N
     try:
         database.start()
         asyncio.run(asyncio.wait_for(churn(database, (GOLDEN / case / "resources.yaml").read_text()), 120))
-        left = run("ovsdb-client", "--timeout=20", "--format=csv", "dump", database.remote, DATABASE)
+        left = run("ovsdb-client", "--timeout=120", "--format=csv", "dump", database.remote, DATABASE)
         assert "netloom-owner" not in left
     finally:
         database.stop()
@@ -45,7 +45,7 @@ async def churn(database: Database, wishes: str) -> None:
     assert isinstance(client, OvsdbClient)
     async with asyncio.TaskGroup() as group:
         task = group.create_task(client.run())
-        await asyncio.wait_for(client.synced.wait(), 20)
+        await asyncio.wait_for(client.synced.wait(), 120)
         random, planner = Random(3), Planner()
         for _ in range(3):
             steps = [(resource, random.random() < 0.75) for resource in resources(wishes)]

@@ -83,7 +83,7 @@ class Site:
 
         def read() -> bytes:
             with entered(f"/run/netns/{self.node.netns}"):
-                connection = http.client.HTTPConnection("127.0.0.1", self.port + 1, timeout=10)
+                connection = http.client.HTTPConnection("127.0.0.1", self.port + 1, timeout=120)
                 connection.connect()
             with contextlib.closing(connection):
                 connection.request("GET", "/metrics")
@@ -98,7 +98,7 @@ class Site:
         """Send one request as the administrator."""
         cluster = kubeconfigs.load(str(self.admin))
         if self._connection is None:
-            connection = http.client.HTTPSConnection("127.0.0.1", self.port, timeout=30, context=cluster.tls())
+            connection = http.client.HTTPSConnection("127.0.0.1", self.port, timeout=120, context=cluster.tls())
 
             def connect() -> None:
                 with entered(f"/run/netns/{self.node.netns}"):

@@ -51,7 +51,7 @@ def netloom(
         input=stdin,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=120,
         env=environment(**extra, **(env or {})),
         check=False,
     )
@@ -72,7 +72,7 @@ class Serving:
         self._args = args
         self.program: Program | None = None
 
-    def start(self, *, timeout: float = 60.0) -> None:
+    def start(self, *, timeout: float = 120.0) -> None:
         """Start it and wait until it is ready."""
         self.spawn().wait_ready(self.ready, timeout=timeout)
 
@@ -114,7 +114,7 @@ class Serving:
         cluster = kubeconfigs.load(str(kubeconfig or self.kubeconfig))
         url = urlsplit(cluster.server)
         assert url.hostname
-        connection = http.client.HTTPSConnection(url.hostname, url.port, timeout=30, context=cluster.tls())
+        connection = http.client.HTTPSConnection(url.hostname, url.port, timeout=120, context=cluster.tls())
         return connection, cluster.headers()
 
     def ready(self) -> bool:

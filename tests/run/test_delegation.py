@@ -57,7 +57,7 @@ class Kubernetes:
 
 @contextlib.asynccontextmanager
 async def following(cluster: Kubernetes, **options: object) -> AsyncIterator[tuple[Delegation, FakeServer]]:
-    async with asyncio.timeout(30), serving(cluster.answer) as server:
+    async with asyncio.timeout(120), serving(cluster.answer) as server:
         delegation = Delegation(Cluster(server=server.url), **options)  # type: ignore[arg-type]  # the test's own
         follower = asyncio.ensure_future(delegation.follow())
         try:

@@ -79,14 +79,14 @@ def scraped(connection: http.client.HTTPConnection, headers: dict[str, str]) -> 
 
 
 def of_health(port: int) -> dict[str, Metric]:
-    return scraped(http.client.HTTPConnection("127.0.0.1", port, timeout=10), {})
+    return scraped(http.client.HTTPConnection("127.0.0.1", port, timeout=120), {})
 
 
 def of_api(kubeconfig: Path) -> dict[str, Metric]:
     cluster = kubeconfigs.load(str(kubeconfig))
     url = urlsplit(cluster.server)
     assert url.hostname
-    connection = http.client.HTTPSConnection(url.hostname, url.port, timeout=10, context=cluster.tls())
+    connection = http.client.HTTPSConnection(url.hostname, url.port, timeout=120, context=cluster.tls())
     return scraped(connection, cluster.headers())
 
 

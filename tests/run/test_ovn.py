@@ -84,11 +84,11 @@ def apply(server: Serving, text: str) -> None:
 def ports(remote: str) -> set[str]:
     """Return the ports there are; nothing while a cluster has no leader."""
     argv = "--bare", "--columns=name", "list", "Logical_Switch_Port"
-    return set(run("ovn-nbctl", "--timeout=20", f"--db={remote}", *argv, check=False).split())
+    return set(run("ovn-nbctl", "--timeout=120", f"--db={remote}", *argv, check=False).split())
 
 
 def wait_for_ports(remote: str, names: set[str]) -> None:
-    wait_until(lambda: ports(remote) >= names, what=f"{len(names)} ports", timeout=60, interval=0.2)
+    wait_until(lambda: ports(remote) >= names, what=f"{len(names)} ports", timeout=120, interval=0.2)
 
 
 def names(first: int, last: int) -> set[str]:
@@ -128,7 +128,7 @@ def test_a_northbound_that_is_compacted_and_killed_is_followed(tmp_path: Path) -
         server.cli("delete", "networkattachment", "a1")
         database.start()
         wait_until(
-            lambda: ports(database.remote) == names(0, 40) - {"default/a1"}, what="what came meanwhile", timeout=60
+            lambda: ports(database.remote) == names(0, 40) - {"default/a1"}, what="what came meanwhile", timeout=120
         )
 
 
@@ -143,7 +143,7 @@ def test_a_cluster_whose_leader_is_killed_gets_everything(tmp_path: Path) -> Non
         leader.kill()
         apply(server, attachments(60, 80))
         rest = ",".join(one.remote for one in members if one is not leader)
-        wait_until(lambda: ports(rest) == names(0, 80), what="all ports", timeout=90, interval=0.5)
+        wait_until(lambda: ports(rest) == names(0, 80), what="all ports", timeout=120, interval=0.5)
 
 
 def with_strict_default(purpose: ssl.Purpose = ssl.Purpose.SERVER_AUTH, **options: Any) -> ssl.SSLContext:
@@ -192,7 +192,7 @@ def by_ovs_pki(folder: Path) -> Secured:
     pki: list[str | Path] = [find_program("ovs-pki", install="apt-get install openvswitch-common"), "--force"]
     pki += [f"--dir={folder / 'pki'}", f"--log={folder / 'log'}"]
     for argv in (["init"], ["-u", "req+sign", "ovn1", "controller"], ["-u", "req+sign", "netloom", "controller"]):
-        subprocess.run([*pki, *argv], cwd=folder, check=True, capture_output=True, timeout=60)
+        subprocess.run([*pki, *argv], cwd=folder, check=True, capture_output=True, timeout=120)
     pairs = ((folder / f"{name}-privkey.pem", folder / f"{name}-cert.pem") for name in ("ovn1", "netloom"))
     return Secured(folder / "pki" / "controllerca" / "cacert.pem", *pairs)
 
@@ -265,7 +265,7 @@ def test_wrong_settings_are_refused_all_at_once(tmp_path: Path) -> None:
 def test_foreign_rows_stay_as_they_are_through_the_life_of_ours(tmp_path: Path) -> None:
     with standalone() as database:
         for argv in (("ls-add", "theirs"), ("lsp-add", "theirs", "their-port"), ("lr-add", "their-router")):
-            run("ovn-nbctl", "--timeout=20", f"--db={database.remote}", *argv)
+            run("ovn-nbctl", "--timeout=120", f"--db={database.remote}", *argv)
         before = _dump(database.remote)
         with with_ovn(tmp_path, database.remote) as server:
             apply(server, BLUE + "---\n" + attachments(0, 5))
@@ -274,11 +274,11 @@ def test_foreign_rows_stay_as_they_are_through_the_life_of_ours(tmp_path: Path) 
                 server.cli("delete", "networkattachment", f"a{i}")
             server.cli("delete", "subnet", "blue-v4")
             server.cli("delete", "network", "blue")
-            wait_until(lambda: _dump(database.remote) == before, what="only theirs to be left", timeout=60)
+            wait_until(lambda: _dump(database.remote) == before, what="only theirs to be left", timeout=120)
 
 
 def _dump(remote: str) -> list[str]:
-    return sorted(run("ovsdb-client", "--timeout=10", "-f", "csv", "dump", remote, "OVN_Northbound").splitlines())
+    return sorted(run("ovsdb-client", "--timeout=120", "-f", "csv", "dump", remote, "OVN_Northbound").splitlines())
 
 
 def test_problems_end_as_conditions(tmp_path: Path) -> None:

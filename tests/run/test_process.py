@@ -21,7 +21,7 @@ def run(main: str) -> subprocess.CompletedProcess[str]:
         f"import asyncio, os, signal\nfrom netloom.run import logs, process\nlogs.configure()\n{textwrap.dedent(main)}"
     )
     return subprocess.run(
-        [sys.executable, "-c", script], capture_output=True, text=True, timeout=60, env=environment(), check=False
+        [sys.executable, "-c", script], capture_output=True, text=True, timeout=120, env=environment(), check=False
     )
 
 
@@ -102,7 +102,7 @@ def test_certificates_that_cannot_be_looked_after_do_not_stop_the_server(
             await _until((directory.path / "admin.kubeconfig").exists)
             task.cancel()
 
-    asyncio.run(asyncio.wait_for(main(), 30))
+    asyncio.run(asyncio.wait_for(main(), 120))
 
 
 async def _until(condition: Callable[[], bool]) -> None:

@@ -165,7 +165,7 @@ def test_the_kubeconfig_follows_the_port(tmp_path: Path) -> None:
 def test_systemd_is_told_when_it_is_ready_and_when_it_stops(tmp_path: Path) -> None:
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as notified:
         notified.bind(str(tmp_path / "notify"))
-        notified.settimeout(60)
+        notified.settimeout(120)
         argv = [*NETLOOM, "serve", "--data", str(tmp_path / "d"), "--listen", "127.0.0.1:0"]
         with Program(argv, log=tmp_path / "log", env=environment(NOTIFY_SOCKET=str(tmp_path / "notify"))) as program:
             assert notified.recv(100) == b"READY=1"
@@ -192,7 +192,6 @@ def test_a_terminal_is_told_what_to_do_next(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(300)
 def test_a_first_start_killed_at_any_instant_is_completed_by_the_next(tmp_path: Path) -> None:
     random = Random(7)
     server = Serving(tmp_path)

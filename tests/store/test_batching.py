@@ -74,7 +74,7 @@ def takes_batches(*, offers: str = TAKES) -> Answer:
 
 def on_server(answer: Answer, act: Callable[[KubeStore, FakeServer], Awaitable[None]]) -> None:
     async def go() -> None:
-        async with asyncio.timeout(30), serving(answer) as server:
+        async with asyncio.timeout(120), serving(answer) as server:
             store = await KubeStore.open(Cluster(server=server.url, token="t"), manager="tester")
             try:
                 await act(store, server)

@@ -57,7 +57,7 @@ def test_a_watcher_leaves_a_member_that_is_cut_off_from_its_peers(three: Cluster
     asyncio.run(go())
 
 
-def test_a_write_goes_past_a_member_without_a_leader(three: Cluster) -> None:
+def test_a_write_goes_past_a_member_without_a_leader(three: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing has been done when a member says so: even a write may be given to the next one."""
 
     async def go() -> None:
@@ -66,10 +66,32 @@ def test_a_write_goes_past_a_member_without_a_leader(three: Cluster) -> None:
         await client.txn([], [put("/x", b"1")])
         assert len((await client.range("/x")).kvs) == 1
         await client.close()
+        monkeypatch.setattr(api, "ELECTION_SECONDS", 0.3)
         alone = EtcdClient(three.urls[:1])
         with pytest.raises(Unreachable, match="no leader"):
             await alone.range("/x")
         await alone.close()
+
+    asyncio.run(go())
+
+
+def test_a_request_waits_for_the_election_of_a_leader(three: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(api, "ELECTION_SECONDS", 120.0)
+
+    async def go() -> None:
+        client = EtcdClient(three.urls[:1])
+        for number in (1, 2):
+            three.members[number].kill()
+        await asyncio.to_thread(three.wait_unhealthy, 0)
+        writing = asyncio.ensure_future(client.txn([], [put("/x", b"1")]))
+        reading = asyncio.ensure_future(client.range("/x"))
+        await asyncio.wait([writing, reading], timeout=0.5)
+        assert not writing.done()
+        assert not reading.done()
+        await asyncio.to_thread(three.members[1].start)
+        await writing
+        await reading
+        await client.close()
 
     asyncio.run(go())
 
@@ -81,6 +103,7 @@ def test_a_member_that_hangs_is_left_for_another(three: Cluster) -> None:
         await store.create(WIDGET, widget("ns", "a"))
         three.members[0].hang()
         reading = asyncio.ensure_future(store.get(WIDGET, "ns", "a"))
+        await asyncio.to_thread(three.wait_without, 0)
         await heard_by_a_watcher(store, others)
         assert (await reading).name == "a", "what only reads is asked of another"
         await store.close()
@@ -104,7 +127,7 @@ def test_a_server_that_takes_few_calls_at_once_is_given_no_more(narrow: Etcd) ->
 def test_watches_leave_room_for_calls(narrow: Etcd) -> None:
     async def go() -> None:
         client = EtcdClient(narrow.urls)
-        async with asyncio.TaskGroup() as group, asyncio.timeout(60):
+        async with asyncio.TaskGroup() as group, asyncio.timeout(120):
             watching = [group.create_task(first_message(client)) for _ in range(40)]
             await client.txn([], [put("/x", b"1")])
             assert await asyncio.gather(*watching) == [True] * 40

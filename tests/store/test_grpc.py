@@ -27,11 +27,11 @@ def on_server(
     act: Callable[[Channel, FakeGrpc], Awaitable[None]],
     *,
     hello: bytes = frame(SETTINGS, 0, 0),
-    timeout: float = 20.0,
+    timeout: float = 120.0,
     limit: int = 1 << 20,
 ) -> None:
     async def go() -> None:
-        async with asyncio.timeout(30), serving(answer, hello=hello) as server:
+        async with asyncio.timeout(120), serving(answer, hello=hello) as server:
             channel = Channel(server.url, timeout=timeout, max_message=limit)
             try:
                 await act(channel, server)
@@ -429,7 +429,7 @@ def test_a_server_that_says_nothing_is_not_connected_to() -> None:
     """The kernel takes connections for a process that hangs."""
 
     async def go() -> None:
-        async with asyncio.timeout(30), serving(always(echo), hello=b"") as server:
+        async with asyncio.timeout(120), serving(always(echo), hello=b"") as server:
             channel = Channel(server.url, connect_timeout=0.2)
             calls = (channel.unary(METHOD, b""), channel.unary(METHOD, b""), channel.stream(METHOD, b""))
             for error in await asyncio.gather(*calls, return_exceptions=True):
@@ -455,7 +455,7 @@ def test_a_server_that_does_not_speak_http2_is_not_connected_to() -> None:
 
 def test_a_silent_server_is_sent_a_ping_and_given_up_without_an_answer() -> None:
     async def go() -> None:
-        async with asyncio.timeout(30), serving(always(Call.head)) as server:
+        async with asyncio.timeout(120), serving(always(Call.head)) as server:
             channel = Channel(server.url, keepalive=0.05)
             async with await channel.stream(METHOD, b"go") as messages:
                 with pytest.raises(Unreachable, match=r"did not answer a PING within 0\.05 s"):
@@ -468,7 +468,7 @@ def test_a_silent_server_is_sent_a_ping_and_given_up_without_an_answer() -> None
 
 def test_a_server_that_answers_pings_may_be_silent_for_long() -> None:
     async def go() -> None:
-        async with asyncio.timeout(30), serving(always(Call.head), pongs=True) as server:
+        async with asyncio.timeout(120), serving(always(Call.head), pongs=True) as server:
             channel = Channel(server.url, keepalive=0.05)
             async with await channel.stream(METHOD, b"go") as messages:
                 await until(lambda: sum(kind == PING for kind, *_ in server.frames) >= 3)

@@ -114,7 +114,7 @@ def test_an_etcd_that_wants_certificates_is_given_them(tmp_path: Path) -> None:
             await open_store(f"etcd:{url}?ca={tmp_path}/ca.crt")
 
     try:
-        program.wait_ready(answers, timeout=60)
+        program.wait_ready(answers, timeout=120)
         asyncio.run(go())
     finally:
         program.kill()

@@ -77,7 +77,7 @@ class Etcd:
         assert self._program is not None, "etcd is not running"
         return self._program.pid
 
-    def start(self, *, timeout: float = 60.0) -> None:
+    def start(self, *, timeout: float = 120.0) -> None:
         """Start it and wait until it is healthy."""
         self.launch()
         self.wait(timeout=timeout)
@@ -98,7 +98,7 @@ class Etcd:
             log=self._folder / "etcd.log",
         )
 
-    def wait(self, *, timeout: float = 60.0) -> None:
+    def wait(self, *, timeout: float = 120.0) -> None:
         """Wait until it is healthy."""
         assert self._program is not None, "etcd is not running"
         self._program.wait_ready(self._healthy, timeout=timeout)
@@ -239,8 +239,18 @@ class Cluster:
         self._relays[number].cut()
         for relay in self._relays:
             relay.cut(from_url=self._relays[number].url)
-        alone = self.members[number]
-        wait_until(lambda: not alone._healthy(), what="the member that is cut off to have no leader")
+        self.wait_unhealthy(number)
+        self.wait_without(number)
+
+    def wait_unhealthy(self, number: int) -> None:
+        """Wait until a member has no leader."""
+        wait_until(lambda: not self.members[number]._healthy(), what=f"member {number} to have no leader")
+
+    def wait_without(self, number: int) -> None:
+        """Wait until the other members have a leader among them."""
+        for member in self.members:
+            if member is not self.members[number]:
+                member.wait()
 
     def kill(self) -> None:
         """Stop all members like a crash."""

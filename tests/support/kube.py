@@ -129,7 +129,7 @@ class Kube:
     def request(self, method: str, path: str, body: object = None) -> tuple[int, object]:
         """Send one request as the administrator and return the status and the answer, decoded when it is JSON."""
         connection = http.client.HTTPSConnection(
-            "127.0.0.1", self._port, timeout=30, context=ssl.create_default_context(cafile=str(self.ca_file))
+            "127.0.0.1", self._port, timeout=120, context=ssl.create_default_context(cafile=str(self.ca_file))
         )
         headers = {"Authorization": f"Bearer {self.token}", "Content-Type": "application/json"}
         try:

@@ -45,7 +45,7 @@ class Kubectl:
         kubeconfig: Path,
         stdin: str | None = None,
         check: bool = True,
-        timeout: float = 60.0,
+        timeout: float = 120.0,
         env: dict[str, str] | None = None,
     ) -> Answer:
         """Run it and wait for it.  With `check`, a status other than 0 fails the test with its output."""

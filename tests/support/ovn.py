@@ -26,7 +26,7 @@ _INSTALL = "apt-get install openvswitch-switch ovn-central ovn-host"
 _NUMBERS = itertools.count(1)  # One test process may run two switches at once.
 
 
-def run(*argv: str | Path, timeout: float = 30.0, check: bool = True) -> str:
+def run(*argv: str | Path, timeout: float = 120.0, check: bool = True) -> str:
     """Run a program and return its output."""
     words = [str(word) for word in argv]
     ended = subprocess.run(words, capture_output=True, text=True, timeout=timeout, check=False)
@@ -188,7 +188,7 @@ class OvnNode:
     controller: Program | None = None
     extra: list[Program] = field(default_factory=list)
 
-    def exec(self, *argv: str | Path, timeout: float = 30.0, check: bool = True) -> str:
+    def exec(self, *argv: str | Path, timeout: float = 120.0, check: bool = True) -> str:
         """Run a program in the node's namespace."""
         return run(*within(self.netns, *argv), timeout=timeout, check=check)
 

@@ -58,7 +58,7 @@ def free_port() -> int:
     raise RuntimeError("no free port on 127.0.0.1")
 
 
-def wait_until(condition: Callable[[], T | None], *, what: str, timeout: float = 30.0, interval: float = 0.02) -> T:
+def wait_until(condition: Callable[[], T | None], *, what: str, timeout: float = 120.0, interval: float = 0.02) -> T:
     """Call `condition` until it returns something true, and return that; fail after `timeout` seconds."""
     deadline = time.monotonic() + timeout
     while True:
@@ -113,7 +113,7 @@ class Program:
         """The exit status, or None while it runs."""
         return self._child.poll()
 
-    def wait(self, timeout: float = 30.0) -> int:
+    def wait(self, timeout: float = 120.0) -> int:
         """Wait for the program to exit and return its exit status."""
         return self._child.wait(timeout)
 
@@ -122,7 +122,7 @@ class Program:
         self._child.kill()
         self._child.wait()
 
-    def stop(self, grace: float = 5.0) -> int:
+    def stop(self, grace: float = 60.0) -> int:
         """Stop it by its pid, with SIGTERM and then SIGKILL, and return its exit status."""
         if self._child.poll() is None:
             self._child.terminate()
@@ -136,7 +136,7 @@ class Program:
         """Return its standard output so far."""
         return self.out.read_text(errors="replace")
 
-    def wait_for(self, text: str, *, timeout: float = 30.0) -> str:
+    def wait_for(self, text: str, *, timeout: float = 120.0) -> str:
         """Wait until `text` is in its standard output, and return all of that output."""
 
         def seen() -> str | None:
@@ -149,7 +149,7 @@ class Program:
 
         return wait_until(seen, what=f"{text!r} from {self.argv[0]}", timeout=timeout)
 
-    def wait_ready(self, ready: Callable[[], bool], *, timeout: float = 60.0) -> None:
+    def wait_ready(self, ready: Callable[[], bool], *, timeout: float = 120.0) -> None:
         """Wait until `ready()`; fail at once, with the end of the log, if the program exits before that."""
 
         def check() -> bool:

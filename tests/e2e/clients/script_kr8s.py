@@ -48,7 +48,7 @@ def main(namespace: str) -> None:
                 return
 
     threading.Thread(target=follow, daemon=True).start()
-    assert started.wait(60), "the watch shows what is there"
+    assert started.wait(120), "the watch shows what is there"
     second = pool("second", namespace, 1)
     second.create()
     second.patch({"spec": {"size": 2}})
@@ -57,12 +57,12 @@ def main(namespace: str) -> None:
     second.refresh()
     assert second.labels["kept"] == "no"
     second.delete()
-    assert over.wait(60), seen
+    assert over.wait(120), seen
     assert ("ADDED", "second") in seen
 
     conditions = [{"type": "Ready", "status": "True", "reason": "Tested"}]
     first.patch({"status": {"conditions": conditions, "free": 3}}, subresource="status")
-    first.wait("condition=Ready", timeout=60)
+    first.wait("condition=Ready", timeout=120)
     assert first.status.free == 3
 
     with pytest.raises(kr8s.ServerError) as caught:
@@ -78,7 +78,7 @@ def main(namespace: str) -> None:
         PortPool.get("nothing", namespace=namespace, timeout=1)
 
     first.delete()
-    first.wait("delete", timeout=60)
+    first.wait("delete", timeout=120)
     pool("last", namespace, 1).create()
     space.delete()
     space.wait("delete", timeout=120)

@@ -52,7 +52,7 @@ def main(namespace: str) -> None:
     assert applied.spec["size"] == 1
     assert client.apply(pool("second", 2)).spec["size"] == 2
     client.delete(found, "second", namespace=namespace)
-    assert over.wait(60), seen
+    assert over.wait(120), seen
     assert ("ADDED", "second") in seen
 
     conditions = [{"type": "Ready", "status": "True", "reason": "Tested"}]

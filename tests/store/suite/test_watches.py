@@ -217,7 +217,7 @@ async def test_a_watcher_that_comes_back_again_and_again_misses_nothing_and_sees
         for number in range(total):
             await w.add(f"w{number:02}")
 
-    async with asyncio.timeout(60), asyncio.TaskGroup() as group:
+    async with asyncio.timeout(120), asyncio.TaskGroup() as group:
         group.create_task(write())
         while len(got) < total:
             async with w.watching(since=since) as watch:

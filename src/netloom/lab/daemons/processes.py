@@ -19,7 +19,7 @@ from netloom.lab.layout import MARK, MARK_NAME
 
 PROC = Path("/proc")
 GRACE_SECONDS = 5.0
-FINAL_SECONDS = 20.0
+FINAL_SECONDS = 60.0
 _MARK = f"{MARK}=".encode()
 _MARK_NAME = f"{MARK_NAME}=".encode()
 

@@ -1,9 +1,10 @@
 """etcd v3's API: the calls a store needs, on any server of the cluster that answers.
 
 A request that no server took is sent to the next one. One that may have been acted on is sent again only if it is a
-read.
+read. While the servers elect a leader, which takes a second or two, requests wait for it.
 """
 
+import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from typing import TypeVar
@@ -40,6 +41,13 @@ KEEPALIVE = 10.0
 _REQUIRE_LEADER = (("hasleader", "true"),)
 """As etcd's own client sends it: without a leader, a member fails the call or ends the watch and is not just silent."""
 _NO_LEADER = "etcdserver: no leader"
+ELECTION_SECONDS = 5.0
+"""How long a request waits for a cluster that has no leader."""
+_RETRY_SECONDS = 0.1
+
+
+class NoLeader(Refused):
+    """A server took no request, because it knows no leader."""
 
 
 class Tls(Struct, frozen=True):
@@ -122,15 +130,20 @@ class Etcd:
             raise
 
     async def _call(self, method: str, message: bytes, read: Callable[[bytes], T], *, reads: bool) -> T:
-        for attempt in range(len(self._channels)):
-            channel = self._channels[self._current]
-            try:
-                return read(await self._answer(channel, method, message))
-            except (Unreachable, TimedOut) as error:
-                self._turn(channel)
-                if attempt + 1 == len(self._channels) or not (reads or isinstance(error, Refused)):
-                    raise
-        raise AssertionError("there is at least one server")
+        until = asyncio.get_running_loop().time() + ELECTION_SECONDS
+        while True:
+            electing = False
+            for last in [*[False] * (len(self._channels) - 1), True]:
+                channel = self._channels[self._current]
+                try:
+                    return read(await self._answer(channel, method, message))
+                except (Unreachable, TimedOut) as error:
+                    self._turn(channel)
+                    electing = electing or isinstance(error, NoLeader)
+                    waits = electing and asyncio.get_running_loop().time() < until
+                    if not (reads or isinstance(error, Refused)) or (last and not waits):
+                        raise
+            await asyncio.sleep(_RETRY_SECONDS)
 
     async def _answer(self, channel: Channel, method: str, message: bytes) -> bytes:
         try:
@@ -148,7 +161,7 @@ def _error(failure: CallFailed) -> NetloomError:
     """Return the error for a failed call; `code` is gRPC's."""
     text = failure.message
     if text == _NO_LEADER:
-        return Refused(text)  # The member answers this before it processes the call.
+        return NoLeader(text)  # The member answers this before it processes the call.
     if "compacted" in text:
         return Expired("too old resource version: it has been compacted")
     if "future revision" in text:
