@@ -58,10 +58,15 @@ def command(*args: str | Path) -> "subprocess.CompletedProcess[str]":
     )
 
 
+def is_ready(lab: Lab, name: str) -> bool:
+    """Return whether a process runs and is ready."""
+    return bool(lab.pid(name)) and (lab.layout.ready / name).exists()
+
+
 def killed_comes_back(lab: Lab, name: str) -> None:
     """Kill a process with -9 and wait until another one is there and ready."""
     before = lab.kill(name)
-    wait_until(lambda: lab.pid(name) not in (0, before) and lab.is_ready(name), what=f"{name} to be started again")
+    wait_until(lambda: lab.pid(name) not in (0, before) and is_ready(lab, name), what=f"{name} to be started again")
 
 
 def switch_port(lab: Lab, node: str, port: str, *, number: int) -> None:

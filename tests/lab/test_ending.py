@@ -12,6 +12,7 @@ import pytest
 
 from netloom.errors import Conflict, NotFound
 from netloom.lab import Lab, down
+from netloom.lab.daemons.entering import NETNS
 from netloom.lab.daemons.processes import of_lab, read_pid
 from netloom.lab.daemons.programs import RAFT_PORTS
 from netloom.lab.layout import NODES_PORT, NORTHBOUND_PORT, SOUTHBOUND_PORT
@@ -64,7 +65,7 @@ def test_a_cluster_of_three_elects_a_leader_again_when_it_is_killed() -> None:
         lab.kill(leader)
         write = ["ovn-nbctl", "--timeout=10", "--may-exist", "ls-add", "written-meanwhile"]
         wait_until(lambda: not lab.exec("central", write, check=False).returncode, what="another leader")
-        wait_until(lambda: lab.is_ready(leader), what=f"{leader} to be started again")
+        wait_until(lambda: labs.is_ready(lab, leader), what=f"{leader} to be started again")
 
 
 def test_nothing_is_started_again_when_that_is_not_wanted() -> None:
@@ -136,7 +137,7 @@ def test_down_ends_what_users_run_on_the_nodes_and_nothing_else() -> None:
         inside = subprocess.Popen(lab.command("n1", ["sleep", "600"]), env=environment())
         bystander = subprocess.Popen(["sleep", "600"], env=environment(NETLOOM_LAB="ffffffff"))
         try:
-            wait_until(lambda: _namespace(inside.pid) == lab.netns_path("n1").stat().st_ino, what="sleep on n1")
+            wait_until(lambda: _namespace(inside.pid) == (NETNS / lab.netns("n1")).stat().st_ino, what="sleep on n1")
             lab.down()
             assert inside.wait(120) == -signal.SIGKILL
             assert bystander.poll() is None

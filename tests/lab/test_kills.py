@@ -15,6 +15,7 @@ from random import Random
 import pytest
 
 from netloom.lab import Lab
+from tests.lab import labs
 from tests.lab.churning import Churn, churning
 from tests.lab.pinging import Pings, pinging
 from tests.lab.resting import at_rest, healthy
@@ -104,7 +105,7 @@ def _kill(lab: Lab, name: str, churn: Churn, pings: Pings, *, strict: list[str])
     since = pings.go_on()
     before = lab.kill(name)
     wait_until(
-        lambda: lab.pid(name) not in (0, before) and (name == "supervisor" or lab.is_ready(name)),
+        lambda: lab.pid(name) not in (0, before) and (name == "supervisor" or labs.is_ready(lab, name)),
         what=f"{name} to be started again",
     )
     churn.more(20)

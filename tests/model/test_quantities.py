@@ -1,4 +1,4 @@
-"""Rates, sizes, times and shares."""
+"""Rates, sizes and durations."""
 
 import re
 from decimal import Decimal
@@ -29,27 +29,16 @@ def test_durations_are_seconds(text: str, seconds: float) -> None:
     assert quantities.duration(text) == seconds
 
 
-@pytest.mark.parametrize(("text", "share"), [("0.5%", 0.005), ("100%", 1.0), ("0%", 0.0)])
-def test_percentages_are_shares(text: str, share: float) -> None:
-    assert quantities.percentage(text) == share
-
-
 @pytest.mark.parametrize("text", ["", "10", "mbit", "10mbps", "-1mbit", "1 mbit", "10MBIT", "1e3bit", "10mbit\n"])
 def test_what_is_no_rate_is_refused_with_the_units(text: str) -> None:
     with pytest.raises(ValueError, match="is not a rate: a number and one of bit, kbit, mbit"):
         quantities.rate(text)
 
 
-def test_more_than_all_is_refused() -> None:
-    with pytest.raises(ValueError, match="more than 100%"):
-        quantities.percentage("100.5%")
-
-
 READERS = {
     rules.RATE_PATTERN: quantities.rate,
     rules.SIZE_PATTERN: quantities.size,
     rules.DURATION_PATTERN: quantities.duration,
-    rules.PERCENTAGE_PATTERN: quantities.percentage,
 }
 
 

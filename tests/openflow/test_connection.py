@@ -152,7 +152,7 @@ def test_what_a_switch_says_unasked_is_answered_or_ignored(tmp_path: Path) -> No
             frame(Type.BARRIER_REPLY, 999),
             frame(Type.BUNDLE_CONTROL, 999, bytes(8)),
             frame(Type.ERROR, 999, bytes(4)),
-            frame(Type.FEATURES_REPLY, 999, bytes(24)),
+            frame(Type.BUNDLE_ADD, 999, bytes(24)),
         )
         return messages.hello(1) + b"".join(unasked) if message.type == Type.HELLO else b""
 

@@ -159,25 +159,22 @@ def test_ports_are_found_by_name_network_and_labels() -> None:
     assert [p.name for p in world.selected("default", chosen)] == ["c"]
 
 
-def test_who_has_an_address_and_who_is_on_a_node_is_followed_once_asked() -> None:
+def test_holders_of_an_address_are_followed_once_queried() -> None:
     world = World()
     first, second = (structs.replace(port(name), ips=("10.0.0.9/24", "fd00::9/64")) for name in "ab")
     world.put(second)
     assert reads(world, lambda w: w.holders("default", "blue", "10.0.0.9")) == (second,)
-    assert reads(world, lambda w: w.placed("default", "n2"), YOU) == ()
     assert dirty(world, port("c")) == set()
     assert dirty(world, first) == {ME}
     assert world.holders("default", "blue", "10.0.0.9") == (first, second)
     assert world.holders("default", "blue", "fd00::9") == (first, second)
     assert world.holders("default", "red", "10.0.0.9") == ()
     moved = structs.replace(first, node="n2", network="red")
-    assert dirty(world, moved) == {ME, YOU}
-    assert world.placed("default", "n2") == (moved,)
-    assert world.placed("default", "n1") == (second, port("c"))
+    assert dirty(world, moved) == {ME}
     assert world.holders("default", "red", "10.0.0.9") == (moved,)
     assert dirty(world, Unit("NetworkAttachment", "default", "b")) == {ME}
-    assert dirty(world, Unit("NetworkAttachment", "default", "a")) == {YOU}
-    assert world.holders("default", "red", "10.0.0.9") == world.placed("default", "n2") == ()
+    assert dirty(world, Unit("NetworkAttachment", "default", "a")) == set()
+    assert world.holders("default", "red", "10.0.0.9") == ()
 
 
 def test_an_attachment_is_its_face() -> None:

@@ -152,10 +152,6 @@ class Lab:
             wiring.bare(netns)
         return NETNS / netns
 
-    def netns_path(self, place: str) -> Path:
-        """Return the file of a place's network namespace."""
-        return NETNS / self.netns(place)
-
     def underlay_ip(self, node: str) -> str:
         """Return a node's underlay address."""
         return self.layout.underlay_ip(node)
@@ -178,10 +174,6 @@ class Lab:
         """Return the pid of a process, 0 while it does not run."""
         pid = processes.read_pid(self.layout.pids, name)
         return pid if pid and processes.is_of(pid, self.layout.id, name) else 0
-
-    def is_ready(self, name: str) -> bool:
-        """Whether a process runs and is ready."""
-        return bool(self.pid(name)) and (self.layout.ready / name).exists()
 
     def kill(self, name: str, number: signal.Signals = signal.SIGKILL) -> int:
         """Kill a process of the lab and return the pid it had."""

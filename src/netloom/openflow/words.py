@@ -40,7 +40,7 @@ _NAMES: dict[int, tuple[str, dict[int, str]]] = {
     }),
 }  # fmt: skip
 
-METER_MOD, METER_EXISTS, METER_UNKNOWN = 12, 1, 3
+METER_MOD, METER_UNKNOWN = 12, 3
 EXPERIMENTER = 0xFFFF
 
 _OF_OPEN_VSWITCH = {

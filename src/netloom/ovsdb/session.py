@@ -16,7 +16,7 @@ Nothing here opens a socket, reads a clock or logs. A violation of the protocol 
 monitor.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from enum import Enum
 from functools import partial
 from typing import Any
@@ -28,9 +28,9 @@ from netloom.ovsdb.cache import Cache
 from netloom.ovsdb.errors import Conflict, RemoteError, TransactionRefused, failure
 from netloom.ovsdb.framing import LIMIT, Framer, Message
 from netloom.ovsdb.memory import server_rows
-from netloom.ovsdb.monitor import Change, Following, Monitor, where_to_wire
+from netloom.ovsdb.monitor import Change, Following, Monitor
 from netloom.ovsdb.notation import ZERO, Uuid, decode_shape
-from netloom.ovsdb.operations import Condition, Operation, OperationResult, encode_transact
+from netloom.ovsdb.operations import Operation, OperationResult, encode_transact
 from netloom.ovsdb.schema import Schema
 
 FOLLOW, SERVER = "netloom", "netloom-server"
@@ -177,17 +177,10 @@ class Session:
         if self.locks.pop(name, None) is not None:
             self._request("unlock", [name], lambda _: None)
 
-    def set_conditions(self, following: Following, changed: Mapping[str, Sequence[Condition | bool]]) -> int:
-        """Monitor other rows from now on; `Changed` reports them before the answer comes."""
-        self.following = following
-        where = {table: [{"where": where_to_wire(conditions)}] for table, conditions in changed.items()}
-        return self._request("monitor_cond_change", [FOLLOW, FOLLOW, where], self._on_answered)
-
-    def _request(self, method: str, params: list[Any], then: Callable[[Message], None]) -> int:
+    def _request(self, method: str, params: list[Any], then: Callable[[Message], None]) -> None:
         self._next += 1
         self._pending[self._next] = then
         self._out.append(_encode({"id": self._next, "method": method, "params": params}))
-        return self._next
 
     # What comes in.
 
@@ -351,10 +344,6 @@ class Session:
                 OperationResult(None if one.uuid is None else decode_shape(Uuid, one.uuid), one.count, one.rows)
             )
         self._events.append(Answered(number, results))
-
-    def _on_answered(self, message: Message) -> None:
-        number: int = message.id
-        self._events.append(Answered(number, error=_error(message)) if _failed(message) else Answered(number, []))
 
     def _on_lock(self, name: str, message: Message) -> None:
         if _failed(message):

@@ -110,7 +110,6 @@ class FabricReconciler:
         self._wrote = 0.0
         self._bridged = asyncio.Event()
         self._preparing = asyncio.Lock()
-        self._synced = False
         self._count_due = False
         self._stale_profiles: set[Key] = set()
         """Profiles that stay in force as they were, because they cannot be decoded any more."""
@@ -128,11 +127,6 @@ class FabricReconciler:
         flows.on_outdated.connect(self._changed.set)
 
     # The state, for other parts.
-
-    @property
-    def at_rest(self) -> bool:
-        """Whether everything that is known has been written."""
-        return self._synced and not self._changed.is_set() and not self._unwritten and self.flows.current
 
     @property
     def connected(self) -> bool:
@@ -341,7 +335,6 @@ class FabricReconciler:
                 warn_at = clock() + COMPARE
         self.enqueue([key for key, _ in self._attachments.items()])
         self.check_bridge()
-        self._synced = True
         self._changed.set()
 
     async def _stay_connected(self) -> NoReturn:

@@ -67,7 +67,7 @@ class Observation(Struct, frozen=True):
     seconds: float
 
 
-def _unseen(observation: Observation) -> None:
+def _unseen(_: Observation) -> None:
     pass
 
 

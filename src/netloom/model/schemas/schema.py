@@ -28,15 +28,9 @@ MAP_KEYS = "x-kubernetes-list-map-keys"
 def schema(kind: Kind) -> Schema:
     """Return the public schema of a kind, as in its CRD.  It is shared: do not change it.
 
-    `metadata` is only an object here, as a CRD requires; `metadata_schema` has its fields.
+    `metadata` is only an object here, as a CRD requires; `metadata_tree` has its fields.
     """
     return _public(tree(kind))
-
-
-@cache
-def metadata_schema() -> Schema:
-    """Return the public schema of metadata.  It is shared: do not change it."""
-    return _public(metadata_tree())
 
 
 @cache

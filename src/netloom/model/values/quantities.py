@@ -1,4 +1,4 @@
-"""Parsing of rates, sizes, durations and percentages in the notation of tc.
+"""Parsing of rates, sizes and durations in the notation of tc.
 
 As in tc, `kbit` is a thousand bits and `kibit` 1024, while `kb` of a size is 1024 bytes. All are exact: floats are used
 in the last step only.
@@ -7,7 +7,7 @@ in the last step only.
 import re
 from decimal import Decimal
 
-_QUANTITY = re.compile(r"([0-9]+(?:\.[0-9]+)?)([a-z%]+)")
+_QUANTITY = re.compile(r"([0-9]+(?:\.[0-9]+)?)([a-z]+)")
 
 RATES = {
     f"{prefix}bit": factor
@@ -49,12 +49,4 @@ def size(text: str) -> int:
 def duration(text: str) -> float:
     """Return a duration (`20ms`) in seconds."""
     number, divisor = _split(text, DURATIONS, "duration")
-    return float(number / divisor)
-
-
-def percentage(text: str) -> float:
-    """Return a percentage (`0.5%`) as a fraction of 1."""
-    number, divisor = _split(text, {"%": 100}, "percentage")
-    if number > 100:
-        raise ValueError(f"{text!r} is more than 100%")
     return float(number / divisor)

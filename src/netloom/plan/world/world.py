@@ -114,7 +114,7 @@ class World:
             self._touch(after)
 
     def _follow(self, unit: Unit, old: Port | None, new: Port | None) -> None:
-        """Update the groups that were queried once: attachments by address in a Network, and by node."""
+        """Update the groups that were queried once: attachments by address in a Network."""
         before = set() if old is None else set(self._places(old))
         after = set() if new is None else set(self._places(new))
         for topic in before - after:
@@ -125,8 +125,6 @@ class World:
             self._touch(topic)
 
     def _places(self, port: Port) -> Iterator[Topic]:
-        if ("placed", port.namespace) in self._followed:
-            yield "placed", port.namespace, port.node
         if ("held", port.namespace, port.network) in self._followed:
             for ip in port.ips:
                 yield "held", port.namespace, port.network, ip.partition("/")[0]
@@ -192,16 +190,6 @@ class World:
                 for topic in self._places(port):
                     _enter(self._groups, topic, unit, port)
         return self._many(("held", namespace, network, ip))
-
-    def placed(self, namespace: str, node: str) -> tuple[Port, ...]:
-        """Return the attachments of a namespace that are on a node."""
-        asked = ("placed", namespace)
-        if asked not in self._followed:
-            self._followed.add(asked)
-            for port in self._of(namespace):
-                for topic in self._places(port):
-                    _enter(self._groups, topic, Unit(ATTACHMENT, namespace, port.name), port)
-        return self._many(("placed", namespace, node))
 
     def selected(self, namespace: str, selector: LabelSelector) -> tuple[Port, ...]:
         """Return the attachments of a namespace that a selector selects."""

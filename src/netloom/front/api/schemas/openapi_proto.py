@@ -14,10 +14,8 @@ from netloom.front.api.merge.patch import Json
 from netloom.model.document import Document
 from netloom.protobuf import bytes_field, double_field, whole_field
 
-ASKED = "application/com.github.proto-openapi.spec.v2@v1.0+protobuf"
-"""The media type in a client's Accept header."""
 MEDIA = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf"
-"""The media type in the answer's Content-Type: Go refuses a media type with an "@" in it."""
+"""The media type of the answer: clients ask for "v2@v1.0", but Go refuses a Content-Type with an "@" in it."""
 
 Writer = Callable[[int, Json], bytes]
 """Encodes a field: its number and its JSON value."""
