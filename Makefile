@@ -70,12 +70,13 @@ test-uvicorn: setup  ## run the tests of the API server with the newest uvicorn,
 	@build/uvicorn/bin/python -m pytest -n $(WORKERS) -m '$(QUICK)' tests/front $(ARGS)
 
 .PHONY: check
-check: setup  ## check format, lint, types, layers, the lock file and the tree
+check: setup  ## check format, lint, types, layers, dead code, the lock file and the tree
 	@$(BIN)/ruff format --check --quiet . || { echo 'make: run $(BIN)/ruff format .'; exit 1; }
 	@$(BIN)/ruff check --quiet .
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports --no-cache
 	@tools/uv lock --check --quiet
+	@$(BIN)/python tools/dead_code.py
 	@$(BIN)/python tools/check_tree.py
 	@find src -name '*.py' -not -path '*/ovsdb/rows/*' -exec wc -l {} + | awk '$$1 > 400 && $$2 != "total" { print "make: long module: " $$2 ": " $$1 " lines" }'
 

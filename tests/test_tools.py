@@ -48,6 +48,27 @@ def test_this_tree_passes() -> None:
     assert ended.returncode == 0, ended.stdout
 
 
+def test_code_that_only_tests_use_is_dead(tmp_path: Path) -> None:
+    for folder, text in (("src", "def used(): pass\ndef dead(): pass\n"), ("bench", "used()\n"), ("tests", "dead()\n")):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "one.py").write_text(text)
+    ended = _run(sys.executable, TOOLS / "dead_code.py", tmp_path)
+    assert (ended.returncode, ended.stdout) == (1, "src/one.py:2: unused function 'dead'\n")
+
+
+def test_an_entry_for_code_that_is_gone_or_used_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "src/netloom").mkdir(parents=True)
+    ended = _run(sys.executable, TOOLS / "dead_code.py", tmp_path)
+    assert ended.returncode == 1
+    assert "the entry for max_size in load/crowd.py matches nothing: remove it" in ended.stdout
+
+
+@pytest.mark.slow
+def test_this_tree_has_no_dead_code() -> None:
+    ended = _run(sys.executable, TOOLS / "dead_code.py", TOOLS.parent)
+    assert ended.returncode == 0, ended.stdout
+
+
 def test_system_packages_is_silent_when_nothing_is_missing() -> None:
     ended = _run(TOOLS / "system-packages", "base", "lab", "test")
     assert (ended.returncode, ended.stdout, ended.stderr) == (0, "", "")
