@@ -10,17 +10,17 @@ requested. All random choices come from the loop, so a seed replays everything.
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from enum import Enum, auto
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, ParamSpec, TypeVar
 
 from msgspec import Struct
 
 from netloom.errors import Expired, NetloomError, Unreachable
-from netloom.model.document import Document
 from netloom.model.kind import Kind
 from netloom.model.values.selectors import EVERYTHING, Selector
 from netloom.sim import loop as sim
-from netloom.store.base import Damaged, Event, Page, Precondition, Propagation, Sink, Store, Stored, Watch
+from netloom.store.base import Event, Sink, Store, Watch
 
+P = ParamSpec("P")
 T = TypeVar("T")
 
 
@@ -166,113 +166,51 @@ class Link:
 
 
 class FaultyStore:
-    """A store as one process sees it."""
+    """A store as one process sees it: every operation happens at the other end of the link."""
 
     def __init__(self, inner: Store, link: Link) -> None:
         self._inner = inner
         self._link = link
+        self.create = self._write("create", inner.create)
+        self.get = self._read(inner.get)
+        self.list = self._read(inner.list, lag=link.faults.lag)
+        self.update = self._write("update", inner.update)
+        self.delete = self._write("delete", inner.delete)
+        self.revision = self._read(inner.revision)
+        self.damaged = self._read(inner.damaged)
 
-    async def create(self, kind: Kind, document: Document, *, dry_run: bool = False) -> Stored:
-        """Create, at the other end of the link."""
-        metadata = document.get("metadata") or {}
-        name = metadata.get("name") or metadata.get("generateName", "")
-        return await self._link.call(
-            lambda: self._inner.create(kind, document, dry_run=dry_run),
-            write=None if dry_run else Write("create", kind, metadata.get("namespace", ""), name),
-        )
-
-    async def get(self, kind: Kind, namespace: str, name: str, *, known: int = 0) -> Stored:
-        """Get, at the other end of the link."""
-        return await self._link.call(lambda: self._inner.get(kind, namespace, name, known=known))
-
-    async def list(
-        self,
-        kind: Kind,
-        namespace: str = "",
-        *,
-        selector: Selector = EVERYTHING,
-        revision: int | None = None,
-        limit: int | None = None,
-        token: str = "",
-    ) -> Page:
-        """List, at the other end of the link."""
-        return await self._link.call(
-            lambda: self._inner.list(
-                kind,
-                namespace,
-                selector=selector,
-                revision=revision,
-                limit=limit,
-                token=token,
-            ),
-            lag=self._link.faults.lag,
-        )
-
-    async def watch(
-        self,
-        kind: Kind,
-        namespace: str = "",
-        *,
-        selector: Selector = EVERYTHING,
-        since: int,
-    ) -> Watch:
+    async def watch(self, kind: Kind, namespace: str = "", *, selector: Selector = EVERYTHING, since: int) -> Watch:
         """Watch, at the other end of the link."""
         inner = await self._link.call(lambda: self._inner.watch(kind, namespace, selector=selector, since=since))
         return FaultyWatch(inner, self._link)
 
-    async def update(
-        self,
-        kind: Kind,
-        document: Document,
-        *,
-        subresource: str = "",
-        dry_run: bool = False,
-    ) -> Stored:
-        """Update, at the other end of the link."""
-        metadata = document["metadata"]
-        write = Write("update", kind, metadata.get("namespace", ""), metadata["name"], subresource)
-        return await self._link.call(
-            lambda: self._inner.update(kind, document, subresource=subresource, dry_run=dry_run),
-            write=None if dry_run else write,
-        )
-
-    async def delete(
-        self,
-        kind: Kind,
-        namespace: str,
-        name: str,
-        *,
-        propagation: Propagation = Propagation.BACKGROUND,
-        uid: str = "",
-        revision: int | None = None,
-        unless: Precondition | None = None,
-        dry_run: bool = False,
-    ) -> Stored:
-        """Delete, at the other end of the link."""
-        return await self._link.call(
-            lambda: self._inner.delete(
-                kind,
-                namespace,
-                name,
-                propagation=propagation,
-                uid=uid,
-                revision=revision,
-                unless=unless,
-                dry_run=dry_run,
-            ),
-            write=None if dry_run else Write("delete", kind, namespace, name),
-        )
-
-    async def revision(self) -> int:
-        """Return the store's revision, from the other end of the link."""
-        return await self._link.call(self._inner.revision)
-
-    async def damaged(self) -> Sequence[Damaged]:
-        """Return the damaged objects, from the other end of the link."""
-        return await self._link.call(self._inner.damaged)
-
     async def close(self) -> None:
         """Close this process's end; the store stays open."""
+
+    def _read(self, method: Callable[P, Awaitable[T]], *, lag: float = 0.0) -> Callable[P, Coroutine[Any, Any, T]]:
+        async def read(*args: P.args, **options: P.kwargs) -> T:
+            return await self._link.call(lambda: method(*args, **options), lag=lag)
+
+        return read
+
+    def _write(self, verb: str, method: Callable[P, Awaitable[T]]) -> Callable[P, Coroutine[Any, Any, T]]:
+        async def write(*args: P.args, **options: P.kwargs) -> T:
+            made = None if options.get("dry_run") else _write_of(verb, *args, options.get("subresource"))
+            return await self._link.call(lambda: method(*args, **options), write=made)
+
+        return write
+
+
+def _write_of(verb: str, *args: Any) -> Write:  # noqa: ANN401  # the arguments of a store's method
+    """Return what a write is about: of its kind and document, or of its kind, namespace and name."""
+    kind, *about, subresource = args
+    if verb == "delete":
+        namespace, name = about
+    else:
+        metadata = about[0].get("metadata") or {}
+        namespace = metadata.get("namespace", "")
+        name = metadata.get("name") or metadata.get("generateName", "")
+    return Write(verb, kind, namespace, name, subresource or "")
 
 
 class FaultyWatch:

@@ -3,14 +3,15 @@
 from collections import Counter
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from time import perf_counter
-from typing import Any
+from typing import Any, ParamSpec, TypeVar, cast
 
-from netloom.control.runtime.counters import Histograms, Timing
-from netloom.model.document import Document
+from netloom.control.runtime.counters import Histograms
 from netloom.model.kind import Kind
 from netloom.model.values.selectors import EVERYTHING, Selector
-from netloom.store.base import Damaged, Event, Page, Precondition, Propagation, Sink, Store, Stored, Watch
+from netloom.store.base import Event, Sink, Store, Watch
 
+P = ParamSpec("P")
+T = TypeVar("T")
 Next = Callable[[], Coroutine[Any, Any, Sequence[Event]]]
 
 
@@ -18,17 +19,19 @@ class MeteredStore:
     """Passes every operation to another store, and times it by operation, kind and outcome."""
 
     def __init__(self, store: Store) -> None:
-        self._store = store
         self.durations = Histograms(("operation", "resource", "outcome"))
         """The outcome is "ok", or the reason of the error."""
         self.open: Counter[str] = Counter()
         """Watches open now, by resource."""
-
-    @property
-    def check_disk(self) -> Callable[[], Awaitable[None]] | None:
+        self.create = self._timed("create", store.create)
+        self.get = self._timed("get", store.get)
+        self.list = self._timed("list", store.list)
+        self.update = self._timed("update", store.update)
+        self.delete = self._timed("delete", store.delete)
+        self.revision, self.damaged, self.close = store.revision, store.damaged, store.close
+        self.check_disk: Callable[[], Awaitable[None]] | None = getattr(store, "check_disk", None)
         """The store's own check whether its disk is full, where it has one."""
-        check: Callable[[], Awaitable[None]] | None = getattr(self._store, "check_disk", None)
-        return check
+        self._watch = self._timed("watch", store.watch)
 
     @property
     def watches(self) -> int:
@@ -43,82 +46,22 @@ class MeteredStore:
             found[operation, outcome] += durations.count
         return found
 
-    async def create(self, kind: Kind, document: Document, *, dry_run: bool = False) -> Stored:
-        """Create."""
-        with self._timing("create", kind.plural):
-            return await self._store.create(kind, document, dry_run=dry_run)
-
-    async def get(self, kind: Kind, namespace: str, name: str, *, known: int = 0) -> Stored:
-        """Get."""
-        with self._timing("get", kind.plural):
-            return await self._store.get(kind, namespace, name, known=known)
-
-    async def list(
-        self,
-        kind: Kind,
-        namespace: str = "",
-        *,
-        selector: Selector = EVERYTHING,
-        revision: int | None = None,
-        limit: int | None = None,
-        token: str = "",
-    ) -> Page:
-        """List."""
-        with self._timing("list", kind.plural):
-            return await self._store.list(
-                kind, namespace, selector=selector, revision=revision, limit=limit, token=token
-            )
-
     async def watch(self, kind: Kind, namespace: str = "", *, selector: Selector = EVERYTHING, since: int) -> Watch:
-        """Watch."""
-        with self._timing("watch", kind.plural):
-            opened = await self._store.watch(kind, namespace, selector=selector, since=since)
-            return _MeteredWatch(self.open, kind.plural, opened)
+        """Watch, and count the watch until it is closed."""
+        opened = await self._watch(kind, namespace, selector=selector, since=since)
+        return _MeteredWatch(self.open, kind.plural, opened)
 
-    async def update(self, kind: Kind, document: Document, *, subresource: str = "", dry_run: bool = False) -> Stored:
-        """Update."""
-        with self._timing("update", f"{kind.plural}/status" if subresource else kind.plural):
-            return await self._store.update(kind, document, subresource=subresource, dry_run=dry_run)
+    def _timed(self, operation: str, method: Callable[P, Awaitable[T]]) -> Callable[P, Coroutine[Any, Any, T]]:
+        """Return a method of the store that is timed; its first argument is the kind."""
 
-    async def delete(
-        self,
-        kind: Kind,
-        namespace: str,
-        name: str,
-        *,
-        propagation: Propagation = Propagation.BACKGROUND,
-        uid: str = "",
-        revision: int | None = None,
-        unless: Precondition | None = None,
-        dry_run: bool = False,
-    ) -> Stored:
-        """Delete."""
-        with self._timing("delete", kind.plural):
-            return await self._store.delete(
-                kind,
-                namespace,
-                name,
-                propagation=propagation,
-                uid=uid,
-                revision=revision,
-                unless=unless,
-                dry_run=dry_run,
-            )
+        async def timed(*args: P.args, **options: P.kwargs) -> T:
+            resource = cast("Kind", args[0]).plural
+            if options.get("subresource"):
+                resource += "/status"
+            with self.durations.timing(operation, resource, clock=perf_counter):
+                return await method(*args, **options)
 
-    async def revision(self) -> int:
-        """Return the revision of the newest write."""
-        return await self._store.revision()
-
-    async def damaged(self) -> Sequence[Damaged]:
-        """Return the objects that are set aside."""
-        return await self._store.damaged()
-
-    async def close(self) -> None:
-        """Release all resources."""
-        await self._store.close()
-
-    def _timing(self, operation: str, resource: str) -> Timing:
-        return self.durations.timing(operation, resource, clock=perf_counter)
+        return timed
 
 
 class _MeteredWatch:
