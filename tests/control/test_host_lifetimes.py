@@ -76,7 +76,7 @@ def test_the_text_tells_what_concerns_a_node_and_all_that_it_counts() -> None:
         measured = exposition.Metrics()
         agent = world.agent
         assert agent is not None
-        measured.add(metrics_agent.agent(agent))
+        measured.add(metrics_agent.agent, agent)
         assert sample(measured.plain(), "netloom_agent_attachments", place="local") == 0
         await plug(world, "a", 2)
         await elsewhere(world, "far", 3)

@@ -35,7 +35,7 @@ def test_a_store_is_counted_by_operation_and_outcome() -> None:
     async def main() -> None:
         store = MeteredStore(MemoryStore())
         measured = exposition.Metrics()
-        measured.add(exposition.store(store))
+        measured.add(exposition.store, store)
         created = await store.create(NETWORK, BLUE)
         with pytest.raises(AlreadyExists):
             await store.create(NETWORK, BLUE)
@@ -74,7 +74,7 @@ def test_controllers_show_their_queues_and_whether_they_lead() -> None:
     async def main() -> None:
         manager = controllers.assemble(MemoryStore(), random=Random(1))
         measured = exposition.Metrics()
-        measured.add(control.manager(manager))
+        measured.add(control.manager, manager)
         text = measured.plain()
         assert sample(text, "netloom_leader") == 0
         assert sample(text, "netloom_queue_keys", controller="subnets", state="ready") == 0
@@ -87,7 +87,7 @@ def test_events_are_counted_by_what_became_of_them() -> None:
     async def main() -> None:
         manager = controllers.assemble(MemoryStore(), random=Random(1))
         measured = exposition.Metrics()
-        measured.add(control.manager(manager))
+        measured.add(control.manager, manager)
         for number in range(BURST + 2):
             manager.recorder.warning(ObjectReference(kind="Node", name="n1"), "Flapping", f"for the {number}. time")
         assert sample(measured.plain(), "netloom_events_waiting") == BURST

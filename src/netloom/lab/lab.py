@@ -24,7 +24,7 @@ from typing import Literal
 
 import msgspec
 
-from netloom.errors import Conflict, Invalid, NetloomError, NotFound, TimedOut
+from netloom.errors import Conflict, Invalid, NetloomError, NotFound
 from netloom.lab import checks, cleaning, clusters, pki, state, waiting, wiring
 from netloom.lab.daemons import databases, keeper, processes
 from netloom.lab.daemons.entering import NETNS, mountpoints
@@ -46,6 +46,8 @@ class Lab:
         """Open the lab in `folder`; `NotFound` if there is none."""
         folder = folder.absolute()
         self.layout = Layout(folder, state.load(folder))
+        self.nodes, self.kubeconfig = self.layout.nodes, self.layout.kubeconfig
+        self.underlay_ip, self.remotes = self.layout.underlay_ip, self.layout.remotes
 
     @classmethod
     def up(
@@ -151,24 +153,6 @@ class Lab:
         if netns not in wiring.namespaces(self.layout.id):
             wiring.bare(netns)
         return NETNS / netns
-
-    def underlay_ip(self, node: str) -> str:
-        """Return a node's underlay address."""
-        return self.layout.underlay_ip(node)
-
-    @property
-    def nodes(self) -> list[str]:
-        """The nodes' names."""
-        return self.layout.nodes
-
-    @property
-    def kubeconfig(self) -> Path:
-        """The administrator's kubeconfig."""
-        return self.layout.kubeconfig
-
-    def remotes(self, database: Literal["nb", "sb"]) -> str:
-        """Return the remotes of an OVN database."""
-        return self.layout.remotes(database)
 
     def pid(self, name: str) -> int:
         """Return the pid of a process, 0 while it does not run."""
@@ -341,12 +325,3 @@ def _credentials(layout: Layout) -> None:
             directory.revoke(name)
         text = directory.issue_token(name, [credentials.role(f"node:{node}")], server=layout.url)
         files.write_whole(path, text.encode())
-
-
-def wait_for(condition: Callable[[], bool], *, what: str, seconds: float) -> None:
-    """Return when `condition` holds; `TimedOut` if that takes too long."""
-    deadline = time.monotonic() + seconds
-    while not condition():
-        if time.monotonic() > deadline:
-            raise TimedOut(f"timed out after {seconds:g} s waiting for {what}")
-        time.sleep(0.05)

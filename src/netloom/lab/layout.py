@@ -21,8 +21,6 @@ Sockets are addressed through the lab's link under /run/netloom/labs, so that th
 kernel allows 107 characters, and a test's folder may have more.
 """
 
-from dataclasses import dataclass
-from functools import cached_property
 from ipaddress import IPv4Address
 from pathlib import Path
 
@@ -51,22 +49,25 @@ MARK = "NETLOOM_LAB"
 MARK_NAME = "NETLOOM_LAB_PROCESS"
 
 
-@dataclass(frozen=True)
 class Layout:
     """The names and places of a lab."""
 
-    folder: Path
-    state: State
-
-    @cached_property
-    def id(self) -> str:
-        """The lab's id."""
-        return states.identity(self.folder)
-
-    @property
-    def prefix(self) -> str:
-        """The prefix of the lab's namespaces."""
-        return prefix(self.id)
+    def __init__(self, folder: Path, state: State) -> None:
+        self.folder = folder
+        self.state = state
+        self.id = states.identity(folder)
+        self.prefix = prefix(self.id)
+        self.url = f"https://127.0.0.1:{state.port}"
+        """The URL of the API, here and on every node."""
+        self.kubeconfig = folder / "admin.kubeconfig"
+        self.controller_kubeconfig = folder / "controller.kubeconfig"
+        """For a lab without its own API."""
+        self.ovn = folder / "ovn"
+        self.tls = self.ovn / "tls"
+        self.pids, self.log = folder / "pids", folder / "log"
+        self.ready, self.off = folder / "ready", folder / "off"
+        self.short = states.LABS / self.id
+        """A short path of the lab's folder."""
 
     @property
     def nodes(self) -> list[str]:
@@ -119,31 +120,6 @@ class Layout:
         """Return the folder from which a place's OVS and OVN run, "" for this machine's own."""
         return self.state.roots.get("central" if place in self.centrals else place, "")
 
-    @property
-    def url(self) -> str:
-        """The URL of the API, here and on every node."""
-        return f"https://127.0.0.1:{self.state.port}"
-
-    @property
-    def kubeconfig(self) -> Path:
-        """The administrator's kubeconfig."""
-        return self.folder / "admin.kubeconfig"
-
-    @property
-    def controller_kubeconfig(self) -> Path:
-        """The controller's kubeconfig, for a lab without its own API."""
-        return self.folder / "controller.kubeconfig"
-
-    @property
-    def ovn(self) -> Path:
-        """OVN's databases and sockets."""
-        return self.folder / "ovn"
-
-    @property
-    def tls(self) -> Path:
-        """The CAs of OVN, and the certificates of the central's programs."""
-        return self.ovn / "tls"
-
     def node(self, name: str) -> Path:
         """Return a node's own folder."""
         return self.folder / "nodes" / name
@@ -152,34 +128,9 @@ class Layout:
         """Return the credential of a node's agent."""
         return self.node(node) / "agent.kubeconfig"
 
-    @property
-    def pids(self) -> Path:
-        """One file for each process, with its pid."""
-        return self.folder / "pids"
-
-    @property
-    def log(self) -> Path:
-        """One file for each process, with its output."""
-        return self.folder / "log"
-
-    @property
-    def ready(self) -> Path:
-        """One file for each process that is ready."""
-        return self.folder / "ready"
-
-    @property
-    def off(self) -> Path:
-        """One file for each host that is powered off."""
-        return self.folder / "off"
-
     def is_off(self, place: str) -> bool:
         """Whether a host is powered off."""
         return bool(place) and (self.off / place).exists()
-
-    @property
-    def short(self) -> Path:
-        """A short path of the lab's folder."""
-        return states.LABS / self.id
 
     def database_socket(self, database: str, number: int = 1) -> str:
         """Return the short path of the socket of a server of `nb` or `sb`."""

@@ -169,11 +169,8 @@ def _process(layout: Layout, name: str, again: Counter[str]) -> ProcessStatus:
 
 
 def _age(pid: int) -> int:
-    try:
-        ticks = int((processes.PROC / str(pid) / "stat").read_text().rpartition(")")[2].split()[19])
-    except (OSError, ValueError, IndexError):
-        return 0
-    return max(0, int(time.clock_gettime(time.CLOCK_BOOTTIME) - ticks / os.sysconf("SC_CLK_TCK")))
+    ticks = processes.started(pid)
+    return max(0, int(time.clock_gettime(time.CLOCK_BOOTTIME) - ticks / os.sysconf("SC_CLK_TCK"))) if ticks else 0
 
 
 def _restarts(layout: Layout) -> Counter[str]:

@@ -22,7 +22,7 @@ from netloom.load import objects
 from netloom.load.objects import Seen
 from netloom.load.plan import Doing, Load, Phase, PlannedNetwork, Slot, Step
 from netloom.load.records import Life, Outcome
-from netloom.load.testers import NoTester, Tester, Trial
+from netloom.load.testers import Tester, Trial
 from netloom.model.registry import NETWORK_ATTACHMENT
 from netloom.store.base import Store
 
@@ -84,7 +84,7 @@ class Driver:
         self._networks = networks
         self._slots = slots
         self._steps = steps
-        self._tester: Tester = tester or NoTester()
+        self._tester = tester
         self._pending = pending
         self._stop_on_error = stop_on_error
         self._open: dict[str, _Open] = {}
@@ -120,7 +120,8 @@ class Driver:
     async def _clean(self) -> None:
         # Nodes stay: their agents may still run, and create them again.
         await objects.clean(self._store, self._load.run, objects.KINDS[:-1])
-        await self._tester.close()
+        if self._tester is not None:
+            await self._tester.close()
 
     async def _drive(self) -> None:
         informer = Informer(
@@ -194,7 +195,7 @@ class Driver:
     async def _create(self, name: str) -> None:
         opened = self._open[name]
         life, slot = opened.life, opened.slot
-        if slot.tested:
+        if slot.tested and self._tester is not None:
             opened.trial = await self._tester.begin(slot)
         document = objects.attachment(self._load, self._namespace, name, slot, opened.trial)
         life.asked = self.clock()
@@ -227,7 +228,7 @@ class Driver:
                 await opened.gone.wait()
         except TimeoutError:
             self._broke("never gone", f"not gone within {GONE_SECONDS:g} s", name)
-        if opened.trial is not None:
+        if opened.trial is not None and self._tester is not None:
             await self._tester.end(opened.trial)
         del self._open[name]
 
@@ -257,32 +258,32 @@ class Driver:
         if seen.ready and math.isnan(life.ready):
             life.ready = at
             self.now.ready += 1
-            if opened.trial is None:
+            if opened.trial is None or self._tester is None:
                 opened.settled.set()
             else:
-                self._group.create_task(self._test(opened, opened.trial))
+                self._group.create_task(self._test(self._tester, opened, opened.trial))
         if seen.errors and (change.old is None or change.old.errors != seen.errors):
             self._broke("attachment broken", "; ".join(seen.errors), life.name)
 
-    async def _test(self, opened: _Open, trial: Trial) -> None:
+    async def _test(self, tester: Tester, opened: _Open, trial: Trial) -> None:
         life = opened.life
         try:
             async with self._tests:
-                if not await self._tester.half(trial, life.ips):
+                if not await tester.half(trial, life.ips):
                     self._broke("half test failed", f"{', '.join(life.ips)} not on its device", life.name)
                     return
                 life.half_tested = self.clock()
                 if (peer := self._peer(opened)) is not None:
-                    await self._visit(opened, trial, peer)
+                    await self._visit(tester, opened, trial, peer)
         finally:
             opened.settled.set()
 
-    async def _visit(self, opened: _Open, trial: Trial, peer: _Open) -> None:
+    async def _visit(self, tester: Tester, opened: _Open, trial: Trial, peer: _Open) -> None:
         """Ping another attachment, which is not deleted meanwhile."""
         peer.guests += 1
         peer.alone.clear()
         try:
-            if await self._tester.full(trial, peer.life.ips):
+            if await tester.full(trial, peer.life.ips):
                 opened.life.tested = self.clock()
             else:
                 text = f"no answer from {peer.life.name}, {', '.join(peer.life.ips)}"

@@ -5,7 +5,7 @@ ended.
 """
 
 import asyncio
-from collections.abc import Callable, Coroutine, Iterable, Sequence
+from collections.abc import Coroutine, Iterable, Sequence
 from typing import Any, TypeVar
 
 import msgspec
@@ -131,24 +131,23 @@ async def prepare(
     await _all(store.create(SUBNET, one) for one in blocks)
     try:
         async with asyncio.timeout(seconds):
-            await _until(store, SUBNET, load.run, namespace, len(blocks), lambda status: status.validated)
+            await _validated(store, load.run, namespace, len(blocks))
     except TimeoutError:
         raise TimedOut(
             f"not all of {len(blocks)} Subnets were validated within {seconds:g} s: is a controller running?"
         ) from None
 
 
-async def _until(
-    store: Store, kind: Kind, run: str, namespace: str, count: int, good: Callable[[_Status], bool]
-) -> None:
-    page = await store.list(kind, namespace, selector=of_run(run))
-    left = {one.name for one in page.items if not good(_object(one.raw).status)}
+async def _validated(store: Store, run: str, namespace: str, count: int) -> None:
+    """Return when all Subnets of a run are validated."""
+    page = await store.list(SUBNET, namespace, selector=of_run(run))
+    left = {one.name for one in page.items if not _object(one.raw).status.validated}
     if len(page.items) != count:
-        raise Conflict(f"{len(page.items)} {kind.plural} have the label {LABEL}={run}, expected {count}")
-    watch = await store.watch(kind, namespace, selector=of_run(run), since=page.revision)
+        raise Conflict(f"{len(page.items)} subnets have the label {LABEL}={run}, expected {count}")
+    watch = await store.watch(SUBNET, namespace, selector=of_run(run), since=page.revision)
     try:
         while left:
-            left -= {one.object.name for one in await watch.next() if good(_object(one.object.raw).status)}
+            left -= {one.object.name for one in await watch.next() if _object(one.object.raw).status.validated}
     finally:
         await watch.close()
 

@@ -11,24 +11,33 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from msgspec import Struct
 
 from netloom.load.plan import Phase
 
-MEASURES = ("lag", "create", "addressed", "ready", "half tested", "tested", "informed", "delete", "gone")
-"""The measures, in the order in which they happen."""
-LABELS = {
-    "lag": "delay of the driver",
-    "create": "create to its answer",
-    "addressed": "create to addresses",
-    "ready": "create to Ready",
-    "half tested": "create to device seen",
-    "tested": "create to ping answered",
-    "informed": "addresses to last agent",
-    "delete": "delete to its answer",
-    "gone": "delete to gone",
+
+class Measure(NamedTuple):
+    """A measured time of an attachment: from one field of its `Life` to another."""
+
+    label: str
+    start: str
+    end: str
+
+
+MEASURES = {
+    "lag": Measure("delay of the driver", "due", "asked"),
+    "create": Measure("create to its answer", "asked", "answered"),
+    "addressed": Measure("create to addresses", "asked", "addressed"),
+    "ready": Measure("create to Ready", "asked", "ready"),
+    "half tested": Measure("create to device seen", "asked", "half_tested"),
+    "tested": Measure("create to ping answered", "asked", "tested"),
+    "informed": Measure("addresses to last agent", "addressed", "informed"),
+    "delete": Measure("delete to its answer", "ending", "ended"),
+    "gone": Measure("delete to gone", "ending", "gone"),
 }
+"""The measures, in the order in which they happen."""
 
 
 @dataclass(slots=True)
@@ -60,24 +69,9 @@ class Life:
 
     def took(self, measure: str) -> float:
         """Return how long a measure took, NaN if it did not happen."""
-        match measure:
-            case "lag":
-                return self.asked - self.due
-            case "create":
-                return self.answered - self.asked
-            case "addressed" | "ready" | "tested":
-                at: float = getattr(self, measure)
-                return at - self.asked
-            case "half tested":
-                return self.half_tested - self.asked
-            case "informed":
-                after = self.informed - self.addressed
-                return 0.0 if after < 0 else after  # An agent may receive it before the driver.
-            case "delete":
-                return self.ended - self.ending
-            case "gone":
-                return self.gone - self.ending
-        raise ValueError(measure)
+        _, start, end = MEASURES[measure]
+        took: float = getattr(self, end) - getattr(self, start)
+        return 0.0 if took < 0 and measure == "informed" else took  # An agent may receive it before the driver.
 
 
 class Summary(Struct, frozen=True, kw_only=True):

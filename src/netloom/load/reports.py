@@ -7,12 +7,13 @@ always very late, and it matters how late.
 import csv
 import io
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from bisect import bisect_right
+from collections.abc import Mapping, Sequence
 
 import msgspec
 
 from netloom.load.plan import Load
-from netloom.load.records import LABELS, MEASURES, Life, Outcome, Summary, times
+from netloom.load.records import MEASURES, Life, Outcome, Summary, times
 
 STEPS = (1, 2, 5)
 BAR = " ▏▎▍▌▋▊▉█"
@@ -29,7 +30,7 @@ def rows(summaries: Mapping[str, Summary]) -> list[list[str]]:
     found = [head]
     for measure, one in summaries.items():
         figures = (one.least, one.mean, one.p50, one.p90, one.p99, one.most)
-        found.append([LABELS[measure], str(one.count), *(milliseconds(figure) for figure in figures)])
+        found.append([MEASURES[measure].label, str(one.count), *(milliseconds(figure) for figure in figures)])
     return found
 
 
@@ -50,9 +51,8 @@ def buckets(ordered: Sequence[float]) -> list[tuple[float, int]]:
         power += 1
     found, at = [], 0
     for bound in bounds:
-        count = sum(1 for _ in _while_up_to(ordered, at, bound))
-        found.append((bound, count))
-        at += count
+        found.append((bound, bisect_right(ordered, bound) - at))
+        at = bisect_right(ordered, bound)
     while found and not found[0][1]:
         found.pop(0)
     while found and not found[-1][1]:
@@ -60,17 +60,11 @@ def buckets(ordered: Sequence[float]) -> list[tuple[float, int]]:
     return found
 
 
-def _while_up_to(ordered: Sequence[float], at: int, bound: float) -> Iterable[float]:
-    while at < len(ordered) and ordered[at] <= bound:
-        yield ordered[at]
-        at += 1
-
-
 def histogram(outcome: Outcome, measure: str, *, width: int = 50) -> list[str]:
     """Return a measure's histogram as lines for a terminal."""
     found = buckets(times(outcome.lives, measure))
     most = max((count for _, count in found), default=0)
-    lines = [f"{LABELS[measure]}:"] if found else []
+    lines = [f"{MEASURES[measure].label}:"] if found else []
     for bound, count in found:
         lines.append(f"  up to {bound * 1000:>8g} ms  {count:>7}  {bar(count / most, width)}")
     return lines

@@ -10,7 +10,7 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from xml.sax.saxutils import escape
 
-from netloom.load.records import LABELS, MEASURES, Life, Outcome, percentile, times
+from netloom.load.records import MEASURES, Life, Outcome, percentile, times
 
 WIDTH, HEIGHT = 1080, 680
 LEFT, RIGHT = 70, 230
@@ -93,7 +93,7 @@ def _legend(shown: dict[str, list[float]], top: float) -> Iterator[str]:
     for number, (measure, ordered) in enumerate(shown.items()):
         at = top + 12 + 34 * number
         yield _line(left, at - 4, left + 16, at - 4, COLOURS[number % len(COLOURS)], width=3)
-        yield _text(left + 24, at, LABELS[measure])
+        yield _text(left + 24, at, MEASURES[measure].label)
         figures = f"p50 {_time(percentile(ordered, 0.5))}, p99 {_time(percentile(ordered, 0.99))}"
         yield _text(left + 24, at + 14, figures, size=11, colour="#6b7280")
 

@@ -51,28 +51,6 @@ class Tester(Protocol):
         """Remove all places."""
 
 
-class NoTester:
-    """Tests nothing."""
-
-    async def begin(self, slot: Slot) -> Trial | None:
-        """Return None: there is no place."""
-        return None
-
-    async def half(self, trial: Trial, ips: Sequence[str]) -> bool:
-        """Return False: nothing is tested."""
-        return False
-
-    async def full(self, trial: Trial, ips: Sequence[str]) -> bool:
-        """Return False: nothing is tested."""
-        return False
-
-    async def end(self, trial: Trial) -> None:
-        """Do nothing."""
-
-    async def close(self) -> None:
-        """Do nothing."""
-
-
 class LabTester:
     """Tests in the namespaces of a lab."""
 

@@ -60,10 +60,10 @@ async def serve(settings: ApiserverSettings) -> None:
         store = MeteredStore(await open_store(settings.store))
         try:
             measured = exposition.Metrics()
-            measured.add(exposition.store(store))
+            measured.add(exposition.store, store)
             api = _api(settings, store, identity, delegation, measured)
             server = Server(api, listener, context, limits=BEHIND if settings.aggregated else None, turns=api.turns)
-            measured.add(exposition.connections(server))
+            measured.add(exposition.connections, server)
             async with asyncio.TaskGroup() as group:
                 group.create_task(server.serve())
                 group.create_task(api.run())

@@ -55,8 +55,8 @@ async def serve(settings: ControllerSettings, cluster: kubeconfig.Cluster) -> No
             store, random=random, election=election, housekeeping=housekeeping, options=options
         )
         measured = exposition.Metrics()
-        measured.add(exposition.store(store))
-        measured.add(control.manager(manager))
+        measured.add(exposition.store, store)
+        measured.add(control.manager, manager)
         async with asyncio.TaskGroup() as group:
             group.create_task(manager.run())
             if settings.health_listen:

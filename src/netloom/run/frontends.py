@@ -123,7 +123,7 @@ def aggregated_api(store: Store, delegation: Delegation, metrics: Metrics, *, ag
         observe=requests.observe,
         beside=nodes.run,
     )
-    metrics.add(watches(made.watches))
+    metrics.add(watches, made.watches)
     return made
 
 
@@ -148,7 +148,7 @@ def api(store: Store, identity: Identity, metrics: Metrics, *, ready: Mapping[st
         beside=authorizer.run,
         was_on=authorizer.node_networks.was_on,
     )
-    metrics.add(watches(made.watches))
+    metrics.add(watches, made.watches)
     return made
 
 

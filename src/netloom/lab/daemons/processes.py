@@ -51,9 +51,9 @@ def _found(entry: Path, lab_id: str, inodes: Collection[int]) -> LabProcess | No
     if not is_ours():
         return None
     marked, name = _marks(entry)
-    started = _started(int(entry.name))
+    since = started(int(entry.name))
     # Checked twice: a process that was ours before and after its start time was read, is the one with that start time.
-    return LabProcess(int(entry.name), name if marked == lab_id else "", started) if started and is_ours() else None
+    return LabProcess(int(entry.name), name if marked == lab_id else "", since) if since and is_ours() else None
 
 
 def is_of(pid: int, lab_id: str, name: str) -> bool:
@@ -91,7 +91,7 @@ def signal_all(found: Iterable[LabProcess], number: signal.Signals) -> None:
         except ProcessLookupError:
             continue
         try:
-            if _started(one.pid) == one.started:
+            if started(one.pid) == one.started:
                 signal.pidfd_send_signal(descriptor, number)
         except ProcessLookupError:
             pass
@@ -150,7 +150,8 @@ _PARENT, _START = 1, 19
 """Indexes of numbers in /proc/PID/stat, from the state on: see proc(5)."""
 
 
-def _started(pid: int) -> int:
+def started(pid: int) -> int:
+    """Return when a process started, in the kernel's ticks since boot; 0 if there is none."""
     return _stat(pid, _START)
 
 

@@ -2,13 +2,11 @@
 
 from collections import Counter as Tally
 from collections.abc import Mapping
-from typing import Protocol
 
 from netloom.control.node.lifetimes import Lifetimes
-from netloom.control.node.views import NodeWatches
-from netloom.control.runtime.manager import Manager
 from netloom.run.metrics import runtime
-from netloom.run.metrics.exposition import Counter, Families, Gauge, Source, histogram, histograms
+from netloom.run.metrics.exposition import Counter, Families, Gauge, counted, histogram, histograms
+from netloom.run.node.agent import Agent
 
 COUNTERS: Mapping[str, str] = {
     "looked": "Reconciles of attachments and Mirrors of this node.",
@@ -33,40 +31,17 @@ GAUGES: Mapping[str, str] = {
 }
 
 
-class Measured(Protocol):
-    """What the metrics need of an agent."""
-
-    @property
-    def lifetimes(self) -> Lifetimes:
-        """The measured times."""
-
-    @property
-    def manager(self) -> Manager | None:
-        """Its controllers, once they are started."""
-
-    @property
-    def watches(self) -> NodeWatches | None:
-        """The watches of the node, once they are started."""
-
-    def numbers(self) -> Mapping[str, float]:
-        """Return the other values."""
-
-
-def agent(one: Measured) -> Source:
-    """Return the source of an agent's metrics."""
-
-    def read() -> Families:
-        numbers = one.numbers()
-        for name, text in COUNTERS.items():
-            yield Counter(f"netloom_agent_{name}", text, value=numbers.get(name, 0))
-        for name, text in GAUGES.items():
-            yield Gauge(f"netloom_agent_{name}", text, value=numbers.get(name, 0))
-        yield from _lifetimes(one.lifetimes)
-        yield from _around(one)
-        if one.manager is not None:
-            yield from runtime.manager(one.manager)
-
-    return read
+def agent(one: Agent) -> Families:
+    """Yield an agent's metrics."""
+    numbers = one.numbers()
+    for name, text in COUNTERS.items():
+        yield Counter(f"netloom_agent_{name}", text, value=numbers.get(name, 0))
+    for name, text in GAUGES.items():
+        yield Gauge(f"netloom_agent_{name}", text, value=numbers.get(name, 0))
+    yield from _lifetimes(one.lifetimes)
+    yield from _around(one)
+    if one.manager is not None:
+        yield from runtime.manager(one.manager)
 
 
 def _lifetimes(lifetimes: Lifetimes) -> Families:
@@ -88,19 +63,16 @@ def _lifetimes(lifetimes: Lifetimes) -> Families:
     yield histograms("netloom_agent_exec_duration_seconds", text, lifetimes.hooks)
 
 
-def _around(one: Measured) -> Families:
+def _around(one: Agent) -> Families:
     """Yield the number of relevant objects."""
-    networks = Gauge("netloom_agent_networks", "Networks that are relevant to this node.", labels=["state"])
-    networks.add_metric(["relevant"], one.lifetimes.networks)
-    networks.add_metric(["known"], one.lifetimes.networks_known)
-    yield networks
+    networks = {"relevant": one.lifetimes.networks, "known": one.lifetimes.networks_known}
+    yield counted(
+        Gauge("netloom_agent_networks", "Networks that are relevant to this node.", labels=["state"]), networks
+    )
     own = one.manager.informers if one.manager is not None else ()
-    attachments = Gauge("netloom_agent_attachments", "Attachments known to this agent, by location.", labels=["place"])
-    attachments.add_metric(["local"], sum(len(informer.cache) for informer in own))
-    attachments.add_metric(["remote"], one.lifetimes.remotes)
-    yield attachments
-    watches = Gauge("netloom_agent_watches", "Open watches of this agent.", labels=["resource"])
+    attachments = {"local": sum(len(informer.cache) for informer in own), "remote": one.lifetimes.remotes}
+    text = "Attachments known to this agent, by location."
+    yield counted(Gauge("netloom_agent_attachments", text, labels=["place"]), attachments)
     others = one.watches.informers() if one.watches is not None else ()
-    for resource, count in sorted(Tally(informer.kind.plural for informer in (*own, *others)).items()):
-        watches.add_metric([resource], count)
-    yield watches
+    watches = Tally(informer.kind.plural for informer in (*own, *others))
+    yield counted(Gauge("netloom_agent_watches", "Open watches of this agent.", labels=["resource"]), watches)

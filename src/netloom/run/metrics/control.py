@@ -7,24 +7,20 @@ from netloom.control.ovn.plan_feed import PlanFeed
 from netloom.control.subnets import SubnetValidator
 from netloom.run.controllers import ControlPlane
 from netloom.run.metrics import runtime
-from netloom.run.metrics.exposition import Counter, Families, Gauge, Source, histogram, histograms
+from netloom.run.metrics.exposition import Counter, Families, Gauge, counted, histogram, histograms
 
 if TYPE_CHECKING:
     from netloom.drivers.northbound.driver import Northbound
 
 
-def manager(running: ControlPlane) -> Source:
-    """Return the metrics of the controllers."""
-
-    def read() -> Families:
-        yield Gauge("netloom_leader", "Whether this process is the leader.", value=float(running.leading))
-        yield from runtime.manager(running)
-        yield from _ipam(running.ipam)
-        yield from _subnets(running.subnets)
-        if running.plans is not None and running.northbound is not None:
-            yield from _northbound(running.plans, running.northbound)
-
-    return read
+def manager(running: ControlPlane) -> Families:
+    """Yield the metrics of the controllers."""
+    yield Gauge("netloom_leader", "Whether this process is the leader.", value=float(running.leading))
+    yield from runtime.manager(running)
+    yield from _ipam(running.ipam)
+    yield from _subnets(running.subnets)
+    if running.plans is not None and running.northbound is not None:
+        yield from _northbound(running.plans, running.northbound)
 
 
 def _ipam(ipam: Ipam) -> Families:
@@ -41,10 +37,8 @@ def _ipam(ipam: Ipam) -> Families:
     yield Gauge("netloom_ipam_waiting", "Attachments waiting for an address.", value=len(ipam.allocator.queue))
     yield Counter("netloom_ipam_assigned", "Addresses allocated.", value=counters.assigned)
     yield Counter("netloom_ipam_released", "Addresses released while in use.", value=counters.released)
-    retries = Counter("netloom_ipam_retries", "Allocations that were retried, by reason.", labels=["reason"])
-    for reason, count in sorted(counters.retries.items()):
-        retries.add_metric([reason], count)
-    yield retries
+    text = "Allocations that were retried, by reason."
+    yield counted(Counter("netloom_ipam_retries", text, labels=["reason"]), counters.retries)
 
 
 def _subnets(validator: SubnetValidator) -> Families:
@@ -66,21 +60,14 @@ def _northbound(plans: PlanFeed, north: "Northbound") -> Families:
     yield Gauge("netloom_ovn_rows_wanted", "Desired rows.", value=len(desired.rows))
     problems = desired.problems.keys() | north.problems.keys()
     yield Gauge("netloom_ovn_problems", "Resources that are not, or not completely, in OVN.", value=len(problems))
-    rows = Counter("netloom_ovn_rows_written", "Rows written, by table and change.", labels=["table", "change"])
-    for (table, change), count in sorted(counters.written.items()):
-        rows.add_metric([table, change], count)
+    text = "Rows written, by table and change."
+    yield counted(Counter("netloom_ovn_rows_written", text, labels=["table", "change"]), counters.written)
     text = "Rows changed by others and restored."
-    repaired = Counter("netloom_ovn_rows_repaired", text, labels=["table"])
-    for table, count in sorted(counters.repaired.items()):
-        repaired.add_metric([table], count)
-    yield from (rows, repaired)
+    yield counted(Counter("netloom_ovn_rows_repaired", text, labels=["table"]), counters.repaired)
     text = "Transactions on the northbound, by outcome."
-    transactions = Counter("netloom_ovn_transactions", text, labels=["outcome"])
     ok = counters.transactions - counters.conflicts - counters.refused - counters.unanswered
     outcomes = {"ok": ok, "conflict": counters.conflicts, "refused": counters.refused, "unknown": counters.unanswered}
-    for outcome, count in outcomes.items():
-        transactions.add_metric([outcome], count)
-    yield transactions
+    yield counted(Counter("netloom_ovn_transactions", text, labels=["outcome"]), outcomes)
     yield Counter("netloom_ovn_sweeps", "Full comparisons of desired and actual rows.", value=plans.sweeps)
     yield Counter("netloom_ovn_connects", "Connections made to the northbound.", value=client.counters.connects)
     yield histogram("netloom_ovn_lag_seconds", "From observing a change to its rows in OVN.", plans.lag)

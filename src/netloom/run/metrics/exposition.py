@@ -1,6 +1,6 @@
 """Metrics: plain counts of the parts, read at each scrape.
 
-   parts, which count ◄── read at a scrape ── Source ──► families ──► text: OpenMetrics or Prometheus
+   parts, which count ◄── read at a scrape ── source ──► families ──► text: OpenMetrics or Prometheus
 
 Only this module imports prometheus_client. The parts count in integers on their own objects and know nothing of
 metrics; one collector reads them at each scrape. Names follow OpenMetrics: base units, `_total` on counters, no label
@@ -11,9 +11,10 @@ code.
 
 import asyncio
 import platform
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol, cast
+from functools import partial
+from typing import ParamSpec, cast
 
 from prometheus_client import PROCESS_COLLECTOR, CollectorRegistry
 from prometheus_client.core import (
@@ -37,14 +38,8 @@ from netloom.run.metrics.metering import MeteredStore
 
 Counter, Gauge = CounterMetricFamily, GaugeMetricFamily
 Families = Iterator[Metric]
+P = ParamSpec("P")
 _VERBS = frozenset(("get", "head", "post", "put", "patch", "delete", "options"))
-
-
-class Source(Protocol):
-    """A part whose metrics are read at each scrape."""
-
-    def __call__(self) -> Iterable[Metric]:
-        """Return the current values."""
 
 
 class Metrics:
@@ -54,11 +49,11 @@ class Metrics:
         self._registry = CollectorRegistry(auto_describe=False)
         self._registry.register(PROCESS_COLLECTOR)
         self._registry.register(self)
-        self._sources: list[Source] = [_about]
+        self._sources: list[Callable[[], Families]] = [_about]
 
-    def add(self, source: Source) -> None:
-        """Read `source` too, from now on."""
-        self._sources.append(source)
+    def add(self, source: Callable[P, Families], *args: P.args, **options: P.kwargs) -> None:
+        """Read `source`, with these arguments, at each scrape too."""
+        self._sources.append(partial(source, *args, **options))
 
     def collect(self) -> Families:
         """Yield the metrics of all sources; prometheus_client calls this."""
@@ -113,45 +108,32 @@ class Requests:
         yield histograms("netloom_api_request_duration_seconds", text, self._durations)
 
 
-def connections(server: Server) -> Source:
-    """Return the metrics of a listening server."""
-
-    def read() -> Families:
-        yield Gauge("netloom_api_connections", "Open connections.", value=server.connections)
-
-    return read
+def connections(server: Server) -> Families:
+    """Yield the metrics of a listening server."""
+    yield Gauge("netloom_api_connections", "Open connections.", value=server.connections)
 
 
-def watches(opened: Watches) -> Source:
-    """Return the number of open watches: nodes by name, which an administrator chose, all other clients together."""
-
-    def read() -> Families:
-        found = GaugeMetricFamily("netloom_api_watches", "Open watches.", labels=["resource", "node"])
-        for labels, count in sorted(opened.open.items()):
-            found.add_metric(list(labels), count)
-        yield found
-
-    return read
+def watches(opened: Watches) -> Families:
+    """Yield the number of open watches: nodes by name, which an administrator chose, all other clients together."""
+    yield counted(Gauge("netloom_api_watches", "Open watches.", labels=["resource", "node"]), opened.open)
 
 
-def store(metered: MeteredStore) -> Source:
-    """Return the metrics of a store."""
+def store(metered: MeteredStore) -> Families:
+    """Yield the metrics of a store."""
+    text = "Operations on the store, by outcome."
+    yield counted(Counter("netloom_store_operations", text, labels=["operation", "outcome"]), metered.operations)
+    text = "Duration of operations on the store; status writes are updates of RESOURCE/status."
+    yield histograms("netloom_store_operation_duration_seconds", text, metered.durations)
+    yield counted(Gauge("netloom_store_watches", "Open watches on the store.", labels=["resource"]), metered.open)
 
-    def read() -> Families:
-        operations = Counter(
-            "netloom_store_operations", "Operations on the store, by outcome.", labels=["operation", "outcome"]
-        )
-        for (operation, outcome), count in sorted(metered.operations.items()):
-            operations.add_metric([operation, outcome], count)
-        yield operations
-        text = "Duration of operations on the store; status writes are updates of RESOURCE/status."
-        yield histograms("netloom_store_operation_duration_seconds", text, metered.durations)
-        watches = Gauge("netloom_store_watches", "Open watches on the store.", labels=["resource"])
-        for resource, count in sorted(metered.open.items()):
-            watches.add_metric([resource], count)
-        yield watches
 
-    return read
+def counted(
+    family: CounterMetricFamily | GaugeMetricFamily, counts: Mapping[str, float] | Mapping[tuple[str, str], float]
+) -> Metric:
+    """Return a family with these values, by the values of its labels."""
+    for labels, count in sorted(counts.items()):
+        family.add_metric([labels] if isinstance(labels, str) else list(labels), count)
+    return family
 
 
 def histogram(name: str, text: str, one: Histogram) -> Metric:

@@ -9,7 +9,7 @@ from netloom.control.runtime.counters import Histograms
 from netloom.control.runtime.events import Recorder
 from netloom.control.runtime.informer import Informer
 from netloom.control.runtime.manager import Manager
-from netloom.run.metrics.exposition import Counter, Families, Gauge, histograms
+from netloom.run.metrics.exposition import Counter, Families, Gauge, counted, histograms
 
 
 def manager(running: Manager) -> Families:
@@ -27,14 +27,10 @@ def _caches(informers: Iterable[Informer[Any]]) -> Families:
         objects[resource] += len(one.cache)
         lists[resource] += one.lists
         watches[resource] += one.watches
-    gauge = Gauge("netloom_cache_objects", "Objects in a cache.", labels=["resource"])
-    listed = Counter("netloom_cache_lists", "Lists made to fill a cache.", labels=["resource"])
-    watched = Counter("netloom_cache_watches", "Watches started for a cache.", labels=["resource"])
-    for resource in sorted(objects):
-        gauge.add_metric([resource], objects[resource])
-        listed.add_metric([resource], lists[resource])
-        watched.add_metric([resource], watches[resource])
-    yield from (gauge, listed, watched)
+    labels = ["resource"]
+    yield counted(Gauge("netloom_cache_objects", "Objects in a cache.", labels=labels), objects)
+    yield counted(Counter("netloom_cache_lists", "Lists made to fill a cache.", labels=labels), lists)
+    yield counted(Counter("netloom_cache_watches", "Watches started for a cache.", labels=labels), watches)
 
 
 def _queues(controllers: Iterable[Controller[Hashable]]) -> Families:
@@ -70,8 +66,6 @@ def _queues(controllers: Iterable[Controller[Hashable]]) -> Families:
 def _events(recorder: Recorder) -> Families:
     """Return the metrics of Events."""
     counters = recorder.counters
-    events = Counter("netloom_events", "Events recorded, by outcome.", labels=["outcome"])
-    for outcome, count in (("written", counters.written), ("dropped", counters.dropped), ("failed", counters.failed)):
-        events.add_metric([outcome], count)
-    yield events
+    outcomes = {"written": counters.written, "dropped": counters.dropped, "failed": counters.failed}
+    yield counted(Counter("netloom_events", "Events recorded, by outcome.", labels=["outcome"]), outcomes)
     yield Gauge("netloom_events_waiting", "Events waiting to be written.", value=recorder.waiting)

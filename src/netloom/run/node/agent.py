@@ -80,8 +80,8 @@ async def _healthy(listen: str, agent: "Agent", store: MeteredStore) -> None:
     from netloom.run.metrics import exposition
 
     measured = exposition.Metrics()
-    measured.add(exposition.store(store))
-    measured.add(metrics_agent.agent(agent))
+    measured.add(exposition.store, store)
+    measured.add(metrics_agent.agent, agent)
     host, port = config.address(listen)
     await health.serve(host, port, ready=lambda: agent.ready, metrics=measured.scrape)
 
