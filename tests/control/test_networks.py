@@ -15,8 +15,8 @@ from netloom.model.kinds.networks import Network
 from netloom.model.registry import EVENT, IP_LOCK, NETWORK, VNI_LOCK
 from netloom.plan.audit.addresses import MANAGED_BY, MANAGER
 from netloom.plan.node.grants import ProviderGrants, provider_grants
-from netloom.run.config import ControllerSettings, ServeSettings
-from netloom.run.controllers import Options, options, options_of
+from netloom.run.config import ControllerSettings, ServeSettings, load
+from netloom.run.controllers import Options, options_of
 from netloom.store.base import Stored
 from netloom.store.memory import MemoryStore
 from tests.control.helpers import assemble, document, memory, network, network_of, run
@@ -421,7 +421,7 @@ def test_a_lock_made_before_a_crash_is_found_again() -> None:
 @pytest.mark.parametrize("text", ["", "7", "0-5", "9-5", "1-16777216", "a-b", "-5"])
 def test_a_range_that_is_none_is_refused(text: str) -> None:
     with pytest.raises(Invalid) as caught:
-        options(quarantine=5.0, vni_range=text)
+        options_of(ControllerSettings(vni_range=text))
     assert [cause.field for cause in caught.value.causes] == ["vniRange"]
 
 
@@ -437,8 +437,8 @@ def test_grants_of_physical_networks_are_read_and_wrong_ones_refused(
 
 
 def test_a_range_and_a_quarantine_are_read() -> None:
-    read = options(quarantine=0.0, vni_range="5000-6000", vni_rest=7.0)
+    read = options_of(ControllerSettings(quarantine=0.0, vni_range="5000-6000", vni_rest=7.0))
     assert read == Options(quarantine=0.0, vnis=(5000, 6000), vni_rest=7.0)
     with pytest.raises(Invalid) as caught:
-        options(quarantine=-1.0, vni_range="5000-6000", vni_rest=-1.0)
+        load(ControllerSettings, flags={"quarantine": "-1", "vni_rest": "-1"}, environ={})
     assert [cause.field for cause in caught.value.causes] == ["quarantine", "vniRest"]

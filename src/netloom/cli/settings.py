@@ -25,7 +25,7 @@ def flags(kind: type[Settings]) -> Callable[[F], F]:
     """Add an option for each setting to a command, and --config."""
 
     def decorate(command: F) -> F:
-        for field in reversed(msgspec.structs.fields(kind)):
+        for field in reversed(configuration.fields(kind)):
             command = _option(field)(command)
         return click.option("--config", "config_file", metavar="FILE", help="Read settings from this YAML file.")(
             command

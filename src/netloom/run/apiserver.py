@@ -15,7 +15,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from netloom import __version__
-from netloom.errors import Cause, Invalid
+from netloom.errors import Invalid
 from netloom.front.api.app import Api
 from netloom.front.api.http.limits import Limits
 from netloom.front.api.http.server import Server
@@ -138,28 +138,20 @@ def _check(settings: ApiserverSettings) -> None:
         )
         given = [name for name in own if getattr(settings, name)]
         if given:
-            raise _wrong("data", f"use either --data or {_flag(given[0])}, not both")
+            raise config.invalid("data", f"use either --data or {config.flag(given[0])}, not both")
         return
     config.require(settings, "tls_cert", "tls_key")
     if not settings.aggregated and not settings.client_ca and not settings.tokens:
-        raise _wrong("clientCa", "use --client-ca, --tokens or both: otherwise no client can authenticate")
+        raise config.invalid("clientCa", "use --client-ca, --tokens or both: otherwise no client can authenticate")
 
 
 def _check_aggregated(settings: ApiserverSettings) -> None:
     account(settings.agent_account)
     for name in ("tokens", "revoked"):
         if getattr(settings, name):
-            raise _wrong("aggregated", f"cannot be used with --{name}: the cluster authenticates clients")
+            raise config.invalid("aggregated", f"cannot be used with --{name}: the cluster authenticates clients")
     if settings.client_ca and not settings.requestheader_client_ca:
-        raise _wrong("clientCa", "requires --requestheader-client-ca: otherwise the cluster provides both")
-
-
-def _flag(name: str) -> str:
-    return f"--{name.replace('_', '-')}"
-
-
-def _wrong(key: str, message: str) -> Invalid:
-    return Invalid("invalid configuration", causes=[Cause(key, message)])
+        raise config.invalid("clientCa", "requires --requestheader-client-ca: otherwise the cluster provides both")
 
 
 def from_files(settings: ApiserverSettings) -> frontends.Identity:

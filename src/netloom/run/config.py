@@ -25,43 +25,10 @@ _SWITCH = {"yes": True, "on": True, "no": False, "off": False}
 Level = Literal["debug", "info", "warning", "error"]
 Format = Literal["auto", "json", "text"]
 Housekeeping = Literal["auto", "on", "off"]
-Quarantine = Annotated[
-    float, Meta(ge=0, le=86400, description="Seconds before a released address may be allocated again; 0: at once.")
-]
-VniRange = Annotated[str, Meta(description="VNIs to allocate to Networks that request none, as FIRST-LAST.")]
-VniRest = Annotated[
-    float,
-    Meta(
-        ge=0, le=86400, description="Seconds before another namespace may get the VNI of a deleted Network; 0: at once."
-    ),
-]
-OvnNb = Annotated[
-    tuple[str, ...],
-    Meta(description="OVN northbound servers, as unix:PATH, tcp:HOST:PORT or ssl:HOST:PORT; empty: run without OVN."),
-]
-OvnSb = Annotated[
-    tuple[str, ...], Meta(description="OVN southbound servers, for gateway nodes and the health of endpoints.")
-]
-OvnKey = Annotated[str, Meta(description="Private key (PEM) of this client for ssl: servers of OVN.")]
-OvnCert = Annotated[str, Meta(description="Certificate (PEM) of this client for ssl: servers of OVN.")]
-OvnCa = Annotated[str, Meta(description="CA (PEM) that signed the certificates of the OVN servers.")]
-OvnServerNames = Annotated[
-    tuple[str, ...],
-    Meta(description="Names accepted in the OVN servers' certificates; empty: the host in each ssl:HOST:PORT."),
-]
-ProviderGrants = Annotated[
-    tuple[str, ...],
-    Meta(description="Physical networks and VLANs that Networks may use, as prod=physnet1:100-199; empty: none."),
-]
 OWNER_PATTERN = "^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$"
 """Names of our objects begin with the owner. An owner contains no slash: one owner must not be a prefix of another."""
-OvnOwner = Annotated[
-    str,
-    Meta(
-        pattern=OWNER_PATTERN,
-        description="Owner name of our rows in OVN; a second Netloom on the same OVN needs another one.",
-    ),
-]
+KubeconfigContext = Annotated[str, Meta(description="Context in the kubeconfig; default: the current context.")]
+HealthListen = Annotated[str, Meta(description="Loopback address and port for /healthz, /readyz, /metrics.")]
 
 
 class Settings(Struct, frozen=True, kw_only=True, rename="camel"):
@@ -71,23 +38,58 @@ class Settings(Struct, frozen=True, kw_only=True, rename="camel"):
     log_format: Annotated[Format, Meta(description="Log format: json, text, or auto: text on a terminal.")] = "auto"
 
 
-class ServeSettings(Settings, frozen=True, kw_only=True):
+class ControlSettings(Settings, frozen=True, kw_only=True):
+    """The settings of the controllers, in `netloom serve` and in `netloom controller`."""
+
+    quarantine: Annotated[
+        float, Meta(ge=0, le=86400, description="Seconds before a released address may be allocated again; 0: at once.")
+    ] = 5.0
+    vni_range: Annotated[str, Meta(description="VNIs to allocate to Networks that request none, as FIRST-LAST.")] = (
+        "4096-16777215"
+    )
+    vni_rest: Annotated[
+        float,
+        Meta(
+            ge=0,
+            le=86400,
+            description="Seconds before another namespace may get the VNI of a deleted Network; 0: at once.",
+        ),
+    ] = 30.0
+    ovn_nb: Annotated[
+        tuple[str, ...],
+        Meta(
+            description="OVN northbound servers, as unix:PATH, tcp:HOST:PORT or ssl:HOST:PORT; empty: run without OVN."
+        ),
+    ] = ()
+    ovn_sb: Annotated[
+        tuple[str, ...], Meta(description="OVN southbound servers, for gateway nodes and the health of endpoints.")
+    ] = ()
+    ovn_key: Annotated[str, Meta(description="Private key (PEM) of this client for ssl: servers of OVN.")] = ""
+    ovn_cert: Annotated[str, Meta(description="Certificate (PEM) of this client for ssl: servers of OVN.")] = ""
+    ovn_ca: Annotated[str, Meta(description="CA (PEM) that signed the certificates of the OVN servers.")] = ""
+    ovn_server_names: Annotated[
+        tuple[str, ...],
+        Meta(description="Names accepted in the OVN servers' certificates; empty: the host in each ssl:HOST:PORT."),
+    ] = ()
+    ovn_owner: Annotated[
+        str,
+        Meta(
+            pattern=OWNER_PATTERN,
+            description="Owner name of our rows in OVN; a second Netloom on the same OVN needs another one.",
+        ),
+    ] = "netloom"
+    provider_grants: Annotated[
+        tuple[str, ...],
+        Meta(description="Physical networks and VLANs that Networks may use, as prod=physnet1:100-199; empty: none."),
+    ] = ()
+
+
+class ServeSettings(ControlSettings, frozen=True, kw_only=True):
     """The settings of `netloom serve`."""
 
     data: Annotated[str, Meta(description="Data directory; created on the first start.")] = ""
     listen: Annotated[str, Meta(description="Address and port of the API.")] = "127.0.0.1:8480"
     hosts: Annotated[tuple[str, ...], Meta(description="Additional names for the server certificate.")] = ()
-    quarantine: Quarantine = 5.0
-    vni_range: VniRange = "4096-16777215"
-    vni_rest: VniRest = 30.0
-    ovn_nb: OvnNb = ()
-    ovn_sb: OvnSb = ()
-    ovn_key: OvnKey = ""
-    ovn_cert: OvnCert = ""
-    ovn_ca: OvnCa = ""
-    ovn_server_names: OvnServerNames = ()
-    ovn_owner: OvnOwner = "netloom"
-    provider_grants: ProviderGrants = ()
 
 
 class ApiserverSettings(Settings, frozen=True, kw_only=True):
@@ -108,7 +110,7 @@ class ApiserverSettings(Settings, frozen=True, kw_only=True):
     kubeconfig: Annotated[
         str, Meta(description="With --aggregated: kubeconfig of that cluster; default in a pod: its service account.")
     ] = ""
-    context: Annotated[str, Meta(description="Context in the kubeconfig; default: the current context.")] = ""
+    context: KubeconfigContext = ""
     agent_account: Annotated[
         str, Meta(description="With --aggregated: service account of the nodes' agents, as NAMESPACE/NAME.")
     ] = f"{SYSTEM_NAMESPACE}/netloom-agent"
@@ -121,11 +123,11 @@ class ApiserverSettings(Settings, frozen=True, kw_only=True):
     ] = ()
 
 
-class ControllerSettings(Settings, frozen=True, kw_only=True):
+class ControllerSettings(ControlSettings, frozen=True, kw_only=True):
     """The settings of `netloom controller`."""
 
     kubeconfig: Annotated[str, Meta(description="Kubeconfig of the API to work on.")] = ""
-    context: Annotated[str, Meta(description="Context in the kubeconfig; default: the current context.")] = ""
+    context: KubeconfigContext = ""
     leader_elect: Annotated[bool, Meta(description="Work only while holding the Lease.")] = True
     identity: Annotated[str, Meta(description="Holder name in the Lease; default: the host name. Made unique.")] = ""
     lease_namespace: Annotated[
@@ -138,25 +140,14 @@ class ControllerSettings(Settings, frozen=True, kw_only=True):
     housekeeping: Annotated[
         Housekeeping, Meta(description="Collect owned objects and old Events: on, off, or auto: not on Kubernetes.")
     ] = "auto"
-    quarantine: Quarantine = 5.0
-    vni_range: VniRange = "4096-16777215"
-    vni_rest: VniRest = 30.0
-    ovn_nb: OvnNb = ()
-    ovn_sb: OvnSb = ()
-    ovn_key: OvnKey = ""
-    ovn_cert: OvnCert = ""
-    ovn_ca: OvnCa = ""
-    ovn_server_names: OvnServerNames = ()
-    ovn_owner: OvnOwner = "netloom"
-    provider_grants: ProviderGrants = ()
-    health_listen: Annotated[str, Meta(description="Loopback address and port for /healthz, /readyz, /metrics.")] = ""
+    health_listen: HealthListen = ""
 
 
 class AgentSettings(Settings, frozen=True, kw_only=True):
     """The settings of `netloom agent`."""
 
     kubeconfig: Annotated[str, Meta(description="Kubeconfig of the API, with the node's credential.")] = ""
-    context: Annotated[str, Meta(description="Context in the kubeconfig; default: the current context.")] = ""
+    context: KubeconfigContext = ""
     node: Annotated[str, Meta(description="Name of this node.")] = ""
     ovs: Annotated[str, Meta(description="Open vSwitch database of the node.")] = "unix:/run/openvswitch/db.sock"
     ovn_owner: Annotated[str, Meta(pattern=OWNER_PATTERN, description="Owner name of the ports made here.")] = "netloom"
@@ -202,7 +193,7 @@ class AgentSettings(Settings, frozen=True, kw_only=True):
     exec_timeout: Annotated[
         float, Meta(gt=0, le=3600, description="Seconds after which such a program and its children are killed.")
     ] = 60.0
-    health_listen: Annotated[str, Meta(description="Loopback address and port for /healthz, /readyz, /metrics.")] = ""
+    health_listen: HealthListen = ""
 
 
 S = TypeVar("S", bound=Settings)
@@ -217,9 +208,16 @@ class Loaded(Struct, frozen=True):
     def text(self) -> str:
         """Return the configuration as a file, each line with its source."""
         values = msgspec.to_builtins(self.settings)
-        lines = [f"{key}: {msgspec.json.encode(value).decode()}" for key, value in values.items()]
+        lines = [f"{key}: {msgspec.json.encode(values[key]).decode()}" for key in self.sources]
         width = max(map(len, lines))
-        return "".join(f"{line:{width}}  # {self.sources[key]}\n" for line, key in zip(lines, values, strict=True))
+        sourced = zip(lines, self.sources.values(), strict=True)
+        return "".join(f"{line:{width}}  # {source}\n" for line, source in sourced)
+
+
+def fields(kind: type[Settings]) -> list[FieldInfo]:
+    """Return the settings of a process, its own before those of the controllers."""
+    shared = set(ControlSettings.__struct_fields__) - set(Settings.__struct_fields__)
+    return sorted(msgspec.structs.fields(kind), key=lambda field: field.name in shared)
 
 
 def load(kind: type[S], *, flags: Mapping[str, object], environ: Mapping[str, str], file: str = "") -> tuple[S, Loaded]:
@@ -227,14 +225,19 @@ def load(kind: type[S], *, flags: Mapping[str, object], environ: Mapping[str, st
 
     `flags` are by field name (log_level); None means that the flag is not given.
     """
-    keys = {field.encode_name: field for field in msgspec.structs.fields(kind)}
+    keys = {field.encode_name: field for field in fields(kind)}
     causes: list[Cause] = []
     in_file = _read(file, causes, keys) if file else {}
     causes += _misspelt(environ, keys)
     values: dict[str, Any] = {}
     sources: dict[str, str] = {}
     for key, field in keys.items():
-        source, value = _pick(field.name, key, flags=flags, environ=environ, file=file, in_file=in_file)
+        if flags.get(field.name) is not None:
+            source, value = flag(field.name), flags[field.name]
+        elif variable(field.name) in environ:
+            source, value = variable(field.name), environ[variable(field.name)]
+        else:
+            source, value = (file, in_file[key]) if key in in_file else ("default", None)
         sources[key] = source
         if source == "default":
             continue
@@ -253,30 +256,34 @@ def variable(name: str) -> str:
     return PREFIX + name.upper()
 
 
+def flag(name: str) -> str:
+    """Return the flag of a field: --log-level for log_level."""
+    return f"--{name.replace('_', '-')}"
+
+
+def invalid(key: str, message: str) -> Invalid:
+    """Return the error of one setting."""
+    return Invalid("invalid configuration", causes=[Cause(key, message)])
+
+
 def address(text: str, key: str = "listen") -> tuple[str, int]:
     """Return host and port of `127.0.0.1:8480`, `[::1]:8480`, `:8480` (all addresses)."""
     host, colon, port = text.rpartition(":")
     bare = host.removeprefix("[").removesuffix("]") if host.startswith("[") and host.endswith("]") else host
     if not colon or not port.isascii() or not port.isdecimal() or int(port) > 65535 or (":" in bare and bare == host):
-        raise Invalid("invalid configuration", causes=[Cause(key, f"{text!r} is not ADDRESS:PORT, as 127.0.0.1:8480")])
+        raise invalid(key, f"{text!r} is not ADDRESS:PORT, as 127.0.0.1:8480")
     return bare, int(port)
 
 
 def require(settings: Settings, *names: str) -> None:
     """Raise `Invalid` naming each of these fields that has no value."""
-    missing = [name for name in names if not getattr(settings, name)]
-    if missing:
-        raise Invalid(
-            "invalid configuration",
-            causes=[
-                Cause(
-                    _camel(n),
-                    f"required: use --{n.replace('_', '-')}, {variable(n)} or {_camel(n)}: in the file",
-                    "FieldValueRequired",
-                )
-                for n in missing
-            ],
-        )
+    causes = [
+        Cause(_camel(n), f"required: use {flag(n)}, {variable(n)} or {_camel(n)}: in the file", "FieldValueRequired")
+        for n in names
+        if not getattr(settings, n)
+    ]
+    if causes:
+        raise Invalid("invalid configuration", causes=causes)
 
 
 def _camel(name: str) -> str:
@@ -297,7 +304,8 @@ def _read(file: str, causes: list[Cause], keys: Mapping[str, object]) -> dict[st
 def _misspelt(environ: Mapping[str, str], keys: Mapping[str, FieldInfo]) -> list[Cause]:
     """Return causes for near misses only: NETLOOM_ is also the prefix of variables for related programs."""
     known = {variable(field.name) for field in keys.values()} | {PREFIX + "CONFIG"}
-    everybodys = {variable(field.name) for kind in Settings.__subclasses__() for field in msgspec.structs.fields(kind)}
+    kinds = (ServeSettings, ApiserverSettings, ControllerSettings, AgentSettings)
+    everybodys = {variable(field.name) for kind in kinds for field in fields(kind)}
     return [
         Cause(name, f"unknown variable{_nearest(name, known)}")
         for name in environ
@@ -310,24 +318,6 @@ def _misspelt(environ: Mapping[str, str], keys: Mapping[str, FieldInfo]) -> list
 def _nearest(word: str, known: Mapping[str, object] | set[str]) -> str:
     near = difflib.get_close_matches(word, list(known), n=1, cutoff=0.5)
     return f"; did you mean {near[0]}?" if near else f"; known: {', '.join(sorted(known))}"
-
-
-def _pick(
-    name: str,
-    key: str,
-    *,
-    flags: Mapping[str, object],
-    environ: Mapping[str, str],
-    file: str,
-    in_file: Mapping[str, Any],
-) -> tuple[str, object]:
-    if flags.get(name) is not None:
-        return f"--{name.replace('_', '-')}", flags[name]
-    if variable(name) in environ:
-        return variable(name), environ[variable(name)]
-    if key in in_file:
-        return file, in_file[key]
-    return "default", None
 
 
 def listed(text: str) -> list[str]:

@@ -37,7 +37,6 @@ from netloom.control.runtime.manager import Manager
 from netloom.control.runtime.queue import Queue
 from netloom.control.runtime.sweep import expire_events
 from netloom.control.unimplemented import UnimplementedReconciler
-from netloom.errors import Cause, Invalid
 from netloom.model.kind import Registry
 from netloom.model.kinds.cluster import Node
 from netloom.model.kinds.networks import Network, Router, Subnet, VNILock
@@ -45,7 +44,7 @@ from netloom.model.kinds.policy import LoadBalancer
 from netloom.model.registry import KINDS, NAMESPACE, NETWORK_ATTACHMENT, NOT_IMPLEMENTED, PLANNED
 from netloom.plan.node.grants import NO_PROVIDERS, ProviderGrants, provider_grants
 from netloom.plan.problem import Unit
-from netloom.run.config import ControllerSettings, ServeSettings
+from netloom.run.config import ControlSettings, invalid
 from netloom.run.ovn import Ovn, from_settings
 from netloom.store.base import Store
 
@@ -75,35 +74,16 @@ class Options(Struct, frozen=True, kw_only=True):
     """Whether, without OVN, statuses say what would become of objects that need OVN."""
 
 
-def options(
-    *,
-    quarantine: float,
-    vni_range: str,
-    vni_rest: float = 30.0,
-    ovn: Ovn | None = None,
-    providers: ProviderGrants = NO_PROVIDERS,
-) -> Options:
-    """Return the options for these settings; raise `Invalid` with all errors if they are not valid."""
-    first, dash, last = vni_range.partition("-")
+def options_of(settings: ControlSettings) -> Options:
+    """Return the options for a process's settings; raise `Invalid` if they are not valid."""
+    first, dash, last = settings.vni_range.partition("-")
     numbers = [int(text) if text.strip().isdecimal() else 0 for text in (first, last)]
-    causes = []
     if not dash or not 1 <= numbers[0] <= numbers[1] <= networks.MOST:
-        causes.append(Cause("vniRange", f"{vni_range!r} is not FIRST-LAST with 1 <= FIRST <= LAST <= {networks.MOST}"))
-    for name, seconds in (("quarantine", quarantine), ("vniRest", vni_rest)):
-        if not 0 <= seconds <= 86400:
-            causes.append(Cause(name, f"{seconds:g} is not a number of seconds from 0 to 86400"))
-    if causes:
-        raise Invalid("invalid configuration", causes=causes)
+        text = f"{settings.vni_range!r} is not FIRST-LAST with 1 <= FIRST <= LAST <= {networks.MOST}"
+        raise invalid("vniRange", text)
     return Options(
-        quarantine=quarantine, vnis=(numbers[0], numbers[1]), vni_rest=vni_rest, ovn=ovn, providers=providers
-    )
-
-
-def options_of(settings: ServeSettings | ControllerSettings) -> Options:
-    """Return the options for a process's settings; raise `Invalid` with all errors if they are not valid."""
-    return options(
         quarantine=settings.quarantine,
-        vni_range=settings.vni_range,
+        vnis=(numbers[0], numbers[1]),
         vni_rest=settings.vni_rest,
         ovn=from_settings(settings),
         providers=provider_grants(settings.provider_grants),

@@ -30,6 +30,14 @@ def write_whole(path: Path, data: bytes, *, mode: int = PRIVATE) -> None:
     sync_folder(path.parent)
 
 
+def read(path: Path) -> bytes:
+    """Return the contents of a file that a setting names; the error names it."""
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise Invalid(f"cannot read {path}: {error.strerror}") from None
+
+
 @contextlib.contextmanager
 def reserved(path: Path, *, overwrite: bool = False) -> Iterator[None]:
     """Reserve `path` for a private file before its contents exist; release it if the block fails.

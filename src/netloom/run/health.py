@@ -8,8 +8,7 @@ import contextlib
 import ipaddress
 from collections.abc import Awaitable, Callable, Iterable
 
-from netloom.errors import Cause, Invalid
-from netloom.run import frontends
+from netloom.run import config, frontends
 
 _LONGEST = 8192
 _SECONDS = 5.0
@@ -21,10 +20,8 @@ def loopback(host: str, port: int) -> None:
     with contextlib.suppress(ValueError):
         if ipaddress.ip_address("127.0.0.1" if host == "localhost" else host).is_loopback:
             return
-    cause = Cause(
-        "healthListen", f"{host or '*'}:{port} is not a loopback address: this listener has no authentication"
-    )
-    raise Invalid("invalid configuration", causes=[cause])
+    text = f"{host or '*'}:{port} is not a loopback address: this listener has no authentication"
+    raise config.invalid("healthListen", text)
 
 
 async def serve(

@@ -15,7 +15,7 @@ from netloom.ovsdb.io import Dial, OvsdbClient
 from netloom.ovsdb.monitor import Change
 from netloom.ovsdb.reconnect import is_exposed, is_remote
 from netloom.plan.names import OWNER
-from netloom.run.config import ControllerSettings, ServeSettings
+from netloom.run.config import ControlSettings, invalid
 
 if TYPE_CHECKING:
     from netloom.drivers.northbound.driver import Northbound
@@ -81,7 +81,7 @@ class Ovn(Struct, frozen=True, kw_only=True):
         return Southbound(connect)
 
 
-def from_settings(settings: ServeSettings | ControllerSettings) -> Ovn | None:
+def from_settings(settings: ControlSettings) -> Ovn | None:
     """Return how to connect to OVN, None without OVN; raise `Invalid` with all errors in the settings."""
     causes = [
         Cause(key, f"{remote!r} is not unix:PATH, tcp:HOST:PORT or ssl:HOST:PORT")
@@ -105,7 +105,7 @@ def from_settings(settings: ServeSettings | ControllerSettings) -> Ovn | None:
     return Ovn(nb=settings.ovn_nb, sb=settings.ovn_sb, tls=tls, names=names, owner=settings.ovn_owner)
 
 
-def _tls(settings: ServeSettings | ControllerSettings) -> ssl.SSLContext:
+def _tls(settings: ControlSettings) -> ssl.SSLContext:
     try:
         context = ssl.create_default_context(ssl.Purpose.SERVER_AUTH, cafile=settings.ovn_ca)
         # The flags that Python adds here depend on its version: since 3.13 they refuse the CAs that `ovs-pki` makes,
@@ -114,7 +114,5 @@ def _tls(settings: ServeSettings | ControllerSettings) -> ssl.SSLContext:
         context.check_hostname = not settings.ovn_server_names  # Otherwise the client compares with these names.
         context.load_cert_chain(settings.ovn_cert, settings.ovn_key)
     except (OSError, ssl.SSLError) as error:
-        raise Invalid(
-            "invalid configuration", causes=[Cause("ovnKey, ovnCert, ovnCa", f"not usable: {error}")]
-        ) from None
+        raise invalid("ovnKey, ovnCert, ovnCa", f"not usable: {error}") from None
     return context

@@ -19,11 +19,12 @@ from urllib.parse import quote
 
 import msgspec
 
-from netloom.errors import Cause, Invalid, NetloomError, NotFound, Unreachable
+from netloom.errors import NetloomError, NotFound, Unreachable
 from netloom.front.api.auth import delegated
 from netloom.front.api.auth.delegated import Trust
 from netloom.front.api.auth.identity import AnyOf, Authenticator
 from netloom.model.document import Document
+from netloom.run import config, files
 from netloom.run.access import certificates
 from netloom.store.kube import kubeconfig
 from netloom.store.kube.store import failure
@@ -44,8 +45,7 @@ def account(text: str) -> str:
     """Return the user name of a service account, which is given as NAMESPACE/NAME."""
     namespace, slash, name = text.partition("/")
     if not (namespace and slash and name) or "/" in name or ":" in text:
-        cause = Cause("agentAccount", f"{text!r} is not a service account as NAMESPACE/NAME")
-        raise Invalid("invalid configuration", causes=[cause])
+        raise config.invalid("agentAccount", f"{text!r} is not a service account as NAMESPACE/NAME")
     return f"system:serviceaccount:{namespace}:{name}"
 
 
@@ -120,8 +120,8 @@ class Delegation:
         await self._client.close()
 
     def _from_files(self, proxy_ca: Path) -> Trust:
-        clients = _contents(self._client_ca) if self._client_ca is not None else b""
-        return Trust(proxy_ca=_contents(proxy_ca), proxy_names=self._proxy_names, client_ca=clients)
+        clients = files.read(self._client_ca) if self._client_ca is not None else b""
+        return Trust(proxy_ca=files.read(proxy_ca), proxy_names=self._proxy_names, client_ca=clients)
 
     async def _read(self) -> str:
         """Read the ConfigMap, and return the revision of the list that holds nothing else.
@@ -175,10 +175,3 @@ class Delegation:
         except ValueError as error:
             raise Unreachable(f"{self.server} returned invalid JSON: {error}") from None
         return found
-
-
-def _contents(path: Path) -> bytes:
-    try:
-        return path.read_bytes()
-    except OSError as error:
-        raise Invalid(f"cannot read {path}: {error.strerror}") from None

@@ -9,9 +9,8 @@ from pathlib import Path
 import msgspec
 from msgspec import Struct
 
-from netloom.errors import Cause, Invalid
 from netloom.model.document import Document
-from netloom.run import apiserver, config, frontends
+from netloom.run import apiserver, config, files, frontends
 from netloom.run.access.credentials import Directory
 from netloom.run.cluster import node_policies
 from netloom.run.cluster.manifests import TLS_FOLDER, ServerPlacement, aggregated, common
@@ -43,12 +42,12 @@ def manifests(settings: ApiserverSettings, cluster: ClusterOptions) -> list[Docu
     identity = frontends.of_directory(directory) if directory is not None else apiserver.from_files(settings)
     ca = Path(cluster.ca_bundle) if cluster.ca_bundle else identity.client_ca or identity.certificate
     server = ServerPlacement(
-        ca=_contents(ca),
+        ca=files.read(ca),
         address=host,
         port=port,
         image=cluster.image,
-        certificate=_contents(identity.certificate),
-        key=_contents(identity.key),
+        certificate=files.read(identity.certificate),
+        key=files.read(identity.key),
         args=_inside(settings, port),
     )
     roles = common(cluster.nodes, aggregate_edit=cluster.aggregate_edit)
@@ -57,7 +56,7 @@ def manifests(settings: ApiserverSettings, cluster: ClusterOptions) -> list[Docu
 
 def _check(settings: ApiserverSettings, cluster: ClusterOptions) -> None:
     if cluster.address and cluster.image:
-        raise _wrong("image", "use either --image, for a server in the cluster, or --address, for one outside")
+        raise config.invalid("image", "use either --image, for a server in the cluster, or --address, for one outside")
     if cluster.image:
         config.require(settings, "store")
     if not settings.data:
@@ -83,14 +82,3 @@ def _inside(settings: ApiserverSettings, port: int) -> tuple[str, ...]:
         f"--tls-cert={TLS_FOLDER}/tls.crt",
         f"--tls-key={TLS_FOLDER}/tls.key",
     )
-
-
-def _contents(path: Path) -> bytes:
-    try:
-        return path.read_bytes()
-    except OSError as error:
-        raise Invalid(f"cannot read {path}: {error.strerror}") from None
-
-
-def _wrong(key: str, message: str) -> Invalid:
-    return Invalid("invalid configuration", causes=[Cause(key, message)])

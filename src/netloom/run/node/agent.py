@@ -35,7 +35,7 @@ from netloom.run import config, logs, process
 from netloom.run.config import AgentSettings
 from netloom.run.metrics.metering import MeteredStore
 from netloom.run.node.parts import PARTS, FlowConnection, NodeServices, Part, fabric_reconciler
-from netloom.run.node.settings import check, granted, mappings, wrong
+from netloom.run.node.settings import check, granted, mappings
 from netloom.run.notify import notify
 from netloom.store.base import Store
 from netloom.store.kube import kubeconfig
@@ -172,7 +172,7 @@ class Agent:
             await self.switch.client.synced.wait()
             address = underlay_address(self.switch)
         if not addresses.is_ip(address):
-            raise wrong("underlayIp", "required: the switch has no ovn-encap-ip either")
+            raise config.invalid("underlayIp", "required: the switch has no ovn-encap-ip either")
         return str(addresses.address(address))
 
     def _switch_settings(self) -> SwitchSettings:
