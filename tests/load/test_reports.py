@@ -74,7 +74,7 @@ def test_each_measure_is_from_its_own_beginning() -> None:
     assert took["delete"] == pytest.approx(0.003)
     assert took["gone"] == pytest.approx(0.004)
     assert math.isnan(took["tested"])
-    with pytest.raises(ValueError, match="colour"):
+    with pytest.raises(KeyError, match="colour"):
         life.took("colour")
 
 

@@ -157,23 +157,8 @@ def lease(netns: str, device: str) -> str:
         script, answer = Path(folder, "script"), Path(folder, "lease")
         script.write_text(LEASE_SCRIPT)
         script.chmod(0o700)
-        argv = [
-            "env",
-            f"LEASE={answer}",
-            "udhcpc",
-            "-i",
-            device,
-            "-f",
-            "-n",
-            "-q",
-            "-t",
-            "5",
-            "-T",
-            "1",
-            "-s",
-            str(script),
-        ]
-        _run(netns, argv, seconds=LEASE_SECONDS)
+        argv = ["env", f"LEASE={answer}", "udhcpc", "-i", device, "-f", "-n", "-q", "-t", "5", "-T", "1"]
+        _run(netns, [*argv, "-s", str(script)], seconds=LEASE_SECONDS)
         return answer.read_text().strip() if answer.exists() else ""
 
 

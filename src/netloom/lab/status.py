@@ -91,7 +91,9 @@ def observe(folder: Path) -> Status:
         )
     ]
     for place in layout.places:
-        own = tuple(found[program.name] for program in programs(layout) if program.place == place)
+        own = [found[program.name] for program in programs(layout) if program.place == place]
+        if running and layout.state.ovn == 3 and place in layout.centrals:
+            own = [msgspec.structs.replace(one, leader=_leads(layout, one.name)) for one in own]
         places.append(
             PlaceStatus(
                 name=place,
@@ -101,7 +103,7 @@ def observe(folder: Path) -> Status:
                 off=layout.is_off(place),
                 ready=place in ready and not layout.is_off(place) if place in layout.nodes else None,
                 attachments=attachments[place],
-                processes=_with_leaders(layout, own) if place in layout.centrals and running else own,
+                processes=tuple(own),
             )
         )
     return Status(
@@ -196,12 +198,6 @@ def _version(layout: Layout, place: str) -> str:
     if place in ("underlay", "outside"):
         return ""
     return f"{'OVN' if place in layout.centrals else 'OVS'} {databases.version(layout, place)}"
-
-
-def _with_leaders(layout: Layout, found: tuple[ProcessStatus, ...]) -> tuple[ProcessStatus, ...]:
-    if layout.state.ovn != 3:
-        return found
-    return tuple(msgspec.structs.replace(one, leader=_leads(layout, one.name)) for one in found)
 
 
 def _leads(layout: Layout, name: str) -> bool:

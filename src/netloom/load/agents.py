@@ -12,7 +12,6 @@ import asyncio
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from random import Random
-from ssl import SSLContext
 from typing import NoReturn
 
 from msgspec import Struct
@@ -29,11 +28,7 @@ from netloom.model.kinds.cluster import Datapath
 from netloom.model.registry import NETWORK_ATTACHMENT
 from netloom.plan import names
 from netloom.store.base import Store
-from netloom.store.http.client import Client as HttpClient
-from netloom.store.kube.kubeconfig import Cluster
 
-CONNECTIONS = 2
-"""How many concurrent requests an agent may have, not counting watches."""
 AGAIN = 0.2
 """Seconds before a failed status write is retried."""
 
@@ -163,8 +158,3 @@ def _found(view: View) -> PlugResult:
 
 def _well() -> Facts:
     return Facts(datapath=Datapath.USERSPACE)
-
-
-def open_client(cluster: Cluster, tls: SSLContext | None) -> HttpClient:
-    """Return a client for one agent, which shares only the certificates with others."""
-    return cluster.client(tls=tls, connections=CONNECTIONS)

@@ -25,7 +25,7 @@ from msgspec import Struct
 
 from netloom.errors import AlreadyExists, Internal
 from netloom.load import objects
-from netloom.load.agents import Knowledge, Receipts, SimulatedAgent, open_client
+from netloom.load.agents import Knowledge, Receipts, SimulatedAgent
 from netloom.model.registry import NODE
 from netloom.run import process
 from netloom.store.kube import kubeconfig
@@ -41,6 +41,8 @@ STARTING = 50
 """How many agents to start in a twentieth of a second: TLS handshakes are expensive for the server."""
 TLS_BUFFER = 32 << 10
 """asyncio gives each connection a read buffer of 256 KiB, and thousands of connections read nothing."""
+CONNECTIONS = 2
+"""How many concurrent requests an agent may have, not counting watches."""
 LONGEST = 1 << 26
 
 
@@ -103,7 +105,7 @@ class Crowd:
         try:
             async with asyncio.TaskGroup() as group:
                 for at, number in enumerate(numbers):
-                    client = open_client(self._cluster, tls)
+                    client = self._cluster.client(tls=tls, connections=CONNECTIONS)
                     store = KubeStore(client, manager="netloom-bench")
                     self._meters.append(client.meter)
                     self._stores.append(store)

@@ -116,7 +116,7 @@ def assemble(
     if wiring.options.ovn is not None:
         wiring.wire_ovn(wiring.options.ovn)
     elif wiring.options.planning:
-        wiring.wire_plan_only()
+        wiring.wire_plans(PlanOnly(lambda: wiring.attachments.cache), None)
     chores: list[Chore] = [*wiring.chores]
     if housekeeping:
         wiring.wire_garbage(registry)
@@ -310,10 +310,6 @@ class _Wiring:
         if south is not None:
             south.on_change.connect(lambda units: controller.queue.update(statuses.concerned(units)))
             self.connections.append(south.client.run)
-
-    def wire_plan_only(self) -> None:
-        """Add the statuses of planned objects in a cluster without OVN."""
-        self.wire_plans(PlanOnly(lambda: self.attachments.cache), None)
 
     def planned_informers(self) -> dict[str, Informer[Any]]:
         """Return the informers of all planned kinds except attachments."""

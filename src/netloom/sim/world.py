@@ -9,7 +9,6 @@ import asyncio
 from collections.abc import Awaitable, Callable, Coroutine
 from contextvars import Context, copy_context
 from datetime import UTC, datetime, timedelta
-from types import TracebackType
 from typing import Any, Self, TypeVar
 
 from netloom.signals import Signal
@@ -132,12 +131,7 @@ class World:
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
         for process in self._processes:
             process.thaw()
         while self._tasks:

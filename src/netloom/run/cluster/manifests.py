@@ -71,13 +71,12 @@ def common(nodes: Sequence[str] = (), *, aggregate_edit: bool = False) -> list[D
 
     `aggregate_edit`: users with the cluster's edit or admin in a namespace have netloom:edit or netloom:admin there.
     """
-    accounts = [_account(name) for name in (CONTROLLER, AGENT)]
-    people = [_view_role(), _edit_role(aggregate=aggregate_edit), _admin_role(aggregate=aggregate_edit)]
     return [
-        _object("v1", "Namespace", NAMESPACE),
-        *accounts,
-        *people,
-        _role("netloom:controller", _controller_rules()),
+        manifest("v1", "Namespace", NAMESPACE),
+        _account(CONTROLLER),
+        _account(AGENT),
+        *_people(aggregate_edit=aggregate_edit),
+        _role("netloom:controller", [_rule(["*"], ["*"]), _events("get", "create", "update", "patch")]),
         _binding("netloom:controller", "netloom:controller", [_account_subject(CONTROLLER)]),
         *_leases(),
         _role("netloom:node", _node_rules()),
@@ -92,18 +91,18 @@ def common(nodes: Sequence[str] = (), *, aggregate_edit: bool = False) -> list[D
 def aggregated(server: ServerPlacement) -> list[Document]:
     """Return what makes our API server part of the cluster's API."""
     subject = [_account_subject(APISERVER)]
-    reader = _object(f"{RBAC}/v1", "RoleBinding", f"{APISERVER}-authentication-reader", "kube-system")
-    reader |= {
-        "roleRef": {"apiGroup": RBAC, "kind": "Role", "name": "extension-apiserver-authentication-reader"},
-        "subjects": subject,
-    }
     namespaces = {"apiGroups": [""], "resources": ["namespaces"], "verbs": ["get"]}
     return [
         _account(APISERVER),
         _binding(f"{APISERVER}:auth-delegator", "system:auth-delegator", subject),
         _role("netloom:apiserver", [namespaces]),
         _binding("netloom:apiserver", "netloom:apiserver", subject),
-        reader,
+        _binding(
+            f"{APISERVER}-authentication-reader",
+            "extension-apiserver-authentication-reader",
+            subject,
+            namespace="kube-system",
+        ),
         *_service(server),
         *(_deployment(server) if server.image else []),
         _api_service(server),
@@ -114,7 +113,7 @@ def _api_service(server: ServerPlacement) -> Document:
     service: dict[str, Any] = {"namespace": NAMESPACE, "name": APISERVER, "port": 443}
     if _is_name(server.address):
         service["port"] = server.port  # There is nothing between kube-apiserver and the name that would translate it.
-    made = _object("apiregistration.k8s.io/v1", "APIService", f"{VERSION}.{GROUP}")
+    made = manifest("apiregistration.k8s.io/v1", "APIService", f"{VERSION}.{GROUP}")
     made["spec"] = {
         "group": GROUP,
         "version": VERSION,
@@ -127,7 +126,7 @@ def _api_service(server: ServerPlacement) -> Document:
 
 
 def _service(server: ServerPlacement) -> list[Document]:
-    made = _object("v1", "Service", APISERVER, NAMESPACE)
+    made = manifest("v1", "Service", APISERVER, NAMESPACE)
     if _is_name(server.address):
         made["spec"] = {"type": "ExternalName", "externalName": server.address}
         return [made]
@@ -143,11 +142,11 @@ def _endpoints(server: ServerPlacement) -> list[Document]:
         raise Invalid(
             f"a Service cannot have the endpoint {ip}: use an address that others reach, or a name such as localhost"
         )
-    older = _object("v1", "Endpoints", APISERVER, NAMESPACE)
+    older = manifest("v1", "Endpoints", APISERVER, NAMESPACE)
     older["metadata"]["labels"] = {"endpointslice.kubernetes.io/skip-mirror": "true"}
     ports = [{"name": "https", "port": server.port, "protocol": "TCP"}]
     older["subsets"] = [{"addresses": [{"ip": str(ip)}], "ports": ports}]
-    newer = _object("discovery.k8s.io/v1", "EndpointSlice", f"{APISERVER}-1", NAMESPACE)
+    newer = manifest("discovery.k8s.io/v1", "EndpointSlice", f"{APISERVER}-1", NAMESPACE)
     newer["metadata"]["labels"] = {
         "kubernetes.io/service-name": APISERVER,
         "endpointslice.kubernetes.io/managed-by": "netloom",
@@ -161,7 +160,7 @@ def _endpoints(server: ServerPlacement) -> list[Document]:
 
 
 def _deployment(server: ServerPlacement) -> list[Document]:
-    secret = _object("v1", "Secret", TLS_SECRET, NAMESPACE)
+    secret = manifest("v1", "Secret", TLS_SECRET, NAMESPACE)
     secret |= {
         "type": "kubernetes.io/tls",
         "data": {"tls.crt": _base64(server.certificate), "tls.key": _base64(server.key)},
@@ -195,7 +194,7 @@ def _deployment(server: ServerPlacement) -> list[Document]:
         "volumes": [{"name": "tls", "secret": {"secretName": TLS_SECRET, "defaultMode": 0o440}}],
     }
     labels = {"app": APISERVER}
-    made = _object("apps/v1", "Deployment", APISERVER, NAMESPACE)
+    made = manifest("apps/v1", "Deployment", APISERVER, NAMESPACE)
     made["spec"] = {
         "replicas": 2,
         "selector": {"matchLabels": labels},
@@ -204,39 +203,28 @@ def _deployment(server: ServerPlacement) -> list[Document]:
     return [secret, made]
 
 
-def _view_role() -> Document:
-    return _role("netloom:view", [_rule(_kinds(), READS)], into="view")
-
-
-def _edit_role(*, aggregate: bool) -> Document:
-    return _role("netloom:edit", [_edited()], into="edit" if aggregate else "")
-
-
-def _edited() -> Document:
-    """Return the rule for writers: it includes reading, for a role that is bound alone."""
-    return _rule(_namespaced(), [*READS, *WRITES])
-
-
-def _admin_role(*, aggregate: bool) -> Document:
-    statuses = [
-        f"{kind.plural}/status" for kind in KINDS if kind.group == GROUP and kind.namespaced and kind.has_status
+def _people(*, aggregate_edit: bool) -> list[Document]:
+    """Return the roles of people.  Writing includes reading, for a role that is bound alone."""
+    own = [kind for kind in KINDS if kind.group == GROUP]
+    written = _rule(sorted(kind.plural for kind in own if kind.namespaced), [*READS, *WRITES])
+    statuses = sorted(f"{kind.plural}/status" for kind in own if kind.namespaced and kind.has_status)
+    return [
+        _role("netloom:view", [_rule(sorted(kind.plural for kind in own), READS)], into="view"),
+        _role("netloom:edit", [written], into="edit" if aggregate_edit else ""),
+        _role(
+            "netloom:admin",
+            [written, _rule(statuses, ["get", "update", "patch"])],
+            into="admin" if aggregate_edit else "",
+        ),
     ]
-    rules = [_edited(), _rule(sorted(statuses), ["get", "update", "patch"])]
-    return _role("netloom:admin", rules, into="admin" if aggregate else "")
-
-
-def _controller_rules() -> list[Document]:
-    return [_rule(["*"], ["*"]), _events("get", "create", "update", "patch")]
 
 
 def _leases() -> list[Document]:
     """Return what lets controllers elect a leader, in their own namespace only."""
     name = "netloom:controller"
     rule = {"apiGroups": ["coordination.k8s.io"], "resources": ["leases"], "verbs": ["get", "create", "update"]}
-    role = _object(f"{RBAC}/v1", "Role", name, NAMESPACE) | {"rules": [rule]}
-    binding = _object(f"{RBAC}/v1", "RoleBinding", name, NAMESPACE)
-    reference = {"apiGroup": RBAC, "kind": "Role", "name": name}
-    return [role, binding | {"roleRef": reference, "subjects": [_account_subject(CONTROLLER)]}]
+    role = manifest(f"{RBAC}/v1", "Role", name, NAMESPACE) | {"rules": [rule]}
+    return [role, _binding(name, name, [_account_subject(CONTROLLER)], namespace=NAMESPACE)]
 
 
 def _node_rules() -> list[Document]:
@@ -265,20 +253,12 @@ def _events(*verbs: str) -> Document:
     return {"apiGroups": [""], "resources": ["events"], "verbs": list(verbs)}
 
 
-def _kinds() -> list[str]:
-    return sorted(kind.plural for kind in KINDS if kind.group == GROUP)
-
-
-def _namespaced() -> list[str]:
-    return sorted(kind.plural for kind in KINDS if kind.group == GROUP and kind.namespaced)
-
-
 def _rule(resources: Iterable[str], verbs: Iterable[str]) -> Document:
     return {"apiGroups": [GROUP], "resources": list(resources), "verbs": list(verbs)}
 
 
 def _role(name: str, rules: Sequence[Document], *, into: str = "") -> Document:
-    made = _object(f"{RBAC}/v1", "ClusterRole", name)
+    made = manifest(f"{RBAC}/v1", "ClusterRole", name)
     # Each of the cluster's roles includes the one before it: edit includes view.
     wider = ("view", "edit", "admin")
     if into:
@@ -286,13 +266,15 @@ def _role(name: str, rules: Sequence[Document], *, into: str = "") -> Document:
     return made | {"rules": list(rules)}
 
 
-def _binding(name: str, role: str, subjects: Sequence[Document]) -> Document:
-    made = _object(f"{RBAC}/v1", "ClusterRoleBinding", name)
-    return made | {"roleRef": {"apiGroup": RBAC, "kind": "ClusterRole", "name": role}, "subjects": list(subjects)}
+def _binding(name: str, role: str, subjects: Sequence[Document], *, namespace: str = "") -> Document:
+    """Return the binding of a ClusterRole, or of a Role in its namespace."""
+    kind = "Role" if namespace else "ClusterRole"
+    made = manifest(f"{RBAC}/v1", f"{kind}Binding", name, namespace)
+    return made | {"roleRef": {"apiGroup": RBAC, "kind": kind, "name": role}, "subjects": list(subjects)}
 
 
 def _account(name: str) -> Document:
-    return _object("v1", "ServiceAccount", name, NAMESPACE)
+    return manifest("v1", "ServiceAccount", name, NAMESPACE)
 
 
 def _account_subject(name: str) -> Document:
@@ -303,7 +285,8 @@ def _subject(kind: str, name: str) -> Document:
     return {"kind": kind, "name": name, "apiGroup": RBAC}
 
 
-def _object(api_version: str, kind: str, name: str, namespace: str = "") -> Document:
+def manifest(api_version: str, kind: str, name: str, namespace: str = "") -> Document:
+    """Return an object without its contents, with the label of all that belongs to Netloom."""
     metadata: Document = {"name": name, "labels": {"app.kubernetes.io/part-of": "netloom"}}
     if namespace:
         metadata["namespace"] = namespace

@@ -19,7 +19,7 @@ from netloom.model.document import Document
 from netloom.model.kinds.cluster import NODE_LABELS
 from netloom.model.kinds.events import AGENT
 from netloom.model.registry import EVENT, GROUP, NETWORK_ATTACHMENT, NODE
-from netloom.run.cluster.manifests import AGENT_USER
+from netloom.run.cluster.manifests import AGENT_USER, manifest
 
 _API = "admissionregistration.k8s.io/v1"
 _LONGEST_WORD = 253
@@ -186,7 +186,7 @@ def _policy(
     name: str, matched: list[Document], variables: dict[str, str], rules: dict[str, str]
 ) -> tuple[Document, Document]:
     """Return a policy for agents and its binding; `rules` maps the message of a violation to the expression."""
-    policy = _object("ValidatingAdmissionPolicy", name)
+    policy = manifest(_API, "ValidatingAdmissionPolicy", name)
     policy["spec"] = {
         "failurePolicy": "Fail",
         # With its defaults, so that applying it again with another tool finds no difference.
@@ -203,15 +203,10 @@ def _policy(
             for said, expression in rules.items()
         ],
     }
-    binding = _object("ValidatingAdmissionPolicyBinding", name)
+    binding = manifest(_API, "ValidatingAdmissionPolicyBinding", name)
     binding["spec"] = {"policyName": name, "validationActions": ["Deny"]}
     return policy, binding
 
 
 def _quoted(text: str) -> str:
     return text.replace("'", "\\'")
-
-
-def _object(kind: str, name: str) -> Document:
-    labels = {"app.kubernetes.io/part-of": "netloom"}
-    return {"apiVersion": _API, "kind": kind, "metadata": {"name": name, "labels": labels}}

@@ -14,6 +14,7 @@ import platform
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import accumulate
 from typing import ParamSpec, cast
 
 from prometheus_client import PROCESS_COLLECTOR, CollectorRegistry
@@ -154,12 +155,7 @@ def histograms(name: str, text: str, many: Histograms) -> Metric:
 def _buckets(one: Histogram) -> Sequence[tuple[str, float]]:
     """Return cumulative counts, as OpenMetrics has them."""
     bounds = [*(str(bound) for bound in one.bounds), "+Inf"]
-    total = 0
-    found: list[tuple[str, float]] = []
-    for bound, count in zip(bounds, one.counts, strict=True):
-        total += count
-        found.append((bound, total))
-    return found
+    return list(zip(bounds, accumulate(one.counts), strict=True))
 
 
 def _about() -> Families:

@@ -28,13 +28,16 @@ from netloom.control.runtime.manager import Manager
 from netloom.drivers.link.worker import Links
 from netloom.drivers.programs.programs import Programs
 from netloom.drivers.vswitch.driver import Vswitch
+from netloom.drivers.vxlan.driver import FabricFlows
 from netloom.errors import Conflict, Unreachable
 from netloom.model.kinds.events import AGENT
 from netloom.model.values import addresses
+from netloom.openflow.io import Connection
+from netloom.plan.vxlan.fabric import COOKIE, COOKIE_MASK, METERS
 from netloom.run import config, logs, process
 from netloom.run.config import AgentSettings
 from netloom.run.metrics.metering import MeteredStore
-from netloom.run.node.parts import PARTS, FlowConnection, NodeServices, Part, fabric_reconciler
+from netloom.run.node.parts import PARTS, FlowConnection, NodeServices, Part, socket_path
 from netloom.run.node.settings import check, granted, mappings
 from netloom.run.notify import notify
 from netloom.store.base import Store
@@ -113,7 +116,7 @@ class Agent:
         self._parts: Sequence[Part] = ()
         self._clock = clock
         self._client = Client(store)
-        self._flows = flows
+        self._flows = flows or Connection(socket_path(settings), random=random)
         self._programs = programs or Programs(timeout=settings.exec_timeout)
 
     @property
@@ -143,7 +146,16 @@ class Agent:
 
     async def _work(self) -> None:
         underlay = await self._underlay()
-        switch = NodeSwitch(self.switch, self._switch_settings(), capabilities=await self.links.probe())
+        settings = SwitchSettings(
+            node=self.settings.node,
+            ovs=self.settings.ovs,
+            ovn_remote=self.settings.ovn_remote,
+            encap=self.settings.encap,
+            datapath=self.settings.datapath,
+            prepare=self.settings.prepare,
+            mappings=mappings(self.settings),
+        )
+        switch = NodeSwitch(self.switch, settings, capabilities=await self.links.probe())
         host = NodeHost(underlay, devices=self.links, switch=switch, grants=granted(self.settings))
         node = NodeReconciler(
             self._client,
@@ -174,18 +186,6 @@ class Agent:
         if not addresses.is_ip(address):
             raise config.invalid("underlayIp", "required: the switch has no ovn-encap-ip either")
         return str(addresses.address(address))
-
-    def _switch_settings(self) -> SwitchSettings:
-        settings = self.settings
-        return SwitchSettings(
-            node=settings.node,
-            ovs=settings.ovs,
-            ovn_remote=settings.ovn_remote,
-            encap=settings.encap,
-            datapath=settings.datapath,
-            prepare=settings.prepare,
-            mappings=mappings(settings),
-        )
 
     async def _lock(self) -> None:
         """Wait for the switch, and for its lock."""
@@ -230,16 +230,18 @@ class Agent:
             attachments=attachments,
             watches=watches,
             planner=planner,
-            fabric=fabric_reconciler(
-                self.settings,
+            fabric=FabricReconciler(
                 underlay=underlay,
                 datapath=switch.datapath,
                 attachments=attachments,
                 watches=watches,
                 planner=planner,
                 switch=self.switch,
+                flows=FabricFlows(
+                    self._flows, cookie=COOKIE, cookie_mask=COOKIE_MASK, meters=METERS, may_write=self._may_write
+                ),
+                connect=self._flows.run,
                 random=self.random,
-                connection=self._flows,
             ),
         )
         self._parts = [part(services) for part in PARTS]
@@ -250,6 +252,10 @@ class Agent:
             random=self.random,
             chores=[chore for part in self._parts for chore in part.chores],
         )
+
+    def _may_write(self) -> bool:
+        # While the database is away, nothing says that another agent has the switch: the last known holder keeps it.
+        return self.switch.lock.held.is_set() or not self.switch.synced
 
     def numbers(self) -> Mapping[str, float]:
         """Return the values of the agent's metrics."""

@@ -32,10 +32,7 @@ from netloom.drivers.link.worker import Links
 from netloom.drivers.vswitch.control import SwitchControl
 from netloom.drivers.vswitch.driver import VXLAN_BRIDGE, Vswitch
 from netloom.drivers.vswitch.hook_journal import HookJournal
-from netloom.drivers.vxlan.driver import FabricFlows
-from netloom.openflow.io import Connection
 from netloom.openflow.switch import Switch
-from netloom.plan.vxlan.fabric import COOKIE, COOKIE_MASK, METERS
 from netloom.run.config import AgentSettings
 
 RUN = "/run/openvswitch"
@@ -179,38 +176,6 @@ def resolve_tunnels(on: NodeServices) -> Part:
 
 
 PARTS: Sequence[Callable[[NodeServices], Part]] = (watch_node, carry_vxlan, plug_attachments, mirror, resolve_tunnels)
-
-
-def fabric_reconciler(
-    settings: AgentSettings,
-    *,
-    underlay: str,
-    datapath: str,
-    attachments: Informer[View],
-    watches: NodeWatches,
-    planner: PortPlanner,
-    switch: Vswitch,
-    random: Random,
-    connection: FlowConnection | None = None,
-) -> FabricReconciler:
-    """Return the reconciler of the vxlan fabric, which writes by `connection` or by the switch's socket."""
-    connection = connection or Connection(socket_path(settings), random=random)
-
-    def may_write() -> bool:
-        # While the database is away, nothing says that another agent has the switch: the last known holder keeps it.
-        return switch.lock.held.is_set() or not switch.synced
-
-    return FabricReconciler(
-        underlay=underlay,
-        datapath=datapath,
-        attachments=attachments,
-        watches=watches,
-        planner=planner,
-        switch=switch,
-        flows=FabricFlows(connection, cookie=COOKIE, cookie_mask=COOKIE_MASK, meters=METERS, may_write=may_write),
-        connect=connection.run,
-        random=random,
-    )
 
 
 def socket_path(settings: AgentSettings) -> str:
