@@ -9,29 +9,29 @@ from typing import Any
 import pytest
 
 from netloom.lab import Lab
-from tests.lab.worlds import WISHES, World, document, world
+from tests.lab.worlds import MANIFESTS, World, document, world
 from tests.run.serving import Answer, netloom
 from tests.support.process import wait_until
 
 pytestmark = [pytest.mark.lab, pytest.mark.ovn, pytest.mark.root]
-NAMESPACE = "looking"
+NAMESPACE = "diagnosis"
 
 
 @pytest.fixture(scope="module")
-def looking(lab: Lab) -> Iterator[World]:
+def diagnosis(lab: Lab) -> Iterator[World]:
     with world(lab, NAMESPACE) as made:
         made.listen("web", 80, 81)
         yield made
 
 
-def run(looking: World, *args: str, check: bool = True) -> Answer:
+def run(diagnosis: World, *args: str, check: bool = True) -> Answer:
     """Run a command with nothing but the lab's folder to go by."""
-    return netloom(*args, "-n", NAMESPACE, "--lab", looking.lab.layout.folder, check=check)
+    return netloom(*args, "-n", NAMESPACE, "--lab", diagnosis.lab.layout.folder, check=check)
 
 
-def doctor(looking: World, *flags: str) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+def doctor(diagnosis: World, *flags: str) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
     """Return what the doctor says of this namespace, or of nobody's: what is amiss, and what is mended."""
-    found = json.loads(run(looking, "doctor", "-o", "json", *flags, check=False).out)
+    found = json.loads(run(diagnosis, "doctor", "-o", "json", *flags, check=False).out)
 
     def ours(key: str) -> list[dict[str, Any]]:
         every = [one for chapter in found["chapters"] for one in chapter.get(key, ())]
@@ -56,30 +56,30 @@ def doctor(looking: World, *flags: str) -> tuple[list[dict[str, Any]], list[dict
     ],
 )
 def test_a_trace_says_what_real_packets_do(
-    looking: World, start: str, end: str, flags: tuple[str, ...], how: int | str
+    diagnosis: World, start: str, end: str, flags: tuple[str, ...], how: int | str
 ) -> None:
     addresses = {"web": "10.72.0.11", "tap": "10.72.0.12"}
     address = "fd72::11" if "-6" in flags else addresses.get(end, end)
-    answer = run(looking, "trace", start, end, *flags, check=False)
+    answer = run(diagnosis, "trace", start, end, *flags, check=False)
     arrives = answer.out.splitlines()[-1].startswith("delivered to ")
     assert answer.rc == (0 if arrives else 1)
     if arrives and end != "tap":  # The tap answers nobody elsewhere: it has no route back.
-        assert looking.answers(start, address, how), answer.out
+        assert diagnosis.answers(start, address, how), answer.out
     elif not arrives:
-        assert looking.reaches([("alice", "10.72.0.11", 80)]), "the way there"
-        assert not looking.ask(start, address, how), answer.out
+        assert diagnosis.reaches([("alice", "10.72.0.11", 80)]), "the way there"
+        assert not diagnosis.ask(start, address, how), answer.out
 
 
-def test_a_trace_names_the_rule_that_decides_the_balancer_and_the_tunnel(looking: World) -> None:
-    dropped = run(looking, "trace", "alice", "web", "--tcp", "81", check=False).out
+def test_a_trace_names_the_rule_that_decides_the_balancer_and_the_tunnel(diagnosis: World) -> None:
+    dropped = run(diagnosis, "trace", "alice", "web", "--tcp", "81", check=False).out
     assert "router middle     route 10.72.0.0/24 to network servers" in dropped
     assert dropped.endswith(f"dropped by SecurityProfile {NAMESPACE}/web: no ingress rule allows it\n")
-    allowed = run(looking, "trace", "alice", "web", "--tcp", "80").out
+    allowed = run(diagnosis, "trace", "alice", "web", "--tcp", "80").out
     assert "SecurityProfile web, ingress[0]: allowed" in allowed
-    assert f"node n1           through the tunnel to n2 ({looking.lab.underlay_ip('n2')})" in allowed
-    balanced = run(looking, "trace", "alice", "10.72.0.100", "--tcp", "8080").out
+    assert f"node n1           through the tunnel to n2 ({diagnosis.lab.underlay_ip('n2')})" in allowed
+    balanced = run(diagnosis, "trace", "alice", "10.72.0.100", "--tcp", "8080").out
     assert "LoadBalancer shop: sends it to one of 10.72.0.11:80" in balanced
-    raw = run(looking, "trace", "alice", "web", "--tcp", "80", "--raw").out
+    raw = run(diagnosis, "trace", "alice", "web", "--tcp", "80", "--raw").out
     assert "ls_in_l2_lkup" in raw
     assert "Datapath actions:" in raw
 
@@ -87,8 +87,8 @@ def test_a_trace_names_the_rule_that_decides_the_balancer_and_the_tunnel(looking
 # What there is, and what came of it.
 
 
-def test_explain_follows_an_attachment_from_the_wish_to_the_device(looking: World) -> None:
-    text = run(looking, "explain", "networkattachment/web").out
+def test_explain_follows_an_attachment_from_the_wish_to_the_device(diagnosis: World) -> None:
+    text = run(diagnosis, "explain", "networkattachment/web").out
     assert f"  Logical_Switch_Port {NAMESPACE}/web" in text
     assert f"in Port_Group {NAMESPACE}/web (ports)" in text
     assert f"Port_Binding {NAMESPACE}/web: on chassis n2, up" in text
@@ -103,41 +103,41 @@ def test_explain_follows_an_attachment_from_the_wish_to_the_device(looking: Worl
 @pytest.mark.parametrize(
     ("what", "said"),
     [
-        ("network/servers", "Ports of looking/servers: 2 on n2"),
-        ("router/middle", "Logical_Router_Port looking/middle:office"),
-        ("securityprofile/web", "ACL looking/web:ingress[0]"),
+        ("network/servers", "Ports of diagnosis/servers: 2 on n2"),
+        ("router/middle", "Logical_Router_Port diagnosis/middle:office"),
+        ("securityprofile/web", "ACL diagnosis/web:ingress[0]"),
         ("loadbalancer/shop", "vips: 10.72.0.100:8080=10.72.0.11:80"),
         ("node/n1", "Chassis n1: host n1, geneve 172.31.0.1"),
     ],
 )
-def test_explain_of_everything_else(looking: World, what: str, said: str) -> None:
-    text = run(looking, "explain", what).out
+def test_explain_of_everything_else(diagnosis: World, what: str, said: str) -> None:
+    text = run(diagnosis, "explain", what).out
     assert said in text
     assert "MISSING" not in text
 
 
-def test_explain_says_where_to_look_when_a_step_is_missing(looking: World) -> None:
-    port = {"type": "veth", "netns": "/run/netns/nl-nowhere-looking", "name": "eth0"}
-    looking.wish("NetworkAttachment", "lost", {"node": "n1", "network": "office", "port": port})
-    looking.becomes("NetworkAttachment", "lost", "False", "NamespaceMissing", condition="Plugged")
+def test_explain_says_where_to_look_when_a_step_is_missing(diagnosis: World) -> None:
+    port = {"type": "veth", "netns": "/run/netns/nl-nowhere-diagnosis", "name": "eth0"}
+    diagnosis.wish("NetworkAttachment", "lost", {"node": "n1", "network": "office", "port": port})
+    diagnosis.becomes("NetworkAttachment", "lost", "False", "NamespaceMissing", condition="Plugged")
     try:
-        text = run(looking, "explain", "na/lost").out
-        assert "there is no network namespace at /run/netns/nl-nowhere-looking" in text
-        assert "MISSING: port looking/lost is not bound to a chassis" in text
+        text = run(diagnosis, "explain", "na/lost").out
+        assert "there is no network namespace at /run/netns/nl-nowhere-diagnosis" in text
+        assert "MISSING: port diagnosis/lost is not bound to a chassis" in text
         assert "Read the log of the agent of n1" in text
-        answer = run_status(looking)
+        answer = run_status(diagnosis)
         assert (answer.rc, "lost: there is no network namespace at" in answer.out) == (1, True)
     finally:
-        looking.delete("networkattachment/lost")
+        diagnosis.delete("networkattachment/lost")
 
 
-def run_status(looking: World) -> Answer:
-    return looking.cli("status", check=False)
+def run_status(diagnosis: World) -> Answer:
+    return diagnosis.cli("status", check=False)
 
 
-def test_status_is_a_tree_of_it_all(looking: World) -> None:
-    wait_until(lambda: run_status(looking).rc == 0, what="nothing to be amiss")
-    text = run_status(looking).out
+def test_status_is_a_tree_of_it_all(diagnosis: World) -> None:
+    wait_until(lambda: run_status(diagnosis).rc == 0, what="nothing to be amiss")
+    text = run_status(diagnosis).out
     assert "No problems found." in text
     assert "└─ alice  10.71.0.11 fd71::11, nl" in text
     assert "└─ middle  joins office, servers" in text
@@ -145,22 +145,22 @@ def test_status_is_a_tree_of_it_all(looking: World) -> None:
     assert "└─ shop  10.72.0.100:8080/tcp, 1 endpoints up, 0 down, in servers, middle" in text
 
 
-def test_a_plan_is_what_then_happens(looking: World) -> None:
+def test_a_plan_is_what_then_happens(diagnosis: World) -> None:
     wish = json.dumps(
         document("NetworkAttachment", "carol", {"node": "n2", "network": "office", "ips": ["10.71.0.77"]})
     )
-    found = json.loads(looking.cli("plan", "-f", "-", "-o", "json", stdin=wish).out)
+    found = json.loads(diagnosis.cli("plan", "-f", "-", "-o", "json", stdin=wish).out)
     planned = {row["key"] for row in found["rows"] if row["kind"] == "create"}
     assert planned == {f"{NAMESPACE}/carol"}
-    looking.apply(wish)
-    looking.ready(wish)
-    assert "Nothing would change" in looking.cli("plan", "-f", "-", stdin=wish).out
-    rows = json.loads(run(looking, "explain", "na/carol", "-o", "json").out)["rows"]
+    diagnosis.apply(wish)
+    diagnosis.ready(wish)
+    assert "Nothing would change" in diagnosis.cli("plan", "-f", "-", stdin=wish).out
+    rows = json.loads(run(diagnosis, "explain", "na/carol", "-o", "json").out)["rows"]
     assert {row["key"] for row in rows} == planned
-    assert looking.cli("plan", "--delete", "-f", "-", stdin=wish).out.count(f"- Logical_Switch_Port {NAMESPACE}/carol")
-    looking.delete("networkattachment/carol")
+    assert diagnosis.cli("plan", "--delete", "-f", "-", stdin=wish).out.count(f"- Logical_Switch_Port {NAMESPACE}/carol")
+    diagnosis.delete("networkattachment/carol")
     # The machines of the file are elsewhere in the lab: on the nodes that is another place, to OVN it is the same.
-    text = looking.cli("plan", "-f", str(WISHES / "looking.yaml")).out
+    text = diagnosis.cli("plan", "-f", str(MANIFESTS / "diagnosis.yaml")).out
     assert "-> /run/netns/alice" in text
     assert "Rows in OVN: 0 to create, 0 to change, 0 to remove. Ports on nodes: 0 to create, 3 to change" in text
 
@@ -168,56 +168,56 @@ def test_a_plan_is_what_then_happens(looking: World) -> None:
 # What is amiss.
 
 
-def test_the_doctor_finds_nothing_where_nothing_is(looking: World) -> None:
-    assert doctor(looking) == ([], [])
+def test_the_doctor_finds_nothing_where_nothing_is(diagnosis: World) -> None:
+    assert doctor(diagnosis) == ([], [])
 
 
-def test_the_doctor_mends_what_was_done_to_a_workload_and_leaves_strangers_alone(looking: World) -> None:
-    lab = looking.lab
-    lab.exec("looking-alice", ["ip", "address", "del", "10.71.0.11/24", "dev", "eth0"])
+def test_the_doctor_mends_what_was_done_to_a_workload_and_leaves_strangers_alone(diagnosis: World) -> None:
+    lab = diagnosis.lab
+    lab.exec("diagnosis-alice", ["ip", "address", "del", "10.71.0.11/24", "dev", "eth0"])
     own = "external_ids:netloom-owner=netloom"
-    lab.exec("n1", ["ovs-vsctl", "add-port", "br-int", "looking-stray", "--", "set", "Interface", "looking-stray",
+    lab.exec("n1", ["ovs-vsctl", "add-port", "br-int", "diagnosis-stray", "--", "set", "Interface", "diagnosis-stray",
                     "type=internal", own])  # fmt: skip
-    lab.exec("n1", ["ovs-vsctl", "add-port", "br-int", "looking-guest", "--", "set", "Interface", "looking-guest",
+    lab.exec("n1", ["ovs-vsctl", "add-port", "br-int", "diagnosis-guest", "--", "set", "Interface", "diagnosis-guest",
                     "type=internal"])  # fmt: skip
     lab.exec("n1", ["ip", "link", "add", "nllooking", "type", "veth", "peer", "name", "nlgnikool"])
     lab.exec("n1", ["ip", "link", "set", "nllooking", "alias", "netloom/netloom/a-uid-of-nobody"])
     of = f"external_ids:netloom-of=Mirror/{NAMESPACE}/gone"
-    lab.exec("n1", ["ovs-vsctl", "--", "--id=@m", "create", "Mirror", "name=looking", own, of,
+    lab.exec("n1", ["ovs-vsctl", "--", "--id=@m", "create", "Mirror", "name=diagnosis", own, of,
                     "--", "add", "Bridge", "br-int", "mirrors", "@m"])  # fmt: skip
     try:
-        amiss, _ = doctor(looking)
+        amiss, _ = doctor(diagnosis)
         assert {(one["check"], one["name"]) for one in amiss} == {
             ("wrong-device", "alice"),
-            ("leftover-interface", "looking-stray"),
+            ("leftover-interface", "diagnosis-stray"),
             ("leftover-device", "nllooking"),
             ("leftover-mirror", "gone"),
         }
-        amiss, mended = doctor(looking, "--repair")
+        amiss, mended = doctor(diagnosis, "--repair")
         assert (amiss, len(mended)) == ([], 4)
-        assert doctor(looking) == ([], [])
-        assert looking.answers("alice", "10.72.0.11", 80)
+        assert doctor(diagnosis) == ([], [])
+        assert diagnosis.answers("alice", "10.72.0.11", 80)
         ports = lab.exec("n1", ["ovs-vsctl", "list-ports", "br-int"]).stdout.split()
-        assert "looking-guest" in ports
-        assert "looking-stray" not in ports
+        assert "diagnosis-guest" in ports
+        assert "diagnosis-stray" not in ports
     finally:
-        for port in ("looking-guest", "looking-stray"):
+        for port in ("diagnosis-guest", "diagnosis-stray"):
             lab.exec("n1", ["ovs-vsctl", "--if-exists", "del-port", "br-int", port])
         lab.exec("n1", ["ip", "link", "del", "nllooking"], check=False)
 
 
-def test_the_doctor_does_what_an_agent_that_does_not_run_would(looking: World) -> None:
+def test_the_doctor_does_what_an_agent_that_does_not_run_would(diagnosis: World) -> None:
     """The agent is stopped, not killed: the lab would start another."""
-    lab = looking.lab
-    device = json.loads(run(looking, "explain", "na/web", "-o", "json").out)["port"]["lines"][0].split()[1]
+    lab = diagnosis.lab
+    device = json.loads(run(diagnosis, "explain", "na/web", "-o", "json").out)["port"]["lines"][0].split()[1]
     pid = lab.kill("agent-n2", signal.SIGSTOP)
     try:
         lab.exec("n2", ["ovs-vsctl", "del-port", "br-int", device])
-        amiss, _ = doctor(looking, "--chapter", "nodes")
+        amiss, _ = doctor(diagnosis, "--chapter", "nodes")
         assert [(one["check"], one["name"]) for one in amiss] == [("missing-interface", "web")]
-        amiss, mended = doctor(looking, "--chapter", "nodes", "--repair")
+        amiss, mended = doctor(diagnosis, "--chapter", "nodes", "--repair")
         assert (amiss, [one["name"] for one in mended]) == ([], ["web"])
-        assert looking.answers("alice", "10.72.0.11", 80)
+        assert diagnosis.answers("alice", "10.72.0.11", 80)
     finally:
         os.kill(pid, signal.SIGCONT)
-    wait_until(lambda: doctor(looking) == ([], []), what="nothing to be amiss", interval=1.0)
+    wait_until(lambda: doctor(diagnosis) == ([], []), what="nothing to be amiss", interval=1.0)

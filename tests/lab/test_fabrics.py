@@ -7,7 +7,7 @@ from itertools import permutations, product
 import pytest
 
 from netloom.lab import Lab
-from tests.lab.worlds import WISHES, Way, World
+from tests.lab.worlds import MANIFESTS, Way, World
 
 pytestmark = [pytest.mark.lab, pytest.mark.ovn, pytest.mark.root]
 
@@ -48,7 +48,7 @@ def carried(lab: Lab, fabric: str) -> Iterator[World]:
     """Give the world of the wishes, carried by a fabric, with everybody listening."""
     made = World(lab, f"fabrics-{fabric}")
     try:
-        text = (WISHES / "fabrics.yaml").read_text().replace("FABRIC", fabric)
+        text = (MANIFESTS / "fabrics.yaml").read_text().replace("FABRIC", fabric)
         made.apply(text)
         made.ready(text)
         for name in (*MACHINES, *TWINS):

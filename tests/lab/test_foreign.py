@@ -9,7 +9,7 @@ import pytest
 
 from netloom.lab import Lab
 from tests.lab import labs
-from tests.lab.worlds import WISHES, World, document
+from tests.lab.worlds import MANIFESTS, World, document
 from tests.run.serving import netloom
 from tests.support.process import wait_until
 
@@ -122,7 +122,7 @@ def test_what_is_theirs_stays_through_everything_we_do(foreign: World) -> None:
     assert tables <= {key.split()[1] for key in before}
     wait_until(lambda: labs.pings(lab, "n1", "10.75.0.2"), what="their machines to reach each other")
 
-    text = (WISHES / "foreign.yaml").read_text()
+    text = (MANIFESTS / "foreign.yaml").read_text()
     foreign.apply(text)
     foreign.ready(text)
     assert foreign.answers("one", "10.74.0.12", "ping")

@@ -11,7 +11,7 @@ from netloom.run.cluster.manifests import NAMESPACE
 from tests.e2e import joined as joining
 from tests.e2e.joined import NODES, Joined
 from tests.lab import labs
-from tests.lab.worlds import WISHES, Way, World
+from tests.lab.worlds import MANIFESTS, Way, World
 from tests.run.serving import netloom
 from tests.support import kube as kube_support
 from tests.support.etcd import Etcd
@@ -71,7 +71,7 @@ def test_attachments_reach_each_other_across_nodes(fabric: str, lab: Lab, joined
     joined.admin("create", "namespace", name)
     made = World(lab, name)
     try:
-        text = (WISHES / "vxlan.yaml").read_text().replace("fabric: vxlan", f"fabric: {fabric}")
+        text = (MANIFESTS / "vxlan.yaml").read_text().replace("fabric: vxlan", f"fabric: {fabric}")
         text = text.replace("vni: 70", "vni: 80" if fabric == "ovn" else "vni: 70")
         made.apply(text)
         made.ready(text)

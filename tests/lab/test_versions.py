@@ -19,7 +19,7 @@ from netloom.lab import Lab
 from netloom.lab.daemons.databases import version
 from tests.lab import labs
 from tests.lab.resting import healthy
-from tests.lab.worlds import WISHES, Way, World
+from tests.lab.worlds import MANIFESTS, Way, World
 from tests.run.serving import environment
 
 pytestmark = [
@@ -96,7 +96,7 @@ def test_generations_work_together_as_during_an_upgrade(generations: dict[str, s
 
 
 def test_a_lab_is_upgraded_with_its_data() -> None:
-    text = (WISHES / "faults.yaml").read_text()
+    text = (MANIFESTS / "faults.yaml").read_text()
     steps = [everywhere(OLDEST), {**everywhere(NEWER), "central": OLDEST}, everywhere(NEWER), everywhere(NEWEST)]
     with labs.folder() as data:
         for generations in steps:

@@ -3,7 +3,7 @@
 with world(lab, "reach") as reach:
     assert reach.ping("left", "10.60.0.12")
 
-The wishes of a world are `wishes/NAME.yaml`. A machine that they put at `/run/netns/left` is a workload `NAME-left` of
+The wishes of a world are `manifests/NAME.yaml`. A machine that they put at `/run/netns/left` is a workload `NAME-left` of
 the lab, made for it. Everything is made by `netloom apply` and goes by `netloom delete`, as with a user; and everything
 is waited for by its condition. What must arrive is tried until it does, for a port that is Ready on its own node may
 not yet be known on another; what must not arrive is tried after something beside it did.
@@ -24,7 +24,7 @@ from netloom.model import codec
 from tests.run.serving import Answer, netloom
 from tests.support.process import wait_until
 
-WISHES = Path(__file__).parent / "wishes"
+MANIFESTS = Path(__file__).parent / "manifests"
 AWAITED = (
     "Subnet",
     "NetworkAttachment",
@@ -168,7 +168,7 @@ def world(lab: Lab, name: str) -> Iterator[World]:
     """Give a world that is Ready."""
     made = World(lab, name)
     try:
-        text = (WISHES / f"{name}.yaml").read_text()
+        text = (MANIFESTS / f"{name}.yaml").read_text()
         made.apply(text)
         made.ready(text)
         yield made

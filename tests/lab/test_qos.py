@@ -14,10 +14,10 @@ WITHIN = 0.15
 
 
 @pytest.fixture(scope="module")
-def quality(lab: Lab) -> Iterator[World]:
+def qos(lab: Lab) -> Iterator[World]:
     """Links of three qualities."""
     with (
-        world(lab, "quality") as made,
+        world(lab, "qos") as made,
         probes.iperf_server(made.netns("sink")),
         probes.iperf_server(made.netns("both")),
     ):
@@ -26,28 +26,28 @@ def quality(lab: Lab) -> Iterator[World]:
 
 
 @pytest.mark.parametrize("sink", ["10.69.0.14", "fd69::14"], ids=["v4", "v6"])
-def test_what_a_shaped_machine_sends_is_at_its_rate(quality: World, sink: str) -> None:
-    assert measured(quality, "slow", sink, offered=30, fits=about(10)) == pytest.approx(10, rel=WITHIN)
+def test_what_a_shaped_machine_sends_is_at_its_rate(qos: World, sink: str) -> None:
+    assert measured(qos, "slow", sink, offered=30, fits=about(10)) == pytest.approx(10, rel=WITHIN)
 
 
-def test_tcp_gets_its_rate_too(quality: World) -> None:
-    assert measured(quality, "slow", "10.69.0.14", offered=0, fits=about(10)) == pytest.approx(10, rel=WITHIN)
+def test_tcp_gets_its_rate_too(qos: World) -> None:
+    assert measured(qos, "slow", "10.69.0.14", offered=0, fits=about(10)) == pytest.approx(10, rel=WITHIN)
 
 
 @pytest.mark.parametrize(("source", "target"), [("both", "10.69.0.14"), ("sink", "10.69.0.12")], ids=["to", "fro"])
-def test_both_ways_have_the_rate(quality: World, source: str, target: str) -> None:
-    assert measured(quality, source, target, offered=60, fits=about(20)) == pytest.approx(20, rel=WITHIN)
+def test_both_ways_have_the_rate(qos: World, source: str, target: str) -> None:
+    assert measured(qos, source, target, offered=60, fits=about(20)) == pytest.approx(20, rel=WITHIN)
 
 
-def test_who_is_not_shaped_is_not_slowed(quality: World) -> None:
-    assert measured(quality, "free", "10.69.0.14", offered=0, fits=lambda rate: rate > 40) > 40
+def test_who_is_not_shaped_is_not_slowed(qos: World) -> None:
+    assert measured(qos, "free", "10.69.0.14", offered=0, fits=lambda rate: rate > 40) > 40
 
 
-def test_the_status_says_what_is_in_force_and_what_cannot_be(quality: World) -> None:
-    status = quality.get("shaping", "both")["status"]
+def test_the_status_says_what_is_in_force_and_what_cannot_be(qos: World) -> None:
+    status = qos.get("shaping", "both")["status"]
     assert status["applied"]["rate"] == "20mbit"
     assert [one["field"] for one in status["unsupported"]] == ["delay"]
-    assert quality.get("shaping", "slow")["status"]["applied"]["rate"] == "10mbit"
+    assert qos.get("shaping", "slow")["status"]["applied"]["rate"] == "10mbit"
 
 
 def about(rate: float) -> Callable[[float], bool]:
