@@ -8,7 +8,7 @@ from tests.e2e.joined import Joined
 from tests.support.kubectl import Answer
 from tests.support.process import wait_until
 
-WISHES = """\
+OBJECTS = """\
 apiVersion: netloom.dev/v1alpha1
 kind: Network
 metadata: {name: blue}
@@ -31,10 +31,10 @@ spec: {node: n2, network: blue}
 """
 
 
-def wished(joined: Joined) -> str:
+def with_attachments(joined: Joined) -> str:
     """Return a namespace with an attachment on n1, one on n2, both with addresses."""
     namespace = joined.namespace()
-    joined.admin("-n", namespace, "apply", "-f", "-", stdin=WISHES)
+    joined.admin("-n", namespace, "apply", "-f", "-", stdin=OBJECTS)
     waits = ("--for=condition=Addressed", "na", "--all", "--timeout=120s")
     joined.admin("-n", namespace, "wait", *waits)
     return namespace
@@ -62,7 +62,7 @@ def status(joined: Joined, namespace: str, kubeconfig: Any, name: str) -> Answer
 
 def a_viewer_reads_and_does_not_write(joined: Joined) -> None:
     """By the cluster's own role `view`, of which ours is a part."""
-    namespace = wished(joined)
+    namespace = with_attachments(joined)
     viewer = joined.cluster.credential("vera")
     joined.grant("vera", "view", namespace)
 
@@ -79,7 +79,7 @@ def a_viewer_reads_and_does_not_write(joined: Joined) -> None:
 
 def an_editor_writes_wishes_and_no_status(joined: Joined) -> None:
     """By `netloom:edit`; the cluster's own `edit`, of which ours is no part unless asked for, is not enough."""
-    namespace = wished(joined)
+    namespace = with_attachments(joined)
     editor = joined.cluster.credential("eddie")
     joined.grant("eddie", "edit", namespace)
     words = ("-n", namespace, "label", "network", "blue", "a=b", "--overwrite")
@@ -100,7 +100,7 @@ def an_editor_writes_wishes_and_no_status(joined: Joined) -> None:
 
 def an_agent_writes_what_is_its_own(joined: Joined) -> None:
     """Whether its token is bound to its node or it is a user of its own."""
-    namespace = wished(joined)
+    namespace = with_attachments(joined)
     for kubeconfig in (joined.agent("n1"), joined.node_user("n1")):
         words = ("apply", "--server-side", "--force-conflicts", "-f", "-")
         joined.kubectl.run(*words, kubeconfig=kubeconfig, stdin=node("n1"))
@@ -122,7 +122,7 @@ def an_agent_that_is_a_user_is_held_to_its_node_by_rbac_alone(joined: Joined) ->
 
 def an_agent_of_no_node_writes_nothing(joined: Joined) -> None:
     """The account alone is not enough: its token must be bound to a Node."""
-    namespace = wished(joined)
+    namespace = with_attachments(joined)
     for kubeconfig in (
         joined.cluster.account(NAMESPACE, "netloom-agent"),
         joined.cluster.credential("alice", "netloom:nodes"),
@@ -136,7 +136,7 @@ def an_agent_of_no_node_writes_nothing(joined: Joined) -> None:
 
 def an_agent_selects_what_concerns_it(joined: Joined) -> None:
     """By the selectors of its watches."""
-    namespace = wished(joined)
+    namespace = with_attachments(joined)
     for kubeconfig in (joined.agent("n1"), joined.node_user("n1")):
         own = joined.kubectl.run(
             "get", "na", "-A", "--field-selector", "spec.node=n1", "-o", "name", kubeconfig=kubeconfig

@@ -7,7 +7,7 @@ from tests.e2e.joined import Joined
 from tests.run.serving import netloom
 from tests.support.kubectl import Kubectl
 
-WISHES = """
+OBJECTS = """
 apiVersion: netloom.dev/v1alpha1
 kind: Network
 metadata: {name: blue}
@@ -30,7 +30,7 @@ def times_are_kept(joined: Joined, old: Kubectl, *, exact: bool) -> None:
     """Wish for an attachment and look at when it got its address; `exact`: uids say when they were made."""
     namespace = joined.namespace()
     kubeconfig = joined.cluster.kubeconfig
-    joined.admin("-n", namespace, "apply", "-f", "-", stdin=WISHES)
+    joined.admin("-n", namespace, "apply", "-f", "-", stdin=OBJECTS)
     joined.admin("-n", namespace, "wait", "--for=condition=Addressed", "na/web", "--timeout=120s")
     old.until_known(kubeconfig=kubeconfig)
     for kubectl in (joined.kubectl, old):

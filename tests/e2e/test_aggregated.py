@@ -20,7 +20,7 @@ import pytest
 from netloom.run.cluster.manifests import NAMESPACE
 from netloom.store.kube import kubeconfig as kubeconfigs
 from tests.e2e import joined as joining
-from tests.e2e.cluster_rights import RIGHTS, refused, wished
+from tests.e2e.cluster_rights import RIGHTS, refused, with_attachments
 from tests.e2e.cluster_times import times_are_kept
 from tests.e2e.joined import Joined
 from tests.e2e.kubectl_flows import COLLECTED, FLOWS, IN_USE, Flow, named
@@ -84,7 +84,7 @@ def test_the_cluster_says_who_may_what(right: Callable[[Joined], None], joined: 
 
 
 def test_an_agent_reads_nothing_that_does_not_concern_its_node(joined: Joined) -> None:
-    namespace = wished(joined)
+    namespace = with_attachments(joined)
     joined.admin("-n", namespace, "apply", "-f", "-", stdin=ELSEWHERE)
     for kubeconfig in (joined.agent("n1"), joined.node_user("n1")):
         for words in (
@@ -102,7 +102,7 @@ def test_an_agent_reads_nothing_that_does_not_concern_its_node(joined: Joined) -
 
 @ON_CURRENT
 def test_a_deleted_namespace_takes_all_that_is_in_it(joined: Joined) -> None:
-    namespace = wished(joined)
+    namespace = with_attachments(joined)
     joined.admin("delete", "namespace", namespace, "--timeout=120s")
 
     def said() -> str:
@@ -143,7 +143,7 @@ def test_nobody_becomes_another_by_headers_alone(joined: Joined) -> None:
 def test_a_right_that_the_cluster_takes_away_ends_the_watch(joined: Joined) -> None:
     """Through kube-apiserver, and on a connection of its own to our server."""
     assert joined.apiserver is not None
-    namespace = wished(joined)
+    namespace = with_attachments(joined)
     joined.admin("-n", namespace, "create", "serviceaccount", "vera")
     account = f"--serviceaccount={namespace}:vera"
     joined.admin("-n", namespace, "create", "rolebinding", "vera", "--clusterrole=netloom:view", account)
@@ -176,7 +176,7 @@ def _granted(opened: Callable[[], Any]) -> bool:
 
 def test_events_and_leases_are_the_clusters_own(joined: Joined) -> None:
     assert joined.apiserver is not None
-    namespace = wished(joined)
+    namespace = with_attachments(joined)
     wait_until(
         lambda: "SubnetValidated" in joined.admin("-n", namespace, "get", "events").out, what="an event", interval=0.2
     )
@@ -186,7 +186,7 @@ def test_events_and_leases_are_the_clusters_own(joined: Joined) -> None:
 
 
 def test_our_own_commands_work_through_the_cluster(joined: Joined) -> None:
-    namespace = wished(joined)
+    namespace = with_attachments(joined)
     shown = netloom("get", "networkattachments", "-n", namespace, kubeconfig=joined.cluster.kubeconfig)
     assert [line.split()[0] for line in shown.out.splitlines()[1:]] == ["mine", "theirs"]
     deleted = netloom("delete", "na/mine", "-n", namespace, kubeconfig=joined.cluster.kubeconfig)
@@ -200,7 +200,7 @@ def test_no_wish_that_was_acknowledged_is_lost_when_the_server_is_killed(joined:
     acknowledged: list[str] = []
     over = threading.Event()
 
-    def wish(thread: int) -> None:
+    def create(thread: int) -> None:
         for number in count():
             if over.is_set():
                 return
@@ -213,13 +213,13 @@ def test_no_wish_that_was_acknowledged_is_lost_when_the_server_is_killed(joined:
                 over.wait(0.05)  # The server is away; the cluster says so at once.
 
     account = joined.cluster.account(NAMESPACE, "netloom-apiserver")
-    threads = [threading.Thread(target=wish, args=(number,)) for number in range(3)]
+    threads = [threading.Thread(target=create, args=(number,)) for number in range(3)]
     for thread in threads:
         thread.start()
     try:
         for _ in range(KILLS):
             enough = len(acknowledged) + 20
-            wait_until(partial(lambda enough: len(acknowledged) > enough, enough), what="wishes to be taken")
+            wait_until(partial(lambda enough: len(acknowledged) > enough, enough), what="objects to be accepted")
             joined.apiserver.kill()
             joined.apiserver.start(account)
     finally:

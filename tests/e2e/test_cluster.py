@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.e2e import joined as joining
-from tests.e2e.cluster_rights import RIGHTS, wished
+from tests.e2e.cluster_rights import RIGHTS, with_attachments
 from tests.e2e.cluster_times import times_are_kept
 from tests.e2e.joined import Joined
 from tests.e2e.kubectl_flows import COLLECTED, FLOWS, HOUSEHOLD, Flow, named
@@ -54,7 +54,7 @@ def test_the_cluster_says_who_may_what(right: Callable[[Joined], None], joined: 
 
 def test_an_agent_can_read_what_rbac_cannot_keep_from_it(joined: Joined) -> None:
     """RBAC knows no field selectors: docs/kubernetes.md says so."""
-    namespace = wished(joined)
+    namespace = with_attachments(joined)
     words = ("-n", namespace, "get", "na", "-o", "name")
     assert "theirs" in joined.kubectl.run(*words, kubeconfig=joined.agent("n1")).out
 

@@ -123,7 +123,7 @@ class Plane:
 
 
 class Door:
-    """One connection to the API, made anew when it broke."""
+    """One connection to the API, made again when it broke."""
 
     def __init__(self, plane: Plane) -> None:
         self._plane = plane
@@ -177,7 +177,7 @@ class World:
         """The writers may stop."""
         self.over = threading.Event()
         self.done = itertools.count()
-        self.wishes = 0
+        self.requests = 0
         self.problems: list[str] = []
 
     @contextlib.contextmanager
@@ -217,7 +217,7 @@ class Writer:
                     continue
                 with contextlib.suppress(*Away):
                     self._wish()
-                    self._world.wishes = next(self._world.done)
+                    self._world.requests = next(self._world.done)
                 time.sleep(self._random.uniform(0, PACE))  # Else it is the writers who keep two cores busy.
 
     def _wish(self) -> None:
@@ -361,7 +361,7 @@ def test_killed_at_random_everything_is_right_in_the_end_and_no_address_is_ever_
             thread.join(60)
     assert not world.problems, f"{world.problems}\n{plane.tails()}"
     assert watcher.most > WRITERS, "hardly anybody ever had an address"
-    log.info("%d wishes, %d given, at most %d, killed %s", world.wishes, watcher.given, watcher.most, plane.killed)
+    log.info("%d requests, %d given, at most %d, killed %s", world.requests, watcher.given, watcher.most, plane.killed)
 
 
 def _prepare(door: Door) -> None:

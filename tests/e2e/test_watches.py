@@ -54,7 +54,7 @@ class Gauge:
 
 
 @dataclass
-class Wishes:
+class Users:
     """Attachments that come and go at random, a few at a time."""
 
     store: Store
@@ -76,8 +76,8 @@ class Wishes:
         node = self.random.choice(NODES)
         self.made += 1
         name = f"a{self.made}"
-        wish = document(NETWORK_ATTACHMENT, name, {"node": node, "network": network}, namespace)
-        await self.store.create(NETWORK_ATTACHMENT, wish)
+        made = document(NETWORK_ATTACHMENT, name, {"node": node, "network": network}, namespace)
+        await self.store.create(NETWORK_ATTACHMENT, made)
         self.there[namespace, name] = node, network
 
     async def _leave(self) -> None:
@@ -110,10 +110,10 @@ async def _arrivals_and_departures(admin: Path, node: Path) -> None:
     gauge = Gauge(admin)
     async with contextlib.AsyncExitStack() as held:
         held.callback(gauge.connection.close)
-        wishes = Wishes(await _open(admin, held), Random(6))
+        users = Users(await _open(admin, held), Random(6))
         store = await _open(node, held)
         for namespace, name, fabric in NETWORKS:
-            await wishes.store.create(NETWORK, document(NETWORK, name, {"fabric": fabric}, namespace))
+            await users.store.create(NETWORK, document(NETWORK, name, {"fabric": fabric}, namespace))
         attachments = attachment_informer(store, "n1", random=Random(1))
         neighbours = NodeWatches(store, attachments, node="n1", random=Random(2))
         async with asyncio.TaskGroup() as group:
@@ -121,16 +121,16 @@ async def _arrivals_and_departures(admin: Path, node: Path) -> None:
             counts: list[int] = []
             changed = 0
             while changed < CHANGES:
-                burst = min(wishes.random.randint(1, BURST), CHANGES - changed)
-                await wishes.change(burst)
+                burst = min(users.random.randint(1, BURST), CHANGES - changed)
+                await users.change(burst)
                 changed += burst
-                await _settled(gauge, wishes.expected(), lingering=LINGERING)
+                await _settled(gauge, users.expected(), lingering=LINGERING)
                 counts.append(gauge.read()["networkattachments"])
             assert len(set(counts)) > 3, "Networks came and went"
-            await _settled(gauge, wishes.expected())
-            await _may_open_no_other(store, wishes)
-            for key in wishes.there:
-                await wishes.store.delete(NETWORK_ATTACHMENT, *key)
+            await _settled(gauge, users.expected())
+            await _may_open_no_other(store, users)
+            for key in users.there:
+                await users.store.delete(NETWORK_ATTACHMENT, *key)
             await _settled(gauge, {"networkattachments": 1})
             assert attachments.lists == 1
             for task in tasks:
@@ -156,9 +156,9 @@ async def _settled(gauge: Gauge, expected: dict[str, int], lingering: Collection
         await asyncio.sleep(0.005)
 
 
-async def _may_open_no_other(store: Store, wishes: Wishes) -> None:
+async def _may_open_no_other(store: Store, users: Users) -> None:
     """Try what would be a watch more, with the node's credential."""
-    mine = {(key[0], network) for key, (node, network) in wishes.there.items() if node == "n1"}
+    mine = {(key[0], network) for key, (node, network) in users.there.items() if node == "n1"}
     irrelevant = [(namespace, name) for namespace, name, _ in NETWORKS if (namespace, name) not in mine]
     refused = [("", ""), ("ns1", ""), ("", "spec.node=n2"), ("", "spec.node!=n1")]
     refused += [(namespace, f"spec.network={name},spec.node!=n1") for namespace, name in irrelevant]

@@ -2,7 +2,7 @@
 
 Its networks c0 to c3 stay, and in each a machine that stays too, the watcher, so that in the end everybody can be
 pinged. Beside it each network has, on every node, a machine in a namespace and a device on the switch itself, which
-come and go. Profiles always let pings in, whatever else they say. A wish whose answer did not arrive may have been
+come and go. Profiles always let pings in, whatever else they say. A request whose answer did not arrive may have been
 heard or not; both are right, and what there is in the end is what the API says.
 """
 
@@ -97,7 +97,7 @@ class Churn:
         self._thread = threading.Thread(target=self._run, name="churn", daemon=True)
         self.problems: list[str] = []
         self.done: Counter[str] = Counter()
-        """How many wishes were heard, by what they were."""
+        """The number of accepted requests, by type."""
         self._attachments = {
             f"{network}-{node}-{port}": self._attachment(network, node, port)
             for network in NETWORKS for node in lab.nodes for port in ("veth", "internal")
@@ -123,12 +123,12 @@ class Churn:
         self._api.close()
 
     def more(self, count: int = 10, *, timeout: float = 120.0) -> None:
-        """Return when some more wishes were heard."""
+        """Return when some more requests were accepted."""
         goal = self.done.total() + count
-        wait_until(lambda: self.done.total() >= goal or self.problems, what="more to be wished for", timeout=timeout)
+        wait_until(lambda: self.done.total() >= goal or self.problems, what="more requests", timeout=timeout)
         assert not self.problems, self.problems
 
-    # What is wished for.
+    # The requests.
 
     def _run(self) -> None:
         try:
@@ -192,14 +192,14 @@ class Churn:
         if status < 300:
             self.done[f"{method} {kind}"] += 1
 
-    def _must(self, method: str, wish: dict[str, Any]) -> None:
-        status, answer = self._api.send(method, wish["kind"], "", wish)
+    def _must(self, method: str, body: dict[str, Any]) -> None:
+        status, answer = self._api.send(method, body["kind"], "", body)
         assert status in (201, 409), answer
 
     # What became of it.
 
     def unready(self) -> list[str]:
-        """Return the wishes that are not fulfilled now, with what is said of them."""
+        """Return the objects that are not Ready now, with their conditions."""
         found = []
         for kind in ("Subnet", *COMING_AND_GOING):
             for item in self._api.items(kind):

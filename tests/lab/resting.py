@@ -11,7 +11,7 @@ REST = 90.0
 
 
 def at_rest(lab: Lab, churn: Churn) -> None:
-    """Return when all that churned has what it wishes for and answers, and nothing is amiss anywhere."""
+    """Return when all that churned is Ready and answers, and the doctor finds nothing."""
     eventually(churn.unready, "everything to be Ready")
     eventually(churn.silent, "everybody to answer")
     healthy(lab)
@@ -20,20 +20,20 @@ def at_rest(lab: Lab, churn: Churn) -> None:
 def healthy(lab: Lab) -> None:
     """Return when `netloom doctor` finds nothing."""
 
-    def amiss() -> list[str]:
+    def findings() -> list[str]:
         answer = netloom("doctor", "--lab", lab.layout.folder, check=False)
         return [] if answer.rc == 0 else [answer.out, answer.err]
 
-    eventually(amiss, "the doctor to find nothing")
+    eventually(findings, "the doctor to find nothing")
 
 
-def eventually(amiss: Callable[[], list[str]], what: str) -> None:
-    """Return when nothing is amiss any more; fail with what still is."""
+def eventually(findings: Callable[[], list[str]], what: str) -> None:
+    """Return when there are no findings any more; fail with those that are left."""
     left: list[str] = []
 
     def none() -> bool:
         nonlocal left
-        left = amiss()
+        left = findings()
         return not left
 
     try:

@@ -75,11 +75,11 @@ def test_labels_decide_who_is_an_endpoint(balancers: World) -> None:
         return answering(balancers, who, vip, 80) == WEBS - {"web-3"}
 
     try:
-        balancers.wish("NetworkAttachment", "web-3", spec, labels={"app": "other"})
+        balancers.put("NetworkAttachment", "web-3", spec, labels={"app": "other"})
         for who, vip in (("near", "10.67.0.100"), ("far", "fd67::100"), ("outside", "192.0.2.42")):
             wait_until(partial(left, who, vip), what="two to be left")
     finally:
-        balancers.wish("NetworkAttachment", "web-3", spec, labels={"app": "web"})
+        balancers.put("NetworkAttachment", "web-3", spec, labels={"app": "web"})
     wait_until(lambda: answering(balancers, "near", "10.67.0.100", 80) == WEBS, what="all three to answer")
 
 

@@ -14,7 +14,7 @@ from tests.lab import labs
 from tests.lab.capturing import IPV4, VLAN, capturing, send
 from tests.lab.tagging import tagged
 from tests.lab.test_dhcp import leased
-from tests.lab.test_quality import WITHIN, about, measured
+from tests.lab.test_qos import WITHIN, about, measured
 from tests.lab.worlds import World, world
 from tests.support.process import wait_until
 
@@ -163,11 +163,11 @@ def test_an_agent_that_starts_again_writes_nothing_about_them(children: World) -
 
 def test_a_container_whose_machine_goes_waits_for_it_with_its_address(children: World) -> None:
     def machine() -> None:
-        children.wish("NetworkAttachment", "vm3", {"node": "n1", "network": "office"})
+        children.put("NetworkAttachment", "vm3", {"node": "n1", "network": "office"})
 
     machine()
     port = {"type": "child", "parent": "vm3", "vlan": 7}
-    children.wish("NetworkAttachment", "lone", {"node": "n1", "network": "green", "port": port})
+    children.put("NetworkAttachment", "lone", {"node": "n1", "network": "green", "port": port})
     children.cli("wait", "networkattachment/vm3", "networkattachment/lone", "--timeout", "40s")
     ips = children.get("networkattachment", "lone")["status"]["ips"]
     children.delete("networkattachment/vm3")
@@ -183,7 +183,7 @@ def test_a_container_whose_machine_goes_waits_for_it_with_its_address(children: 
 def test_of_two_that_want_a_vlan_one_has_it_and_the_other_gets_it_when_it_is_free(children: World) -> None:
     port = {"type": "child", "parent": "vm1", "vlan": 30}
     for name in ("zoe-2", "zoe-1"):
-        children.wish("NetworkAttachment", name, {"node": "n1", "network": "green", "port": port})
+        children.put("NetworkAttachment", name, {"node": "n1", "network": "green", "port": port})
     for condition in ("Programmed", "Plugged"):
         said = children.becomes("networkattachment", "zoe-2", "False", "VlanTaken", condition=condition)
         assert said == "spec.port.vlan: VLAN 30 of vm1 is zoe-1's: choose another"
@@ -202,7 +202,7 @@ def test_a_container_that_goes_takes_nobody_with_it(children: World) -> None:
 
     wait_until(installed, what="OVN's word for the machine's port")
     port = {"type": "child", "parent": "vm1", "vlan": 31}
-    children.wish("NetworkAttachment", "guest", {"node": "n1", "network": "green", "port": port})
+    children.put("NetworkAttachment", "guest", {"node": "n1", "network": "green", "port": port})
     children.cli("wait", "networkattachment/guest", "--timeout", "40s")
     children.delete("networkattachment/guest")
     assert children.answers("web", "10.83.0.20", "ping") == "pong"
@@ -221,7 +221,7 @@ def test_what_is_kept_of_a_containers_programs_stands_with_the_bridge_until_it_i
     port = {"type": "child", "parent": "vm1", "vlan": 32}
     program = ["/bin/true", "${ifname}"]  # Which no agent of a lab allows: what is told of it comes the same way.
     spec = {"node": "n1", "network": "green", "port": port, "postCreateExec": program, "postDeleteExec": program}
-    children.wish("NetworkAttachment", "busy", spec)
+    children.put("NetworkAttachment", "busy", spec)
     report = wait_until(
         lambda: children.get("networkattachment", "busy").get("status", {}).get("postCreateExecReport"), what="a report"
     )

@@ -1,4 +1,4 @@
-"""A northbound of three servers loses its leader, and is compacted, while wishes come all the time: none is lost.
+"""A northbound of three servers loses its leader, and is compacted, while requests come all the time: none is lost.
 
 What is lost would show: after the churn everything that the API has must be Ready, answer, and be in OVN as planned,
 which is what `netloom doctor` compares; and nothing else may be there.

@@ -30,7 +30,7 @@ def run(diagnosis: World, *args: str, check: bool = True) -> Answer:
 
 
 def doctor(diagnosis: World, *flags: str) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-    """Return what the doctor says of this namespace, or of nobody's: what is amiss, and what is mended."""
+    """Return what the doctor says of this namespace, or of nobody's: the findings, and the repaired ones."""
     found = json.loads(run(diagnosis, "doctor", "-o", "json", *flags, check=False).out)
 
     def ours(key: str) -> list[dict[str, Any]]:
@@ -118,7 +118,7 @@ def test_explain_of_everything_else(diagnosis: World, what: str, said: str) -> N
 
 def test_explain_says_where_to_look_when_a_step_is_missing(diagnosis: World) -> None:
     port = {"type": "veth", "netns": "/run/netns/nl-nowhere-diagnosis", "name": "eth0"}
-    diagnosis.wish("NetworkAttachment", "lost", {"node": "n1", "network": "office", "port": port})
+    diagnosis.put("NetworkAttachment", "lost", {"node": "n1", "network": "office", "port": port})
     diagnosis.becomes("NetworkAttachment", "lost", "False", "NamespaceMissing", condition="Plugged")
     try:
         text = run(diagnosis, "explain", "na/lost").out
@@ -136,7 +136,7 @@ def run_status(diagnosis: World) -> Answer:
 
 
 def test_status_is_a_tree_of_it_all(diagnosis: World) -> None:
-    wait_until(lambda: run_status(diagnosis).rc == 0, what="nothing to be amiss")
+    wait_until(lambda: run_status(diagnosis).rc == 0, what="no findings")
     text = run_status(diagnosis).out
     assert "No problems found." in text
     assert "└─ alice  10.71.0.11 fd71::11, nl" in text
@@ -146,18 +146,20 @@ def test_status_is_a_tree_of_it_all(diagnosis: World) -> None:
 
 
 def test_a_plan_is_what_then_happens(diagnosis: World) -> None:
-    wish = json.dumps(
+    manifest = json.dumps(
         document("NetworkAttachment", "carol", {"node": "n2", "network": "office", "ips": ["10.71.0.77"]})
     )
-    found = json.loads(diagnosis.cli("plan", "-f", "-", "-o", "json", stdin=wish).out)
+    found = json.loads(diagnosis.cli("plan", "-f", "-", "-o", "json", stdin=manifest).out)
     planned = {row["key"] for row in found["rows"] if row["kind"] == "create"}
     assert planned == {f"{NAMESPACE}/carol"}
-    diagnosis.apply(wish)
-    diagnosis.ready(wish)
-    assert "Nothing would change" in diagnosis.cli("plan", "-f", "-", stdin=wish).out
+    diagnosis.apply(manifest)
+    diagnosis.ready(manifest)
+    assert "Nothing would change" in diagnosis.cli("plan", "-f", "-", stdin=manifest).out
     rows = json.loads(run(diagnosis, "explain", "na/carol", "-o", "json").out)["rows"]
     assert {row["key"] for row in rows} == planned
-    assert diagnosis.cli("plan", "--delete", "-f", "-", stdin=wish).out.count(f"- Logical_Switch_Port {NAMESPACE}/carol")
+    assert diagnosis.cli("plan", "--delete", "-f", "-", stdin=manifest).out.count(
+        f"- Logical_Switch_Port {NAMESPACE}/carol"
+    )
     diagnosis.delete("networkattachment/carol")
     # The machines of the file are elsewhere in the lab: on the nodes that is another place, to OVN it is the same.
     text = diagnosis.cli("plan", "-f", str(MANIFESTS / "diagnosis.yaml")).out
@@ -165,7 +167,7 @@ def test_a_plan_is_what_then_happens(diagnosis: World) -> None:
     assert "Rows in OVN: 0 to create, 0 to change, 0 to remove. Ports on nodes: 0 to create, 3 to change" in text
 
 
-# What is amiss.
+# Findings.
 
 
 def test_the_doctor_finds_nothing_where_nothing_is(diagnosis: World) -> None:
@@ -186,15 +188,15 @@ def test_the_doctor_mends_what_was_done_to_a_workload_and_leaves_strangers_alone
     lab.exec("n1", ["ovs-vsctl", "--", "--id=@m", "create", "Mirror", "name=diagnosis", own, of,
                     "--", "add", "Bridge", "br-int", "mirrors", "@m"])  # fmt: skip
     try:
-        amiss, _ = doctor(diagnosis)
-        assert {(one["check"], one["name"]) for one in amiss} == {
+        findings, _ = doctor(diagnosis)
+        assert {(one["check"], one["name"]) for one in findings} == {
             ("wrong-device", "alice"),
             ("leftover-interface", "diagnosis-stray"),
             ("leftover-device", "nllooking"),
             ("leftover-mirror", "gone"),
         }
-        amiss, mended = doctor(diagnosis, "--repair")
-        assert (amiss, len(mended)) == ([], 4)
+        findings, repaired = doctor(diagnosis, "--repair")
+        assert (findings, len(repaired)) == ([], 4)
         assert doctor(diagnosis) == ([], [])
         assert diagnosis.answers("alice", "10.72.0.11", 80)
         ports = lab.exec("n1", ["ovs-vsctl", "list-ports", "br-int"]).stdout.split()
@@ -213,11 +215,11 @@ def test_the_doctor_does_what_an_agent_that_does_not_run_would(diagnosis: World)
     pid = lab.kill("agent-n2", signal.SIGSTOP)
     try:
         lab.exec("n2", ["ovs-vsctl", "del-port", "br-int", device])
-        amiss, _ = doctor(diagnosis, "--chapter", "nodes")
-        assert [(one["check"], one["name"]) for one in amiss] == [("missing-interface", "web")]
-        amiss, mended = doctor(diagnosis, "--chapter", "nodes", "--repair")
-        assert (amiss, [one["name"] for one in mended]) == ([], ["web"])
+        findings, _ = doctor(diagnosis, "--chapter", "nodes")
+        assert [(one["check"], one["name"]) for one in findings] == [("missing-interface", "web")]
+        findings, repaired = doctor(diagnosis, "--chapter", "nodes", "--repair")
+        assert (findings, [one["name"] for one in repaired]) == ([], ["web"])
         assert diagnosis.answers("alice", "10.72.0.11", 80)
     finally:
         os.kill(pid, signal.SIGCONT)
-    wait_until(lambda: doctor(diagnosis) == ([], []), what="nothing to be amiss", interval=1.0)
+    wait_until(lambda: doctor(diagnosis) == ([], []), what="no findings", interval=1.0)

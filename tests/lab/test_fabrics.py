@@ -1,4 +1,4 @@
-"""One file of wishes, two fabrics: whoever reaches whom where OVN carries the Networks does so where VXLAN does."""
+"""One manifest, two fabrics: the same machines reach each other over OVN and over VXLAN."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -18,7 +18,7 @@ HOW: dict[str, tuple[int | str, ...]] = {"10.68.0.": ("ping", 80, "udp/53"), "fd
 
 
 def reached(who: str, whom: str, how: int | str, block: str) -> bool:
-    """Whether the wishes say that one reaches another."""
+    """Whether the manifest lets one reach another."""
     if who == "quiet" and how == "ping":
         return False
     if who == "quiet" and how == 80 and whom not in WEB:
@@ -45,7 +45,7 @@ def ways() -> tuple[list[Way], list[Way]]:
 
 @contextmanager
 def carried(lab: Lab, fabric: str) -> Iterator[World]:
-    """Give the world of the wishes, carried by a fabric, with everybody listening."""
+    """Yield the world of the manifest on a fabric, with all machines listening."""
     made = World(lab, f"fabrics-{fabric}")
     try:
         text = (MANIFESTS / "fabrics.yaml").read_text().replace("FABRIC", fabric)

@@ -130,8 +130,8 @@ def test_what_is_theirs_stays_through_everything_we_do(foreign: World) -> None:
     assert len(ours(lab)) > 30
 
     spec = foreign.get("router", "r1")["spec"]
-    foreign.wish("Router", "r1", {**spec, "nat": []})
-    foreign.wish("SecurityProfile", "web", {"selector": {"matchLabels": {"app": "web"}}, "ingress": []})
+    foreign.put("Router", "r1", {**spec, "nat": []})
+    foreign.put("SecurityProfile", "web", {"selector": {"matchLabels": {"app": "web"}}, "ingress": []})
     foreign.delete("shaping/slow")
     wait_until(lambda: not foreign.ping("one", "10.74.0.12"), what="the profile to be closed")
     assert touched(lab, before) == {}, "after changes"

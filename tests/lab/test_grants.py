@@ -66,8 +66,8 @@ def host(tmp_path: Path) -> Iterator[Host]:
             "link add pod0 type veth peer name pod1",
         ):
             lab.exec(NODE, ["ip", *command.split()])
-        made.world.wish("Network", "blue", {"fabric": "vxlan"})
-        made.world.wish("Subnet", "blue", {"network": "blue", "cidr": "10.78.0.0/24"})
+        made.world.put("Network", "blue", {"fabric": "vxlan"})
+        made.world.put("Subnet", "blue", {"network": "blue", "cidr": "10.78.0.0/24"})
         try:
             yield made
         finally:
@@ -78,7 +78,7 @@ def test_a_namespace_without_grants_gets_nothing_of_a_node(host: Host) -> None:
     world, lab = host.world, host.lab
     others = lab.workload("other")
     everything = [{"to": "0.0.0.0/1", "via": "10.78.0.1"}, {"to": "128.0.0.0/1", "via": "10.78.0.1"}]
-    wishes: dict[str, dict[str, Any]] = {
+    specs: dict[str, dict[str, Any]] = {
         "hijack": {"port": {"type": "internal", "name": "docker0"}, "routes": everything},
         "spy": {"port": {"type": "veth", "netns": str(others), "name": "eth0"}},
         "pod": {"port": {"type": "existing", "device": "pod0"}},
@@ -86,12 +86,12 @@ def test_a_namespace_without_grants_gets_nothing_of_a_node(host: Host) -> None:
     }
     host.start()
     before = host.seen()
-    for number, (name, spec) in enumerate(wishes.items(), 11):
+    for number, (name, spec) in enumerate(specs.items(), 11):
         spec = {"node": NODE, "network": "blue", "ips": [f"10.78.0.{number}"], **spec}
-        world.wish("NetworkAttachment", name, spec)
-    said = {name: world.becomes("networkattachment", name, *REFUSED, condition="Plugged") for name in wishes}
+        world.put("NetworkAttachment", name, spec)
+    said = {name: world.becomes("networkattachment", name, *REFUSED, condition="Plugged") for name in specs}
     for name, setting in zip(
-        wishes, ("internalRoutes", "netnsFolders", "existingDevices", "existingDevices"), strict=True
+        specs, ("internalRoutes", "netnsFolders", "existingDevices", "existingDevices"), strict=True
     ):
         assert f"by the setting {setting}: tenant=" in said[name]
     assert host.seen() == before
@@ -118,7 +118,7 @@ def test_what_is_granted_works_and_goes_with_its_grant(host: Host) -> None:
     }
     for number, (name, port) in enumerate(ports.items(), 8):
         spec = {"node": NODE, "network": "blue", "ips": [f"10.78.0.{number}"], "port": port}
-        world.wish("NetworkAttachment", name, spec)
+        world.put("NetworkAttachment", name, spec)
     for name in ("here", "there"):
         world.becomes("networkattachment", name, "True", "Plugged", condition="Plugged")
     lab.exec(NODE, ["ping", "-c", "1", "-w", "10", "10.78.0.9"])

@@ -85,14 +85,14 @@ class Host:
     def attach(self, *names: str, made: list[str] | None = None, gone: list[str] | None = None) -> None:
         """Wish for attachments with programs."""
         spec = {"node": NODE, "network": "hooks", "port": {"type": "internal"}}
-        wishes = [
+        objects = [
             document(
                 "NetworkAttachment", name,
                 spec | ({"postCreateExec": [*made]} if made else {}) | ({"postDeleteExec": [*gone]} if gone else {}),
             )
             for name in names
         ]  # fmt: skip
-        self.world.apply("\n---\n".join(json.dumps(one).replace("{name}", one["metadata"]["name"]) for one in wishes))
+        self.world.apply("\n---\n".join(json.dumps(one).replace("{name}", one["metadata"]["name"]) for one in objects))
 
     def statuses(self) -> dict[str, dict[str, Any]]:
         """Return the statuses of all attachments."""
@@ -134,16 +134,16 @@ def host(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Host]:
         made = Host(lab, World(lab, "hooks"), folder)
         try:
             made.start()
-            wish(made.world, "Network", {"fabric": "vxlan"})
-            wish(made.world, "Subnet", {"network": "hooks", "cidr": "10.77.0.0/24"})
+            put(made.world, "Network", {"fabric": "vxlan"})
+            put(made.world, "Subnet", {"network": "hooks", "cidr": "10.77.0.0/24"})
             yield made
         finally:
             if made.agent is not None:
                 made.agent.stop()
 
 
-def wish(world: World, kind: str, spec: Mapping[str, Any]) -> None:
-    world.wish(kind, "hooks", spec)
+def put(world: World, kind: str, spec: Mapping[str, Any]) -> None:
+    world.put(kind, "hooks", spec)
 
 
 def test_a_program_runs_when_its_interface_is_made_and_one_when_it_is_gone(host: Host) -> None:

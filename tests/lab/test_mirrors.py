@@ -49,11 +49,11 @@ def test_a_mirror_that_goes_leaves_the_source_alone(mirrors: World) -> None:
 
         wait_until(silent, what="the copies to end")
     finally:
-        mirrors.wish("Mirror", "all", spec)
+        mirrors.put("Mirror", "all", spec)
 
 
 def test_a_tap_on_another_node_is_a_condition(mirrors: World) -> None:
-    mirrors.wish("Mirror", "too-far", {"source": {"attachment": "source"}, "destination": {"attachment": "peer"}})
+    mirrors.put("Mirror", "too-far", {"source": {"attachment": "source"}, "destination": {"attachment": "peer"}})
     assert "choose a destination on n1" in mirrors.becomes("mirror", "too-far", "False", "DifferentNodes")
     assert asked(mirrors, 4)
 

@@ -38,9 +38,9 @@ def policies(lab: Lab) -> Iterator[World]:
 NETWORKS = [{"network": "red"}, {"network": "blue"}]
 
 
-def wish(policies: World, *listed: dict[str, Any], **more: Any) -> None:
+def set_policies(policies: World, *listed: dict[str, Any], **more: Any) -> None:
     """Have the router do what these policies say, and return when it is Ready and every node knows."""
-    policies.wish("Router", "r1", {"networks": NETWORKS, "policies": list(listed), **more})
+    policies.put("Router", "r1", {"networks": NETWORKS, "policies": list(listed), **more})
     policies.becomes("Router", "r1", "True", "Programmed")
     policies.lab.exec("central", ["ovn-nbctl", "--timeout=120", "--wait=hv", "sync"])
 
@@ -48,10 +48,10 @@ def wish(policies: World, *listed: dict[str, Any], **more: Any) -> None:
 @pytest.fixture
 def plain(policies: World) -> Iterator[World]:
     """Give the world with no policy yet, and leave it so."""
-    wish(policies)
+    set_policies(policies)
     assert all(policies.reaches([("red-1", TARGET[family], 7100) for family in (4, 6)]).values())
     yield policies
-    wish(policies)
+    set_policies(policies)
 
 
 def unreachable(world: World, ways: list[Way]) -> None:
@@ -62,20 +62,20 @@ def unreachable(world: World, ways: list[Way]) -> None:
 @FAMILIES
 def test_a_policy_drops_what_would_be_routed_and_a_higher_one_exempts_a_port(plain: World, family: int) -> None:
     drop = {"priority": 100, "from": [RED[family]], "to": [f"{TARGET[family]}/{32 if family == 4 else 128}"]}
-    wish(plain, {**drop, "action": "drop"})
+    set_policies(plain, {**drop, "action": "drop"})
     ways: list[Way] = [("red-1", TARGET[family], how) for how in (7100, 7200, "udp/7100", "ping")]
     unreachable(plain, ways)
     others: list[Way] = [("red-1", TARGET[10 - family], 7100), ("red-1", BOX[family], "ping")]
     assert all(plain.reaches(others).values()), "neither the other family nor the other machine is meant"
-    wish(plain, {**drop, "action": "drop"}, {**drop, "priority": 101, "ports": [{"port": 7200}]})
+    set_policies(plain, {**drop, "action": "drop"}, {**drop, "priority": 101, "ports": [{"port": 7200}]})
     assert plain.answers("red-1", TARGET[family], 7200) == f"blue-2 {SENDER[family]}"
     unreachable(plain, [way for way in ways if way[2] != 7200])
-    wish(plain)
+    set_policies(plain)
     assert all(plain.reaches(ways).values())
 
 
 def test_a_policy_that_names_no_address_holds_for_both_families(plain: World) -> None:
-    wish(plain, {"priority": 1, "ports": [{"port": 7200}], "action": "drop"})
+    set_policies(plain, {"priority": 1, "ports": [{"port": 7200}], "action": "drop"})
     unreachable(plain, [("red-1", TARGET[family], 7200) for family in (4, 6)])
     assert all(plain.reaches([("red-1", TARGET[family], 7100) for family in (4, 6)]).values())
 
@@ -92,13 +92,13 @@ def test_a_reroute_sends_packets_by_way_of_a_box_until_it_is_gone(plain: World, 
     with capturing(plain.netns("box"), "eth0") as wire:
         assert plain.answers("red-1", TARGET[family], 7100)
         assert passed(wire, *way) == 0, "the direct way"
-        wish(plain, {**reroute, "via": [BOX[family]]})
+        set_policies(plain, {**reroute, "via": [BOX[family]]})
         wait_until(lambda: plain.ping("red-1", way[1]) and passed(wire, *way) > 0, what="the way by the box")
         assert plain.answers("red-1", TARGET[family], 7100) == f"blue-2 {SENDER[family]}"
         assert passed(wire, *way) >= 2, "what it gets it sends on"
         assert plain.answers("red-2", TARGET[family], 7100) == f"blue-2 {OTHER[family]}"
         assert passed(wire, OTHER[family], TARGET[family]) == 0, "others go directly"
-        wish(plain)
+        set_policies(plain)
 
         def directly() -> bool:
             before = passed(wire, *way)
@@ -115,7 +115,7 @@ def test_several_next_hops_share_the_load(plain: World, family: int) -> None:
     way = SENDER[family], TARGET[family]
     reroute = {"priority": 100, "to": [BLUE[family]], "ports": [{"port": 7100}], "action": "reroute"}
     with capturing(plain.netns("box"), "eth0") as one, capturing(plain.netns("box-2"), "eth0") as other:
-        wish(plain, {**reroute, "via": [BOX[family], BOX_2[family]]})
+        set_policies(plain, {**reroute, "via": [BOX[family], BOX_2[family]]})
 
         def both() -> bool:
             answered = plain.tries([("red-1", TARGET[family], 7100)])
@@ -127,7 +127,7 @@ def test_several_next_hops_share_the_load(plain: World, family: int) -> None:
 def test_a_policy_whose_next_hop_is_nowhere_costs_itself_only(plain: World) -> None:
     drop = {"priority": 100, "ports": [{"port": 7200}], "action": "drop"}
     lost = {"priority": 100, "action": "reroute", "via": ["10.99.0.7"]}
-    plain.wish("Router", "r1", {"networks": NETWORKS, "policies": [lost, drop]})
+    plain.put("Router", "r1", {"networks": NETWORKS, "policies": [lost, drop]})
     said = plain.becomes("Router", "r1", "False", "NextHopFar")
     assert said.startswith("spec.policies[0].via[0]: 10.99.0.7 is in no network of the router")
     unreachable(plain, [("red-1", TARGET[4], 7200)])
@@ -137,13 +137,13 @@ def test_a_policy_whose_next_hop_is_nowhere_costs_itself_only(plain: World) -> N
 def test_what_no_route_leads_to_is_not_rerouted_until_one_does(plain: World) -> None:
     reroute = {"priority": 100, "to": ["203.0.113.0/24"], "action": "reroute", "via": [BOX[4]]}
     with capturing(plain.netns("box"), "eth0") as wire:
-        plain.wish("Router", "r1", {"networks": NETWORKS, "policies": [reroute]})
+        plain.put("Router", "r1", {"networks": NETWORKS, "policies": [reroute]})
         said = plain.becomes("Router", "r1", "False", "RouteMissing")
         assert said.startswith("spec.policies[0].to[0]: the router has no route to 203.0.113.0/24")
         plain.lab.exec("central", ["ovn-nbctl", "--timeout=120", "--wait=hv", "sync"])
         assert not plain.ping("red-1", "203.0.113.9")
         assert passed(wire, SENDER[4], "203.0.113.9") == 0
-        wish(plain, reroute, routes=[{"to": "203.0.113.0/24", "via": BOX_2[4]}])
+        set_policies(plain, reroute, routes=[{"to": "203.0.113.0/24", "via": BOX_2[4]}])
         wait_until(
             lambda: plain.ping("red-1", "203.0.113.9") or passed(wire, SENDER[4], "203.0.113.9") > 0,
             what="a packet at the box, where the policy sends it, and not the route",
@@ -151,7 +151,7 @@ def test_what_no_route_leads_to_is_not_rerouted_until_one_does(plain: World) -> 
 
 
 def test_trace_and_explain_tell_of_policies(plain: World) -> None:
-    wish(
+    set_policies(
         plain,
         {"priority": 100, "ports": [{"port": 7200}], "action": "drop"},
         {"priority": 90, "to": [BLUE[4]], "action": "reroute", "via": [BOX[4]]},
@@ -165,7 +165,7 @@ def test_trace_and_explain_tell_of_policies(plain: World) -> None:
     assert "policy with priority 90: rerouted to 10.65.0.7 on network blue" in rerouted
     spread = look(plain, "trace", "red-1", "blue-2", "--tcp", "7100", "-6", check=False)
     assert "policy with priority 90: rerouted to fd65::" in spread
-    wish(plain, {"priority": 100, "ports": [{"port": 7200}]})
+    set_policies(plain, {"priority": 100, "ports": [{"port": 7200}]})
     assert "policy with priority 100: allowed" in look(plain, "trace", "red-1", "blue-2", "--tcp", "7200")
 
 

@@ -73,13 +73,13 @@ def test_a_changed_profile_counts_for_ports_that_are_there(profiles: World) -> N
     assert profiles.answers("stranger", "10.66.0.11", 80)
     rules = [{"ports": [{"protocol": "tcp", "port": 81}]}, *spec["ingress"][1:]]
     try:
-        profiles.wish("SecurityProfile", "web", {**spec, "ingress": rules})
+        profiles.put("SecurityProfile", "web", {**spec, "ingress": rules})
         assert profiles.answers("stranger", "10.66.0.11", 81)
         wait_until(lambda: not profiles.ask("stranger", "10.66.0.11", 80), what="port 80 to be closed")
         assert not profiles.ask("stranger", "fd66::11", 80)
         assert profiles.answers("client", "10.66.0.11", 9000), "the other rules stand"
     finally:
-        profiles.wish("SecurityProfile", "web", spec)
+        profiles.put("SecurityProfile", "web", spec)
     assert profiles.answers("stranger", "10.66.0.11", 80)
 
 
@@ -92,10 +92,10 @@ def test_a_connection_whose_rule_goes_is_cut(profiles: World) -> None:
         with other:
             assert passes(one, other)
             try:
-                profiles.wish("SecurityProfile", "web", {**spec, "ingress": spec["ingress"][:1]})
+                profiles.put("SecurityProfile", "web", {**spec, "ingress": spec["ingress"][:1]})
                 wait_until(lambda: not passes(one, other), what="the connection to be cut")
             finally:
-                profiles.wish("SecurityProfile", "web", spec)
+                profiles.put("SecurityProfile", "web", spec)
 
 
 def test_labels_decide_whom_a_profile_covers_and_names(profiles: World) -> None:
@@ -118,13 +118,13 @@ def test_a_port_whose_profile_does_not_exist_is_closed_until_it_does(profiles: W
     spec = profiles.get("networkattachment", "stranger")["spec"]
     assert profiles.answers("client", "10.66.0.13", 80)
     try:
-        profiles.wish("NetworkAttachment", "stranger", {**spec, "securityProfiles": ["later"]})
+        profiles.put("NetworkAttachment", "stranger", {**spec, "securityProfiles": ["later"]})
         wait_until(lambda: not profiles.ask("client", "10.66.0.13", 80), what="the port to be closed")
-        profiles.wish("SecurityProfile", "later", {"ingress": [{"ports": [{"port": 80}]}]})
+        profiles.put("SecurityProfile", "later", {"ingress": [{"ports": [{"port": 80}]}]})
         assert profiles.answers("client", "10.66.0.13", 80)
         assert not profiles.ask("client", "10.66.0.13", 81)
     finally:
-        profiles.wish("NetworkAttachment", "stranger", spec)
+        profiles.put("NetworkAttachment", "stranger", spec)
     assert profiles.answers("client", "10.66.0.13", 81)
 
 
@@ -138,7 +138,7 @@ def label(made: World, name: str, *labels: str) -> None:
         else:
             key, value = one.split("=")
             kept[key] = value
-    made.wish("NetworkAttachment", name, found["spec"], labels=kept)
+    made.put("NetworkAttachment", name, found["spec"], labels=kept)
 
 
 def passes(one: socket.socket, other: socket.socket) -> bool:

@@ -1,4 +1,4 @@
-"""Shaping: as much goes through as the wish says, within 15 %, and no less for anybody else."""
+"""Shaping: the rate is the one in the spec, within 15 %, and no less for anybody else."""
 
 from collections.abc import Callable, Iterator
 

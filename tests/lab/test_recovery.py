@@ -20,7 +20,7 @@ pytestmark = [pytest.mark.lab, pytest.mark.ovn, pytest.mark.root]
 
 @pytest.fixture(scope="module")
 def recovery(lab: Lab) -> Iterator[World]:
-    """Two machines that are well, and wishes that cannot be."""
+    """Two machines that work, and objects that cannot be realized."""
     with world(lab, "recovery") as made:
         for name in ("one", "two"):
             made.listen(name, 80)
@@ -42,13 +42,13 @@ def pings(recovery: World, tmp_path: Path) -> Iterator[Pings]:
 
 @pytest.mark.usefixtures("pings")
 def test_a_subnet_that_overlaps_another_waits_until_the_other_goes(recovery: World) -> None:
-    recovery.wish("Network", "crowded", {})
-    recovery.wish("Subnet", "first", {"network": "crowded", "cidr": "10.85.0.0/16"})
+    recovery.put("Network", "crowded", {})
+    recovery.put("Subnet", "first", {"network": "crowded", "cidr": "10.85.0.0/16"})
     recovery.cli("wait", "subnet/first")
-    recovery.wish("Subnet", "second", {"network": "crowded", "cidr": "10.85.7.0/24"})
+    recovery.put("Subnet", "second", {"network": "crowded", "cidr": "10.85.7.0/24"})
     said = wait_until(lambda: recovery.get("subnet", "second")["status"].get("errors"), what="an error", interval=0.2)
     assert "first" in said[0]
-    recovery.wish("NetworkAttachment", "crowd", {"node": "n3", "network": "crowded", "subnets": ["second"]})
+    recovery.put("NetworkAttachment", "crowd", {"node": "n3", "network": "crowded", "subnets": ["second"]})
     assert recovery.condition("networkattachment", "crowd").get("status") != "True"
     recovery.delete("subnet/first")
     recovery.cli("wait", "subnet/second", "networkattachment/crowd")
@@ -63,8 +63,8 @@ def test_a_router_with_two_networks_of_one_block_has_the_first(recovery: World) 
 
 @pytest.mark.usefixtures("pings")
 def test_a_gateway_outside_its_block_is_refused(recovery: World) -> None:
-    wish = "{apiVersion: netloom.dev/v1alpha1, kind: Subnet, metadata: {name: amiss}, spec: {network: lan, %s}}"
-    answer = recovery.cli("apply", "-f", "-", stdin=wish % "cidr: 10.86.0.0/24, gateway: 10.87.0.1", check=False)
+    manifest = "{apiVersion: netloom.dev/v1alpha1, kind: Subnet, metadata: {name: wrong}, spec: {network: lan, %s}}"
+    answer = recovery.cli("apply", "-f", "-", stdin=manifest % "cidr: 10.86.0.0/24, gateway: 10.87.0.1", check=False)
     assert (answer.rc, "spec.gateway" in answer.err) == (1, True), answer
     said = recovery.becomes("router", "beside-its-block", "False", "AddressOutside")
     assert "10.99.0.1" in said
@@ -86,7 +86,7 @@ def test_a_vip_in_use_costs_that_vip(recovery: World) -> None:
     seen = recovery.answers("two", "10.78.0.100", 80)
     assert seen.partition(" ")[0] in ("one", "two"), "the VIP that is free is served"
     spec = recovery.get("loadbalancer", "half-taken")["spec"]
-    recovery.wish("LoadBalancer", "half-taken", {**spec, "vips": spec["vips"][1:]})
+    recovery.put("LoadBalancer", "half-taken", {**spec, "vips": spec["vips"][1:]})
     recovery.cli("wait", "loadbalancer/half-taken")
 
 
@@ -152,7 +152,7 @@ def test_a_northbound_that_is_compacted_goes_on(recovery: World) -> None:
     lab = recovery.lab
     for name in ("nb", "sb"):
         lab.exec("central", ["ovs-appctl", "-t", str(lab.layout.ovn / f"{name}.ctl"), "ovsdb-server/compact"])
-    recovery.wish(
+    recovery.put(
         "NetworkAttachment",
         "later",
         {

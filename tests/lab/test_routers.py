@@ -86,11 +86,11 @@ def test_policies_see_a_packet_as_it_is_inside(routers: World) -> None:
     froms = [(["10.61.0.11/32"], ["198.51.100.0/24"]), (["fd61::11/128"], ["2001:db8:ffff::/64"])]
     out_of = [{"priority": 100, "from": one, "to": other, "action": "drop"} for one, other in froms]
     try:
-        routers.wish("Router", "r1", {**spec, "policies": [*to, *out_of]})
+        routers.put("Router", "r1", {**spec, "policies": [*to, *out_of]})
         wait_until(lambda: not any(routers.tries([*floating, *out]).values()), what="the policies to hold")
         assert all(routers.reaches(stay).values())
     finally:
-        routers.wish("Router", "r1", spec)
+        routers.put("Router", "r1", spec)
     assert all(routers.reaches([*floating, *out]).values())
 
 
@@ -100,9 +100,9 @@ def test_a_network_leaves_the_router_and_comes_back(routers: World) -> None:
     spec = routers.get("router", "r1")["spec"]
     without = {**spec, "networks": [{"network": "red"}], "routes": spec["routes"][:1], "nat": spec["nat"][2:]}
     try:
-        routers.wish("Router", "r1", without)
+        routers.put("Router", "r1", without)
         wait_until(lambda: not any(routers.tries(ways).values()), what="blue to be out of reach")
         assert routers.answers("red-1", WORLD[4], "ping"), "the rest goes on"
     finally:
-        routers.wish("Router", "r1", spec)
+        routers.put("Router", "r1", spec)
     assert all(routers.reaches(ways).values())

@@ -102,7 +102,7 @@ def test_a_lab_is_upgraded_with_its_data() -> None:
         for generations in steps:
             with Lab.up(data, nodes=len(NODES), outside=True, roots=_roots(generations)) as lab:
                 faults = World(lab, "faults")
-                # The namespaces of its machines went with the lab; the wishes stayed, and nothing is changed by these.
+                # The namespaces of its machines went with the lab; applying the objects again changes nothing.
                 assert "created" not in faults.apply(text).out or generations == everywhere(OLDEST)
                 faults.ready(text)
                 for name in ("blue-1", "blue-2"):

@@ -16,7 +16,7 @@ from netloom.lab import Lab, probes
 from tests.lab.capturing import ARP, Frame, Wire, capturing, send
 from tests.lab.labs import killed_comes_back
 from tests.lab.pinging import Pings, pinging
-from tests.lab.test_quality import about, measured
+from tests.lab.test_qos import about, measured
 from tests.lab.vxlan_wire import BROADCAST, Tunnelled, arp, tunnelled, udp
 from tests.lab.worlds import Way, World, world
 from tests.run.serving import netloom
@@ -131,7 +131,7 @@ def test_an_agent_that_is_killed_loses_no_packet_and_makes_nothing_again(
         killed_comes_back(plain, "agent-n1")
         # One more: when it is Ready, the new agent has compared everything.
         spec = {"node": "n1", "network": "red", "ips": ["10.70.0.21"]}
-        fabric.wish("NetworkAttachment", "more", {**spec, "port": {"type": "internal", "name": "vxlan-more"}})
+        fabric.put("NetworkAttachment", "more", {**spec, "port": {"type": "internal", "name": "vxlan-more"}})
         fabric.cli("wait", "networkattachment/more", "--timeout", "30s")
         pings.go_on()
         assert pings.lost(since) == {}
@@ -162,7 +162,7 @@ def test_a_switch_that_is_killed_has_all_flows_again(plain: Lab, fabric: World, 
 def test_a_profile_allows_and_drops(fabric: World) -> None:
     friends = [{"selector": {"matchLabels": {"role": "friend"}}}]
     allowed = {"from": friends, "ports": [{"protocol": "tcp", "port": 80}]}
-    fabric.wish("SecurityProfile", "web", {"selector": {"matchLabels": {"app": "web"}}, "ingress": [allowed]})
+    fabric.put("SecurityProfile", "web", {"selector": {"matchLabels": {"app": "web"}}, "ingress": [allowed]})
     wait_until(lambda: not fabric.ask("a", C, 80), what="a to be shut out")
     assert fabric.answers("b", C, 80)
     assert set(fabric.tries([("a", C, "ping"), ("b", C, "ping"), ("a", "fd00:70::13", 80)]).values()) == {""}
@@ -173,7 +173,7 @@ def test_a_profile_allows_and_drops(fabric: World) -> None:
 
 def test_what_a_shaped_machine_sends_is_at_its_rate(plain: Lab, fabric: World) -> None:
     with probes.iperf_server(fabric.netns("b")):
-        fabric.wish("Shaping", "slow", {"from": {"attachment": "a"}, "direction": "forward", "rate": "10mbit"})
+        fabric.put("Shaping", "slow", {"from": {"attachment": "a"}, "direction": "forward", "rate": "10mbit"})
         assert measured(fabric, "a", B, offered=30, fits=about(10)) == pytest.approx(10, rel=0.15)
         assert measured(fabric, "c", B, offered=30, fits=lambda rate: rate > 20) > 20
         assert meters(plain) != []

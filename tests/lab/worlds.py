@@ -1,10 +1,10 @@
-"""Small worlds in the shared lab: one file of wishes each, in a namespace of its own, proved with real packets.
+"""Small worlds in the shared lab: one file of objects each, in a namespace of its own, proved with real packets.
 
 with world(lab, "reach") as reach:
     assert reach.ping("left", "10.60.0.12")
 
-The wishes of a world are `manifests/NAME.yaml`. A machine that they put at `/run/netns/left` is a workload `NAME-left` of
-the lab, made for it. Everything is made by `netloom apply` and goes by `netloom delete`, as with a user; and everything
+The objects of a world are `manifests/NAME.yaml`. A machine at `/run/netns/left` in it is a workload `NAME-left` of the
+lab, made for it. Everything is made by `netloom apply` and goes by `netloom delete`, as with a user; and everything
 is waited for by its condition. What must arrive is tried until it does, for a port that is Ready on its own node may
 not yet be known on another; what must not arrive is tried after something beside it did.
 """
@@ -42,7 +42,7 @@ Way = tuple[str, str, "int | str"]
 
 
 class World:
-    """A namespace of wishes in a lab, and its machines."""
+    """A namespace of objects in a lab, and its machines."""
 
     def __init__(self, lab: Lab, name: str) -> None:
         """Begin with nothing in it."""
@@ -59,17 +59,17 @@ class World:
         return netloom(*args, "-n", self.name, kubeconfig=self.lab.kubeconfig, stdin=stdin, check=check)
 
     def apply(self, text: str, *, check: bool = True) -> Answer:
-        """Apply wishes, whose machines are made if they are not there."""
+        """Apply objects; create their machines if they do not exist."""
         made = _NETNS.sub(lambda found: str(self.lab.workload(f"{self.name}-{found[1]}")), text)
         self._applied |= {(one["kind"], one["metadata"]["name"]): one for one in codec.documents(made)}
         return self.cli("apply", "-f", "-", stdin=made, check=check)
 
-    def wish(self, kind: str, name: str, spec: Mapping[str, Any], **metadata: Any) -> None:
-        """Apply one wish."""
+    def put(self, kind: str, name: str, spec: Mapping[str, Any], **metadata: Any) -> None:
+        """Apply one object."""
         self.apply(json.dumps(document(kind, name, spec, **metadata)))
 
     def ready(self, text: str) -> None:
-        """Return when all that the wishes name is Ready."""
+        """Return when all objects of a manifest are Ready."""
         found = [(one["kind"], one["metadata"]["name"]) for one in codec.documents(text)]
         names = [f"{kind.lower()}/{name}" for kind, name in found if kind in AWAITED]
         answer = self.cli("wait", *names, "--timeout", "40s", check=False)
@@ -177,7 +177,7 @@ def world(lab: Lab, name: str) -> Iterator[World]:
 
 
 def document(kind: str, name: str, spec: Mapping[str, Any], **metadata: Any) -> dict[str, Any]:
-    """Return a wish as a document."""
+    """Return an object as a document."""
     return {
         "apiVersion": "netloom.dev/v1alpha1",
         "kind": kind,

@@ -62,8 +62,8 @@ def test_a_device_that_comes_again_by_the_same_name_is_taken_again(here: Site) -
             here.inside(str(place), "ethtool", "-K", name, "tx", "off")
 
     card()
-    wish: Json = {"ips": ["10.10.0.70"], "mac": "02:00:00:00:00:70", "port": {"type": "existing", "device": "card0"}}
-    here.plug(attachment("card", **wish))
+    spec: Json = {"ips": ["10.10.0.70"], "mac": "02:00:00:00:00:70", "port": {"type": "existing", "device": "card0"}}
+    here.plug(attachment("card", **spec))
     wait_until(lambda: pings(here, netns), what="packets to flow")
     here.node.exec("ip", "link", "del", "card0")
     here.wait_condition("card", "False", "DeviceMissing")

@@ -25,7 +25,7 @@ OPENMETRICS = "application/openmetrics-text; version=1.0.0, text/plain; version=
 PAGE = ROOT / "docs" / "metrics.md"
 DASHBOARD = ROOT / "deploy" / "grafana" / "netloom.json"
 SUFFIXES = {"counter": ("_total",), "histogram": ("_bucket", "_count", "_sum"), "info": ("_info",), "gauge": ("",)}
-WISHES = """
+OBJECTS = """
 apiVersion: netloom.dev/v1alpha1
 kind: Network
 metadata: {name: blue}
@@ -112,7 +112,7 @@ def scrapes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, dict
         argv = [*NETLOOM, "agent", "--kubeconfig", str(kubeconfig), "--node", "n1", "--ovs", nowhere]
         argv += ["--underlay-ip", "127.0.0.1", *health["agent"]]
         stack.enter_context(Program(argv, log=folder / "agent.log", env=environment()))
-        networks, attachment = WISHES.rsplit("---", 1)
+        networks, attachment = OBJECTS.rsplit("---", 1)
         netloom("apply", "-f", "-", kubeconfig=kubeconfig, stdin=networks)
         netloom("wait", "subnet/blue", kubeconfig=kubeconfig)
         netloom("apply", "-f", "-", kubeconfig=kubeconfig, stdin=attachment)

@@ -35,7 +35,7 @@ class Switchboard(Struct, frozen=True):
 
 
 class Resources(Struct, frozen=True):
-    """All that is wished."""
+    """All desired objects."""
 
     networks: Sequence[Document]
     attachments: Sequence[Document]

@@ -1,6 +1,6 @@
 """Who gets a packet, said by hand from the resources; and who does get it, by the flows of all nodes.
 
-The two have nothing in common: one reads wishes, as people do, the other executes flows, node by node.
+The two have nothing in common: one reads objects, as users do, the other executes flows, node by node.
 """
 
 from collections.abc import Iterator, Mapping, Sequence

@@ -1,4 +1,4 @@
-"""People who wish: attachments that come, go and move with their addresses, and who may speak to whom, how fast.
+"""Users: attachments that come, go and move with their addresses, and who may speak to whom, how fast.
 
 Addresses are given by hand, at once, as IPAM gives them; IPAM has a simulation of its own.
 """
@@ -26,10 +26,10 @@ ROLES = ("web", "db")
 
 
 class People:
-    """Those who wish: attachments come, go, and move with their addresses."""
+    """Users: attachments come, go, and move with their addresses."""
 
     def __init__(self, store: Store, nodes: Sequence[str], *, policed: bool) -> None:
-        """With `policed`, they wish for SecurityProfiles and Shapings, too."""
+        """With `policed`, they create SecurityProfiles and Shapings, too."""
         self.store = store
         self._nodes = nodes
         self._policed = policed
@@ -44,7 +44,7 @@ class People:
             await self.store.create(NETWORK, document(NETWORK, name, {"fabric": "vxlan"}))
             await self._status(NETWORK, name, {"vni": vni})
 
-    async def wish(self) -> None:
+    async def change(self) -> None:
         """Do one thing."""
         chance = self._random.random()
         if self._policed and self._random.random() < 0.35:
@@ -158,7 +158,7 @@ class People:
                 continue
 
     async def resources(self) -> Resources:
-        """Return all that is wished now."""
+        """Return all desired objects."""
         kinds = (NETWORK, NETWORK_ATTACHMENT, SECURITY_PROFILE, SHAPING)
         pages = [await self.store.list(kind) for kind in kinds]
         return Resources(*([one.document() for one in page.items] for page in pages))

@@ -1,4 +1,4 @@
-"""Histories of the vxlan fabric: people wish while agents, switches and the network fail; then all is calm."""
+"""Histories of the vxlan fabric: users change objects while agents, switches and the network fail; then all is calm."""
 
 import asyncio
 
@@ -15,7 +15,7 @@ NODES = 3
 UNDERLAYS = ("172.31.0.", "172.31.0.", "fd31::")
 ARRIVALS = 8
 """How many are there before anything goes wrong, or are about to be."""
-WISHES = 20
+CHANGES = 20
 FAULTS = 5
 """How many, at most, each of two troubles brings."""
 REST = (0.0, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0)
@@ -37,20 +37,20 @@ class History:
         self.people = People(world.store, [node.name for node in self.nodes], policed=policed)
 
     async def live(self) -> None:
-        """Let people wish and things go wrong, at the same time."""
+        """Change objects and cause faults at the same time."""
         await self.people.prepare()
         for node in self.nodes:
             node.start()
         async with asyncio.TaskGroup() as group:
-            group.create_task(self._wishes())
+            group.create_task(self._changes())
             group.create_task(self._faults())
             group.create_task(self._faults())
 
-    async def _wishes(self) -> None:
+    async def _changes(self) -> None:
         for _ in range(ARRIVALS):
             await self.people.arrive()
-        for _ in range(WISHES):
-            await self.people.wish()
+        for _ in range(CHANGES):
+            await self.people.change()
             await asyncio.sleep(self.random.choice((0, 0, 0.01, 0.3, 2.0)))
 
     async def _faults(self) -> None:
@@ -107,7 +107,7 @@ class History:
         assert not found, "no longer at rest:\n" + "\n".join(found)
 
     async def state(self) -> tuple[Resources, list[Switchboard]]:
-        """Return what is wished and what is there."""
+        """Return the desired and the observed state."""
         return await self.people.resources(), [node.board() for node in self.nodes]
 
 

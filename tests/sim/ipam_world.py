@@ -24,7 +24,7 @@ Wiring = Callable[[Process, float], Manager]
 
 
 class History:
-    """One run: the world, the books, who works in it, and what people wished."""
+    """One run: the world, the books, the processes, and what users requested."""
 
     def __init__(self, world: World, store: Ledger, wiring: Wiring, *, controllers: int) -> None:
         self.world = world

@@ -2,7 +2,7 @@
 
 1,000 histories of three nodes with real agents: attachments come, go and move with their addresses; SecurityProfiles
 and Shapings change; nodes are cut off from the API, agents die, switches are started again, forget everything and
-number their ports anew, connections break with an answer on its way. What each node must have in the end is in
+renumber their ports, connections break with an answer on its way. What each node must have in the end is in
 `fabric_oracle`; where packets must get, in `fabric_packets`.
 
 A failure names its seed and how to replay it. Here some of the seeds are run; NETLOOM_TEST_FABRIC=1000 runs them all.
