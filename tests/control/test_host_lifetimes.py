@@ -12,7 +12,7 @@ from netloom.sim import loop as sim
 from tests.control.host_world import World
 from tests.control.test_host import eventually
 from tests.control.test_host_fabric import elsewhere, in_step, plug, with_agent
-from tests.run.test_metrics import sample
+from tests.run.test_metrics import sample, scraped
 
 
 def counts(many: Histograms) -> dict[tuple[str, ...], int]:
@@ -77,11 +77,11 @@ def test_the_text_tells_what_concerns_a_node_and_all_that_it_counts() -> None:
         agent = world.agent
         assert agent is not None
         measured.add(metrics_agent.agent, agent)
-        assert sample(measured.plain(), "netloom_agent_attachments", place="local") == 0
+        assert sample(scraped(measured), "netloom_agent_attachments", place="local") == 0
         await plug(world, "a", 2)
         await elsewhere(world, "far", 3)
         await eventually(lambda: in_step(world), "the fabric to be as the resources say")
-        text = measured.plain()
+        text = scraped(measured)
         assert sample(text, "netloom_agent_networks", state="known") == 1
         assert sample(text, "netloom_agent_attachments", place="local") == 1
         assert sample(text, "netloom_agent_attachments", place="remote") == 1

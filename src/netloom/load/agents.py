@@ -74,7 +74,10 @@ class SimulatedAgent:
         self._receipts = receipts
         self._attachments = attachment_informer(store, node, random=random)
         self._watches = NodeWatches(store, self._attachments, node=node, random=random)
-        self._keeper = NodeReconciler(self._client, node, host_ip, facts=_well, clock=clock.now, random=random)
+        facts = Facts(datapath=Datapath.USERSPACE)
+        self._reconciler = NodeReconciler(
+            self._client, node, host_ip, facts=lambda: facts, clock=clock.now, random=random
+        )
         self._remotes: dict[Key, dict[str, str]] = {}
         """The node of each attachment, by Network and uid."""
         self._todo: dict[Key, None] = {}
@@ -93,9 +96,9 @@ class SimulatedAgent:
 
     async def run(self) -> NoReturn:
         """Run until cancelled."""
-        await self._keeper.register()
+        await self._reconciler.register()
         async with asyncio.TaskGroup() as group:
-            group.create_task(self._keeper.run())
+            group.create_task(self._reconciler.run())
             group.create_task(self._attachments.run())
             group.create_task(self._watches.run())
             group.create_task(self._plug())
@@ -154,7 +157,3 @@ class SimulatedAgent:
 def _found(view: View) -> PlugResult:
     """Return what a node would find: a device, and that all is well."""
     return PlugResult(device=names.interface(view.value.status.mac), installed=True)
-
-
-def _well() -> Facts:
-    return Facts(datapath=Datapath.USERSPACE)

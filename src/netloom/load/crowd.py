@@ -135,15 +135,10 @@ class Crowd:
             knows={agent.node: agent.knows() for agent in self._agents},
             written=sum(agent.written for agent in self._agents),
             received=sum(meter.received for meter in self._meters),
-            resident=_resident(),
+            resident=int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize(),
             cpu=used.ru_utime + used.ru_stime,
             connections=len(list(Path("/proc/self/fd").iterdir())),
         )
-
-
-def _resident() -> int:
-    pages = int(Path("/proc/self/statm").read_text().split()[1])
-    return pages * resource.getpagesize()
 
 
 async def _main() -> None:

@@ -51,16 +51,14 @@ class Crashes:
             return
         if moment is Moment.BEFORE:
             self.writes.append(write)
-        if self.crashed or self.at is None or self.at.moment is not moment or not self._is_target(write):
+        if self.crashed or self.at is None or self.at.moment is not moment:
+            return
+        if len(self.writes) < self.at.number or self.writes[self.at.number - 1] is not write:
             return
         self.crashed = True
         process.kill()
         assert self._world is not None
         self._world.spawn(_restart(process))
-
-    def _is_target(self, write: Write) -> bool:
-        assert self.at is not None
-        return len(self.writes) >= self.at.number and self.writes[self.at.number - 1] is write
 
 
 async def _restart(process: Process) -> None:

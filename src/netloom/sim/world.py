@@ -23,12 +23,7 @@ EPOCH = datetime(2030, 1, 1, tzinfo=UTC)
 class Process:
     """One simulated process, which can be started, stopped, killed and frozen."""
 
-    def __init__(
-        self,
-        world: "World",
-        name: str,
-        main: Callable[["Process"], Coroutine[Any, Any, None]],
-    ) -> None:
+    def __init__(self, world: "World", name: str, main: Callable[["Process"], Coroutine[Any, Any, None]]) -> None:
         self.name = name
         self.skew = sim.current().random.uniform(-60, 60)
         self._world = world

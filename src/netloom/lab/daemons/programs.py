@@ -61,7 +61,10 @@ GRANTS = (
 def programs(layout: Layout) -> list[Program]:
     """Return all processes of the lab except the supervisor, which starts them."""
     nodes = [program for node in layout.nodes for program in _node(layout, node)]
-    return [_control_plane(layout), *_central(layout), *nodes, *_keeper(layout)]
+    numbers = range(1, layout.state.ovn + 1)
+    servers = [_database(layout, database, number) for database in ("nb", "sb") for number in numbers]
+    northds = [_northd(layout, number) for number in numbers]
+    return [_control_plane(layout), *servers, *northds, *nodes, *_keeper(layout)]
 
 
 def environment(layout: Layout, place: str) -> dict[str, str]:
@@ -94,12 +97,6 @@ def _keeper(layout: Layout) -> list[Program]:
         return []
     argv = (sys.executable, "-m", "netloom.lab.daemons.keeper", str(layout.folder))
     return [Program(name="keeper", argv=argv, ours=True)]
-
-
-def _central(layout: Layout) -> list[Program]:
-    numbers = range(1, layout.state.ovn + 1)
-    servers = [_database(layout, database, number) for database in ("nb", "sb") for number in numbers]
-    return [*servers, *(_northd(layout, number) for number in numbers)]
 
 
 def _database(layout: Layout, database: str, number: int) -> Program:

@@ -203,7 +203,8 @@ class Directory:
         certificate = _contents(self.ca_certificate) or b""
         if not certificates.is_valid(certificate, key=key, ca=certificate, now=now, margin=CA_MARGIN):
             # The same key and the same name: certificates that it signed before stay valid.
-            certificate = certificates.make_ca(key, name=_ca_name(certificate), now=now)
+            name = certificates.common_name(certificate) or f"netloom-ca@{socket.gethostname()}"[:64]
+            certificate = certificates.make_ca(key, name=name, now=now)
             files.write_whole(self.ca_certificate, certificate)
         return certificates.Pair(certificate, key)
 
@@ -321,10 +322,6 @@ def _append(path: Path, lines: Iterable[str]) -> None:
 
 def _parsed(path: Path) -> dict[bytes, Identity]:
     return tokens.parse((_contents(path) or b"").decode(), str(path))
-
-
-def _ca_name(old: bytes) -> str:
-    return certificates.common_name(old) or f"netloom-ca@{socket.gethostname()}"[:64]
 
 
 def base64_text(data: bytes) -> str:

@@ -106,7 +106,9 @@ class Delegation:
         while True:
             try:
                 if self._proxy_ca is not None:
-                    self._use(self._from_files(self._proxy_ca))
+                    clients = files.read(self._client_ca) if self._client_ca is not None else b""
+                    proxies = files.read(self._proxy_ca)
+                    self._use(Trust(proxy_ca=proxies, proxy_names=self._proxy_names, client_ca=clients))
                     await asyncio.sleep(LOOK_SECONDS)
                 else:
                     revision = await self._read()
@@ -118,10 +120,6 @@ class Delegation:
     async def close(self) -> None:
         """Close all connections."""
         await self._client.close()
-
-    def _from_files(self, proxy_ca: Path) -> Trust:
-        clients = files.read(self._client_ca) if self._client_ca is not None else b""
-        return Trust(proxy_ca=files.read(proxy_ca), proxy_names=self._proxy_names, client_ca=clients)
 
     async def _read(self) -> str:
         """Read the ConfigMap, and return the revision of the list that holds nothing else.

@@ -61,17 +61,9 @@ class Metrics:
         for source in self._sources:
             yield from source()
 
-    def plain(self) -> bytes:
-        """Return a scrape in the Prometheus text format, which every reader supports."""
-        return self.render()[1]
-
-    def render(self, accept: str = "") -> tuple[str, bytes]:
-        """Return content type and text of a scrape: OpenMetrics if requested, the Prometheus text otherwise."""
-        return _text(list(self._registry.collect()), accept)
-
     async def scrape(self, accept: str) -> tuple[str, bytes]:
-        """Return the same, rendered in a thread: a thousand nodes make a megabyte, and others wait for the loop."""
-        return await asyncio.to_thread(_text, list(self._registry.collect()), accept)
+        """Return a scrape, rendered in a thread: a thousand nodes make a megabyte, and others wait for the loop."""
+        return await asyncio.to_thread(rendered, list(self._registry.collect()), accept)
 
 
 @dataclass(slots=True)
@@ -84,7 +76,8 @@ class _Read:
         return self.families
 
 
-def _text(families: list[Metric], accept: str) -> tuple[str, bytes]:
+def rendered(families: list[Metric], accept: str) -> tuple[str, bytes]:
+    """Return content type and text of a scrape: OpenMetrics if requested, the Prometheus text otherwise."""
     read = cast("CollectorRegistry", _Read(families))  # Its `collect` is called, and nothing else.
     if "application/openmetrics-text" in accept:
         text: bytes = openmetrics(read)  # type: ignore[no-untyped-call]  # the library's gap
