@@ -263,7 +263,7 @@ class _Wiring:
     def wire_networks(self) -> None:
         """Add the allocation of VNIs to Networks."""
         first, last = self.options.vnis
-        keeper = networks.NetworkReconciler(
+        reconciler = networks.NetworkReconciler(
             self.client,
             networks=self.networks.cache,
             locks=self.vni_locks.cache,
@@ -276,9 +276,9 @@ class _Wiring:
             refusal=self.options.providers.refusal,
             remark=self.options.ovn.exposed if self.options.ovn is not None else "",
         )
-        controller = self.controller("networks", keeper)
-        controller.watch(self.networks, keeper.network_changed)
-        controller.watch(self.vni_locks, keeper.lock_changed)
+        controller = self.controller("networks", reconciler)
+        controller.watch(self.networks, reconciler.network_changed)
+        controller.watch(self.vni_locks, reconciler.lock_changed)
 
     def wire_nodes(self) -> None:
         """Add the controller that marks Nodes whose agents are silent."""

@@ -31,7 +31,7 @@ class Process:
         self._task: asyncio.Task[None] | None = None
         self.incarnation = 0
         self.on_write: Signal[[Process, Write, Moment]] = Signal()
-        """Told of each write, and free to kill this process."""
+        """Sent before and after each write; a listener may kill this process."""
         self.link = self._new_link()
 
     @property
@@ -75,7 +75,7 @@ class Process:
         return link
 
     def _wrote(self, link: Link, write: Write, moment: Moment) -> None:
-        # What a past life sent may still arrive; that is nothing this one did.
+        # A request of the process before its restart may still arrive; this one did not send it.
         if link is self.link:
             self.on_write(self, write, moment)
 

@@ -3,8 +3,8 @@
     switch (local OVSDB) ─► lock ─► prepare, if asked to ─► attachments, Networks, Mirrors ─► ports, flows, statuses
     Node: registered at once, with a heartbeat whatever else happens
 
-The database's lock decides which agent works on a switch: a second one says so and ends. While the switch is away the
-Node is not Ready; the agent waits. Here the parts are built and started; they are listed in `run/node/parts.py`.
+The database's lock decides which agent works on a switch: a second one ends with an error. While the switch is away
+the Node is not Ready; the agent waits. Here the parts are built and started; they are listed in `run/node/parts.py`.
 """
 
 import asyncio
