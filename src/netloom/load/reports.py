@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 import msgspec
 
 from netloom.load.plan import Load
-from netloom.load.records import LABELS, MEASURES, Life, Outcome, Summary, times
+from netloom.load.records import LABELS, MEASURES, Life, RunResult, Summary, times
 
 STEPS = (1, 2, 5)
 BAR = " ▏▎▍▌▋▊▉█"
@@ -66,7 +66,7 @@ def _while_up_to(ordered: Sequence[float], at: int, bound: float) -> Iterable[fl
         at += 1
 
 
-def histogram(outcome: Outcome, measure: str, *, width: int = 50) -> list[str]:
+def histogram(outcome: RunResult, measure: str, *, width: int = 50) -> list[str]:
     """Return a measure's histogram as lines for a terminal."""
     found = buckets(times(outcome.lives, measure))
     most = max((count for _, count in found), default=0)
@@ -85,7 +85,7 @@ def bar(share: float, width: int) -> str:
     return (BAR[8] * whole + (BAR[rest] if rest else "")).rstrip()
 
 
-def as_json(load: Load, outcome: Outcome) -> bytes:
+def as_json(load: Load, outcome: RunResult) -> bytes:
     """Return a whole run: the load, the summaries, and the times of every attachment, in seconds."""
     start = min((life.due for life in outcome.lives), default=0.0)
     whole = {
@@ -101,7 +101,7 @@ def as_json(load: Load, outcome: Outcome) -> bytes:
     return msgspec.json.format(msgspec.json.encode(whole), indent=1) + b"\n"
 
 
-def as_csv(outcome: Outcome) -> bytes:
+def as_csv(outcome: RunResult) -> bytes:
     """Return the times of every attachment, one line each, in seconds from the start."""
     start = min((life.due for life in outcome.lives), default=0.0)
     text = io.StringIO()
@@ -124,6 +124,6 @@ def _since(at: float, start: float) -> float | None:
     return None if math.isnan(at) else round(at - start, 6)
 
 
-def measured(outcome: Outcome) -> list[str]:
+def measured(outcome: RunResult) -> list[str]:
     """Return the measures with values."""
     return [measure for measure in MEASURES if times(outcome.lives, measure)]
