@@ -14,11 +14,11 @@ from netloom.ovsdb.notation import ZERO, NamedUuid, Uuid
 from netloom.ovsdb.operations import Assert, Comment, Delete, Insert, Mutate, Select, Update, Wait, eq, is_uuid
 from netloom.ovsdb.session import (
     METHODS,
-    Answered,
     Changed,
     Closed,
     LockChanged,
     Position,
+    RpcAnswered,
     Session,
     Stage,
     Synced,
@@ -26,8 +26,8 @@ from netloom.ovsdb.session import (
 from tests.ovsdb.pairs import NORTHBOUND, TABLES, Pair
 
 
-def answered(event: object) -> Answered:
-    assert isinstance(event, Answered)
+def answered(event: object) -> RpcAnswered:
+    assert isinstance(event, RpcAnswered)
     return event
 
 
@@ -64,7 +64,7 @@ def test_a_transaction_is_in_the_cache_before_its_answer() -> None:
     pair = Pair()
     number = pair.session.transact([Insert("Logical_Switch", {"name": "a"})])
     kinds = [type(event) for event in pair.carry()]
-    assert kinds == [Changed, Answered]
+    assert kinds == [Changed, RpcAnswered]
     assert number > 0
 
 
@@ -278,7 +278,7 @@ def test_conditions_choose_rows_and_may_change() -> None:
     assert names(pair.cache) == ["a"]
     number = pair.session.set_conditions(following, {"Logical_Switch": [("name", "!=", "a")]})
     events = pair.carry()
-    assert [type(event) for event in events] == [Changed, Answered]
+    assert [type(event) for event in events] == [Changed, RpcAnswered]
     assert answered(events[1]).id == number
     assert names(pair.cache) == ["b", "c"]
     number = pair.session.set_conditions(following, {"No_such": []})

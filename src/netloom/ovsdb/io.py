@@ -31,7 +31,7 @@ from netloom.ovsdb.monitor import Change, Following
 from netloom.ovsdb.operations import Condition, Operation, OperationResult, without
 from netloom.ovsdb.reconnect import CONNECT_TIMEOUT, Action, Reconnect, split_host
 from netloom.ovsdb.schema import Schema
-from netloom.ovsdb.session import Answered, Changed, Closed, Event, LockChanged, Position, Session, Stage, Synced
+from netloom.ovsdb.session import Changed, Closed, Event, LockChanged, Position, RpcAnswered, Session, Stage, Synced
 
 log = logging.getLogger(__name__)
 
@@ -220,7 +220,7 @@ class OvsdbClient:
         match event:
             case Changed(changes):
                 self._notify(changes)
-            case Answered():
+            case RpcAnswered():
                 link.answer(event, self.counters)
             case Synced(resumed, changes):
                 self.counters.resumes += resumed
@@ -361,7 +361,7 @@ class _Link(asyncio.Protocol):
         self._answers[number] = future
         return future
 
-    def answer(self, event: Answered, counters: Counters) -> None:
+    def answer(self, event: RpcAnswered, counters: Counters) -> None:
         """Set the result of a request."""
         future = self._answers.pop(event.id, None)
         if event.error is not None:

@@ -60,7 +60,7 @@ class Changed(Struct, frozen=True):
     changes: Sequence[Change]
 
 
-class Answered(Struct, frozen=True):
+class RpcAnswered(Struct, frozen=True):
     """A request's answer: results, or an error."""
 
     id: int
@@ -82,7 +82,7 @@ class Closed(Struct, frozen=True):
     elsewhere: bool = True
 
 
-Event = Synced | Changed | Answered | LockChanged | Closed
+Event = Synced | Changed | RpcAnswered | LockChanged | Closed
 
 
 class _Outcome(Struct):
@@ -161,7 +161,7 @@ class Session:
         self._request("echo", [], lambda _: None)
 
     def transact(self, operations: Sequence[Operation]) -> int:
-        """Send a transaction; its `Answered` has the returned number."""
+        """Send a transaction; its `RpcAnswered` has the returned number."""
         self._next += 1
         self._out.append(encode_transact(self.following.database, operations, self._next))
         self._pending[self._next] = partial(self._on_transacted, len(operations))
@@ -337,7 +337,7 @@ class Session:
     def _on_transacted(self, operations: int, message: Message) -> None:
         number: int = message.id
         if _failed(message):
-            self._events.append(Answered(number, error=_error(message)))
+            self._events.append(RpcAnswered(number, error=_error(message)))
             return
         results: list[OperationResult] = []
         for at, one in enumerate(_outcomes(message.result)):
@@ -345,16 +345,16 @@ class Session:
                 continue
             if one.error is not None:
                 which = at if at < operations else None
-                self._events.append(Answered(number, error=failure(one.error, one.details, which)))
+                self._events.append(RpcAnswered(number, error=failure(one.error, one.details, which)))
                 return
             results.append(
                 OperationResult(None if one.uuid is None else decode_shape(Uuid, one.uuid), one.count, one.rows)
             )
-        self._events.append(Answered(number, results))
+        self._events.append(RpcAnswered(number, results))
 
     def _on_answered(self, message: Message) -> None:
         number: int = message.id
-        self._events.append(Answered(number, error=_error(message)) if _failed(message) else Answered(number, []))
+        self._events.append(RpcAnswered(number, error=_error(message)) if _failed(message) else RpcAnswered(number, []))
 
     def _on_lock(self, name: str, message: Message) -> None:
         if _failed(message):
