@@ -21,7 +21,7 @@ from typing import NamedTuple
 
 from netloom.drivers.errors import ProblemError
 from netloom.drivers.link import codec
-from netloom.drivers.link.codec import Link, Neighbour, NextHop, Route
+from netloom.drivers.link.codec import DeviceRoute, Link, Neighbour, NextHop
 from netloom.plan.node import grants
 
 OWN = "/proc/thread-self/ns/net"
@@ -88,7 +88,7 @@ class Kernel:
         """Return the addresses of all devices, each with its device's index; or of one, where the kernel can filter."""
         return [codec.read_address(body) for body in self._ask(codec.get_addresses(index))]
 
-    def routes(self, index: int) -> set[Route]:
+    def routes(self, index: int) -> set[DeviceRoute]:
         """Return our routes over a device."""
         bodies = [body for family in (codec.INET, codec.INET6) for body in self._ask(codec.get_routes(family))]
         found = [one for body in bodies if (one := codec.read_route(body))]

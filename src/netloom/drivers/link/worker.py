@@ -17,7 +17,7 @@ from typing import ParamSpec, TypeVar
 
 from netloom.drivers.errors import ProblemError
 from netloom.drivers.link import codec
-from netloom.drivers.link.codec import Link, Neighbour, Route
+from netloom.drivers.link.codec import DeviceRoute, Link, Neighbour
 from netloom.drivers.link.kernel import Kernel, NetlinkRefusal, Step, probe, visit
 from netloom.plan.node.ports import PortPlan
 
@@ -308,14 +308,14 @@ def _joined(outer: Link, inner: Link) -> bool:
 
 
 def differences(
-    plan: PortPlan, seen: Link, have: Collection[str], routes: Collection[Route], given: Collection[str]
+    plan: PortPlan, seen: Link, have: Collection[str], routes: Collection[DeviceRoute], given: Collection[str]
 ) -> list[Step]:
     """Return the changes that make a device with these addresses, and these routes of ours, match the plan. Pure.
 
     `given` are the addresses that we set before: of the present ones only these may be removed.
     """
     index, name = seen.index, plan.inner
-    wanted, there = {Route(*one) for one in plan.routes}, set(routes)
+    wanted, there = {DeviceRoute(*one) for one in plan.routes}, set(routes)
     steps = []
     six = {text for text in plan.addresses if ":" in text}
     if plan.four_only and not seen.up:
