@@ -26,7 +26,7 @@ from msgspec import Raw, Struct
 
 from netloom.ovsdb.cache import Cache
 from netloom.ovsdb.errors import Conflict, RemoteError, TransactionRefused, failure
-from netloom.ovsdb.framing import LIMIT, Framer, Message
+from netloom.ovsdb.framing import LIMIT, Framer, RpcMessage
 from netloom.ovsdb.memory import server_rows
 from netloom.ovsdb.monitor import Change, Following, Monitor, where_to_wire
 from netloom.ovsdb.notation import ZERO, Uuid, decode_shape
@@ -139,7 +139,7 @@ class OvsdbSession:
         self._server_monitor = server_rows.monitor()
         self._out: list[bytes] = []
         self._events: list[Event] = []
-        self._pending: dict[int, Callable[[Message], None]] = {}
+        self._pending: dict[int, Callable[[RpcMessage], None]] = {}
         self._next = 0
 
     # What goes out.
@@ -183,7 +183,7 @@ class OvsdbSession:
         where = {table: [{"where": where_to_wire(conditions)}] for table, conditions in changed.items()}
         return self._request("monitor_cond_change", [FOLLOW, FOLLOW, where], self._on_answered)
 
-    def _request(self, method: str, params: list[Any], then: Callable[[Message], None]) -> int:
+    def _request(self, method: str, params: list[Any], then: Callable[[RpcMessage], None]) -> int:
         self._next += 1
         self._pending[self._next] = then
         self._out.append(_encode({"id": self._next, "method": method, "params": params}))
@@ -211,7 +211,7 @@ class OvsdbSession:
         events, self._events = self._events, []
         return events
 
-    def _dispatch(self, message: Message) -> None:
+    def _dispatch(self, message: RpcMessage) -> None:
         if message.method is None:
             handler = self._pending.pop(message.id, None) if isinstance(message.id, int) else None
             if handler is None:
@@ -241,7 +241,7 @@ class OvsdbSession:
 
     # Which server it is.
 
-    def _on_server(self, message: Message) -> None:
+    def _on_server(self, message: RpcMessage) -> None:
         if _failed(message):  # Servers before 2.9 have no such database.
             self.stage = Stage.SCHEMA
             self._request("get_schema", [self.following.database], self._on_schema)
@@ -263,7 +263,7 @@ class OvsdbSession:
                 self.position.cluster, self.position.last_id = row.cid, ZERO
             self._follow(Schema.parse(row.schema or ""))
 
-    def _on_schema(self, message: Message) -> None:
+    def _on_schema(self, message: RpcMessage) -> None:
         if _failed(message):
             self._close("the server does not have the database")
             return
@@ -285,7 +285,7 @@ class OvsdbSession:
             params.append(str(self.position.last_id))
         self._request(method, params, self._on_followed)
 
-    def _on_followed(self, message: Message) -> None:
+    def _on_followed(self, message: RpcMessage) -> None:
         assert self.monitor is not None
         if _failed(message):
             error = _anything(message.error)
@@ -327,14 +327,14 @@ class OvsdbSession:
             self.position.last_id = ZERO
             self._close(f"the schema changed from {before.version} to {now.version}", elsewhere=False)
 
-    def _on_canceled(self, message: Message) -> None:
+    def _on_canceled(self, message: RpcMessage) -> None:
         if _anything(message.params) == [FOLLOW]:
             self.position.last_id = ZERO
             self._close("the database was removed or converted", elsewhere=False)
 
     # Answers.
 
-    def _on_transacted(self, operations: int, message: Message) -> None:
+    def _on_transacted(self, operations: int, message: RpcMessage) -> None:
         number: int = message.id
         if _failed(message):
             self._events.append(RpcAnswered(number, error=_error(message)))
@@ -352,18 +352,18 @@ class OvsdbSession:
             )
         self._events.append(RpcAnswered(number, results))
 
-    def _on_answered(self, message: Message) -> None:
+    def _on_answered(self, message: RpcMessage) -> None:
         number: int = message.id
         self._events.append(RpcAnswered(number, error=_error(message)) if _failed(message) else RpcAnswered(number, []))
 
-    def _on_lock(self, name: str, message: Message) -> None:
+    def _on_lock(self, name: str, message: RpcMessage) -> None:
         if _failed(message):
             raise RemoteError(f"the lock {name} is refused: {_error(message)}")
         answer = _anything(message.result)
         if isinstance(answer, dict) and answer.get("locked"):
             self._lock_is(name, held=True)
 
-    def _on_lock_notified(self, message: Message) -> None:
+    def _on_lock_notified(self, message: RpcMessage) -> None:
         params = _anything(message.params)
         if not isinstance(params, list) or len(params) != 1:
             raise RemoteError("a lock without a name")
@@ -375,11 +375,11 @@ class OvsdbSession:
             self._events.append(LockChanged(name, held))
 
 
-def _failed(message: Message) -> bool:
+def _failed(message: RpcMessage) -> bool:
     return bool(message.error) and bytes(message.error) != b"null"
 
 
-def _error(message: Message) -> TransactionRefused | Conflict:
+def _error(message: RpcMessage) -> TransactionRefused | Conflict:
     match _anything(message.error):
         case {"error": str() as error, "details": str() as details}:
             return failure(error, details, None)

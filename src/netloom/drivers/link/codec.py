@@ -107,7 +107,7 @@ class Neighbour(NamedTuple):
     mac: str
 
 
-class Message(NamedTuple):
+class NetlinkMessage(NamedTuple):
     """One message that was received."""
 
     type: int
@@ -121,14 +121,14 @@ def numbered(message: bytes, sequence: int) -> bytes:
     return message[:8] + _INT.pack(sequence) + message[12:]
 
 
-def messages(data: bytes) -> Iterator[Message]:
+def messages(data: bytes) -> Iterator[NetlinkMessage]:
     """Read the messages that one receive returned, up to one that is cut short."""
     at = 0
     while at + _HEADER.size <= len(data):
         length, kind, flags, sequence, _ = _HEADER.unpack_from(data, at)
         if length < _HEADER.size or at + length > len(data):
             return
-        yield Message(kind, flags, sequence, data[at + _HEADER.size : at + length])
+        yield NetlinkMessage(kind, flags, sequence, data[at + _HEADER.size : at + length])
         at += _aligned(length)
 
 
