@@ -1,6 +1,6 @@
 """The rights of open watches, which are checked again while the watches last.
 
-   Session  one connection: its credentials, and the identity they proved
+   WatchSession  one connection: its credentials, and the identity they proved
      └── Right  one watch of it: what it watches, and what ends it when the right is gone
 
 A watch may last an hour; meanwhile a token is revoked, a role changes, a node loses its last attachment in a Network.
