@@ -64,7 +64,6 @@ class Kernel:
         except OSError:
             pass
         self._sequence = 0
-        self.writes = 0
 
     def close(self) -> None:
         """Close the sockets."""
@@ -155,7 +154,6 @@ class Kernel:
         """
         if not steps:
             return
-        self.writes += len(steps)
         first = self._sequence + 1
         self._sequence += len(steps)
         self._netlink.send(b"".join(codec.numbered(one.message, first + at) for at, one in enumerate(steps)))
@@ -188,7 +186,6 @@ class Kernel:
         """
         if bool(self._ethtool(name, _GET_TX, 0)) == on:
             return False
-        self.writes += 1
         self._ethtool(name, _SET_TX, int(on))
         return True
 
@@ -226,17 +223,25 @@ def entered(path: str, *, root: str = "", own: str = "") -> Iterator[int]:
     `root` and `own` as in `opened`.
     """
     target = opened(path, root=root, own=own)
+    try:
+        with _returning():
+            _setns(target, path)
+            yield target
+    finally:
+        os.close(target)
+
+
+@contextmanager
+def _returning() -> Iterator[None]:
+    """Move this thread back into its own namespace at the end."""
     home = os.open(OWN, os.O_RDONLY | os.O_CLOEXEC)
     try:
-        _setns(target, path)
-        try:
-            yield target
-        finally:
-            if _LIBC.setns(home, _NEW_NET):
-                raise SystemError("cannot return to the node's own network namespace")
+        yield
     finally:
+        failed = _LIBC.setns(home, _NEW_NET)
         os.close(home)
-        os.close(target)
+        if failed:
+            raise SystemError("cannot return to the node's own network namespace")
 
 
 @contextmanager
@@ -315,26 +320,12 @@ def probe() -> dict[str, bool]:
     Call it in a thread that does nothing else. Only an attempt shows support: a module may be present and not loaded,
     or built in.
     """
-    with _elsewhere():
+    with _returning():
+        if _LIBC.unshare(_NEW_NET):
+            raise OSError(ctypes.get_errno(), "cannot make a network namespace to try things in")
         kernel = Kernel("a namespace for probes")
     try:
         found = {kind: kernel.supports(codec.new_device(kind)) for kind in codec.PROBED_DEVICES}
         return found | {kind: kernel.supports(codec.new_qdisc(kind)) for kind in codec.PROBED_QDISCS}
     finally:
         kernel.close()
-
-
-@contextmanager
-def _elsewhere() -> Iterator[None]:
-    """Move this thread into a new namespace, and back."""
-    home = os.open(OWN, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        if _LIBC.unshare(_NEW_NET):
-            raise OSError(ctypes.get_errno(), "cannot make a network namespace to try things in")
-        try:
-            yield
-        finally:
-            if _LIBC.setns(home, _NEW_NET):
-                raise SystemError("cannot return to the node's own network namespace")
-    finally:
-        os.close(home)

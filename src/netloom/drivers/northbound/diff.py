@@ -22,8 +22,9 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import Any, cast
 
 from netloom.drivers.northbound.bundles import Bundle, Changed, Gone, New, Touch, ordered
-from netloom.drivers.northbound.observed import KEY, OF, OWNER, Link, ObservedRows, Table
-from netloom.drivers.northbound.targets import Changes, Desired, Targets, meets, order
+from netloom.drivers.northbound.observed import KEY, OF, OWNER, Link, ObservedRows
+from netloom.drivers.northbound.targets import Targets, meets, order
+from netloom.plan.ovn.desired import Delta, DesiredRows
 from netloom.plan.problem import Problem, Unit
 from netloom.plan.rows import Member, Ref
 
@@ -37,7 +38,7 @@ class Comparison:
     """One comparison of desired with observed rows."""
 
     def __init__(
-        self, wanted: Desired, seen: ObservedRows, *, new_uuid: Callable[[], str], held: Collection[Unit] = ()
+        self, wanted: DesiredRows, seen: ObservedRows, *, new_uuid: Callable[[], str], held: Collection[Unit] = ()
     ) -> None:
         """Write nothing for units that are `held`, and nothing that needs their missing rows."""
         self.unknown: set[tuple[str, str]] = set()
@@ -88,15 +89,14 @@ class Comparison:
             for uuid in doubles:
                 self._remove(ref, uuid)
 
-    def delta(self, delta: Changes) -> list[Bundle]:
+    def delta(self, delta: Delta) -> list[Bundle]:
         """Return the changes to write for a delta."""
         if self._seen.in_flight and meets(self._seen.in_flight, delta):
             self.incomplete = True
             return []
         self._targets.covered = delta.rows
-        few = (
-            len(delta.joined) + len(delta.left) < 1000
-        )  # Few are sorted, for a stable order; sorting many takes too long.
+        # Few are sorted, for a stable order; sorting many takes too long.
+        few = len(delta.joined) + len(delta.left) < 1000
         for ref in sorted(delta.rows) if few else delta.rows:
             if ref in self._wanted.rows:
                 self._row(ref)
@@ -172,16 +172,9 @@ class Comparison:
         self._bundle(unit).inserts.append(New(ref, self._targets.new[ref], columns))
         if self._wanted.has_members(ref):
             for column, entries in self._wanted.members(ref).items():
-                self._fill(ref, table, column, entries)
-
-    def _fill(self, ref: Ref, table: Table, column: str, entries: Mapping[Any, Any]) -> None:
-        """Add all members to a new row."""
-        uuid = self._targets.new[ref]
-        for key, value in entries.items():
-            if column in table.maps:
-                self._join(ref, uuid, column, value, key)
-            else:
-                self._join(ref, uuid, column, value)
+                for key, value in entries.items():
+                    slot = cast("str", key) if column in table.maps else None
+                    self._join(ref, self._targets.new[ref], column, value, slot)
 
     def _remove(self, ref: Ref, uuid: str) -> None:
         """Delete a row; one that cannot exist unreferenced goes with the last reference to it.
@@ -250,7 +243,7 @@ class Comparison:
             have = getattr(row, column)
             wanted = members.get(column)
             if have or wanted:
-                self._links(ref, uuid, column, link, have, wanted or ())
+                self._links(ref, uuid, column, link, have, cast("Iterable[Ref]", wanted or ()))
         for column in table.sets | table.maps:
             if column in table.links or column in own:
                 continue

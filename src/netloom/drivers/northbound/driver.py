@@ -26,7 +26,7 @@ from netloom.drivers.northbound.bundles import Bundle, describe, kept
 from netloom.drivers.northbound.diff import Comparison
 from netloom.drivers.northbound.observed import ObservedRows, shape
 from netloom.drivers.northbound.pipeline import Pipeline
-from netloom.drivers.northbound.targets import TAKEN, Changes, Desired, Sent
+from netloom.drivers.northbound.targets import TAKEN, Sent
 from netloom.drivers.northbound.write import Transaction, Writer, groups
 from netloom.errors import NetloomError, Unreachable
 from netloom.ovsdb.errors import Conflict, TransactionRefused
@@ -35,6 +35,7 @@ from netloom.ovsdb.monitor import Change
 from netloom.ovsdb.notation import Uuid
 from netloom.ovsdb.rows import northbound as known
 from netloom.plan.names import OWNER
+from netloom.plan.ovn.desired import Delta, DesiredRows
 from netloom.plan.problem import Problem, Unit
 from netloom.plan.rows import Ref, Row
 from netloom.signals import Signal
@@ -88,11 +89,6 @@ class Applied:
     """What another writer had changed, for people."""
 
 
-def always() -> bool:
-    """Return True: writing is allowed."""
-    return True
-
-
 class Northbound:
     """The rows of one owner in a northbound database."""
 
@@ -102,7 +98,7 @@ class Northbound:
         owner: str = OWNER,
         *,
         random: Random,
-        fence: Callable[[], bool] = always,
+        fence: Callable[[], bool] = lambda: True,
     ) -> None:
         """`connect` makes the connection, given the callback for changes."""
         self.counters = NorthboundCounters()
@@ -166,7 +162,7 @@ class Northbound:
             self._seen.learn(shape(schema, followed))
 
     async def apply(
-        self, wanted: Desired, delta: Changes | None = None, *, repairing: bool = False, keep: bool = False
+        self, wanted: DesiredRows, delta: Delta | None = None, *, repairing: bool = False, keep: bool = False
     ) -> Applied:
         """Make the database equal to the desired rows: where `delta` says that they changed, or everywhere.
 
@@ -208,12 +204,12 @@ class Northbound:
         self._conclude(wanted, delta, comparison.problems | refused, applied)
         return applied
 
-    def audit(self, wanted: Desired) -> list[RowFinding]:
+    def audit(self, wanted: DesiredRows) -> list[RowFinding]:
         """Return the findings; nothing is written."""
         bundles, problems = self._look(wanted)
         return findings(bundles, problems, self._seen, wanted.rows)
 
-    async def mend(self, wanted: Desired, units: Collection[Unit], gone: Callable[[Unit], bool]) -> Applied:
+    async def mend(self, wanted: DesiredRows, units: Collection[Unit], gone: Callable[[Unit], bool]) -> Applied:
         """Repair the rows of some resources, and of no others.
 
         For a caller that has not watched the resources: `gone` checks once more whether a resource without desired rows
@@ -228,12 +224,12 @@ class Northbound:
         self.problems |= refused
         return applied
 
-    def _look(self, wanted: Desired) -> tuple[list[Bundle], dict[Unit, Problem]]:
+    def _look(self, wanted: DesiredRows) -> tuple[list[Bundle], dict[Unit, Problem]]:
         self._learn()
         comparison = Comparison(wanted, self._seen, new_uuid=self._new_uuid)
         return comparison.everything(), comparison.problems
 
-    def _conclude(self, wanted: Desired, delta: Changes | None, found: dict[Unit, Problem], applied: Applied) -> None:
+    def _conclude(self, wanted: DesiredRows, delta: Delta | None, found: dict[Unit, Problem], applied: Applied) -> None:
         if delta is None:
             before = self.problems
         else:
@@ -244,7 +240,7 @@ class Northbound:
         taken = {unit for unit, problem in self.problems.items() if problem.reason == TAKEN}
         self._blocked = {unit: name for unit, name in self._blocked.items() if unit in taken}
 
-    async def apply_each(self, wanted: Desired, deltas: Iterable[Changes]) -> Applied:
+    async def apply_each(self, wanted: DesiredRows, deltas: Iterable[Delta]) -> Applied:
         """Make the database equal to the desired rows, delta by delta, while earlier transactions are in flight.
 
         Transactions in flight are expected to succeed. If one does not, or in any other special case, everything is
@@ -277,7 +273,7 @@ class Northbound:
         rest.units |= applied.units
         return rest
 
-    async def _send_delta(self, wanted: Desired, delta: Changes, pipeline: Pipeline, applied: Applied) -> None:
+    async def _send_delta(self, wanted: DesiredRows, delta: Delta, pipeline: Pipeline, applied: Applied) -> None:
         comparison = Comparison(wanted, self._seen, new_uuid=self._new_uuid)
         bundles = comparison.delta(delta)
         if comparison.incomplete or comparison.problems or self.problems:
