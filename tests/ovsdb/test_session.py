@@ -17,9 +17,9 @@ from netloom.ovsdb.session import (
     Changed,
     Closed,
     LockChanged,
-    OvsdbSession,
     Position,
     RpcAnswered,
+    RpcSession,
     Stage,
     Synced,
 )
@@ -338,7 +338,7 @@ def test_indexes_stay_current() -> None:
 
 
 def test_a_session_that_has_not_begun_takes_no_updates() -> None:
-    session = OvsdbSession(Following("OVN_Northbound", TABLES), Cache(), Position())
+    session = RpcSession(Following("OVN_Northbound", TABLES), Cache(), Position())
     session.start()
     with pytest.raises(RemoteError, match="unexpected"):
         session.receive(b'{"id":null,"method":"update3","params":["netloom","x",{}]}')

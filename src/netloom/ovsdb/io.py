@@ -31,17 +31,7 @@ from netloom.ovsdb.monitor import Change, Following
 from netloom.ovsdb.operations import Condition, Operation, OperationResult, without
 from netloom.ovsdb.reconnect import CONNECT_TIMEOUT, Action, Reconnect, split_host
 from netloom.ovsdb.schema import Schema
-from netloom.ovsdb.session import (
-    Changed,
-    Closed,
-    Event,
-    LockChanged,
-    OvsdbSession,
-    Position,
-    RpcAnswered,
-    Stage,
-    Synced,
-)
+from netloom.ovsdb.session import Changed, Closed, Event, LockChanged, Position, RpcAnswered, RpcSession, Stage, Synced
 
 log = logging.getLogger(__name__)
 
@@ -136,7 +126,7 @@ class OvsdbClient:
 
     async def _connect_and_follow(self, clock: Callable[[], float]) -> None:
         remote = self._reconnect.remote
-        session = OvsdbSession(
+        session = RpcSession(
             self._following, self.cache, self._position, leader_only=self._leader_only, limit=self._limit
         )
         link = _Link(self, session, clock)
@@ -285,7 +275,7 @@ class Lock:
 class _Link(asyncio.Protocol):
     """One connection: carries bytes and time between a session and a socket."""
 
-    def __init__(self, client: OvsdbClient, session: OvsdbSession, clock: Callable[[], float]) -> None:
+    def __init__(self, client: OvsdbClient, session: RpcSession, clock: Callable[[], float]) -> None:
         self.session = session
         self.ended: asyncio.Future[Closed] = asyncio.get_running_loop().create_future()
         self.writable = asyncio.Event()

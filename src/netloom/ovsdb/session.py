@@ -111,7 +111,7 @@ _since = msgspec.json.Decoder(tuple[bool, str, Raw]).decode
 _anything = msgspec.json.Decoder().decode
 
 
-class OvsdbSession:
+class RpcSession:
     """One connection."""
 
     def __init__(
