@@ -203,10 +203,10 @@ class Kernel:
         found: list[bytes] = []
         while True:
             for one in codec.messages(self._netlink.recv(_RECEIVE)):
-                if one.sequence != sequence or one.type == codec.DONE:
-                    if one.sequence == sequence:
-                        return found
+                if one.sequence != sequence:
                     continue
+                if one.type == codec.DONE:
+                    return found
                 if one.type == codec.ERROR:
                     number = codec.error(one.body)
                     raise OSError(number, os.strerror(number))

@@ -15,11 +15,10 @@ Nothing is written unless `fence` returns True; it is called before each transac
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, KeysView, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from random import Random
-from typing import Any
 
 from netloom.drivers.northbound.audit import RowFinding, findings
 from netloom.drivers.northbound.bundles import Bundle, describe, kept
@@ -27,17 +26,18 @@ from netloom.drivers.northbound.diff import Comparison
 from netloom.drivers.northbound.observed import ObservedRows, shape
 from netloom.drivers.northbound.pipeline import Pipeline
 from netloom.drivers.northbound.targets import TAKEN, Sent
-from netloom.drivers.northbound.write import Transaction, Writer, groups
+from netloom.drivers.northbound.write import Writer, groups
 from netloom.errors import NetloomError, Unreachable
 from netloom.ovsdb.errors import Conflict, TransactionRefused
 from netloom.ovsdb.io import OvsdbClient
 from netloom.ovsdb.monitor import Change
 from netloom.ovsdb.notation import Uuid
-from netloom.ovsdb.rows import northbound as known
+from netloom.ovsdb.operations import Operation
+from netloom.ovsdb.rows import northbound
 from netloom.plan.names import OWNER
 from netloom.plan.ovn.desired import Delta, DesiredRows
 from netloom.plan.problem import Problem, Unit
-from netloom.plan.rows import Ref, Row
+from netloom.plan.rows import Ref
 from netloom.signals import Signal
 
 DATABASE = "OVN_Northbound"
@@ -54,7 +54,7 @@ _VOLATILE = frozenset({("Logical_Switch_Port", "up"), ("Logical_Switch_Port", "d
 """Columns that OVN writes and this driver does not read."""
 TABLES: dict[str, Sequence[str] | None] = {
     table: [column for column in row.__struct_fields__ if column != "_uuid" and (table, column) not in _VOLATILE]
-    for table, row in known.TABLES.items()
+    for table, row in northbound.TABLES.items()
     if "external_ids" in row.__struct_fields__ and table not in ("NB_Global", "Connection", "SSL")
 }
 """The monitored columns."""
@@ -118,22 +118,9 @@ class Northbound:
         self._seen = ObservedRows(owner, {})
         self.client = connect(self._changed)
 
-    def seen(self) -> dict[Ref, Row]:
-        """Return our rows as observed, with all monitored columns and with references to our rows as `Ref`."""
-        self._learn()
-        return {ref: Row(*ref, self._columns(ref)) for ref in self._seen.uuids}
-
-    def _columns(self, ref: Ref) -> dict[str, Any]:
-        row = self._seen.row(ref)
-        refs = self._seen.refs
-        table = self._seen.shape[ref.table]
-        found: dict[str, Any] = {}
-        for column in table.columns:
-            value = getattr(row, column)
-            if (link := table.links.get(column)) is not None:
-                value = frozenset(refs.get(one, one) for one in value) if link.many else refs.get(value, value)
-            found[column] = value
-        return found
+    def seen(self) -> KeysView[Ref]:
+        """Return which rows are ours and observed."""
+        return self._seen.uuids.keys()
 
     def _changed(self, changes: Sequence[Change]) -> None:
         changed = self._seen.changed
@@ -270,7 +257,6 @@ class Northbound:
         rest = await self.apply(wanted)
         rest.written += applied.written
         rest.transactions += applied.transactions
-        rest.units |= applied.units
         return rest
 
     async def _send_delta(self, wanted: DesiredRows, delta: Delta, pipeline: Pipeline, applied: Applied) -> None:
@@ -305,7 +291,7 @@ class Northbound:
 
     async def _try(
         self,
-        transaction: Transaction,
+        operations: Sequence[Operation],
         bundles: Collection[Bundle],
         applied: Applied,
         sent: Callable[[], None] | None = None,
@@ -316,7 +302,7 @@ class Northbound:
         self.counters.transactions += 1
         applied.transactions += 1
         try:
-            await self.client.transact(transaction.operations, sent=sent)
+            await self.client.transact(operations, sent=sent)
         except NetloomError as error:
             self.counters.conflicts += isinstance(error, Conflict)
             self.counters.refused += isinstance(error, TransactionRefused)
@@ -348,11 +334,11 @@ class Northbound:
 
     def _count(self, bundles: Collection[Bundle]) -> None:
         written = self.counters.written
-        written.update((new.ref.table, "insert") for bundle in bundles for new in bundle.inserts)
-        written.update((change.ref.table, "update") for bundle in bundles for change in bundle.updates)
-        written.update((touch.ref.table, "update") for bundle in bundles for touch in bundle.joins)
-        written.update((touch.ref.table, "update") for bundle in bundles for touch in bundle.leaves)
-        written.update((gone.ref.table, "delete") for bundle in bundles for gone in bundle.removals)
+        for one in bundles:
+            written.update((new.ref.table, "insert") for new in one.inserts)
+            written.update((change.ref.table, "update") for change in one.updates)
+            written.update((touch.ref.table, "update") for touch in (*one.joins, *one.leaves))
+            written.update((gone.ref.table, "delete") for gone in one.removals)
 
     def _report_repairs(self, bundles: Iterable[Bundle], applied: Applied) -> None:
         for bundle in bundles:
