@@ -91,7 +91,8 @@ def test_ovn_takes_the_rows_and_can_read_the_flows_that_come_of_them(case: str, 
     wanted = planned(objects(case)).desired
     write(central, wanted)
     said = [line for line in log.read_text()[before:].splitlines() if "WARN" in line or "ERR" in line]
-    assert [line for line in said if "Unknown chassis" not in line] == []  # There are no nodes here.
+    # There are no nodes here; on a slow machine ovn-northd also counts the messages about that which it dropped.
+    assert [line for line in said if "Unknown chassis" not in line and "excessive rate" not in line] == []
     assert misread(central, wanted) == ""
 
 
