@@ -31,7 +31,7 @@ from netloom.lab import Lab
 from netloom.load import running
 from netloom.load.crowd import CrowdSpec, Worker, node_name, workers
 from netloom.load.plan import Load, Phase
-from netloom.load.records import Outcome
+from netloom.load.records import RunResult
 from netloom.load.running import Options
 from netloom.load.sizes import Shape
 from netloom.model.document import Document
@@ -183,7 +183,7 @@ def _lab(*, ovn: Literal[0, 1]) -> Iterator[Lab]:
             lab.down()
 
 
-def _driven(lab: Lab, fabric: Fabric, per_second: float, seconds: float) -> Outcome:
+def _driven(lab: Lab, fabric: Fabric, per_second: float, seconds: float) -> RunResult:
     load = Load(
         run=f"bench-{fabric}",
         shape=Shape(count=20, top=60),

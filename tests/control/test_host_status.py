@@ -5,7 +5,7 @@ from typing import Any
 import msgspec
 
 from netloom.control.node.status import PlugResult, document, settled
-from netloom.control.node.views import View
+from netloom.control.node.views import AttachmentView
 from netloom.control.runtime.conditions import READY
 from netloom.model.document import Document
 from netloom.model.kinds.attachments import NetworkAttachment
@@ -17,7 +17,7 @@ from tests.control.helpers import NOON
 ADDRESSED = {"type": "Addressed", "status": "True", "observedGeneration": 1, "reason": "Addressed"}
 
 
-def view(status: Document) -> View:
+def view(status: Document) -> AttachmentView:
     one = stored(
         NETWORK_ATTACHMENT,
         {
@@ -30,7 +30,7 @@ def view(status: Document) -> View:
     )
     value = one.value()
     assert isinstance(value, NetworkAttachment)
-    return View(value, one)
+    return AttachmentView(value, one)
 
 
 def after(before: Document, found: PlugResult) -> Document:

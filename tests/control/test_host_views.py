@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Any
 
-from netloom.control.node.views import LINGER, NodeWatches, View, attachment_informer
+from netloom.control.node.views import LINGER, AttachmentView, NodeWatches, attachment_informer
 from netloom.control.runtime.cache import Change, Key
 from netloom.model.kind import Kind
 from netloom.model.registry import (
@@ -29,10 +29,10 @@ class Agent:
 
     store: MeteredStore
     watches: NodeWatches
-    others: dict[str, View] = field(default_factory=dict)
+    others: dict[str, AttachmentView] = field(default_factory=dict)
     """By uid."""
 
-    def told(self, change: Change[View]) -> None:
+    def told(self, change: Change[AttachmentView]) -> None:
         if change.old is not None:
             self.others.pop(change.old.value.metadata.uid, None)
         if change.new is not None:
@@ -90,10 +90,10 @@ def follow(scenario: Callable[[Agent], Coroutine[Any, Any, None]], seed: int = 0
 
 
 def test_an_attachment_that_was_made_again_in_another_network_while_nobody_listened_is_followed_there() -> None:
-    async def view(agent: Agent, network: str) -> View:
+    async def view(agent: Agent, network: str) -> AttachmentView:
         await agent.attach("a", "elsewhere", network)
         stored = await agent.store.get(NETWORK_ATTACHMENT, "ns1", "a")
-        return View(stored.value(), stored)  # type: ignore[arg-type]  # of this kind it is
+        return AttachmentView(stored.value(), stored)  # type: ignore[arg-type]  # of this kind it is
 
     async def scenario(agent: Agent) -> None:
         watches = agent.watches

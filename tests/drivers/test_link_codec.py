@@ -14,7 +14,7 @@ from pyroute2.netlink.rtnl.rtmsg import rtmsg  # type: ignore[import-untyped]
 from pyroute2.netlink.rtnl.tcmsg import tcmsg  # type: ignore[import-untyped]
 
 from netloom.drivers.link import codec as codec
-from netloom.drivers.link.codec import Link, NextHop, Route
+from netloom.drivers.link.codec import DeviceRoute, Link, NextHop
 
 names = st.text("abcdefghij0123456789", min_size=1, max_size=15)
 macs = st.binary(min_size=6, max_size=6).map(lambda packed: packed.hex(":"))
@@ -85,7 +85,7 @@ def test_routes_are_what_pyroute2_reads_and_what_we_read_back(to: str, index: in
     ip, _, length = to.partition("/")
     to = f"{ip_address(ip) if int(length) else type(ip_address(ip))(0)}/{length}"
     via = "fd00::1" if ":" in to else "10.0.0.1"
-    route = Route(to, via, onlink)
+    route = DeviceRoute(to, via, onlink)
     asked = read(rtmsg, codec.route(route, index))
     assert (asked["dst_len"], asked["proto"], asked["flags"]) == (int(length), codec.PROTOCOL, 4 if onlink else 0)
     assert (asked.get_attr("RTA_GATEWAY"), asked.get_attr("RTA_OIF")) == (via, index)

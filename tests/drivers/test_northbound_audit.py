@@ -7,16 +7,16 @@ from netloom.plan.rows import Ref
 from tests.drivers.northbound_world import BLUE, SWITCH, WEB, Plain, attachment, port, switch, wanted
 
 
-def audited(database: Plain, wish: DesiredRows) -> list[RowFinding]:
-    bundles = database.look(wish)
-    return findings(bundles, database.last.problems, database.seen, wish.rows)
+def audited(database: Plain, desired: DesiredRows) -> list[RowFinding]:
+    bundles = database.look(desired)
+    return findings(bundles, database.last.problems, database.seen, desired.rows)
 
 
 def filled() -> tuple[Plain, DesiredRows]:
     database = Plain()
-    wish = wanted(blue=switch(), web=port("web", addresses=frozenset({"a"})))
-    database.apply(wish, wish.take())
-    return database, wish
+    desired = wanted(blue=switch(), web=port("web", addresses=frozenset({"a"})))
+    database.apply(desired, desired.take())
+    return database, desired
 
 
 def uuid_of(database: Plain, ref: Ref) -> str:
@@ -28,50 +28,50 @@ def test_of_what_is_as_it_should_be_nothing_is_said() -> None:
 
 
 def test_a_row_that_is_missing_is_said_once_and_not_also_of_its_switch() -> None:
-    database, wish = filled()
+    database, desired = filled()
     lsw = uuid_of(database, SWITCH)
     database.change("Logical_Switch", lsw, ports=frozenset())
     database.collect()
-    [found] = audited(database, wish)
+    [found] = audited(database, desired)
     assert (found.check, found.unit, found.key) == (Check.MISSING_ROW, WEB, "ns1/web")
 
 
 def test_a_changed_column_is_said_with_both_values() -> None:
-    database, wish = filled()
+    database, desired = filled()
     database.change("Logical_Switch_Port", uuid_of(database, Ref("Logical_Switch_Port", "ns1/web")),
                     addresses=frozenset({"b"}))  # fmt: skip
-    [found] = audited(database, wish)
+    [found] = audited(database, desired)
     assert (found.check, found.message) == (Check.DRIFTED_ROW, "addresses is b, not a")
 
 
 def test_a_row_nobody_wants_is_a_leftover_with_or_without_a_life_of_its_own() -> None:
-    database, wish = filled()
-    wish.replace(attachment("web"), None)
-    [found] = audited(database, wish)
+    database, desired = filled()
+    desired.replace(attachment("web"), None)
+    [found] = audited(database, desired)
     assert (found.check, found.unit, found.table) == (Check.LEFTOVER_ROW, WEB, "Logical_Switch_Port")
-    wish.replace(BLUE, None)
-    kinds = {(one.check, one.table) for one in audited(database, wish)}
+    desired.replace(BLUE, None)
+    kinds = {(one.check, one.table) for one in audited(database, desired)}
     assert (Check.LEFTOVER_ROW, "Logical_Switch") in kinds
 
 
 def test_a_second_row_of_one_key_is_a_double() -> None:
-    database, wish = filled()
+    database, desired = filled()
     first = database.rows["Logical_Switch", uuid_of(database, SWITCH)]
     database.add("Logical_Switch", name="ns1/blue", external_ids=dict(first.external_ids))
-    assert [one.check for one in audited(database, wish) if one.table == "Logical_Switch"] == [Check.DOUBLE_ROW]
+    assert [one.check for one in audited(database, desired) if one.table == "Logical_Switch"] == [Check.DOUBLE_ROW]
 
 
 def test_rows_of_others_are_nobodys_business_and_a_name_they_have_is_told() -> None:
     database = Plain()
     database.add("Logical_Switch", name="ns1/blue")
     database.add("Logical_Switch", name="somebody")
-    wish = wanted(blue=switch())
-    [found] = audited(database, wish)
+    desired = wanted(blue=switch())
+    [found] = audited(database, desired)
     assert found.check is Check.REFUSED_ROWS
     assert "named 'ns1/blue' that is not Netloom's" in found.message
 
 
 def test_what_is_found_is_found_again_in_the_same_words() -> None:
-    database, wish = filled()
-    wish.replace(attachment("db"), port("db"))
-    assert audited(database, wish) == audited(database, wish) != []
+    database, desired = filled()
+    desired.replace(attachment("db"), port("db"))
+    assert audited(database, desired) == audited(database, desired) != []

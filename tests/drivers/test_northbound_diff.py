@@ -21,8 +21,8 @@ from tests.drivers.northbound_world import (
 
 def test_a_switch_and_its_port_are_inserted_and_nothing_is_left_to_do() -> None:
     database = Plain()
-    wish = wanted(blue=switch(), web=port("web", addresses=frozenset({"02:00:00:00:00:01 10.0.0.2"})))
-    bundles = database.apply(wish, wish.take())
+    desired = wanted(blue=switch(), web=port("web", addresses=frozenset({"02:00:00:00:00:01 10.0.0.2"})))
+    bundles = database.apply(desired, desired.take())
     assert [one.unit for one in bundles] == [BLUE, WEB]
     [lsw] = database.of("Logical_Switch").values()
     [(uuid, lsp)] = database.of("Logical_Switch_Port").items()
@@ -32,15 +32,15 @@ def test_a_switch_and_its_port_are_inserted_and_nothing_is_left_to_do() -> None:
         "netloom-key": "ns1/web",
         "netloom-of": "NetworkAttachment/ns1/web",
     }
-    assert database.look(wish) == []
+    assert database.look(desired) == []
 
 
 def test_a_switch_that_is_there_is_filled_by_a_mutation_and_not_written_again() -> None:
     database = Plain()
-    wish = wanted(blue=switch(), web=port("web"))
-    database.apply(wish, wish.take())
-    wish.replace(attachment("db"), port("db"))
-    [bundle] = database.look(wish, wish.take())
+    desired = wanted(blue=switch(), web=port("web"))
+    database.apply(desired, desired.take())
+    desired.replace(attachment("db"), port("db"))
+    [bundle] = database.look(desired, desired.take())
     assert bundle.unit == attachment("db")
     assert [one.ref.key for one in bundle.inserts] == ["ns1/db"]
     assert [(one.ref, one.column) for one in bundle.joins] == [(SWITCH, "ports")]
@@ -49,32 +49,32 @@ def test_a_switch_that_is_there_is_filled_by_a_mutation_and_not_written_again() 
 
 def test_only_the_columns_that_differ_are_changed() -> None:
     database = Plain()
-    wish = wanted(blue=switch(), web=port("web", type="", addresses=frozenset({"a"})))
-    database.apply(wish, wish.take())
-    wish.replace(WEB, port("web", type="", addresses=frozenset({"b"})))
-    [bundle] = database.apply(wish, wish.take())
+    desired = wanted(blue=switch(), web=port("web", type="", addresses=frozenset({"a"})))
+    database.apply(desired, desired.take())
+    desired.replace(WEB, port("web", type="", addresses=frozenset({"b"})))
+    [bundle] = database.apply(desired, desired.take())
     [change] = bundle.updates
     assert change.columns == {"addresses": frozenset({"b"})}
     assert change.seen == {"addresses": frozenset({"a"})}
     assert bundle.size == 1
-    assert database.look(wish) == []
+    assert database.look(desired) == []
 
 
 def test_a_port_that_is_not_wanted_any_more_is_taken_out_of_its_switch() -> None:
     database = Plain()
     group = Ref("Port_Group", "pg")
-    wish = wanted(blue=switch(), web=port("web", Member(group, "ports", PORT)))
+    desired = wanted(blue=switch(), web=port("web", Member(group, "ports", PORT)))
     profile = Unit("SecurityProfile", "ns1", "fw")
-    wish.replace(profile, Outcome(rows=[Row(*group, {"name": "pg"})]))
-    database.apply(wish, wish.take())
+    desired.replace(profile, Outcome(rows=[Row(*group, {"name": "pg"})]))
+    database.apply(desired, desired.take())
     assert len(next(iter(database.of("Port_Group").values())).ports) == 1
-    wish.replace(WEB, None)
-    [bundle] = database.apply(wish, wish.take())
+    desired.replace(WEB, None)
+    [bundle] = database.apply(desired, desired.take())
     assert bundle.unit == WEB
     assert [one.ref for one in bundle.leaves] == [SWITCH], "the group's weak reference goes by itself"
     assert not database.of("Logical_Switch_Port")
     assert not next(iter(database.of("Port_Group").values())).ports
-    assert database.look(wish) == []
+    assert database.look(desired) == []
 
 
 def test_a_row_of_another_owner_or_of_nobody_is_not_seen() -> None:
@@ -87,14 +87,14 @@ def test_a_row_of_another_owner_or_of_nobody_is_not_seen() -> None:
 
 def test_a_foreign_port_in_our_switch_stays() -> None:
     database = Plain()
-    wish = wanted(blue=switch(), web=port("web"))
-    database.apply(wish, wish.take())
+    desired = wanted(blue=switch(), web=port("web"))
+    database.apply(desired, desired.take())
     foreign = database.add("Logical_Switch_Port", name="stranger")
     uuid = database.seen.uuids[SWITCH]
     database.change("Logical_Switch", uuid, ports=database.rows["Logical_Switch", uuid].ports | {foreign})
-    assert database.look(wish) == []
-    wish.replace(WEB, None)
-    database.apply(wish, wish.take())
+    assert database.look(desired) == []
+    desired.replace(WEB, None)
+    database.apply(desired, desired.take())
     assert database.rows["Logical_Switch", uuid].ports == {foreign}
 
 
@@ -103,85 +103,85 @@ def test_a_name_that_a_stranger_has_costs_the_resource_that_wants_it_only() -> N
     taken = database.add("Logical_Switch", name="x", ports=frozenset())
     stranger = database.add("Logical_Switch_Port", name="ns1/web")
     database.change("Logical_Switch", taken, ports=frozenset({stranger}))
-    wish = wanted(blue=switch(), web=port("web"), db=port("db"))
-    bundles = database.apply(wish)
+    desired = wanted(blue=switch(), web=port("web"), db=port("db"))
+    bundles = database.apply(desired)
     assert {one.unit for one in bundles} == {BLUE, attachment("db")}
     problem = database.last.problems[WEB]
     assert problem.reason == "NameTaken"
     assert "'ns1/web'" in problem.message
     database.change("Logical_Switch_Port", stranger, name="ns1/moved")
-    assert [one.unit for one in database.apply(wish)] == [WEB]
+    assert [one.unit for one in database.apply(desired)] == [WEB]
 
 
 def test_of_two_rows_of_one_key_the_smallest_uuid_stays() -> None:
     database = Plain()
-    wish = wanted(blue=switch(), web=port("web"))
-    database.apply(wish, wish.take())
+    desired = wanted(blue=switch(), web=port("web"))
+    database.apply(desired, desired.take())
     keep = database.seen.uuids[PORT]
     row = database.rows["Logical_Switch_Port", keep]
     second = database.add("Logical_Switch_Port", name="copy", external_ids=row.external_ids)
     uuid = database.seen.uuids[SWITCH]
     database.change("Logical_Switch", uuid, ports=frozenset({keep, second}))
     database.add("Logical_Switch", name="copy", external_ids=database.rows["Logical_Switch", uuid].external_ids)
-    database.apply(wish)
+    database.apply(desired)
     assert list(database.of("Logical_Switch_Port")) == [keep]
     assert list(database.of("Logical_Switch")) == [uuid]
-    assert database.look(wish) == []
+    assert database.look(desired) == []
 
 
 def test_what_somebody_changed_in_our_rows_is_put_back() -> None:
     database = Plain()
-    wish = wanted(blue=switch(other_config={"mcast_snoop": "false"}), web=port("web"))
+    desired = wanted(blue=switch(other_config={"mcast_snoop": "false"}), web=port("web"))
     addresses = Ref("Address_Set", "as")
-    wish.replace(Unit("SecurityProfile", "ns1", "fw"), Outcome(rows=[Row(*addresses, {"name": "as"})]))
-    database.apply(wish, wish.take())
+    desired.replace(Unit("SecurityProfile", "ns1", "fw"), Outcome(rows=[Row(*addresses, {"name": "as"})]))
+    database.apply(desired, desired.take())
     uuid = database.seen.uuids[SWITCH]
     ids = {**database.rows["Logical_Switch", uuid].external_ids, "theirs": "note", "netloom-junk": "x"}
     database.change("Logical_Switch", uuid, other_config={"x": "y"}, external_ids=ids)
     database.change("Address_Set", database.seen.uuids[addresses], addresses=frozenset({"6.6.6.6"}))
-    database.apply(wish)
+    database.apply(desired)
     assert database.rows["Logical_Switch", uuid].other_config == {"mcast_snoop": "false"}
     assert "netloom-junk" not in database.rows["Logical_Switch", uuid].external_ids
     assert database.rows["Logical_Switch", uuid].external_ids["theirs"] == "note"
     assert not database.rows["Address_Set", database.seen.uuids[addresses]].addresses
-    assert database.look(wish) == []
+    assert database.look(desired) == []
 
 
 def test_a_value_of_a_map_changes_by_going_and_coming() -> None:
     database = Plain()
     dns = Ref("DNS", "ns1/blue")
-    wish = wanted(blue=Outcome(rows=[Row(*dns, {})], members=[Member(dns, "records", "10.0.0.1", "web")]))
-    database.apply(wish, wish.take())
-    wish.replace(BLUE, Outcome(rows=[Row(*dns, {})], members=[Member(dns, "records", "10.0.0.2", "web")]))
-    [bundle] = database.apply(wish, wish.take())
+    desired = wanted(blue=Outcome(rows=[Row(*dns, {})], members=[Member(dns, "records", "10.0.0.1", "web")]))
+    database.apply(desired, desired.take())
+    desired.replace(BLUE, Outcome(rows=[Row(*dns, {})], members=[Member(dns, "records", "10.0.0.2", "web")]))
+    [bundle] = database.apply(desired, desired.take())
     assert len(bundle.leaves) == len(bundle.joins) == 1
     assert next(iter(database.of("DNS").values())).records == {"web": "10.0.0.2"}
-    assert database.look(wish) == []
+    assert database.look(desired) == []
 
 
 def test_a_port_whose_switch_is_not_planned_waits_and_comes_with_it() -> None:
     database = Plain()
-    wish = wanted(web=port("web"))
-    assert database.apply(wish, wish.take()) == []
-    assert database.look(wish) == []
-    wish.replace(BLUE, switch())
-    assert {one.unit for one in database.apply(wish, wish.take())} == {BLUE, WEB}
-    assert database.look(wish) == []
+    desired = wanted(web=port("web"))
+    assert database.apply(desired, desired.take()) == []
+    assert database.look(desired) == []
+    desired.replace(BLUE, switch())
+    assert {one.unit for one in database.apply(desired, desired.take())} == {BLUE, WEB}
+    assert database.look(desired) == []
 
 
 def test_nothing_is_written_for_what_is_held_nor_for_what_needs_it() -> None:
     database = Plain()
-    wish = wanted(blue=switch(), web=port("web"), red=switch("red"))
-    assert [one.unit for one in database.look(wish, held=[BLUE])] == [attachment("red")]
+    desired = wanted(blue=switch(), web=port("web"), red=switch("red"))
+    assert [one.unit for one in database.look(desired, held=[BLUE])] == [attachment("red")]
 
 
 def test_rows_that_need_each_other_go_together() -> None:
     database = Plain()
     one, two = attachment("one"), attachment("two")
     port_one, port_two = Ref("Logical_Router_Port", "one"), Ref("HA_Chassis_Group", "two")
-    wish = DesiredRows()
+    desired = DesiredRows()
     router = Ref("Logical_Router", "one")
-    wish.replace(
+    desired.replace(
         one,
         Outcome(
             rows=[
@@ -191,16 +191,16 @@ def test_rows_that_need_each_other_go_together() -> None:
         ),
     )
     chassis = Ref("HA_Chassis", "c")
-    wish.replace(
+    desired.replace(
         two,
         Outcome(
             rows=[Row(*port_two, {"name": "two", "ha_chassis": frozenset({chassis})}), Row(*chassis, {"priority": 1})],
             members=[Member(router, "ports", port_one)],
         ),
     )
-    bundles = database.apply(wish)
+    bundles = database.apply(desired)
     assert [one.unit for one in bundles] == [two, one]
-    assert database.look(wish) == []
+    assert database.look(desired) == []
 
 
 NAMES = st.sampled_from(["a", "b", "c", "d"])
@@ -215,10 +215,10 @@ STEPS = st.lists(
 )
 
 
-def _step(wish: DesiredRows, what: str, name: str, other: str, value: str) -> None:
+def _step(desired: DesiredRows, what: str, name: str, other: str, value: str) -> None:
     group = Ref("Port_Group", other)
     if what == "switch":
-        wish.replace(Unit("Network", "ns1", name), switch(name, other_config={"v": value}))
+        desired.replace(Unit("Network", "ns1", name), switch(name, other_config={"v": value}))
     elif what == "port":
         ref = Ref("Logical_Switch_Port", f"ns1/{name}")
         joins = [
@@ -226,7 +226,7 @@ def _step(wish: DesiredRows, what: str, name: str, other: str, value: str) -> No
             Member(Ref("Address_Set", other), "addresses", value),
             Member(Ref("DNS", other), "records", value, name),
         ]
-        wish.replace(attachment(name), port(name, *joins, on=other, type=value))
+        desired.replace(attachment(name), port(name, *joins, on=other, type=value))
     elif what == "group":
         acl = Ref("ACL", f"{other}/{value}")
         rows = [
@@ -235,32 +235,32 @@ def _step(wish: DesiredRows, what: str, name: str, other: str, value: str) -> No
             Row("Address_Set", other, {"name": other}),
             Row("DNS", other, {}),
         ]
-        wish.replace(Unit("SecurityProfile", "ns1", other), Outcome(rows=rows))
+        desired.replace(Unit("SecurityProfile", "ns1", other), Outcome(rows=rows))
     elif what == "gone":
         for kind in ("Network", "NetworkAttachment"):
-            wish.replace(Unit(kind, "ns1", name), None)
-        wish.replace(Unit("SecurityProfile", "ns1", other), None)
+            desired.replace(Unit(kind, "ns1", name), None)
+        desired.replace(Unit("SecurityProfile", "ns1", other), None)
 
 
 @given(STEPS)
 def test_deltas_one_after_another_come_to_the_same_as_one_look_at_everything(
     steps: list[tuple[str, str, str, str]],
 ) -> None:
-    wish, database = DesiredRows(), Plain()
+    desired, database = DesiredRows(), Plain()
     for what, name, other, value in steps:
         if what == "flush":
-            database.apply(wish, wish.take())
-            assert database.look(wish) == []
+            database.apply(desired, desired.take())
+            assert database.look(desired) == []
         elif what == "lose":  # A write that nobody knows the fate of, and a restart.
-            wish.take()
-            database.apply(wish)
+            desired.take()
+            database.apply(desired)
         else:
-            _step(wish, what, name, other, value)
-    database.apply(wish, wish.take())
-    assert database.look(wish) == []
+            _step(desired, what, name, other, value)
+    database.apply(desired, desired.take())
+    assert database.look(desired) == []
     fresh = Plain()
-    fresh.apply(wish)
-    assert fresh.look(wish) == []
+    fresh.apply(desired)
+    assert fresh.look(desired) == []
     assert fresh.seen.uuids.keys() == database.seen.uuids.keys()
     database.apply(DesiredRows())
     assert not database.rows

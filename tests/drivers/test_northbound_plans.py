@@ -72,7 +72,7 @@ def test_a_plan_is_written_whole_and_once_and_goes_whole(case: str) -> None:
         async with world.driver() as north:
             await north.apply(planner.desired, delta)
             assert north.problems == {}
-            assert north.seen().keys() == planner.desired.rows.keys()
+            assert north.seen() == planner.desired.rows.keys()
             assert (await north.apply(planner.desired)).transactions == 0
         async with world.driver() as north:
             assert (await north.apply(planner.desired)).transactions == 0
@@ -87,14 +87,14 @@ def test_a_plan_is_written_whole_and_once_and_goes_whole(case: str) -> None:
 def test_plans_a_change_at_a_time_come_to_the_same(case: str, seed: int) -> None:
     async def main() -> None:
         world, planner = World(seed), Planner()
-        wishes = resources((GOLDEN / case / "resources.yaml").read_text())
+        specs = resources((GOLDEN / case / "resources.yaml").read_text())
         async with world.driver() as north:
             for _ in range(2):
-                world.random.shuffle(wishes)
-                for resource in wishes:
+                world.random.shuffle(specs)
+                for resource in specs:
                     planner.put(resource)
                     await north.apply(planner.desired, planner.flush())
-                for resource in world.random.sample(wishes, len(wishes) // 2):
+                for resource in world.random.sample(specs, len(specs) // 2):
                     planner.remove(unit_of(resource))
                     if world.random.random() < 0.7:
                         await north.apply(planner.desired, planner.flush())
@@ -112,31 +112,31 @@ STEPS = st.lists(
 
 @given(case=st.sampled_from(CASES), seed=st.integers(0, 1 << 30), steps=STEPS)
 def test_cut_off_or_killed_at_any_point_it_converges(case: str, seed: int, steps: list[tuple[str, int]]) -> None:
-    wishes = resources((GOLDEN / case / "resources.yaml").read_text())
+    specs = resources((GOLDEN / case / "resources.yaml").read_text())
 
     async def main() -> None:
         world, planner = World(seed), Planner()
         left = list(steps)
         while left:
             async with world.driver() as north:
-                await _play(left, world, planner, wishes, north)
+                await _play(left, world, planner, specs, north)
         async with world.driver() as north:
             planner.flush()
             await north.apply(planner.desired)
-            assert north.seen().keys() == planner.desired.rows.keys()
+            assert north.seen() == planner.desired.rows.keys()
             assert (await north.apply(planner.desired)).transactions == 0
 
     sim.run(main(), seed=seed)
 
 
 async def _play(
-    steps: list[tuple[str, int]], world: World, planner: Planner, wishes: list[Any], north: Northbound
+    steps: list[tuple[str, int]], world: World, planner: Planner, specs: list[Any], north: Northbound
 ) -> None:
     """Do as the steps say until a restart."""
     sure = False
     while steps:
         what, number = steps.pop(0)
-        one = wishes[number % len(wishes)]
+        one = specs[number % len(specs)]
         if what == "put":
             planner.put(one)
         elif what == "remove":
@@ -173,17 +173,17 @@ async def _apply(planner: Planner, north: Northbound, *, full: bool) -> bool:
 def test_a_plan_in_slices_comes_to_the_same(case: str, most: int) -> None:
     async def main() -> None:
         world, planner = World(most), Planner()
-        wishes = resources((GOLDEN / case / "resources.yaml").read_text())
+        specs = resources((GOLDEN / case / "resources.yaml").read_text())
         async with world.driver() as north:
             for _ in range(2):
-                world.random.shuffle(wishes)
-                for resource in wishes:
+                world.random.shuffle(specs)
+                for resource in specs:
                     planner.put(resource)
                 await north.apply_each(planner.desired, planner.slices(most))
                 assert not north._seen.in_flight
-                assert north.seen().keys() == planner.desired.rows.keys()
+                assert north.seen() == planner.desired.rows.keys()
                 assert (await north.apply(planner.desired)).transactions == 0
-                for resource in world.random.sample(wishes, len(wishes) // 2):
+                for resource in world.random.sample(specs, len(specs) // 2):
                     planner.remove(unit_of(resource))
                 await north.apply_each(planner.desired, planner.slices(most))
                 assert (await north.apply(planner.desired)).transactions == 0
@@ -204,14 +204,14 @@ def test_slices_in_any_order_come_to_the_same(seed: int, monkeypatch: pytest.Mon
 
         monkeypatch.setattr(planner.world, "drain", shuffled)
         case = CASES[seed % len(CASES)]
-        wishes = resources((GOLDEN / case / "resources.yaml").read_text())
+        specs = resources((GOLDEN / case / "resources.yaml").read_text())
         async with world.driver() as north:
             for _ in range(4):
-                for resource in wishes:
+                for resource in specs:
                     planner.put(resource)
                 await north.apply_each(planner.desired, planner.slices(world.random.choice((1, 2))))
-                assert north.seen().keys() == planner.desired.rows.keys()
-                for resource in world.random.sample(wishes, len(wishes) // 2):
+                assert north.seen() == planner.desired.rows.keys()
+                for resource in world.random.sample(specs, len(specs) // 2):
                     planner.remove(unit_of(resource))
                 await north.apply_each(planner.desired, planner.slices(world.random.choice((1, 2))))
                 assert (await north.apply(planner.desired)).transactions == 0
@@ -228,7 +228,7 @@ def test_two_drivers_of_one_owner_end_with_one_row_of_each() -> None:
         async with world.driver() as one, world.driver() as two:
             await asyncio.gather(one.apply(planner.desired), two.apply(planner.desired))
             await one.apply(planner.desired)
-            assert one.seen().keys() == planner.desired.rows.keys()
+            assert one.seen() == planner.desired.rows.keys()
             assert not one._seen.doubles
             assert (await two.apply(planner.desired)).transactions == 0
 
@@ -249,7 +249,7 @@ def test_whoever_is_refused_does_not_cost_the_others() -> None:
         async with world.driver() as north:
             applied = await north.apply(planner.desired)
             assert applied.units == units == north.problems.keys()
-            missing = planner.desired.rows.keys() - north.seen().keys()
+            missing = planner.desired.rows.keys() - north.seen()
             assert {planner.desired.of[ref] for ref in missing} == units
 
     sim.run(main(), seed=1)

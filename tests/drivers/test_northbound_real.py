@@ -70,19 +70,19 @@ def play(main: Callable[[], Coroutine[Any, Any, None]]) -> None:
 
 
 def company() -> DesiredRows:
-    """Return a wish with most shapes in it: members of sets and maps, weak and strong references, rows in rows."""
-    wish = wanted(blue=switch(other_config={"mcast_snoop": "false"}))
+    """Return a desired with most shapes in it: members of sets and maps, weak and strong references, rows in rows."""
+    desired = wanted(blue=switch(other_config={"mcast_snoop": "false"}))
     dhcp = Ref("DHCP_Options", "ns1/blue-v4")
-    wish.replace(Unit("Subnet", "ns1", "blue-v4"), Outcome(rows=[Row(*dhcp, {"cidr": "10.0.0.0/24"})]))
+    desired.replace(Unit("Subnet", "ns1", "blue-v4"), Outcome(rows=[Row(*dhcp, {"cidr": "10.0.0.0/24"})]))
     group, addresses, acl = Ref("Port_Group", "pg"), Ref("Address_Set", "as"), Ref("ACL", "pg/1")
     columns: dict[str, Column] = {"priority": 1000, "direction": "to-lport", "match": "ip", "action": "drop"}
     rows = [Row(*group, {"name": "pg", "acls": frozenset({acl})}), Row(*acl, columns), Row(*addresses, {"name": "as"})]
-    wish.replace(Unit("SecurityProfile", "ns1", "fw"), Outcome(rows=rows))
+    desired.replace(Unit("SecurityProfile", "ns1", "fw"), Outcome(rows=rows))
     dns = Ref("DNS", "ns1/blue")
     blue = switch(other_config={"mcast_snoop": "false"})
     blue.rows.append(Row(*dns, {}))
     blue.members.append(Member(SWITCH, "dns_records", dns))
-    wish.replace(BLUE, blue)
+    desired.replace(BLUE, blue)
     for i in range(5):
         name = f"p{i}"
         ref = Ref("Logical_Switch_Port", f"ns1/{name}")
@@ -92,21 +92,21 @@ def company() -> DesiredRows:
             Member(dns, "records", f"10.0.0.{i}", name),
         ]
         one = port(name, *members, addresses=frozenset({f"02:00:00:00:00:0{i} 10.0.0.{i}"}), dhcpv4_options=dhcp)
-        wish.replace(attachment(name), one)
-    return wish
+        desired.replace(attachment(name), one)
+    return desired
 
 
 def test_what_is_applied_twice_is_written_once(server: Database) -> None:
     async def main() -> None:
         async with driver(server) as north:
-            wish = company()
-            first = await north.apply(wish, wish.take())
+            desired = company()
+            first = await north.apply(desired, desired.take())
             assert first.transactions == 1
             assert not north.problems
-            assert (await north.apply(wish)).written == 0
-            assert north.seen().keys() == wish.rows.keys()
+            assert (await north.apply(desired)).written == 0
+            assert north.seen() == desired.rows.keys()
         async with driver(server) as north:
-            again = await north.apply(wish)
+            again = await north.apply(desired)
             assert (again.written, again.transactions) == (0, 0)
         assert nbctl(server, "get", "Address_Set", "as", "addresses").count("10.0.0.") == 5
         assert nbctl(server, "lsp-list", "ns1/blue").count("ns1/p") == 5
@@ -117,15 +117,15 @@ def test_what_is_applied_twice_is_written_once(server: Database) -> None:
 def test_a_changed_port_costs_one_transaction(server: Database) -> None:
     async def main() -> None:
         async with driver(server) as north:
-            wish = company()
-            await north.apply(wish, wish.take())
-            wish.replace(attachment("p3"), port("p3", addresses=frozenset({"02:00:00:00:00:03 10.0.0.33"})))
-            applied = await north.apply(wish, wish.take())
+            desired = company()
+            await north.apply(desired, desired.take())
+            desired.replace(attachment("p3"), port("p3", addresses=frozenset({"02:00:00:00:00:03 10.0.0.33"})))
+            applied = await north.apply(desired, desired.take())
             assert applied.transactions == 1
-            assert (await north.apply(wish)).written == 0
-            wish.replace(attachment("p3"), None)
-            assert (await north.apply(wish, wish.take())).transactions == 1
-            assert (await north.apply(wish)).written == 0
+            assert (await north.apply(desired)).written == 0
+            desired.replace(attachment("p3"), None)
+            assert (await north.apply(desired, desired.take())).transactions == 1
+            assert (await north.apply(desired)).written == 0
         assert "ns1/p3" not in nbctl(server, "lsp-list", "ns1/blue")
 
     play(main)
@@ -190,11 +190,11 @@ def test_foreign_rows_are_untouched_by_apply_delete_and_sweep(server: Database) 
             theirs.replace(BLUE, switch("of-another"))
             theirs.replace(WEB, port("of-another", on="of-another"))
             await other.apply(theirs)
-            wish = company()
-            await north.apply(wish, wish.take())
+            desired = company()
+            await north.apply(desired, desired.take())
             nbctl(server, "lsp-add", "ns1/blue", "stranger")
             await caught_up(north)
-            await north.apply(wish, repairing=True)
+            await north.apply(desired, repairing=True)
             assert "stranger" in nbctl(server, "lsp-list", "ns1/blue")
             nbctl(server, "lsp-del", "stranger")
             await north.apply(DesiredRows())
@@ -214,14 +214,14 @@ def dump(server: Database) -> str:
 def test_what_somebody_changed_is_put_back_and_told(server: Database) -> None:
     async def main() -> None:
         async with driver(server) as north:
-            wish = company()
-            await north.apply(wish, wish.take())
+            desired = company()
+            await north.apply(desired, desired.take())
             before = dump(server)
             nbctl(server, "lsp-set-addresses", "ns1/p1", "unknown")
             nbctl(server, "add", "Address_Set", "as", "addresses", '"6.6.6.6"')
             nbctl(server, "lsp-del", "ns1/p2")
             await caught_up(north)
-            applied = await north.apply(wish, repairing=True)
+            applied = await north.apply(desired, repairing=True)
             assert applied.repaired.keys() == {
                 attachment("p1"),
                 attachment("p2"),
@@ -229,7 +229,7 @@ def test_what_somebody_changed_is_put_back_and_told(server: Database) -> None:
             }
             assert "Logical_Switch_Port ns1/p1: addresses" in applied.repaired[attachment("p1")]
             assert north.counters.repaired["Logical_Switch_Port"] == 2
-            assert (await north.apply(wish, repairing=True)).repaired == {}
+            assert (await north.apply(desired, repairing=True)).repaired == {}
             without = [line for line in before.splitlines() if "ns1/p2" not in line and "ns1/blue" not in line]
             assert set(without) - {line for line in without if ",pg," in line} <= set(dump(server).splitlines())
 
@@ -239,24 +239,24 @@ def test_what_somebody_changed_is_put_back_and_told(server: Database) -> None:
 def test_one_bad_resource_costs_that_resource(server: Database) -> None:
     async def main() -> None:
         async with driver(server) as north:
-            wish = company()
+            desired = company()
             bad = Unit("Shaping", "ns1", "bad")
             qos = Ref("QoS", "bad")
             columns: dict[str, Column] = {"priority": 1_000_000, "direction": "from-lport", "match": "ip"}
             columns["action"] = {"dscp": 1}
-            wish.replace(bad, Outcome(rows=[Row(*qos, columns)], members=[Member(SWITCH, "qos_rules", qos)]))
-            applied = await north.apply(wish, wish.take())
+            desired.replace(bad, Outcome(rows=[Row(*qos, columns)], members=[Member(SWITCH, "qos_rules", qos)]))
+            applied = await north.apply(desired, desired.take())
             assert applied.units == {bad}
             assert north.problems[bad].reason == "Refused"
-            assert north.seen().keys() == wish.rows.keys() - {qos}
-            assert (await north.apply(wish)).units == set()
-            wish.replace(
+            assert north.seen() == desired.rows.keys() - {qos}
+            assert (await north.apply(desired)).units == set()
+            desired.replace(
                 bad, Outcome(rows=[Row(*qos, {**columns, "priority": 1})], members=[Member(SWITCH, "qos_rules", qos)])
             )
-            applied = await north.apply(wish, wish.take())
+            applied = await north.apply(desired, desired.take())
             assert applied.units == {bad}
             assert not north.problems
-            assert north.seen().keys() == wish.rows.keys()
+            assert north.seen() == desired.rows.keys()
 
     play(main)
 
@@ -264,11 +264,11 @@ def test_one_bad_resource_costs_that_resource(server: Database) -> None:
 def test_two_writers_who_start_at_once_leave_one_row_of_each(server: Database) -> None:
     async def main() -> None:
         async with driver(server) as one, driver(server) as two:
-            wish = company()
-            await asyncio.gather(one.apply(wish), two.apply(wish))
-            await one.apply(wish)
-            assert one.seen().keys() == wish.rows.keys()
-            assert (await two.apply(wish)).written == 0
+            desired = company()
+            await asyncio.gather(one.apply(desired), two.apply(desired))
+            await one.apply(desired)
+            assert one.seen() == desired.rows.keys()
+            assert (await two.apply(desired)).written == 0
             assert one.counters.conflicts + two.counters.conflicts + one.counters.refused + two.counters.refused > 0
         assert nbctl(server, "--bare", "--columns=name", "list", "Logical_Switch").split() == ["ns1/blue"]
 
@@ -281,17 +281,17 @@ def test_a_name_that_a_stranger_has_is_not_stolen_and_used_once_it_is_free(serve
 
     async def main() -> None:
         async with driver(server) as north:
-            amiss = asyncio.Event()
-            north.on_problem.connect(amiss.set)
-            wish = company()
-            await north.apply(wish, wish.take())
+            outdated = asyncio.Event()
+            north.on_problem.connect(outdated.set)
+            desired = company()
+            await north.apply(desired, desired.take())
             assert north.problems.keys() == {attachment("p1")}
             assert north.problems[attachment("p1")].reason == "NameTaken"
             assert PORT not in north.seen()
-            amiss.clear()
+            outdated.clear()
             nbctl(server, "lsp-del", "ns1/p1")
-            await amiss.wait()
-            assert (await north.apply(wish)).units == {attachment("p1")}
+            await outdated.wait()
+            assert (await north.apply(desired)).units == {attachment("p1")}
             assert not north.problems
 
     play(main)

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from netloom.errors import Forbidden, NotFound, TooManyRequests, Unreachable
-from netloom.front.api.admission.admission import Operation, Write
+from netloom.front.api.admission.admission import Write, WriteOperation
 from netloom.front.api.admission.namespaces import NamespaceLifecycle
 from netloom.front.api.auth.delegated import (
     NODE_NAME,
@@ -326,11 +326,11 @@ def test_nothing_is_made_in_a_namespace_the_cluster_does_not_have() -> None:
     async def main() -> None:
         store, rule = MemoryStore(), NamespaceLifecycle(find)
 
-        def write(namespace: str, operation: Operation = Operation.CREATE) -> Write:
+        def write(namespace: str, operation: WriteOperation = WriteOperation.CREATE) -> Write:
             return Write(operation=operation, kind=NETWORK, namespace=namespace, name="blue", who=Identity("alice"))
 
         await rule.review(write("there"), store)
-        await rule.review(write("none", Operation.DELETE), store)
+        await rule.review(write("none", WriteOperation.DELETE), store)
         with pytest.raises(NotFound, match='namespaces "none" not found'):
             await rule.review(write("none"), store)
         with pytest.raises(Forbidden, match="because it is being terminated"):

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from netloom.front.api.admission.admission import Operation, Write
+from netloom.front.api.admission.admission import Write, WriteOperation
 from netloom.front.api.admission.in_use import InUse, User, in_use
 from netloom.front.api.auth.identity import Identity
 from netloom.model import codec
@@ -430,7 +430,7 @@ def test_those_who_ask_at_once_share_one_look_and_later_ones_look_again(seconds:
 
         async def review(number: int) -> None:
             write = Write(
-                operation=Operation.DELETE,
+                operation=WriteOperation.DELETE,
                 kind=NETWORK,
                 namespace="default",
                 name=f"n{number}",
@@ -455,7 +455,7 @@ def test_a_look_that_began_before_does_not_serve_who_asks_later() -> None:
         store, rule = CountingStore(seconds=0.001), InUse()
         old = await store.create(NETWORK, network())
         write = Write(
-            operation=Operation.DELETE,
+            operation=WriteOperation.DELETE,
             kind=NETWORK,
             namespace="default",
             name="blue",
@@ -479,7 +479,12 @@ def test_whoever_looks_for_others_may_be_interrupted() -> None:
         old = await store.create(NETWORK, network())
         await store.create(NETWORK_ATTACHMENT, attachment("web"))
         write = Write(
-            operation=Operation.DELETE, kind=NETWORK, namespace="default", name="blue", who=Identity("admin"), old=old
+            operation=WriteOperation.DELETE,
+            kind=NETWORK,
+            namespace="default",
+            name="blue",
+            who=Identity("admin"),
+            old=old,
         )
         tasks = [asyncio.ensure_future(rule.review(write, store)) for _ in range(3)]
         await asyncio.sleep(0)

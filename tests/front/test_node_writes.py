@@ -9,7 +9,7 @@ import pytest
 
 from netloom.control.runtime.events import Recorder
 from netloom.errors import Forbidden, TooManyRequests
-from netloom.front.api.admission.admission import Operation, Write
+from netloom.front.api.admission.admission import Write, WriteOperation
 from netloom.front.api.admission.node_writes import EVENT_BURST, NodeRestriction
 from netloom.front.api.auth.identity import Identity
 from netloom.front.api.auth.node_networks import NodeNetworks
@@ -58,7 +58,7 @@ def creation(kind: Kind, new: Document, who: Identity = N1, *, dry_run: bool = F
     namespace = metadata.get("namespace", "")
     name = metadata.get("name", "")
     return Write(
-        operation=Operation.CREATE, kind=kind, namespace=namespace, name=name, who=who, new=new, dry_run=dry_run
+        operation=WriteOperation.CREATE, kind=kind, namespace=namespace, name=name, who=who, new=new, dry_run=dry_run
     )
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from netloom.errors import Conflict
-from netloom.front.api.admission.admission import Operation, Write
+from netloom.front.api.admission.admission import Write, WriteOperation
 from netloom.front.api.auth.identity import Certificate
 from netloom.front.api.http import server as listening
 from netloom.front.api.http.connection import certificate, target
@@ -107,9 +107,9 @@ class Slow:
         self.free = asyncio.Event()
 
     async def review(self, write: Write, store: Store) -> None:
-        if write.operation is Operation.DELETE and write.name == "used":
+        if write.operation is WriteOperation.DELETE and write.name == "used":
             raise Conflict(f'networks.netloom.dev "{write.name}" is in use by subnets "a", "b"')
-        if write.operation is Operation.CREATE and write.name == "slow":
+        if write.operation is WriteOperation.CREATE and write.name == "slow":
             self.entered.set()
             await self.free.wait()
 

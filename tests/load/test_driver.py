@@ -16,7 +16,7 @@ from netloom.load.agents import Receipts, SimulatedAgent
 from netloom.load.crowd import Report
 from netloom.load.driver import Driver
 from netloom.load.plan import Load, Phase, Slot
-from netloom.load.records import Outcome
+from netloom.load.records import RunResult
 from netloom.load.sizes import Shape
 from netloom.load.testers import Trial
 from netloom.model.document import Document
@@ -73,7 +73,7 @@ class World:
         ]
         self.manager = assemble(self.store, random=Random(1), collect=True, parts=("",))
 
-    async def during(self, work: Coroutine[Any, Any, Outcome]) -> Outcome:
+    async def during(self, work: Coroutine[Any, Any, RunResult]) -> RunResult:
         async with asyncio.TaskGroup() as group:
             tasks = [group.create_task(self.manager.run())]
             tasks += [group.create_task(agent.run()) for agent in self.agents]
@@ -231,13 +231,13 @@ def test_who_interrupts_a_run_finds_nothing_of_it() -> None:
     async def main() -> None:
         world = World()
 
-        async def interrupted() -> Outcome:
+        async def interrupted() -> RunResult:
             async with asyncio.TaskGroup() as group:
                 task = group.create_task(driver(world.store).run())
                 await asyncio.sleep(3)
                 assert await left(world.store)
                 task.cancel()
-            return Outcome("r1")
+            return RunResult("r1")
 
         await world.during(interrupted())
         assert await left(world.store) == []
@@ -278,7 +278,7 @@ def test_only_nodes_that_are_ready_and_meant_are_used() -> None:
     async def main() -> None:
         world = World()
 
-        async def look() -> Outcome:
+        async def look() -> RunResult:
             await asyncio.sleep(1)
             silent = objects.document(NODE, "r2", "", "silent", {"underlayIP": "198.18.9.9"})
             await world.store.create(NODE, silent)
@@ -286,7 +286,7 @@ def test_only_nodes_that_are_ready_and_meant_are_used() -> None:
             assert await objects.ready_nodes(world.store, only="silent") == ["silent"]
             with pytest.raises(Exception, match="no Node with the labels a=b is Ready"):
                 await objects.ready_nodes(world.store, "a=b")
-            return Outcome("r1")
+            return RunResult("r1")
 
         await world.during(look())
         node: Any = (await world.store.get(NODE, "", NODES[0])).value()

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from netloom.load import reports, svg
 from netloom.load.plan import Load, Phase
-from netloom.load.records import MEASURES, Life, Outcome, percentile, summary
+from netloom.load.records import MEASURES, Life, RunResult, percentile, summary
 
 TIMES = st.lists(st.floats(1e-4, 100), min_size=1, max_size=200).map(sorted)
 
@@ -27,8 +27,8 @@ def lived(number: int, *, phase: Phase = Phase.WARM_UP, ready: float = 0.05, due
     return life
 
 
-def outcome(count: int) -> Outcome:
-    made = Outcome("r1", seconds=12.0)
+def outcome(count: int) -> RunResult:
+    made = RunResult("r1", seconds=12.0)
     made.lives = [lived(n, phase=Phase.CRUISE if n > count // 2 else Phase.WARM_UP) for n in range(count)]
     return made
 
@@ -51,7 +51,7 @@ def test_a_percentile_has_so_many_at_or_below_it_and_no_more_than_needed(ordered
 
 def test_nothing_measured_is_no_summary() -> None:
     assert summary([]) is None
-    assert Outcome("r1").summaries() == {}
+    assert RunResult("r1").summaries() == {}
 
 
 @given(TIMES)
@@ -127,7 +127,7 @@ def test_a_run_as_csv_has_a_line_for_each_attachment() -> None:
 def test_a_plot_is_well_formed_whatever_was_measured_and_draws_within_its_frame(
     pairs: list[tuple[float, float]],
 ) -> None:
-    made = Outcome("r1")
+    made = RunResult("r1")
     made.lives = [lived(n, ready=ready, due=due) for n, (ready, due) in enumerate(pairs)]
     root = ElementTree.fromstring(svg.plot(made, title="A < B & C", subtitle="x"))
     dots = root.findall(".//{*}circle")

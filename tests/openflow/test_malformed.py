@@ -26,7 +26,7 @@ from netloom.openflow.flows import (
     match,
 )
 from netloom.openflow.oxm import encode_match
-from netloom.openflow.session import Answered, Session
+from netloom.openflow.session import Answered, OpenFlowSession
 from netloom.openflow.wire import RemoteError, Type, frame
 
 SEEDS = 4
@@ -51,9 +51,9 @@ def shown(flow: Flow) -> bytes:
     return head + rest
 
 
-def asking() -> tuple[Session, list[bytes]]:
+def asking() -> tuple[OpenFlowSession, list[bytes]]:
     """Return a session that waits for something of each kind, and what the switch may say."""
-    session = Session(limit=1 << 20)
+    session = OpenFlowSession(limit=1 << 20)
     session.start()
     session.receive(messages.hello(9))
     flows, meters, count = session.ask_flows(0, 0), session.ask_meters(), session.ask_count(0, 0)
@@ -126,7 +126,7 @@ def test_whatever_a_switch_says_only_our_own_error_comes_of_it(seed: int) -> Non
 def test_random_bytes_are_no_hello() -> None:
     random = Random(5)
     for _ in range(2000):
-        session = Session()
+        session = OpenFlowSession()
         try:
             events = session.receive(random.randbytes(random.randrange(1, 64)))
         except RemoteError:
@@ -173,11 +173,11 @@ def test_an_answer_in_too_many_parts_is_refused() -> None:
 )
 def test_a_switch_that_does_not_speak_our_version_is_told_from_one_that_does(data: bytes, words: str) -> None:
     with pytest.raises(RemoteError, match=words):
-        Session().receive(data)
+        OpenFlowSession().receive(data)
 
 
 def test_a_hello_without_versions_means_all_up_to_its_own() -> None:
-    session = Session()
+    session = OpenFlowSession()
     session.receive(struct.pack("!BBHI", 6, 0, 8, 1))
     assert session.ready
     with pytest.raises(RemoteError, match="version 6"):

@@ -8,7 +8,7 @@ from typing import Any
 from netloom.ovsdb.cache import Cache
 from netloom.ovsdb.memory.server import Database, Server
 from netloom.ovsdb.monitor import Following
-from netloom.ovsdb.session import Event, Position, Session
+from netloom.ovsdb.session import Event, Position, RpcSession
 
 NORTHBOUND: dict[str, Any] = json.loads(Path("/usr/share/ovn/ovn-nb.ovsschema").read_text())
 TABLES: dict[str, Any] = {"Logical_Switch": None, "Logical_Switch_Port": None}
@@ -29,7 +29,9 @@ class Pair:
         self.server = server or Server([Database(NORTHBOUND, Random(1))])
         self.cache = cache or Cache()
         self.position = position or Position()
-        self.session = Session(following or Following("OVN_Northbound", TABLES), self.cache, self.position, **options)
+        self.session = RpcSession(
+            following or Following("OVN_Northbound", TABLES), self.cache, self.position, **options
+        )
         self.connection = self.server.connect()
         self.events: list[Event] = []
         self.sent: list[bytes] = []

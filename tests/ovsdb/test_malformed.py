@@ -12,7 +12,7 @@ from netloom.ovsdb.errors import RemoteError
 from netloom.ovsdb.memory.server import Database, Server
 from netloom.ovsdb.monitor import Following
 from netloom.ovsdb.operations import Delete, Insert, Mutate, NamedUuid, Update, eq
-from netloom.ovsdb.session import Position, Session
+from netloom.ovsdb.session import Position, RpcSession
 from tests.ovsdb.pairs import NORTHBOUND, TABLES, Pair
 from tests.support.tracing import untraced
 
@@ -117,9 +117,9 @@ def mutated(data: bytes, random: Random) -> bytes:
     return data
 
 
-def prepared(stage: int, messages: list[bytes]) -> Session:
+def prepared(stage: int, messages: list[bytes]) -> RpcSession:
     """Return a session that has heard the conversation up to a place."""
-    session = Session(Following("OVN_Northbound", TABLES), Cache(), Position(), limit=1 << 20)
+    session = RpcSession(Following("OVN_Northbound", TABLES), Cache(), Position(), limit=1 << 20)
     session.start()
     for at, message in enumerate(messages[:stage]):
         session.receive(message)
@@ -176,7 +176,7 @@ def survived(count: int, messages: list[bytes], random: Random) -> Counter[str]:
 def test_the_server_in_memory_survives_malformed_requests_too(seed: int) -> None:
     random = Random(seed)
     server = Server([Database(NORTHBOUND, Random(1))])
-    client = Session(Following("OVN_Northbound", TABLES), Cache(), Position())
+    client = RpcSession(Following("OVN_Northbound", TABLES), Cache(), Position())
     client.start()
     client.lock("mine")
     client.transact(

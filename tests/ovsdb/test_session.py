@@ -14,20 +14,20 @@ from netloom.ovsdb.notation import ZERO, NamedUuid, Uuid
 from netloom.ovsdb.operations import Assert, Comment, Delete, Insert, Mutate, Select, Update, Wait, eq, is_uuid
 from netloom.ovsdb.session import (
     METHODS,
-    Answered,
     Changed,
     Closed,
     LockChanged,
     Position,
-    Session,
+    RpcAnswered,
+    RpcSession,
     Stage,
     Synced,
 )
 from tests.ovsdb.pairs import NORTHBOUND, TABLES, Pair
 
 
-def answered(event: object) -> Answered:
-    assert isinstance(event, Answered)
+def answered(event: object) -> RpcAnswered:
+    assert isinstance(event, RpcAnswered)
     return event
 
 
@@ -64,7 +64,7 @@ def test_a_transaction_is_in_the_cache_before_its_answer() -> None:
     pair = Pair()
     number = pair.session.transact([Insert("Logical_Switch", {"name": "a"})])
     kinds = [type(event) for event in pair.carry()]
-    assert kinds == [Changed, Answered]
+    assert kinds == [Changed, RpcAnswered]
     assert number > 0
 
 
@@ -331,7 +331,7 @@ def test_indexes_stay_current() -> None:
 
 
 def test_a_session_that_has_not_begun_takes_no_updates() -> None:
-    session = Session(Following("OVN_Northbound", TABLES), Cache(), Position())
+    session = RpcSession(Following("OVN_Northbound", TABLES), Cache(), Position())
     session.start()
     with pytest.raises(RemoteError, match="unexpected"):
         session.receive(b'{"id":null,"method":"update3","params":["netloom","x",{}]}')

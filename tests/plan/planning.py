@@ -41,11 +41,11 @@ def unit_of(resource: Resource) -> Unit:
     return Unit(resource.kind, resource.metadata.namespace, resource.metadata.name)
 
 
-def planned(*wishes: str | Resource | Port) -> Planner:
+def planned(*specs: str | Resource | Port) -> Planner:
     """Return a planner that has planned some resources, given as such or as YAML."""
     planner = Planner()
-    for wish in wishes:
-        for resource in resources(wish) if isinstance(wish, str) else [wish]:
+    for spec in specs:
+        for resource in resources(spec) if isinstance(spec, str) else [spec]:
             planner.put(resource)
     planner.flush()
     return planner

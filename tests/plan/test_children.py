@@ -125,7 +125,7 @@ def test_a_change_concerns_nobody_but_who_is_the_same_vlan() -> None:
 
 # On the node.
 
-WISHES = """
+SPECS = """
 {kind: Network, metadata: {name: blue}, spec: {}}
 ---
 {kind: Network, metadata: {name: green}, spec: {}}
@@ -154,7 +154,7 @@ def on_node(text: str) -> Any:
 
 
 def test_on_the_node_nothing_is_made_and_the_parents_device_is_its_own() -> None:
-    plan = on_node(WISHES)
+    plan = on_node(SPECS)
     assert isinstance(plan, PortPlan)
     assert (plan.type, plan.device, plan.netns) == (PortType.CHILD, "tap0", "")
     assert (plan.addresses, plan.routes, plan.four_only) == ((), (), False)
@@ -175,8 +175,8 @@ def test_on_the_node_nothing_is_made_and_the_parents_device_is_its_own() -> None
     ],
 )
 def test_on_the_node_it_is_said_what_stands_in_the_way(old: str, new: str, reason: str) -> None:
-    assert old in WISHES
-    plan = on_node(WISHES.replace(old, new))
+    assert old in SPECS
+    plan = on_node(SPECS.replace(old, new))
     assert isinstance(plan, Problem)
     assert (plan.reason, plan.message[:5]) == (reason, "spec.")
 
@@ -185,7 +185,7 @@ def test_on_the_node_it_is_said_what_stands_in_the_way(old: str, new: str, reaso
     "status", ['ips: [10.0.0.9/24], mac: "02:00:00:00:00:09"', 'ips: [10.1.0.9/24], mac: "02:00:00:00:01:09"']
 )
 def test_on_the_node_it_waits_for_addresses_its_own_and_its_parents(status: str) -> None:
-    assert on_node(WISHES.replace(status, "ips: []")) is None
+    assert on_node(SPECS.replace(status, "ips: []")) is None
 
 
 NAMES = ("a", "b", "c")

@@ -26,8 +26,8 @@ def subnet(dhcp: str = "{}", cidr: str = "10.0.0.0/24", more: str = "", validate
     return f"{{kind: Subnet, metadata: {{name: a}}, spec: {spec}, status: {{validated: {validated}}}}}"
 
 
-def options(*wishes: str) -> Any:
-    rows = planned(*wishes).desired.rows
+def options(*specs: str) -> Any:
+    rows = planned(*specs).desired.rows
     return rows[Ref("DHCP_Options", "default/a")].columns["options"]
 
 
@@ -82,7 +82,7 @@ def test_the_gateway_is_the_one_given_and_a_tiny_block_has_none() -> None:
 
 
 @pytest.mark.parametrize(
-    "wishes",
+    "specs",
     [
         [NETWORK % "", subnet(validated="false")],
         [NETWORK % "", subnet("{enabled: false}")],
@@ -90,8 +90,8 @@ def test_the_gateway_is_the_one_given_and_a_tiny_block_has_none() -> None:
     ],
     ids=["not validated", "off", "no Network"],
 )
-def test_nothing_is_told_where_nobody_asks(wishes: list[str]) -> None:
-    wanted = planned(*wishes).desired
+def test_nothing_is_told_where_nobody_asks(specs: list[str]) -> None:
+    wanted = planned(*specs).desired
     assert Ref("DHCP_Options", "default/a") not in wanted.rows
     assert not wanted.problems
 
@@ -120,8 +120,8 @@ def test_what_must_be_told_cannot_be_left_out() -> None:
 
 
 def test_unknown_options_are_told_with_the_nearest_known() -> None:
-    wish = '{options: {ntp-servers: 10.0.0.5, domain_search: x, qqqqqqq: "1"}, dnsServers: ["fd00::53"]}'
-    planner = planned(NETWORK % "", subnet(wish))
+    spec = '{options: {ntp-servers: 10.0.0.5, domain_search: x, qqqqqqq: "1"}, dnsServers: ["fd00::53"]}'
+    planner = planned(NETWORK % "", subnet(spec))
     family, domain, near, far = planner.desired.problems[A]
     assert family == Problem(
         "WrongFamily", "spec.dhcp.dnsServers[0]: DHCP for IPv4 cannot announce fd00::53: it is ignored"
@@ -156,14 +156,14 @@ spec:
 
 
 def test_a_router_beside_the_gateway_is_told_as_routes() -> None:
-    wishes = NETWORK % "", ROUTERS % "10.0.0.2/24"
+    specs = NETWORK % "", ROUTERS % "10.0.0.2/24"
     beyond = "10.2.0.0/24,10.0.0.2, 10.99.0.0/16,10.0.0.2"
-    assert options(*wishes, subnet())["classless_static_route"] == f"{{{beyond}, 0.0.0.0/0,10.0.0.1}}"
-    alone = options(*wishes, subnet('{options: {router: ""}}'))
+    assert options(*specs, subnet())["classless_static_route"] == f"{{{beyond}, 0.0.0.0/0,10.0.0.1}}"
+    alone = options(*specs, subnet('{options: {router: ""}}'))
     assert alone["classless_static_route"] == f"{{{beyond}}}"
-    other = options(*wishes, subnet('{options: {router: "10.0.0.3, 10.0.0.4"}}'))
+    other = options(*specs, subnet('{options: {router: "10.0.0.3, 10.0.0.4"}}'))
     assert other["classless_static_route"] == f"{{{beyond}, 0.0.0.0/0,10.0.0.3}}"
-    own = options(*wishes, subnet('{options: {classless_static_route: "10.7.0.0/16,10.0.0.9"}}'))
+    own = options(*specs, subnet('{options: {classless_static_route: "10.7.0.0/16,10.0.0.9"}}'))
     assert own["classless_static_route"] == "{10.7.0.0/16,10.0.0.9}"
 
 

@@ -1,6 +1,5 @@
 """Names: each Network's records are those of its attachments, in the domain their Subnet tells."""
 
-from netloom.plan.ovn.layer2.dns import record, records
 from netloom.plan.problem import Unit
 from netloom.plan.rows import Member, Ref
 from netloom.plan.world.world import Port
@@ -21,12 +20,6 @@ ZONE = Ref("DNS", "default/blue")
 
 def web(*ips: str) -> Port:
     return Port("default", "web", "n1", "blue", ips, "02:00:00:00:00:09")
-
-
-def test_a_record_is_a_name_in_a_domain_and_all_addresses() -> None:
-    assert records("default", "blue") == ZONE
-    web = record(ZONE, "web", "lab.example", "10.0.0.9 fd00::9")
-    assert web == Member(ZONE, "records", "10.0.0.9 fd00::9", "web.lab.example")
 
 
 def test_a_network_without_a_domain_answers_for_no_names() -> None:

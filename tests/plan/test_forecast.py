@@ -86,14 +86,14 @@ def test_what_is_written_somewhere_does_not_stand_for_something_else() -> None:
 
 def test_refusals_are_foreseen_in_the_words_of_the_controllers() -> None:
     overlap = "---\n{kind: Subnet, metadata: {name: z}, spec: {network: blue, cidr: 10.1.0.0/24}}\n"
-    wishes = new("out", ", ips: [10.9.0.1]") + new("taken", ", ips: [10.1.0.2]") + new("lost").replace("blue", "red")
-    wishes += new("there", ", ips: [10.1.0.5]") + new("vip", ", ips: [10.1.0.6]")
-    wishes += "---\n{kind: Router, metadata: {name: r}, spec: {networks: [{network: blue, ips: [10.1.0.5/29]}]}}\n"
-    wishes += (
+    specs = new("out", ", ips: [10.9.0.1]") + new("taken", ", ips: [10.1.0.2]") + new("lost").replace("blue", "red")
+    specs += new("there", ", ips: [10.1.0.5]") + new("vip", ", ips: [10.1.0.6]")
+    specs += "---\n{kind: Router, metadata: {name: r}, spec: {networks: [{network: blue, ips: [10.1.0.5/29]}]}}\n"
+    specs += (
         "---\n{kind: LoadBalancer, metadata: {name: l},"
         " spec: {routers: [r], vips: [{ip: 10.1.0.6, port: 80}], endpoints: []}}\n"
     )
-    found = forecast(resources(SETTLED + "---" + OLD + overlap + wishes))
+    found = forecast(resources(SETTLED + "---" + OLD + overlap + specs))
     said = {unit.name: words for unit, words in found.notes.items()}
     assert said == {
         "z": ("it will not be valid: it overlaps blue-v4 (10.1.0.0/29)",),
@@ -105,7 +105,7 @@ def test_refusals_are_foreseen_in_the_words_of_the_controllers() -> None:
     }
 
 
-def test_a_changed_wish_gives_up_its_address_for_another() -> None:
+def test_a_changed_spec_gives_up_its_address_for_another() -> None:
     changed = OLD.replace("network: blue}", "network: blue, ips: [10.1.0.4]}")
     found = attachment(forecast(resources(SETTLED + "---" + changed)), "old")
     assert found.status.ips == ("10.1.0.4/29",)

@@ -29,7 +29,7 @@ VIP_ROUTER = Ref("Logical_Router_Port", "default/blue::vips:port")
 WEB = Port("default", "web", "n1", "blue", ("10.10.0.9/24", "fd00:10::9/64"), "02:00:00:00:00:09", 4096, {"app": "web"})
 
 
-def wish(name: str = "lb", *vips: str, **spec: Any) -> LoadBalancer:
+def balancer(name: str = "lb", *vips: str, **spec: Any) -> LoadBalancer:
     """Return a balancer in network blue for port 80 of these addresses (`IP` or `IP/PORT`), with this besides."""
     given = [vip.partition("/") for vip in vips or ("10.10.0.100",)]
     whole = {
@@ -70,13 +70,13 @@ def places(planner: Planner, name: str = "lb") -> list[str]:
 
 
 def test_each_vip_stands_for_endpoints_of_its_family() -> None:
-    planner = world(wish("lb", "10.10.0.100", "FD00:10:0::100", selector={"matchLabels": {"app": "web"}}))
+    planner = world(balancer("lb", "10.10.0.100", "FD00:10:0::100", selector={"matchLabels": {"app": "web"}}))
     assert column(planner) == {"10.10.0.100:80": "10.10.0.9:80", "[fd00:10::100]:80": "[fd00:10::9]:80"}
     assert reasons(planner) == []
 
 
 def test_endpoints_follow_the_labels() -> None:
-    planner = world(wish(selector={"matchLabels": {"app": "web"}}))
+    planner = world(balancer(selector={"matchLabels": {"app": "web"}}))
     planner.put(msgspec.structs.replace(WEB, name="more", ips=("10.10.0.8/24",)))
     planner.flush()
     assert column(planner) == {"10.10.0.100:80": "10.10.0.8:80,10.10.0.9:80"}
@@ -86,7 +86,7 @@ def test_endpoints_follow_the_labels() -> None:
 
 
 def test_a_vip_is_lost_to_an_attachment_of_its_address_and_had_again_when_that_goes() -> None:
-    planner = world(wish("lb", "10.10.0.100", "10.10.0.101"))
+    planner = world(balancer("lb", "10.10.0.100", "10.10.0.101"))
     thief = msgspec.structs.replace(WEB, name="thief", ips=("10.10.0.100/24",), labels={})
     planner.put(thief)
     planner.flush()
@@ -102,20 +102,20 @@ def test_a_vip_is_lost_to_an_attachment_of_its_address_and_had_again_when_that_g
 
 
 def test_a_router_has_its_address_unless_it_serves_the_vip_itself() -> None:
-    assert reasons(world(ROUTER, wish("lb", "10.10.0.1"))) == ["AddressInUse"]
-    assert reasons(world(ROUTER, wish("lb", "10.10.0.1", routers=["r1"]))) == []
+    assert reasons(world(ROUTER, balancer("lb", "10.10.0.1"))) == ["AddressInUse"]
+    assert reasons(world(ROUTER, balancer("lb", "10.10.0.1", routers=["r1"]))) == []
 
 
 @pytest.mark.parametrize("ip", ["10.10.0.0", "10.10.0.255", "127.0.0.1", "224.0.0.1", "0.0.0.0", "fe80::1"])
 def test_an_address_of_no_host_is_no_vip(ip: str) -> None:
-    planner = world(wish("lb", ip, selector={}))
+    planner = world(balancer("lb", ip, selector={}))
     assert reasons(planner) == ["NotAHost"]
     assert not any(ref.table == "Load_Balancer" for ref in planner.desired.rows)
 
 
 def test_of_two_who_want_a_vip_the_smaller_name_has_it_in_any_order() -> None:
-    for wishes in ([wish("a"), wish("b")], [wish("b"), wish("a")]):
-        planner = world(*wishes)
+    for balancers in ([balancer("a"), balancer("b")], [balancer("b"), balancer("a")]):
+        planner = world(*balancers)
         assert (reasons(planner, "a"), reasons(planner, "b")) == ([], ["AddressInUse"])
     planner.remove(Unit("LoadBalancer", "default", "a"))
     planner.flush()
@@ -123,17 +123,17 @@ def test_of_two_who_want_a_vip_the_smaller_name_has_it_in_any_order() -> None:
 
 
 def test_two_share_an_address_by_port_and_by_place() -> None:
-    planner = world(wish("a"), wish("b", "10.10.0.100/81"), wish("c", networks=["red"]))
+    planner = world(balancer("a"), balancer("b", "10.10.0.100/81"), balancer("c", networks=["red"]))
     assert [reasons(planner, name) for name in "abc"] == [[], [], []]
 
 
 def test_a_router_s_networks_are_places_too() -> None:
-    planner = world(ROUTER, wish("a"), wish("b", networks=[], routers=["r1"]))
+    planner = world(ROUTER, balancer("a"), balancer("b", networks=[], routers=["r1"]))
     assert reasons(planner, "b") == ["AddressInUse"]
 
 
 def test_the_stand_goes_over_to_the_next_when_its_balancer_goes() -> None:
-    planner = world(wish("a"), wish("b", "10.10.0.100/81", "10.10.0.101"))
+    planner = world(balancer("a"), balancer("b", "10.10.0.100/81", "10.10.0.101"))
     assert planner.desired.of[VIP_ROUTER].name == "a"
     planner.remove(Unit("LoadBalancer", "default", "a"))
     planner.flush()
@@ -144,17 +144,17 @@ def test_the_stand_goes_over_to_the_next_when_its_balancer_goes() -> None:
 
 
 def test_a_vip_outside_of_the_subnets_needs_no_vip_router() -> None:
-    assert VIP_ROUTER not in world(wish("lb", "192.0.2.80")).desired.rows
+    assert VIP_ROUTER not in world(balancer("lb", "192.0.2.80")).desired.rows
 
 
 def test_a_router_that_serves_the_vip_answers_for_it_and_its_networks_balance() -> None:
-    planner = world(ROUTER, wish(networks=[], routers=["r1"]))
+    planner = world(ROUTER, balancer(networks=[], routers=["r1"]))
     assert VIP_ROUTER not in planner.desired.rows
     assert places(planner) == ["default/blue", "default/r1", "default/red"]
 
 
 def test_the_stand_sends_what_is_for_elsewhere_to_the_router() -> None:
-    planner = world(ROUTER, wish("lb", "10.10.0.100", "fd00:10::100", selector={}))
+    planner = world(ROUTER, balancer("lb", "10.10.0.100", "fd00:10::100", selector={}))
     routes = [row.columns for ref, row in planner.desired.rows.items() if ref.table == "Logical_Router_Static_Route"]
     assert sorted((str(one["ip_prefix"]), str(one["nexthop"])) for one in routes) == [
         ("0.0.0.0/0", "10.10.0.1"),
@@ -167,12 +167,12 @@ def test_the_stand_sends_what_is_for_elsewhere_to_the_router() -> None:
 
 def test_a_router_s_foot_without_an_address_in_the_family_is_no_way() -> None:
     router = "{kind: Router, metadata: {name: r1}, spec: {networks: [{network: blue, ips: ['fd00:10::1/64']}]}}"
-    planner = world(router, wish())
+    planner = world(router, balancer())
     assert not any(ref.table == "Logical_Router_Static_Route" for ref in planner.desired.rows)
 
 
 def test_the_address_endpoints_are_asked_from_is_given_up_to_who_gets_it() -> None:
-    planner = world(wish(healthCheck={}))
+    planner = world(balancer(healthCheck={}))
     assert column(planner, column="ip_port_mappings") == {"10.10.0.9": "default/web:10.10.0.254"}
     planner.put(msgspec.structs.replace(WEB, name="last", ips=("10.10.0.254/24",), labels={}))
     planner.flush()
@@ -181,7 +181,7 @@ def test_the_address_endpoints_are_asked_from_is_given_up_to_who_gets_it() -> No
 
 def test_an_endpoint_behind_the_balancer_s_router_can_be_checked() -> None:
     far = msgspec.structs.replace(WEB, name="far", network="red", ips=("10.20.0.9/24",))
-    planner = world(ROUTER, wish(networks=[], routers=["r1"], endpoints=[{"ip": "10.20.0.9"}], healthCheck={}))
+    planner = world(ROUTER, balancer(networks=[], routers=["r1"], endpoints=[{"ip": "10.20.0.9"}], healthCheck={}))
     assert reasons(planner) == ["NotChecked"]
     planner.put(far)
     planner.flush()
@@ -190,7 +190,7 @@ def test_an_endpoint_behind_the_balancer_s_router_can_be_checked() -> None:
 
 
 def test_an_attachment_outside_of_its_subnets_cannot_be_checked() -> None:
-    planner = world(wish(selector={"matchLabels": {"app": "web"}}, healthCheck={}))
+    planner = world(balancer(selector={"matchLabels": {"app": "web"}}, healthCheck={}))
     planner.remove(Unit("Subnet", "default", "blue-v4"))
     planner.flush()
     assert reasons(planner) == ["NotChecked"]
@@ -208,7 +208,7 @@ spec:
   networks: [{network: blue}]
   gateway: {network: outside, ips: [192.0.2.10/24], nodes: [n1]}
 """
-    planner = world(outside, wish("lb", "192.0.2.80", routers=["r1"]))
+    planner = world(outside, balancer("lb", "192.0.2.80", routers=["r1"]))
     assert reasons(planner) == []
     planner.put(msgspec.structs.replace(WEB, name="taken", network="outside", ips=("192.0.2.80/24",), labels={}))
     planner.flush()
@@ -221,12 +221,14 @@ def test_a_provider_network_s_vip_without_a_router_is_said_and_costs_only_its_an
 ---
 {kind: Subnet, metadata: {name: out}, spec: {network: outside, cidr: 192.0.2.0/24}, status: {validated: true}}
 """
-    planner = world(outside, wish("a", "192.0.2.80", networks=["outside"]), wish("b", "10.9.9.9", networks=["outside"]))
+    planner = world(
+        outside, balancer("a", "192.0.2.80", networks=["outside"]), balancer("b", "10.9.9.9", networks=["outside"])
+    )
     assert (reasons(planner, "a"), reasons(planner, "b")) == (["RouterNeeded"], [])
     assert places(planner, "a") == ["default/outside"]
 
 
 def test_an_attachment_that_comes_elsewhere_plans_no_balancer_again() -> None:
-    planner = world(wish(healthCheck={}))
+    planner = world(balancer(healthCheck={}))
     planner.put(msgspec.structs.replace(WEB, name="other", ips=("10.10.0.77/24",), labels={}))
     assert planner.world.drain() == {Unit("NetworkAttachment", "default", "other")}

@@ -59,8 +59,8 @@ def test_an_internal_port_is_a_device_of_the_node() -> None:
 
 @pytest.mark.parametrize("name", ["lo", "ovs-system", "ovn-n2-0", "genev_sys_6081", "br-int", "nl02000000000a"])
 def test_a_name_that_the_switch_or_another_port_may_need_is_refused(name: str) -> None:
-    wish = attached("10.0.0.9/24", port={"type": "internal", "name": name})
-    plan = plan_port(wish, blue(), (), HOST)
+    spec = attached("10.0.0.9/24", port={"type": "internal", "name": name})
+    plan = plan_port(spec, blue(), (), HOST)
     assert isinstance(plan, Problem)
     assert plan.reason == "NameReserved"
 

@@ -77,7 +77,7 @@ def test_order_does_not_matter(some: list[Resource], random: Any) -> None:
     assert rendered(planned(*there.values()).desired) == rendered(planned(*other).desired)
 
 
-WISHES = """
+SPECS = """
 kind: Network
 metadata: {name: blue}
 spec: {}
@@ -95,8 +95,8 @@ status: {ips: [10.0.0.9/24], mac: "02:00:00:00:00:09"}
 
 
 def test_an_unchanged_resource_changes_nothing() -> None:
-    planner = planned(WISHES)
-    for resource in resources(WISHES):
+    planner = planned(SPECS)
+    for resource in resources(SPECS):
         planner.put(resource)
     assert planner.flush() == Delta()
 
@@ -110,7 +110,7 @@ def test_one_attachment_among_many_is_planned_alone(monkeypatch: Any) -> None:
         return original(world, port)
 
     monkeypatch.setitem(planning.UNITS, "NetworkAttachment", counting)
-    planner = planned(WISHES)
+    planner = planned(SPECS)
     ports = [Port("default", f"p{n}", "n1", "blue", (f"10.0.0.{n}/24",), f"02:00:00:00:01:{n:02x}") for n in range(10)]
     for port in ports:
         planner.put(port)
@@ -132,7 +132,7 @@ def test_a_unit_that_raises_costs_itself_and_heals(monkeypatch: Any) -> None:
         return Outcome(rows=[Row("DNS", port.name, {})])
 
     monkeypatch.setitem(planning.UNITS, "NetworkAttachment", failing)
-    planner = planned(WISHES)
+    planner = planned(SPECS)
     unit = Unit("NetworkAttachment", "default", "web")
     assert planner.desired.problems == {
         unit: (Problem("Internal", "planning failed: RuntimeError: a mistake of ours"),)
@@ -153,7 +153,7 @@ def test_removing_what_was_never_there_is_nothing() -> None:
 
 @pytest.mark.parametrize("collecting", [True, False])
 def test_a_great_change_leaves_the_garbage_collector_as_it_was(collecting: bool) -> None:
-    planner, was = planned(WISHES), gc.isenabled()
+    planner, was = planned(SPECS), gc.isenabled()
     for n in range(BULK):
         planner.put(Port("default", f"p{n}", "n1", "blue", (f"10.0.0.{n & 255}/24",), f"02:00:00:00:01:{n:02x}"))
     try:

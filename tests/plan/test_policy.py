@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from netloom.model.kinds.policy import Action, EgressRule, IngressRule, Peer, SecurityProfile
 from netloom.plan.ovn.planner import Planner
-from netloom.plan.ovn.profiles import covered, group, memberships
+from netloom.plan.policy.port_groups import covered, group, memberships
 from netloom.plan.problem import Unit
 from netloom.plan.rows import Member, Ref
 from netloom.plan.world.selector_matches import selector_in
@@ -106,9 +106,9 @@ def world(*profiles: SecurityProfile) -> Planner:
 
 
 def covers(one: SecurityProfile, port: Port) -> bool:
-    wish = one.spec.selector
+    selector = one.spec.selector
     return one.metadata.name in port.profiles or (
-        wish is not None and selector_in("default", wish).matches(port.labels)
+        selector is not None and selector_in("default", selector).matches(port.labels)
     )
 
 

@@ -33,8 +33,8 @@ def spec(**fields: str) -> ShapingSpec:
     return shaping("s", **{"from": {"attachment": "a"}, **fields}).spec
 
 
-def world(*wishes: Shaping) -> Planner:
-    planner = planned(WORLD, *wishes)
+def world(*specs: Shaping) -> Planner:
+    planner = planned(WORLD, *specs)
     planner.put(A)
     planner.put(B)
     planner.flush()
@@ -75,13 +75,13 @@ def test_who_says_it_more_closely_counts_and_of_equals_the_slower() -> None:
         "selector": {"selector": {}},
         "attachment": {"attachment": "a"},
     }
-    wishes = [shaping(name, **{"from": place, "rate": "10mbit"}) for name, place in places.items()]
-    wishes += [
+    specs = [shaping(name, **{"from": place, "rate": "10mbit"}) for name, place in places.items()]
+    specs += [
         shaping(f"{w.metadata.name}-b", **{"from": places[w.metadata.name], "to": {"attachment": "b"}, "rate": "1tbit"})
-        for w in wishes
+        for w in specs
     ]
-    wishes.append(shaping("slower", **{"from": {"attachment": "a"}, "rate": "5mbit"}))
-    planner = world(*wishes)
+    specs.append(shaping("slower", **{"from": {"attachment": "a"}, "rate": "5mbit"}))
+    planner = world(*specs)
     order = ["node", "node-b", "network", "network-b", "selector", "selector-b", "attachment", "slower", "attachment-b"]
     found = [priority(planner, f"{name}:a:forward") for name in order]
     assert found == sorted(set(found))
@@ -142,11 +142,11 @@ def test_a_meter_saves_up_what_tcp_needs(rate: str, burst: str, bandwidth: tuple
 
 
 def test_the_verdict_says_what_is_applied_and_what_cannot_be() -> None:
-    found = verdict(spec(rate="10mbit", burst="64kb", delay="20ms", jitter="2ms", loss="0.5%"))
-    assert found.applied == Quality(rate="10mbit", burst="375000b")
-    assert [one.field for one in found.unsupported] == ["delay", "jitter", "loss", "burst"]
-    assert all(one.reason for one in found.unsupported)
-    assert verdict(spec(rate="10mbit", burst="1mb")).unsupported == ()
-    assert verdict(spec(rate="10mbit")).unsupported == ()
-    assert verdict(spec(delay="20ms")).applied is None
-    assert verdict(spec(rate="100tbit")).applied == Quality(rate="4294967295kbit", burst="536870911875b")
+    applied, unsupported = verdict(spec(rate="10mbit", burst="64kb", delay="20ms", jitter="2ms", loss="0.5%"))
+    assert applied == Quality(rate="10mbit", burst="375000b")
+    assert [one.field for one in unsupported] == ["delay", "jitter", "loss", "burst"]
+    assert all(one.reason for one in unsupported)
+    assert verdict(spec(rate="10mbit", burst="1mb"))[1] == ()
+    assert verdict(spec(rate="10mbit"))[1] == ()
+    assert verdict(spec(delay="20ms"))[0] is None
+    assert verdict(spec(rate="100tbit"))[0] == Quality(rate="4294967295kbit", burst="536870911875b")

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from netloom.model.values import addresses
-from netloom.plan.ovn.layer3.router_ports import overlaps
+from netloom.plan.addresses.blocks import overlap
 from netloom.plan.problem import Unit
 from tests.plan.acls import Packet, Reader
 from tests.plan.planning import offences, rendered
@@ -22,7 +22,7 @@ V6 = ["fd00:10::1/64", "fd00:77::1/64", "fe80::1/64", "2001:db8:ff::10/64"]
 IPS = st.sampled_from([*V4, *V6, "10.10.0.1"])
 HOSTS = st.sampled_from(["10.10.0.7", "10.20.0.7", "192.0.2.1", "192.0.2.10", "192.0.2.20", "10.99.0.9", "fd00:10::9"])
 BLOCKS = st.sampled_from(["0.0.0.0/0", "::/0", "10.99.0.0/16", "10.10.0.0/24", "10.10.0.7", "fd00:10::/64"])
-FEET = st.lists(
+ROUTER_PORTS = st.lists(
     st.fixed_dictionaries({"network": NETWORKS}, optional={"ips": st.lists(IPS, max_size=3)}),
     max_size=4,
     unique_by=lambda port: str(port["network"]),
@@ -41,7 +41,7 @@ POLICIES = st.lists(
     max_size=5,
 )
 ROUTERS = st.fixed_dictionaries(
-    {"networks": FEET},
+    {"networks": ROUTER_PORTS},
     optional={
         "routes": st.lists(st.fixed_dictionaries({"to": BLOCKS, "via": HOSTS}), max_size=4),
         "policies": POLICIES,
@@ -69,9 +69,9 @@ dmz-v4: {kind: Subnet, spec: {network: dmz, cidr: 10.30.0.0/24}, status: {valida
 
 
 @given(st.dictionaries(st.sampled_from(["a", "b", "c"]), ROUTERS, min_size=1), st.integers())
-def test_whatever_is_wished_what_is_planned_holds_together(wished: dict[str, dict[str, Any]], seed: int) -> None:
+def test_every_plan_is_consistent(specs: dict[str, dict[str, Any]], seed: int) -> None:
     made = planner(MORE)
-    routers = [resource(name, {"kind": "Router", "spec": spec}) for name, spec in wished.items()]
+    routers = [resource(name, {"kind": "Router", "spec": spec}) for name, spec in specs.items()]
     for router in routers:
         made.put(router)
     made.flush()
@@ -79,7 +79,7 @@ def test_whatever_is_wished_what_is_planned_holds_together(wished: dict[str, dic
     assert not [one for problems in made.desired.problems.values() for one in problems if one.reason == "Internal"]
     _each_address_is_one_routers(made.desired.rows)
     _policies_can_be(made.desired.rows)
-    for name in wished:
+    for name in specs:
         _no_block_is_on_two_ports(made.desired.rows, f"ns/{name}:")
     again, random = planner(MORE), Random(seed)
     for _ in range(2):
@@ -94,7 +94,7 @@ def test_whatever_is_wished_what_is_planned_holds_together(wished: dict[str, dic
     assert rendered(again.desired) == rendered(made.desired)
 
 
-@given(FEET, POLICIES, st.integers())
+@given(ROUTER_PORTS, POLICIES, st.integers())
 def test_the_order_of_policies_changes_no_row(ports: list[Any], policies: list[dict[str, Any]], seed: int) -> None:
     shuffled = [*policies, *policies[:1]]
     Random(seed).shuffle(shuffled)
@@ -156,13 +156,13 @@ def test_what_is_done_with_a_packet_is_what_the_highest_policy_that_fits_it_says
             for row in rows
             if reader.matches(row["match"], packet)
         )
-        wished = _highest(
+        expected = _highest(
             (policy["priority"], policy["action"], _hops(policy.get("via", ())))
             for policy in policies
             if _fits(policy, packet)
         )
-        assert done <= wished, packet
-        assert bool(done) == bool(wished), packet
+        assert done <= expected, packet
+        assert bool(done) == bool(expected), packet
 
 
 def _hops(listed: Any) -> frozenset[str]:
@@ -220,4 +220,4 @@ def _no_block_is_on_two_ports(planned: Any, prefix: str) -> None:
     for one, other in combinations(ports, 2):
         for mine in map(addresses.interface, one.columns["networks"]):
             for theirs in map(addresses.interface, other.columns["networks"]):
-                assert mine.ip.is_link_local or not overlaps(mine.network, theirs.network)
+                assert mine.ip.is_link_local or not overlap(mine.network, theirs.network)

@@ -24,10 +24,10 @@ def subnet(name: str, cidr: str, more: str = "") -> str:
     return f"{{kind: Subnet, metadata: {{name: {name}}}, spec: {spec}, status: {{validated: true}}}}"
 
 
-def columns(*wishes: str, **of: Any) -> Any:
-    """Return the columns of the port of an attachment with such a face, planned among some wishes."""
+def columns(*specs: str, **of: Any) -> Any:
+    """Return the columns of the port of an attachment with such a planner input, planned with these objects."""
     given: dict[str, Any] = {"node": "n1", "network": "blue", "ips": ("10.0.0.9/24",), "mac": "02:00:00:00:00:09"} | of
-    planner = planned(*wishes)
+    planner = planned(*specs)
     planner.put(Port(namespace="default", name="web", **given))
     planner.flush()
     return planner.desired.rows[port("default", "web")].columns

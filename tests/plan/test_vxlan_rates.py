@@ -81,7 +81,7 @@ def test_a_way_to_somebody_is_metered_to_him_alone(to: dict[str, Any], metered: 
     assert {name for name in "bc" if rates(at, name, "a")} == metered
 
 
-def test_the_closest_wish_counts_and_of_two_equally_close_the_slower() -> None:
+def test_the_closest_shaping_counts_and_of_two_equally_close_the_slower() -> None:
     at = world(
         {"from": {"node": "n1"}, "rate": "1mbit"},
         {"from": {"network": "n42"}, "rate": "2mbit"},

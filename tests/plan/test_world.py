@@ -12,7 +12,7 @@ from netloom.model.document import ObjectMeta, Resource
 from netloom.model.kinds.attachments import NetworkAttachment
 from netloom.model.kinds.cluster import Node
 from netloom.model.kinds.networks import Network, Router, Subnet
-from netloom.model.kinds.policy import SecurityProfile
+from netloom.model.kinds.policy import LoadBalancer, SecurityProfile
 from netloom.model.selection import LabelRequirement, LabelSelector, SelectorOperator
 from netloom.plan.problem import Unit
 from netloom.plan.world.selector_matches import selector_in
@@ -90,9 +90,9 @@ def test_heartbeats_conditions_and_counts_concern_nobody() -> None:
     )
     world.put(node)
     world.put(subnet("a"))
-    reads(world, lambda w: (w.nodes(), w.get(Node, "", "n1"), w.subnets("default", "blue"), w.all(Subnet)))
+    reads(world, lambda w: (w.all(Node), w.get(Node, "", "n1"), w.subnets("default", "blue"), w.all(Subnet)))
     assert dirty(world, beats, subnet("a", used=7)) == set()
-    assert world.nodes()[0] == node
+    assert world.all(Node)[0] == node
     assert dirty(world, one("{kind: Node, metadata: {name: n1, labels: {a: b}}, spec: {underlayIP: 172.31.0.1}}"))
 
 
@@ -113,7 +113,7 @@ def test_only_validated_subnets_are_answered() -> None:
     assert found() == ["a"]
 
 
-def test_routers_are_found_by_feet_and_gateway() -> None:
+def test_routers_are_found_by_ports_and_gateway() -> None:
     world = World()
     world.put(one("{kind: Router, metadata: {name: r1}, spec: {networks: [{network: blue}]}}"))
     world.put(
@@ -125,14 +125,14 @@ def test_routers_are_found_by_feet_and_gateway() -> None:
     assert [r.metadata.name for r in world.routers("default", "blue")] == ["r1"]
     assert [r.metadata.name for r in world.routers("default", "red")] == ["r2"]
     assert [r.metadata.name for r in world.all(Router)] == ["r1", "r2"]
-    assert world.balancers("default") == ()
+    assert world.all(LoadBalancer, "default") == ()
 
 
 def test_all_is_of_a_namespace_or_of_everywhere() -> None:
     world = World()
     world.put(one("{kind: SecurityProfile, metadata: {name: web}, spec: {}}"))
     world.put(one("{kind: SecurityProfile, metadata: {name: web, namespace: other}, spec: {}}"))
-    assert [p.metadata.namespace for p in world.profiles("other")] == ["other"]
+    assert [p.metadata.namespace for p in world.all(SecurityProfile, "other")] == ["other"]
     assert [p.metadata.namespace for p in world.all(SecurityProfile)] == ["default", "other"]
 
 

@@ -34,7 +34,7 @@ def test_whatever_comes_and_goes_is_written_once(case: str, tmp_path: Path) -> N
         database.stop()
 
 
-async def churn(database: Database, wishes: str) -> None:
+async def churn(database: Database, specs: str) -> None:
     """Put and remove the case's resources in a random order, written at random moments; in the end nothing is left."""
     north = Northbound(
         lambda changed: OvsdbClient([database.remote], DATABASE, tables=TABLES, random=Random(1), changed=changed),
@@ -48,7 +48,7 @@ async def churn(database: Database, wishes: str) -> None:
         await asyncio.wait_for(client.synced.wait(), 120)
         random, planner = Random(3), Planner()
         for _ in range(3):
-            steps = [(resource, random.random() < 0.75) for resource in resources(wishes)]
+            steps = [(resource, random.random() < 0.75) for resource in resources(specs)]
             random.shuffle(steps)
             for resource, stays in steps:
                 if stays:
@@ -58,7 +58,7 @@ async def churn(database: Database, wishes: str) -> None:
                 if random.random() < 0.5:
                     await north.apply(planner.desired, planner.flush())
             await settled(north, planner)
-        for resource in resources(wishes):
+        for resource in resources(specs):
             planner.remove(unit_of(resource))
         await settled(north, planner)
         task.cancel()

@@ -30,7 +30,7 @@ from netloom.plan.problem import Problem, Unit
 UNCHANGED, NOT_FOUND = "unchanged", "not found"
 
 
-class Outcome(Struct, frozen=True, kw_only=True):
+class Effects(Struct, frozen=True, kw_only=True):
     """The effects of a change."""
 
     objects: dict[str, str]
@@ -77,7 +77,7 @@ def compare(
     after: Iterable[Resource],
     objects: dict[str, str],
     granted: ProviderGrants | None = None,
-) -> Outcome:
+) -> Effects:
     """Return the differences in OVN and on the nodes between two sets of resources.
 
     `granted` are the physical networks that the controllers grant. If it is None, their decisions are taken from the
@@ -95,7 +95,7 @@ def compare(
         msgspec.structs.replace(one, columns=_replaced(one.columns, replace)) for one in comparing.rows(past, future)
     ]
     ports = comparing.ports(old.resources, new.resources)
-    return Outcome(
+    return Effects(
         objects=objects,
         rows=tuple(rows),
         ports=tuple(msgspec.structs.replace(one, columns=_replaced(one.columns, replace)) for one in ports),

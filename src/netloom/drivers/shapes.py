@@ -26,47 +26,37 @@ class ReconciledSet(Protocol[K, V, DesiredT, DeltaT]):
     @property
     def on_outdated(self) -> Signal[[]]:
         """Sent when `seen` is no longer known to be current: `compare` is due."""
-        ...
 
     @property
     def connected(self) -> bool:
         """Whether the other system can be reached."""
-        ...
 
     @property
     def current(self) -> bool:
         """Whether `seen` is what the other system has."""
-        ...
 
     @property
     def seen(self) -> Mapping[K, V]:
         """The observed objects."""
-        ...
 
     @property
     def refused(self) -> Mapping[K, str]:
         """The objects that the other system refused, and its errors."""
-        ...
 
     def invalidate(self) -> None:
         """Read everything back before the next change."""
-        ...
 
     async def recount(self) -> None:
         """Invalidate `seen` if the number of objects is not as expected."""
-        ...
 
     async def compare(self, desired: DesiredT, *, remove: bool = True) -> None:
         """Read everything back, add what is missing, and with `remove` delete the rest of ours."""
-        ...
 
     async def apply(self, delta: DeltaT) -> None:
         """Make one change of the desired set."""
-        ...
 
     def numbers(self) -> Mapping[str, float]:
         """Return the values of the driver's metrics."""
-        ...
 
 
 class PortDevices(Protocol):
@@ -74,40 +64,30 @@ class PortDevices(Protocol):
 
     async def device(self, name: str) -> Link | None:
         """Return a device of the node."""
-        ...
 
     async def pair(self, plan: PortPlan, given: Collection[str]) -> Link:
         """Make a pair of veths as planned, or correct it; return the outer end."""
-        ...
 
     async def same_pair(self, plan: PortPlan, given: Collection[str]) -> Link | None:
         """Correct an existing pair; return its outer end, or None if the pair would have to be made."""
-        ...
 
     async def inner(self, plan: PortPlan, given: Collection[str]) -> Link:
         """Configure a device of the node as planned."""
-        ...
 
     async def up(self, name: str) -> None:
         """Set a device up."""
-        ...
 
     async def enslave(self, name: str, master: str) -> None:
         """Put a device on a Linux bridge; "": take it off."""
-        ...
 
     async def bridge_of(self, device: Link) -> str:
         """Return the Linux bridge that a device is on, or ""."""
-        ...
 
     async def in_use(self, device: Link, *, switched: bool) -> str:
         """Return what the node itself uses a device for; "": nothing known."""
-        ...
 
     async def pairs(self) -> dict[str, str]:
         """Return the outer ends of our pairs, each with the uid it was made for."""
-        ...
 
     async def remove_pair(self, name: str) -> None:
         """Remove a pair of ours by its outer end."""
-        ...

@@ -18,7 +18,7 @@ from msgspec import Struct
 
 from netloom.control.node.node import Facts, NodeReconciler
 from netloom.control.node.status import PlugResult, document, settled
-from netloom.control.node.views import NodeWatches, View, attachment_informer
+from netloom.control.node.views import AttachmentView, NodeWatches, attachment_informer
 from netloom.control.runtime import clock
 from netloom.control.runtime.cache import Change, Key
 from netloom.control.runtime.client import Client
@@ -104,7 +104,7 @@ class SimulatedAgent:
             group.create_task(self._plug())
         raise AssertionError  # The group ends only by cancellation.
 
-    def _attachment_changed(self, change: Change[View]) -> None:
+    def _attachment_changed(self, change: Change[AttachmentView]) -> None:
         view = change.new
         if view is None or settled(view.value, _found(view), self._host_ip):
             self._todo.pop(change.key, None)
@@ -114,7 +114,7 @@ class SimulatedAgent:
             self._todo[change.key] = None
             self._woken.set()
 
-    def _remote_changed(self, change: Change[View]) -> None:
+    def _remote_changed(self, change: Change[AttachmentView]) -> None:
         view = change.new or change.old
         assert view is not None
         known = self._remotes.setdefault(view.network, {})
@@ -154,6 +154,6 @@ class SimulatedAgent:
             self._todo[key] = None
 
 
-def _found(view: View) -> PlugResult:
+def _found(view: AttachmentView) -> PlugResult:
     """Return what a node would find: a device, and that all is well."""
     return PlugResult(device=names.interface(view.value.status.mac), installed=True)

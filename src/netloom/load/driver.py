@@ -21,7 +21,7 @@ from netloom.errors import NetloomError, NotFound
 from netloom.load import objects
 from netloom.load.objects import Seen
 from netloom.load.plan import Doing, Load, Phase, PlannedNetwork, Slot, Step
-from netloom.load.records import Life, Outcome
+from netloom.load.records import Life, RunResult
 from netloom.load.testers import Tester, Trial
 from netloom.model.registry import NETWORK_ATTACHMENT
 from netloom.store.base import Store
@@ -74,7 +74,7 @@ class Driver:
         pending: float = 60.0,
         stop_on_error: bool = False,
     ) -> None:
-        self.outcome = Outcome(load.run)
+        self.outcome = RunResult(load.run)
         self.now = Now(steps=len(steps))
         self.fabric = load.fabric
         self._before_phase: Callable[[Phase], Awaitable[None]] | None = None
@@ -103,7 +103,7 @@ class Driver:
         """Return the time of this run's clock, which all processes of this machine share."""
         return asyncio.get_running_loop().time()
 
-    async def run(self, *, before_phase: Callable[[Phase], Awaitable[None]] | None = None) -> Outcome:
+    async def run(self, *, before_phase: Callable[[Phase], Awaitable[None]] | None = None) -> RunResult:
         """Do all steps, clean up, and return the outcome.
 
         `before_phase` is awaited before a phase begins, once everything that was begun before is settled.

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from netloom.errors import TimedOut
 from netloom.load.agents import Knowledge, digest
 from netloom.load.crowd import Report, Worker
-from netloom.load.records import Life, Outcome
+from netloom.load.records import Life, RunResult
 
 ASK_SECONDS = 0.25
 
@@ -58,7 +58,7 @@ async def wait_until_informed(
         await asyncio.sleep(ASK_SECONDS)
 
 
-def note(outcome: Outcome, reports: Sequence[Report]) -> None:
+def note(outcome: RunResult, reports: Sequence[Report]) -> None:
     """Add to a run's records when the last agent received each attachment, and the agents' costs."""
     last: dict[str, float] = {}
     for report in reports:

@@ -82,7 +82,7 @@ class PlannedSubnet(Struct, frozen=True):
     cidr: str
 
 
-class Part(Struct, frozen=True):
+class PlannedGroup(Struct, frozen=True):
     """Attachments of one Network that share their Subnets, one of each family, and so reach each other."""
 
     size: int
@@ -93,7 +93,7 @@ class PlannedNetwork(Struct, frozen=True):
     """A Network to create."""
 
     name: str
-    parts: tuple[Part, ...]
+    parts: tuple[PlannedGroup, ...]
 
 
 class Slot(Struct, frozen=True):
@@ -127,9 +127,11 @@ def networks(load: Load) -> list[PlannedNetwork]:
     columns = [iter(blocks(wanted, base)) for base in load.bases]
     digits = max(3, len(str(len(shares))))
 
-    def part(name: str, share: int) -> Part:
+    def part(name: str, share: int) -> PlannedGroup:
         named = (f"{name}{'abcdef'[column]}" for column in range(len(columns)))
-        return Part(share, tuple(PlannedSubnet(one, str(next(ones))) for one, ones in zip(named, columns, strict=True)))
+        return PlannedGroup(
+            share, tuple(PlannedSubnet(one, str(next(ones))) for one, ones in zip(named, columns, strict=True))
+        )
 
     planned = []
     for number, parts in enumerate(shares, 1):

@@ -112,7 +112,7 @@ def summary(ordered: Sequence[float]) -> Summary | None:
 
 
 @dataclass(slots=True)
-class Outcome:
+class RunResult:
     """The outcome of a run."""
 
     run: str

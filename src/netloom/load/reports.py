@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 import msgspec
 
 from netloom.load.plan import Load
-from netloom.load.records import MEASURES, Life, Outcome, Summary, times
+from netloom.load.records import MEASURES, Life, RunResult, Summary, times
 
 STEPS = (1, 2, 5)
 BAR = " ▏▎▍▌▋▊▉█"
@@ -60,7 +60,7 @@ def buckets(ordered: Sequence[float]) -> list[tuple[float, int]]:
     return found
 
 
-def histogram(outcome: Outcome, measure: str, *, width: int = 50) -> list[str]:
+def histogram(outcome: RunResult, measure: str, *, width: int = 50) -> list[str]:
     """Return a measure's histogram as lines for a terminal."""
     found = buckets(times(outcome.lives, measure))
     most = max((count for _, count in found), default=0)
@@ -79,7 +79,7 @@ def bar(share: float, width: int) -> str:
     return (BAR[8] * whole + (BAR[rest] if rest else "")).rstrip()
 
 
-def as_json(load: Load, outcome: Outcome) -> bytes:
+def as_json(load: Load, outcome: RunResult) -> bytes:
     """Return a whole run: the load, the summaries, and the times of every attachment, in seconds."""
     start = min((life.due for life in outcome.lives), default=0.0)
     whole = {
@@ -95,7 +95,7 @@ def as_json(load: Load, outcome: Outcome) -> bytes:
     return msgspec.json.format(msgspec.json.encode(whole), indent=1) + b"\n"
 
 
-def as_csv(outcome: Outcome) -> bytes:
+def as_csv(outcome: RunResult) -> bytes:
     """Return the times of every attachment, one line each, in seconds from the start."""
     start = min((life.due for life in outcome.lives), default=0.0)
     text = io.StringIO()
@@ -118,6 +118,6 @@ def _since(at: float, start: float) -> float | None:
     return None if math.isnan(at) else round(at - start, 6)
 
 
-def measured(outcome: Outcome) -> list[str]:
+def measured(outcome: RunResult) -> list[str]:
     """Return the measures with values."""
     return [measure for measure in MEASURES if times(outcome.lives, measure)]

@@ -17,7 +17,7 @@ from netloom.load.crowd import CrowdSpec, Worker, names, workers
 from netloom.load.driver import Driver, Now
 from netloom.load.informing import ASK_SECONDS
 from netloom.load.plan import Load, Phase
-from netloom.load.records import Outcome
+from netloom.load.records import RunResult
 from netloom.load.sizes import average_peers, sizes
 from netloom.load.testers import PREFIX, LabTester, remove_places
 from netloom.model.kinds.networks import Fabric
@@ -65,7 +65,7 @@ def totals(load: Load) -> tuple[int, float]:
     return sum(found), average_peers(found)
 
 
-async def attachments(cluster: Cluster, load: Load, options: Options, show: Show) -> Outcome:
+async def attachments(cluster: Cluster, load: Load, options: Options, show: Show) -> RunResult:
     """Run a load against an API server."""
     async with _opened(cluster) as store:
         try:
@@ -102,7 +102,7 @@ def _driver(store: Store, load: Load, options: Options, nodes: list[str]) -> Dri
     )
 
 
-async def _simulated(driver: Driver, crowds: Sequence[Worker], options: Options, show: Show) -> Outcome:
+async def _simulated(driver: Driver, crowds: Sequence[Worker], options: Options, show: Show) -> RunResult:
     """Run a load with simulated agents: before each phase all of them must know their relevant attachments."""
     driver.now.phase = "starting agents"
     show(driver.now)
@@ -137,7 +137,7 @@ async def _started(crowds: Sequence[Worker], count: int, seconds: float) -> None
 
 async def _driven(
     driver: Driver, show: Show, before_phase: Callable[[Phase], Awaitable[None]] | None = None
-) -> Outcome:
+) -> RunResult:
     async with asyncio.TaskGroup() as group:
         showing = group.create_task(_show(driver.now, show))
         try:

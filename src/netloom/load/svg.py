@@ -10,7 +10,7 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from xml.sax.saxutils import escape
 
-from netloom.load.records import MEASURES, Life, Outcome, percentile, times
+from netloom.load.records import MEASURES, Life, RunResult, percentile, times
 
 WIDTH, HEIGHT = 1080, 680
 LEFT, RIGHT = 70, 230
@@ -28,7 +28,7 @@ POINTS = 200
 Scale = Callable[[float], float]
 
 
-def plot(outcome: Outcome, *, title: str, subtitle: str = "") -> str:
+def plot(outcome: RunResult, *, title: str, subtitle: str = "") -> str:
     """Return a run as an SVG document."""
     found = {measure: times(outcome.lives, measure) for measure in SHOWN}
     shown = {measure: ordered for measure, ordered in found.items() if ordered}

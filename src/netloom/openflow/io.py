@@ -21,7 +21,7 @@ from typing import NoReturn
 
 from netloom.openflow.flows import Flow, MeterSpec, Mod
 from netloom.openflow.messages import Fault, MeterCommand
-from netloom.openflow.session import LIMIT, Answered, Event, Ready, Session
+from netloom.openflow.session import LIMIT, Answered, Event, OpenFlowSession, Ready
 from netloom.openflow.switch import ChangeRefused, Counters, Unreachable
 from netloom.openflow.wire import RemoteError
 from netloom.openflow.words import METER_MOD, METER_UNKNOWN
@@ -68,7 +68,7 @@ class Connection:
 
     async def _connect_and_stay(self, clock: Callable[[], float]) -> None:
         path = self._reconnect.remote
-        link = _Link(self, Session(limit=self._limit), clock)
+        link = _Link(self, OpenFlowSession(limit=self._limit), clock)
         try:
             async with asyncio.timeout(CONNECT_TIMEOUT):
                 await self._dial(path, link)
@@ -164,7 +164,7 @@ class Connection:
 class _Link(asyncio.Protocol):
     """One connection: carries bytes and time between a session and a socket."""
 
-    def __init__(self, owner: Connection, session: Session, clock: Callable[[], float]) -> None:
+    def __init__(self, owner: Connection, session: OpenFlowSession, clock: Callable[[], float]) -> None:
         self.session = session
         self.ended: asyncio.Future[str] = asyncio.get_running_loop().create_future()
         self._owner, self._clock = owner, clock

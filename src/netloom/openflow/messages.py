@@ -127,7 +127,7 @@ def meter_mod(xid: int, command: MeterCommand, meter: int, spec: MeterSpec | Non
     return frame(Type.METER_MOD, xid, _METER_MOD.pack(command, flags, meter) + bands)
 
 
-class Part(NamedTuple):
+class MultipartReply(NamedTuple):
     """One message of a multipart answer."""
 
     kind: int
@@ -135,11 +135,11 @@ class Part(NamedTuple):
     body: bytes
 
 
-def read_part(body: bytes) -> Part:
+def read_part(body: bytes) -> MultipartReply:
     """Return the contents of a multipart answer."""
     with reading("a multipart answer"):
         kind, flags = _MULTIPART.unpack_from(body)
-    return Part(kind, bool(flags & _MORE), body[_MULTIPART.size :])
+    return MultipartReply(kind, bool(flags & _MORE), body[_MULTIPART.size :])
 
 
 class Listed(NamedTuple):

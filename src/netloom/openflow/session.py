@@ -74,7 +74,7 @@ class _Order(Struct):
     fault: Fault | None = None
 
 
-class Session:
+class OpenFlowSession:
     """The messages of one connection."""
 
     def __init__(self, *, limit: int = LIMIT) -> None:
@@ -263,7 +263,7 @@ class Session:
         if xid == change.last:
             self._answer(change, events)
 
-    _handlers: ClassVar[dict[int, "Callable[[Session, Message, list[Event]], None]"]] = {
+    _handlers: ClassVar[dict[int, "Callable[[OpenFlowSession, Message, list[Event]], None]"]] = {
         Type.ERROR: _error,
         Type.ECHO_REQUEST: _echo,
         Type.MULTIPART_REPLY: _part,

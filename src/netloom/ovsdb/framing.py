@@ -19,7 +19,7 @@ LIMIT = 512 << 20
 """The largest accepted message, in bytes: a southbound database of a million flows is smaller."""
 
 
-class Message(Struct, gc=False):
+class RpcMessage(Struct, gc=False):
     """One message; its contents are not decoded yet."""
 
     id: Any = None
@@ -29,13 +29,13 @@ class Message(Struct, gc=False):
     error: Raw = Raw()
 
 
-_decode = msgspec.json.Decoder(Message).decode
+_decode = msgspec.json.Decoder(RpcMessage).decode
 _FOLLOWED = re.compile(rb"\}\s*\{")
 _TOKEN = re.compile(rb'[{}]|"[^"\\]*(?:\\.[^"\\]*)*+("?)', re.DOTALL)
 _STRING_END = re.compile(rb'[^"\\]*(?:\\.[^"\\]*)*+("?)', re.DOTALL)
 
 
-def decode(data: bytes) -> Message:
+def decode(data: bytes) -> RpcMessage:
     """Return one complete message."""
     try:
         return _decode(data)
@@ -64,7 +64,7 @@ class Framer:
         """Return the size of the incomplete message."""
         return len(self._buffer)
 
-    def receive(self, data: bytes) -> list[Message]:
+    def receive(self, data: bytes) -> list[RpcMessage]:
         """Return the messages that are now complete."""
         if not self._buffer and not (data := data.lstrip()):
             return []
@@ -90,12 +90,12 @@ class Framer:
             return found
         return self._split() + self._walk() if ends or _FOLLOWED.search(data) else []
 
-    def _split(self) -> list[Message]:
+    def _split(self) -> list[RpcMessage]:
         """Split where one object follows another: a server sends updates, then the answer that they belong to.
 
         The decoder verifies the split. If it fails, a string looks like an end: the scan will show.
         """
-        found: list[Message] = []
+        found: list[RpcMessage] = []
         if self._scanned or self._doubt:
             return found
         data, start = bytes(self._buffer), 0
@@ -115,10 +115,10 @@ class Framer:
             self._restart()
         return found
 
-    def _walk(self) -> list[Message]:
+    def _walk(self) -> list[RpcMessage]:
         """Continue the scan through the buffer; return the messages that end in it."""
         data = self._buffer
-        found: list[Message] = []
+        found: list[RpcMessage] = []
         start, position, depth = 0, self._scanned, self._depth
         if self._in_string:
             position = self._end_of_string(data, position)

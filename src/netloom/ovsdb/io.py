@@ -31,7 +31,7 @@ from netloom.ovsdb.monitor import Change, Following
 from netloom.ovsdb.operations import Condition, Operation, OperationResult, without
 from netloom.ovsdb.reconnect import CONNECT_TIMEOUT, Action, Reconnect, split_host
 from netloom.ovsdb.schema import Schema
-from netloom.ovsdb.session import Answered, Changed, Closed, Event, LockChanged, Position, Session, Synced
+from netloom.ovsdb.session import Changed, Closed, Event, LockChanged, Position, RpcAnswered, RpcSession, Synced
 
 log = logging.getLogger(__name__)
 
@@ -126,7 +126,9 @@ class OvsdbClient:
 
     async def _connect_and_follow(self, clock: Callable[[], float]) -> None:
         remote = self._reconnect.remote
-        session = Session(self._following, self.cache, self._position, leader_only=self._leader_only, limit=self._limit)
+        session = RpcSession(
+            self._following, self.cache, self._position, leader_only=self._leader_only, limit=self._limit
+        )
         link = _Link(self, session, clock)
         try:
             async with asyncio.timeout(CONNECT_TIMEOUT):
@@ -202,7 +204,7 @@ class OvsdbClient:
         match event:
             case Changed(changes):
                 self._notify(changes)
-            case Answered():
+            case RpcAnswered():
                 link.answer(event, self.counters)
             case Synced(resumed, changes):
                 self.counters.resumes += resumed
@@ -255,7 +257,7 @@ class Lock:
 class _Link(asyncio.Protocol):
     """One connection: carries bytes and time between a session and a socket."""
 
-    def __init__(self, client: OvsdbClient, session: Session, clock: Callable[[], float]) -> None:
+    def __init__(self, client: OvsdbClient, session: RpcSession, clock: Callable[[], float]) -> None:
         self.session = session
         self.ended: asyncio.Future[Closed] = asyncio.get_running_loop().create_future()
         self.writable = asyncio.Event()
@@ -343,7 +345,7 @@ class _Link(asyncio.Protocol):
         self._answers[number] = future
         return future
 
-    def answer(self, event: Answered, counters: Counters) -> None:
+    def answer(self, event: RpcAnswered, counters: Counters) -> None:
         """Set the result of a request."""
         future = self._answers.pop(event.id, None)
         if event.error is not None:

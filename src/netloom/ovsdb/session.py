@@ -26,7 +26,7 @@ from msgspec import Raw, Struct
 
 from netloom.ovsdb.cache import Cache
 from netloom.ovsdb.errors import Conflict, RemoteError, TransactionRefused, failure
-from netloom.ovsdb.framing import LIMIT, Framer, Message
+from netloom.ovsdb.framing import LIMIT, Framer, RpcMessage
 from netloom.ovsdb.memory import server_rows
 from netloom.ovsdb.monitor import Change, Following, Monitor
 from netloom.ovsdb.notation import ZERO, Uuid, decode_shape
@@ -60,7 +60,7 @@ class Changed(Struct, frozen=True):
     changes: Sequence[Change]
 
 
-class Answered(Struct, frozen=True):
+class RpcAnswered(Struct, frozen=True):
     """A request's answer: results, or an error."""
 
     id: int
@@ -82,7 +82,7 @@ class Closed(Struct, frozen=True):
     elsewhere: bool = True
 
 
-Event = Synced | Changed | Answered | LockChanged | Closed
+Event = Synced | Changed | RpcAnswered | LockChanged | Closed
 
 
 class _Outcome(Struct):
@@ -111,7 +111,7 @@ _since = msgspec.json.Decoder(tuple[bool, str, Raw]).decode
 _anything = msgspec.json.Decoder().decode
 
 
-class Session:
+class RpcSession:
     """One connection."""
 
     def __init__(
@@ -139,7 +139,7 @@ class Session:
         self._server_monitor = server_rows.monitor()
         self._out: list[bytes] = []
         self._events: list[Event] = []
-        self._pending: dict[int, Callable[[Message], None]] = {}
+        self._pending: dict[int, Callable[[RpcMessage], None]] = {}
         self._next = 0
 
     # What goes out.
@@ -161,7 +161,7 @@ class Session:
         self._request("echo", [], lambda _: None)
 
     def transact(self, operations: Sequence[Operation]) -> int:
-        """Send a transaction; its `Answered` has the returned number."""
+        """Send a transaction; its `RpcAnswered` has the returned number."""
         self._next += 1
         self._out.append(encode_transact(self.following.database, operations, self._next))
         self._pending[self._next] = partial(self._on_transacted, len(operations))
@@ -177,7 +177,7 @@ class Session:
         if self.locks.pop(name, None) is not None:
             self._request("unlock", [name], lambda _: None)
 
-    def _request(self, method: str, params: list[Any], then: Callable[[Message], None]) -> None:
+    def _request(self, method: str, params: list[Any], then: Callable[[RpcMessage], None]) -> None:
         self._next += 1
         self._pending[self._next] = then
         self._out.append(_encode({"id": self._next, "method": method, "params": params}))
@@ -204,7 +204,7 @@ class Session:
         events, self._events = self._events, []
         return events
 
-    def _dispatch(self, message: Message) -> None:
+    def _dispatch(self, message: RpcMessage) -> None:
         if message.method is None:
             handler = self._pending.pop(message.id, None) if isinstance(message.id, int) else None
             if handler is None:
@@ -234,7 +234,7 @@ class Session:
 
     # Which server it is.
 
-    def _on_server(self, message: Message) -> None:
+    def _on_server(self, message: RpcMessage) -> None:
         if _failed(message):  # Servers before 2.9 have no such database.
             self.stage = Stage.SCHEMA
             self._request("get_schema", [self.following.database], self._on_schema)
@@ -256,7 +256,7 @@ class Session:
                 self.position.cluster, self.position.last_id = row.cid, ZERO
             self._follow(Schema.parse(row.schema or ""))
 
-    def _on_schema(self, message: Message) -> None:
+    def _on_schema(self, message: RpcMessage) -> None:
         if _failed(message):
             self._close("the server does not have the database")
             return
@@ -278,7 +278,7 @@ class Session:
             params.append(str(self.position.last_id))
         self._request(method, params, self._on_followed)
 
-    def _on_followed(self, message: Message) -> None:
+    def _on_followed(self, message: RpcMessage) -> None:
         assert self.monitor is not None
         if _failed(message):
             error = _anything(message.error)
@@ -320,17 +320,17 @@ class Session:
             self.position.last_id = ZERO
             self._close(f"the schema changed from {before.version} to {now.version}", elsewhere=False)
 
-    def _on_canceled(self, message: Message) -> None:
+    def _on_canceled(self, message: RpcMessage) -> None:
         if _anything(message.params) == [FOLLOW]:
             self.position.last_id = ZERO
             self._close("the database was removed or converted", elsewhere=False)
 
     # Answers.
 
-    def _on_transacted(self, operations: int, message: Message) -> None:
+    def _on_transacted(self, operations: int, message: RpcMessage) -> None:
         number: int = message.id
         if _failed(message):
-            self._events.append(Answered(number, error=_error(message)))
+            self._events.append(RpcAnswered(number, error=_error(message)))
             return
         results: list[OperationResult] = []
         for at, one in enumerate(_outcomes(message.result)):
@@ -338,21 +338,21 @@ class Session:
                 continue
             if one.error is not None:
                 which = at if at < operations else None
-                self._events.append(Answered(number, error=failure(one.error, one.details, which)))
+                self._events.append(RpcAnswered(number, error=failure(one.error, one.details, which)))
                 return
             results.append(
                 OperationResult(None if one.uuid is None else decode_shape(Uuid, one.uuid), one.count, one.rows)
             )
-        self._events.append(Answered(number, results))
+        self._events.append(RpcAnswered(number, results))
 
-    def _on_lock(self, name: str, message: Message) -> None:
+    def _on_lock(self, name: str, message: RpcMessage) -> None:
         if _failed(message):
             raise RemoteError(f"the lock {name} is refused: {_error(message)}")
         answer = _anything(message.result)
         if isinstance(answer, dict) and answer.get("locked"):
             self._lock_is(name, held=True)
 
-    def _on_lock_notified(self, message: Message) -> None:
+    def _on_lock_notified(self, message: RpcMessage) -> None:
         params = _anything(message.params)
         if not isinstance(params, list) or len(params) != 1:
             raise RemoteError("a lock without a name")
@@ -364,11 +364,11 @@ class Session:
             self._events.append(LockChanged(name, held))
 
 
-def _failed(message: Message) -> bool:
+def _failed(message: RpcMessage) -> bool:
     return bool(message.error) and bytes(message.error) != b"null"
 
 
-def _error(message: Message) -> TransactionRefused | Conflict:
+def _error(message: RpcMessage) -> TransactionRefused | Conflict:
     match _anything(message.error):
         case {"error": str() as error, "details": str() as details}:
             return failure(error, details, None)

@@ -10,6 +10,13 @@ class Unit(NamedTuple):
     namespace: str
     name: str
 
+    @classmethod
+    def parse(cls, text: str) -> "Unit | None":
+        """Return the resource that a text of `str(unit)` names; None if it names none."""
+        kind, _, rest = text.partition("/")
+        namespace, _, name = rest.rpartition("/")
+        return cls(kind, namespace, name) if kind and name else None
+
     def __str__(self) -> str:
         return f"{self.kind}/{self.namespace}/{self.name}" if self.namespace else f"{self.kind}/{self.name}"
 

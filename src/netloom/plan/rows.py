@@ -65,3 +65,12 @@ class Outcome(Struct):
     rows: list[Row] = []
     members: list[Member] = []
     problems: list[Problem] = []
+
+    def add(self, row: Row, to: Ref, column: str) -> None:
+        """Add a row that is a member of another one."""
+        self.rows.append(row)
+        self.members.append(Member(to, column, row.ref))
+
+    def report(self, reason: str, message: str) -> None:
+        """Add a problem."""
+        self.problems.append(Problem(reason, message))

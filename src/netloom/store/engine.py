@@ -23,8 +23,8 @@ from netloom.store.paging import position, too_old
 from netloom.store.semantics import (
     SUFFIX_ALPHABET,
     SUFFIX_LENGTH,
-    Outcome,
     Verdict,
+    WriteOutcome,
     already_exists,
     encode_new,
     encode_outcome,
@@ -142,7 +142,7 @@ def _present(lookup: Lookup, kind: Kind, namespace: str, name: str) -> Stored:
     return found
 
 
-def _carried_out(outcome: Outcome, old: Stored, revision: int) -> Decision:
+def _carried_out(outcome: WriteOutcome, old: Stored, revision: int) -> Decision:
     if outcome.verdict is Verdict.SAME:
         return Decision(old, None)
     kind, key = old.kind, key_of(old.namespace, old.name)

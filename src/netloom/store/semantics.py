@@ -47,7 +47,7 @@ class Verdict(Enum):
     SAME = "same"
 
 
-class Outcome(Struct, frozen=True):
+class WriteOutcome(Struct, frozen=True):
     """The outcome of a write; `document` is returned to the caller with its new revision."""
 
     verdict: Verdict
@@ -84,7 +84,7 @@ def check_creatable(kind: Kind, metadata: Mapping[str, Any]) -> None:
         raise BadRequest("an empty namespace may not be set during creation")
 
 
-def prepare_update(kind: Kind, old: Document, new: Document, *, subresource: str = "") -> Outcome:
+def prepare_update(kind: Kind, old: Document, new: Document, *, subresource: str = "") -> WriteOutcome:
     """Return the outcome of replacing `old` by `new`."""
     if subresource and subresource not in kind.subresources:
         raise NotFound("the server could not find the requested resource")
@@ -111,13 +111,13 @@ def prepare_update(kind: Kind, old: Document, new: Document, *, subresource: str
             merged["metadata"]["generation"] += 1
     merged |= {"apiVersion": kind.api_version, "kind": kind.name}
     if merged["metadata"].get("deletionTimestamp") and not held(kind, merged):
-        return Outcome(Verdict.REMOVE, merged)
-    return Outcome(Verdict.SAME if _same(old, merged) else Verdict.WRITE, merged, limited=True)
+        return WriteOutcome(Verdict.REMOVE, merged)
+    return WriteOutcome(Verdict.SAME if _same(old, merged) else Verdict.WRITE, merged, limited=True)
 
 
 def prepare_delete(
     kind: Kind, old: Document, *, propagation: Propagation, uid: str = "", revision: int | None = None, now: float
-) -> Outcome:
+) -> WriteOutcome:
     """Return the outcome of deleting `old`."""
     have = old["metadata"]
     if uid and uid != have["uid"]:
@@ -136,7 +136,7 @@ def prepare_delete(
         )
     finalizers = _finalizers(have.get("finalizers") or [], propagation)
     if not held(kind, {**old, "metadata": {"finalizers": finalizers}}):
-        return Outcome(Verdict.REMOVE, old)
+        return WriteOutcome(Verdict.REMOVE, old)
     metadata = {**have, "finalizers": finalizers}
     if not finalizers:
         del metadata["finalizers"]
@@ -149,7 +149,7 @@ def prepare_delete(
     marked = {**old, "metadata": metadata}
     if kind.holds_objects:
         marked["status"] = {**old["status"], "phase": Phase.TERMINATING.value}
-    return Outcome(Verdict.SAME if _same(old, marked) else Verdict.WRITE, marked)
+    return WriteOutcome(Verdict.SAME if _same(old, marked) else Verdict.WRITE, marked)
 
 
 def _label(metadata: dict[str, Any]) -> None:
@@ -179,7 +179,7 @@ def encode_new(kind: Kind, document: Document) -> bytes:
     return body
 
 
-def encode_outcome(outcome: Outcome, old: Stored) -> bytes:
+def encode_outcome(outcome: WriteOutcome, old: Stored) -> bytes:
     """Return what `old` is replaced by as bytes, or raise `TooLarge`."""
     body = encode(old.kind, outcome.document)
     if outcome.limited:

@@ -16,7 +16,7 @@ from netloom.cli.terminal import counted
 from netloom.load import reports, running, svg
 from netloom.load.arrivals import Arrivals
 from netloom.load.plan import Load, Placement
-from netloom.load.records import Outcome
+from netloom.load.records import RunResult
 from netloom.load.running import Options
 from netloom.load.sizes import Shape
 from netloom.model.kinds.networks import Fabric
@@ -177,7 +177,7 @@ def _estimate(load: Load) -> None:
     )
 
 
-def _report(load: Load, outcome: Outcome, *, histogram: bool) -> None:
+def _report(load: Load, outcome: RunResult, *, histogram: bool) -> None:
     click.echo(f"Run {load.run}: {counted(len(outcome.lives), 'attachment')} in {outcome.seconds:.1f} s.\n")
     click.echo(align(reports.rows(outcome.summaries())))
     if histogram:

@@ -20,7 +20,7 @@ from netloom.cli.options import OUTPUT, connected
 from netloom.client.resources import of_document
 from netloom.client.session import Session
 from netloom.diagnose import snapshot
-from netloom.diagnose.changes import NOT_FOUND, Outcome, compare, is_used
+from netloom.diagnose.changes import NOT_FOUND, Effects, compare, is_used
 from netloom.errors import Conflict, NetloomError, NotFound, Unreachable
 from netloom.model.document import Resource
 from netloom.model.registry import KINDS
@@ -66,7 +66,7 @@ def plan(
     return 1 if overlay.failed else 0
 
 
-def _document(outcome: Outcome) -> dict[str, object]:
+def _document(outcome: Effects) -> dict[str, object]:
     def named(changes: Sequence[RowChange | PortChange]) -> list[dict[str, object]]:
         return [{**msgspec.to_builtins(one), "unit": str(one.unit)} for one in changes]
 

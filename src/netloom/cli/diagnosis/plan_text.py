@@ -5,7 +5,7 @@ from itertools import groupby
 
 from netloom.cli.tables import clean
 from netloom.cli.terminal import paint
-from netloom.diagnose.changes import NOT_FOUND, UNCHANGED, Outcome
+from netloom.diagnose.changes import NOT_FOUND, UNCHANGED, Effects
 from netloom.plan.ovn.comparison import Column, Kind, PortChange, RowChange
 
 SIGNS = {Kind.CREATE: "+", Kind.CHANGE: "~", Kind.REMOVE: "-"}
@@ -14,7 +14,7 @@ MOST = 12
 """How many elements of a set are listed."""
 
 
-def lines(outcome: Outcome) -> Iterator[str]:
+def lines(outcome: Effects) -> Iterator[str]:
     """Yield the outcome as lines of text."""
     for name, what in outcome.objects.items():
         yield f"{name} {what if what in (UNCHANGED, NOT_FOUND) else f'would be {what}'}"
@@ -64,7 +64,7 @@ def _columns(columns: Iterable[Column], kind: Kind) -> Iterator[str]:
             yield clean(f"        {column.name}: {column.old or '(none)'} -> {column.new or '(none)'}")
 
 
-def _summary(outcome: Outcome) -> str:
+def _summary(outcome: Effects) -> str:
     if not outcome.rows and not outcome.ports:
         return "Nothing would change in OVN or on the nodes."
     counts = [f"{sum(one.kind is kind for one in outcome.rows)} {word}" for kind, word in _WORDS.items()]

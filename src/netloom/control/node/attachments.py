@@ -30,7 +30,7 @@ from netloom.control.node.port_planner import PortPlanner
 from netloom.control.node.ports import UP_NOTICED, Ports, PortState
 from netloom.control.node.status import PlugResult, document, settled
 from netloom.control.node.switch import NodeSwitch
-from netloom.control.node.views import View
+from netloom.control.node.views import AttachmentView
 from netloom.control.runtime.cache import Cache, Change, Key
 from netloom.control.runtime.client import Client
 from netloom.control.runtime.clock import Clock
@@ -80,7 +80,7 @@ class AttachmentReconciler:
         self,
         client: Client,
         *,
-        attachments: Cache[View],
+        attachments: Cache[AttachmentView],
         planner: PortPlanner,
         ports: Ports,
         switch: NodeSwitch,
@@ -120,7 +120,7 @@ class AttachmentReconciler:
         self._ports.invalidate()
         return {key for key, _ in self._attachments.items()} | self._ports.attachments() | self._hooks.attachments()
 
-    def attachment_changed(self, change: Change[View]) -> Iterable[Key]:
+    def attachment_changed(self, change: Change[AttachmentView]) -> Iterable[Key]:
         """Return the attachment, unless only our own status changed, and the others that the change affects."""
         return (*self._itself(change), *self._planner.affected(change))
 
@@ -144,7 +144,7 @@ class AttachmentReconciler:
         view = self._attachments.get(*key)
         return None if view is None else view.value
 
-    def _itself(self, change: Change[View]) -> Iterable[Key]:
+    def _itself(self, change: Change[AttachmentView]) -> Iterable[Key]:
         key = change.key
         if change.new is not None:
             self._lifetimes.heard(change.new.value)
@@ -198,7 +198,7 @@ class AttachmentReconciler:
             self._failures.pop(key, None)
         return again
 
-    async def _reconcile(self, key: Key, view: View | None) -> float | None:
+    async def _reconcile(self, key: Key, view: AttachmentView | None) -> float | None:
         if view is None and key in self._attachments.undecodable:
             return None  # Perhaps of a newer version: its port stays until the attachment can be read, or is gone.
         if view is None or view.going:
@@ -223,7 +223,7 @@ class AttachmentReconciler:
             return UP_NOTICED if state.down else None
         return await self._not_installed(key, view, plan, state)
 
-    async def _not_installed(self, key: Key, view: View, plan: PortPlan, state: PortState) -> float | None:
+    async def _not_installed(self, key: Key, view: AttachmentView, plan: PortPlan, state: PortState) -> float | None:
         """Report why a port is not installed, after some patience; return when to check it again."""
         if state.refused:
             raise ProblemError("FlowsRefused", f"the switch refuses the port's flows: {state.refused}")
@@ -263,7 +263,7 @@ class AttachmentReconciler:
 
     # Statuses.
 
-    async def _ready(self, key: Key, view: View, plan: PortPlan) -> None:
+    async def _ready(self, key: Key, view: AttachmentView, plan: PortPlan) -> None:
         self._waiting_since.pop(key, None)
         self._lifetimes.plugged(view.value)
         if not await self._write(key, view, PlugResult(device=plan.device, installed=True)):
@@ -272,7 +272,7 @@ class AttachmentReconciler:
         if not _was_plugged(view):
             self.counters.plugged += 1
 
-    async def _report(self, key: Key, view: View | None, problem: Problem) -> float:
+    async def _report(self, key: Key, view: AttachmentView | None, problem: Problem) -> float:
         """Write a problem to the status; return the seconds after which to retry."""
         self.counters.problems[problem.reason] = self.counters.problems.get(problem.reason, 0) + 1
         self._failures[key] = failures = self._failures.get(key, 0) + 1
@@ -285,7 +285,7 @@ class AttachmentReconciler:
             log.warning("%s: %s", key, problem.message)
         return RETRY.delay(failures, self._random)
 
-    async def _write(self, key: Key, view: View, result: PlugResult) -> bool:
+    async def _write(self, key: Key, view: AttachmentView, result: PlugResult) -> bool:
         """Write the status; return whether it changed."""
         if view.stored.revision < self._written.get(key, 0):
             self._postponed.add(key)
@@ -310,11 +310,11 @@ def _carrier(plan: PortPlan) -> Key:
     return Key(plan.namespace, plan.parent or plan.name)
 
 
-def _was_plugged(view: View) -> bool:
+def _was_plugged(view: AttachmentView) -> bool:
     was = view.value.status.condition(PLUGGED)
     return was is not None and was.status == TRUE
 
 
-def _still_works(view: View, problem: Problem) -> bool:
+def _still_works(view: AttachmentView, problem: Problem) -> bool:
     """Whether only the database is away: a port that worked before works still."""
     return problem.reason == "SwitchUnreachable" and _was_plugged(view)

@@ -28,7 +28,7 @@ from random import Random
 from typing import Any, NoReturn
 
 from netloom.control.node.port_planner import PortPlanner
-from netloom.control.node.views import NodeWatches, View
+from netloom.control.node.views import AttachmentView, NodeWatches
 from netloom.control.runtime.cache import Change, Key
 from netloom.control.runtime.informer import Informer
 from netloom.drivers.shapes import ReconciledSet
@@ -72,7 +72,7 @@ class FabricReconciler:
         *,
         underlay: str,
         datapath: str,
-        attachments: Informer[View],
+        attachments: Informer[AttachmentView],
         watches: NodeWatches,
         planner: PortPlanner,
         switch: Vswitch,
@@ -97,7 +97,7 @@ class FabricReconciler:
         self._locals: dict[Key, LocalPort] = {}
         self._remotes: dict[str, Remote] = {}
         self._hosts: set[str] = set()
-        self._arrived: dict[str, View] = {}
+        self._arrived: dict[str, AttachmentView] = {}
         """The remotes whose flows are being written for the first time."""
         self._lifetimes = watches.lifetimes
         self._unwritten: set[Key] = set()
@@ -205,7 +205,7 @@ class FabricReconciler:
             self._urgent.set()
         self._changed.set()
 
-    def _port(self, view: View, before: LocalPort | None) -> LocalPort | None:
+    def _port(self, view: AttachmentView, before: LocalPort | None) -> LocalPort | None:
         plan = self._planner.plan(view)
         if not isinstance(plan, PortPlan) or plan.fabric is not networks.Fabric.VXLAN:
             return None
@@ -219,7 +219,7 @@ class FabricReconciler:
             return None
         return local_port(view.value, plan, row.ofport)
 
-    def _is_known(self, view: View) -> bool:
+    def _is_known(self, view: AttachmentView) -> bool:
         """Whether everything is known that decides what a port may send and receive."""
         namespace = view.stored.namespace
         if self._watches.undecodable_profiles(namespace):
@@ -227,7 +227,7 @@ class FabricReconciler:
             return False
         return self._watches.profiles(namespace) is not None and self._watches.remotes(view.network) is not None
 
-    def _remote_changed(self, change: Change[View]) -> None:
+    def _remote_changed(self, change: Change[AttachmentView]) -> None:
         old, new = change.old, change.new
         after = remote_port(new.value) if new is not None else None
         if old is not None and (after is None or after.uid != old.value.metadata.uid):

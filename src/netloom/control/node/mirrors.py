@@ -5,7 +5,7 @@ A key is a namespace. OVN makes the mirrors between nodes.
 
 from collections.abc import Iterable
 
-from netloom.control.node.views import NodeWatches, View
+from netloom.control.node.views import AttachmentView, NodeWatches
 from netloom.control.runtime.cache import Cache
 from netloom.drivers.vswitch.driver import UID, AttachmentName, Vswitch
 from netloom.drivers.vswitch.mirrors import MirrorPlan, Mirrors
@@ -15,7 +15,7 @@ from netloom.model.kinds.paths import MirrorDirection
 class MirrorReconciler:
     """The mirrors of this node."""
 
-    def __init__(self, attachments: Cache[View], watches: NodeWatches, switch: Vswitch) -> None:
+    def __init__(self, attachments: Cache[AttachmentView], watches: NodeWatches, switch: Vswitch) -> None:
         self._attachments = attachments
         self._watches = watches
         self._switch = switch

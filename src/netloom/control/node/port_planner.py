@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator
 from operator import is_not
 
 from netloom.control.node.host import NodeHost
-from netloom.control.node.views import NodeWatches, View
+from netloom.control.node.views import AttachmentView, NodeWatches
 from netloom.control.runtime.cache import Cache, Change, Key
 from netloom.model.conditions import ADDRESSED
 from netloom.model.kinds.networks import Network
@@ -20,21 +20,21 @@ from netloom.plan.problem import Problem
 
 Plan = PortPlan | Problem | None
 """A port, what prevents it, or nothing yet."""
-ParentInputs = tuple[View | PortPlan | Problem | Network | None, ...]
+ParentInputs = tuple[AttachmentView | PortPlan | Problem | Network | None, ...]
 """What a child is planned from: its parent, the parent's plan and Network, and the rivals."""
 
 
 class PortPlanner:
     """Plans ports, and keeps each plan until something that it was made of changes."""
 
-    def __init__(self, attachments: Cache[View], watches: NodeWatches, host: NodeHost) -> None:
+    def __init__(self, attachments: Cache[AttachmentView], watches: NodeWatches, host: NodeHost) -> None:
         self._attachments = attachments
         self._watches = watches
         self._host = host
         self._plans: dict[Key, tuple[tuple[object, ...], Plan]] = {}
         """The last plan of each attachment, and what it was made of."""
 
-    def plan(self, view: View) -> Plan:
+    def plan(self, view: AttachmentView) -> Plan:
         """Return the port of an attachment, or what prevents it; None while its Network or addresses are unknown."""
         known = self._watches.network(view.network)
         if known is None:
@@ -60,7 +60,7 @@ class PortPlanner:
         keys = list(keys)
         return keys + [child for key in keys for child in self._children(key)]
 
-    def affected(self, change: Change[View]) -> Iterator[Key]:
+    def affected(self, change: Change[AttachmentView]) -> Iterator[Key]:
         """Yield the other attachments whose plans a change may alter: children, and rivals of before and after."""
         found = self._children(change.key)
         for view in (change.old, change.new):
@@ -73,12 +73,12 @@ class PortPlanner:
         views = self._attachments.indexed("parent", str(parent))
         return [Key(view.stored.namespace, view.stored.name) for view in views]
 
-    def _rivals(self, child: View) -> list[View]:
+    def _rivals(self, child: AttachmentView) -> list[AttachmentView]:
         """Return the attachments, `child` among them, that ask for its VLAN, by name."""
         same = [view for view in self._attachments.indexed("parent_vlan", child.parent_vlan) if not view.going]
         return sorted(same, key=lambda view: view.stored.name)
 
-    def _parent_inputs(self, child: View) -> ParentInputs:
+    def _parent_inputs(self, child: AttachmentView) -> ParentInputs:
         parent = None if child.parent is None else self._attachments.get(*child.parent)
         if parent is None or parent.going:
             return (None, None, None)
@@ -91,14 +91,14 @@ class PortPlanner:
 def _parent_port(inputs: ParentInputs) -> ParentPort:
     parent, plan, network, *rivals = inputs
     return ParentPort(
-        attachment=parent.value if isinstance(parent, View) else None,
+        attachment=parent.value if isinstance(parent, AttachmentView) else None,
         plan=plan if isinstance(plan, PortPlan | Problem) else None,
         network=network if isinstance(network, Network) else None,
-        rivals=tuple(view.stored.name for view in rivals if isinstance(view, View)),
+        rivals=tuple(view.stored.name for view in rivals if isinstance(view, AttachmentView)),
     )
 
 
-def _matters(view: View | None) -> object:
+def _matters(view: AttachmentView | None) -> object:
     """Return the fields of an attachment that others are planned from."""
     if view is None:
         return None

@@ -12,7 +12,7 @@ import msgspec
 from msgspec import Struct
 
 from netloom.control.attachment_statuses import put, sent
-from netloom.control.node.views import View
+from netloom.control.node.views import AttachmentView
 from netloom.control.runtime.conditions import FALSE, READY, TRUE, UNKNOWN, summary, with_condition
 from netloom.model.conditions import ADDRESSED, PLUGGED
 from netloom.model.document import Condition, Document
@@ -77,7 +77,7 @@ def has_report(value: NetworkAttachment, report: ExecReport) -> bool:
     return written is not None and written.start_time == report.start_time
 
 
-def document(view: View, result: PlugResult, host_ip: str, now: datetime) -> Document:
+def document(view: AttachmentView, result: PlugResult, host_ip: str, now: datetime) -> Document:
     """Return the document to send: identity and revision of the attachment, and its whole status."""
     before: Document = view.stored.document().get("status") or {}
     generation = view.value.metadata.generation

@@ -47,7 +47,7 @@ TICK = 0.01
 """Seconds that are added to LINGER before it is checked: a timer may fire early by a tick of the clock."""
 
 
-class View(Struct, frozen=True, eq=False):
+class AttachmentView(Struct, frozen=True, eq=False):
     """An attachment, and its document as the store has it: fields that this version does not know must not be lost."""
 
     value: NetworkAttachment
@@ -76,12 +76,12 @@ class View(Struct, frozen=True, eq=False):
         return bool(self.value.metadata.deletion_timestamp)
 
 
-def attachment_informer(store: Store, node: str, *, random: Random) -> Informer[View]:
+def attachment_informer(store: Store, node: str, *, random: Random) -> Informer[AttachmentView]:
     """Return an informer of one node's attachments."""
     return Informer(
         store,
         NETWORK_ATTACHMENT,
-        lambda stored: View(cast("NetworkAttachment", stored.value()), stored),
+        lambda stored: AttachmentView(cast("NetworkAttachment", stored.value()), stored),
         random=random,
         selector=where("spec.node", node),
         indexes={
@@ -93,11 +93,13 @@ def attachment_informer(store: Store, node: str, *, random: Random) -> Informer[
     )
 
 
-def remotes_informer(store: Store, node: str, network: Key, *, random: Random) -> Informer[View]:
+def remotes_informer(store: Store, node: str, network: Key, *, random: Random) -> Informer[AttachmentView]:
     """Return an informer of the attachments of a Network that have a host and are not on `node`."""
 
-    def view(stored: Stored) -> View:
-        return View(cast("NetworkAttachment", lean(stored.value())), structs.replace(stored, raw=b"", _facets=None))
+    def view(stored: Stored) -> AttachmentView:
+        return AttachmentView(
+            cast("NetworkAttachment", lean(stored.value())), structs.replace(stored, raw=b"", _facets=None)
+        )
 
     wanted = (
         _requires("spec.network", Operator.IN, network.name),
@@ -127,7 +129,7 @@ class NodeWatches:
     def __init__(
         self,
         store: Store,
-        attachments: Informer[View],
+        attachments: Informer[AttachmentView],
         *,
         node: str,
         random: Random,
@@ -138,7 +140,7 @@ class NodeWatches:
         """Sent when a Network or its Subnets changed, with this node's attachments in it."""
         self.on_mirrors: Signal[[str]] = Signal()
         """Sent when Mirrors of a namespace changed, or are all known."""
-        self.on_remote: Signal[[Change[View]]] = Signal()
+        self.on_remote: Signal[[Change[AttachmentView]]] = Signal()
         """Sent when an attachment of another node changed."""
         self.on_remotes_synced: Signal[[Key]] = Signal()
         """Sent when all remotes of a Network are known."""
@@ -174,7 +176,7 @@ class NodeWatches:
         """Return the relevant Networks."""
         return list(self._counts)
 
-    def remotes(self, key: Key) -> Cache[View] | None:
+    def remotes(self, key: Key) -> Cache[AttachmentView] | None:
         """Return the attachments of a Network on other nodes, or None while they are not known, or not watched."""
         followed = self._remotes.get(key)
         return None if followed is None or not followed.synced else followed.informers[0].cache
@@ -226,7 +228,7 @@ class NodeWatches:
         parts = (self._networks, self._remotes, self._mirrors, self._policies)
         return [followed for part in parts for followed in part.values()]
 
-    def _attachment_changed(self, change: Change[View]) -> None:
+    def _attachment_changed(self, change: Change[AttachmentView]) -> None:
         old, new = change.old, change.new
         if old is not None and new is not None and old.network == new.network:
             return
@@ -339,7 +341,7 @@ class NodeWatches:
         if self.network(key) is not None and (not self._is_vxlan(key) or self.remotes(key) is not None):
             self.lifetimes.known(key)
 
-    def _in(self, key: Key) -> list[View]:
+    def _in(self, key: Key) -> list[AttachmentView]:
         return self._attachments.cache.indexed("network", str(key))
 
 

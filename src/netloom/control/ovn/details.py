@@ -39,10 +39,10 @@ def details(resource: Resource, status: Status, planner: Planner, south: Southbo
             up, down = _endpoints(resource, desired, south)
             return replace(status, endpoints_up=up, endpoints_down=down)
         case Shaping(), ShapingStatus():
-            found = verdict(resource.spec)
+            applied, unsupported = verdict(resource.spec)
             ready = status.condition(READY)
-            applied = found.applied if ready is not None and ready.status == TRUE else None
-            return replace(status, applied=applied, unsupported=found.unsupported)
+            is_ready = ready is not None and ready.status == TRUE
+            return replace(status, applied=applied if is_ready else None, unsupported=unsupported)
     return status
 
 

@@ -21,7 +21,7 @@ from netloom.model.kinds.cluster import Node
 from netloom.model.kinds.networks import Router
 from netloom.plan import names
 from netloom.plan.audit.finding import Check, Finding
-from netloom.plan.audit.ovn import Binding, ExpectedBinding, audit_nodes, audit_southbound
+from netloom.plan.audit.ovn import ExpectedBinding, audit_nodes, audit_southbound
 from netloom.plan.ovn.desired import DesiredRows
 from netloom.plan.ovn.layer3.gateways import redirect_port
 from netloom.plan.rows import Ref
@@ -77,12 +77,12 @@ class SouthboundSection:
         wanted = snapshot.planned(resources).desired
         return found + audit_southbound(expected(resources, wanted), bound, chassis, nodes)
 
-    async def _read(self) -> tuple[dict[str, Binding], set[str]]:
+    async def _read(self) -> tuple[dict[str, str], set[str]]:
         async with following(self._access.south(TABLES)) as client:
             chassis: dict[str, Any] = {uuid: row for uuid, row in client.cache.rows("Chassis").items()}  # noqa: C416
             ports: list[Any] = list(client.cache.rows("Port_Binding").values())
             named = {uuid: str(row.name) for uuid, row in chassis.items()}
-            return {row.logical_port: Binding(named.get(row.chassis, "")) for row in ports}, set(named.values())
+            return {row.logical_port: named.get(row.chassis, "") for row in ports}, set(named.values())
 
 
 def expected(resources: list[Resource], wanted: DesiredRows) -> Iterator[ExpectedBinding]:

@@ -81,7 +81,7 @@ class Link(Struct, frozen=True):
     """Whether a program receives all its packets, whatever their destination, as a switch does of its ports."""
 
 
-class Route(NamedTuple):
+class DeviceRoute(NamedTuple):
     """A route of ours on a device."""
 
     to: str
@@ -107,7 +107,7 @@ class Neighbour(NamedTuple):
     mac: str
 
 
-class Message(NamedTuple):
+class NetlinkMessage(NamedTuple):
     """One message that was received."""
 
     type: int
@@ -121,14 +121,14 @@ def numbered(message: bytes, sequence: int) -> bytes:
     return message[:8] + _INT.pack(sequence) + message[12:]
 
 
-def messages(data: bytes) -> Iterator[Message]:
+def messages(data: bytes) -> Iterator[NetlinkMessage]:
     """Read the messages that one receive returned, up to one that is cut short."""
     at = 0
     while at + _HEADER.size <= len(data):
         length, kind, flags, sequence, _ = _HEADER.unpack_from(data, at)
         if length < _HEADER.size or at + length > len(data):
             return
-        yield Message(kind, flags, sequence, data[at + _HEADER.size : at + length])
+        yield NetlinkMessage(kind, flags, sequence, data[at + _HEADER.size : at + length])
         at += _aligned(length)
 
 
@@ -267,7 +267,7 @@ def read_address(body: bytes) -> tuple[int, str]:
     return index, f"{ip_address(packed)}/{length}"
 
 
-def route(one: Route, index: int, *, remove: bool = False) -> bytes:
+def route(one: DeviceRoute, index: int, *, remove: bool = False) -> bytes:
     """Return the message that adds a route over a device, or removes it."""
     to, _, length = one.to.partition("/")
     packed, via = ip_address(to).packed, ip_address(one.via).packed
@@ -288,7 +288,7 @@ def get_routes(family: int) -> bytes:
     return _message(GET_ROUTE, DUMP, _RTMSG.pack(family, 0, 0, 0, _MAIN, 0, 0, 0, 0) + _number(_RTA_TABLE, _MAIN))
 
 
-def read_route(body: bytes) -> tuple[int, Route] | None:
+def read_route(body: bytes) -> tuple[int, DeviceRoute] | None:
     """Read one route of ours: the index of its device, and the route; None for a route of another program."""
     family, length, _, _, table, protocol, _, kind, flags = _RTMSG.unpack_from(body)
     if protocol != PROTOCOL or kind != _UNICAST or table != _MAIN:
@@ -298,7 +298,7 @@ def read_route(body: bytes) -> tuple[int, Route] | None:
         return None
     packed = have.get(_RTA_DST, bytes(16 if family == INET6 else 4))
     via = str(ip_address(have[_RTA_GATEWAY]))
-    return _read_number(have, _RTA_OIF), Route(f"{ip_address(packed)}/{length}", via, bool(flags & _ONLINK))
+    return _read_number(have, _RTA_OIF), DeviceRoute(f"{ip_address(packed)}/{length}", via, bool(flags & _ONLINK))
 
 
 def get_next_hop(ip: str) -> bytes:

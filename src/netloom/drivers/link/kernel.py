@@ -21,7 +21,7 @@ from typing import NamedTuple
 
 from netloom.drivers.errors import ProblemError
 from netloom.drivers.link import codec
-from netloom.drivers.link.codec import Link, Neighbour, NextHop, Route
+from netloom.drivers.link.codec import DeviceRoute, Link, Neighbour, NextHop
 from netloom.plan.node import grants
 
 OWN = "/proc/thread-self/ns/net"
@@ -64,7 +64,6 @@ class Kernel:
         except OSError:
             pass
         self._sequence = 0
-        self.writes = 0
 
     def close(self) -> None:
         """Close the sockets."""
@@ -88,7 +87,7 @@ class Kernel:
         """Return the addresses of all devices, each with its device's index; or of one, where the kernel can filter."""
         return [codec.read_address(body) for body in self._ask(codec.get_addresses(index))]
 
-    def routes(self, index: int) -> set[Route]:
+    def routes(self, index: int) -> set[DeviceRoute]:
         """Return our routes over a device."""
         bodies = [body for family in (codec.INET, codec.INET6) for body in self._ask(codec.get_routes(family))]
         found = [one for body in bodies if (one := codec.read_route(body))]
@@ -155,7 +154,6 @@ class Kernel:
         """
         if not steps:
             return
-        self.writes += len(steps)
         first = self._sequence + 1
         self._sequence += len(steps)
         self._netlink.send(b"".join(codec.numbered(one.message, first + at) for at, one in enumerate(steps)))
@@ -188,7 +186,6 @@ class Kernel:
         """
         if bool(self._ethtool(name, _GET_TX, 0)) == on:
             return False
-        self.writes += 1
         self._ethtool(name, _SET_TX, int(on))
         return True
 
@@ -206,10 +203,10 @@ class Kernel:
         found: list[bytes] = []
         while True:
             for one in codec.messages(self._netlink.recv(_RECEIVE)):
-                if one.sequence != sequence or one.type == codec.DONE:
-                    if one.sequence == sequence:
-                        return found
+                if one.sequence != sequence:
                     continue
+                if one.type == codec.DONE:
+                    return found
                 if one.type == codec.ERROR:
                     number = codec.error(one.body)
                     raise OSError(number, os.strerror(number))
@@ -226,17 +223,25 @@ def entered(path: str, *, root: str = "", own: str = "") -> Iterator[int]:
     `root` and `own` as in `opened`.
     """
     target = opened(path, root=root, own=own)
+    try:
+        with _returning():
+            _setns(target, path)
+            yield target
+    finally:
+        os.close(target)
+
+
+@contextmanager
+def _returning() -> Iterator[None]:
+    """Move this thread back into its own namespace at the end."""
     home = os.open(OWN, os.O_RDONLY | os.O_CLOEXEC)
     try:
-        _setns(target, path)
-        try:
-            yield target
-        finally:
-            if _LIBC.setns(home, _NEW_NET):
-                raise SystemError("cannot return to the node's own network namespace")
+        yield
     finally:
+        failed = _LIBC.setns(home, _NEW_NET)
         os.close(home)
-        os.close(target)
+        if failed:
+            raise SystemError("cannot return to the node's own network namespace")
 
 
 @contextmanager
@@ -315,26 +320,12 @@ def probe() -> dict[str, bool]:
     Call it in a thread that does nothing else. Only an attempt shows support: a module may be present and not loaded,
     or built in.
     """
-    with _elsewhere():
+    with _returning():
+        if _LIBC.unshare(_NEW_NET):
+            raise OSError(ctypes.get_errno(), "cannot make a network namespace to try things in")
         kernel = Kernel("a namespace for probes")
     try:
         found = {kind: kernel.supports(codec.new_device(kind)) for kind in codec.PROBED_DEVICES}
         return found | {kind: kernel.supports(codec.new_qdisc(kind)) for kind in codec.PROBED_QDISCS}
     finally:
         kernel.close()
-
-
-@contextmanager
-def _elsewhere() -> Iterator[None]:
-    """Move this thread into a new namespace, and back."""
-    home = os.open(OWN, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        if _LIBC.unshare(_NEW_NET):
-            raise OSError(ctypes.get_errno(), "cannot make a network namespace to try things in")
-        try:
-            yield
-        finally:
-            if _LIBC.setns(home, _NEW_NET):
-                raise SystemError("cannot return to the node's own network namespace")
-    finally:
-        os.close(home)

@@ -9,15 +9,15 @@ with our protocol number; everything else on a workload's device is left alone.
 import asyncio
 import errno
 import logging
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Coroutine
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from functools import partial
-from typing import ParamSpec, TypeVar
+from functools import partial, wraps
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from netloom.drivers.errors import ProblemError
 from netloom.drivers.link import codec
-from netloom.drivers.link.codec import Link, Neighbour, Route
+from netloom.drivers.link.codec import DeviceRoute, Link, Neighbour
 from netloom.drivers.link.kernel import Kernel, NetlinkRefusal, Step, probe, visit
 from netloom.plan.node.ports import PortPlan
 
@@ -41,6 +41,23 @@ class LinkCounters:
     pairs: int = 0
 
 
+Work = Callable[Concatenate["Links", P], T]
+
+
+def _in_thread(work: Work[P, T]) -> Work[P, Coroutine[Any, Any, T]]:
+    """Make an async method of one that blocks: it runs in the thread."""
+
+    @wraps(work)
+    async def run(self: "Links", /, *args: P.args, **kwargs: P.kwargs) -> T:
+        loop = asyncio.get_running_loop()
+        try:
+            return await loop.run_in_executor(self._thread, partial(work, self, *args, **kwargs))
+        except OSError as error:
+            raise ProblemError("KernelRefused", f"the kernel: {error.strerror or error}") from error
+
+    return run
+
+
 class Links:
     """The node's devices, commanded from the event loop; a `PortDevices`.  Made in the node's own namespace."""
 
@@ -58,109 +75,26 @@ class Links:
         if self._node is not None:
             self._node.close()
 
-    async def device(self, name: str) -> Link | None:
+    @_in_thread
+    def device(self, name: str) -> Link | None:
         """Return a device of the node."""
-        return await self._run(self._device, name)
-
-    async def devices(self) -> list[Link]:
-        """Return all devices of the node."""
-        return await self._run(self._devices)
-
-    async def holder(self, ip: str) -> Link | None:
-        """Return the node's device that has an address."""
-        return await self._run(self._holder, ip)
-
-    async def pair(self, plan: PortPlan, given: Collection[str]) -> Link:
-        """Make a pair of veths as planned, or correct it; return the outer end."""
-        return await self._run(self._pair, plan, given)
-
-    async def same_pair(self, plan: PortPlan, given: Collection[str]) -> Link | None:
-        """Correct an existing pair; return its outer end, or None, with nothing done, if it would have to be made."""
-        return await self._run(self._same_pair, plan, given)
-
-    async def inner(self, plan: PortPlan, given: Collection[str]) -> Link:
-        """Configure a device of the node as planned; raise `ProblemError` if it does not exist."""
-        return await self._run(self._inner, plan, given)
-
-    async def up(self, name: str) -> None:
-        """Set a device up."""
-        await self._run(self._up, name)
-
-    async def enslave(self, name: str, master: str) -> None:
-        """Put a device on a Linux bridge; "": take it off."""
-        await self._run(self._enslave, name, master)
-
-    async def bridge_of(self, device: Link) -> str:
-        """Return the Linux bridge that a device is on, or ""."""
-        if not device.master:
-            return ""
-        found = [one for one in await self.devices() if one.index == device.master and one.kind == "bridge"]
-        return found[0].name if found else ""
-
-    async def in_use(self, device: Link, *, switched: bool) -> str:
-        """Return what the node itself uses one of its devices for, as text; "": nothing known.
-
-        With `switched`, the device is a port of the switch, which does not count as a use.
-        """
-        return await self._run(self._in_use, device, switched)
-
-    async def remove_pair(self, name: str) -> None:
-        """Remove a pair by its outer end, if it is ours."""
-        await self._run(self._remove_pair, name)
-
-    async def pairs(self) -> dict[str, str]:
-        """Return the outer ends of our pairs, each with the uid it was made for."""
-        prefix = self._alias("")
-        return {one.name: one.alias[len(prefix) :] for one in await self.devices() if one.alias.startswith(prefix)}
-
-    async def resolve(self, ips: Collection[str]) -> None:
-        """Start resolving the next hops towards these addresses."""
-        await self._run(self._each, Kernel.resolve, ips)
-
-    async def neighbours(self, ips: Collection[str]) -> dict[str, Neighbour]:
-        """Return the resolved next hops towards these addresses."""
-        found = await self._run(self._each, Kernel.neighbour, ips)
-        return {ip: one for ip, one in found.items() if one is not None}
-
-    async def probe(self) -> dict[str, bool]:
-        """Test the capabilities of the kernel."""
-        return await self._run(probe)
-
-    async def _run(self, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        loop = asyncio.get_running_loop()
-        try:
-            return await loop.run_in_executor(self._thread, partial(work, *args, **kwargs))
-        except OSError as error:
-            raise ProblemError("KernelRefused", f"the kernel: {error.strerror or error}") from error
-
-    # In the thread.
-
-    def _kernel(self) -> Kernel:
-        if self._node is None:
-            self._node = Kernel()
-        return self._node
-
-    def _device(self, name: str) -> Link | None:
         return self._kernel().link(name)
 
-    def _devices(self) -> list[Link]:
+    @_in_thread
+    def devices(self) -> list[Link]:
+        """Return all devices of the node."""
         return self._kernel().links()
 
-    def _holder(self, ip: str) -> Link | None:
+    @_in_thread
+    def holder(self, ip: str) -> Link | None:
+        """Return the node's device that has an address."""
         node = self._kernel()
         indexes = {index for index, text in node.all_addresses() if text.partition("/")[0] == ip}
         return next((one for one in node.links() if one.index in indexes), None)
 
-    def _each(self, call: Callable[[Kernel, str], T], ips: Collection[str]) -> dict[str, T]:
-        found = {}
-        for ip in sorted(ips):
-            try:
-                found[ip] = call(self._kernel(), ip)
-            except (OSError, NetlinkRefusal) as error:  # Other addresses are not affected.
-                log.debug("the next hop towards %s cannot be resolved: %s", ip, error)
-        return found
-
-    def _pair(self, plan: PortPlan, given: Collection[str]) -> Link:
+    @_in_thread
+    def pair(self, plan: PortPlan, given: Collection[str]) -> Link:
+        """Make a pair of veths as planned, or correct it; return the outer end."""
         node = self._kernel()
         with visit(plan.netns, root=plan.netns_root, own=plan.own_netns) as (there, namespace):
             outer, inner = self._ends(plan, node, there)
@@ -172,18 +106,108 @@ class Links:
                 inner = there.link(plan.inner)
             if inner is not None:
                 raise ProblemError("NameTaken", f"device {plan.inner} exists in {plan.netns}")
-            outer, inner = self._make(plan, node, there, namespace), there.link(plan.inner)
-            if inner is None:
+            outer, inner = self._make(plan, node, namespace), there.link(plan.inner)
+            if outer is None or inner is None:
                 raise ProblemError("NamespaceMissing", f"the namespace at {plan.netns} disappeared")
             return self._complete(plan, (node, there), (outer, inner), given, fresh=True)
 
-    def _same_pair(self, plan: PortPlan, given: Collection[str]) -> Link | None:
+    @_in_thread
+    def same_pair(self, plan: PortPlan, given: Collection[str]) -> Link | None:
+        """Correct an existing pair; return its outer end, or None, with nothing done, if it would have to be made."""
         node = self._kernel()
         with visit(plan.netns, root=plan.netns_root, own=plan.own_netns) as (there, _):
             outer, inner = self._ends(plan, node, there)
             if outer is None or inner is None or not _joined(outer, inner):
                 return None
             return self._complete(plan, (node, there), (outer, inner), given, fresh=False)
+
+    @_in_thread
+    def inner(self, plan: PortPlan, given: Collection[str]) -> Link:
+        """Configure a device of the node as planned; raise `ProblemError` if it does not exist."""
+        found = self._existing(plan.inner)
+        self._configure(self._kernel(), found, plan, given, fresh=False)
+        return found
+
+    @_in_thread
+    def up(self, name: str) -> None:
+        """Set a device up."""
+        found = self._existing(name)
+        if not found.up:
+            self._write(self._kernel(), [Step(codec.set_link(found.index, up=True), f"setting {name} up")])
+
+    @_in_thread
+    def enslave(self, name: str, master: str) -> None:
+        """Put a device on a Linux bridge; "": take it off."""
+        found, index = self._existing(name), self._existing(master).index if master else 0
+        if found.master != index:
+            self._write(self._kernel(), [Step(codec.set_link(found.index, master=index), f"moving {name}")])
+
+    async def bridge_of(self, device: Link) -> str:
+        """Return the Linux bridge that a device is on, or ""."""
+        if not device.master:
+            return ""
+        found = [one for one in await self.devices() if one.index == device.master and one.kind == "bridge"]
+        return found[0].name if found else ""
+
+    @_in_thread
+    def in_use(self, device: Link, *, switched: bool) -> str:
+        """Return what the node itself uses one of its devices for, as text; "": nothing known.
+
+        With `switched`, the device is a port of the switch, which does not count as a use.
+        """
+        node = self._kernel()
+        own = [text for text in node.addresses(device.index) if not text.startswith(_LINK_LOCAL)]
+        return use(device, own, node.links(), switched=switched)
+
+    @_in_thread
+    def remove_pair(self, name: str) -> None:
+        """Remove a pair by its outer end, if it is ours."""
+        node = self._kernel()
+        found = node.link(name)
+        if found is not None and found.alias.startswith(self._alias("")):
+            self._write(node, [Step(codec.del_link(found.index), f"removing {name}")])
+
+    async def pairs(self) -> dict[str, str]:
+        """Return the outer ends of our pairs, each with the uid it was made for."""
+        prefix = self._alias("")
+        return {one.name: one.alias[len(prefix) :] for one in await self.devices() if one.alias.startswith(prefix)}
+
+    async def resolve(self, ips: Collection[str]) -> None:
+        """Start resolving the next hops towards these addresses."""
+        await self._each(Kernel.resolve, ips)
+
+    async def neighbours(self, ips: Collection[str]) -> dict[str, Neighbour]:
+        """Return the resolved next hops towards these addresses."""
+        found = await self._each(Kernel.neighbour, ips)
+        return {ip: one for ip, one in found.items() if one is not None}
+
+    @_in_thread
+    def probe(self) -> dict[str, bool]:
+        """Test the capabilities of the kernel."""
+        return probe()
+
+    @_in_thread
+    def _each(self, call: Callable[[Kernel, str], T], ips: Collection[str]) -> dict[str, T]:
+        found = {}
+        for ip in sorted(ips):
+            try:
+                found[ip] = call(self._kernel(), ip)
+            except (OSError, NetlinkRefusal) as error:  # Other addresses are not affected.
+                log.debug("the next hop towards %s cannot be resolved: %s", ip, error)
+        return found
+
+    # In the thread.
+
+    def _kernel(self) -> Kernel:
+        if self._node is None:
+            self._node = Kernel()
+        return self._node
+
+    def _existing(self, name: str) -> Link:
+        found = self._kernel().link(name)
+        if found is None:
+            raise ProblemError("DeviceMissing", f"there is no device {name}")
+        return found
 
     def _ends(self, plan: PortPlan, node: Kernel, there: Kernel) -> tuple[Link | None, Link | None]:
         outer = node.link(plan.device)
@@ -211,7 +235,7 @@ class Links:
         self._configure(there, inner, plan, given, fresh=fresh)
         return outer
 
-    def _make(self, plan: PortPlan, node: Kernel, there: Kernel, namespace: int) -> Link:
+    def _make(self, plan: PortPlan, node: Kernel, namespace: int) -> Link | None:
         made, named, silenced = codec.veth(
             plan.device,
             plan.inner,
@@ -223,18 +247,7 @@ class Links:
         steps = [Step(made, f"making {plan.device}"), Step(named, f"naming {plan.device}")]
         self._write(node, [*steps, Step(silenced, f"silencing {plan.device}", errno.EAFNOSUPPORT)])
         self.counters.pairs += 1
-        outer = node.link(plan.device)
-        if outer is None:
-            raise ProblemError("NamespaceMissing", f"the namespace at {plan.netns} disappeared")
-        return outer
-
-    def _inner(self, plan: PortPlan, given: Collection[str]) -> Link:
-        node = self._kernel()
-        found = node.link(plan.inner)
-        if found is None:
-            raise ProblemError("DeviceMissing", f"there is no device {plan.inner}")
-        self._configure(node, found, plan, given, fresh=False)
-        return found
+        return node.link(plan.device)
 
     def _configure(self, kernel: Kernel, seen: Link, plan: PortPlan, given: Collection[str], *, fresh: bool) -> None:
         """Write the differences between the plan and the present state."""
@@ -248,34 +261,6 @@ class Links:
             if error.errno == errno.EEXIST:
                 raise ProblemError("RouteTaken", error.message) from None
             raise
-
-    def _up(self, name: str) -> None:
-        node = self._kernel()
-        found = node.link(name)
-        if found is None:
-            raise ProblemError("DeviceMissing", f"there is no device {name}")
-        if not found.up:
-            self._write(node, [Step(codec.set_link(found.index, up=True), f"setting {name} up")])
-
-    def _enslave(self, name: str, master: str) -> None:
-        node = self._kernel()
-        found, bridge = node.link(name), node.link(master) if master else None
-        if found is None or (master and bridge is None):
-            raise ProblemError("DeviceMissing", f"there is no device {name if found is None else master}")
-        index = bridge.index if bridge else 0
-        if found.master != index:
-            self._write(node, [Step(codec.set_link(found.index, master=index), f"moving {name}")])
-
-    def _in_use(self, device: Link, switched: bool) -> str:
-        node = self._kernel()
-        own = [text for text in node.addresses(device.index) if not text.startswith(_LINK_LOCAL)]
-        return use(device, own, node.links(), switched=switched)
-
-    def _remove_pair(self, name: str) -> None:
-        node = self._kernel()
-        found = node.link(name)
-        if found is not None and found.alias.startswith(self._alias("")):
-            self._write(node, [Step(codec.del_link(found.index), f"removing {name}")])
 
     def _write(self, kernel: Kernel, steps: list[Step]) -> None:
         self.counters.writes += len(steps)
@@ -308,14 +293,14 @@ def _joined(outer: Link, inner: Link) -> bool:
 
 
 def differences(
-    plan: PortPlan, seen: Link, have: Collection[str], routes: Collection[Route], given: Collection[str]
+    plan: PortPlan, seen: Link, have: Collection[str], routes: Collection[DeviceRoute], given: Collection[str]
 ) -> list[Step]:
     """Return the changes that make a device with these addresses, and these routes of ours, match the plan. Pure.
 
     `given` are the addresses that we set before: of the present ones only these may be removed.
     """
     index, name = seen.index, plan.inner
-    wanted, there = {Route(*one) for one in plan.routes}, set(routes)
+    wanted, there = {DeviceRoute(*one) for one in plan.routes}, set(routes)
     steps = []
     six = {text for text in plan.addresses if ":" in text}
     if plan.four_only and not seen.up:

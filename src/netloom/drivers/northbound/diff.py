@@ -22,9 +22,10 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import Any, cast
 
 from netloom.drivers.northbound.bundles import Bundle, Changed, Gone, New, Touch, ordered
-from netloom.drivers.northbound.observed import KEY, OF, OWNER, Link, ObservedRows, Table
-from netloom.drivers.northbound.targets import Changes, Desired, Targets, meets, order
-from netloom.plan.problem import Problem, Unit
+from netloom.drivers.northbound.observed import KEY, OF, OWNER, Link, ObservedRows
+from netloom.drivers.northbound.targets import Targets, meets, order
+from netloom.plan.ovn.desired import Delta, DesiredRows
+from netloom.plan.problem import Unit
 from netloom.plan.rows import Member, Ref
 
 PREFIX = "netloom-"
@@ -37,7 +38,7 @@ class Comparison:
     """One comparison of desired with observed rows."""
 
     def __init__(
-        self, wanted: Desired, seen: ObservedRows, *, new_uuid: Callable[[], str], held: Collection[Unit] = ()
+        self, wanted: DesiredRows, seen: ObservedRows, *, new_uuid: Callable[[], str], held: Collection[Unit] = ()
     ) -> None:
         """Write nothing for units that are `held`, and nothing that needs their missing rows."""
         self.unknown: set[tuple[str, str]] = set()
@@ -49,18 +50,12 @@ class Comparison:
         self._shape = seen.shape
         self._held = held
         self._targets = Targets(wanted, seen, new_uuid, held)
+        self.problems = self._targets.problems
+        """The resources that cannot be written, and why."""
+        self.blocked = self._targets.blocked
+        """The table and name that another row has."""
         self._bundles: dict[Unit, Bundle] = {}
         self._full = False
-
-    @property
-    def problems(self) -> dict[Unit, Problem]:
-        """The resources that cannot be written, and why."""
-        return self._targets.problems
-
-    @property
-    def blocked(self) -> dict[Unit, tuple[str, str]]:
-        """The table and name that another row has."""
-        return self._targets.blocked
 
     def everything(self) -> list[Bundle]:
         """Return all changes to write."""
@@ -88,15 +83,14 @@ class Comparison:
             for uuid in doubles:
                 self._remove(ref, uuid)
 
-    def delta(self, delta: Changes) -> list[Bundle]:
+    def delta(self, delta: Delta) -> list[Bundle]:
         """Return the changes to write for a delta."""
         if self._seen.in_flight and meets(self._seen.in_flight, delta):
             self.incomplete = True
             return []
         self._targets.covered = delta.rows
-        few = (
-            len(delta.joined) + len(delta.left) < 1000
-        )  # Few are sorted, for a stable order; sorting many takes too long.
+        # Few are sorted, for a stable order; sorting many takes too long.
+        few = len(delta.joined) + len(delta.left) < 1000
         for ref in sorted(delta.rows) if few else delta.rows:
             if ref in self._wanted.rows:
                 self._row(ref)
@@ -147,11 +141,10 @@ class Comparison:
                 columns[column] = value
         ids = self._ids(unit, ref, planned.get("external_ids"))
         have = row.external_ids
-        if any(have.get(key) != value for key, value in ids.items()) or any(
-            key not in ids for key in have if key.startswith(PREFIX)
-        ):
+        wanted = {key: value for key, value in have.items() if not key.startswith(PREFIX)} | ids
+        if have != wanted:
             seen["external_ids"] = have
-            columns["external_ids"] = {k: v for k, v in have.items() if not k.startswith(PREFIX)} | ids
+            columns["external_ids"] = wanted
         if columns:
             self._bundle(unit).updates.append(Changed(ref, uuid, seen, columns))
 
@@ -172,16 +165,9 @@ class Comparison:
         self._bundle(unit).inserts.append(New(ref, self._targets.new[ref], columns))
         if self._wanted.has_members(ref):
             for column, entries in self._wanted.members(ref).items():
-                self._fill(ref, table, column, entries)
-
-    def _fill(self, ref: Ref, table: Table, column: str, entries: Mapping[Any, Any]) -> None:
-        """Add all members to a new row."""
-        uuid = self._targets.new[ref]
-        for key, value in entries.items():
-            if column in table.maps:
-                self._join(ref, uuid, column, value, key)
-            else:
-                self._join(ref, uuid, column, value)
+                for key, value in entries.items():
+                    slot = cast("str", key) if column in table.maps else None
+                    self._join(ref, self._targets.new[ref], column, value, slot)
 
     def _remove(self, ref: Ref, uuid: str) -> None:
         """Delete a row; one that cannot exist unreferenced goes with the last reference to it.
@@ -229,12 +215,9 @@ class Comparison:
             if one in keep:
                 continue
             ours = self._seen.refs.get(one)
-            if ours is not None and (link.strong or self._stays(ours, one)):
+            # The server removes weak references to deleted rows.
+            if ours is not None and (link.strong or (ours in self._wanted.rows and self._seen.uuids.get(ours) == one)):
                 self._leave(ref, uuid, column, one, unit=self._seen.unit(one))
-
-    def _stays(self, target: Ref, uuid: str) -> bool:
-        """Return whether a row stays: the server removes weak references to deleted rows."""
-        return target in self._wanted.rows and self._seen.uuids.get(target) == uuid
 
     # Members.
 
@@ -250,7 +233,7 @@ class Comparison:
             have = getattr(row, column)
             wanted = members.get(column)
             if have or wanted:
-                self._links(ref, uuid, column, link, have, wanted or ())
+                self._links(ref, uuid, column, link, have, cast("Iterable[Ref]", wanted or ()))
         for column in table.sets | table.maps:
             if column in table.links or column in own:
                 continue
@@ -328,19 +311,12 @@ class Comparison:
         if self._shape[ref.table].links[member.column].strong or member.value in self._wanted.rows:
             self._leave(ref, uuid, member.column, one, unit=self._seen.unit(one))
 
-    def _join(  # what, and where
-        self,
-        ref: Ref,
-        uuid: str,
-        column: str,
-        value: Any,  # noqa: ANN401  # a value of any column
-        key: str | None = None,
-    ) -> None:
+    def _join(self, ref: Ref, uuid: str, column: str, value: object, key: str | None = None) -> None:
         """Add a value to a column, in the bundle of the row that is added, or else of the column's row."""
         owner = self._wanted.of[ref]
         if owner in self._held:
             return
-        if type(value) is not Ref:
+        if not isinstance(value, Ref):
             self._bundle(owner).joins.append(Touch(ref, uuid, column, value, key))
             return
         unit = self._wanted.of.get(value) or owner
@@ -355,14 +331,8 @@ class Comparison:
         if holder is not None and owner != unit:
             bundle.needs.add(owner)
 
-    def _leave(  # what, and where
-        self,
-        ref: Ref,
-        uuid: str,
-        column: str,
-        value: Any,  # noqa: ANN401  # a value
-        key: str | None = None,
-        unit: Unit | None = None,
+    def _leave(
+        self, ref: Ref, uuid: str, column: str, value: object, key: str | None = None, unit: Unit | None = None
     ) -> None:
         unit = unit or self._wanted.of[ref]
         if unit not in self._held:
@@ -375,20 +345,14 @@ class Comparison:
         while self._targets.todo:
             self._insert(self._targets.todo.pop())
         self.incomplete |= self._targets.uncovered
-        self._drop_orphans()
+        # The server would delete new rows without a reference at once.
+        if dead := self._targets.dead():
+            self.incomplete |= not (self._full or self.problems)
+            for bundle in self._bundles.values():
+                bundle.inserts = [one for one in bundle.inserts if one.uuid not in dead]
+                bundle.joins = [one for one in bundle.joins if one.value not in dead and one.uuid not in dead]
         problems = self.problems
-        found = [one for one in self._bundles.values() if one.unit not in problems and one.size]
-        return ordered(found)
-
-    def _drop_orphans(self) -> None:
-        """Drop new rows without a reference: the server would delete them at once."""
-        dead = self._targets.dead()
-        if not dead:
-            return
-        self.incomplete |= not (self._full or self.problems)
-        for bundle in self._bundles.values():
-            bundle.inserts = [one for one in bundle.inserts if one.uuid not in dead]
-            bundle.joins = [one for one in bundle.joins if one.value not in dead and one.uuid not in dead]
+        return ordered([one for one in self._bundles.values() if one.unit not in problems and one.size])
 
     def _bundle(self, unit: Unit) -> Bundle:
         bundle = self._bundles.get(unit)

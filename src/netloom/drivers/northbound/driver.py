@@ -15,28 +15,29 @@ Nothing is written unless `fence` returns True; it is called before each transac
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, KeysView, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from random import Random
-from typing import Any
 
 from netloom.drivers.northbound.audit import RowFinding, findings
 from netloom.drivers.northbound.bundles import Bundle, describe, kept
 from netloom.drivers.northbound.diff import Comparison
 from netloom.drivers.northbound.observed import ObservedRows, shape
 from netloom.drivers.northbound.pipeline import Pipeline
-from netloom.drivers.northbound.targets import TAKEN, Changes, Desired, Sent
-from netloom.drivers.northbound.write import Transaction, Writer, groups
+from netloom.drivers.northbound.targets import TAKEN, Sent
+from netloom.drivers.northbound.write import Writer, groups
 from netloom.errors import NetloomError, Unreachable
 from netloom.ovsdb.errors import Conflict, TransactionRefused
 from netloom.ovsdb.io import OvsdbClient
 from netloom.ovsdb.monitor import Change
 from netloom.ovsdb.notation import Uuid
-from netloom.ovsdb.rows import northbound as known
+from netloom.ovsdb.operations import Operation
+from netloom.ovsdb.rows import northbound
 from netloom.plan.names import OWNER
+from netloom.plan.ovn.desired import Delta, DesiredRows
 from netloom.plan.problem import Problem, Unit
-from netloom.plan.rows import Ref, Row
+from netloom.plan.rows import Ref
 from netloom.signals import Signal
 
 DATABASE = "OVN_Northbound"
@@ -53,7 +54,7 @@ _VOLATILE = frozenset({("Logical_Switch_Port", "up"), ("Logical_Switch_Port", "d
 """Columns that OVN writes and this driver does not read."""
 TABLES: dict[str, Sequence[str] | None] = {
     table: [column for column in row.__struct_fields__ if column != "_uuid" and (table, column) not in _VOLATILE]
-    for table, row in known.TABLES.items()
+    for table, row in northbound.TABLES.items()
     if "external_ids" in row.__struct_fields__ and table not in ("NB_Global", "Connection", "SSL")
 }
 """The monitored columns."""
@@ -88,11 +89,6 @@ class Applied:
     """What another writer had changed, for people."""
 
 
-def always() -> bool:
-    """Return True: writing is allowed."""
-    return True
-
-
 class Northbound:
     """The rows of one owner in a northbound database."""
 
@@ -102,7 +98,7 @@ class Northbound:
         owner: str = OWNER,
         *,
         random: Random,
-        fence: Callable[[], bool] = always,
+        fence: Callable[[], bool] = lambda: True,
     ) -> None:
         """`connect` makes the connection, given the callback for changes."""
         self.counters = NorthboundCounters()
@@ -122,22 +118,9 @@ class Northbound:
         self._seen = ObservedRows(owner, {})
         self.client = connect(self._changed)
 
-    def seen(self) -> dict[Ref, Row]:
-        """Return our rows as observed, with all monitored columns and with references to our rows as `Ref`."""
-        self._learn()
-        return {ref: Row(*ref, self._columns(ref)) for ref in self._seen.uuids}
-
-    def _columns(self, ref: Ref) -> dict[str, Any]:
-        row = self._seen.row(ref)
-        refs = self._seen.refs
-        table = self._seen.shape[ref.table]
-        found: dict[str, Any] = {}
-        for column in table.columns:
-            value = getattr(row, column)
-            if (link := table.links.get(column)) is not None:
-                value = frozenset(refs.get(one, one) for one in value) if link.many else refs.get(value, value)
-            found[column] = value
-        return found
+    def seen(self) -> KeysView[Ref]:
+        """Return which rows are ours and observed."""
+        return self._seen.uuids.keys()
 
     def _changed(self, changes: Sequence[Change]) -> None:
         changed = self._seen.changed
@@ -166,7 +149,7 @@ class Northbound:
             self._seen.learn(shape(schema, followed))
 
     async def apply(
-        self, wanted: Desired, delta: Changes | None = None, *, repairing: bool = False, keep: bool = False
+        self, wanted: DesiredRows, delta: Delta | None = None, *, repairing: bool = False, keep: bool = False
     ) -> Applied:
         """Make the database equal to the desired rows: where `delta` says that they changed, or everywhere.
 
@@ -208,12 +191,12 @@ class Northbound:
         self._conclude(wanted, delta, comparison.problems | refused, applied)
         return applied
 
-    def audit(self, wanted: Desired) -> list[RowFinding]:
+    def audit(self, wanted: DesiredRows) -> list[RowFinding]:
         """Return the findings; nothing is written."""
         bundles, problems = self._look(wanted)
         return findings(bundles, problems, self._seen, wanted.rows)
 
-    async def mend(self, wanted: Desired, units: Collection[Unit], gone: Callable[[Unit], bool]) -> Applied:
+    async def mend(self, wanted: DesiredRows, units: Collection[Unit], gone: Callable[[Unit], bool]) -> Applied:
         """Repair the rows of some resources, and of no others.
 
         For a caller that has not watched the resources: `gone` checks once more whether a resource without desired rows
@@ -228,12 +211,12 @@ class Northbound:
         self.problems |= refused
         return applied
 
-    def _look(self, wanted: Desired) -> tuple[list[Bundle], dict[Unit, Problem]]:
+    def _look(self, wanted: DesiredRows) -> tuple[list[Bundle], dict[Unit, Problem]]:
         self._learn()
         comparison = Comparison(wanted, self._seen, new_uuid=self._new_uuid)
         return comparison.everything(), comparison.problems
 
-    def _conclude(self, wanted: Desired, delta: Changes | None, found: dict[Unit, Problem], applied: Applied) -> None:
+    def _conclude(self, wanted: DesiredRows, delta: Delta | None, found: dict[Unit, Problem], applied: Applied) -> None:
         if delta is None:
             before = self.problems
         else:
@@ -244,7 +227,7 @@ class Northbound:
         taken = {unit for unit, problem in self.problems.items() if problem.reason == TAKEN}
         self._blocked = {unit: name for unit, name in self._blocked.items() if unit in taken}
 
-    async def apply_each(self, wanted: Desired, deltas: Iterable[Changes]) -> Applied:
+    async def apply_each(self, wanted: DesiredRows, deltas: Iterable[Delta]) -> Applied:
         """Make the database equal to the desired rows, delta by delta, while earlier transactions are in flight.
 
         Transactions in flight are expected to succeed. If one does not, or in any other special case, everything is
@@ -274,10 +257,9 @@ class Northbound:
         rest = await self.apply(wanted)
         rest.written += applied.written
         rest.transactions += applied.transactions
-        rest.units |= applied.units
         return rest
 
-    async def _send_delta(self, wanted: Desired, delta: Changes, pipeline: Pipeline, applied: Applied) -> None:
+    async def _send_delta(self, wanted: DesiredRows, delta: Delta, pipeline: Pipeline, applied: Applied) -> None:
         comparison = Comparison(wanted, self._seen, new_uuid=self._new_uuid)
         bundles = comparison.delta(delta)
         if comparison.incomplete or comparison.problems or self.problems:
@@ -309,7 +291,7 @@ class Northbound:
 
     async def _try(
         self,
-        transaction: Transaction,
+        operations: Sequence[Operation],
         bundles: Collection[Bundle],
         applied: Applied,
         sent: Callable[[], None] | None = None,
@@ -320,7 +302,7 @@ class Northbound:
         self.counters.transactions += 1
         applied.transactions += 1
         try:
-            await self.client.transact(transaction.operations, sent=sent)
+            await self.client.transact(operations, sent=sent)
         except NetloomError as error:
             self.counters.conflicts += isinstance(error, Conflict)
             self.counters.refused += isinstance(error, TransactionRefused)
@@ -352,11 +334,11 @@ class Northbound:
 
     def _count(self, bundles: Collection[Bundle]) -> None:
         written = self.counters.written
-        written.update((new.ref.table, "insert") for bundle in bundles for new in bundle.inserts)
-        written.update((change.ref.table, "update") for bundle in bundles for change in bundle.updates)
-        written.update((touch.ref.table, "update") for bundle in bundles for touch in bundle.joins)
-        written.update((touch.ref.table, "update") for bundle in bundles for touch in bundle.leaves)
-        written.update((gone.ref.table, "delete") for bundle in bundles for gone in bundle.removals)
+        for one in bundles:
+            written.update((new.ref.table, "insert") for new in one.inserts)
+            written.update((change.ref.table, "update") for change in one.updates)
+            written.update((touch.ref.table, "update") for touch in (*one.joins, *one.leaves))
+            written.update((gone.ref.table, "delete") for gone in one.removals)
 
     def _report_repairs(self, bundles: Iterable[Bundle], applied: Applied) -> None:
         for bundle in bundles:

@@ -107,9 +107,7 @@ class ObservedRows:
     def unit(self, uuid: str) -> Unit:
         """Return the resource in the external_ids of one of our rows."""
         ref = self.refs[uuid]
-        kind, _, rest = self.rows[uuid].external_ids.get(OF, "").partition("/")
-        namespace, _, name = rest.rpartition("/")
-        return Unit(kind, namespace, name) if kind and name else Unit(ref.table, "", ref.key)
+        return Unit.parse(self.rows[uuid].external_ids.get(OF, "")) or Unit(ref.table, "", ref.key)
 
     def changed(self, table: str, uuid: str, old: Any | None, new: Any | None) -> None:  # noqa: ANN401  # as above
         """Process the insertion, change or deletion of a row."""

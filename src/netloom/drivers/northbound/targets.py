@@ -4,55 +4,21 @@ A reference to a desired row that does not exist inserts it. A row that cannot e
 it, or the server deletes it at once: which row holds which is recorded here too.
 """
 
-from collections.abc import Callable, Collection, Mapping
-from typing import Any, Protocol
+from collections.abc import Callable, Collection
 
 from netloom.drivers.northbound.observed import NAMED, ObservedRows
+from netloom.plan.ovn.desired import Delta, DesiredRows
 from netloom.plan.problem import Problem, Unit
-from netloom.plan.rows import Member, Ref, Row
+from netloom.plan.rows import Member, Ref
 
 TAKEN = "NameTaken"
-
-
-class Desired(Protocol):
-    """The desired rows, as the planner keeps them."""
-
-    @property
-    def rows(self) -> Mapping[Ref, Row]:
-        """All rows."""
-
-    @property
-    def of(self) -> Mapping[Ref, Unit]:
-        """The resource of each row."""
-
-    def has_members(self, ref: Ref) -> bool:
-        """Return whether a row may have members."""
-
-    def members(self, ref: Ref) -> Mapping[str, Mapping[Any, Any]]:
-        """Return a row's members: by column, the values by themselves or by their key."""
-
-
-class Changes(Protocol):
-    """What changed in the desired rows."""
-
-    @property
-    def rows(self) -> Collection[Ref]:
-        """Rows that were added, changed or removed."""
-
-    @property
-    def joined(self) -> Collection[Member]:
-        """Members that were added."""
-
-    @property
-    def left(self) -> Collection[Member]:
-        """Members that were removed."""
 
 
 class Targets:
     """The rows that references can name, in one comparison."""
 
     def __init__(
-        self, wanted: Desired, seen: ObservedRows, new_uuid: Callable[[], str], held: Collection[Unit]
+        self, wanted: DesiredRows, seen: ObservedRows, new_uuid: Callable[[], str], held: Collection[Unit]
     ) -> None:
         self.problems: dict[Unit, Problem] = {}
         self.blocked: dict[Unit, tuple[str, str]] = {}
@@ -128,7 +94,7 @@ class Targets:
         return found
 
 
-def meets(in_flight: Collection[Ref], delta: Changes) -> bool:
+def meets(in_flight: Collection[Ref], delta: Delta) -> bool:
     """Return whether a delta concerns rows in flight, whose final state is not certain."""
     return (
         any(ref in in_flight for ref in delta.rows)
@@ -148,7 +114,7 @@ class Sent:
         self._rows: set[Ref] = set()
         self._members: set[tuple[Ref, str, object]] = set()
 
-    def meets(self, delta: Changes) -> bool:
+    def meets(self, delta: Delta) -> bool:
         """Return whether a delta changes something again; if not, record it as sent."""
         members = {(one.row, one.column, one.key or one.value) for some in (delta.joined, delta.left) for one in some}
         if not (self._rows.isdisjoint(delta.rows) and self._members.isdisjoint(members)):

@@ -52,27 +52,19 @@ class Writer:
         self._seen = seen
         self._count = count
 
-    def transaction(self, group: Sequence[Bundle]) -> "Transaction":
+    def transaction(self, group: Sequence[Bundle]) -> list[Operation]:
         """Return the transaction of some resources."""
-        made = Transaction(self._seen)
-        few = self._few(group)
-        for bundle in group:
-            made.add(bundle, few)
-        made.finish()
-        return made
-
-    def _few(self, group: Iterable[Bundle]) -> frozenset[str]:
-        """Return the tables that the server may scan for the keys to insert."""
         new = Counter(one.ref.table for bundle in group for one in bundle.inserts)
         shape = self._seen.shape
-        return frozenset(
+        few = frozenset(
             table
             for table, many in new.items()
             if shape[table].root and not shape[table].unique and many * self._count(table) <= LOOKED_THROUGH
         )
+        return _Transaction(self._seen).operations(group, few)
 
 
-class Transaction:
+class _Transaction:
     """One transaction while it is built."""
 
     def __init__(self, seen: ObservedRows) -> None:
@@ -83,13 +75,20 @@ class Transaction:
         """Rows that need no further guard."""
         self._touches: dict[str, list[tuple[Touch, bool]]] = {}
 
-    @property
-    def operations(self) -> list[Operation]:
-        """The operations to send."""
+    def operations(self, group: Iterable[Bundle], few: frozenset[str]) -> list[Operation]:
+        """Return the operations to send; the server may scan the tables in `few` for the keys to insert."""
+        for bundle in group:
+            self._add(bundle, few)
+        # The mutations of sets and maps, row by row.
+        for uuid, several in self._touches.items():
+            ref = several[0][0].ref
+            if uuid not in self._sure:
+                self._guard(ref, uuid)
+            maps = self._seen.shape[ref.table].maps
+            self._acts.append(Mutate(ref.table, is_uuid(uuid), _mutations(several, maps)))
         return self._waits + self._acts
 
-    def add(self, bundle: Bundle, few: frozenset[str]) -> None:
-        """Add the changes of a resource."""
+    def _add(self, bundle: Bundle, few: frozenset[str]) -> None:
         for new in bundle.inserts:
             table = new.ref.table
             self._sure.add(new.uuid)
@@ -108,15 +107,6 @@ class Transaction:
         for gone in bundle.removals:
             self._guard(gone.ref, gone.uuid)
             self._acts.append(Delete(gone.ref.table, is_uuid(gone.uuid)))
-
-    def finish(self) -> None:
-        """Add the mutations of sets and maps, row by row."""
-        for uuid, several in self._touches.items():
-            ref = several[0][0].ref
-            if uuid not in self._sure:
-                self._guard(ref, uuid)
-            maps = self._seen.shape[ref.table].maps
-            self._acts.append(Mutate(ref.table, is_uuid(uuid), _mutations(several, maps)))
 
     def _guard(self, ref: Ref, uuid: str) -> None:
         where = self._ours(ref, uuid)

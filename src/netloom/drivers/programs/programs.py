@@ -72,6 +72,13 @@ class Programs:
             return Ended(exit_status=NOT_STARTED, stderr=f"[could not be started: {error.strerror}]")
 
     async def _answer(self, command: Sequence[str]) -> bytes:
+        request = {
+            "command": command,
+            "environment": ENVIRONMENT,
+            "timeout": self._timeout,
+            "limit": OUTPUT,
+            "most": self._processes,
+        }
         ours, theirs = socket.socketpair()
         with ours, theirs:
             runner = await asyncio.create_subprocess_exec(
@@ -81,7 +88,7 @@ class Programs:
             theirs.close()
             reader, writer = await asyncio.open_connection(sock=ours, limit=LONGEST_ANSWER)
             try:
-                writer.write(self._request(command))
+                writer.write(msgspec.json.encode(request) + b"\n")
                 answer = await reader.readline()
             except (OSError, ValueError):
                 answer = b""
@@ -89,17 +96,6 @@ class Programs:
                 writer.close()  # End what still runs.
                 await _gone(runner)
         return answer
-
-    def _request(self, command: Sequence[str]) -> bytes:
-        return msgspec.json.encode(
-            {
-                "command": command,
-                "environment": ENVIRONMENT,
-                "timeout": self._timeout,
-                "limit": OUTPUT,
-                "most": self._processes,
-            }
-        ) + b"\n"  # fmt: skip
 
     def _ended(self, line: bytes) -> Ended:
         if not line.endswith(b"\n"):

@@ -92,8 +92,9 @@ class Running:
         self.status: int | None = None
         """The program's status by waitpid."""
         self.out, self.err = Kept(limit), Kept(limit)
+        self.alone = False
+        """Whether no process is left."""
         self._selector = selectors.DefaultSelector()
-        self._childless = False
         self.pid, self.failure = self._start(command, environment)
         wake, waker = os.pipe()
         for one in (wake, waker):
@@ -132,11 +133,6 @@ class Running:
                 os.read(key.fd, CHUNK)
         self._reap()
 
-    @property
-    def alone(self) -> bool:
-        """Whether no process is left."""
-        return self._childless
-
     def rest(self) -> None:
         """Read the rest of the pipes."""
         for key in list(self._selector.get_map().values()):
@@ -159,7 +155,7 @@ class Running:
             try:
                 pid, status = os.waitpid(-1, os.WNOHANG)
             except ChildProcessError:
-                self._childless = True
+                self.alone = True
                 return
             if not pid:
                 return

@@ -48,7 +48,7 @@ class Children:
             want = structs.replace(want, report=have.report)
         if have == want or (have is None and want.report is None and not want.then):
             return
-        await self._switch.writer.commit([put(bridge, key, hooks.marked(want))])
+        await self._switch.writer.commit([entry("Bridge", bridge._uuid, key, hooks.marked(want))])
 
     async def clear(self, name: AttachmentName, *, keep: str = "") -> None:
         """Remove the records of children of this name, except that of the uid `keep`."""
@@ -58,7 +58,7 @@ class Children:
             operations: list[Operation] = [without(bridge, key)]
             mark = hooks.read_mark(bridge.external_ids[key])
             if mark is not None and (then := hooks.after(mark.after)):
-                operations.append(put(bridge, f"{AFTER}/{self._switch.owner}/{uid}", then[AFTER]))
+                operations.append(entry("Bridge", bridge._uuid, f"{AFTER}/{self._switch.owner}/{uid}", then[AFTER]))
             await self._switch.writer.commit(operations)
 
     def _marks(self) -> Iterator[tuple[Bridge, str, AttachmentName, str]]:
@@ -73,11 +73,6 @@ class Children:
 def child_key(owner: str, name: AttachmentName, uid: str) -> str:
     """Return the key of a child's record."""
     return f"{CHILD}/{owner}/{name[0]}/{name[1]}/{uid}"
-
-
-def put(bridge: Bridge, key: str, value: str) -> Operation:
-    """Return the operation that sets an entry of a bridge's external_ids."""
-    return entry("Bridge", bridge._uuid, key, value)
 
 
 def without(bridge: Bridge, key: str) -> Operation:

@@ -12,7 +12,7 @@ import msgspec
 from netloom.drivers.link.codec import Neighbour
 from netloom.errors import Unreachable
 from netloom.ovsdb.errors import RemoteError
-from netloom.ovsdb.framing import Framer, Message
+from netloom.ovsdb.framing import Framer, RpcMessage
 
 LIMIT = 1 << 20
 """The longest answer that is read, in bytes."""
@@ -68,7 +68,7 @@ class SwitchControl:
             writer.close()
 
 
-def _result(message: Message) -> str:
+def _result(message: RpcMessage) -> str:
     try:
         refusal = msgspec.json.decode(message.error, type=str | None) if message.error else None
         if refusal is not None:

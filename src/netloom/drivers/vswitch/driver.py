@@ -180,14 +180,16 @@ class Vswitch:
         if plan.type is PortType.INTERNAL:
             row |= {"type": "internal", "mac": plan.mac, "mtu_request": plan.mtu}
         name = uuid_name(plan.device)
-        await self.writer.commit(
-            [
-                Insert("Interface", row, f"i{name}"),
-                Insert("Port", {"name": plan.device, "interfaces": frozenset({NamedUuid(f"i{name}")})}, f"p{name}"),
-                Mutate("Bridge", is_uuid(bridge._uuid), [("ports", "insert", frozenset({NamedUuid(f"p{name}")}))]),
-                *self._owing(bridge, plan.device, origin),
-            ]
-        )
+        operations: list[Operation] = [
+            Insert("Interface", row, f"i{name}"),
+            Insert("Port", {"name": plan.device, "interfaces": frozenset({NamedUuid(f"i{name}")})}, f"p{name}"),
+            Mutate("Bridge", is_uuid(bridge._uuid), [("ports", "insert", frozenset({NamedUuid(f"p{name}")}))]),
+        ]
+        kind, _, taken_from = origin.partition(":")
+        if kind == "linux":
+            owed = ("external_ids", "insert", {OWED + plan.device: taken_from})
+            operations.append(Mutate("Bridge", is_uuid(bridge._uuid), [owed]))
+        await self.writer.commit(operations)
 
     async def correct(self, row: Interface, plan: PortPlan, *, origin: str = "") -> bool:
         """Change an interface of ours to match the plan, as far as possible; return whether anything was written."""
@@ -196,10 +198,7 @@ class Vswitch:
         if port is not None and bridge is not None and port._uuid not in bridge.ports:
             elsewhere = self.bridge_of(port)
             operations += self._moved(port, elsewhere, bridge) if elsewhere is not None else ()
-        if not operations:
-            return False
-        await self.writer.commit(operations)
-        return True
+        return await self.writer.commit(operations)
 
     async def move(self, row: Interface, plan: PortPlan) -> None:
         """Move a port from another bridge to ours, and record where it was."""
@@ -228,29 +227,22 @@ class Vswitch:
         kind, _, name = row.external_ids.get(FROM, "").partition(":")
         home = self.bridge(name) if kind == "ovs" else None
         if home is None:
-            # The database removes rows that no bridge refers to.
-            await self.writer.commit([_without(bridge, port), *(self._after(bridge, row) if gone else ())])
-            return
-        free = Mutate("Interface", is_uuid(row._uuid), [("external_ids", "delete", frozenset(OURS))])
-        await self.writer.commit([*self._moved(port, bridge, home), free, *(self._after(bridge, row) if gone else ())])
-
-    def _after(self, bridge: Bridge, row: Interface) -> list[Operation]:
-        """Return the operations that record, at the bridge, the program to run after an interface is removed."""
-        if AFTER not in row.external_ids:
-            return []
-        entry = {f"{AFTER}/{self.owner}/{row._uuid}": row.external_ids[AFTER]}
-        return [Mutate("Bridge", is_uuid(bridge._uuid), [("external_ids", "insert", entry)])]
+            operations = [_without(bridge, port)]  # The database removes rows that no bridge refers to.
+        else:
+            free = Mutate("Interface", is_uuid(row._uuid), [("external_ids", "delete", frozenset(OURS))])
+            operations = [*self._moved(port, bridge, home), free]
+        if gone and AFTER in row.external_ids:
+            then = {f"{AFTER}/{self.owner}/{row._uuid}": row.external_ids[AFTER]}
+            operations.append(Mutate("Bridge", is_uuid(bridge._uuid), [("external_ids", "insert", then)]))
+        await self.writer.commit(operations)
 
     def owed(self) -> dict[str, str]:
         """Return the devices that were taken from a Linux bridge and not returned, each with that bridge.
 
         The record is at our bridge, not at the port: it survives when another program removes the port.
         """
-        found = {}
-        for bridge in self._owing_bridges():
-            owed = {key[len(OWED) :]: value for key, value in bridge.external_ids.items() if key.startswith(OWED)}
-            found.update(owed)
-        return found
+        entries = [entry for bridge in self._owing_bridges() for entry in bridge.external_ids.items()]
+        return {key[len(OWED) :]: value for key, value in entries if key.startswith(OWED)}
 
     async def returned(self, device: str) -> None:
         """Remove the record of a device that was returned, or cannot be."""
@@ -271,13 +263,6 @@ class Vswitch:
 
     def _owing_bridges(self) -> list[Bridge]:
         return [bridge for name in (self.bridge_name, VXLAN_BRIDGE) if (bridge := self.bridge(name)) is not None]
-
-    @staticmethod
-    def _owing(bridge: Bridge, device: str, origin: str) -> list[Operation]:
-        kind, _, name = origin.partition(":")
-        if kind != "linux":
-            return []
-        return [Mutate("Bridge", is_uuid(bridge._uuid), [("external_ids", "insert", {OWED + device: name})])]
 
     def ids(self, plan: PortPlan, origin: str = "") -> dict[str, str]:
         """Return the external_ids of an interface."""
@@ -353,9 +338,8 @@ class Vswitch:
     def _attachment(self, row: Any) -> AttachmentName | None:  # noqa: ANN401  # an Interface
         if not self.is_ours(row):
             return None
-        kind, _, rest = row.external_ids.get(OF, "").partition("/")
-        namespace, _, name = rest.partition("/")
-        return (namespace, name) if kind == KIND and name else None
+        of = Unit.parse(row.external_ids.get(OF, ""))
+        return of[1:] if of is not None and of.kind == KIND and of.namespace else None
 
 
 def entry(table: str, uuid: str, key: str, value: str) -> Operation:

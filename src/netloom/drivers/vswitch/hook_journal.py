@@ -11,7 +11,7 @@ from typing import cast
 
 from msgspec import structs
 
-from netloom.drivers.vswitch.children import child_key, put, without
+from netloom.drivers.vswitch.children import child_key, without
 from netloom.drivers.vswitch.driver import UID, AttachmentName, Vswitch, entry
 from netloom.errors import NetloomError
 from netloom.model.kinds.attachments import ExecReport
@@ -38,7 +38,10 @@ class HookJournal:
     def created(self, name: AttachmentName, uid: str) -> tuple[str, ExecReport] | None:
         """Return the journal's key of an attachment's port, and its report; None: it has no program."""
         for row in self._switch.interfaces(name):
-            if row.external_ids.get(UID) == uid and (report := _report(row)) is not None:
+            if (
+                row.external_ids.get(UID) == uid
+                and (report := hooks.read_report(row.external_ids.get(EXEC))) is not None
+            ):
                 return str(row._uuid), report
         child = child_key(self._switch.owner, name, uid)
         mark = self._mark(child)
@@ -64,7 +67,7 @@ class HookJournal:
         value = hooks.written(report)
 
         def missing() -> list[Operation] | None:
-            row = self._row(port)
+            row = cast("Interface | None", self._switch.client.cache.rows("Interface").get(Uuid(port)))
             if row is None:
                 return None
             return [] if row.external_ids.get(EXEC) == value else [entry("Interface", port, EXEC, value)]
@@ -79,7 +82,7 @@ class HookJournal:
             bridge = self._with(key)
             if bridge is None:
                 return None
-            return [] if bridge.external_ids[key] == value else [put(bridge, key, value)]
+            return [] if bridge.external_ids[key] == value else [entry("Bridge", bridge._uuid, key, value)]
 
         return await self._until_written(missing)
 
@@ -114,17 +117,11 @@ class HookJournal:
         bridge, mark = self._with(child), self._mark(child)
         if bridge is None or mark is None:
             return None
-        return [] if mark.report == report else [put(bridge, child, hooks.marked(structs.replace(mark, report=report)))]
-
-    def _row(self, port: str) -> Interface | None:
-        return cast("Interface | None", self._switch.client.cache.rows("Interface").get(Uuid(port)))
+        marked = hooks.marked(structs.replace(mark, report=report))
+        return [] if mark.report == report else [entry("Bridge", bridge._uuid, child, marked)]
 
     def _with(self, key: str) -> Bridge | None:
         return next((bridge for bridge in self._bridges() if key in bridge.external_ids), None)
 
     def _bridges(self) -> list[Bridge]:
         return cast("list[Bridge]", list(self._switch.client.cache.rows("Bridge").values()))
-
-
-def _report(row: Interface) -> ExecReport | None:
-    return hooks.read_report(row.external_ids.get(EXEC))

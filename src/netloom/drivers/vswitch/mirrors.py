@@ -98,10 +98,5 @@ class Mirrors:
 
     def _seen(self) -> list[tuple[Unit, Mirror]]:
         rows = [cast("Mirror", row) for row in self._switch.client.cache.rows("Mirror").values()]
-        found = []
-        for row in rows:
-            kind, _, rest = row.external_ids.get(OF, "").partition("/")
-            namespace, _, name = rest.partition("/")
-            if self._switch.is_ours(row) and kind == KIND and name:
-                found.append((Unit(kind, namespace, name), row))
-        return found
+        found = [(Unit.parse(row.external_ids.get(OF, "")), row) for row in rows if self._switch.is_ours(row)]
+        return [(of, row) for of, row in found if of is not None and of.kind == KIND and of.namespace]

@@ -13,6 +13,13 @@ from netloom.ovsdb.notation import Value
 from netloom.ovsdb.operations import Insert, Mutate, Mutation, NamedUuid, Operation, Update, is_uuid, uuid_name
 
 MAPPINGS = "ovn-bridge-mappings"
+SUGGESTIONS = {"ovn-ofctrl-wait-before-clear": "1000"}
+"""Entries for ovn-controller that are set only where they are missing.
+
+Without it, an ovn-controller that restarts removes all flows and only then computes the new ones: packets are lost at
+each restart. The cost is that a switch that restarts has no flows for that much longer. With many thousands of ports a
+larger value may be needed.
+"""
 
 
 class Preparation(Struct, frozen=True, kw_only=True):
@@ -37,21 +44,11 @@ class Preparation(Struct, frozen=True, kw_only=True):
             **({"ovn-remote": self.ovn_remote} if self.ovn_remote else {}),
         }
 
-    @property
-    def suggestions(self) -> dict[str, str]:
-        """Entries for ovn-controller that are set only where they are missing.
-
-        Without it, an ovn-controller that restarts removes all flows and only then computes the new ones: packets are
-        lost at each restart. The cost is that a switch that restarts has no flows for that much longer. With many
-        thousands of ports a larger value may be needed.
-        """
-        return {"ovn-ofctrl-wait-before-clear": "1000"}
-
 
 async def prepare(switch: Vswitch, wanted: Preparation) -> bool:
     """Set the node's identity and OVN's address, and create OVN's bridge; return whether anything was written."""
     has = switch.root().external_ids
-    missing = {key: value for key, value in wanted.suggestions.items() if key not in has}
+    missing = {key: value for key, value in SUGGESTIONS.items() if key not in has}
     operations = _entries(switch, {**wanted.entries, **missing})
     bridge = switch.bridge()
     if bridge is None:
@@ -60,17 +57,12 @@ async def prepare(switch: Vswitch, wanted: Preparation) -> bool:
     elif bridge.datapath_type != wanted.datapath or bridge.fail_mode != "secure":
         row = {"datapath_type": wanted.datapath, "fail_mode": "secure"}
         operations.append(Update("Bridge", is_uuid(bridge._uuid), row))
-    if operations:
-        await switch.writer.commit(operations)
-    return bool(operations)
+    return await switch.writer.commit(operations)
 
 
 async def identify(switch: Vswitch, node: str) -> bool:
     """Set the node's identity; return whether anything was written."""
-    operations = _entries(switch, {"system-id": node, "hostname": node})
-    if operations:
-        await switch.writer.commit(operations)
-    return bool(operations)
+    return await switch.writer.commit(_entries(switch, {"system-id": node, "hostname": node}))
 
 
 async def ensure_mappings(switch: Vswitch, mappings: Mapping[str, str], datapath: str) -> bool:
@@ -83,9 +75,7 @@ async def ensure_mappings(switch: Vswitch, mappings: Mapping[str, str], datapath
     for bridge in sorted(set(mappings.values())):
         if switch.bridge(bridge) is None:
             operations += new_bridge(switch, bridge, datapath, {})
-    if operations:
-        await switch.writer.commit(operations)
-    return bool(operations)
+    return await switch.writer.commit(operations)
 
 
 def read_mappings(text: str) -> list[tuple[str, str]]:
@@ -99,10 +89,7 @@ def _entries(switch: Vswitch, wanted: Mapping[str, str]) -> list[Operation]:
     changed = {key: value for key, value in wanted.items() if root.external_ids.get(key) != value}
     if not changed:
         return []
-    mutations: list[Mutation] = [
-        ("external_ids", "delete", frozenset(changed)),
-        ("external_ids", "insert", changed),
-    ]
+    mutations: list[Mutation] = [("external_ids", "delete", frozenset(changed)), ("external_ids", "insert", changed)]
     return [Mutate("Open_vSwitch", is_uuid(root._uuid), mutations)]
 
 

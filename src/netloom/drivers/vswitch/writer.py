@@ -41,11 +41,14 @@ class GroupWriter:
         self._transact = transact
         self._waiting: asyncio.Queue[tuple[Sequence[Operation], asyncio.Future[None]]] = asyncio.Queue()
 
-    async def commit(self, operations: Sequence[Operation]) -> None:
-        """Commit these operations together; raise the database's error if they are refused."""
+    async def commit(self, operations: Sequence[Operation]) -> bool:
+        """Commit operations together; return whether there are any.  Raise the database's error if they are refused."""
+        if not operations:
+            return False
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiting.put_nowait((operations, done))
         await done
+        return True
 
     async def run(self) -> NoReturn:
         """Send until cancelled."""

@@ -38,9 +38,7 @@ async def ensure_bridge(switch: Vswitch, *, underlay: str, datapath: str) -> boo
         operations += _new_tunnel(switch, underlay)
     elif _is_wrong(tunnel, underlay):
         operations.append(Update("Interface", is_uuid(tunnel._uuid), {"type": TYPE, "options": _options(underlay)}))
-    if operations:
-        await switch.writer.commit(operations)
-    return bool(operations)
+    return await switch.writer.commit(operations)
 
 
 def is_bridge_ready(switch: Vswitch, underlay: str) -> bool:

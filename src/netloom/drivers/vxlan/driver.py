@@ -46,12 +46,10 @@ class DesiredFlows(Protocol):
     @property
     def flows(self) -> Mapping[Key, Flow]:
         """The flows, by their place."""
-        ...
 
     @property
     def meters(self) -> Mapping[int, MeterSpec]:
         """The meters, by number."""
-        ...
 
 
 class FabricFlows:
@@ -70,23 +68,19 @@ class FabricFlows:
         self.counters = FabricCounters()
         self.refused: dict[Key, str] = {}
         """The flows that the switch refused, and its errors."""
+        self.seen: dict[Key, Flow] = {}
+        """Our flows on the switch, to the best of our knowledge."""
         self.on_outdated: Signal[[]] = Signal()
         """Sent when the flows of the switch are no longer known: `compare` is due."""
         self._switch = switch
         switch.on_connect.connect(self.on_outdated)
         self._cookie, self._mask, self._own_meters = cookie, cookie_mask, meters
         self._may_write = may_write
-        self._seen: dict[Key, Flow] = {}
         self._meters: dict[int, MeterSpec] = {}
         self._generation: int | None = None
         """The connection by which `seen` was read; None: it must be read again."""
         self._unread = 0
         """The number of flows with our cookie that we cannot decode: they match on fields that no flow of ours uses."""
-
-    @property
-    def seen(self) -> Mapping[Key, Flow]:
-        """Our flows on the switch, to the best of our knowledge."""
-        return self._seen
 
     @property
     def connected(self) -> bool:
@@ -110,18 +104,18 @@ class FabricFlows:
         found = await self._switch.flows(self._cookie, self._mask)
         found_meters = await self._switch.meters()
         self._meters = {one: spec for one, spec in found_meters.items() if one in self._own_meters}
-        self._seen = {flow.key: flow for flow in found}
+        self.seen = {flow.key: flow for flow in found}
         self._generation = generation
         self.counters.compared += 1
         self.refused = {key: error for key, error in self.refused.items() if key in desired.flows}
-        gone = [flow for key, flow in self._seen.items() if key not in desired.flows] if remove else []
+        gone = [flow for key, flow in self.seen.items() if key not in desired.flows] if remove else []
         gone_meters = [one for one in self._meters if one not in desired.meters] if remove else []
         await self._write(desired.flows.values(), gone, desired.meters, gone_meters)
-        self._unread = await self._switch.count(self._cookie, self._mask) - len(self._seen)
+        self._unread = await self._switch.count(self._cookie, self._mask) - len(self.seen)
 
     async def recount(self) -> None:
         """Invalidate `seen` if the switch has more or fewer flows of ours."""
-        if self.current and await self._switch.count(self._cookie, self._mask) != len(self._seen) + self._unread:
+        if self.current and await self._switch.count(self._cookie, self._mask) != len(self.seen) + self._unread:
             log.warning("another program changed our flows on the switch")
             self._generation = None
 
@@ -136,7 +130,7 @@ class FabricFlows:
         """Return the values of this driver's metrics."""
         return {
             "fabric_connected": float(self.connected),
-            "fabric_flows": len(self._seen),
+            "fabric_flows": len(self.seen),
             "fabric_flows_refused": len(self.refused),
             "fabric_bundles": self.counters.bundles,
             "fabric_puts": self.counters.puts,
@@ -160,9 +154,9 @@ class FabricFlows:
         for flow in drops:
             key = flow.key
             self.refused.pop(key, None)
-            if key in self._seen:
-                mods.append(Drop(self._seen[key]))
-        mods += [Put(flow) for flow in puts if self._seen.get(flow.key) != flow]
+            if key in self.seen:
+                mods.append(Drop(self.seen[key]))
+        mods += [Put(flow) for flow in puts if self.seen.get(flow.key) != flow]
         try:
             # A flow needs its meter, and a switch that deletes a meter deletes the flows that use it.
             for number, spec in meters.items():
@@ -217,8 +211,8 @@ class FabricFlows:
             key = mod.flow.key
             self.refused.pop(key, None)
             if isinstance(mod, Put):
-                self._seen[key] = mod.flow
+                self.seen[key] = mod.flow
                 self.counters.puts += 1
             else:
-                self._seen.pop(key, None)
+                self.seen.pop(key, None)
                 self.counters.drops += 1

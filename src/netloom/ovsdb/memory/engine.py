@@ -26,7 +26,7 @@ UUID_TYPE = ColumnType(BaseType("uuid"), mutable=False)
 HISTORY = 100
 
 
-class Outcome(Struct):
+class TransactionOutcome(Struct):
     """The outcome of a transaction: the results on the wire; `parked` if a wait may still be fulfilled."""
 
     results: list[Any]
@@ -69,7 +69,7 @@ class Database:
 
     def transact(
         self, operations: Sequence[Any], *, owns: Callable[[str], bool] = lambda _: False, waits: bool = True
-    ) -> Outcome:
+    ) -> TransactionOutcome:
         """Apply all operations, or none."""
         draft = Draft(self, owns=owns, waits=waits)
         results: list[Any] = []
@@ -77,17 +77,17 @@ class Database:
             for operation in operations:
                 results.append(draft.execute(operation))  # noqa: PERF401 - A fault needs the results before it.
         except Parked as parked:
-            return Outcome([], {}, parked=True, timeout=parked.timeout)
+            return TransactionOutcome([], {}, parked=True, timeout=parked.timeout)
         except Fault as fault:
             results.append({"error": fault.error, "details": fault.details})
             results += [None] * (len(operations) - len(results))
-            return Outcome(results, {})
+            return TransactionOutcome(results, {})
         try:
             edits = self.integrity.settle(draft.changed)
         except Fault as fault:
-            return Outcome([*results, {"error": fault.error, "details": fault.details}], {})
+            return TransactionOutcome([*results, {"error": fault.error, "details": fault.details}], {})
         self._take(edits)
-        return Outcome(results, edits)
+        return TransactionOutcome(results, edits)
 
     def _take(self, edits: Edits) -> None:
         if not edits:

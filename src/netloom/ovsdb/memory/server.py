@@ -19,7 +19,7 @@ from msgspec import Struct
 
 from netloom.ovsdb.datum import Fault
 from netloom.ovsdb.errors import RemoteError
-from netloom.ovsdb.framing import Framer, Message
+from netloom.ovsdb.framing import Framer, RpcMessage
 from netloom.ovsdb.memory.engine import Database
 from netloom.ovsdb.memory.integrity import Edits
 from netloom.ovsdb.memory.watching import ServedMonitor, monitored_table
@@ -167,7 +167,7 @@ class Connection:
         if self._wake is not None:
             self._wake()
 
-    def _dispatch(self, message: Message) -> None:
+    def _dispatch(self, message: RpcMessage) -> None:
         if message.method is None:
             return  # The answer to an echo.
         try:

@@ -27,8 +27,12 @@ def formula(vni: int, one: Address) -> str:
 
 def hashed(vni: int, one: Address, attempt: int = 0) -> str:
     """Return a MAC that is a hash of VNI, address and attempt."""
-    seed = f"{vni}/{one.version}/{one.number}/{attempt}".encode()
-    number = int.from_bytes(hashlib.blake2b(seed, digest_size=6).digest(), "big")
+    return digest(f"{vni}/{one.version}/{one.number}/{attempt}")
+
+
+def digest(seed: str) -> str:
+    """Return a MAC that is a hash of a text."""
+    number = int.from_bytes(hashlib.blake2b(seed.encode(), digest_size=6).digest(), "big")
     return _text(number & ~(0x01 << 40) | (0x02 << 40))
 
 

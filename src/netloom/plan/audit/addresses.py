@@ -7,7 +7,8 @@ running system runs twice and keeps what it found both times. `Check.DUPLICATE_A
 """
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 
 from netloom.model.document import OwnerReference, Resource
 from netloom.model.kinds.attachments import NetworkAttachment
@@ -23,54 +24,34 @@ MANAGER = "netloom-controller"
 
 
 def audit(
-    networks: Iterable[Network],
+    networks: Sequence[Network],
     subnets: Iterable[Subnet],
-    attachments: Iterable[NetworkAttachment],
-    locks: Iterable[IPLock],
-    vnilocks: Iterable[VNILock],
+    attachments: Sequence[NetworkAttachment],
+    locks: Sequence[IPLock],
+    vnilocks: Sequence[VNILock],
 ) -> list[Finding]:
     """Return all findings, sorted."""
-    world = _World(list(networks), list(subnets), list(attachments), list(locks), list(vnilocks))
-    found = [
-        *_duplicates(world),
-        *_duplicate_locks(world),
-        *_duplicate_macs(world),
-        *_locks(world),
-        *(finding for one in world.attachments for finding in _attachment(world, one)),
-        *_vnis(world),
-    ]
-    return sorted(found)
+    pools: dict[tuple[str, str], list[Pool]] = defaultdict(list)
+    for one in subnets:
+        with suppress(ValueError):  # Such a Subnet contains no address.
+            found = pool(one.metadata.name, one.spec.network, one.spec.cidr)
+            pools[one.metadata.namespace, one.spec.network].append(found)
+    network_of, lock_of = {_key(one): one for one in networks}, {_key(one): one for one in locks}
+    return sorted(
+        [
+            *_duplicates(attachments),
+            *_duplicate_locks(locks),
+            *_duplicate_macs(attachments),
+            *_locks(locks, attachments),
+            *(finding for one in attachments for finding in _attachment(one, network_of, lock_of, pools)),
+            *_vnis(networks, locks, vnilocks),
+        ]
+    )
 
 
 def owner(lock: IPLock) -> OwnerReference | None:
     """Return the attachment that owns a lock, or None where a user created it."""
     return next((one for one in lock.metadata.owner_references if one.kind == ATTACHMENT), None)
-
-
-class _World:
-    def __init__(
-        self,
-        networks: list[Network],
-        subnets: list[Subnet],
-        attachments: list[NetworkAttachment],
-        locks: list[IPLock],
-        vnilocks: list[VNILock],
-    ) -> None:
-        self.networks = networks
-        self.attachments = attachments
-        self.locks = locks
-        self.vnilocks = vnilocks
-        self.network = {_key(one): one for one in networks}
-        self.by_uid = {one.metadata.uid: one for one in attachments}
-        self.lock = {_key(one): one for one in locks}
-        self.places: dict[tuple[str, str], list[Pool]] = defaultdict(list)
-        for one in subnets:
-            try:
-                self.places[one.metadata.namespace, one.spec.network].append(
-                    pool(one.metadata.name, one.spec.network, one.spec.cidr)
-                )
-            except ValueError:
-                continue  # It contains no address.
 
 
 def _key(one: Resource) -> tuple[str, str]:
@@ -92,18 +73,18 @@ def _addresses(one: NetworkAttachment) -> list[Address]:
     return list(dict.fromkeys(found for ip in written if (found := address(ip)) is not None))
 
 
-def _duplicates(world: _World) -> Iterator[Finding]:
+def _duplicates(attachments: Iterable[NetworkAttachment]) -> Iterator[Finding]:
     users: dict[tuple[int, Address], list[NetworkAttachment]] = defaultdict(list)
-    for one in world.attachments:
+    for one in attachments:
         for has in _addresses(one) if one.status.vni else ():
             users[one.status.vni or 0, has].append(one)
     for (vni, has), sharing in users.items():
         yield from _shared(Check.DUPLICATE_ADDRESS, sharing, f"{has} of VNI {vni}")
 
 
-def _duplicate_locks(world: _World) -> Iterator[Finding]:
+def _duplicate_locks(locked: Iterable[IPLock]) -> Iterator[Finding]:
     users: dict[tuple[int, Address], list[IPLock]] = defaultdict(list)
-    for lock in world.locks:
+    for lock in locked:
         locks = address(lock.spec.ip)
         if locks is not None and lock.metadata.name == lock_name(lock.spec.vni, locks):
             users[lock.spec.vni, locks].append(lock)
@@ -111,9 +92,9 @@ def _duplicate_locks(world: _World) -> Iterator[Finding]:
         yield from _shared(Check.DUPLICATE_LOCK, sharing, f"{locks} of VNI {vni}")
 
 
-def _duplicate_macs(world: _World) -> Iterator[Finding]:
+def _duplicate_macs(attachments: Iterable[NetworkAttachment]) -> Iterator[Finding]:
     users: dict[tuple[str, str, int], list[NetworkAttachment]] = defaultdict(list)
-    for one in world.attachments:
+    for one in attachments:
         if one.status.mac:
             users[one.metadata.namespace, one.spec.network, macs.number(one.status.mac)].append(one)
     for (_, network, _), sharing in users.items():
@@ -128,31 +109,37 @@ def _shared(check: Check, sharing: Sequence[Resource], what: str) -> Iterator[Fi
         yield _finding(check, one, f"has {what}, and so has {others}")
 
 
-def _locks(world: _World) -> Iterator[Finding]:
-    for lock in world.locks:
+def _locks(locked: Iterable[IPLock], attachments: Iterable[NetworkAttachment]) -> Iterator[Finding]:
+    by_uid = {one.metadata.uid: one for one in attachments}
+    for lock in locked:
         locks = address(lock.spec.ip)
         if locks is None or lock.metadata.name != lock_name(lock.spec.vni, locks):
             yield _finding(Check.MISNAMED_LOCK, lock, f"is not the name of {lock.spec.ip} of VNI {lock.spec.vni}")
         whose = owner(lock)
         if whose is None or lock.metadata.deletion_timestamp:
             continue
-        attachment = world.by_uid.get(whose.uid)
+        attachment = by_uid.get(whose.uid)
         if attachment is None:
             yield _finding(Check.ORPHANED_LOCK, lock, f"its owner {whose.name} ({whose.uid}) is deleted")
         elif lock.metadata.uid not in {named.uid for named in attachment.status.locks}:
             yield _finding(Check.SPARE_LOCK, lock, f"its owner {whose.name} does not have {lock.spec.ip}")
 
 
-def _attachment(world: _World, one: NetworkAttachment) -> Iterator[Finding]:
+def _attachment(
+    one: NetworkAttachment,
+    networks: Mapping[tuple[str, str], Network],
+    locks: Mapping[tuple[str, str], IPLock],
+    pools: Mapping[tuple[str, str], Iterable[Pool]],
+) -> Iterator[Finding]:
     named = {address(lock.ip): lock.uid for lock in one.status.locks}
     vni = one.status.vni or 0
-    network = world.network.get((one.metadata.namespace, one.spec.network))
-    places = world.places.get((one.metadata.namespace, one.spec.network), [])
+    network = networks.get((one.metadata.namespace, one.spec.network))
+    around = pools.get((one.metadata.namespace, one.spec.network), ())
     for has in _addresses(one):
-        lock = world.lock.get((one.metadata.namespace, lock_name(vni, has)))
+        lock = locks.get((one.metadata.namespace, lock_name(vni, has)))
         if problem := _lost(one, has, lock, named.get(has, "")):
             yield _finding(Check.LOST_LOCK, one, problem)
-        if not any(subnet.holds(has) for subnet in places):
+        if not any(subnet.holds(has) for subnet in around):
             yield _finding(Check.OUTSIDE, one, f"{has} is in no Subnet of Network {one.spec.network}")
     if one.status.locks and network is not None and network.status.vni not in (None, vni):
         yield _finding(Check.STALE_VNI, one, f"has addresses of VNI {vni}, its Network has {network.status.vni}")
@@ -173,10 +160,10 @@ def _lost(one: NetworkAttachment, has: Address, lock: IPLock | None, uid: str) -
     return ""
 
 
-def _vnis(world: _World) -> Iterator[Finding]:
+def _vnis(networks: Sequence[Network], locked: Iterable[IPLock], vnilocks: Iterable[VNILock]) -> Iterator[Finding]:
     users: dict[int, list[Network]] = defaultdict(list)
-    locks = {lock.metadata.name: lock for lock in world.vnilocks}
-    for network in world.networks:
+    locks = {lock.metadata.name: lock for lock in vnilocks}
+    for network in networks:
         if not (vni := network.status.vni):
             continue
         users[vni].append(network)
@@ -185,10 +172,10 @@ def _vnis(world: _World) -> Iterator[Finding]:
             yield _finding(Check.UNHELD_VNI, network, f"has VNI {vni}, which is {problem}")
     for vni, sharing in users.items():
         yield from _shared(Check.DUPLICATE_VNI, sharing, f"VNI {vni}")
-    living = {network.metadata.uid for network in world.networks}
+    living = {network.metadata.uid for network in networks}
     # A VNI is released after its addresses, which may be in quarantine; then it is in quarantine itself.
-    addressed = {(lock.metadata.namespace, lock.spec.vni) for lock in world.locks}
-    for lock in world.vnilocks:
+    addressed = {(lock.metadata.namespace, lock.spec.vni) for lock in locked}
+    for lock in vnilocks:
         holder = lock.spec.network
         if lock.metadata.labels.get(MANAGED_BY) != MANAGER or (holder.namespace, lock.spec.vni) in addressed:
             continue

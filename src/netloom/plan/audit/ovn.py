@@ -22,13 +22,6 @@ NODE = "Node"
 # The southbound.
 
 
-class Binding(Struct, frozen=True):
-    """A port as the southbound has it."""
-
-    chassis: str = ""
-    """The name of the chassis that has claimed it; "" for none."""
-
-
 class ExpectedBinding(Struct, frozen=True):
     """A port the southbound should have."""
 
@@ -39,9 +32,12 @@ class ExpectedBinding(Struct, frozen=True):
 
 
 def audit_southbound(
-    expected: Iterable[ExpectedBinding], bound: Mapping[str, Binding], chassis: Collection[str], nodes: Iterable[Node]
+    expected: Iterable[ExpectedBinding], bound: Mapping[str, str], chassis: Collection[str], nodes: Iterable[Node]
 ) -> list[Finding]:
-    """Return the differences between ports and Nodes and the southbound."""
+    """Return the differences between ports and Nodes and the southbound.
+
+    `bound` has the chassis that has claimed each port of the southbound; "" for none.
+    """
     found = [finding for one in expected for finding in _port(one, bound.get(one.port))]
     known = {one.metadata.name for one in nodes}
     for name in sorted(set(chassis) - known):
@@ -53,15 +49,15 @@ def audit_southbound(
     return sorted(found)
 
 
-def _port(one: ExpectedBinding, bound: Binding | None) -> Iterator[Finding]:
-    if bound is None:
+def _port(one: ExpectedBinding, chassis: str | None) -> Iterator[Finding]:
+    if chassis is None:
         yield Finding(Check.PORT_UNKNOWN, *one.unit, f"the southbound has no port {one.port}: ovn-northd is behind")
-    elif not bound.chassis and one.unit.kind == ATTACHMENT:
+    elif not chassis and one.unit.kind == ATTACHMENT:
         yield Finding(Check.PORT_UNBOUND, *one.unit, f"no chassis has claimed port {one.port}; {one.node} should")
-    elif not bound.chassis:
+    elif not chassis:
         yield Finding(Check.GATEWAY_UNBOUND, *one.unit, f"no chassis has claimed its gateway {one.port}")
-    elif one.node and bound.chassis != one.node:
-        text = f"port {one.port} is on chassis {bound.chassis}, and should be on {one.node}"
+    elif one.node and chassis != one.node:
+        text = f"port {one.port} is on chassis {chassis}, and should be on {one.node}"
         yield Finding(Check.PORT_ELSEWHERE, *one.unit, text)
 
 

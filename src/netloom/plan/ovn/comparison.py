@@ -76,16 +76,12 @@ def _columns(desired: DesiredRows, ref: Ref) -> dict[str, Any]:
     row = desired.rows.get(ref)
     if row is None:
         return {}
+    # In a set key and value are the same; members with other keys are entries of a map.
     members = {
-        column: dict(entries) if _is_map(entries) else frozenset(entries)
+        column: dict(entries) if any(key != value for key, value in entries.items()) else frozenset(entries)
         for column, entries in desired.members(ref).items()
     }
     return {**row.columns, **members}
-
-
-def _is_map(entries: Mapping[Any, Any]) -> bool:
-    """Return whether members are entries of a map: in a set key and value are the same."""
-    return any(key != value for key, value in entries.items())
 
 
 def differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> tuple[Column, ...]:

@@ -115,21 +115,18 @@ class DesiredRows:
             if holder is None:
                 if ref in self._naming or ref in self._columns:
                     self._plan(ref, row)
-                self.rows[ref] = row
-                self.of[ref] = unit
-                self._delta.rows.add(ref)
             elif holder == unit:
-                if self.rows[ref] != row:
-                    self.rows[ref] = row
-                    self._delta.rows.add(ref)
+                if self.rows[ref] == row:
+                    continue
             else:
                 claims = self._claims.setdefault(ref, {holder})
-                if unit < holder:
-                    unsettled |= claims
-                    self.rows[ref] = row
-                    self.of[ref] = unit
-                    self._delta.rows.add(ref)
                 claims.add(unit)
+                if holder < unit:
+                    continue
+                unsettled |= claims
+            self.rows[ref] = row
+            self.of[ref] = unit
+            self._delta.rows.add(ref)
         return unsettled
 
     def _release(self, unit: Unit, ref: Ref, unsettled: set[Unit]) -> None:

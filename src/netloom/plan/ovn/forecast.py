@@ -20,7 +20,7 @@ from netloom.model.values import addresses
 from netloom.plan import names
 from netloom.plan.addresses import macs
 from netloom.plan.addresses.allocation import Decision, Held, Request, Slot, decide
-from netloom.plan.addresses.blocks import Address, AddressSet, Pool, pool
+from netloom.plan.addresses.blocks import Address, AddressSet, Pool, overlap, pool
 from netloom.plan.addresses.reserved import Reservation, of_balancer, of_router
 from netloom.plan.problem import Unit
 
@@ -79,15 +79,15 @@ class _Forecaster:
                 case Subnet():
                     one = self._subnet(one)
                     self._subnets[_key(one)] = one
-                    self._places.setdefault((one.metadata.namespace, one.spec.network), {})[one.metadata.name] = _place(
-                        one
-                    )
+                    siblings = self._places.setdefault((one.metadata.namespace, one.spec.network), {})
+                    siblings[one.metadata.name] = _place(one)
                 case NetworkAttachment():
                     continue
             self._found.resources.append(one)
         attachments = sorted((one for one in self._resources if isinstance(one, NetworkAttachment)), key=_rank)
         for attachment in attachments:
-            self._note(attachment)
+            for lock in attachment.status.locks:
+                self._take(attachment.status.vni or 0, _address(lock.ip), _name(attachment))
         # Attachments that request addresses come first.
         for attachment in sorted(attachments, key=lambda one: not one.spec.ips):
             self._found.resources.append(self._attachment(attachment))
@@ -113,16 +113,10 @@ class _Forecaster:
         for other in self._subnets.values():
             if (other.metadata.namespace, other.spec.network) != (namespace, network):
                 continue
-            theirs = addresses.block(other.spec.cidr)
-            if mine.version == theirs.version and mine.overlaps(theirs):
+            if overlap(mine, addresses.block(other.spec.cidr)):
                 self._say(one, f"it will not be valid: it overlaps {other.metadata.name} ({other.spec.cidr})")
                 return one
         return replace(one, status=replace(one.status, validated=True))
-
-    def _note(self, one: NetworkAttachment) -> None:
-        """Record the addresses of an attachment."""
-        for lock in one.status.locks:
-            self._take(one.status.vni or 0, _address(lock.ip), _name(one))
 
     def _take(self, vni: int, one: Address, who: str) -> None:
         self._holders[vni, one] = who
@@ -146,7 +140,7 @@ class _Forecaster:
             network=network is not None,
         )
         if decision.refusals:
-            self._say(one, *(refusal.text for refusal in decision.refusals))
+            self._say(one, *(refusal.message for refusal in decision.refusals))
             return one
         if vni is None or not (decision.take or decision.choose or decision.release):
             return one
@@ -176,9 +170,7 @@ class _Forecaster:
                 return one
             have.append(chosen)
         ips = tuple(f"{address}/{_length(around, address)}" for address in have)
-        mac = one.spec.mac or one.status.mac
-        if not mac:
-            mac = self._mac(one, vni, have[0] if known else None)
+        mac = one.spec.mac or one.status.mac or self._mac(one, vni, have[0] if known else None)
         conditions = tuple(found for found in one.status.conditions if found.type != ADDRESSED)
         addressed = Condition(type=ADDRESSED, status="True", observed_generation=one.metadata.generation)
         status = replace(one.status, ips=ips, mac=mac, vni=vni, conditions=(*conditions, addressed))

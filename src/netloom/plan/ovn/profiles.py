@@ -41,12 +41,9 @@ from netloom.model.kinds.policy import Action, EgressRule, IngressRule, Peer, Se
 from netloom.plan import names
 from netloom.plan.addresses.blocks import Address, pool, text
 from netloom.plan.policy import matches
-from netloom.plan.policy.port_groups import covered, group, memberships, peer_set, sets_of, unknown
-from netloom.plan.problem import Problem
+from netloom.plan.policy.port_groups import group, peer_set, sets_of
 from netloom.plan.rows import Column, Outcome, Row
 from netloom.plan.world.world import World
-
-__all__ = ["covered", "group", "memberships", "plan_profile", "unknown"]
 
 ALWAYS = 30000
 DROP = 20000
@@ -87,8 +84,13 @@ def plan_profile(world: World, profile: SecurityProfile) -> Outcome:
     acls = [*_always(world, profile)]
     logs = False
     for way in (INGRESS, EGRESS):
-        rules = _rules(profile, way)
-        acls.append(_rest(profile, way, open_=rules is None))
+        rules: Sequence[IngressRule | EgressRule] | None = (
+            profile.spec.ingress if way is INGRESS else profile.spec.egress
+        )
+        if rules is None:
+            acls.append(_acl(profile, way, f"{way.field}:open", "allow-related", OPEN, "ip"))
+        else:
+            acls.append(_acl(profile, way, f"{way.field}:default", "drop", DEFAULT, ""))
         for position, rule in enumerate(rules or ()):
             acls += _rule(world, profile, way, position, rule, outcome)
             logs = logs or rule.log
@@ -96,14 +98,9 @@ def plan_profile(world: World, profile: SecurityProfile) -> Outcome:
         outcome.rows += _meter(profile)
     for one in sets_of(world, profile):
         outcome.rows += one.rows()
-    ref = group(namespace, name)
     columns: dict[str, Column] = {"name": _symbol(profile), "acls": frozenset(acl.ref for acl in acls)}
-    outcome.rows += [*acls, Row(ref.table, ref.key, columns)]
+    outcome.rows += [*acls, Row(*group(namespace, name), columns)]
     return outcome
-
-
-def _rules(profile: SecurityProfile, way: Way) -> Sequence[IngressRule | EgressRule] | None:
-    return profile.spec.ingress if way is INGRESS else profile.spec.egress
 
 
 def _rule(
@@ -136,10 +133,8 @@ def _ends(
             found[6 if ":" in peer.cidr else 4] += matches.left(peer.cidr, peer.except_)
             continue
         if peer.profile and world.get(SecurityProfile, namespace, peer.profile) is None:
-            said = (
-                f"{at}[{position}].profile: SecurityProfile {peer.profile} does not exist: create it, or name another"
-            )
-            outcome.problems.append(Problem("ProfileMissing", said))
+            said = f"SecurityProfile {peer.profile} does not exist: create it, or name another"
+            outcome.report("ProfileMissing", f"{at}[{position}].profile: {said}")
             continue
         members = peer_set(profile, peer)
         for version in (4, 6):
@@ -153,12 +148,6 @@ def _rule_acl(
     priority = _TIERS[rule.action] + rule.log  # Of two with the same match, the one that logs applies.
     log = names.symbol("log", profile.metadata.namespace, profile.metadata.name) if rule.log else None
     return _acl(profile, way, where, _ACTIONS[rule.action], priority, match, suffix=suffix, log=log)
-
-
-def _rest(profile: SecurityProfile, way: Way, *, open_: bool) -> Row:
-    if open_:
-        return _acl(profile, way, f"{way.field}:open", "allow-related", OPEN, "ip")
-    return _acl(profile, way, f"{way.field}:default", "drop", DEFAULT, "")
 
 
 def _always(world: World, profile: SecurityProfile) -> Iterator[Row]:

@@ -8,13 +8,11 @@ multiplying (a conjunctive match).
 
 from collections.abc import Iterable, Sequence
 from ipaddress import IPv4Network, IPv6Network, collapse_addresses
-from typing import TypeVar
+from typing import cast
 
 from netloom.model.kinds.policy import PortRange, RuleProtocol
 from netloom.model.values import addresses
 from netloom.model.values.addresses import Block
-
-B = TypeVar("B", IPv4Network, IPv6Network)
 
 
 def left(cidr: str, exceptions: Iterable[str]) -> list[str]:
@@ -27,19 +25,12 @@ def left(cidr: str, exceptions: Iterable[str]) -> list[str]:
 
 
 def _cut(one: Block, hole: Block) -> Iterable[Block]:
-    if isinstance(one, IPv4Network) and isinstance(hole, IPv4Network):
-        return _cut_same(one, hole)
-    if isinstance(one, IPv6Network) and isinstance(hole, IPv6Network):
-        return _cut_same(one, hole)
-    return (one,)  # An exception of another family excludes nothing.
-
-
-def _cut_same(one: B, hole: B) -> Iterable[B]:
-    if one.subnet_of(hole):
+    if one.version != hole.version:
+        return (one,)  # An exception of another family excludes nothing.
+    same, other = cast("tuple[IPv4Network, IPv4Network]", (one, hole))
+    if same.subnet_of(other):
         return ()
-    if hole.subnet_of(one):
-        return one.address_exclude(hole)
-    return (one,)
+    return same.address_exclude(other) if other.subnet_of(same) else (one,)
 
 
 def merged(blocks: Iterable[str]) -> list[str]:

@@ -97,7 +97,9 @@ def _is_peer(world: World, namespace: str, name: str) -> bool:
 
 def _all_peers(world: World, namespace: str) -> frozenset[str]:
     """Return the profiles that rules name as peers."""
-    return frozenset(peer.profile for profile in world.profiles(namespace) for peer in _peers(profile) if peer.profile)
+    return frozenset(
+        peer.profile for profile in world.all(SecurityProfile, namespace) for peer in _peers(profile) if peer.profile
+    )
 
 
 class Joins(NamedTuple):
@@ -149,20 +151,18 @@ def joined(scheme: Scheme, profiles: Iterable[str], labels: Mapping[str, str]) -
 
 def joining(world: World, namespace: str) -> Scheme:
     """Return the memberships of a namespace."""
+    peers = world.shared(_all_peers, namespace)
     named: dict[str, Joins] = {}
-    entries = [entry for profile in world.profiles(namespace) for entry in _entries(world, profile, named)]
-    return Scheme(named, index_by_selector(entries))
-
-
-def _entries(world: World, profile: SecurityProfile, named: dict[str, Joins]) -> Iterator[tuple[ScopedSelector, Joins]]:
-    """Yield what a profile makes attachments join by labels; put what they join by its name in `named`."""
-    namespace, name = profile.metadata.namespace, profile.metadata.name
-    is_peer = name in world.shared(_all_peers, namespace)
-    own = named[name] = Joins(group(namespace, name), (members_set(namespace, name),) if is_peer else ())
-    if profile.spec.selector is not None:
-        yield selector_in(namespace, profile.spec.selector), own
-    for scoped in _peer_selectors(profile):
-        yield scoped, Joins(None, (_selector_set(namespace, name, scoped),))
+    selected: list[tuple[ScopedSelector, Joins]] = []
+    for profile in world.all(SecurityProfile, namespace):
+        name = profile.metadata.name
+        named[name] = Joins(group(namespace, name), (members_set(namespace, name),) if name in peers else ())
+        if profile.spec.selector is not None:
+            selected.append((selector_in(namespace, profile.spec.selector), named[name]))
+        selected += [
+            (scoped, Joins(None, (_selector_set(namespace, name, scoped),))) for scoped in _peer_selectors(profile)
+        ]
+    return Scheme(named, index_by_selector(selected))
 
 
 def covered(world: World, profile: SecurityProfile, fabric: Fabric = Fabric.OVN) -> tuple[Port, ...]:

@@ -19,7 +19,6 @@ A meter cannot do delay, jitter and loss: `verdict` says what is applied and wha
 """
 
 from math import log2
-from typing import NamedTuple
 
 from netloom.model.kinds.paths import Quality, ShapingSpec, Unsupported
 from netloom.model.values import quantities
@@ -35,14 +34,7 @@ NODE, NETWORK, SELECTOR, ATTACHMENT = 2000, 4000, 6000, 8000
 TO = 1000
 
 
-class Verdict(NamedTuple):
-    """What of a Shaping is in force, for its status."""
-
-    applied: Quality | None
-    unsupported: tuple[Unsupported, ...]
-
-
-def verdict(spec: ShapingSpec) -> Verdict:
+def verdict(spec: ShapingSpec) -> tuple[Quality | None, tuple[Unsupported, ...]]:
     """Return what of a planned Shaping is in force, and what is not supported."""
     missing = [
         Unsupported(field=name, reason="not supported: a meter drops packets above the rate, and does nothing else")
@@ -50,13 +42,13 @@ def verdict(spec: ShapingSpec) -> Verdict:
         if getattr(spec, name)
     ]
     if not spec.rate:
-        return Verdict(None, tuple(missing))
+        return None, tuple(missing)
     rate, burst = bandwidth(spec)
     if spec.burst and quantities.size(spec.burst) * 8 < burst * 1000:
         said = f"a meter has no queue: with less than {SAVED * 1000:.0f} ms of the rate TCP would get a fraction of it"
         missing.append(Unsupported(field="burst", reason=said))
     applied = spec.rate if rate < LARGEST else f"{LARGEST}kbit"
-    return Verdict(Quality(rate=applied, burst=f"{burst * 1000 // 8}b"), tuple(missing))
+    return Quality(rate=applied, burst=f"{burst * 1000 // 8}b"), tuple(missing)
 
 
 def bandwidth(spec: ShapingSpec) -> tuple[int, int]:

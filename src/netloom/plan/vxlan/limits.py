@@ -27,7 +27,7 @@ def counted(world: World, namespaces: Iterable[str]) -> set[Unit]:
         Unit("SecurityProfile", namespace, profile.metadata.name)
         for namespace in namespaces
         if any(one.spec.fabric is Fabric.VXLAN for one in world.all(Network, namespace))
-        for profile in world.profiles(namespace)
+        for profile in world.all(SecurityProfile, namespace)
     }
 
 

@@ -7,11 +7,13 @@ A *shared* answer is computed from the world once for all units that read it. It
 When a topic that it read changes, it is computed again, and its readers are planned again only if the result differs.
 """
 
-from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Callable, Container, Hashable, Iterable
 from collections.abc import Set as AbstractSet
-from typing import Any
+from typing import Any, TypeVar
 
 from netloom.plan.problem import Unit
+
+T = TypeVar("T")
 
 
 class Answer:
@@ -90,15 +92,7 @@ class Tracker:
         if units:
             return []
         del self._units[footprint], self._interned[footprint]
-        unread = []
-        for topic in footprint:
-            footprints = self._footprints[topic]
-            footprints.discard(footprint)
-            if not footprints:
-                del self._footprints[topic]
-                if topic not in self._answers:
-                    unread.append(topic)
-        return unread
+        return _unread(self._footprints, footprint, footprint, self._answers)
 
     def note_answer(self, answer: Answer, read: Iterable[Topic]) -> list[Topic]:
         """Record what a shared answer read; return the topics that have no reader any more."""
@@ -107,20 +101,21 @@ class Tracker:
         self._read_by_answer[answer] = new
         for topic in new - old:
             self._answers.setdefault(topic, set()).add(answer)
-        return self._unread(answer, old - new)
+        return _unread(self._answers, answer, old - new, self._footprints)
 
     def forget_answer(self, answer: Answer) -> list[Topic]:
         """Forget a shared answer; return the topics that have no reader any more."""
         self.stale.discard(answer)
-        return self._unread(answer, self._read_by_answer.pop(answer, frozenset()))
+        return _unread(self._answers, answer, self._read_by_answer.pop(answer, frozenset()), self._footprints)
 
-    def _unread(self, answer: Answer, topics: Iterable[Topic]) -> list[Topic]:
-        unread = []
-        for topic in topics:
-            answers = self._answers[topic]
-            answers.discard(answer)
-            if not answers:
-                del self._answers[topic]
-                if topic not in self._footprints:
-                    unread.append(topic)
-        return unread
+
+def _unread(readers: dict[Topic, set[T]], reader: T, topics: Iterable[Topic], others: Container[Topic]) -> list[Topic]:
+    """Remove a reader of topics; return those that have no reader any more, here or among the others."""
+    unread = []
+    for topic in topics:
+        readers[topic].discard(reader)
+        if not readers[topic]:
+            del readers[topic]
+            if topic not in others:
+                unread.append(topic)
+    return unread

@@ -15,9 +15,7 @@ from typing import Any, Concatenate, ParamSpec, TypeVar, cast
 
 from netloom.model.document import Resource
 from netloom.model.kinds.attachments import NetworkAttachment
-from netloom.model.kinds.cluster import Node
 from netloom.model.kinds.networks import Network, Router, Subnet
-from netloom.model.kinds.policy import LoadBalancer, SecurityProfile
 from netloom.model.selection import LabelSelector
 from netloom.plan.node.grants import ALL_PROVIDERS, NOT_GRANTED, ProviderRefusal
 from netloom.plan.problem import Problem, Unit
@@ -96,35 +94,26 @@ class World:
             _enter(self._groups, topic, unit, new)
             touch(topic)
         if (old is not None and old.parent) or (new is not None and new.parent):
-            self._adopt(unit, old, new)
+            self._regroup(unit, _child_topics(old), _child_topics(new), new)
         if self._followed:
-            self._follow(unit, old, new)
+            self._regroup(unit, self._places(old), self._places(new), new)
         for scoped in self._matches.change(old, new):
             touch(("selected", scoped))
 
-    def _adopt(self, unit: Unit, old: Port | None, new: Port | None) -> None:
-        """Update the children of a parent port."""
-        before = None if old is None or not old.parent else ("children", old.namespace, old.parent, old.vlan)
-        after = None if new is None or not new.parent else ("children", new.namespace, new.parent, new.vlan)
-        if before is not None and before != after:
-            _leave(self._groups, before, unit)
-            self._touch(before)
-        if after is not None:
-            _enter(self._groups, after, unit, new)
-            self._touch(after)
-
-    def _follow(self, unit: Unit, old: Port | None, new: Port | None) -> None:
-        """Update the groups that were queried once: attachments by address in a Network."""
-        before = set() if old is None else set(self._places(old))
-        after = set() if new is None else set(self._places(new))
-        for topic in before - after:
+    def _regroup(self, unit: Unit, before: Iterable[Topic], after: Iterable[Topic], new: object) -> None:
+        """Move a unit from some groups to others."""
+        left, entered = set(before), set(after)
+        for topic in left - entered:
             _leave(self._groups, topic, unit)
-        for topic in after:
+        for topic in entered:
             _enter(self._groups, topic, unit, new)
-        for topic in before | after:
+        for topic in left | entered:
             self._touch(topic)
 
-    def _places(self, port: Port) -> Iterator[Topic]:
+    def _places(self, port: Port | None) -> Iterator[Topic]:
+        """Yield the groups of a port that were queried once: attachments by address in a Network."""
+        if port is None:
+            return
         if ("held", port.namespace, port.network) in self._followed:
             for ip in port.ips:
                 yield "held", port.namespace, port.network, ip.partition("/")[0]
@@ -137,16 +126,9 @@ class World:
             del self._resources[unit]
         else:
             self._resources[unit] = new
-        before = set() if old is None else set(_groups(old))
-        after = set() if new is None else set(_groups(new))
-        for topic in before - after:
-            _leave(self._groups, topic, unit)
-        for topic in after:
-            _enter(self._groups, topic, unit, new)
         self._tracker.dirty.add(unit)
         self._touch(("one", *unit))
-        for topic in before | after:
-            self._touch(topic)
+        self._regroup(unit, _groups(old), _groups(new), new)
 
     def _touch(self, topic: Topic) -> None:
         self._answers.pop(topic, None)
@@ -183,13 +165,17 @@ class World:
 
     def holders(self, namespace: str, network: str, ip: str) -> tuple[Port, ...]:
         """Return the attachments with an address in a Network: one, or none.  The address is in their notation."""
-        asked = ("held", namespace, network)
-        if asked not in self._followed:
-            self._followed.add(asked)
-            for unit, port in self._groups.get(("ports", namespace, network), {}).items():
-                for topic in self._places(port):
-                    _enter(self._groups, topic, unit, port)
+        self._follow(("held", namespace, network), self._groups.get(("ports", namespace, network), {}).values())
         return self._many(("held", namespace, network, ip))
+
+    def _follow(self, asked: Topic, ports: Iterable[Port]) -> None:
+        """Group ports by a query from its first use on."""
+        if asked in self._followed:
+            return
+        self._followed.add(asked)
+        for port in ports:
+            for topic in self._places(port):
+                _enter(self._groups, topic, Unit(ATTACHMENT, port.namespace, port.name), port)
 
     def selected(self, namespace: str, selector: LabelSelector) -> tuple[Port, ...]:
         """Return the attachments of a namespace that a selector selects."""
@@ -214,18 +200,6 @@ class World:
     def routers(self, namespace: str, network: str) -> tuple[Router, ...]:
         """Return the Routers with a port or the gateway in a Network."""
         return self._many(("routers", namespace, network))
-
-    def profiles(self, namespace: str) -> tuple[SecurityProfile, ...]:
-        """Return the SecurityProfiles of a namespace."""
-        return self.all(SecurityProfile, namespace)
-
-    def balancers(self, namespace: str) -> tuple[LoadBalancer, ...]:
-        """Return the LoadBalancers of a namespace."""
-        return self.all(LoadBalancer, namespace)
-
-    def nodes(self) -> tuple[Node, ...]:
-        """Return all Nodes."""
-        return self.all(Node)
 
     def ungranted(self, network: Network) -> Problem | None:
         """Return why a Network is not planned whose namespace is not granted its physical network; None if it is."""
@@ -341,8 +315,15 @@ class World:
                 self._answers.pop(topic, None)
 
 
-def _groups(resource: Resource) -> Iterator[Topic]:
+def _child_topics(port: Port | None) -> Iterator[Topic]:
+    if port is not None and port.parent:
+        yield "children", port.namespace, port.parent, port.vlan
+
+
+def _groups(resource: Resource | None) -> Iterator[Topic]:
     """Yield the queries for several objects whose results contain a resource."""
+    if resource is None:
+        return
     namespace = resource.metadata.namespace
     yield "all", resource.kind, ""
     if namespace:

@@ -21,7 +21,7 @@ from netloom.control.node.port_planner import PortPlanner
 from netloom.control.node.ports import Ports
 from netloom.control.node.switch import NodeSwitch
 from netloom.control.node.tunnels import TunnelNeighbours
-from netloom.control.node.views import NodeWatches, View
+from netloom.control.node.views import AttachmentView, NodeWatches
 from netloom.control.runtime.client import Client
 from netloom.control.runtime.clock import Clock
 from netloom.control.runtime.controller import Controller
@@ -67,7 +67,7 @@ class NodeServices:
     programs: ProgramRunner
     node_switch: NodeSwitch
     host: NodeHost
-    attachments: Informer[View]
+    attachments: Informer[AttachmentView]
     watches: NodeWatches
     planner: PortPlanner
     fabric: FabricReconciler

@@ -26,8 +26,8 @@ from netloom.store.hub import QUEUE_LENGTH, WINDOW_BYTES, WINDOW_CHANGES, Hub
 from netloom.store.paging import position, too_old
 from netloom.store.paging import token as make_token
 from netloom.store.semantics import (
-    Outcome,
     Verdict,
+    WriteOutcome,
     already_exists,
     conflict,
     encode_outcome,
@@ -165,7 +165,7 @@ class EtcdStore:
         """Replace an object, or its status."""
         metadata = document["metadata"]
 
-        def decide(old: Document) -> Outcome:
+        def decide(old: Document) -> WriteOutcome:
             return prepare_update(kind, old, document, subresource=subresource)
 
         return await self._change(kind, metadata.get("namespace", ""), metadata["name"], decide, dry_run=dry_run)
@@ -184,7 +184,7 @@ class EtcdStore:
     ) -> Stored:
         """Delete an object and return its last state."""
 
-        def decide(old: Document) -> Outcome:
+        def decide(old: Document) -> WriteOutcome:
             now = self._minter.clock()
             if unless is not None:
                 check(unless, self._hub)
@@ -237,7 +237,7 @@ class EtcdStore:
         return self._remember(key, stamp(kind, namespace, name, done.header.revision, body))
 
     async def _change(
-        self, kind: Kind, namespace: str, name: str, decide: Callable[[Document], Outcome], *, dry_run: bool
+        self, kind: Kind, namespace: str, name: str, decide: Callable[[Document], WriteOutcome], *, dry_run: bool
     ) -> Stored:
         """Read, decide, and write if the object is unchanged; otherwise start again.
 
@@ -260,7 +260,7 @@ class EtcdStore:
                 return done
         raise conflict(kind, name)
 
-    async def _write(self, key: str, old: Stored, outcome: Outcome) -> Stored | None:
+    async def _write(self, key: str, old: Stored, outcome: WriteOutcome) -> Stored | None:
         """Write the change if `old` is still stored; return None if it is not."""
         kind, removes = old.kind, outcome.verdict is Verdict.REMOVE
         body = encode_outcome(outcome, old)
@@ -336,7 +336,7 @@ class EtcdStore:
         return self._root(kind) + key_of(namespace, name)
 
 
-def _guessed(decide: Callable[[Document], Outcome], recent: Stored) -> Outcome | None:
+def _guessed(decide: Callable[[Document], WriteOutcome], recent: Stored) -> WriteOutcome | None:
     """Return the outcome of a change based on the cached `recent`, if a write would detect that it is stale."""
     try:
         outcome = decide(recent.document())

@@ -16,7 +16,7 @@ from netloom.model.kind import Kind
 from netloom.store.base import Precondition, Propagation, Store, Stored
 
 
-class Operation(StrEnum):
+class WriteOperation(StrEnum):
     """The operation of a write."""
 
     CREATE = "CREATE"
@@ -27,7 +27,7 @@ class Operation(StrEnum):
 class Write(Struct, frozen=True, kw_only=True):
     """One write, before it happens."""
 
-    operation: Operation
+    operation: WriteOperation
     kind: Kind
     namespace: str
     name: str

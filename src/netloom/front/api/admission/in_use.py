@@ -25,7 +25,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterat
 from msgspec import Struct
 
 from netloom.errors import Cause, Conflict
-from netloom.front.api.admission.admission import Operation, Write
+from netloom.front.api.admission.admission import Write, WriteOperation
 from netloom.model.document import Document
 from netloom.model.kind import Kind
 from netloom.model.references import Reference, references_to
@@ -72,7 +72,7 @@ class InUse:
 
     async def review(self, write: Write, store: Store) -> Precondition | None:
         """Refuse with the list of users, if there are any; else return the precondition: no new users."""
-        if write.operation is not Operation.DELETE or write.old is None or not references_to(write.kind):
+        if write.operation is not WriteOperation.DELETE or write.old is None or not references_to(write.kind):
             return None
         document = write.old.document()
         if document["metadata"].get("deletionTimestamp"):

@@ -14,7 +14,7 @@ from contextlib import suppress
 from enum import Enum, auto
 
 from netloom.errors import AlreadyExists, Cause, Forbidden, NetloomError, NotFound, Unreachable
-from netloom.front.api.admission.admission import Operation, Write
+from netloom.front.api.admission.admission import Write, WriteOperation
 from netloom.front.api.auth.identity import Attributes, forbidden
 from netloom.front.api.auth.review_cache import ExpiringCache
 from netloom.model.document import Document
@@ -62,7 +62,7 @@ class NamespaceLifecycle:
         if write.kind is NAMESPACE:
             _keep_system(write)
             return
-        if write.operation is not Operation.CREATE or not write.namespace:
+        if write.operation is not WriteOperation.CREATE or not write.namespace:
             return
         match await self._state(write.namespace):
             case State.TERMINATING:
@@ -115,7 +115,7 @@ def document(name: str) -> Document:
 
 
 def _keep_system(write: Write) -> None:
-    if write.operation is Operation.DELETE and write.name in SYSTEM_NAMESPACES:
+    if write.operation is WriteOperation.DELETE and write.name in SYSTEM_NAMESPACES:
         raise Forbidden(f'namespaces "{write.name}" is forbidden: this namespace may not be deleted')
 
 

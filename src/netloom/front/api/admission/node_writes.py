@@ -23,7 +23,7 @@ from msgspec import Struct
 
 from netloom.control.runtime.events import LONGEST_MESSAGE, Bucket
 from netloom.errors import NotFound, TooManyRequests
-from netloom.front.api.admission.admission import Operation, Write
+from netloom.front.api.admission.admission import Write, WriteOperation
 from netloom.front.api.auth.identity import Attributes, forbidden
 from netloom.front.api.auth.roles import Role, is_event_of, roles
 from netloom.model.document import Document
@@ -73,7 +73,7 @@ class NodeRestriction:
     async def review(self, write: Write, store: Store) -> None:
         """Refuse a node's write if it changes more than the node may."""
         rule = self._rules.get(write.kind)
-        if rule is None or write.operation is Operation.DELETE:
+        if rule is None or write.operation is WriteOperation.DELETE:
             return
         held = roles(write.who.roles)
         nodes = [role.scope for role in held if role.name == "node"]
@@ -84,7 +84,7 @@ class NodeRestriction:
             if not (reason := await rule(node, write, store)):
                 return
             reasons.append(reason)
-        verb = "create" if write.operation is Operation.CREATE else "update"
+        verb = "create" if write.operation is WriteOperation.CREATE else "update"
         what = Attributes(verb, write.kind, write.namespace, write.name, write.subresource)
         raise forbidden(write.who, what, reasons[0])
 

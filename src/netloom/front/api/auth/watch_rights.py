@@ -1,6 +1,6 @@
 """The rights of open watches, which are checked again while the watches last.
 
-   Session  one connection: its credentials, and the identity they proved
+   WatchSession  one connection: its credentials, and the identity they proved
      └── Right  one watch of it: what it watches, and what ends it when the right is gone
 
 A watch may last an hour; meanwhile a token is revoked, a role changes, a node loses its last attachment in a Network.
@@ -72,12 +72,12 @@ class Right:
         return self.allowed[1] is version and (self.allowed[0] is who or self.allowed[0] == who)
 
 
-class Session:
+class WatchSession:
     """One connection's identity and the watches that depend on it."""
 
     __slots__ = ("_rights", "_sessions", "answered", "offered", "who")
 
-    def __init__(self, sessions: dict["Session", None], offered: Credentials, who: Identity) -> None:
+    def __init__(self, sessions: dict["WatchSession", None], offered: Credentials, who: Identity) -> None:
         self.offered = offered
         self.who = who
         self.answered = asyncio.get_running_loop().time()
@@ -111,14 +111,14 @@ class Rights:
     def __init__(self, authenticator: Authenticator, authorizer: Authorizer) -> None:
         self._authenticator = authenticator
         self._authorizer = authorizer
-        self._sessions: dict[Session, None] = {}
+        self._sessions: dict[WatchSession, None] = {}
 
     def __len__(self) -> int:
         return sum(map(len, self._sessions))
 
-    def session(self, offered: Credentials, who: Identity) -> Session:
+    def session(self, offered: Credentials, who: Identity) -> WatchSession:
         """Return a session for an identity that was just authenticated."""
-        return Session(self._sessions, offered, who)
+        return WatchSession(self._sessions, offered, who)
 
     async def authenticate(self, offered: Credentials) -> Identity:
         """Return the current identity of these credentials; `Unauthorized` if there is none."""
@@ -140,13 +140,13 @@ class Rights:
             for _ in range(min(WORKERS, len(self._sessions))):
                 group.create_task(self._work(waiting))
 
-    async def _work(self, waiting: Iterator[Session]) -> None:
+    async def _work(self, waiting: Iterator[WatchSession]) -> None:
         while turn := list(islice(waiting, _TURN)):
             for session in turn:
                 await self._check(session)
             await asyncio.sleep(0)
 
-    async def _check(self, session: Session) -> None:
+    async def _check(self, session: WatchSession) -> None:
         now = asyncio.get_running_loop().time()
         try:
             session.who = await self.authenticate(session.offered)
@@ -174,7 +174,7 @@ class Rights:
         right.allowed = (who, version) if allowed else None
 
 
-def _end(session: Session, error: NetloomError) -> None:
+def _end(session: WatchSession, error: NetloomError) -> None:
     log.info("ending %d watches of %s: %s", len(session), session.who.name, error.message)
     for right in session:
         right.lose(error)

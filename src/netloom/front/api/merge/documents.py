@@ -16,7 +16,7 @@ from typing import Any
 
 from netloom.front.api.merge.fields import SELF, Fields, both, marked
 from netloom.front.api.merge.patch import Json, same
-from netloom.front.api.merge.shapes import UNKNOWN, Form, Shape
+from netloom.front.api.merge.shapes import UNKNOWN, Shape, ShapeKind
 
 ABSENT: Any = object()
 """Stands for a missing value: null is a value."""
@@ -26,10 +26,10 @@ _SCALARS = frozenset((str, int, bool, float))
 def all_paths(like: Shape, value: Json) -> Fields:
     """Return the paths of a value that is new (or removed): itself, and everything below it."""
     form = like.form(value)
-    if form is Form.SCALAR or not value:
+    if form is ShapeKind.SCALAR or not value:
         return {}
     out: Fields = {SELF: {}}
-    if form is Form.MAP:
+    if form is ShapeKind.MAP:
         if like.map_atomic or not isinstance(value, dict):
             return {}
         known, other = like.fields, like.element or UNKNOWN
@@ -101,15 +101,15 @@ def _either(left: Fields | None, right: Fields | None) -> Fields | None:
     return both(left, right)
 
 
-def _compare(like: Shape, form: Form, old: Json, new: Json) -> Comparison:
+def _compare(like: Shape, form: ShapeKind, old: Json, new: Json) -> Comparison:
     out = Comparison()
-    if form is Form.MAP and not like.map_atomic:
+    if form is ShapeKind.MAP and not like.map_atomic:
         left, right = old if isinstance(old, dict) else {}, new if isinstance(new, dict) else {}
         if left or right:
             for name in left | right:
                 out.put(f"f:{name}", compare(like.member(name), left.get(name, ABSENT), right.get(name, ABSENT)))
             return out
-    if form is Form.LIST and like.list_type != "atomic":
+    if form is ShapeKind.LIST and like.list_type != "atomic":
         before, after = _items(like, old), _items(like, new)
         if before or after:
             for key in before | after:
@@ -136,13 +136,13 @@ def owned(like: Shape, value: Json) -> Fields | None:
     """Return the paths that a configuration claims: its leaves, items and members of maps; None if there are none."""
     form = like.form(value)
     if (
-        form is Form.SCALAR
-        or (form is Form.MAP and like.map_atomic)
-        or (form is Form.LIST and like.list_type == "atomic")
+        form is ShapeKind.SCALAR
+        or (form is ShapeKind.MAP and like.map_atomic)
+        or (form is ShapeKind.LIST and like.list_type == "atomic")
     ):
         return {}
     out: Fields = {}
-    if form is Form.LIST:
+    if form is ShapeKind.LIST:
         for key, items in _items(like, value).items():
             out[key] = marked(owned(like.item or UNKNOWN, items[0])) if len(items) == 1 else {}
     elif isinstance(value, dict):
@@ -178,9 +178,9 @@ def without(like: Shape, value: Json, fields: Fields) -> Json:
     leaves null behind and then refuses the object because of it.
     """
     form = like.form(value)
-    if form is Form.SCALAR:
+    if form is ShapeKind.SCALAR:
         return value
-    if form is Form.MAP:
+    if form is ShapeKind.MAP:
         if like.map_atomic or not isinstance(value, dict):
             return value
         members = {}
@@ -208,7 +208,7 @@ def merged(like: Shape, live: Json, config: Json) -> Json:
     if config is ABSENT:
         return live
     form = like.form(config)
-    if form is Form.MAP and not like.map_atomic:
+    if form is ShapeKind.MAP and not like.map_atomic:
         left = live if isinstance(live, dict) else {}
         right = config if isinstance(config, dict) else {}
         if left or right:
@@ -216,7 +216,7 @@ def merged(like: Shape, live: Json, config: Json) -> Json:
                 name: merged(like.member(name), left.get(name, ABSENT), right.get(name, ABSENT))
                 for name in left | right
             }
-    if form is Form.LIST and like.list_type != "atomic":
+    if form is ShapeKind.LIST and like.list_type != "atomic":
         before = live if isinstance(live, list) else []
         after = config if isinstance(config, list) else []
         if before or after:

@@ -20,7 +20,7 @@ from netloom.model.metadata import ENTRY_LIMIT
 from netloom.model.schemas.schema import schema
 
 
-class Form(Enum):
+class ShapeKind(Enum):
     """How a value is treated."""
 
     MAP = auto()
@@ -47,19 +47,19 @@ class Shape:
     defaults: dict[str, Any] = field(default_factory=dict)
     """Defaults of an item's keys."""
 
-    def form(self, value: Json) -> Form:
+    def form(self, value: Json) -> ShapeKind:
         """Return how to treat `value`; a value of a wrong type is treated as the first allowed form."""
         if isinstance(value, dict):
             if self.map:
-                return Form.MAP
+                return ShapeKind.MAP
         elif isinstance(value, list):
             if self.list:
-                return Form.LIST
+                return ShapeKind.LIST
         elif value is not None and self.scalar:
-            return Form.SCALAR
+            return ShapeKind.SCALAR
         if self.map:
-            return Form.MAP
-        return Form.SCALAR if self.scalar else Form.LIST
+            return ShapeKind.MAP
+        return ShapeKind.SCALAR if self.scalar else ShapeKind.LIST
 
     def member(self, name: str) -> "Shape":
         """Return the shape of a member."""

@@ -16,7 +16,7 @@ from netloom.front.api.http.negotiation import Form, Media, Output
 from netloom.front.api.http.paths import Include
 from netloom.front.api.output import protobuf_kinds, statuses, tables
 from netloom.front.api.output.frames import frame
-from netloom.front.api.output.protobuf import Message
+from netloom.front.api.output.protobuf import MessageType
 from netloom.model import codec
 from netloom.model.document import Document, Json
 from netloom.model.kind import Kind
@@ -147,7 +147,7 @@ class View(Struct, frozen=True):
         return protobuf_kinds.encode(status) if self.binary else self._written(msgspec.json.encode(status))
 
     @property
-    def _message(self) -> Message:
+    def _message(self) -> MessageType:
         if self.output.form is not Form.AS_IS:
             return protobuf_kinds.PARTIAL
         message = protobuf_kinds.message_of(self.kind, self.api_version)

@@ -47,7 +47,7 @@ def broken(why: Malformed) -> BadRequest:
     return BadRequest(f"the body is not the Protobuf message that its Content-Type declares: {why}")
 
 
-class Message:
+class MessageType:
     """One message type."""
 
     def __init__(self) -> None:
@@ -103,10 +103,10 @@ class Message:
                 into[name] = zero()
 
 
-def tables(text: str) -> dict[str, Message]:
+def tables(text: str) -> dict[str, MessageType]:
     """Return the messages that a table describes: a name on each line, then number, name and type of its fields."""
     lines = [line.split() for line in _joined(text)]
-    made = {words[0]: Message() for words in lines}
+    made = {words[0]: MessageType() for words in lines}
     for name, *words in lines:
         fields = sorted(zip(map(int, words[::3]), words[1::3], words[2::3], strict=True))
         for number, field, kind in fields:
@@ -125,7 +125,7 @@ def _joined(text: str) -> list[str]:
     return found
 
 
-def _add(message: Message, number: int, name: str, kind: str, made: Mapping[str, Message]) -> None:
+def _add(message: MessageType, number: int, name: str, kind: str, made: Mapping[str, MessageType]) -> None:
     mode = kind[-1] if kind[-1] in "?*!" else ""
     kind = kind.removesuffix(mode)
     if kind == "map":
@@ -216,7 +216,7 @@ def _read_bytes(name: str, mode: str, decode: Callable[[Body, int, int], Json]) 
     return read
 
 
-def _read_message(name: str, message: Message, mode: str) -> Reader:
+def _read_message(name: str, message: MessageType, mode: str) -> Reader:
     def read(body: Body, at: int, end: int, into: Document) -> int:
         at, end = read_extent(body.data, at, end)
         if mode == "*":

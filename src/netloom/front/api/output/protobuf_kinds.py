@@ -14,7 +14,7 @@ a CustomResourceDefinition; only their metadata is available in Protobuf (Partia
 from functools import cache, lru_cache
 
 from netloom.errors import BadRequest
-from netloom.front.api.output.protobuf import FIELD_LIMIT, Message, broken, tables
+from netloom.front.api.output.protobuf import FIELD_LIMIT, MessageType, broken, tables
 from netloom.model.document import Document
 from netloom.model.kind import Kind
 from netloom.protobuf import BYTES, Body, Malformed, bytes_field, read_extent, varint
@@ -97,7 +97,7 @@ _BY_KIND["events.k8s.io/v1", "Event"] = MESSAGES["EventsEvent"]
 
 
 @cache
-def message_of(kind: Kind, api_version: str = "") -> Message | None:
+def message_of(kind: Kind, api_version: str = "") -> MessageType | None:
     """Return the message of a kind, or of another version of it; None if it has none."""
     return _BY_KIND.get((api_version or kind.api_version, kind.name))
 

@@ -47,7 +47,7 @@ ERRORS = {
 _SECURITY: list[Document] = [{"BearerToken": []}]
 
 
-class Operation(Struct, frozen=True, kw_only=True):
+class PathOperation(Struct, frozen=True, kw_only=True):
     """One method on one path."""
 
     method: str
@@ -204,9 +204,11 @@ def _paths(kind: Kind, words: "_V2 | _V3") -> Iterator[tuple[str, Document]]:
         yield path, item
 
 
-_READ = Operation(method="get", action="get", verb="read", description="read one {kind}", parameters=GET)
-_REPLACE = Operation(method="put", action="put", verb="replace", description="replace one {kind}", parameters=CREATE)
-_CHANGE = Operation(
+_READ = PathOperation(method="get", action="get", verb="read", description="read one {kind}", parameters=GET)
+_REPLACE = PathOperation(
+    method="put", action="put", verb="replace", description="replace one {kind}", parameters=CREATE
+)
+_CHANGE = PathOperation(
     method="patch",
     action="patch",
     verb="patch",
@@ -215,8 +217,8 @@ _CHANGE = Operation(
     answers=(200, 201),
 )
 _COLLECTION = (
-    Operation(method="get", action="list", verb="list", description="list or watch {plural}", parameters=LIST),
-    Operation(
+    PathOperation(method="get", action="list", verb="list", description="list or watch {plural}", parameters=LIST),
+    PathOperation(
         method="post",
         action="post",
         verb="create",
@@ -224,7 +226,7 @@ _COLLECTION = (
         parameters=CREATE,
         answers=(201,),
     ),
-    Operation(
+    PathOperation(
         method="delete",
         action="deletecollection",
         verb="delete",
@@ -236,7 +238,7 @@ _OBJECT = (
     _READ,
     _REPLACE,
     _CHANGE,
-    Operation(
+    PathOperation(
         method="delete",
         action="delete",
         verb="delete",
@@ -249,11 +251,11 @@ _VERBS = {"post": "create", "put": "update"}
 """The authorization verb of an action, where it differs."""
 
 
-def _beneath(subresource: str) -> tuple[Operation, ...]:
+def _beneath(subresource: str) -> tuple[PathOperation, ...]:
     """Return the operations of a sub-resource."""
     words = "the status of" if subresource == "status" else "the finalizers of"
     return tuple(
-        Operation(
+        PathOperation(
             method=op.method,
             action=op.action,
             verb=op.verb,
@@ -266,7 +268,7 @@ def _beneath(subresource: str) -> tuple[Operation, ...]:
 
 
 _EVERYWHERE = (
-    Operation(
+    PathOperation(
         method="get",
         action="list",
         verb="list",
@@ -277,7 +279,7 @@ _EVERYWHERE = (
 )
 
 
-def _common(kind: Kind, operation: Operation, scope: str) -> Document:
+def _common(kind: Kind, operation: PathOperation, scope: str) -> Document:
     """Return the parts of an operation that both versions have."""
     group = (kind.group.removesuffix(".k8s.io") or "core").split(".")
     camel = "".join(part.capitalize() for part in group)
@@ -291,7 +293,7 @@ def _common(kind: Kind, operation: Operation, scope: str) -> Document:
     }
 
 
-def _answer(kind: Kind, operation: Operation) -> list[str]:
+def _answer(kind: Kind, operation: PathOperation) -> list[str]:
     """Return the names of the definitions that an operation may return."""
     if operation.action == "delete":
         return [meta.STATUS, name(kind)]
@@ -304,7 +306,7 @@ _SAID = {200: "OK", 201: "Created", 202: "Accepted"}
 class _V3:
     """Renders for OpenAPI v3."""
 
-    def operation(self, kind: Kind, operation: Operation, scope: str) -> Document:
+    def operation(self, kind: Kind, operation: PathOperation, scope: str) -> Document:
         """Return an operation."""
         refs = [{meta.REF: f"#/components/schemas/{answer}"} for answer in _answer(kind, operation)]
         content = _content(refs[0] if len(refs) == 1 else {"anyOf": refs})
@@ -329,7 +331,7 @@ def _content(node: Document) -> Document:
     return {media: {"schema": node} for media in MEDIA}
 
 
-def _body(kind: Kind, operation: Operation) -> Document | None:
+def _body(kind: Kind, operation: PathOperation) -> Document | None:
     ref = {meta.REF: f"#/components/schemas/{name(kind)}"}
     if operation.method == "patch":
         nodes = (meta.JSON_PATCH, meta.MERGE_PATCH, ref)
@@ -342,7 +344,7 @@ def _body(kind: Kind, operation: Operation) -> Document | None:
 class _V2:
     """Renders for OpenAPI v2."""
 
-    def operation(self, kind: Kind, operation: Operation, scope: str) -> Document:
+    def operation(self, kind: Kind, operation: PathOperation, scope: str) -> Document:
         """Return an operation."""
         # v2 has no alternatives: a deletion mostly returns a Status.
         ref = {meta.REF: f"#/definitions/{_answer(kind, operation)[0]}"}

@@ -10,7 +10,7 @@ from typing import Any
 from msgspec import Struct
 
 from netloom.errors import BadRequest, Cause, Conflict, Invalid, NotFound
-from netloom.front.api.admission.admission import Admission, Operation, Write
+from netloom.front.api.admission.admission import Admission, Write, WriteOperation
 from netloom.front.api.auth.identity import Identity
 from netloom.front.api.http.exchange import Exchange
 from netloom.front.api.http.paths import Request
@@ -89,7 +89,7 @@ class Deletes:
             except Unreadable as error:
                 return await self._discard(error, who, how)
             write = Write(
-                operation=Operation.DELETE,
+                operation=WriteOperation.DELETE,
                 kind=request.kind,
                 namespace=namespace,
                 name=name,
@@ -127,7 +127,7 @@ class Deletes:
             raise error  # A precondition on an object that cannot be decoded cannot be checked.
         one = error.damaged
         write = Write(
-            operation=Operation.DELETE,
+            operation=WriteOperation.DELETE,
             kind=one.kind,
             namespace=one.namespace,
             name=one.name,

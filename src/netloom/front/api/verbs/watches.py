@@ -18,7 +18,7 @@ from typing import TypeVar
 from netloom.errors import Expired, NetloomError, NotAcceptable, TooManyRequests
 from netloom.front.api.auth.identity import Identity
 from netloom.front.api.auth.roles import node_of
-from netloom.front.api.auth.watch_rights import Right, Rights, Session
+from netloom.front.api.auth.watch_rights import Right, Rights, WatchSession
 from netloom.front.api.http.exchange import Exchange
 from netloom.front.api.http.limits import Limits
 from netloom.front.api.http.negotiation import Media
@@ -63,7 +63,7 @@ class Watches:
             await self._answer(exchange, request, view, right)
 
     @asynccontextmanager
-    async def following(self, request: Request, session: Session) -> AsyncIterator[tuple[Watch, FrameOf, Right]]:
+    async def following(self, request: Request, session: WatchSession) -> AsyncIterator[tuple[Watch, FrameOf, Right]]:
         """Yield a watch that is counted and limited like any other, the renderer of its frames, and its right."""
         who = session.who
         self._check_room(who)

@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Sequence
 
 from netloom.errors import BadRequest, Cause, Conflict, Invalid, NotFound, UnsupportedMediaType
-from netloom.front.api.admission.admission import Admission, Operation, Write
+from netloom.front.api.admission.admission import Admission, Write, WriteOperation
 from netloom.front.api.admission.namespaces import NamespaceLifecycle
 from netloom.front.api.auth.identity import Attributes, Authorizer, forbidden, namespace_of
 from netloom.front.api.http.paths import Request, Verb
@@ -139,7 +139,7 @@ class Writes:
             document = apply.updated(kind, None, document, manager=call.manager(), now=self._now())
         name = document["metadata"].get("name", "")
         write = Write(
-            operation=Operation.CREATE,
+            operation=WriteOperation.CREATE,
             kind=kind,
             namespace=call.request.namespace,
             name=name,
@@ -165,7 +165,7 @@ class Writes:
                 kind, old, document, manager=call.manager(), now=self._now(), subresource=subresource
             )
         write = Write(
-            operation=Operation.UPDATE,
+            operation=WriteOperation.UPDATE,
             kind=kind,
             namespace=live.namespace,
             name=live.name,

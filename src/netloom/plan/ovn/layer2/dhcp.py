@@ -6,11 +6,13 @@ server's address is the gateway's; its MAC is a digest of the Subnet's name, so 
 For a v6 Subnet hosts get addresses and name servers here; router advertisements tell them to use DHCP.
 """
 
+from bisect import bisect_right
 from collections.abc import Iterator
-from hashlib import blake2b
+from itertools import accumulate
 
 from netloom.model.kinds.networks import Dhcp, Fabric, Network, Router, Subnet
 from netloom.model.values import addresses
+from netloom.plan.addresses import macs
 from netloom.plan.addresses.blocks import Address, Pool, pool, text
 from netloom.plan.ovn.layer2.dhcp_options import LONGEST, listed, quoted, route_size, routes, written
 from netloom.plan.problem import Problem
@@ -37,7 +39,14 @@ def plan_subnet(world: World, subnet: Subnet) -> Outcome:
         return Outcome()
     network = world.get(Network, subnet.metadata.namespace, subnet.spec.network)
     if network is None or network.spec.fabric is not Fabric.OVN:
-        return Outcome(problems=_unserved(network))
+        outcome = Outcome()
+        if network is not None and network.spec.fabric is Fabric.VXLAN:
+            said = (
+                f"spec.dhcp: Network {network.metadata.name} is of fabric vxlan, which has no DHCP: the agent sets the "
+                "addresses of ports"
+            )
+            outcome.report("WrongFabric", said)
+        return outcome
     if world.ungranted(network) is not None:
         return Outcome()  # Its Network reports it.
     block = pool(subnet.metadata.name, subnet.spec.network, subnet.spec.cidr, gateway=subnet.spec.gateway)
@@ -62,20 +71,9 @@ def plan_subnet(world: World, subnet: Subnet) -> Outcome:
     return Outcome(rows=[row], problems=[*_wrong_family(dhcp, block.version), *problems])
 
 
-def _unserved(network: Network | None) -> list[Problem]:
-    if network is None or network.spec.fabric is not Fabric.VXLAN:
-        return []
-    said = (
-        f"spec.dhcp: Network {network.metadata.name} is of fabric vxlan, which has no DHCP: the agent sets the "
-        "addresses of ports"
-    )
-    return [Problem("WrongFabric", said)]
-
-
 def server_mac(namespace: str, subnet: str) -> str:
     """Return the MAC of a Subnet's DHCP server."""
-    number = int.from_bytes(blake2b(f"dhcp/{namespace}/{subnet}".encode(), digest_size=6).digest(), "big")
-    return (number & ~(0x01 << 40) | (0x02 << 40)).to_bytes(6, "big").hex(":")
+    return macs.digest(f"dhcp/{namespace}/{subnet}")
 
 
 def _options_v4(network: Network, subnet: Subnet, dhcp: Dhcp, block: Pool) -> dict[str, str]:
@@ -130,22 +128,16 @@ def _extra_routes(world: World, subnet: Subnet, block: Pool) -> list[tuple[str, 
 
 def _fitting(wanted: list[tuple[str, str]]) -> tuple[list[tuple[str, str]], list[Problem]]:
     """Return the routes that fit into one option, the default route last, and a problem if some do not fit."""
-    fitting: list[tuple[str, str]] = []
-    size = 0
-    for route in wanted:
-        size += route_size(route[0])
-        if size > LONGEST:
-            said = (
-                "spec.network: the DHCP option has no room for all routes through Routers that are not the gateway:"
-                f" hosts do not get {route[0]}, nor {len(wanted) - len(fitting) - 1} more"
-            )
-            return _default_last(fitting), [Problem("TooManyRoutes", said)]
-        fitting.append(route)
-    return _default_last(fitting), []
-
-
-def _default_last(fitting: list[tuple[str, str]]) -> list[tuple[str, str]]:
-    return sorted(fitting, key=lambda route: route[0] == "0.0.0.0/0")
+    sizes = list(accumulate(route_size(to) for to, _ in wanted))
+    count = bisect_right(sizes, LONGEST)
+    fitting = sorted(wanted[:count], key=lambda route: route[0] == "0.0.0.0/0")
+    if count == len(wanted):
+        return fitting, []
+    said = (
+        "spec.network: the DHCP option has no room for all routes through Routers that are not the gateway:"
+        f" hosts do not get {wanted[count][0]}, nor {len(wanted) - count - 1} more"
+    )
+    return fitting, [Problem("TooManyRoutes", said)]
 
 
 def _beyond(world: World, router: Router, network: str) -> Iterator[str]:

@@ -126,19 +126,16 @@ def _check_length(size: int) -> None:
         raise ValueError(f"short enough: an option has at most {LONGEST} bytes")
 
 
-def _ipv4(value: str) -> str:
-    parts = _parts(value)
-    if not all(addresses.is_ipv4(part) for part in parts):
-        raise ValueError("an IPv4 address, or several separated by commas")
-    _check_length(4 * len(parts))
-    return listed(parts)
+def _addresses(version: int) -> Callable[[str], str]:
+    def write(value: str) -> str:
+        parts = _parts(value)
+        if not all(addresses.is_ip(part) and addresses.family(part) == version for part in parts):
+            raise ValueError(f"an IPv{version} address, or several separated by commas")
+        if version == 4:
+            _check_length(4 * len(parts))
+        return listed(parts)
 
-
-def _ipv6(value: str) -> str:
-    parts = _parts(value)
-    if not all(":" in part and addresses.is_ip(part) for part in parts):
-        raise ValueError("an IPv6 address, or several separated by commas")
-    return listed(parts)
+    return write
 
 
 def _number(bits: int) -> Callable[[str], str]:
@@ -150,17 +147,13 @@ def _number(bits: int) -> Callable[[str], str]:
     return write
 
 
-def _bool(value: str) -> str:
-    found = {"0": "0", "1": "1", "false": "0", "true": "1"}.get(value.lower())
-    if found is None:
-        raise ValueError("0 or 1")
-    return found
+def _choice(known: Mapping[str, str], what: str) -> Callable[[str], str]:
+    def write(value: str) -> str:
+        if value.lower() not in known:
+            raise ValueError(what)
+        return known[value.lower()]
 
-
-def _flag(value: str) -> str:
-    if value.lower() not in ("true", "false"):
-        raise ValueError("true or false")
-    return value.lower()
+    return write
 
 
 def _text(value: str) -> str:
@@ -210,12 +203,12 @@ def routes(pairs: Iterable[tuple[str, str]]) -> str:
 
 
 _WRITERS: dict[str, Callable[[str], str]] = {
-    "bool": _bool,
+    "bool": _choice({"0": "0", "1": "1", "false": "0", "true": "1"}, "0 or 1"),
     "domains": _domains,
-    "flag": _flag,
+    "flag": _choice({"false": "false", "true": "true"}, "true or false"),
     "host_id": _host,
-    "ipv4": _ipv4,
-    "ipv6": _ipv6,
+    "ipv4": _addresses(4),
+    "ipv6": _addresses(6),
     "mac": _mac,
     "static_routes": _routes,
     "str": _text,

@@ -7,7 +7,6 @@ so they never drop ARP. A Shaping of one attachment plans its rules itself. For 
 its own rules (`shares`), so that one more attachment costs one more set of rules.
 """
 
-from collections.abc import Iterator
 from typing import NamedTuple
 
 from msgspec import Struct, structs
@@ -19,7 +18,6 @@ from netloom.model.values import addresses
 from netloom.plan import names
 from netloom.plan.policy import matches
 from netloom.plan.policy.shaping import bandwidth, priority
-from netloom.plan.problem import Problem
 from netloom.plan.rows import Column, Member, Outcome, Ref, Row
 from netloom.plan.world.selector_index import SelectorIndex, index_by_selector
 from netloom.plan.world.selector_matches import ScopedSelector, selector_in
@@ -47,7 +45,9 @@ def plan_shaping(world: World, shaping: Shaping) -> Outcome:
     _missing(world, namespace, spec.from_, "spec.from", outcome)
     if spec.to is not None:
         _missing(world, namespace, spec.to, "spec.to", outcome)
-        outcome.rows += _set_rows(shaping)
+    if _of_many(spec.to):
+        key = f"{namespace}/{shaping.metadata.name}"
+        outcome.rows += [Row(*_set(key, version), {"name": _set_name(key, version)}) for version in (4, 6)]
     port = world.port(namespace, spec.from_.attachment) if spec.from_.attachment else None
     share = _share(world, shaping)
     if port is not None and share is not None and port.ips and _carried(world, namespace, port.network):
@@ -169,12 +169,11 @@ def _far(world: World, shaping: Shaping, way: Way) -> str:
 def _missing(world: World, namespace: str, place: Place, at: str, outcome: Outcome) -> None:
     """Report the objects that do not exist."""
     if place.attachment and world.port(namespace, place.attachment) is None:
-        said = f"{at}.attachment: NetworkAttachment {place.attachment} does not exist"
-        outcome.problems.append(Problem("AttachmentMissing", said))
+        outcome.report("AttachmentMissing", f"{at}.attachment: NetworkAttachment {place.attachment} does not exist")
     if place.network and world.get(Network, namespace, place.network) is None:
-        outcome.problems.append(Problem("NetworkMissing", f"{at}.network: Network {place.network} does not exist"))
+        outcome.report("NetworkMissing", f"{at}.network: Network {place.network} does not exist")
     if place.node and world.get(Node, "", place.node) is None:
-        outcome.problems.append(Problem("NodeMissing", f"{at}.node: Node {place.node} does not exist"))
+        outcome.report("NodeMissing", f"{at}.node: Node {place.node} does not exist")
 
 
 # Address sets of the other end: one more attachment there does not change every rule.
@@ -192,13 +191,6 @@ def _set_name(key: str, version: int) -> str:
     return names.symbol(f"to{version}", key)
 
 
-def _set_rows(shaping: Shaping) -> Iterator[Row]:
-    key = f"{shaping.metadata.namespace}/{shaping.metadata.name}"
-    if _of_many(shaping.spec.to):
-        for version in (4, 6):
-            yield Row("Address_Set", _set(key, version).key, {"name": _set_name(key, version)})
-
-
 # The rules.
 
 
@@ -214,5 +206,4 @@ def _apply(share: Share, port: Port, outcome: Outcome) -> None:
             "bandwidth": {"rate": rule.rate, "burst": rule.burst},
         }
         row = Row("QoS", f"{port.namespace}/{share.shaping}:{port.name}:{rule.way.name}", columns)
-        outcome.rows.append(row)
-        outcome.members.append(Member(switch, "qos_rules", row.ref))
+        outcome.add(row, switch, "qos_rules")

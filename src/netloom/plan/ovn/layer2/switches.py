@@ -7,6 +7,10 @@ A Network requests its VNI as the tunnel key: a packet capture shows the same nu
 has a port of type localnet. Its VLAN is in `tag`, not in `tag_request`, which ovn-northd copies and never removes. So
 is the VLAN of a child attachment (`plan/node/children.py`): ovn-northd passes on a `tag` that was not requested
 unchanged, and that one can be removed.
+
+A Network resolves the names of its attachments: it has one row of DNS records, to which each attachment adds its name
+in the domain of its Subnet. Only Networks with a domain have records: on a switch with records OVN lets UDP from port
+53 pass every ingress rule (by its own flow, above all ACLs), and a firewall must not have a hole that nobody requested.
 """
 
 from collections.abc import Mapping
@@ -21,9 +25,8 @@ from netloom.plan import names
 from netloom.plan.addresses.blocks import Pool, address, pool
 from netloom.plan.node import children
 from netloom.plan.ovn.layer2 import dhcp
-from netloom.plan.ovn.layer2.dns import record, records, zone
 from netloom.plan.ovn.layer2.qos import shares
-from netloom.plan.ovn.profiles import memberships, unknown
+from netloom.plan.policy.port_groups import memberships, unknown
 from netloom.plan.problem import Problem
 from netloom.plan.rows import Column, Member, Outcome, Ref, Row
 from netloom.plan.world.selector_matches import selector_in
@@ -43,6 +46,11 @@ def port(namespace: str, attachment: str) -> Ref:
     return Ref(PORT, names.port(namespace, attachment))
 
 
+def records(namespace: str, network: str) -> Ref:
+    """Return which row has a Network's DNS records."""
+    return Ref("DNS", f"{namespace}/{network}")
+
+
 def plan_network(world: World, network: Network) -> Outcome:
     """Plan a switch, its DNS zone, and its localnet port."""
     spec, namespace, name = network.spec, network.metadata.namespace, network.metadata.name
@@ -56,13 +64,9 @@ def plan_network(world: World, network: Network) -> Outcome:
         config["requested-tnl-key"] = str(network.status.vni)
     outcome = Outcome(rows=[Row(SWITCH, ref.key, {"name": ref.key, "other_config": config})])
     if world.shared(_is_named, namespace, name):
-        dns = records(namespace, name)
-        outcome.rows.append(zone(dns))
-        outcome.members.append(Member(ref, "dns_records", dns))
+        outcome.add(Row(*records(namespace, name), {}), ref, "dns_records")
     if spec.provider is not None:
-        row = _localnet(namespace, name, spec.provider)
-        outcome.rows.append(row)
-        outcome.members.append(Member(ref, "ports", row.ref))
+        outcome.add(_localnet(namespace, name, spec.provider), ref, "ports")
     return outcome
 
 
@@ -156,7 +160,7 @@ def plan_attachment(world: World, one: Port) -> Outcome:
     }
     members = [Member(on.switch, "ports", Ref(PORT, name)), *memberships(world, one)]
     if domain := v4.domain or v6.domain:
-        members.append(record(on.dns, one.name, domain, ips))
+        members.append(Member(on.dns, "records", ips, f"{one.name}.{domain}"))
     outcome = Outcome([Row(PORT, name, columns)], members, missing)
     shaped = shares(world, one)
     outcome.rows += shaped.rows

@@ -57,7 +57,7 @@ def gateway_port(
             f"spec.gateway.network: Network {gateway.network} joins no physical network, so it cannot be the gateway:"
             " give it a provider, or list it in spec.networks"
         )
-        outcome.problems.append(Problem("NotProvider", text))
+        outcome.report("NotProvider", text)
         return None
     requested = [RequestedAddress(f"spec.gateway.ips[{position}]", ip) for position, ip in enumerate(gateway.ips)]
     usable = router_ports.usable_addresses(world, router, network, requested, outcome, exact=False)
@@ -83,7 +83,7 @@ def add_chassis_group(world: World, router: Router, port: LogicalRouterPort, out
             f"{port.at}: no node can serve Network {port.network.metadata.name}: name nodes in spec.gateway.nodes that"
             " exist and have its physical network, or let its spec.provider.nodes select more"
         )
-        outcome.problems.append(Problem("NoGatewayNode", text))
+        outcome.report("NoGatewayNode", text)
         return {}
     columns: dict[str, Column] = {"name": port.name, "ha_chassis": frozenset(row.ref for row in rows)}
     group = Row("HA_Chassis_Group", port.name, columns)
@@ -114,7 +114,7 @@ def _ranked_nodes(world: World, router: Router, port: LogicalRouterPort, outcome
             yield from named
             return
     name = names.router(router.metadata.namespace, router.metadata.name)
-    able = [one.metadata.name for one in world.nodes() if _has(one, port.network)]
+    able = [one.metadata.name for one in world.all(Node) if _has(one, port.network)]
     able.sort(key=lambda node: blake2b(f"{name}/{node}".encode(), digest_size=8).digest())
     yield from ((node, FIRST - position) for position, node in enumerate(able[:UNNAMED]))
 
@@ -125,14 +125,13 @@ def _named(world: World, gateway: Gateway, network: Network, outcome: Outcome) -
         at = f"spec.gateway.nodes[{position}]"
         node = world.get(Node, "", name)
         if node is None:
-            text = f"{at}: Node {name} does not exist: start its agent, or name another"
-            outcome.problems.append(Problem("NodeMissing", text))
+            outcome.report("NodeMissing", f"{at}: Node {name} does not exist: start its agent, or name another")
         elif not _has(node, network):
             text = (
                 f"{at}: Network {network.metadata.name} does not select Node {name} by its spec.provider.nodes:"
                 " label the node, or name another"
             )
-            outcome.problems.append(Problem("NodeUnfit", text))
+            outcome.report("NodeUnfit", text)
         else:
             yield name, FIRST - position
 

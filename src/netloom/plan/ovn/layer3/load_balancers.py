@@ -16,7 +16,7 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from netloom.model.kinds.networks import Fabric, Network, Router
-from netloom.model.kinds.policy import HealthCheck, LoadBalancer, Protocol, Vip
+from netloom.model.kinds.policy import LoadBalancer, Protocol, Vip
 from netloom.model.values import addresses
 from netloom.plan import names
 from netloom.plan.ovn.layer3 import vips
@@ -62,7 +62,21 @@ def plan_load_balancer(world: World, balancer: LoadBalancer) -> Outcome:
         own = [(vip, ip) for vip, ip in free if vip.protocol is protocol]
         if not own:
             continue
-        ref = _plan_row(world, balancer, protocol, own, targets, outcome)
+        ref = load_balancer_ref(balancer.metadata.namespace, balancer.metadata.name, protocol)
+        served = {with_port(ip, vip.port): _backends(vip, ip, targets) for vip, ip in own}
+        checks, mappings = _health(world, balancer, ref, protocol, served, targets, outcome)
+        options = {"reject": "true"}
+        if balancer.spec.affinity_seconds:
+            options["affinity_timeout"] = str(balancer.spec.affinity_seconds)
+        columns: dict[str, Column] = {
+            "name": ref.key,
+            "protocol": str(protocol),
+            "vips": {vip: ",".join(backends) for vip, backends in served.items()},
+            "options": options,
+            "health_check": frozenset(check.ref for check in checks),
+            "ip_port_mappings": mappings,
+        }
+        outcome.rows += [Row(*ref, columns), *checks]
         outcome.members += (Member(user, "load_balancer", ref) for user in users)
     return outcome
 
@@ -76,32 +90,27 @@ def _switches(world: World, balancer: LoadBalancer, outcome: Outcome) -> Iterato
         at = f"spec.networks[{position}]"
         network = world.get(Network, namespace, name)
         if network is None:
-            outcome.problems.append(Problem("NetworkMissing", f"{at}: Network {name} does not exist"))
+            outcome.report("NetworkMissing", f"{at}: Network {name} does not exist")
             continue
         if network.spec.fabric is not Fabric.OVN:
             said = f"{at}: Network {name} is of fabric {network.spec.fabric}: load balancing needs fabric ovn"
-            outcome.problems.append(Problem("WrongFabric", said))
+            outcome.report("WrongFabric", said)
             continue
         if (problem := world.ungranted(network)) is not None:
-            outcome.problems.append(Problem(problem.reason, f"{at}: Network {name}: {problem.message}"))
+            outcome.report(problem.reason, f"{at}: Network {name}: {problem.message}")
             continue
         vip_router = world.shared(vips.vip_router, namespace, name)
         if vip_router is not None and network.spec.provider is not None:
-            outcome.problems += _on_wire(world, balancer, network, at)
+            # Inside of a physical network all nodes would answer for them at once.
+            if inside := sorted(set(vips.inside(world, balancer, name))):
+                said = (
+                    f"{at}: {', '.join(inside)} is in the provider Network {name}, where nothing answers for it: serve"
+                    " it by the Router whose gateway is there"
+                )
+                outcome.report("RouterNeeded", said)
         elif vip_router is not None and vip_router.leader == balancer.metadata.name:
             vips.plan_vip_router(network, vip_router, outcome)
         yield Ref("Logical_Switch", names.switch(namespace, name))
-
-
-def _on_wire(world: World, balancer: LoadBalancer, network: Network, at: str) -> Iterator[Problem]:
-    """Yield a problem for VIPs inside of a physical network, where all nodes would answer for them at once."""
-    inside = sorted(set(vips.inside(world, balancer, network.metadata.name)))
-    if inside:
-        said = (
-            f"{at}: {', '.join(inside)} is in the provider Network {network.metadata.name}, where nothing answers for"
-            " it: serve it by the Router whose gateway is there"
-        )
-        yield Problem("RouterNeeded", said)
 
 
 def _routers(world: World, balancer: LoadBalancer, outcome: Outcome) -> Iterator[Ref]:
@@ -109,8 +118,7 @@ def _routers(world: World, balancer: LoadBalancer, outcome: Outcome) -> Iterator
     for position, name in enumerate(balancer.spec.routers):
         router = world.get(Router, namespace, name)
         if router is None:
-            said = f"spec.routers[{position}]: Router {name} does not exist"
-            outcome.problems.append(Problem("RouterMissing", said))
+            outcome.report("RouterMissing", f"spec.routers[{position}]: Router {name} does not exist")
             continue
         yield Ref("Logical_Router", names.router(namespace, name))
         yield from (Ref("Logical_Switch", names.switch(namespace, port.network)) for port in router.spec.networks)
@@ -123,7 +131,7 @@ def _free(world: World, balancer: LoadBalancer, outcome: Outcome) -> Iterator[tu
     """Yield the VIPs that the balancer can have, with their addresses in canonical form."""
     for position, vip in enumerate(balancer.spec.vips):
         if (refused := vips.refusal(world, balancer, vip)) is not None:
-            outcome.problems.append(Problem(refused.reason, f"spec.vips[{position}].ip: {refused.message}"))
+            outcome.report(refused.reason, f"spec.vips[{position}].ip: {refused.message}")
         else:
             yield vip, str(addresses.address(vip.ip))
 
@@ -156,38 +164,12 @@ def _check_families(balancer: LoadBalancer, targets: Sequence[Target], outcome: 
     for target in targets:
         if target.version not in families:
             said = f"{target.at}.ip: {target.ip} is IPv{target.version}, and there is no VIP of that family"
-            outcome.problems.append(Problem("WrongFamily", said))
+            outcome.report("WrongFamily", said)
     have = {target.version for target in targets}
     for position, vip in enumerate(balancer.spec.vips):
         if have and addresses.family(vip.ip) not in have:
             said = f"spec.vips[{position}].ip: {vip.ip} has no endpoint of its family, IPv{addresses.family(vip.ip)}"
-            outcome.problems.append(Problem("WrongFamily", said))
-
-
-def _plan_row(
-    world: World,
-    balancer: LoadBalancer,
-    protocol: Protocol,
-    own: Sequence[tuple[Vip, str]],
-    targets: Sequence[Target],
-    outcome: Outcome,
-) -> Ref:
-    ref = load_balancer_ref(balancer.metadata.namespace, balancer.metadata.name, protocol)
-    served = {with_port(ip, vip.port): _backends(vip, ip, targets) for vip, ip in own}
-    checks, mappings = _health(world, balancer, ref, protocol, served, targets, outcome)
-    options = {"reject": "true"}
-    if balancer.spec.affinity_seconds:
-        options["affinity_timeout"] = str(balancer.spec.affinity_seconds)
-    columns: dict[str, Column] = {
-        "name": ref.key,
-        "protocol": str(protocol),
-        "vips": {vip: ",".join(backends) for vip, backends in served.items()},
-        "options": options,
-        "health_check": frozenset(check.ref for check in checks),
-        "ip_port_mappings": mappings,
-    }
-    outcome.rows += [Row(ref.table, ref.key, columns), *checks]
-    return ref
+            outcome.report("WrongFamily", said)
 
 
 def _backends(vip: Vip, ip: str, targets: Sequence[Target]) -> list[str]:
@@ -218,50 +200,45 @@ def _health(
     if check is None:
         return [], {}
     if protocol is Protocol.SCTP:
-        said = "spec.healthCheck: OVN cannot check SCTP endpoints: they count as up"
-        outcome.problems.append(Problem("Unsupported", said))
+        outcome.report("Unsupported", "spec.healthCheck: OVN cannot check SCTP endpoints: they count as up")
         return [], {}
     families = {6 if vip.startswith("[") else 4 for vip in served}
     mappings = {}
     for target in targets:
         if target.version not in families:
             continue
-        source, problem = _source(world, balancer, target)
-        if problem is None:
+        source = _source(world, balancer, target)
+        if not isinstance(source, Problem):
             port = names.port(balancer.metadata.namespace, target.attachment)
             mappings[_bracketed(target.ip)] = f"{port}:{_bracketed(source)}"
-        elif problem not in outcome.problems:
-            outcome.problems.append(problem)
-    return [Row(CHECK, f"{ref.key}:{vip}", {"vip": vip, "options": _options(check)}) for vip in served], mappings
-
-
-def _source(world: World, balancer: LoadBalancer, target: Target) -> tuple[str, Problem | None]:
-    """Return the source address of the checks of an endpoint, or why it cannot be checked."""
-    namespace = balancer.metadata.namespace
-    if not target.attachment:
-        said = (
-            f"{target.at}.ip: no attachment in the Networks served has {target.ip}, so its health cannot be checked"
-            " and it counts as up"
-        )
-        return "", Problem("NotChecked", said)
-    source = world.shared(vips.checker, namespace, target.network, target.version, target.ip)
-    if source:
-        return source, None
-    said = (
-        f"spec.healthCheck: {target.ip} cannot be checked: that needs a free address in its Subnet of Network"
-        f" {target.network}, and there is none"
-    )
-    return "", Problem("NotChecked", said)
-
-
-def _bracketed(ip: str) -> str:
-    return f"[{ip}]" if ":" in ip else ip
-
-
-def _options(check: HealthCheck) -> dict[str, str]:
-    return {
+        elif source not in outcome.problems:
+            outcome.problems.append(source)
+    options = {
         "interval": str(check.interval_seconds),
         "timeout": str(check.timeout_seconds),
         "success_count": str(check.success_count),
         "failure_count": str(check.failure_count),
     }
+    return [Row(CHECK, f"{ref.key}:{vip}", {"vip": vip, "options": options}) for vip in served], mappings
+
+
+def _source(world: World, balancer: LoadBalancer, target: Target) -> str | Problem:
+    """Return the source address of the checks of an endpoint, or why it cannot be checked."""
+    if not target.attachment:
+        said = (
+            f"{target.at}.ip: no attachment in the Networks served has {target.ip}, so its health cannot be checked"
+            " and it counts as up"
+        )
+        return Problem("NotChecked", said)
+    namespace = balancer.metadata.namespace
+    if source := world.shared(vips.checker, namespace, target.network, target.version, target.ip):
+        return source
+    said = (
+        f"spec.healthCheck: {target.ip} cannot be checked: that needs a free address in its Subnet of Network"
+        f" {target.network}, and there is none"
+    )
+    return Problem("NotChecked", said)
+
+
+def _bracketed(ip: str) -> str:
+    return f"[{ip}]" if ":" in ip else ip

@@ -13,7 +13,7 @@ route.
 OVN answers ARP and ND for an external address at the gateway chassis, in the gateway's block or outside of it.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 
 from msgspec import Struct
 
@@ -21,10 +21,11 @@ from netloom.model.kinds.networks import Nat, NatType, Router
 from netloom.model.values import addresses
 from netloom.model.values.addresses import Address, Block
 from netloom.plan import names
+from netloom.plan.addresses.blocks import overlap
 from netloom.plan.ovn.layer3 import router_ports
 from netloom.plan.ovn.layer3.router_ports import LogicalRouterPort
 from netloom.plan.problem import Problem
-from netloom.plan.rows import Member, Outcome, Ref, Row
+from netloom.plan.rows import Column, Outcome, Ref, Row
 from netloom.plan.world.world import World
 
 
@@ -54,8 +55,9 @@ def add_nat(
     """Add a router's NAT rows."""
     gateway = router.spec.gateway
     assert gateway is not None
+    connected = [one.network for port in inner for one in port.addresses if not one.ip.is_link_local]
     claims = _Claims(
-        inside=list(dict.fromkeys([*_connected(inner), *routed])),
+        inside=list(dict.fromkeys([*connected, *routed])),
         own=frozenset(one.ip for port in inner for one in port.addresses),
         gateway=frozenset(one.ip for one in outer.addresses),
     )
@@ -72,11 +74,6 @@ def add_nat(
             _add(router, outer, NatType.SNAT, external, block, outcome)
 
 
-def _connected(inner: Iterable[LogicalRouterPort]) -> Iterator[Block]:
-    for port in inner:
-        yield from (one.network for one in port.addresses if not one.ip.is_link_local)
-
-
 def _logical(text: str) -> Block:
     """Return an address or a block as a block."""
     return addresses.interface(text if "/" in text else f"{text}/{128 if ':' in text else 32}").network
@@ -88,20 +85,15 @@ def _add(
     name = names.router(router.metadata.namespace, router.metadata.name)
     # OVN wants an address without a length, but of a block of one address either would do.
     inside = str(logical.network_address) if logical.num_addresses == 1 else str(logical)
-    row = Row(
-        "NAT",
-        f"{name}:{kind}:{external}:{inside}",
-        {
-            "type": str(kind),
-            "external_ip": str(external),
-            "logical_ip": inside,
-            "logical_port": None,
-            "external_mac": None,
-            "gateway_port": Ref("Logical_Router_Port", outer.name),
-        },
-    )
-    outcome.rows.append(row)
-    outcome.members.append(Member(Ref("Logical_Router", name), "nat", row.ref))
+    columns: dict[str, Column] = {
+        "type": str(kind),
+        "external_ip": str(external),
+        "logical_ip": inside,
+        "logical_port": None,
+        "external_mac": None,
+        "gateway_port": Ref("Logical_Router_Port", outer.name),
+    }
+    outcome.add(Row("NAT", f"{name}:{kind}:{external}:{inside}", columns), Ref("Logical_Router", name), "nat")
 
 
 def _malformed(entry: Nat, at: str) -> Problem | None:
@@ -157,7 +149,7 @@ def _logical_refused(entry: Nat, inside: Block, at: str, claims: _Claims) -> Pro
     if inside.network_address in claims.own and inside.num_addresses == 1:
         text = f"{at}.logical: {entry.logical} is the router's own address: name that of a host"
         return Problem("LogicalOwn", text)
-    if any(router_ports.overlaps(inside, block) for block in claims.inside):
+    if any(overlap(inside, block) for block in claims.inside):
         return None
     around = ", ".join(str(block) for block in claims.inside if block.version == inside.version) or "none"
     text = (

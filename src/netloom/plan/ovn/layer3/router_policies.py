@@ -24,11 +24,12 @@ from netloom.model.kinds.policy import PolicyAction, RouterPolicy
 from netloom.model.values import addresses
 from netloom.model.values.addresses import Block
 from netloom.plan import names
+from netloom.plan.addresses.blocks import overlap
 from netloom.plan.ovn.layer3 import router_ports
 from netloom.plan.ovn.layer3.router_ports import LogicalRouterPort
 from netloom.plan.policy import matches
 from netloom.plan.problem import Problem
-from netloom.plan.rows import Column, Member, Outcome, Ref, Row
+from netloom.plan.rows import Column, Outcome, Ref, Row
 
 TABLE = "Logical_Router_Policy"
 
@@ -65,11 +66,12 @@ def add_policies(
     for policy, position in sorted(possible):
         applies, where = applied.setdefault((policy.priority, policy.match), (policy, position))
         if applies != policy:
+            via = f" via {', '.join(applies.hops)}" if applies.hops else ""
             text = (
                 f"spec.policies[{position}]: spec.policies[{where}] matches the same packets at the same priority, and"
-                f" {_summary(applies)}: remove one of the two, or change its priority"
+                f" its action is {applies.action}{via}: remove one of the two, or change its priority"
             )
-            outcome.problems.append(Problem("PolicyTwice", text))
+            outcome.report("PolicyTwice", text)
     name = names.router(router.metadata.namespace, router.metadata.name)
     for policy, _ in applied.values():
         _add(name, policy, outcome)
@@ -114,7 +116,7 @@ def _unreachable(spec: RouterPolicy, at: str, every: Sequence[LogicalRouterPort]
 def _unrouted(spec: RouterPolicy, at: str, known: Collection[Block]) -> Iterator[Problem]:
     """Yield a problem for each block that cannot be rerouted because the router has no route to it."""
     for position, to in enumerate(spec.to if spec.action is PolicyAction.REROUTE else ()):
-        if not any(router_ports.overlaps(addresses.interface(to).network, one) for one in known):
+        if not any(overlap(addresses.interface(to).network, one) for one in known):
             text = (
                 f"{at}[{position}]: the router has no route to {to}, and packets without a route are dropped before"
                 " policies apply: add one to spec.routes"
@@ -135,10 +137,6 @@ def _match(spec: RouterPolicy, version: int | None) -> str:
     return " && ".join(terms) or "ip"
 
 
-def _summary(policy: _Policy) -> str:
-    return f"its action is {policy.action}" + (f" via {', '.join(policy.hops)}" if policy.hops else "")
-
-
 def _add(router: str, policy: _Policy, outcome: Outcome) -> None:
     digest = blake2s(policy.match.encode(), digest_size=8).hexdigest()  # A match can be long.
     columns: dict[str, Column] = {
@@ -149,5 +147,4 @@ def _add(router: str, policy: _Policy, outcome: Outcome) -> None:
         "nexthop": None,  # Superseded by nexthops.
     }
     row = Row(TABLE, f"{router}:policy:{policy.priority}:{digest}", columns)
-    outcome.rows.append(row)
-    outcome.members.append(Member(Ref("Logical_Router", router), "policies", row.ref))
+    outcome.add(row, Ref("Logical_Router", router), "policies")

@@ -11,18 +11,18 @@ gateway's Network too.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from hashlib import blake2b
 from typing import NamedTuple
 
 from msgspec import Struct
 
 from netloom.model.kinds.networks import Fabric, Network, Router, RouterPort, Subnet
 from netloom.model.values import addresses
-from netloom.model.values.addresses import Address, Block, Interface
+from netloom.model.values.addresses import Address, Interface
 from netloom.plan import names
-from netloom.plan.addresses.blocks import default_gateway
+from netloom.plan.addresses import macs
+from netloom.plan.addresses.blocks import default_gateway, overlap
 from netloom.plan.problem import Problem
-from netloom.plan.rows import Column, Member, Outcome, Ref, Row
+from netloom.plan.rows import Column, Outcome, Ref, Row
 from netloom.plan.world.world import World
 
 
@@ -51,8 +51,7 @@ class RequestedAddress(NamedTuple):
 
 def mac(router: str, network: str) -> str:
     """Return the MAC of a router's port: always the same, unicast and locally administered."""
-    number = int.from_bytes(blake2b(f"router/{router}/{network}".encode(), digest_size=6).digest(), "big")
-    return (number & ~(0x01 << 40) | (0x02 << 40)).to_bytes(6, "big").hex(":")
+    return macs.digest(f"router/{router}/{network}")
 
 
 def inner_ports(world: World, router: Router, outcome: Outcome) -> list[LogicalRouterPort]:
@@ -66,12 +65,16 @@ def inner_ports(world: World, router: Router, outcome: Outcome) -> list[LogicalR
         subnets = world.subnets(router.metadata.namespace, spec.network)
         requested = list(requested_addresses(spec, subnets, at))
         if not requested:
-            outcome.problems.append(_no_address(spec.network, at))
+            text = (
+                f"{at}: Network {spec.network} has no validated Subnet with a gateway, so there is no address for the"
+                " router: create one, or give ips"
+            )
+            outcome.report("SubnetMissing", text)
             continue
         usable = usable_addresses(world, router, network, requested, outcome, exact=True)
         own = without_overlaps(usable, ports, outcome)
         if own:
-            name = _name(router, spec.network)
+            name = names.router_port(router.metadata.namespace, router.metadata.name, spec.network)
             ports.append(LogicalRouterPort(network=network, name=name, at=at, addresses=own, subnets=subnets))
     return ports
 
@@ -81,13 +84,13 @@ def find_network(world: World, router: Router, name: str, at: str, outcome: Outc
     network = world.get(Network, router.metadata.namespace, name)
     if network is None:
         text = f"{at}: Network {name} does not exist: create it, or remove it here"
-        outcome.problems.append(Problem("NetworkMissing", text))
+        outcome.report("NetworkMissing", text)
     elif network.spec.fabric is not Fabric.OVN:
         text = f"{at}: Network {name} is of fabric {network.spec.fabric}: a Router joins Networks of fabric ovn only"
-        outcome.problems.append(Problem("WrongFabric", text))
+        outcome.report("WrongFabric", text)
         return None
     elif (problem := world.ungranted(network)) is not None:
-        outcome.problems.append(Problem(problem.reason, f"{at}: Network {name}: {problem.message}"))
+        outcome.report(problem.reason, f"{at}: Network {name}: {problem.message}")
         return None
     return network
 
@@ -122,8 +125,7 @@ def usable_addresses(
     usable: dict[Address, tuple[RequestedAddress, Interface]] = {}
     for one in requested:
         if not addresses.is_cidr(one.text):
-            text = f"{one.at}: {one.text!r} is not an address with a prefix length"
-            outcome.problems.append(Problem("Malformed", text))
+            outcome.report("Malformed", f"{one.at}: {one.text!r} is not an address with a prefix length")
             continue
         own = addresses.interface(one.text)
         problem = not_a_host(own, one.at) or _outside(own, one.at, subnets, exact=exact)
@@ -153,16 +155,15 @@ def without_overlaps(
     taken = [(other, one.network) for other in ports for one in other.addresses]
     own = []
     for requested, one in usable:
-        overlap = next((pair for pair in taken if overlaps(pair[1], one.network)), None)
-        if overlap is None or one.ip.is_link_local:
+        other, block = next((pair for pair in taken if overlap(pair[1], one.network)), (None, None))
+        if other is None or one.ip.is_link_local:
             own.append(one)
             continue
-        other, block = overlap
         text = (
             f"{requested.at}: {one.network} overlaps {block} of Network {other.network.metadata.name} ({other.at}):"
             " a Router can join only one of them"
         )
-        outcome.problems.append(Problem("Overlap", text))
+        outcome.report("Overlap", text)
     return tuple(own)
 
 
@@ -173,17 +174,11 @@ def port_toward(ports: Sequence[LogicalRouterPort], hop: str, at: str) -> Logica
     ip = addresses.address(hop)
     if any(ip == one.ip for port in ports for one in port.addresses):
         return Problem("NextHopOwn", f"{at}: {hop} is the router's own address: name the next router's")
-    for port in ports:
-        if port.reaches(ip):
-            return port
+    if found := next((port for port in ports if port.reaches(ip)), None):
+        return found
     blocks = ", ".join(str(one.network) for port in ports for one in port.addresses) or "none"
     text = f"{at}: {hop} is in no network of the router (it has {blocks}): name a router that is in one"
     return Problem("NextHopFar", text)
-
-
-def overlaps(one: Block, other: Block) -> bool:
-    """Return whether two blocks have an address in common."""
-    return one.version == other.version and (one.network_address in other or other.network_address in one)
 
 
 def other_holder(world: World, router: Router, network: str, one: Address) -> str:
@@ -234,28 +229,21 @@ def add_rows(router: Router, port: LogicalRouterPort, outcome: Outcome, columns:
     # A gateway chassis that takes over announces the router's address and all external addresses to the neighbours.
     announced = {} if row.columns["ha_chassis_group"] is None else {"nat-addresses": "router"}
     peer_name = names.peer_port(namespace, name, network)
-    peer: dict[str, Column] = {
-        "name": peer_name,
+    outcome.add(row, Ref("Logical_Router", names.router(namespace, name)), "ports")
+    add_peer_port(peer_name, port.name, names.switch(namespace, network), outcome, announced)
+
+
+def add_peer_port(
+    name: str, port: str, switch: str, outcome: Outcome, options: Mapping[str, str] | None = None
+) -> None:
+    """Add the port on a switch that leads to a router port."""
+    columns: dict[str, Column] = {
+        "name": name,
         "type": "router",
         "addresses": frozenset({"router"}),
-        "options": {"router-port": port.name} | announced,
+        "options": {"router-port": port, **(options or {})},
     }
-    outcome.rows += [row, Row("Logical_Switch_Port", peer_name, peer)]
-    outcome.members.append(Member(Ref("Logical_Router", names.router(namespace, name)), "ports", row.ref))
-    switch = Ref("Logical_Switch", names.switch(namespace, network))
-    outcome.members.append(Member(switch, "ports", Ref("Logical_Switch_Port", peer_name)))
-
-
-def _name(router: Router, network: str) -> str:
-    return names.router_port(router.metadata.namespace, router.metadata.name, network)
-
-
-def _no_address(network: str, at: str) -> Problem:
-    text = (
-        f"{at}: Network {network} has no validated Subnet with a gateway, so there is no address for the router:"
-        " create one, or give ips"
-    )
-    return Problem("SubnetMissing", text)
+    outcome.add(Row("Logical_Switch_Port", name, columns), Ref("Logical_Switch", switch), "ports")
 
 
 def _outside(own: Interface, at: str, subnets: Iterable[Subnet], *, exact: bool) -> Problem | None:
@@ -266,12 +254,11 @@ def _outside(own: Interface, at: str, subnets: Iterable[Subnet], *, exact: bool)
         return None
     for name, block in blocks:
         if own.ip in block:
-            if exact and own.network != block:
-                text = (
-                    f"{at}: the prefix length of {own} is not that of Subnet {name} ({block}):"
-                    f" write {own.ip}/{block.prefixlen}"
-                )
-                return Problem("PrefixDiffers", text)
-            return None
+            if not exact or own.network == block:
+                return None
+            text = (
+                f"the prefix length of {own} is not that of Subnet {name} ({block}): write {own.ip}/{block.prefixlen}"
+            )
+            return Problem("PrefixDiffers", f"{at}: {text}")
     listed = ", ".join(f"{name} ({block})" for name, block in blocks)
     return Problem("AddressOutside", f"{at}: {own.ip} is outside Subnet {listed}: choose an address inside")

@@ -16,7 +16,7 @@ Advertisements never allow SLAAC: a host has the addresses that IPAM allocated, 
 security would drop what it sends from a SLAAC address, and Linux prefers those.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from netloom.model.kinds.networks import Fabric, Network, Route, Router
@@ -27,7 +27,7 @@ from netloom.plan.ovn.layer2.dhcp import TUNNELLED_MTU
 from netloom.plan.ovn.layer3 import gateways, nat, router_policies, router_ports
 from netloom.plan.ovn.layer3.router_ports import LogicalRouterPort
 from netloom.plan.problem import Problem
-from netloom.plan.rows import Column, Member, Outcome, Ref, Row
+from netloom.plan.rows import Column, Outcome, Ref, Row
 from netloom.plan.world.world import World
 
 ADVERTISE_SECONDS = 60
@@ -46,8 +46,7 @@ class _Route(NamedTuple):
 def plan_router(world: World, router: Router) -> Outcome:
     """Return the rows of a Router."""
     outcome = Outcome()
-    if _foreign(world, router):
-        _report_foreign(world, router, outcome)
+    if _is_foreign(world, router, outcome):
         return outcome
     name = names.router(router.metadata.namespace, router.metadata.name)
     # A router learns the neighbours that talk to it only. In a big provider Network each ARP request would otherwise be
@@ -84,24 +83,25 @@ def _is_served(
     return bool(serving.get(port.name, True))
 
 
-def _report_foreign(world: World, router: Router, outcome: Outcome) -> None:
-    """Report each Network of fabric vxlan: there are no routers there."""
+def _is_foreign(world: World, router: Router, outcome: Outcome) -> bool:
+    """Return whether a Router joins Networks, and none of them is of fabric ovn: then it has no rows in OVN.
+
+    Report each of fabric vxlan: there are no routers there.
+    """
     named = [(f"spec.networks[{position}].network", port.network) for position, port in enumerate(router.spec.networks)]
     if router.spec.gateway is not None:
         named.append(("spec.gateway.network", router.spec.gateway.network))
-    for at, name in named:
-        network = world.get(Network, router.metadata.namespace, name)
-        if network is not None and network.spec.fabric is Fabric.VXLAN:
+    fabrics = [
+        (at, name, network.spec.fabric)
+        for at, name in named
+        if (network := world.get(Network, router.metadata.namespace, name)) is not None
+    ]
+    if not fabrics or any(fabric is Fabric.OVN for _, _, fabric in fabrics):
+        return False
+    for at, name, fabric in fabrics:
+        if fabric is Fabric.VXLAN:
             router_ports.find_network(world, router, name, at, outcome)
-
-
-def _foreign(world: World, router: Router) -> bool:
-    """Return whether a Router joins Networks, and none of them is of fabric ovn: then it has no rows in OVN."""
-    named = [port.network for port in router.spec.networks]
-    if router.spec.gateway is not None:
-        named.append(router.spec.gateway.network)
-    known = [found for one in named if (found := world.get(Network, router.metadata.namespace, one)) is not None]
-    return bool(known) and all(one.spec.fabric is not Fabric.OVN for one in known)
+    return True
 
 
 def _limits(every: Sequence[LogicalRouterPort]) -> dict[str, dict[str, str]]:
@@ -110,15 +110,11 @@ def _limits(every: Sequence[LogicalRouterPort]) -> dict[str, dict[str, str]]:
     Senders learn it by ICMP. Where all Networks have the same MTU, no packet that comes in is too big to go out.
     """
     sizes = {port.name: port.network.spec.mtu for port in every}
+    largest = None if None in sizes.values() else max((size for size in sizes.values() if size is not None), default=0)
     return {
-        name: {"gateway_mtu": str(size)} if size is not None and _more(size, sizes.values()) else {}
+        name: {"gateway_mtu": str(size)} if size is not None and (largest is None or largest > size) else {}
         for name, size in sizes.items()
     }
-
-
-def _more(size: int, sizes: Iterable[int | None]) -> bool:
-    """Return whether a Network has a larger MTU than this, or may have."""
-    return any(other is None or other > size for other in sizes)
 
 
 def _advertised(port: LogicalRouterPort) -> dict[str, str]:
@@ -187,10 +183,6 @@ def _routed(routes: Sequence[_Route], inner: Sequence[LogicalRouterPort]) -> Ite
 
 
 def _add_route(router: str, route: _Route, outcome: Outcome) -> None:
-    row = Row(
-        "Logical_Router_Static_Route",
-        f"{router}:{route.to}:{route.via}",
-        {"ip_prefix": route.to, "nexthop": route.via, "output_port": route.port, "policy": "dst-ip"},
-    )
-    outcome.rows.append(row)
-    outcome.members.append(Member(Ref("Logical_Router", router), "static_routes", row.ref))
+    columns = {"ip_prefix": route.to, "nexthop": route.via, "output_port": route.port, "policy": "dst-ip"}
+    row = Row("Logical_Router_Static_Route", f"{router}:{route.to}:{route.via}", columns)
+    outcome.add(row, Ref("Logical_Router", router), "static_routes")

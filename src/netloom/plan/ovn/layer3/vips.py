@@ -24,7 +24,7 @@ from netloom.plan import names
 from netloom.plan.addresses import blocks, reserved
 from netloom.plan.ovn.layer3 import router_ports
 from netloom.plan.problem import Problem
-from netloom.plan.rows import Column, Member, Outcome, Ref, Row
+from netloom.plan.rows import Column, Outcome, Row
 from netloom.plan.world.world import World
 
 
@@ -35,18 +35,13 @@ class Location(NamedTuple):
     name: str
 
 
-def served(world: World, balancer: LoadBalancer) -> list[str]:
-    """Return the Networks whose switches balance: those that the spec names, and those of the Routers that it names."""
+def locations(world: World, balancer: LoadBalancer) -> Iterator[Location]:
+    """Yield where a balancer's VIPs are served: the Networks and Routers that it names, and those Routers' Networks."""
     found = dict.fromkeys(balancer.spec.networks)
     for name in balancer.spec.routers:
         router = world.get(Router, balancer.metadata.namespace, name)
         found |= {} if router is None else dict.fromkeys(port.network for port in router.spec.networks)
-    return list(found)
-
-
-def locations(world: World, balancer: LoadBalancer) -> Iterator[Location]:
-    """Yield where a balancer's VIPs are served."""
-    yield from (Location("Network", name) for name in served(world, balancer))
+    yield from (Location("Network", name) for name in found)
     yield from (Location("Router", name) for name in balancer.spec.routers)
 
 
@@ -101,7 +96,7 @@ def _holder(world: World, namespace: str, location: Location, ip: str, port: int
 def _holders(world: World, namespace: str) -> dict[tuple[Location, str, int, str], str]:
     """Return the holder of each VIP in each location: of all balancers that have it, the one of the smallest name."""
     found: dict[tuple[Location, str, int, str], str] = {}
-    for balancer in world.balancers(namespace):
+    for balancer in world.all(LoadBalancer, namespace):
         for location in locations(world, balancer):
             for vip in balancer.spec.vips:
                 key = (location, str(addresses.address(vip.ip)), vip.port, str(vip.protocol))
@@ -130,7 +125,7 @@ class VipRouter(NamedTuple):
 def vip_router(world: World, namespace: str, network: str) -> VipRouter | None:
     """Return the VIP router of a Network, or None where it needs none."""
     leader, found = "", set()
-    for balancer in world.balancers(namespace):
+    for balancer in world.all(LoadBalancer, namespace):
         own = set(inside(world, balancer, network))
         if own:
             leader = leader or balancer.metadata.name
@@ -174,18 +169,15 @@ def inside(world: World, balancer: LoadBalancer, network: str) -> Iterator[str]:
 
 def _prefix(world: World, namespace: str, network: str, ip: Address) -> int:
     """Return the prefix length of the Subnet an address is in; 0 if it is in none of the Network."""
-    for subnet in world.subnets(namespace, network):
-        block = addresses.interface(subnet.spec.cidr).network
-        if _holds(block, ip):
-            return block.prefixlen
-    return 0
+    blocks = (addresses.interface(subnet.spec.cidr).network for subnet in world.subnets(namespace, network))
+    return next((block.prefixlen for block in blocks if _holds(block, ip)), 0)
 
 
 def plan_vip_router(network: Network, one: VipRouter, outcome: Outcome) -> None:
     """Add the rows of a Network's VIP router."""
     namespace, name = network.metadata.namespace, network.metadata.name
     router = f"{names.switch(namespace, name)}::vips"
-    port_name, peer_name = f"{router}:port", f"{router}:plug"
+    port_name = f"{router}:port"
     columns: dict[str, Column] = {
         "name": port_name,
         "mac": router_ports.mac(router, name),
@@ -204,15 +196,8 @@ def plan_vip_router(network: Network, one: VipRouter, outcome: Outcome) -> None:
         "static_routes": frozenset(route.ref for route in routes),
         "options": {"always_learn_from_arp_request": "false"},
     }
-    peer: dict[str, Column] = {
-        "name": peer_name,
-        "type": "router",
-        "addresses": frozenset({"router"}),
-        "options": {"router-port": port_name},
-    }
-    outcome.rows += [Row("Logical_Router", router, own), port, *routes, Row("Logical_Switch_Port", peer_name, peer)]
-    switch = Ref("Logical_Switch", names.switch(namespace, name))
-    outcome.members.append(Member(switch, "ports", Ref("Logical_Switch_Port", peer_name)))
+    outcome.rows += [Row("Logical_Router", router, own), port, *routes]
+    router_ports.add_peer_port(f"{router}:plug", port_name, names.switch(namespace, name), outcome)
 
 
 # Health checks.
@@ -224,7 +209,7 @@ def checker(world: World, namespace: str, network: str, version: int, ip: str) -
     It must be in the Subnet, and not in use: OVN answers for it with a MAC of its own. If it were the address of a
     router, all packets of the endpoint to that router would be lost.
     """
-    vips = {vip.ip for balancer in world.balancers(namespace) for vip in balancer.spec.vips}
+    vips = {vip.ip for balancer in world.all(LoadBalancer, namespace) for vip in balancer.spec.vips}
     numbers = {int(addresses.address(one)) for one in vips if addresses.family(one) == version}
     for subnet in world.subnets(namespace, network):
         spec = subnet.spec
