@@ -7,7 +7,7 @@ from netloom.front.api.auth.identity import Attributes, Authorizer, Identity, na
 from netloom.front.api.auth.rules import rules
 from netloom.front.api.http.exchange import Exchange
 from netloom.front.api.output import protobuf_kinds
-from netloom.front.api.schemas.discovery import REVIEWS, Review
+from netloom.front.api.schemas.discovery import REVIEWS
 from netloom.front.api.schemas.served import VERSIONS
 from netloom.front.api.verbs.calls import is_protobuf
 from netloom.model import codec
@@ -20,7 +20,7 @@ NAME_LIMIT = 253
 LENGTH_LIMITS = {"path": 1024, "rawSelector": LENGTH_LIMIT}
 """The longest allowed fields of a review, where that is not `NAME_LIMIT`."""
 
-_PATHS = {f"/apis/{review.group}/{review.version}/{review.plural}": review for review in REVIEWS}
+_PATHS = {review.path(): review for review in REVIEWS}
 
 
 class Reviews:
@@ -42,7 +42,7 @@ class Reviews:
         body = await exchange.body(BODY_LIMIT)
         media = exchange.header(b"content-type") or "application/json"
         if is_protobuf(media):
-            question = protobuf_kinds.decode(body, f"{review.group}/{review.version}", review.name)
+            question = protobuf_kinds.decode(body, review.api_version, review.name)
         else:
             question = codec.decode(body, media)
         if question.get("kind", review.name) != review.name:
@@ -53,7 +53,7 @@ class Reviews:
         except (AttributeError, TypeError) as error:  # Only the contents of the review can cause these.
             raise BadRequest(f"spec is not valid for a {review.name}: {error}") from None
 
-    async def _status(self, review: Review, question: Document, who: Identity) -> Document:
+    async def _status(self, review: Kind, question: Document, who: Identity) -> Document:
         match review.name:
             case "SelfSubjectAccessReview":
                 return await self._can(question, who)
@@ -109,9 +109,9 @@ async def _whoami(who: Identity) -> Document:
     return {"userInfo": {"username": who.name, "groups": [*who.groups, *who.roles]}}
 
 
-def _answer(review: Review, question: Document, status: Document) -> Document:
+def _answer(review: Kind, question: Document, status: Document) -> Document:
     metadata: Document = {"creationTimestamp": None}
-    answer: Document = {"kind": review.name, "apiVersion": f"{review.group}/{review.version}", "metadata": metadata}
+    answer: Document = {"kind": review.name, "apiVersion": review.api_version, "metadata": metadata}
     if "spec" in question:
         answer["spec"] = question["spec"]
     return answer | {"status": status}

@@ -4,11 +4,13 @@ It bounds what is read, knows whether an answer has begun (after which an error 
 sends small answers in one piece. `ClientGone` means that the client disconnected, which is not an error.
 """
 
+import hashlib
 import zlib
 from collections.abc import Awaitable, Callable, Iterable, MutableMapping
 from typing import Any, Protocol
 
 import msgspec
+from msgspec import Struct
 from msgspec.structs import replace
 
 from netloom.errors import BadRequest, TooLarge
@@ -51,6 +53,18 @@ _WARNINGS_LIMIT = 4096
 
 class ClientGone(Exception):
     """The client disconnected."""
+
+
+class Tagged(Struct, frozen=True):
+    """A document that is encoded once, with the hash of its contents: clients cache it by that."""
+
+    body: bytes
+    hash: str
+
+    @classmethod
+    def of(cls, body: bytes) -> "Tagged":
+        """Return bytes with their hash."""
+        return cls(body, hashlib.sha512(body).hexdigest().upper()[:64])
 
 
 class Connection(Protocol):
@@ -182,16 +196,21 @@ class Exchange:
         await self.start(code, media, extra)
         await self.finish(body)
 
-    async def reply_document(self, code: int, document: Document, headers: Iterable[tuple[bytes, bytes]] = ()) -> None:
-        """Send a document as JSON."""
-        await self.reply(code, msgspec.json.encode(document), JSON, headers)
+    async def reply_tagged(self, tagged: Tagged, media: bytes, headers: Headers) -> None:
+        """Send a document, or 304 if the client has it already."""
+        etag = f'"{tagged.hash}"'.encode()
+        headers = [(b"etag", etag), *headers]
+        if self.header(b"if-none-match").encode() == etag:
+            await self.reply(304, b"", media, headers)
+        else:
+            await self.reply(200, tagged.body, media, headers)
 
     async def reply_status(self, code: int, status: Document, headers: Iterable[tuple[bytes, bytes]] = ()) -> None:
         """Send a `Status`, or the answer to a review, in JSON or Protobuf."""
         if negotiate_status(self.header(b"accept")) is Media.PROTOBUF:
             await self.reply(code, protobuf_kinds.encode(status), Media.PROTOBUF.encode(), headers)
         else:
-            await self.reply_document(code, status, headers)
+            await self.reply(code, msgspec.json.encode(status), JSON, headers)
 
     async def start(self, code: int, media: bytes, headers: Iterable[tuple[bytes, bytes]] = ()) -> None:
         """Begin the answer."""
