@@ -34,7 +34,7 @@ def _message(table: Table, node: Document) -> bytes:
     for key, value in node.items():
         entry = table.get(key) or (table.get(EXTENSION) if key.startswith(EXTENSION) else None)
         if entry is None:
-            raise ValueError(f"the protobuf form of OpenAPI v2 has no field for {key!r} here")
+            raise ValueError(f"OpenAPI v2 in Protobuf has no field for {key!r} here")
         number, write = entry
         out.append(write(number, {key: value} if key not in table else value))
     return b"".join(out)
