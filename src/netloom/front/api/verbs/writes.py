@@ -1,4 +1,4 @@
-"""create, replace and patch: all the ways to write a document.
+"""All operations on one object: get, create, update, patch, delete; single requests and batches both use them.
 
     decode -> agrees with the URL -> valid (model/validation) -> field managers (apply) -> admission -> store
 
@@ -8,15 +8,16 @@ are elsewhere.
 """
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from netloom.errors import BadRequest, Cause, Conflict, Invalid, NotFound, UnsupportedMediaType
 from netloom.front.api.admission.admission import Admission, Operation, Write
 from netloom.front.api.admission.namespaces import NamespaceLifecycle
-from netloom.front.api.auth.identity import Attributes, Authorizer, forbidden, namespace_of
+from netloom.front.api.auth.identity import Attributes, Authorizer, Identity, forbidden, namespace_of
 from netloom.front.api.http.paths import Request, Verb
 from netloom.front.api.merge import apply, patch, shapes, strategic
 from netloom.front.api.verbs.calls import Call, CallResult
+from netloom.front.api.verbs.deletes import Deletes
 from netloom.model import codec
 from netloom.model.document import Document
 from netloom.model.kind import Kind
@@ -29,12 +30,14 @@ JSON_PATCH = "application/json-patch+json"
 MERGE_PATCH = "application/merge-patch+json"
 APPLY_PATCH = "application/apply-patch+yaml"
 STRATEGIC_PATCH = "application/strategic-merge-patch+json"
+ON_ONE = frozenset((Verb.GET, Verb.CREATE, Verb.UPDATE, Verb.PATCH, Verb.DELETE))
+"""The verbs about one object."""
 _ATTEMPTS = 5
 _EMPTY = frozenset(("labels", "annotations", "finalizers", "ownerReferences", "generateName", "name"))
 
 
-class Writes:
-    """The verbs with a document."""
+class Operations:
+    """The verbs about one object, over one store."""
 
     def __init__(
         self,
@@ -43,13 +46,33 @@ class Writes:
         admissions: Sequence[Admission],
         *,
         namespaces: NamespaceLifecycle | None = None,
-        clock: Callable[[], float] = time.time,
     ) -> None:
         self._store = store
         self._authorizer = authorizer
         self._admissions = admissions
         self._namespaces = namespaces
-        self._clock = clock
+        self.deletes = Deletes(store, admissions)
+
+    async def authorize(self, request: Request, who: Identity) -> None:
+        """Raise `Forbidden` unless `who` may make this request."""
+        what = request.attributes()
+        if not await self._authorizer.allows(who, what):
+            raise forbidden(who, what)
+
+    async def run(self, call: Call) -> CallResult:
+        """Run a request about one object that is already authorized."""
+        request = call.request
+        match request.verb:
+            case Verb.CREATE:
+                return await self.create(call)
+            case Verb.UPDATE:
+                return await self.replace(call)
+            case Verb.PATCH:
+                return await self.patch(call)
+            case Verb.DELETE:
+                return await self.deletes.delete(call)
+            case _:
+                return CallResult(200, await self._store.get(request.kind, request.namespace, request.name))
 
     async def create(self, call: Call) -> CallResult:
         """Create an object."""
@@ -114,29 +137,25 @@ class Writes:
     async def _patched(self, call: Call, live: Stored | None, change: "_Patch") -> CallResult:
         request = call.request
         if live is None:
-            await self._authorize_creation(call)
+            # The right to patch covers existing objects only.
+            namespace = namespace_of(request.kind, request.namespace, request.name)
+            what = Attributes(Verb.CREATE, request.kind, namespace, request.name)
+            if not await self._authorizer.allows(call.who, what):
+                raise forbidden(call.who, what)
         old = None if live is None else live.document()
-        new = change.applied_to(old, self._now())
+        new = change.applied_to(old, timestamp(time.time()))
         _keeps_identity(request, old, new)
         agree(new, request)
         if live is None:
             return CallResult(201, await self._create(call, new, managed=True))
         return CallResult(200, await self._update(call, live, new, managed=change.media == APPLY_PATCH))
 
-    async def _authorize_creation(self, call: Call) -> None:
-        """Raise `Forbidden` unless the client may create: the right to patch covers existing objects only."""
-        request = call.request
-        namespace = namespace_of(request.kind, request.namespace, request.name)
-        what = Attributes(Verb.CREATE, request.kind, namespace, request.name)
-        if not await self._authorizer.allows(call.who, what):
-            raise forbidden(call.who, what)
-
     async def _create(self, call: Call, document: Document, *, managed: bool = False) -> Stored:
         """Store a new document; `managed` means that its managedFields are already set."""
         kind, asked = call.request.kind, call.request.options
         call.warnings += validation.admit(kind, document, unknown=asked.validation)
         if not managed:
-            document = apply.updated(kind, None, document, manager=call.manager(), now=self._now())
+            document = apply.updated(kind, None, document, manager=call.manager(), now=timestamp(time.time()))
         name = document["metadata"].get("name", "")
         write = Write(
             operation=Operation.CREATE,
@@ -162,7 +181,7 @@ class Writes:
         warnings = validation.admit(kind, document, old=old, subresource=subresource, unknown=asked.validation)
         if not managed:
             document = apply.updated(
-                kind, old, document, manager=call.manager(), now=self._now(), subresource=subresource
+                kind, old, document, manager=call.manager(), now=timestamp(time.time()), subresource=subresource
             )
         write = Write(
             operation=Operation.UPDATE,
@@ -180,9 +199,6 @@ class Writes:
         stored = await self._store.update(kind, document, subresource=subresource, dry_run=asked.dry_run)
         call.warnings += warnings
         return stored
-
-    def _now(self) -> str:
-        return timestamp(self._clock())
 
 
 class _Patch:
