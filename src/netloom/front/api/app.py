@@ -40,10 +40,10 @@ from netloom.front.api.verbs import lists
 from netloom.front.api.verbs.batches import PATH as BATCH
 from netloom.front.api.verbs.batches import Batches
 from netloom.front.api.verbs.calls import JSON, Call
+from netloom.front.api.verbs.operations import Operations
 from netloom.front.api.verbs.streams import PATH as STREAM
 from netloom.front.api.verbs.streams import Streams
 from netloom.front.api.verbs.watches import Watches
-from netloom.front.api.verbs.writes import Operations
 from netloom.model.damaged import PATH as DAMAGED
 from netloom.model.damaged import DamagedItem, DamagedList
 from netloom.model.document import Document

@@ -30,7 +30,7 @@ from netloom.front.api.output import statuses
 from netloom.front.api.output.forms import batches
 from netloom.front.api.verbs.calls import JSON, Call, CallResult
 from netloom.front.api.verbs.lists import CHUNK
-from netloom.front.api.verbs.writes import ON_ONE, Operations
+from netloom.front.api.verbs.operations import ON_ONE, Operations
 from netloom.model.registry import GROUP, VERSION
 
 log = logging.getLogger(__name__)

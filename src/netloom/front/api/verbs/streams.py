@@ -38,8 +38,8 @@ from netloom.front.api.output.forms import View
 from netloom.front.api.output.frames import frame
 from netloom.front.api.verbs.batches import Observer
 from netloom.front.api.verbs.lists import CHUNK
+from netloom.front.api.verbs.operations import Operations
 from netloom.front.api.verbs.watches import Watches
-from netloom.front.api.verbs.writes import Operations
 from netloom.model.registry import GROUP, VERSION
 from netloom.store.base import Sink, Watch
 
