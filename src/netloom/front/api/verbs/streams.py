@@ -145,7 +145,7 @@ class _Stream:
     def _execute(self, line: bytes, group: asyncio.TaskGroup) -> None:
         try:
             command = _decode(line)
-        except msgspec.DecodeError as error:
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             raise BadRequest(f"a line must be a command to begin or end a watch: {error}") from None
         if command.end and (task := self._tasks.get(command.end)) is not None:
             task.cancel()
