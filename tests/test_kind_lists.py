@@ -42,7 +42,7 @@ def test_each_kind_that_is_planned_has_a_function_in_planner_units() -> None:
 
 def test_each_kind_that_agents_read_has_a_rule_in_roles_reads() -> None:
     async def main() -> None:
-        rules = RoleAuthorizer(memory())._nodes._reads
+        rules = RoleAuthorizer(memory())._node_reads
         assert set(rules) == {kind for kind in KINDS if kind.read_by_nodes} | {NODE, EVENT}
 
     run(main())

@@ -133,15 +133,20 @@ def test_a_revision_that_is_gone_is_said_so(server: Serving) -> None:
 
 
 @pytest.mark.parametrize(
-    "line", [b"nonsense", b'{"begin":"x"}', b"x" * (LONGEST_LINE + 1)], ids=["text", "types", "length"]
+    "line",
+    [b"nonsense", b'{"begin":"x"}', b"x" * (LONGEST_LINE + 1), b'{"x":' + b"[" * 30_000, b'{"path":"\xff"}'],
+    ids=["text", "types", "length", "depth", "encoding"],
 )
-def test_who_does_not_speak_the_protocol_is_cut_off(server: Serving, line: bytes) -> None:
+def test_who_does_not_speak_the_protocol_is_cut_off(
+    server: Serving, line: bytes, caplog: pytest.LogCaptureFixture
+) -> None:
     with stream(server) as one:
         one.begin(1, watching(server, "networks"))
         one.take(1)
         one.send(line)
         wait_until(lambda: len(server.api.watches) == 0, what="the watch to end")
     assert server.get(path("networks")).code == 200
+    assert not [record for record in caplog.records if record.levelname == "ERROR"]
 
 
 def test_a_number_is_one_watch_at_a_time(server: Serving) -> None:

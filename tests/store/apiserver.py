@@ -31,7 +31,7 @@ async def serve(folder: Path) -> None:
     store = await SqliteStore.open(folder / "store.db", kinds=KINDS, window_changes=WINDOW, queue_length=QUEUE)
     known = TokenFile(directory.tokens)
     api = Api(store, authenticator=known, authorizer=RoleAuthorizer(store), kinds=Registry(KINDS))
-    server = Server(api, listener, frontends.tls(identity))
+    server = Server(api, listener, frontends.tls(identity), turns=api.turns)
     async with asyncio.TaskGroup() as group:
         group.create_task(server.serve())
         directory.write_kubeconfig(frontends.url("127.0.0.1", listener))

@@ -10,8 +10,9 @@ authentication, authorization, readiness, metrics.
 import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from contextlib import suppress
+from typing import Any
 
 import msgspec
 from msgspec import Struct
@@ -27,16 +28,15 @@ from netloom.front.api.auth.reviews import Reviews
 from netloom.front.api.auth.roles import METRICS
 from netloom.front.api.auth.watch_rights import Rights
 from netloom.front.api.http.exchange import ClientGone, Exchange, Headers, Receive, Scope, Send
-from netloom.front.api.http.fair_queue import Callers, Turn, Turns
+from netloom.front.api.http.fair_queue import Callers, Turns
 from netloom.front.api.http.health import Check, Health
 from netloom.front.api.http.limits import Limits
 from netloom.front.api.http.paths import Request, Routes, Verb, trimmed
 from netloom.front.api.output import statuses
-from netloom.front.api.output.forms import View
 from netloom.front.api.schemas import definitions, served
 from netloom.front.api.schemas.discovery import Discovery
 from netloom.front.api.schemas.documents import Schemas
-from netloom.front.api.verbs import damaged, lists
+from netloom.front.api.verbs import lists
 from netloom.front.api.verbs.batches import PATH as BATCH
 from netloom.front.api.verbs.batches import Batches
 from netloom.front.api.verbs.calls import JSON, Call
@@ -45,6 +45,7 @@ from netloom.front.api.verbs.streams import PATH as STREAM
 from netloom.front.api.verbs.streams import Streams
 from netloom.front.api.verbs.watches import Watches
 from netloom.model.damaged import PATH as DAMAGED
+from netloom.model.damaged import DamagedItem, DamagedList
 from netloom.model.document import Document
 from netloom.model.kind import Registry
 from netloom.model.registry import CUSTOM_RESOURCE_DEFINITION, KINDS, NAMESPACE
@@ -53,7 +54,7 @@ from netloom.store.base import Store
 log = logging.getLogger(__name__)
 
 VERSION: Document = {"major": "1", "minor": "36", "gitVersion": "v1.36.0+netloom", "platform": "linux/amd64"}
-"""The default answer of /version: the version of the Kubernetes API."""
+"""The answer of /version: the version of the Kubernetes API."""
 
 
 class Observation(Struct, frozen=True):
@@ -67,20 +68,12 @@ class Observation(Struct, frozen=True):
     seconds: float
 
 
-def _unseen(_: Observation) -> None:
-    pass
-
-
 async def _unmeasured(accept: str) -> tuple[str, bytes]:
     return "text/plain", b""
 
 
 async def _idle() -> None:
     pass
-
-
-async def _awaited(work: Awaitable[None]) -> None:
-    await work
 
 
 class Api:
@@ -96,12 +89,9 @@ class Api:
         admissions: Sequence[Admission] = (),
         limits: Limits | None = None,
         ready: Mapping[str, Check] | None = None,
-        live: Mapping[str, Check] | None = None,
         metrics: Callable[[str], Awaitable[tuple[str, bytes]]] = _unmeasured,
-        observe: Callable[[Observation], None] = _unseen,
-        version: Document = VERSION,
-        clock: Callable[[], float] = time.time,
-        beside: Callable[[], Awaitable[None]] = _idle,
+        observe: Callable[[Observation], None] = lambda _: None,
+        beside: Callable[[], Coroutine[Any, Any, None]] = _idle,
         namespaces: NamespaceLifecycle | None = None,
         was_on: WasOn = no_deleted,
     ) -> None:
@@ -126,16 +116,15 @@ class Api:
         self._authenticator = authenticator
         self._authorizer = authorizer
         self._routes = Routes(kinds, longest=self.limits.url)
-        self._operations = Operations(store, authorizer, rules, namespaces=namespaces, clock=clock)
+        self._operations = Operations(store, authorizer, rules, namespaces=namespaces)
         self._batches = Batches(self._routes, self._operations, self._observe_one)
         self._streams = Streams(self.watches, self._routes, self._operations, self._observe_one)
         self._discovery = Discovery(kinds)
         self._schemas = Schemas(kinds)
         self._reviews = Reviews(kinds, authorizer)
-        self._health = Health(live=live, ready=ready)
+        self._health = Health(ready or {})
         self._metrics = metrics
         self._observe = observe
-        self._version = msgspec.json.encode(version)
         self._beside = beside
 
     async def run(self) -> None:
@@ -148,54 +137,53 @@ class Api:
             if CUSTOM_RESOURCE_DEFINITION in self._kinds:
                 group.create_task(definitions.publish(self._store))
             group.create_task(self.rights.run(self.limits.rights_seconds))
-            group.create_task(_awaited(self._beside()))
+            group.create_task(self._beside())
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""
-        exchange = Exchange(scope, receive, send, self.limits)
-        turn = Turn(self.turns, self.turns.flow(self._callers.key(exchange.credentials())))
-        exchange.wait_as(turn)
+        exchange = Exchange(scope, receive, send, self.limits, turns=self.turns, callers=self._callers)
         try:
-            await turn.take()
-            await turn.metered(self._reply(exchange))
+            await exchange.turn.take()
+            await exchange.turn.metered(self._reply(exchange))
         finally:
-            turn.release()
+            exchange.turn.release()
 
     async def _reply(self, exchange: Exchange) -> None:
-        task = _Task(exchange)
         began = time.perf_counter()
         try:
             async with asyncio.timeout(self.limits.request_seconds) as clock:
-                await self._answer(task, clock)
+                await self._answer(exchange, clock)
         except ClientGone:
             pass
         except NetloomError as error:
-            await _fail(task, error)
+            await _fail(exchange, error)
         except TimeoutError:
-            await _fail(
-                task, TimedOut("the request took too long; it may or may not have been processed", retry_after=1)
-            )
+            late = TimedOut("the request took too long; it may or may not have been processed", retry_after=1)
+            await _fail(exchange, late)
         except Exception:
             log.exception("%s %s failed", exchange.method, exchange.path)
-            await _fail(task, Internal("Internal error occurred: see the server's log"))
-        self._observe(Observation(task.verb, task.resource, exchange.code, time.perf_counter() - began))
+            await _fail(exchange, Internal("Internal error occurred: see the server's log"))
+        # A stream of watches lasts as long as they do: it is not a slow request.
+        method = Verb.WATCH if exchange.path == STREAM else exchange.method
+        self._observe_one(exchange.request, method, exchange.code, time.perf_counter() - began)
 
     def _observe_one(self, request: Request | None, method: str, code: int, seconds: float) -> None:
-        verb = method.lower() if request is None else str(request.verb)
-        self._observe(Observation(verb, _resource(request), code, seconds))
+        if request is None:
+            self._observe(Observation(method.lower(), "", code, seconds))
+            return
+        beneath = f"/{request.subresource}" if request.subresource else ""
+        self._observe(Observation(str(request.verb), request.kind.plural + beneath, code, seconds))
 
-    async def _answer(self, task: "_Task", clock: asyncio.Timeout) -> None:
-        exchange = task.exchange
+    async def _answer(self, exchange: Exchange, clock: asyncio.Timeout) -> None:
         path = trimmed(exchange.path)
         if self._health.serves(path):
             _only_reads(exchange)
             return await self._health.reply(exchange, path)
-        offered = exchange.credentials()
+        offered = exchange.credentials
         who = await self._authenticator.authenticate(offered)
         if who is None:
             raise Unauthorized("Unauthorized")
-        if exchange.turn is not None:
-            exchange.turn.move(self._callers.add(offered, who))
+        exchange.turn.move(self._callers.add(offered, who))
         if self._reviews.serves(path):
             return await self._reviews.reply(exchange, path, who)
         if path == BATCH:
@@ -207,11 +195,11 @@ class Api:
             return await self._streams.reply(exchange, who)
         if path.startswith(("/apis/", "/api/")) and not self._discovery.serves(path):
             stored, version = served.at(path)
-            task.request = request = self._routes.parse(exchange.method, stored, exchange.query)
+            exchange.request = request = self._routes.parse(exchange.method, stored, exchange.query)
             if version is not None:
                 if request.kind is not version.kind:
                     raise NotFound("the server could not find the requested resource")
-                task.request = request = replace(request, served=version)
+                exchange.request = request = replace(request, served=version)
             return await self._resource(exchange, request, who, clock)
         await self._other(exchange, path, who)
 
@@ -230,7 +218,7 @@ class Api:
 
     async def _one(self, exchange: Exchange, request: Request, who: Identity) -> None:
         """Answer a request for one object."""
-        view = View(request.kind, exchange.output(request.kind, request.served), request.options.include)
+        view = exchange.view(request)
         call = await _call(exchange, request, who)
         try:
             result = await self._operations.run(call)
@@ -252,41 +240,18 @@ class Api:
         elif self._schemas.serves(path):
             await self._schemas.reply(exchange, path)
         elif path == "/version":
-            await exchange.reply(200, self._version)
+            await exchange.reply(200, msgspec.json.encode(VERSION))
         elif path == DAMAGED:
-            await damaged.reply(exchange, self._store, self._kinds)
+            found = [
+                DamagedItem(one.kind.name, one.namespace, one.name, one.revision, one.reason)
+                for one in await self._store.damaged()
+            ]
+            await exchange.reply(200, msgspec.json.encode(DamagedList(len(list(self._kinds)), found)))
         elif path == METRICS:
             media, text = await self._metrics(exchange.header(b"accept"))
             await exchange.reply(200, text, media.encode())
         else:
             raise NotFound("the server could not find the requested resource")
-
-
-class _Task:
-    """What is known about a request, for its error and for the metrics."""
-
-    __slots__ = ("exchange", "request")
-
-    def __init__(self, exchange: Exchange) -> None:
-        self.exchange = exchange
-        self.request: Request | None = None
-
-    @property
-    def verb(self) -> str:
-        if self.request is not None:
-            return str(self.request.verb)
-        # A stream of watches lasts as long as they do: it is not a slow request.
-        return str(Verb.WATCH) if self.exchange.path == STREAM else self.exchange.method.lower()
-
-    @property
-    def resource(self) -> str:
-        return _resource(self.request)
-
-
-def _resource(request: Request | None) -> str:
-    if request is None:
-        return ""
-    return f"{request.kind.plural}/{request.subresource}" if request.subresource else request.kind.plural
 
 
 async def _call(exchange: Exchange, request: Request, who: Identity) -> Call:
@@ -300,9 +265,9 @@ def _only_reads(exchange: Exchange) -> None:
         raise MethodNotAllowed("the server does not allow this method on the requested resource")
 
 
-async def _fail(task: _Task, error: NetloomError) -> None:
+async def _fail(exchange: Exchange, error: NetloomError) -> None:
     """Answer with the error, or cut off an answer that has begun: the server closes unfinished answers."""
-    exchange, request = task.exchange, task.request
+    request = exchange.request
     if exchange.code:
         log.warning("%s %s: answer cut off: %s", exchange.method, exchange.path, error)
         return

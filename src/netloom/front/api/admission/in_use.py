@@ -82,13 +82,11 @@ class InUse:
         target = _Target(write.old, document["spec"], owner)
         snapshots = [await self._snapshot(reference, write.namespace, store) for reference in target.references]
         users = await target.users(snapshots)
-        if users and not await self._users_are_deleted(write.namespace):
-            raise in_use(write.kind, write.name, users)
-        return Precondition(min(look.revision for look in snapshots), target.used_by) if not users else None
-
-    async def _users_are_deleted(self, namespace: str) -> bool:
-        """Whether the users are deleted as well, because their namespace is."""
-        return bool(namespace) and self._is_terminating is not None and await self._is_terminating(namespace)
+        if not users:
+            return Precondition(min(snapshot.revision for snapshot in snapshots), target.used_by)
+        if write.namespace and self._is_terminating is not None and await self._is_terminating(write.namespace):
+            return None  # The users are deleted as well, with their namespace.
+        raise in_use(write.kind, write.name, users)
 
     async def _snapshot(self, reference: Reference, namespace: str, store: Store) -> Snapshot:
         """Return the objects of `reference.holder` at a revision not older than this call."""
@@ -134,7 +132,7 @@ class _Target(Struct, frozen=True):
     async def users(self, snapshots: Sequence[Snapshot]) -> list[User]:
         """Return its users, sorted."""
         name = self.spec["network"] if self.stored.kind is SUBNET else self.stored.name
-        seen = [holder for look in snapshots for holder in look.holders.get(name, ())]
+        seen = [holder for snapshot in snapshots for holder in snapshot.holders.get(name, ())]
         found = [holder async for holder in _in_turns(seen) if self.used_by(holder)]
         users = {_user(holder) for holder in found if holder.kind is not IP_LOCK}
         users |= {_user(owner) for owner in self._owners(found, seen)}

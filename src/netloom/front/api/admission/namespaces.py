@@ -60,7 +60,8 @@ class NamespaceLifecycle:
     async def review(self, write: Write, store: Store) -> None:
         """Refuse creations in missing or terminating namespaces, and the deletion of system namespaces."""
         if write.kind is NAMESPACE:
-            _keep_system(write)
+            if write.operation is WriteOperation.DELETE and write.name in SYSTEM_NAMESPACES:
+                raise Forbidden(f'namespaces "{write.name}" is forbidden: this namespace may not be deleted')
             return
         if write.operation is not WriteOperation.CREATE or not write.namespace:
             return
@@ -76,7 +77,8 @@ class NamespaceLifecycle:
             return
         if await self._state(write.namespace) is State.ABSENT:
             with suppress(AlreadyExists):
-                await self._own.create(NAMESPACE, document(write.namespace))
+                namespace = {"apiVersion": NAMESPACE.api_version, "kind": NAMESPACE.name}
+                await self._own.create(NAMESPACE, {**namespace, "metadata": {"name": write.namespace}})
 
     async def is_terminating(self, name: str) -> bool:
         """Whether a namespace is being deleted, or is gone from a cluster while objects remain in it."""
@@ -107,16 +109,6 @@ class NamespaceLifecycle:
                 f"cannot look up namespace {name} in the cluster: {error.message}", retry_after=1
             ) from error
         return State.TERMINATING if (found.get("metadata") or {}).get("deletionTimestamp") else State.ACTIVE
-
-
-def document(name: str) -> Document:
-    """Return a new Namespace."""
-    return {"apiVersion": NAMESPACE.api_version, "kind": NAMESPACE.name, "metadata": {"name": name}}
-
-
-def _keep_system(write: Write) -> None:
-    if write.operation is WriteOperation.DELETE and write.name in SYSTEM_NAMESPACES:
-        raise Forbidden(f'namespaces "{write.name}" is forbidden: this namespace may not be deleted')
 
 
 def _terminating(write: Write) -> Forbidden:

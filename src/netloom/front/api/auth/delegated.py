@@ -47,7 +47,6 @@ UNKNOWN_SECONDS = 2.0
 ALLOWED_SECONDS = 10.0
 DENIED_SECONDS = 2.0
 _NODE = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
-_SCHEME = b"bearer "
 _TOKEN_LIMIT = 64 * 1024
 _EXTRAS = 64
 """How many keys of a user's extra are accepted; the cluster itself sends a handful."""
@@ -126,13 +125,17 @@ class ClusterIdentities:
         return (f"{NODE_PREFIX}{node if _NODE.fullmatch(node) else ''}",)
 
 
-class RequestHeaders:
-    """Authenticates users by the headers of a trusted proxy."""
+class _ByCertificate:
+    """The base of authenticators by the certificate of the connection."""
 
     def __init__(self, identities: ClusterIdentities, issued: Issued, trusted: Callable[[], Trust]) -> None:
-        self._people = identities
+        self._identities = identities
         self._issued = issued
         self._trusted = trusted
+
+
+class RequestHeaders(_ByCertificate):
+    """Authenticates users by the headers of a trusted proxy."""
 
     async def authenticate(self, offered: Credentials) -> Identity | None:
         """Return the user in the headers, if the connection is that of a trusted proxy."""
@@ -146,30 +149,27 @@ class RequestHeaders:
             return None
         uids = _values(offered, trusted.uid_headers)
         groups = _values(offered, trusted.group_headers)
-        return self._people.identity(names[0], groups, uids[0] if uids else "", _extra(offered, trusted.extra_prefixes))
+        return self._identities.identity(
+            names[0], groups, uids[0] if uids else "", _extra(offered, trusted.extra_prefixes)
+        )
 
 
-class Certificates:
+class Certificates(_ByCertificate):
     """Authenticates certificates of the cluster's client CA."""
-
-    def __init__(self, identities: ClusterIdentities, issued: Issued, trusted: Callable[[], Trust]) -> None:
-        self._people = identities
-        self._issued = issued
-        self._trusted = trusted
 
     async def authenticate(self, offered: Credentials) -> Identity | None:
         """Return the user in the certificate."""
         shown, ca = offered.certificate, self._trusted().client_ca
         if shown is None or not shown.name or not ca or not self._issued(shown.encoded, ca):
             return None
-        return self._people.identity(shown.name, shown.organizations)
+        return self._identities.identity(shown.name, shown.organizations)
 
 
 class TokenReviews:
     """Authenticates tokens by asking the cluster."""
 
     def __init__(self, identities: ClusterIdentities, ask: Ask) -> None:
-        self._people = identities
+        self._identities = identities
         self._ask = ask
         self._known = ExpiringCache[bytes, Identity | None](
             lambda who: KNOWN_SECONDS if who else UNKNOWN_SECONDS, weigh=lambda _, who: _weight(who)
@@ -177,10 +177,8 @@ class TokenReviews:
 
     async def authenticate(self, offered: Credentials) -> Identity | None:
         """Return the user of a token."""
-        header = offered.header(b"authorization")
-        if header[: len(_SCHEME)].lower() != _SCHEME or len(header) > _TOKEN_LIMIT:
+        if (token := offered.bearer_token()) is None or len(token) > _TOKEN_LIMIT:
             return None
-        token = header[len(_SCHEME) :].strip()
         # Cached by digest: nothing that stays in memory for long is a usable secret.
         return await self._known.get(hashlib.sha256(token).digest(), lambda: self._review(token))
 
@@ -195,7 +193,9 @@ class TokenReviews:
         if not status.get("authenticated") or not user.get("username"):
             return None
         extra = {str(key): _texts(values) for key, values in (user.get("extra") or {}).items()}
-        return self._people.identity(str(user["username"]), _texts(user.get("groups")), str(user.get("uid", "")), extra)
+        return self._identities.identity(
+            str(user["username"]), _texts(user.get("groups")), str(user.get("uid", "")), extra
+        )
 
 
 class AccessReviews:

@@ -51,6 +51,11 @@ class Credentials(Struct, frozen=True):
         """Return the first header of that name, or b""."""
         return next((value for key, value in self.headers if key == name), b"")
 
+    def bearer_token(self) -> bytes | None:
+        """Return the bearer token, or None."""
+        scheme, _, token = self.header(b"authorization").partition(b" ")
+        return token.strip() if scheme.lower() == b"bearer" and token else None
+
 
 class Attributes(Struct, frozen=True):
     """What a request does: to a resource, or (`kind` is None) to a path."""

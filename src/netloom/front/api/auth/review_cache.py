@@ -21,17 +21,6 @@ def _small(key: object, value: object) -> int:
     return 512
 
 
-class _Asking(Generic[V]):
-    """A request in flight."""
-
-    __slots__ = ("answer", "error", "over")
-
-    def __init__(self) -> None:
-        self.over = asyncio.Event()
-        self.answer: list[V] = []
-        self.error: NetloomError | None = None
-
-
 class ExpiringCache(Generic[K, V]):
     """Cached answers by key."""
 
@@ -54,7 +43,8 @@ class ExpiringCache(Generic[K, V]):
         self._weigh = weigh
         self._clock = clock
         self._kept: dict[K, tuple[float, V, int]] = {}
-        self._asking: dict[K, _Asking[V]] = {}
+        self._asking: dict[K, asyncio.Future[V]] = {}
+        """The requests in flight."""
         self.bytes = 0
         """About how many bytes the cached answers take."""
 
@@ -71,24 +61,24 @@ class ExpiringCache(Generic[K, V]):
             asking = self._asking.get(key)
             if asking is None:
                 return await self._ask(key, ask)
-            await asking.over.wait()
-            if asking.error is not None:
-                raise copy.copy(asking.error)
-            if asking.answer:
-                return asking.answer[0]
-            # The caller that asked was cancelled before the answer came.
+            await asyncio.wait((asking,))
+            if not asking.cancelled():  # Otherwise ask again: the caller that asked was cancelled.
+                if (error := asking.exception()) is not None:
+                    raise copy.copy(error)
+                return asking.result()
 
     async def _ask(self, key: K, ask: Callable[[], Awaitable[V]]) -> V:
-        asking = self._asking[key] = _Asking[V]()
+        asking = self._asking[key] = asyncio.get_running_loop().create_future()
         try:
             value = await ask()
-            asking.answer.append(value)
+            asking.set_result(value)
         except NetloomError as error:
-            asking.error = error
+            asking.set_exception(error)
+            asking.exception()  # It is no error if no other caller waits for it.
             raise
         finally:
             del self._asking[key]
-            asking.over.set()
+            asking.cancel()
         self._keep(key, value)
         return value
 

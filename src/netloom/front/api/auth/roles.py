@@ -91,7 +91,7 @@ def roles(texts: tuple[str, ...]) -> tuple[Role, ...]:
 
 
 def node_of(who: Identity) -> str:
-    """Return the node that an identity is; "" for users and programs."""
+    """Return the name of the node that an identity belongs to; "" for users and programs."""
     return next((role.scope for role in roles(who.roles) if role.name == "node"), "")
 
 
@@ -102,7 +102,17 @@ class RoleAuthorizer:
 
     def __init__(self, store: Store) -> None:
         self.node_networks = NodeNetworks(store)
-        self._nodes = _Nodes(store, self.node_networks)
+        self._store = store
+        self._node_reads: Mapping[Kind, Callable[[str, Attributes], Awaitable[bool]]] = {
+            NODE: self._reads_nodes,
+            NETWORK_ATTACHMENT: self._reads_attachments,
+            NETWORK: self._reads_networks,
+            SUBNET: self._reads_subnets,
+            MIRROR: self._reads_mirrors,
+            SECURITY_PROFILE: self._reads_policies,
+            SHAPING: self._reads_policies,
+            EVENT: self._reads_events,
+        }
 
     async def run(self) -> NoReturn:
         """Maintain the index of Networks by node until cancelled; while this does not run, the store is asked."""
@@ -124,9 +134,74 @@ class RoleAuthorizer:
             if role.name in _PEOPLE:
                 if _in_scope(role, what) and _PEOPLE[role.name](what, what.kind):
                     return True
-            elif await self._nodes.allows(role.scope, what, what.kind):
+            elif await self._allows_node(role.scope, what, what.kind):
                 return True
         return False
+
+    async def _allows_node(self, node: str, what: Attributes, kind: Kind) -> bool:
+        if what.verb not in READS:
+            return await self._node_writes(node, what, kind)
+        return kind in self._node_reads and await self._node_reads[kind](node, what)
+
+    async def _node_writes(self, node: str, what: Attributes, kind: Kind) -> bool:
+        if kind is EVENT:
+            # The owner of a created Event is in the body: see front/api/admission/node_writes.py.
+            return what.verb == "create" or (what.verb in _OWN_WRITES and await self._reads_events(node, what))
+        if kind is NODE:
+            # The name of a created Node is in the body: see front/api/admission/node_writes.py.
+            return what.verb in _OWN_WRITES and (what.name == node or (what.verb == "create" and not what.name))
+        if kind is NETWORK_ATTACHMENT and what.subresource == "status" and what.verb in _STATUS_WRITES:
+            return (await self._spec(kind, what)).get("node") == node
+        return False
+
+    async def _reads_nodes(self, node: str, what: Attributes) -> bool:
+        return _named(what) == node
+
+    async def _reads_attachments(self, node: str, what: Attributes) -> bool:
+        if what.name:
+            spec = await self._spec(NETWORK_ATTACHMENT, what)
+            if spec.get("node") == node:
+                return True
+            network = spec.get("network", "")
+        else:
+            if _field(what.selector, "spec.node") == node:
+                return True
+            network = _field(what.selector, "spec.network")
+        attached = await self.node_networks.attached(node, what.namespace, network)
+        return attached and await self.node_networks.is_vxlan(what.namespace, network)
+
+    async def _reads_networks(self, node: str, what: Attributes) -> bool:
+        return await self.node_networks.attached(node, what.namespace, _named(what))
+
+    async def _reads_subnets(self, node: str, what: Attributes) -> bool:
+        if what.name:
+            network = (await self._spec(SUBNET, what)).get("network", "")
+        else:
+            network = _field(what.selector, "spec.network")
+        return await self.node_networks.attached(node, what.namespace, network)
+
+    async def _reads_mirrors(self, node: str, what: Attributes) -> bool:
+        return bool(await self.node_networks.networks(node, what.namespace))
+
+    async def _reads_policies(self, node: str, what: Attributes) -> bool:
+        for network in await self.node_networks.networks(node, what.namespace):
+            if await self.node_networks.is_vxlan(what.namespace, network):
+                return True
+        return False
+
+    async def _reads_events(self, node: str, what: Attributes) -> bool:
+        return bool(what.name) and is_event_of(node, await self._document(EVENT, what))
+
+    async def _spec(self, kind: Kind, what: Attributes) -> dict[str, str]:
+        spec: dict[str, str] = (await self._document(kind, what)).get("spec", {})
+        return spec
+
+    async def _document(self, kind: Kind, what: Attributes) -> Document:
+        """Return the requested object; {} if it does not exist."""
+        try:
+            return (await self._store.get(kind, what.namespace, what.name)).document()
+        except NotFound:
+            return {}
 
 
 def is_event_of(node: str, event: Document) -> bool:
@@ -164,91 +239,6 @@ def _editor(what: Attributes, kind: Kind) -> bool:
 
 
 _PEOPLE: Mapping[str, Callable[[Attributes, Kind], bool]] = {"admin": _admin, "editor": _editor, "viewer": _viewer}
-
-
-class _Nodes:
-    """The rights of nodes."""
-
-    def __init__(self, store: Store, node_networks: NodeNetworks) -> None:
-        self._store = store
-        self._node_networks = node_networks
-        self._reads: Mapping[Kind, Callable[[str, Attributes], Awaitable[bool]]] = {
-            NODE: self._reads_nodes,
-            NETWORK_ATTACHMENT: self._reads_attachments,
-            NETWORK: self._reads_networks,
-            SUBNET: self._reads_subnets,
-            MIRROR: self._reads_mirrors,
-            SECURITY_PROFILE: self._reads_policies,
-            SHAPING: self._reads_policies,
-            EVENT: self._reads_events,
-        }
-
-    async def allows(self, node: str, what: Attributes, kind: Kind) -> bool:
-        if what.verb not in READS:
-            return await self._writes(node, what, kind)
-        return kind in self._reads and await self._reads[kind](node, what)
-
-    async def _writes(self, node: str, what: Attributes, kind: Kind) -> bool:
-        if kind is EVENT:
-            # The owner of a created Event is in the body: see front/api/admission/node_writes.py.
-            return what.verb == "create" or (what.verb in _OWN_WRITES and await self._reads_events(node, what))
-        if kind is NODE:
-            # The name of a created Node is in the body: see front/api/admission/node_writes.py.
-            return what.verb in _OWN_WRITES and (what.name == node or (what.verb == "create" and not what.name))
-        if kind is NETWORK_ATTACHMENT and what.subresource == "status" and what.verb in _STATUS_WRITES:
-            return (await self._spec(kind, what)).get("node") == node
-        return False
-
-    async def _reads_nodes(self, node: str, what: Attributes) -> bool:
-        return _named(what) == node
-
-    async def _reads_attachments(self, node: str, what: Attributes) -> bool:
-        if what.name:
-            spec = await self._spec(NETWORK_ATTACHMENT, what)
-            if spec.get("node") == node:
-                return True
-            network = spec.get("network", "")
-        else:
-            if _field(what.selector, "spec.node") == node:
-                return True
-            network = _field(what.selector, "spec.network")
-        node_networks = self._node_networks
-        return await node_networks.attached(node, what.namespace, network) and await node_networks.is_vxlan(
-            what.namespace, network
-        )
-
-    async def _reads_networks(self, node: str, what: Attributes) -> bool:
-        return await self._node_networks.attached(node, what.namespace, _named(what))
-
-    async def _reads_subnets(self, node: str, what: Attributes) -> bool:
-        if what.name:
-            network = (await self._spec(SUBNET, what)).get("network", "")
-        else:
-            network = _field(what.selector, "spec.network")
-        return await self._node_networks.attached(node, what.namespace, network)
-
-    async def _reads_mirrors(self, node: str, what: Attributes) -> bool:
-        return bool(await self._node_networks.networks(node, what.namespace))
-
-    async def _reads_policies(self, node: str, what: Attributes) -> bool:
-        for network in await self._node_networks.networks(node, what.namespace):
-            if await self._node_networks.is_vxlan(what.namespace, network):
-                return True
-        return False
-
-    async def _reads_events(self, node: str, what: Attributes) -> bool:
-        return bool(what.name) and is_event_of(node, await self._document(EVENT, what))
-
-    async def _spec(self, kind: Kind, what: Attributes) -> dict[str, str]:
-        spec: dict[str, str] = (await self._document(kind, what)).get("spec", {})
-        return spec
-
-    async def _document(self, kind: Kind, what: Attributes) -> Document:
-        """Return the requested object; {} if it does not exist."""
-        try:
-            return (await self._store.get(kind, what.namespace, what.name)).document()
-        except NotFound:
-            return {}
 
 
 def _named(what: Attributes) -> str:

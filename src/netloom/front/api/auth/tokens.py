@@ -32,7 +32,6 @@ ROLE_PREFIX = "netloom:"
 TOKENS = "tokens file"
 REVOKED = "file of revoked certificates"
 _CHECK_SECONDS = 1.0
-_SCHEME = b"bearer "
 _FILE_LIMIT = 16 * 1024 * 1024
 
 
@@ -124,12 +123,11 @@ class TokenFile:
 
     async def authenticate(self, offered: Credentials) -> Identity | None:
         """Return the identity that a token belongs to."""
-        header = offered.header(b"authorization")
-        if header[: len(_SCHEME)].lower() != _SCHEME:
+        if (token := offered.bearer_token()) is None:
             return None
         self._file.refresh()
-        # The time of this refresh-up can reveal digests only, and a client cannot choose a digest.
-        digest = hashlib.sha256(header[len(_SCHEME) :].strip()).digest()
+        # The time of this look-up can reveal digests only, and a client cannot choose a digest.
+        digest = hashlib.sha256(token).digest()
         if (found := (self._file.known or {}).get(digest)) is not None:
             return found
         self._file.refresh(every=0)  # A token that was created a moment ago is valid at once.

@@ -168,7 +168,8 @@ class Rights:
             return
         allowed = await self._authorizer.allows(who, right.what)
         if not allowed and (right.doubted or version is None):
-            log.info("ending a watch of %s by %s: no longer authorized", _resource(right.what), who.name)
+            watched = right.what.kind.qualified if right.what.kind is not None else right.what.path
+            log.info("ending a watch of %s by %s: no longer authorized", watched, who.name)
             right.lose(forbidden(who, right.what))
         right.doubted = not allowed
         right.allowed = (who, version) if allowed else None
@@ -178,10 +179,6 @@ def _end(session: WatchSession, error: NetloomError) -> None:
     log.info("ending %d watches of %s: %s", len(session), session.who.name, error.message)
     for right in session:
         right.lose(error)
-
-
-def _resource(what: Attributes) -> str:
-    return what.kind.qualified if what.kind is not None else what.path
 
 
 def _nothing() -> None:

@@ -4,30 +4,24 @@ It bounds what is read, knows whether an answer has begun (after which an error 
 sends small answers in one piece. `ClientGone` means that the client disconnected, which is not an error.
 """
 
+import hashlib
 import zlib
 from collections.abc import Awaitable, Callable, Iterable, MutableMapping
 from typing import Any, Protocol
 
 import msgspec
+from msgspec import Struct
 from msgspec.structs import replace
 
 from netloom.errors import BadRequest, TooLarge
 from netloom.front.api.auth.identity import Certificate, Credentials
-from netloom.front.api.http.fair_queue import Turn
+from netloom.front.api.http.fair_queue import Callers, Turn, Turns
 from netloom.front.api.http.limits import Limits
-from netloom.front.api.http.negotiation import (
-    JSON_ONLY,
-    OF_MESSAGES,
-    OF_METADATA,
-    Media,
-    Output,
-    negotiate,
-    negotiate_status,
-)
+from netloom.front.api.http.negotiation import OF_MESSAGES, OF_METADATA, Media, negotiate, negotiate_status
+from netloom.front.api.http.paths import Request
 from netloom.front.api.output import protobuf_kinds
-from netloom.front.api.schemas.served import Served
+from netloom.front.api.output.forms import View
 from netloom.model.document import Document
-from netloom.model.kind import Kind
 
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
@@ -53,6 +47,18 @@ class ClientGone(Exception):
     """The client disconnected."""
 
 
+class Tagged(Struct, frozen=True):
+    """A document that is encoded once, with the hash of its contents: clients cache it by that."""
+
+    body: bytes
+    hash: str
+
+    @classmethod
+    def of(cls, body: bytes) -> "Tagged":
+        """Return bytes with their hash."""
+        return cls(body, hashlib.sha512(body).hexdigest().upper()[:64])
+
+
 class Connection(Protocol):
     """The connection of a request, as the application sees it."""
 
@@ -73,33 +79,44 @@ class Connection(Protocol):
 class Exchange:
     """One request and its answer."""
 
-    __slots__ = ("_receive", "_send", "_warnings", "code", "connection", "headers", "limits", "method", "scope", "turn")
+    __slots__ = (
+        "_receive",
+        "_send",
+        "_warnings",
+        "code",
+        "connection",
+        "credentials",
+        "headers",
+        "limits",
+        "method",
+        "path",
+        "query",
+        "request",
+        "turn",
+    )
 
-    def __init__(self, scope: Scope, receive: Receive, send: Send, limits: Limits) -> None:
-        self.scope = scope
+    def __init__(
+        self, scope: Scope, receive: Receive, send: Send, limits: Limits, *, turns: Turns, callers: Callers
+    ) -> None:
         self.method: str = scope["method"]
+        self.path: str = scope["raw_path"].decode("latin-1")
+        """Still percent-encoded, as `query` is."""
+        self.query: str = scope["query_string"].decode("latin-1")
         self.headers: Headers = scope["headers"]
         extensions = scope.get("extensions") or {}
         self.connection: Connection | None = extensions.get(CONNECTION)
+        certificate = self.connection.certificate if self.connection is not None else None
+        client = scope.get("client")
+        self.credentials = Credentials(self.headers, certificate, client[0] if client else "")
         self.limits = limits
         self.code = 0
         """The status sent; 0 before the answer begins."""
-        self.turn: Turn | None = None
+        self.request: Request | None = None
+        """The parsed request for a resource; None before it is parsed, and for other paths."""
+        self.turn = Turn(turns, turns.flow(callers.key(self.credentials)))
         self._receive = receive
         self._send = send
         self._warnings: list[str] = []
-
-    @property
-    def path(self) -> str:
-        """The path, still percent-encoded."""
-        raw: bytes = self.scope["raw_path"]
-        return raw.decode("latin-1")
-
-    @property
-    def query(self) -> str:
-        """The query, still percent-encoded."""
-        raw: bytes = self.scope["query_string"]
-        return raw.decode("latin-1")
 
     def header(self, name: bytes) -> str:
         """Return the first header of that (lower-case) name, or ""."""
@@ -108,19 +125,13 @@ class Exchange:
                 return value.decode("latin-1")
         return ""
 
-    def credentials(self) -> Credentials:
-        """Return the client's credentials."""
-        certificate = self.connection.certificate if self.connection is not None else None
-        client = self.scope.get("client")
-        return Credentials(self.headers, certificate, client[0] if client else "")
-
-    def output(self, kind: Kind | None, served: Served | None = None) -> Output:
-        """Return the negotiated output for a kind; None: for an answer that is never Protobuf."""
-        if kind is None:
-            return negotiate(self.header(b"accept"), JSON_ONLY)
-        has_message = protobuf_kinds.message_of(kind) is not None
+    def view(self, request: Request) -> View:
+        """Return the form in which the client accepts the requested objects."""
+        has_message = protobuf_kinds.message_of(request.kind) is not None
         output = negotiate(self.header(b"accept"), OF_MESSAGES if has_message else OF_METADATA)
-        return output if served is None else replace(output, served=served)
+        if request.served is not None:
+            output = replace(output, served=request.served)
+        return View(request.kind, output, request.options.include)
 
     async def body(self, limit: int = 0) -> bytes:
         """Return the whole body of at most `limit` bytes; 0: the server's limit."""
@@ -140,12 +151,11 @@ class Exchange:
             size += len(chunk)
             if size > limit:
                 raise TooLarge(f"Request entity too large: limit is {limit}")
-            if self.turn is not None:
-                self.turn.hold(len(chunk))
+            self.turn.hold(len(chunk))
             chunks.append(chunk)
             more = message.get("more_body", False)
         if size > _LARGE_BODY:
-            await self.pause()  # Reading takes time, and this request had its turn before that.
+            await self.turn.take()  # Reading takes time, and this request had its turn before that.
         return chunks[0] if len(chunks) == 1 else b"".join(chunks)
 
     async def more(self) -> bytes:
@@ -155,15 +165,6 @@ class Exchange:
             raise ClientGone
         chunk: bytes = message.get("body", b"")
         return chunk if chunk or not message.get("more_body", False) else await self.more()
-
-    def wait_as(self, turn: Turn) -> None:
-        """Use `turn` for the turns of this request."""
-        self.turn = turn
-
-    async def pause(self) -> None:
-        """Yield to other requests; call it between parts of expensive work."""
-        if self.turn is not None:
-            await self.turn.take()
 
     def warn(self, texts: Iterable[str]) -> None:
         """Add warnings for the user to the answer."""
@@ -182,16 +183,21 @@ class Exchange:
         await self.start(code, media, extra)
         await self.finish(body)
 
-    async def reply_document(self, code: int, document: Document, headers: Iterable[tuple[bytes, bytes]] = ()) -> None:
-        """Send a document as JSON."""
-        await self.reply(code, msgspec.json.encode(document), JSON, headers)
+    async def reply_tagged(self, tagged: Tagged, media: bytes, headers: Headers) -> None:
+        """Send a document, or 304 if the client has it already."""
+        etag = f'"{tagged.hash}"'.encode()
+        headers = [(b"etag", etag), *headers]
+        if self.header(b"if-none-match").encode() == etag:
+            await self.reply(304, b"", media, headers)
+        else:
+            await self.reply(200, tagged.body, media, headers)
 
     async def reply_status(self, code: int, status: Document, headers: Iterable[tuple[bytes, bytes]] = ()) -> None:
         """Send a `Status`, or the answer to a review, in JSON or Protobuf."""
         if negotiate_status(self.header(b"accept")) is Media.PROTOBUF:
             await self.reply(code, protobuf_kinds.encode(status), Media.PROTOBUF.encode(), headers)
         else:
-            await self.reply_document(code, status, headers)
+            await self.reply(code, msgspec.json.encode(status), JSON, headers)
 
     async def start(self, code: int, media: bytes, headers: Iterable[tuple[bytes, bytes]] = ()) -> None:
         """Begin the answer."""
@@ -200,7 +206,7 @@ class Exchange:
         if all(name != b"cache-control" for name, _ in extra):
             extra.append((b"cache-control", b"no-cache, private"))
         extra.append((BATCH, b"%d" % self.limits.batch))
-        if not self._is_forwarded():
+        if not any(name in FORWARDED for name, _ in self.headers):
             extra.append((WATCHES, b"%d" % self.limits.watches_per_stream))
         if self._warnings:
             extra += _warnings(self._warnings)
@@ -217,9 +223,6 @@ class Exchange:
     async def finish(self, chunk: bytes = b"") -> None:
         """Send the rest of the answer."""
         await self._send({"type": "http.response.body", "body": chunk, "more_body": False})
-
-    def _is_forwarded(self) -> bool:
-        return any(name in FORWARDED for name, _ in self.headers)
 
     def accepts_gzip(self) -> bool:
         """Whether the client accepts compressed answers."""

@@ -14,9 +14,10 @@ import asyncio
 import hashlib
 import time
 from collections import deque
-from collections.abc import Awaitable, Callable, Coroutine, Generator, Hashable
+from collections.abc import Callable, Coroutine, Generator, Hashable
 from heapq import heappop, heappush
 from itertools import count
+from types import coroutine
 from typing import Any, TypeVar
 
 from netloom.errors import TooManyRequests
@@ -180,23 +181,10 @@ class Turn:
         self.flow.held -= self._held
         self._held = 0
 
-    def metered(self, work: Coroutine[Any, Any, T]) -> Awaitable[T]:
-        """Return an awaitable that runs `work` and charges the flow for its processor time."""
-        return _Metered(self, work, self._turns.clock)
-
-
-class _Metered(Awaitable[T]):
-    """Runs a coroutine step by step and reads the clock before and after each step."""
-
-    __slots__ = ("_clock", "_turn", "_work")
-
-    def __init__(self, turn: Turn, work: Coroutine[Any, Any, T], clock: Callable[[], float]) -> None:
-        self._turn = turn
-        self._work = work
-        self._clock = clock
-
-    def __await__(self) -> Generator[Any, Any, T]:
-        work, clock, turn = self._work, self._clock, self._turn
+    @coroutine
+    def metered(self, work: Coroutine[Any, Any, T]) -> Generator[Any, Any, T]:
+        """Run `work` step by step, and charge the flow for the processor time of each step."""
+        clock = self._turns.clock
         thrown: BaseException | None = None
         while True:
             began = clock()
@@ -206,7 +194,7 @@ class _Metered(Awaitable[T]):
                 value: T = done.value
                 return value
             finally:
-                turn.flow.used += clock() - began
+                self.flow.used += clock() - began
             thrown = None
             try:
                 yield waited

@@ -22,13 +22,9 @@ _ROOTS = ("/healthz", "/livez", "/readyz")
 class Health:
     """The health endpoints."""
 
-    def __init__(self, *, live: Mapping[str, Check] | None = None, ready: Mapping[str, Check] | None = None) -> None:
-        alive = {"ping": _ping, **(live or {})}
-        self._checks: dict[str, dict[str, Check]] = {
-            "/livez": alive,
-            "/healthz": alive,
-            "/readyz": {**alive, **(ready or {})},
-        }
+    def __init__(self, ready: Mapping[str, Check]) -> None:
+        alive: dict[str, Check] = {"ping": _ping}
+        self._checks = {"/livez": alive, "/healthz": alive, "/readyz": {**alive, **ready}}
 
     def serves(self, path: str) -> bool:
         """Whether a path is that of a health endpoint."""

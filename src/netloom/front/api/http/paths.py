@@ -160,7 +160,13 @@ class Routes:
         name, subresource = (*parts[1:], "", "")[:2]
         if (name or subresource) and kind.namespaced and not namespace:
             raise _missing()
-        asked = _options(kind, query, parsed) if query else DEFAULTS
+        if not query:
+            asked = DEFAULTS
+        elif parsed is None:
+            asked = options(kind, query)
+        else:
+            key = (kind.group, kind.plural, query)
+            asked = parsed.get(key) or parsed.setdefault(key, options(kind, query))
         return _request(method, kind, namespace, name=name, subresource=subresource, asked=asked, watched=watched)
 
     def _root(self, parts: list[str]) -> tuple[dict[str, Kind], list[str]]:
@@ -201,16 +207,6 @@ def _request(
     if verb in (Verb.LIST, Verb.WATCH):
         check_list(asked, watch=verb is Verb.WATCH)
     return Request(verb, kind, namespace, name, subresource, asked)
-
-
-def _options(kind: Kind, query: str, parsed: Parsed | None) -> Options:
-    if parsed is None:
-        return options(kind, query)
-    key = (kind.group, kind.plural, query)
-    found = parsed.get(key)
-    if found is None:
-        found = parsed[key] = options(kind, query)
-    return found
 
 
 def options(kind: Kind, query: str) -> Options:

@@ -39,16 +39,10 @@ _BACKLOG = 1024
 
 def bind(host: str, port: int) -> socket.socket:
     """Return a listening socket; port 0 takes any free port."""
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    listener = socket.socket(family, socket.SOCK_STREAM)
-    try:
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listener.bind((host, port))
-        listener.listen(_BACKLOG)
-        listener.setblocking(False)
-    except BaseException:
-        listener.close()
-        raise
+    ipv6 = ":" in host
+    family = socket.AF_INET6 if ipv6 else socket.AF_INET
+    listener = socket.create_server((host, port), family=family, backlog=_BACKLOG, dualstack_ipv6=ipv6)
+    listener.setblocking(False)
     return listener
 
 
@@ -88,7 +82,7 @@ class Server:
         tls: ssl.SSLContext,
         *,
         limits: Limits | None = None,
-        turns: Turns | None = None,
+        turns: Turns,
     ) -> None:
         """`turns` are the application's: new connections wait for their turn as requests do, by address."""
         self._turns = turns
@@ -161,10 +155,9 @@ class Server:
             return Protocol(self._config, self._state, limits=self._limits, on_end=lambda: self._left(client))
 
         try:
-            if self._turns is not None:
-                flow = self._turns.flow(("handshake", client))
-                flow.used += _HANDSHAKE_SECONDS
-                await self._turns.take(flow)
+            flow = self._turns.flow(("handshake", client))
+            flow.used += _HANDSHAKE_SECONDS
+            await self._turns.take(flow)
             await loop.connect_accepted_socket(
                 made,
                 sock,

@@ -176,7 +176,7 @@ def decode(raw: Json) -> Fields:
 
 def _decoded(raw: Json, depth: int) -> Fields:
     if not isinstance(raw, dict) or depth > MAX_DEPTH:
-        raise ValueError("fieldsV1 must be nested objects, within the limit of depth")
+        raise ValueError(f"fieldsV1 must consist of objects, nested at most {MAX_DEPTH} levels deep")
     out: Fields = {}
     for key, below in raw.items():
         element = SELF if key == SELF else _element(key)

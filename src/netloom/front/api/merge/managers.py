@@ -67,7 +67,7 @@ def _decoded(entries: Json) -> dict[Owner, tuple[str, Share]]:
     """Return managedFields as shares with their versions, or raise `ValueError`."""
     out: dict[Owner, tuple[str, Share]] = {}
     if not isinstance(entries, list) or len(entries) > 2 * MAX_MANAGERS:
-        raise ValueError("managedFields must be a list, within the limit")
+        raise ValueError(f"managedFields must be a list of at most {2 * MAX_MANAGERS} entries")
     for entry in entries:
         if not isinstance(entry, dict):
             raise ValueError("managedFields must be a list of objects")

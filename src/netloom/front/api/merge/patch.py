@@ -111,7 +111,9 @@ def _check(index: int, operation: Json) -> None:
         raise BadRequest(f"operation {index} of the JSON patch must be an object")
     op = operation.get("op")
     if not isinstance(op, str) or op not in _NEEDS:
-        raise BadRequest(f'operation {index} of the JSON patch: "op" must be one of {", ".join(_NEEDS)}: {op!r:.50}')
+        raise BadRequest(
+            f'operation {index} of the JSON patch: "op" must be one of {", ".join(_NEEDS)}, not {op!r:.50}'
+        )
     for member in _NEEDS[op]:
         if member not in operation:
             raise BadRequest(f'operation {index} of the JSON patch: {op} requires "{member}"')
@@ -159,7 +161,7 @@ def _move(root: _Root, operation: dict[str, Any], budget: int) -> int:
 def _tokens(path: Json, index: int = 0) -> list[str]:
     """Return the parts of a JSON pointer, beginning with the document's place in `root`."""
     if not isinstance(path, str) or (path and path[0] != "/"):
-        raise BadRequest(f'operation {index} of the JSON patch: {path!r:.50} is not a JSON pointer, as "/spec/mtu"')
+        raise BadRequest(f'operation {index} of the JSON patch: {path!r:.50} is not a JSON pointer such as "/spec/mtu"')
     return ["0", *(part.replace("~1", "/").replace("~0", "~") for part in path.split("/")[1:])]
 
 

@@ -1,12 +1,12 @@
 """Objects in the requested form: as they are, as Table rows, as metadata only; one, many, or as watch events.
 
-An object that is requested as it is, is never decoded: its stored bytes are put into the answer. The other forms cost a
-decode each; only people (Table) and metadata-only controllers request them. So does Protobuf, which client-go's typed
-clients request: like every other frame, it is made once for an event with many watchers (frames.py).
+Objects in their stored form are never decoded: their bytes are put into the answer. The other forms cost a decode each;
+only people (Table), metadata-only controllers and client-go's typed clients (Protobuf) request them. A frame of a watch
+is made once for all watchers that request the same form (frames.py).
 """
 
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 
 import msgspec
 from msgspec import Raw, Struct
@@ -44,7 +44,6 @@ class View(Struct, frozen=True):
     kind: Kind
     output: Output = Output()
     include: Include = Include.METADATA
-    clock: Callable[[], float] = time.time
 
     @property
     def raw(self) -> bool:
@@ -83,7 +82,7 @@ class View(Struct, frozen=True):
             return bytes_field(2, self._message_of(stored))
         if self.output.form is Form.TABLE:
             row = tables.row(
-                self.kind, stored, now=self.clock(), include=str(self.include), as_version=self.output.version
+                self.kind, stored, now=time.time(), include=str(self.include), as_version=self.output.version
             )
             part = msgspec.json.encode(row)
         else:
@@ -184,7 +183,7 @@ class View(Struct, frozen=True):
     def _table(self, items: Sequence[Stored], metadata: Document) -> Document:
         version = self.output.version
         return tables.table(
-            self.kind, items, now=self.clock(), include=str(self.include), as_version=version, metadata=metadata
+            self.kind, items, now=time.time(), include=str(self.include), as_version=version, metadata=metadata
         )
 
     def _written(self, body: bytes) -> bytes:

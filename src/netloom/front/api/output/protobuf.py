@@ -21,7 +21,7 @@ cannot nest without end, but two bytes can become an object.
 
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime, timedelta
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 import msgspec
@@ -96,7 +96,7 @@ class MessageType:
                 at = body.skip(wire, at, end)
                 continue
             if wire != known[0]:
-                raise Malformed(f"field {number} has the wire type {wire}")
+                raise Malformed(f"field {number} has the wrong wire type {wire}")
             at = known[1](body, at, end, into)
         for name, zero in self._always:
             if name not in into:
@@ -266,15 +266,7 @@ def _int32(value: int = 0) -> int:
 # Times are messages of seconds and nanoseconds; an unset time is an empty message.
 
 
-def _encode_time(value: str) -> bytes:
-    return _timestamp(value, micro=False)
-
-
-def _encode_micro_time(value: str) -> bytes:
-    return _timestamp(value, micro=True)
-
-
-def _timestamp(value: str, *, micro: bool) -> bytes:
+def _encode_time(value: str, *, micro: bool) -> bytes:
     if not value or value.startswith(_ZERO):
         return b""
     try:
@@ -285,25 +277,17 @@ def _timestamp(value: str, *, micro: bool) -> bytes:
     return whole_field(1, seconds) + whole_field(2, since.microseconds * 1000 if micro else 0)
 
 
-def _decode_time(body: Body, at: int, end: int) -> str | None:
-    found = _moment(body, at, end)
-    return None if found is None else f"{found:%Y-%m-%dT%H:%M:%SZ}".rjust(20, "0")
-
-
-def _decode_micro_time(body: Body, at: int, end: int) -> str | None:
-    found = _moment(body, at, end)
-    return None if found is None else f"{found:%Y-%m-%dT%H:%M:%S.%fZ}".rjust(27, "0")
-
-
-def _moment(body: Body, at: int, end: int) -> datetime | None:
+def _decode_time(body: Body, at: int, end: int, *, micro: bool) -> str | None:
     if at == end:
         return None
     parts: Document = {}
     _TIMESTAMP.read(body, at, end, parts)
     try:
-        return _EPOCH + timedelta(seconds=parts["seconds"], microseconds=parts["nanos"] // 1000)
+        found = _EPOCH + timedelta(seconds=parts["seconds"], microseconds=parts["nanos"] // 1000)
     except OverflowError:
         raise BadRequest("the body has a time outside of the years 1 to 9999") from None
+    # strftime writes the year 1 without zeros before it.
+    return f"{found:%Y-%m-%dT%H:%M:%S.%fZ}".rjust(27, "0") if micro else f"{found:%Y-%m-%dT%H:%M:%SZ}".rjust(20, "0")
 
 
 # The fields of a manager are JSON inside a message.
@@ -321,7 +305,7 @@ def _decode_fields(body: Body, at: int, end: int) -> Json:
             at = body.skip(wire, at, end)
             continue
         if wire != BYTES:
-            raise Malformed(f"field {number} has the wire type {wire}")
+            raise Malformed(f"field {number} has the wrong wire type {wire}")
         at, after = read_extent(body.data, at, end)
         raw, at = body.data[at:after], after
     return codec.decode(raw) if raw else None
@@ -329,8 +313,8 @@ def _decode_fields(body: Body, at: int, end: int) -> Json:
 
 _BY_BYTES: dict[str, tuple[Callable[[Any], bytes], Callable[[Body, int, int], Json]]] = {
     "string": (str.encode, Body.text),
-    "Time": (_encode_time, _decode_time),
-    "MicroTime": (_encode_micro_time, _decode_micro_time),
+    "Time": (partial(_encode_time, micro=False), partial(_decode_time, micro=False)),
+    "MicroTime": (partial(_encode_time, micro=True), partial(_decode_time, micro=True)),
     "FieldsV1": (_encode_fields, _decode_fields),
 }
 _BY_VARINT: dict[str, Callable[..., Json]] = {"int32": _int32, "int64": _int64, "bool": bool}

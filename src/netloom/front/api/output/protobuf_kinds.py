@@ -172,7 +172,7 @@ def _read_envelope(data: bytes) -> tuple[Document, bytes]:
             at = body.skip(wire, at, end)
             continue
         if wire != BYTES:
-            raise Malformed(f"field {number} has the wire type {wire}")
+            raise Malformed(f"field {number} has the wrong wire type {wire}")
         start, at = read_extent(data, at, end)
         if number == 1:
             _TYPE_META.read(body, start, at, named)

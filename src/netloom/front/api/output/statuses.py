@@ -1,6 +1,6 @@
 """Kubernetes' `Status`, made from an error's class and data."""
 
-from netloom.errors import Cause, Invalid, NetloomError
+from netloom.errors import Invalid, NetloomError
 from netloom.model.document import Document
 from netloom.model.kind import Kind
 
@@ -25,7 +25,8 @@ def failure(error: NetloomError, kind: Kind | None = None, name: str = "") -> Do
         # Invalid names the object's kind, all other errors the resource: clients print one or the other.
         details["kind"] = kind.name if isinstance(error, Invalid) else kind.plural
     if error.causes:
-        details["causes"] = [_cause(cause) for cause in error.causes]
+        causes = ({"reason": one.reason, "message": one.message, "field": one.field} for one in error.causes)
+        details["causes"] = [{key: value for key, value in cause.items() if value} for cause in causes]
     if error.retry_after is not None:
         details["retryAfterSeconds"] = max(1, round(error.retry_after))
     if details:
@@ -43,8 +44,3 @@ def success(kind: Kind, name: str = "", uid: str = "") -> Document:
         "status": "Success",
         "details": {key: value for key, value in details.items() if value},
     }
-
-
-def _cause(cause: Cause) -> Document:
-    written = {"reason": cause.reason, "message": cause.message, "field": cause.field}
-    return {key: value for key, value in written.items() if value}

@@ -157,15 +157,8 @@ def _date(found: list[Any], now: float) -> str | None:
     return "<invalid>" if then is None else age(now - then)
 
 
-_SHOWN: dict[str, Show] = {
-    "string": _text,
-    "integer": _integer,
-    "number": _number,
-    "boolean": _boolean,
-    "date": _date,
-}
-
-
+_SHOWN: dict[str, Show] = {"integer": _integer, "number": _number, "boolean": _boolean, "date": _date}
+"""The columns that are not text, by type."""
 _LONGEST_TIME = 64
 """Longer values are not cached: a fraction of a second may have any number of digits."""
 

@@ -3,51 +3,37 @@
 from collections.abc import Iterable
 
 from netloom.front.api.schemas import meta
+from netloom.front.api.schemas.meta import array, record, text
 from netloom.model.document import Document
 
-_REQUEST: Document = {
-    "type": "object",
-    "description": "A request for one object.",
-    "required": ["method", "path"],
-    "additionalProperties": False,
-    "properties": {
-        "method": {"type": "string", "description": "GET, POST, PUT, PATCH or DELETE."},
-        "path": {"type": "string", "description": "The path of the request, with its query."},
-        "body": {
-            "description": "The body of the request.",
-            "x-kubernetes-preserve-unknown-fields": True,
-        },
-        "contentType": {"type": "string", "description": "The type of the body; default: application/json."},
+_ANYTHING: Document = {"x-kubernetes-preserve-unknown-fields": True}
+_REQUEST = record(
+    "A request for one object.",
+    {
+        "method": text("GET, POST, PUT, PATCH or DELETE."),
+        "path": text("The path of the request, with its query."),
+        "body": {"description": "The body of the request.", **_ANYTHING},
+        "contentType": text("The type of the body; default: application/json."),
     },
-}
-_BATCH: Document = {
-    "type": "object",
-    "description": "A batch of requests.",
-    "required": ["requests"],
-    "additionalProperties": False,
-    "properties": {
-        "requests": {"type": "array", "description": "At most as many as the header allows.", "items": _REQUEST}
-    },
-}
-_ANSWER: Document = {
-    "type": "object",
-    "description": "The answer to one request.",
-    "required": ["code", "body"],
-    "properties": {
+    required=["method", "path"],
+    additionalProperties=False,
+)
+_BATCH = record(
+    "A batch of requests.",
+    {"requests": array("At most as many as the header allows.", _REQUEST)},
+    required=["requests"],
+    additionalProperties=False,
+)
+_ANSWER = record(
+    "The answer to one request.",
+    {
         "code": {"type": "integer", "description": "The HTTP status."},
-        "body": {
-            "type": "object",
-            "description": "The object, or a Status.",
-            "x-kubernetes-preserve-unknown-fields": True,
-        },
-        "warnings": {"type": "array", "description": "Warnings for the user.", "items": {"type": "string"}},
+        "body": {"type": "object", "description": "The object, or a Status.", **_ANYTHING},
+        "warnings": array("Warnings for the user.", {"type": "string"}),
     },
-}
-_ANSWERS: Document = {
-    "type": "object",
-    "required": ["answers"],
-    "properties": {"answers": {"type": "array", "description": "In the order of the requests.", "items": _ANSWER}},
-}
+    required=["code", "body"],
+)
+_ANSWERS = record("The answers.", {"answers": array("In the order of the requests.", _ANSWER)}, required=["answers"])
 
 
 def path_item(errors: Iterable[tuple[int, str]]) -> Document:

@@ -8,10 +8,9 @@ version of Netloom wrote them. They are read-only in the API.
 import asyncio
 import logging
 import time
-from collections.abc import Callable
+from contextlib import suppress
 
 from netloom.errors import AlreadyExists, Conflict, NetloomError, NotFound
-from netloom.model.document import Document
 from netloom.model.registry import CUSTOM_RESOURCE_DEFINITION
 from netloom.model.schemas.crds import crds, established
 from netloom.store.base import Store
@@ -23,39 +22,30 @@ RETRY_SECONDS = 1.0
 MOST_SECONDS = 60.0
 
 
-async def publish(store: Store, *, clock: Callable[[], float] = time.time) -> None:
+async def publish(store: Store) -> None:
     """Write the definitions, retry if the store refuses them, and return when they are stored."""
     wait = RETRY_SECONDS
     while True:
         try:
-            return await write(store, clock=clock)
+            return await write(store)
         except NetloomError as error:
             log.warning("cannot write the CustomResourceDefinitions yet: %s", error)
         await asyncio.sleep(wait)
         wait = min(2 * wait, MOST_SECONDS)
 
 
-async def write(store: Store, *, clock: Callable[[], float] = time.time) -> None:
+async def write(store: Store) -> None:
     """Write the definitions of this version to `store`."""
-    now = timestamp(clock())
+    now = timestamp(time.time())
     wanted = {definition["metadata"]["name"]: definition for definition in crds()}
     found = {one.name: one.document() for one in (await store.list(CUSTOM_RESOURCE_DEFINITION)).items}
     for name, definition in wanted.items():
-        # Another API server that starts at the same time writes the same.
-        try:
-            await _write(store, definition, found.get(name), now)
-        except (AlreadyExists, Conflict, NotFound):
-            continue
+        new, old = {**definition, "status": established(definition, now)}, found.get(name)
+        with suppress(AlreadyExists, Conflict, NotFound):  # Another API server that starts now writes the same.
+            if old is None:
+                await store.create(CUSTOM_RESOURCE_DEFINITION, new)
+            elif old["spec"] != definition["spec"]:
+                await store.update(CUSTOM_RESOURCE_DEFINITION, {**new, "metadata": old["metadata"]})
     for name in found.keys() - wanted.keys():
-        try:
+        with suppress(NotFound):
             await store.delete(CUSTOM_RESOURCE_DEFINITION, "", name)
-        except NotFound:
-            continue
-
-
-async def _write(store: Store, definition: Document, found: Document | None, now: str) -> None:
-    new = {**definition, "status": established(definition, now)}
-    if found is None:
-        await store.create(CUSTOM_RESOURCE_DEFINITION, new)
-    elif found["spec"] != definition["spec"]:
-        await store.update(CUSTOM_RESOURCE_DEFINITION, {**new, "metadata": found["metadata"]})

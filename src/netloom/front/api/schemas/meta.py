@@ -14,7 +14,19 @@ STATUS, DELETE_OPTIONS, PATCH = f"{_PREFIX}Status", f"{_PREFIX}DeleteOptions", f
 _DETAILS, _CAUSE, _PRECONDITIONS = f"{_PREFIX}StatusDetails", f"{_PREFIX}StatusCause", f"{_PREFIX}Preconditions"
 
 
-def _text(description: str, **more: object) -> Document:
+def record(description: str, properties: Document, **more: object) -> Document:
+    """Return the schema of an object with these properties."""
+    return {"type": "object", "description": description, "properties": properties, **more}
+
+
+def array(description: str, items: Document, list_type: str = "") -> Document:
+    """Return the schema of a list; `list_type` is the way it merges."""
+    merging = {"x-kubernetes-list-type": list_type} if list_type else {}
+    return {"type": "array", "description": description, "items": items, **merging}
+
+
+def text(description: str, **more: object) -> Document:
+    """Return the schema of a string."""
     return {"type": "string", "description": description, **more}
 
 
@@ -30,156 +42,131 @@ def _texts(description: str) -> Document:
     return {"type": "object", "additionalProperties": {"type": "string"}, "description": description}
 
 
+def _own_kind(name: str) -> Document:
+    return {"x-kubernetes-group-version-kind": [{"group": "", "kind": name, "version": "v1"}]}
+
+
 _TYPE: Document = {
-    "apiVersion": _text("The group and version of this object."),
-    "kind": _text("The kind of this object."),
+    "apiVersion": text("The group and version of this object."),
+    "kind": text("The kind of this object."),
 }
-_OWNER: Document = {
-    "type": "object",
-    "description": "An object that owns this one.",
-    "required": ["apiVersion", "kind", "name", "uid"],
-    "x-kubernetes-map-type": "atomic",
-    "properties": {
-        "apiVersion": _text("The owner's group and version."),
-        "kind": _text("The owner's kind."),
-        "name": _text("The owner's name."),
-        "uid": _text("The owner's uid."),
+_OWNER = record(
+    "An object that owns this one.",
+    {
+        "apiVersion": text("The owner's group and version."),
+        "kind": text("The owner's kind."),
+        "name": text("The owner's name."),
+        "uid": text("The owner's uid."),
         "controller": _flag("Whether the owner manages this object; at most one does."),
         "blockOwnerDeletion": _flag("Whether deleting the owner in the foreground waits for this object."),
     },
-}
-_MANAGED: Document = {
-    "type": "object",
-    "description": "The fields that one manager owns.",
-    "properties": {
-        "manager": _text("The manager that owns them."),
-        "operation": _text("How they were written: Apply or Update."),
-        "apiVersion": _text("The version that the fields belong to."),
-        "time": _text("When the manager last wrote.", format="date-time"),
-        "fieldsType": _text("Always FieldsV1."),
+    required=["apiVersion", "kind", "name", "uid"],
+) | {"x-kubernetes-map-type": "atomic"}
+_MANAGED = record(
+    "The fields that one manager owns.",
+    {
+        "manager": text("The manager that owns them."),
+        "operation": text("How they were written: Apply or Update."),
+        "apiVersion": text("The version that the fields belong to."),
+        "time": text("When the manager last wrote.", format="date-time"),
+        "fieldsType": text("Always FieldsV1."),
         "fieldsV1": {"type": "object", "description": "The fields.", "x-kubernetes-preserve-unknown-fields": True},
-        "subresource": _text("The sub-resource through which they were written; empty: the object itself."),
+        "subresource": text("The sub-resource through which they were written; empty: the object itself."),
     },
-}
-METADATA: Document = {
-    "type": "object",
-    "description": "Standard object metadata.",
-    "properties": {
-        "name": _text("The name, unique in its namespace. Cannot be changed."),
-        "generateName": _text("A prefix of the name; the server appends a random suffix."),
-        "namespace": _text("The namespace of the object. Cannot be changed."),
+)
+METADATA = record(
+    "Standard object metadata.",
+    {
+        "name": text("The name, unique in its namespace. Cannot be changed."),
+        "generateName": text("A prefix of the name; the server appends a random suffix."),
+        "namespace": text("The namespace of the object. Cannot be changed."),
         "labels": _texts("Keys and values that selectors match."),
         "annotations": _texts("Keys and values that selectors do not match."),
-        "finalizers": {
-            "type": "array",
-            "items": {"type": "string"},
-            "description": "Must be empty before a deleted object is removed; each entry is removed by its owner.",
-            "x-kubernetes-list-type": "set",
-            "x-kubernetes-patch-strategy": "merge",
-        },
-        "ownerReferences": {
-            "type": "array",
-            "items": _OWNER,
-            "description": "The objects that own this one; when all are deleted, so is this one.",
-            "x-kubernetes-list-type": "map",
+        "finalizers": array(
+            "Must be empty before a deleted object is removed; each entry is removed by its owner.",
+            {"type": "string"},
+            "set",
+        )
+        | {"x-kubernetes-patch-strategy": "merge"},
+        "ownerReferences": array("The objects that own this one; when all are deleted, so is this one.", _OWNER, "map")
+        | {
             "x-kubernetes-list-map-keys": ["uid"],
             "x-kubernetes-patch-merge-key": "uid",
             "x-kubernetes-patch-strategy": "merge",
         },
-        "uid": _text("Unique in time and space; set by the server."),
-        "resourceVersion": _text("Changes with every write; send it back to write only if nothing has changed since."),
+        "uid": text("Unique in time and space; set by the server."),
+        "resourceVersion": text("Changes with every write; send it back to write only if nothing has changed since."),
         "generation": _whole("Incremented with every change of the spec; set by the server."),
-        "creationTimestamp": _text("When the object was created; set by the server.", format="date-time"),
-        "deletionTimestamp": _text("When deletion was requested; set by the server.", format="date-time"),
+        "creationTimestamp": text("When the object was created; set by the server.", format="date-time"),
+        "deletionTimestamp": text("When deletion was requested; set by the server.", format="date-time"),
         "deletionGracePeriodSeconds": _whole("How long the deletion may take; set by the server."),
-        "selfLink": _text("Deprecated; always empty."),
-        "managedFields": {
-            "type": "array",
-            "items": _MANAGED,
-            "description": "Which manager owns which fields, for server-side apply.",
-            "x-kubernetes-list-type": "atomic",
-        },
+        "selfLink": text("Deprecated; always empty."),
+        "managedFields": array("Which manager owns which fields, for server-side apply.", _MANAGED, "atomic"),
     },
-}
+)
 """ObjectMeta."""
 
 DEFINITIONS: dict[str, Document] = {
     OBJECT_META: METADATA,
-    LIST_META: {
-        "type": "object",
-        "description": "Standard list metadata.",
-        "properties": {
-            "resourceVersion": _text("The revision of the list; a watch from here misses nothing."),
-            "continue": _text("Token for the next page; empty on the last page."),
+    LIST_META: record(
+        "Standard list metadata.",
+        {
+            "resourceVersion": text("The revision of the list; a watch from here misses nothing."),
+            "continue": text("Token for the next page; empty on the last page."),
             "remainingItemCount": _whole("How many objects follow, if known."),
-            "selfLink": _text("Deprecated; always empty."),
+            "selfLink": text("Deprecated; always empty."),
         },
-    },
-    STATUS: {
-        "type": "object",
-        "description": "The result of a request that returns no object.",
-        "properties": {
+    ),
+    STATUS: record(
+        "The result of a request that returns no object.",
+        {
             **_TYPE,
             "metadata": {REF: LIST_META, "description": "Empty."},
-            "status": _text("Success or Failure."),
-            "message": _text("A description for people."),
-            "reason": _text("A reason for programs, in one word."),
+            "status": text("Success or Failure."),
+            "message": text("A description for people."),
+            "reason": text("A reason for programs, in one word."),
             "details": {REF: _DETAILS, "description": "The object concerned, and the causes."},
             "code": _whole("The HTTP status.", "int32"),
         },
-        "x-kubernetes-group-version-kind": [{"group": "", "kind": "Status", "version": "v1"}],
-    },
-    _DETAILS: {
-        "type": "object",
-        "description": "The object that a Status is about, and the causes.",
-        "properties": {
-            "name": _text("The object's name."),
-            "group": _text("The object's group."),
-            "kind": _text("The object's kind, or resource."),
-            "uid": _text("The object's uid."),
-            "causes": {
-                "type": "array",
-                "items": {REF: _CAUSE},
-                "description": "All causes of the failure, by field.",
-                "x-kubernetes-list-type": "atomic",
-            },
+        **_own_kind("Status"),
+    ),
+    _DETAILS: record(
+        "The object that a Status is about, and the causes.",
+        {
+            "name": text("The object's name."),
+            "group": text("The object's group."),
+            "kind": text("The object's kind, or resource."),
+            "uid": text("The object's uid."),
+            "causes": array("All causes of the failure, by field.", {REF: _CAUSE}, "atomic"),
             "retryAfterSeconds": _whole("Seconds to wait before trying again.", "int32"),
         },
-    },
-    _CAUSE: {
-        "type": "object",
-        "description": "One cause of a failure.",
-        "properties": {
-            "reason": _text("A reason for programs."),
-            "message": _text("A description for people."),
-            "field": _text("The path of the field."),
+    ),
+    _CAUSE: record(
+        "One cause of a failure.",
+        {
+            "reason": text("A reason for programs."),
+            "message": text("A description for people."),
+            "field": text("The path of the field."),
         },
-    },
-    _PRECONDITIONS: {
-        "type": "object",
-        "description": "Conditions that the object must meet to be deleted.",
-        "properties": {"uid": _text("Its uid."), "resourceVersion": _text("Its resourceVersion.")},
-    },
-    DELETE_OPTIONS: {
-        "type": "object",
-        "description": "Options of a deletion.",
-        "properties": {
+    ),
+    _PRECONDITIONS: record(
+        "Conditions that the object must meet to be deleted.",
+        {"uid": text("Its uid."), "resourceVersion": text("Its resourceVersion.")},
+    ),
+    DELETE_OPTIONS: record(
+        "Options of a deletion.",
+        {
             **_TYPE,
-            "dryRun": {
-                "type": "array",
-                "items": {"type": "string", "enum": ["All"]},
-                "description": "All: do not store anything.",
-                "x-kubernetes-list-type": "atomic",
-            },
+            "dryRun": array("All: do not store anything.", {"type": "string", "enum": ["All"]}, "atomic"),
             "gracePeriodSeconds": _whole("Accepted and ignored."),
             "orphanDependents": _flag("Deprecated: use propagationPolicy."),
             "preconditions": {REF: _PRECONDITIONS, "description": "Conditions that the object must meet."},
-            "propagationPolicy": _text(
+            "propagationPolicy": text(
                 "What to do with the object's dependents.", enum=["Background", "Foreground", "Orphan"]
             ),
         },
-        "x-kubernetes-group-version-kind": [{"group": "", "kind": "DeleteOptions", "version": "v1"}],
-    },
+        **_own_kind("DeleteOptions"),
+    ),
     PATCH: {"type": "object", "description": "A JSON patch, a merge patch, or a configuration to apply."},
 }
 
@@ -191,9 +178,9 @@ JSON_PATCH: Document = {
         "type": "object",
         "required": ["op", "path"],
         "properties": {
-            "op": _text("The operation.", enum=["add", "remove", "replace", "move", "copy", "test"]),
-            "path": _text("The target, as a JSON pointer.", pattern="^(/.*)?$"),
-            "from": _text("The source, for move and copy.", pattern="^(/.*)?$"),
+            "op": text("The operation.", enum=["add", "remove", "replace", "move", "copy", "test"]),
+            "path": text("The target, as a JSON pointer.", pattern="^(/.*)?$"),
+            "from": text("The source, for move and copy.", pattern="^(/.*)?$"),
             "value": {
                 "description": "The value, for add, replace and test.",
                 "x-kubernetes-preserve-unknown-fields": True,

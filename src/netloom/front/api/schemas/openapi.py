@@ -9,7 +9,6 @@ describe a watch: with `watch=true` a list answers with a stream of events.
 """
 
 from collections.abc import Iterable, Iterator
-from typing import Any
 
 from msgspec import Struct
 
@@ -17,7 +16,6 @@ from netloom import __version__
 from netloom.front.api.merge.patch import Json
 from netloom.front.api.schemas import meta
 from netloom.front.api.schemas.batches import path_item
-from netloom.front.api.schemas.parameters import CREATE, DELETE, GET, LIST, PATCH, PATHS, PRETTY, Parameter
 from netloom.front.api.verbs.batches import PATH as BATCH
 from netloom.model.document import Document
 from netloom.model.kind import Kind, Registry
@@ -47,18 +45,82 @@ ERRORS = {
 _SECURITY: list[Document] = [{"BearerToken": []}]
 
 
-class PathOperation(Struct, frozen=True, kw_only=True):
+class Parameter(Struct, frozen=True):
+    """One parameter; `schema` holds what v2 and v3 have in common."""
+
+    name: str
+    description: str
+    schema: Document
+    place: str = "query"
+
+
+_TEXT = {"type": "string"}
+_FLAG = {"type": "boolean"}
+_NUMBER = {"type": "integer", "format": "int64", "minimum": 0}
+_REVISION = {"type": "string", "pattern": "^[0-9]{0,18}$"}
+_NAME = {"type": "string", "maxLength": 253, "minLength": 1}
+
+
+def _one_of(*values: str) -> Document:
+    return {"type": "string", "enum": list(values)}
+
+
+PATHS = (
+    Parameter("name", "The object's name.", _NAME, "path"),
+    Parameter("namespace", "The object's namespace.", _NAME, "path"),
+)
+PRETTY = Parameter("pretty", "Accepted and ignored.", _TEXT)
+_DRY_RUN = Parameter("dryRun", "All: do not store anything.", _one_of("All"))
+_MANAGER = Parameter(
+    "fieldManager",
+    "The name of the writer in managedFields; default: the program in the User-Agent.",
+    {"type": "string", "maxLength": 128},
+)
+_VALIDATION = Parameter(
+    "fieldValidation",
+    "What to do with unknown and duplicate fields: refuse them (Strict, the default), drop them with a warning (Warn)"
+    ", or drop them (Ignore).",
+    _one_of("Ignore", "Warn", "Strict"),
+)
+GET = (Parameter("resourceVersion", "The answer must not be older than this; it is always current.", _REVISION),)
+CREATE = (_DRY_RUN, _MANAGER, _VALIDATION)
+PATCH = (*CREATE, Parameter("force", "Apply: take over fields that others own.", _FLAG))
+LIST = (
+    Parameter("allowWatchBookmarks", "Watch: send bookmarks, which carry the current resourceVersion.", _FLAG),
+    Parameter("continue", "The token of the last page, to list the next one.", _TEXT),
+    Parameter("fieldSelector", "Only objects with these fields: FIELD=VALUE, FIELD!=VALUE, comma-separated.", _TEXT),
+    Parameter(
+        "labelSelector", "Only objects with these labels: KEY=VALUE, KEY!=VALUE, KEY in (A,B), KEY, !KEY.", _TEXT
+    ),
+    Parameter("limit", "The most objects to return; use `continue` for the rest.", _NUMBER),
+    Parameter("resourceVersion", "The revision to list at, or to watch from.", _REVISION),
+    Parameter("resourceVersionMatch", "How to interpret resourceVersion.", _one_of("Exact", "NotOlderThan")),
+    Parameter("sendInitialEvents", "Watch: send the current objects first, then a bookmark.", _FLAG),
+    Parameter("timeoutSeconds", "How long the watch lasts.", _NUMBER),
+    Parameter("watch", "Return a stream of changes instead of a list.", _FLAG),
+)
+DELETE = (
+    _DRY_RUN,
+    Parameter("gracePeriodSeconds", "Accepted and ignored.", _NUMBER),
+    Parameter("orphanDependents", "Deprecated: use propagationPolicy.", _FLAG),
+    Parameter(
+        "propagationPolicy",
+        "What to do with the object's dependents: delete them after it, delete them before it, or keep them.",
+        _one_of("Background", "Foreground", "Orphan"),
+    ),
+)
+
+
+class PathOperation(Struct, frozen=True):
     """One method on one path."""
 
-    method: str
     action: str
-    """The x-kubernetes-action: get, list, post, put, patch, delete, deletecollection."""
-    verb: str
-    """The first word of its operationId."""
+    """The x-kubernetes-action, a key of `_ACTIONS`."""
     description: str
-    suffix: str = ""
-    parameters: tuple[Parameter, ...] = ()
+    parameters: tuple[Parameter, ...]
     answers: tuple[int, ...] = (200,)
+    suffix: str = ""
+    """The last word of its operationId."""
 
 
 def name(kind: Kind) -> str:
@@ -86,7 +148,7 @@ def _root(kind: Kind) -> str:
 
 def _document3(kinds: list[Kind]) -> Document:
     content = _content(_at("#/components/schemas/", {meta.REF: meta.STATUS}, v2=False))
-    paths = {path: item for kind in kinds for path, item in _paths(kind, _V3())}
+    paths = {path: item for kind in kinds for path, item in _paths(kind, v2=False)}
     if kinds[0].group == GROUP:
         paths[BATCH] = path_item((code, word) for code, (word, _) in ERRORS.items())
     return {
@@ -108,7 +170,7 @@ def v2(kinds: Registry) -> Document:
     return {
         "swagger": "2.0",
         "info": _info(),
-        "paths": {path: item for kind in kinds for path, item in _paths(kind, _V2())},
+        "paths": {path: item for kind in kinds for path, item in _paths(kind, v2=True)},
         "definitions": _definitions(kinds, "#/definitions/", v2=True),
         "responses": {word: {"description": text, "schema": status} for word, text in ERRORS.values()},
         "securityDefinitions": {
@@ -181,189 +243,127 @@ def _at(prefix: str, node: Json, *, v2: bool) -> Json:
     return out
 
 
-def _paths(kind: Kind, words: "_V2 | _V3") -> Iterator[tuple[str, Document]]:
+def _paths(kind: Kind, *, v2: bool) -> Iterator[tuple[str, Document]]:
     """Yield the paths of a kind with their operations."""
     collection = kind.path("{namespace}")
     scope = "Namespaced" if kind.namespaced else ""
-    places = [
-        (collection, scope, _COLLECTION),
-        (f"{collection}/{{name}}", scope, _OBJECT),
-    ]
+    places = [(collection, scope, _COLLECTION), (f"{collection}/{{name}}", scope, _OBJECT)]
     places += [(f"{collection}/{{name}}/{one}", scope, _beneath(one)) for one in kind.subresources]
     if kind.namespaced:
         places.append((kind.path(), "", _EVERYWHERE))
     for path, scope, operations in places:
         allowed = kind.subresources.get(path.rpartition("/")[2], kind.verbs)
-        item: Document = {
-            op.method: words.operation(kind, op, scope)
-            for op in operations
-            if _VERBS.get(op.action, op.action) in allowed
-        }
+        item: Document = {}
+        for operation in operations:
+            method, verb, _ = _ACTIONS[operation.action]
+            if verb in allowed:
+                item[method] = _operation(kind, operation, scope, v2=v2)
         inside = [parameter for parameter in PATHS if f"{{{parameter.name}}}" in path]
-        item["parameters"] = [words.parameter(parameter) for parameter in (*inside, PRETTY)]
+        item["parameters"] = [_parameter(parameter, v2=v2) for parameter in (*inside, PRETTY)]
         yield path, item
 
 
-_READ = PathOperation(method="get", action="get", verb="read", description="read one {kind}", parameters=GET)
-_REPLACE = PathOperation(
-    method="put", action="put", verb="replace", description="replace one {kind}", parameters=CREATE
-)
+_ACTIONS = {
+    "get": ("get", "get", "read"),
+    "list": ("get", "list", "list"),
+    "post": ("post", "create", "create"),
+    "put": ("put", "update", "replace"),
+    "patch": ("patch", "patch", "patch"),
+    "delete": ("delete", "delete", "delete"),
+    "deletecollection": ("delete", "deletecollection", "delete"),
+}
+"""For each action its HTTP method, its verb in authorization, and the first word of its operationId."""
+_READ = PathOperation("get", "read one {kind}", GET)
+_REPLACE = PathOperation("put", "replace one {kind}", CREATE)
 _CHANGE = PathOperation(
-    method="patch",
-    action="patch",
-    verb="patch",
-    description="patch one {kind}, or apply it; apply creates it if it does not exist",
-    parameters=PATCH,
-    answers=(200, 201),
+    "patch", "patch one {kind}, or apply it; apply creates it if it does not exist", PATCH, answers=(200, 201)
 )
+_DELETE = PathOperation(
+    "delete",
+    "delete one {kind}; returns a Status, or the object while finalizers block its deletion",
+    DELETE,
+    answers=(200, 202),
+)
+_OBJECT = (_READ, _REPLACE, _CHANGE, _DELETE)
 _COLLECTION = (
-    PathOperation(method="get", action="list", verb="list", description="list or watch {plural}", parameters=LIST),
-    PathOperation(
-        method="post",
-        action="post",
-        verb="create",
-        description="create one {kind}",
-        parameters=CREATE,
-        answers=(201,),
-    ),
-    PathOperation(
-        method="delete",
-        action="deletecollection",
-        verb="delete",
-        description="delete all {plural} that a list would return",
-        parameters=(*LIST, *DELETE),
-    ),
+    PathOperation("list", "list or watch {plural}", LIST),
+    PathOperation("post", "create one {kind}", CREATE, answers=(201,)),
+    PathOperation("deletecollection", "delete all {plural} that a list would return", (*LIST, *DELETE)),
 )
-_OBJECT = (
-    _READ,
-    _REPLACE,
-    _CHANGE,
-    PathOperation(
-        method="delete",
-        action="delete",
-        verb="delete",
-        description="delete one {kind}; returns a Status, or the object while finalizers block its deletion",
-        parameters=DELETE,
-        answers=(200, 202),
-    ),
-)
-_VERBS = {"post": "create", "put": "update"}
-"""The authorization verb of an action, where it differs."""
+_EVERYWHERE = (PathOperation("list", "list or watch {plural} of all namespaces", LIST, suffix="ForAllNamespaces"),)
 
 
 def _beneath(subresource: str) -> tuple[PathOperation, ...]:
     """Return the operations of a sub-resource."""
-    words = "the status of" if subresource == "status" else "the finalizers of"
+    part = "the status of" if subresource == "status" else "the finalizers of"
     return tuple(
         PathOperation(
-            method=op.method,
-            action=op.action,
-            verb=op.verb,
-            description=f"{op.verb} {words} one {{kind}}",
+            one.action,
+            f"{_ACTIONS[one.action][2]} {part} one {{kind}}",
+            one.parameters,
             suffix=subresource.capitalize(),
-            parameters=op.parameters,
         )
-        for op in (_READ, _REPLACE, _CHANGE)
+        for one in (_READ, _REPLACE, _CHANGE)
     )
-
-
-_EVERYWHERE = (
-    PathOperation(
-        method="get",
-        action="list",
-        verb="list",
-        description="list or watch {plural} of all namespaces",
-        suffix="ForAllNamespaces",
-        parameters=LIST,
-    ),
-)
-
-
-def _common(kind: Kind, operation: PathOperation, scope: str) -> Document:
-    """Return the parts of an operation that both versions have."""
-    group = (kind.group.removesuffix(".k8s.io") or "core").split(".")
-    camel = "".join(part.capitalize() for part in group)
-    place = f"{kind.version.capitalize()}{'Collection' if operation.action == 'deletecollection' else ''}{scope}"
-    return {
-        "tags": [f"{camel[0].lower()}{camel[1:]}_{kind.version}"],
-        "description": operation.description.format(kind=kind.name, plural=kind.plural),
-        "operationId": f"{operation.verb}{camel}{place}{kind.name}{operation.suffix}",
-        "x-kubernetes-action": operation.action,
-        "x-kubernetes-group-version-kind": {"group": kind.group, "kind": kind.name, "version": kind.version},
-    }
-
-
-def _answer(kind: Kind, operation: PathOperation) -> list[str]:
-    """Return the names of the definitions that an operation may return."""
-    if operation.action == "delete":
-        return [meta.STATUS, name(kind)]
-    return [f"{name(kind)}List"] if operation.action in ("list", "deletecollection") else [name(kind)]
 
 
 _SAID = {200: "OK", 201: "Created", 202: "Accepted"}
 
 
-class _V3:
-    """Renders for OpenAPI v3."""
-
-    def operation(self, kind: Kind, operation: PathOperation, scope: str) -> Document:
-        """Return an operation."""
-        refs = [{meta.REF: f"#/components/schemas/{answer}"} for answer in _answer(kind, operation)]
-        content = _content(refs[0] if len(refs) == 1 else {"anyOf": refs})
-        answers: dict[str, Any] = {
-            str(code): {"description": _SAID[code], "content": content} for code in operation.answers
+def _operation(kind: Kind, operation: PathOperation, scope: str, *, v2: bool) -> Document:
+    action = operation.action
+    method, _, word = _ACTIONS[action]
+    group = (kind.group.removesuffix(".k8s.io") or "core").split(".")
+    camel = "".join(part.capitalize() for part in group)
+    place = f"{kind.version.capitalize()}{'Collection' if action == 'deletecollection' else ''}{scope}"
+    out: Document = {
+        "tags": [f"{camel[0].lower()}{camel[1:]}_{kind.version}"],
+        "description": operation.description.format(kind=kind.name, plural=kind.plural),
+        "operationId": f"{word}{camel}{place}{kind.name}{operation.suffix}",
+        "x-kubernetes-action": action,
+        "x-kubernetes-group-version-kind": {"group": kind.group, "kind": kind.name, "version": kind.version},
+        "parameters": [_parameter(parameter, v2=v2) for parameter in operation.parameters],
+    }
+    answer = f"{name(kind)}List" if action in ("list", "deletecollection") else name(kind)
+    if v2:
+        # v2 has no alternatives: a deletion mostly returns a Status.
+        answered: Document = {"schema": {meta.REF: f"#/definitions/{meta.STATUS if action == 'delete' else answer}"}}
+        out |= {
+            "consumes": list(PATCHES if method == "patch" else MEDIA),
+            "produces": list(MEDIA),
+            "schemes": ["https"],
         }
-        answers |= {str(code): {meta.REF: f"#/components/responses/{word}"} for code, (word, _) in ERRORS.items()}
-        out = _common(kind, operation, scope)
-        out["parameters"] = [self.parameter(parameter) for parameter in operation.parameters]
-        out["responses"] = answers
-        if body := _body(kind, operation):
-            out["requestBody"] = {"content": body, "required": operation.method != "delete"}
-        return out
+        taken = {"post": name(kind), "put": name(kind), "patch": meta.PATCH, "delete": meta.DELETE_OPTIONS}
+        if method in taken:
+            body: Document = {"name": "body", "in": "body", "schema": {meta.REF: f"#/definitions/{taken[method]}"}}
+            out["parameters"].insert(0, body | ({"required": True} if method != "delete" else {}))
+    else:
+        ref = {meta.REF: f"#/components/schemas/{answer}"}
+        either = {"anyOf": [{meta.REF: f"#/components/schemas/{meta.STATUS}"}, ref]}
+        answered = {"content": _content(either if action == "delete" else ref)}
+        if content := _body(kind, method):
+            out["requestBody"] = {"content": content, "required": method != "delete"}
+    refusals = "#/responses/" if v2 else "#/components/responses/"
+    out["responses"] = {str(code): {"description": _SAID[code], **answered} for code in operation.answers}
+    out["responses"] |= {str(code): {meta.REF: refusals + word} for code, (word, _) in ERRORS.items()}
+    return out
 
-    def parameter(self, parameter: Parameter) -> Document:
-        """Return a parameter."""
-        out = {"name": parameter.name, "in": parameter.place, "description": parameter.description}
-        return out | ({"required": True} if parameter.place == "path" else {}) | {"schema": parameter.schema}
+
+def _parameter(parameter: Parameter, *, v2: bool) -> Document:
+    out: Document = {"name": parameter.name, "in": parameter.place, "description": parameter.description}
+    out |= {"required": True} if parameter.place == "path" else {}
+    return out | (parameter.schema if v2 else {"schema": parameter.schema})
 
 
 def _content(node: Document) -> Document:
     return {media: {"schema": node} for media in MEDIA}
 
 
-def _body(kind: Kind, operation: PathOperation) -> Document | None:
+def _body(kind: Kind, method: str) -> Document | None:
     ref = {meta.REF: f"#/components/schemas/{name(kind)}"}
-    if operation.method == "patch":
+    if method == "patch":
         nodes = (meta.JSON_PATCH, meta.MERGE_PATCH, ref)
         return {media: {"schema": node} for media, node in zip(PATCHES, nodes, strict=True)}
-    if operation.method == "delete":
+    if method == "delete":
         return _content({meta.REF: f"#/components/schemas/{meta.DELETE_OPTIONS}"})
-    return _content(ref) if operation.method in ("post", "put") else None
-
-
-class _V2:
-    """Renders for OpenAPI v2."""
-
-    def operation(self, kind: Kind, operation: PathOperation, scope: str) -> Document:
-        """Return an operation."""
-        # v2 has no alternatives: a deletion mostly returns a Status.
-        ref = {meta.REF: f"#/definitions/{_answer(kind, operation)[0]}"}
-        answers: dict[str, Any] = {str(code): {"description": _SAID[code], "schema": ref} for code in operation.answers}
-        answers |= {str(code): {meta.REF: f"#/responses/{word}"} for code, (word, _) in ERRORS.items()}
-        out = _common(kind, operation, scope)
-        out["consumes"] = list(PATCHES if operation.method == "patch" else MEDIA)
-        out["produces"] = list(MEDIA)
-        out["schemes"] = ["https"]
-        out["parameters"] = [self.parameter(parameter) for parameter in operation.parameters]
-        out["responses"] = answers
-        taken = {"post": name(kind), "put": name(kind), "patch": meta.PATCH, "delete": meta.DELETE_OPTIONS}
-        if operation.method in taken:
-            node = {meta.REF: f"#/definitions/{taken[operation.method]}"}
-            body: Document = {"name": "body", "in": "body", "schema": node}
-            out["parameters"].insert(0, body | ({"required": True} if operation.method != "delete" else {}))
-        return out
-
-    def parameter(self, parameter: Parameter) -> Document:
-        """Return a parameter."""
-        out = {"name": parameter.name, "in": parameter.place, "description": parameter.description}
-        return out | ({"required": True} if parameter.place == "path" else {}) | parameter.schema
+    return _content(ref) if method in ("post", "put") else None

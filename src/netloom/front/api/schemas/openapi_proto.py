@@ -14,8 +14,8 @@ from netloom.front.api.merge.patch import Json
 from netloom.model.document import Document
 from netloom.protobuf import bytes_field, double_field, whole_field
 
-MEDIA = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf"
-"""The media type of the answer: clients ask for "v2@v1.0", but Go refuses a Content-Type with an "@" in it."""
+MEDIA = b"application/com.github.proto-openapi.spec.v2.v1.0+protobuf"
+"""The media type of the answer.  Clients request `v2@v1.0`, which is not valid: Go refuses a type with an "@"."""
 
 Writer = Callable[[int, Json], bytes]
 """Encodes a field: its number and its JSON value."""
@@ -34,7 +34,7 @@ def _message(table: Table, node: Document) -> bytes:
     for key, value in node.items():
         entry = table.get(key) or (table.get(EXTENSION) if key.startswith(EXTENSION) else None)
         if entry is None:
-            raise ValueError(f"the protobuf form of OpenAPI v2 has no field for {key!r} here")
+            raise ValueError(f"OpenAPI v2 in Protobuf has no field for {key!r} here")
         number, write = entry
         out.append(write(number, {key: value} if key not in table else value))
     return b"".join(out)
@@ -44,20 +44,8 @@ def _text(number: int, value: Json) -> bytes:
     return bytes_field(number, value.encode())
 
 
-def _texts(number: int, value: Json) -> bytes:
-    return b"".join(_text(number, item) for item in value)
-
-
 def _any(number: int, value: Json) -> bytes:
     return bytes_field(number, _text(2, msgspec.json.encode(value).decode() + "\n"))
-
-
-def _anys(number: int, value: Json) -> bytes:
-    return b"".join(_any(number, item) for item in value)
-
-
-def _named_anys(number: int, value: Json) -> bytes:
-    return b"".join(bytes_field(number, _text(1, name) + _any(2, inner)) for name, inner in value.items())
 
 
 def _one(table: Table) -> Writer:
@@ -78,6 +66,9 @@ def _named(write: Writer) -> Writer:
 def _within(inner: int, write: Writer) -> Writer:
     """Return the writer of a message with this field only."""
     return lambda number, value: bytes_field(number, write(inner, value))
+
+
+_texts, _anys, _named_anys = _many(_text), _many(_any), _named(_any)
 
 
 def _schema(number: int, value: Json) -> bytes:
@@ -111,20 +102,15 @@ REFERENCE: Table = {"$ref": (1, _text), "description": (2, _text)}
 SCHEMA: Table = {
     "$ref": (1, _text),
     "format": (2, _text),
-    "title": (3, _text),
     "description": (4, _text),
     "default": (5, _any),
-    "multipleOf": (6, double_field),
     "maximum": (7, double_field),
-    "exclusiveMaximum": (8, whole_field),
     "minimum": (9, double_field),
-    "exclusiveMinimum": (10, whole_field),
     "maxLength": (11, whole_field),
     "minLength": (12, whole_field),
     "pattern": (13, _text),
     "maxItems": (14, whole_field),
     "minItems": (15, whole_field),
-    "uniqueItems": (16, whole_field),
     "maxProperties": (17, whole_field),
     "minProperties": (18, whole_field),
     "required": (19, _texts),
@@ -134,17 +120,13 @@ SCHEMA: Table = {
     "items": (23, _within(1, _schema)),
     "allOf": (24, _many(_schema)),
     "properties": (25, _within(1, _named(_schema))),
-    "readOnly": (27, whole_field),
-    "example": (30, _any),
     EXTENSION: (31, _named_anys),
 }
 BODY: Table = {
-    "description": (1, _text),
     "name": (2, _text),
     "in": (3, _text),
     "required": (4, whole_field),
     "schema": (5, _schema),
-    EXTENSION: (6, _named_anys),
 }
 PATH: Table = {
     "required": (1, whole_field),
@@ -159,9 +141,7 @@ PATH: Table = {
     "maxLength": (14, whole_field),
     "minLength": (15, whole_field),
     "pattern": (16, _text),
-    "uniqueItems": (19, whole_field),
     "enum": (20, _anys),
-    EXTENSION: (22, _named_anys),
 }
 _MOVED = ("required", "in", "description", "name")
 QUERY: Table = {
@@ -172,7 +152,6 @@ QUERY: Table = {
 RESPONSE: Table = {"description": (1, _text), "schema": (2, _within(1, _schema)), EXTENSION: (5, _named_anys)}
 OPERATION: Table = {
     "tags": (1, _texts),
-    "summary": (2, _text),
     "description": (3, _text),
     "operationId": (5, _text),
     "produces": (6, _texts),
@@ -180,7 +159,6 @@ OPERATION: Table = {
     "parameters": (8, _many(_parameter)),
     "responses": (9, _within(1, _named(_response))),
     "schemes": (10, _texts),
-    "deprecated": (11, whole_field),
     EXTENSION: (13, _named_anys),
 }
 ITEM: Table = {
@@ -188,11 +166,8 @@ ITEM: Table = {
     "put": (3, _one(OPERATION)),
     "post": (4, _one(OPERATION)),
     "delete": (5, _one(OPERATION)),
-    "options": (6, _one(OPERATION)),
-    "head": (7, _one(OPERATION)),
     "patch": (8, _one(OPERATION)),
     "parameters": (9, _many(_parameter)),
-    EXTENSION: (10, _named_anys),
 }
 API_KEY: Table = {
     "type": (1, _text),
@@ -205,15 +180,9 @@ INFO: Table = {"title": (1, _text), "version": (2, _text), "description": (3, _t
 DOCUMENT: Table = {
     "swagger": (1, _text),
     "info": (2, _one(INFO)),
-    "host": (3, _text),
-    "basePath": (4, _text),
-    "schemes": (5, _texts),
-    "consumes": (6, _texts),
-    "produces": (7, _texts),
     "paths": (8, _within(2, _named(_one(ITEM)))),
     "definitions": (9, _within(1, _named(_schema))),
     "responses": (11, _within(1, _named(_one(RESPONSE)))),
     "security": (12, _many(_within(1, _named(_within(1, _texts))))),
     "securityDefinitions": (13, _within(1, _named(_within(2, _one(API_KEY))))),
-    EXTENSION: (16, _named_anys),
 }

@@ -1,1 +1,1 @@
-"""The verbs on objects.  `operations` dispatches; batches and streams carry several requests over one connection."""
+"""The verbs on objects: `operations` on one; lists, watches; batches and streams of requests over one connection."""

@@ -85,7 +85,7 @@ class Batches:
             for start in range(0, len(asked), _TOGETHER):
                 if start:
                     await asyncio.sleep(0)  # Let the started ones run.
-                    await exchange.pause()
+                    await exchange.turn.take()
                 begun += [
                     group.create_task(self._charged(exchange, one, who, agent, parsed))
                     for one in asked[start : start + _TOGETHER]
@@ -96,8 +96,7 @@ class Batches:
         self, exchange: Exchange, asked: BatchRequest, who: Identity, agent: str, parsed: Parsed
     ) -> "BatchAnswer":
         """Process one request and charge the client for it."""
-        work = self._answer(asked, who, agent, parsed)
-        return await (work if exchange.turn is None else exchange.turn.metered(work))
+        return await exchange.turn.metered(self._answer(asked, who, agent, parsed))
 
     async def _answer(self, asked: BatchRequest, who: Identity, agent: str, parsed: Parsed) -> "BatchAnswer":
         began = time.perf_counter()
@@ -126,7 +125,7 @@ def _read(body: bytes, limit: int) -> list[BatchRequest]:
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise BadRequest(f"not a valid batch: {error}") from None
     except RecursionError:
-        raise BadRequest("the body is nested too deep") from None
+        raise BadRequest("the body is nested too deeply") from None
     if len(asked) > limit:
         raise TooLarge(f"a batch may have at most {limit} requests, got {len(asked)}")
     return asked

@@ -36,18 +36,17 @@ class Call:
     def document(self) -> Document:
         """Return the object in the body: JSON, YAML, or Protobuf where the kind has a message."""
         kind, served = self.request.kind, self.request.served
-        if served is not None:
-            if not is_protobuf(self.media):
-                return served.stored(codec.decode(self.body, self.media))
-            return served.stored(protobuf_kinds.decode(self.body, served.api_version, kind.name))
+        version = kind.api_version if served is None else served.api_version
         if not is_protobuf(self.media):
-            return codec.decode(self.body, self.media)
-        if protobuf_kinds.message_of(kind) is None:
+            document = codec.decode(self.body, self.media)
+        elif protobuf_kinds.message_of(kind, version) is None:
             raise UnsupportedMediaType(
                 "the body of the request was in an unknown format - accepted media types include: "
                 f"application/json, application/yaml: {kind.qualified} have no Protobuf"
             )
-        return protobuf_kinds.decode(self.body, kind.api_version, kind.name)
+        else:
+            document = protobuf_kinds.decode(self.body, version, kind.name)
+        return document if served is None else served.stored(document)
 
     def manager(self) -> str:
         """Return the field manager of a write: as given, or the program's name from its User-Agent."""

@@ -15,7 +15,6 @@ from netloom.front.api.auth.identity import Identity
 from netloom.front.api.http.exchange import Exchange
 from netloom.front.api.http.paths import Request
 from netloom.front.api.output import protobuf_kinds, statuses
-from netloom.front.api.output.forms import View
 from netloom.front.api.verbs import lists
 from netloom.front.api.verbs.calls import Call, CallResult, is_protobuf
 from netloom.model import codec
@@ -59,7 +58,7 @@ class Deletes:
     async def delete_collection(self, exchange: Exchange, call: Call) -> None:
         """Delete all objects that a list would return; answer with that list.  A refusal does not stop the others."""
         request, who = call.request, call.who
-        view = View(request.kind, exchange.output(request.kind, request.served), request.options.include)
+        view = exchange.view(request)
         how = _deletion(call)
         page = await lists.read(request, self._store, exchange.limits)
         gone: list[Stored] = []
@@ -84,10 +83,12 @@ class Deletes:
 
     async def _delete(self, request: Request, who: Identity, namespace: str, name: str, how: Deletion) -> Stored:
         for attempt in range(_ATTEMPTS):
+            old: Stored | None = None
             try:
                 old = await self._store.get(request.kind, namespace, name)
-            except Unreadable as error:
-                return await self._discard(error, who, how)
+            except Unreadable:
+                if how.uid or how.revision is not None:
+                    raise  # A precondition on an object that cannot be decoded cannot be checked.
             write = Write(
                 operation=WriteOperation.DELETE,
                 kind=request.kind,
@@ -101,6 +102,8 @@ class Deletes:
             unless: Precondition | None = None
             for admission in self._admissions:
                 unless = await admission.review(write, self._store) or unless
+            if old is None:  # It cannot be decoded. Its users already work without it, so they do not block this.
+                return await self._store.delete(request.kind, namespace, name, dry_run=how.dry_run)
             try:
                 return await self._store.delete(
                     request.kind,
@@ -120,25 +123,6 @@ class Deletes:
                 if how.uid or how.revision is not None or attempt == _ATTEMPTS - 1:
                     raise
         raise AssertionError("the last attempt returned or raised")
-
-    async def _discard(self, error: Unreadable, who: Identity, how: Deletion) -> Stored:
-        """Remove an object that cannot be decoded.  Its users already work without it, so they do not block that."""
-        if how.uid or how.revision is not None:
-            raise error  # A precondition on an object that cannot be decoded cannot be checked.
-        one = error.damaged
-        write = Write(
-            operation=WriteOperation.DELETE,
-            kind=one.kind,
-            namespace=one.namespace,
-            name=one.name,
-            who=who,
-            old=None,
-            propagation=how.propagation,
-            dry_run=how.dry_run,
-        )
-        for admission in self._admissions:
-            await admission.review(write, self._store)
-        return await self._store.delete(one.kind, one.namespace, one.name, dry_run=how.dry_run)
 
 
 def _deletion(call: Call) -> Deletion:

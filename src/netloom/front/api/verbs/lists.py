@@ -23,9 +23,8 @@ _MADE = {Media.JSON: CHUNK, Media.YAML: 16 * 1024, Media.PROTOBUF: 32 * 1024}
 
 async def list_(exchange: Exchange, request: Request, store: Store) -> None:
     """Answer with a collection."""
-    view = View(request.kind, exchange.output(request.kind, request.served), request.options.include)
-    page = await read(request, store, exchange.limits)
-    await reply_page(exchange, view, page)
+    view = exchange.view(request)
+    await reply_page(exchange, view, await read(request, store, exchange.limits))
 
 
 async def read(request: Request, store: Store, limits: Limits) -> Page:
@@ -73,7 +72,7 @@ async def reply_page(exchange: Exchange, view: View, page: Page, code: int = 200
         for group in groups:
             made.append(group)
             total += sum(map(len, group))
-            await exchange.pause()
+            await exchange.turn.take()
         groups = iter(made)
     elif view.raw:
         total = sum(len(stored.raw) for stored in page.items)
@@ -97,7 +96,7 @@ async def reply_page(exchange: Exchange, view: View, page: Page, code: int = 200
         opening = between
         if chunk := chunk if packer is None else packer.compress(chunk):
             await exchange.write(chunk)
-        await exchange.pause()
+        await exchange.turn.take()
     await exchange.finish(after if packer is None else packer.compress(after) + packer.flush())
 
 

@@ -30,7 +30,8 @@ from msgspec import Struct
 from netloom.errors import BadRequest, Internal, MethodNotAllowed, NetloomError, TooLarge, TooManyRequests, Unauthorized
 from netloom.front.api.auth.identity import Identity
 from netloom.front.api.auth.watch_rights import Right
-from netloom.front.api.http.exchange import JSON, ClientGone, Exchange
+from netloom.front.api.http.exchange import JSON, ClientGone, Connection, Exchange
+from netloom.front.api.http.negotiation import negotiate
 from netloom.front.api.http.paths import Request, Routes, Verb
 from netloom.front.api.output import statuses
 from netloom.front.api.output.forms import View
@@ -74,31 +75,34 @@ class Streams:
         if exchange.method != "POST":
             raise MethodNotAllowed("use POST for a stream of watches")
         if exchange.connection is None:
-            raise BadRequest("watches can share a connection only over a network")
-        exchange.connection.deadline = inf  # The request body lasts as long as the watches.
+            raise BadRequest("watches can share only a network connection")
+        connection = exchange.connection
+        connection.deadline = inf  # The request body lasts as long as the watches.
         await exchange.start(200, JSON, _CLOSE)
         await exchange.write(b"")  # Send the headers at once.
-        await _Stream(self, exchange, who).run()
+        await _Stream(self, exchange, connection, who).run()
 
 
 class _Stream:
     """One connection's watches."""
 
-    def __init__(self, parent: Streams, exchange: Exchange, who: Identity) -> None:
+    def __init__(self, parent: Streams, exchange: Exchange, connection: Connection, who: Identity) -> None:
         self._parent = parent
         self._exchange = exchange
-        self._session = parent.watches.rights.session(exchange.credentials(), who)
+        self._connection = connection
+        self._session = parent.watches.rights.session(exchange.credentials, who)
         self._clock: asyncio.Timeout | None = None
         self._watches: dict[int, Watch] = {}
         self._tasks: dict[int, asyncio.Task[None]] = {}
-        self._outbox = _Outbox(exchange)
+        self._outbox = _Outbox(exchange, connection)
 
     async def run(self) -> None:
         limits = self._exchange.limits
         lasts = limits.watch_seconds * random.uniform(0.5, 1.0)  # noqa: S311  # so that not all reconnect together
         try:
             async with asyncio.timeout(lasts) as clock:
-                self._listen(clock)
+                self._clock = clock
+                self._connection.on_lost = self._end
                 await self._carry(limits.bookmark_seconds)
         except TimeoutError:
             pass
@@ -108,18 +112,12 @@ class _Stream:
             raise ClientGone from None
         finally:
             self._clock = None
-            if self._exchange.connection is not None:
-                self._exchange.connection.on_lost = None
+            self._connection.on_lost = None
         with suppress(ClientGone):
             await self._exchange.finish(self._outbox.rest())
 
-    def _listen(self, clock: asyncio.Timeout) -> None:
-        """Stop when the client disconnects, or the server stops."""
-        self._clock = clock
-        if self._exchange.connection is not None:
-            self._exchange.connection.on_lost = self._end
-
     def _end(self) -> None:
+        """Stop: the client disconnected, the server stops, or the credential is invalid."""
         if self._clock is not None and not self._clock.expired():
             self._clock.reschedule(-inf)
 
@@ -141,14 +139,14 @@ class _Stream:
                 raise TooLarge(f"a line may have at most {LONGEST_LINE} bytes")
             for number, line in enumerate(lines):
                 if number % _TOGETHER == _TOGETHER - 1:
-                    await self._exchange.pause()
+                    await self._exchange.turn.take()
                 self._execute(line, group)
 
     def _execute(self, line: bytes, group: asyncio.TaskGroup) -> None:
         try:
             command = _decode(line)
-        except msgspec.DecodeError as error:
-            raise BadRequest(f"neither begin nor end: {error}") from None
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+            raise BadRequest(f"a line must be a command to begin or end a watch: {error}") from None
         if command.end and (task := self._tasks.get(command.end)) is not None:
             task.cancel()
         if not command.begin:
@@ -156,16 +154,14 @@ class _Stream:
         if command.begin in self._tasks:
             raise BadRequest(f"watch {command.begin} is already open")
         if len(self._tasks) >= self._exchange.limits.watches_per_stream:
-            self._outbox.put(
-                command.begin, _error(TooManyRequests("too many watches on one connection", retry_after=1))
-            )
+            refused = TooManyRequests("too many watches on one connection", retry_after=1)
+            self._outbox.put(command.begin, _error(refused))
             return
         self._tasks[command.begin] = group.create_task(self._charged(command.begin, command.path))
 
     async def _charged(self, number: int, path: str) -> None:
         """Run one watch and charge the client for it."""
-        work = self._follow(number, path)
-        await (work if self._exchange.turn is None else self._exchange.turn.metered(work))
+        await self._exchange.turn.metered(self._follow(number, path))
 
     async def _follow(self, number: int, path: str) -> None:
         """Run one watch to its end."""
@@ -175,7 +171,7 @@ class _Stream:
             plain, _, query = path.partition("?")
             request = self._parent.routes.parse("GET", plain, query)
             if request.verb is not Verb.WATCH or not request.options.revision or request.options.initial is not None:
-                raise BadRequest("not a watch with a resourceVersion")
+                raise BadRequest("watches that share a connection must have a resourceVersion and no sendInitialEvents")
             # The connection may have been opened long ago.
             self._session.who = await self._parent.watches.rights.authenticate(self._session.offered)
             await self._parent.operations.authorize(request, self._session.who)
@@ -190,7 +186,7 @@ class _Stream:
             self._parent.observe(request, "GET", code, time.perf_counter() - began)
 
     async def _events(self, number: int, request: Request) -> None:
-        view = View(request.kind, self._exchange.output(None), request.options.include)
+        view = View(request.kind, negotiate(self._exchange.header(b"accept")), request.options.include)
         async with self._parent.watches.following(request, self._session) as (watch, frame_of, right):
             self._watches[number] = watch
             try:
@@ -229,8 +225,9 @@ class _Stream:
 class _Outbox:
     """Frames for one client: all frames of one iteration of the loop are sent in one piece."""
 
-    def __init__(self, exchange: Exchange) -> None:
+    def __init__(self, exchange: Exchange, connection: Connection) -> None:
         self._exchange = exchange
+        self._connection = connection
         self._parts: list[bytes] = []
         self._size = 0
         self._scheduled = False
@@ -268,9 +265,9 @@ class _Outbox:
         if not self._parts:
             return
         if self._stuck.is_set():
-            if self._size > MOST_WAITING and self._exchange.connection is not None:
-                self._exchange.connection.abort()
-        elif self._exchange.push(b"".join(self._parts)):
+            if self._size > MOST_WAITING:
+                self._connection.abort()
+        elif self._connection.push(b"".join(self._parts)):
             self._parts.clear()
             self._size = 0
         else:

@@ -11,7 +11,7 @@ import random
 from collections import Counter, deque
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from math import inf
 from typing import TypeVar
 
@@ -49,29 +49,16 @@ class Watches:
 
     async def watch(self, exchange: Exchange, request: Request, who: Identity) -> None:
         """Answer with events until the time limit, the client disconnects, or the client must list again."""
-        output = exchange.output(request.kind, request.served)
-        if output.media is Media.YAML:
+        view = exchange.view(request)
+        if view.output.media is Media.YAML:
             raise NotAcceptable("only the following media types are accepted: application/json;stream=watch")
-        self._check_room(who)
-        view = View(request.kind, output, request.options.include)
-        session = self.rights.session(exchange.credentials(), who)
-        with (
-            _counted(self._open, _holder(who)),
-            _counted(self.open, (request.kind.plural, node_of(who))),
-            session.watching(request.attributes()) as right,
-        ):
+        with self._admitted(request, self.rights.session(exchange.credentials, who)) as right:
             await self._answer(exchange, request, view, right)
 
     @asynccontextmanager
     async def following(self, request: Request, session: WatchSession) -> AsyncIterator[tuple[Watch, FrameOf, Right]]:
         """Yield a watch that is counted and limited like any other, the renderer of its frames, and its right."""
-        who = session.who
-        self._check_room(who)
-        with (
-            _counted(self._open, _holder(who)),
-            _counted(self.open, (request.kind.plural, node_of(who))),
-            session.watching(request.attributes()) as right,
-        ):
+        with self._admitted(request, session) as right:
             since = request.options.revision or 0
             selector = request.options.selector
             watch = await self._store.watch(request.kind, request.namespace, selector=selector, since=since)
@@ -84,9 +71,20 @@ class Watches:
     def _frame_of(self, event: Event, view: View) -> bytes:
         return self._frames.of(event, view.event, (view.output, view.include))
 
-    def _check_room(self, who: Identity) -> None:
-        if self._open[_holder(who)] >= self._limits.watches_per_identity:
+    @contextmanager
+    def _admitted(self, request: Request, session: WatchSession) -> Iterator[Right]:
+        """Count a watch and check its right during the block; refuse one watch too many."""
+        who = session.who
+        # By name and node: on a cluster the agents of all nodes may share one account.
+        holder = who.name, node_of(who)
+        if self._open[holder] >= self._limits.watches_per_identity:
             raise TooManyRequests(f"too many watches by {who.name!r}", retry_after=1)
+        with (
+            _counted(self._open, holder),
+            _counted(self.open, (request.kind.plural, node_of(who))),
+            session.watching(request.attributes()) as right,
+        ):
+            yield right
 
     async def _answer(self, exchange: Exchange, request: Request, view: View, right: Right) -> None:
         asked = request.options
@@ -124,7 +122,7 @@ class Watches:
             if right.lost is not None:
                 return
             await exchange.write(b"".join(group))
-            await exchange.pause()
+            await exchange.turn.take()
         await exchange.write(view.bookmark(initial.revision, initial_end=True) if marked else b"")
 
     async def _events(self, exchange: Exchange, request: Request, view: View, watch: Watch, right: Right) -> None:
@@ -208,7 +206,7 @@ class _Alarm:
     end: float
     mark: float
     rung: bool = False
-    timeout: asyncio.Timeout | None = field(default=None)
+    timeout: asyncio.Timeout | None = None
 
     def due(self) -> float:
         return -inf if self.rung else min(self.end, self.mark)
@@ -221,11 +219,6 @@ class _Alarm:
         self.rung = True
         if self.timeout is not None and not self.timeout.expired():
             self.timeout.reschedule(-inf)
-
-
-def _holder(who: Identity) -> tuple[str, str]:
-    """Return the key by which watches are counted; on a cluster the agents of all nodes may share one account."""
-    return who.name, node_of(who)
 
 
 @contextmanager
