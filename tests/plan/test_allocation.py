@@ -66,7 +66,7 @@ def test_every_part_of_a_request_is_kept_taken_chosen_refused_or_waited_for(
     request, pools, _, _ = situation
     decision = decided(*situation)
     have = {one.address for one in decision.keep} | set(decision.take)
-    texts = " ".join(refusal.text for refusal in decision.refusals)
+    texts = " ".join(refusal.message for refusal in decision.refusals)
     for text in request.ips:
         one = address(text)
         said = (

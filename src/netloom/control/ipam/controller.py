@@ -49,8 +49,9 @@ from netloom.model.kinds.events import ObjectReference
 from netloom.model.kinds.networks import Network, Router, Subnet
 from netloom.model.kinds.policy import LoadBalancer
 from netloom.plan.addresses import macs
-from netloom.plan.addresses.allocation import FULL, Decision, Held, Refusal, Request, Slot, decide
+from netloom.plan.addresses.allocation import FULL, Decision, Held, Request, Slot, decide
 from netloom.plan.addresses.blocks import Address, Pool, address, lock_name
+from netloom.plan.problem import Problem
 
 WORKERS = 256
 
@@ -60,7 +61,7 @@ class _Outcome:
     """The result of carrying out a decision."""
 
     locks: list[Lock] = field(default_factory=list)
-    refusals: list[Refusal] = field(default_factory=list)
+    refusals: list[Problem] = field(default_factory=list)
     full: list[Key] = field(default_factory=list)
     """The full Subnets, to wait at."""
     blocked: list[Address] = field(default_factory=list)
@@ -300,7 +301,7 @@ class Ipam:
             if self.allocator.locks.is_owner(view, lock):
                 outcome.locks.append(lock)
             else:
-                outcome.refusals.append(Refusal("Taken", f"{one} is {_holder(lock)}"))
+                outcome.refusals.append(Problem("Taken", f"{one} is {_holder(lock)}"))
                 outcome.blocked.append(one)
         for slot in decision.choose:
             chosen = await self.allocator.choose(view, vni, slot)
@@ -355,6 +356,6 @@ def _holder(lock: Lock) -> str:
     return f"in quarantine: {lock.holder} had it before" if lock.terminating else f"taken by {lock.holder}"
 
 
-def _full(slot: Slot) -> Refusal:
+def _full(slot: Slot) -> Problem:
     names = ", ".join(one.name for one in slot.pools)
-    return Refusal(FULL, f"Subnet {names} is full" if len(slot.pools) == 1 else f"Subnets {names} are full")
+    return Problem(FULL, f"Subnet {names} is full" if len(slot.pools) == 1 else f"Subnets {names} are full")

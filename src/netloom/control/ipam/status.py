@@ -23,8 +23,9 @@ from netloom.model.conditions import ADDRESSED, PLUGGED
 from netloom.model.document import Condition, Document
 from netloom.model.registry import NETWORK_ATTACHMENT
 from netloom.plan.addresses import macs
-from netloom.plan.addresses.allocation import FULL, Decision, Held, Refusal
+from netloom.plan.addresses.allocation import FULL, Decision, Held
 from netloom.plan.addresses.blocks import Address, Pool
+from netloom.plan.problem import Problem
 
 MOST_ERRORS = 64
 LONGEST = 1024
@@ -37,7 +38,7 @@ class Assignment(Struct, frozen=True):
     mac: str
     vni: int
     locks: tuple[tuple[str, str], ...]
-    refusals: tuple[Refusal, ...]
+    refusals: tuple[Problem, ...]
     """Sorted by their texts."""
     pending: bool = False
     message: str = ""
@@ -46,7 +47,7 @@ class Assignment(Struct, frozen=True):
     @property
     def errors(self) -> tuple[str, ...]:
         """The errors, as the status has them."""
-        return tuple(refusal.text[:LONGEST] for refusal in self.refusals[:MOST_ERRORS])
+        return tuple(refusal.message[:LONGEST] for refusal in self.refusals[:MOST_ERRORS])
 
     def addressed(self, generation: int) -> ConditionState:
         """Return the condition `Addressed`."""
@@ -93,7 +94,7 @@ class StatusWriter:
         decision: Decision,
         *,
         locks: Sequence[Lock],
-        refusals: Sequence[Refusal],
+        refusals: Sequence[Problem],
     ) -> Assignment:
         """Return what an attachment has after a decision, with the new locks and the refusals met on the way."""
         named = {uid for _, uid in view.locks}
@@ -108,16 +109,16 @@ class StatusWriter:
             mac=mac,
             vni=vni or view.vni,
             locks=tuple((str(one), uid) for one, uid in have),
-            refusals=tuple(sorted(set(errors), key=lambda refusal: refusal.text)),
+            refusals=tuple(sorted(set(errors), key=lambda refusal: refusal.message)),
             pending=decision.pending,
         )
 
-    def _mac(self, view: Attachment, vni: int | None, first: Address | None, refusals: list[Refusal]) -> str:
+    def _mac(self, view: Attachment, vni: int | None, first: Address | None, refusals: list[Problem]) -> str:
         if view.mac:
             rival = self._macs.rival(view, view.mac)
             if rival is None:
                 return view.mac
-            refusals.append(Refusal("MACInUse", f"MAC {view.mac} is in use by {rival}"))
+            refusals.append(Problem("MACInUse", f"MAC {view.mac} is in use by {rival}"))
             return ""
         if vni is None or first is None:
             return ""
@@ -126,7 +127,7 @@ class StatusWriter:
         for mac in macs.candidates(vni, first):
             if self._macs.rival(view, mac) is None:
                 return mac
-        refusals.append(Refusal("MACInUse", f"all MACs tried for {first} are in use"))
+        refusals.append(Problem("MACInUse", f"all MACs tried for {first} are in use"))
         return ""
 
     async def publish(self, view: Attachment, result: Assignment, spare: Iterable[Held]) -> int:
@@ -180,7 +181,7 @@ class StatusWriter:
         if gone := [ip for ip in view.has_ips if ip not in result.ips]:
             self._telemetry.removed(view, gone)
         for refusal in result.refusals:
-            if refusal.text not in view.errors:
+            if refusal.message not in view.errors:
                 self._telemetry.refused(view, refusal)
 
 

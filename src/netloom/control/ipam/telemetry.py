@@ -17,7 +17,8 @@ from netloom.control.runtime.creation import CREATED, SEEN, created_at
 from netloom.control.runtime.events import Recorder
 from netloom.model.kinds.events import ObjectReference
 from netloom.model.registry import NETWORK_ATTACHMENT
-from netloom.plan.addresses.allocation import FULL, Refusal
+from netloom.plan.addresses.allocation import FULL
+from netloom.plan.problem import Problem
 
 
 def _since_creation() -> Histograms:
@@ -85,10 +86,10 @@ class Telemetry:
         """Record that an attachment does not have addresses any more."""
         self._recorder.normal(reference_to(view), "AddressReleased", f"Released {', '.join(ips)}")
 
-    def refused(self, view: Attachment, refusal: Refusal) -> None:
+    def refused(self, view: Attachment, refusal: Problem) -> None:
         """Record a refusal that the status did not have before."""
         reason = "AddressWaiting" if refusal.reason == FULL else "AddressRefused"
-        self._recorder.warning(reference_to(view), reason, refusal.text)
+        self._recorder.warning(reference_to(view), reason, refusal.message)
 
     def _observe(self, histograms: Histograms, view: Attachment, elapsed: float) -> None:
         """Count the time since an attachment's creation; `elapsed` is the time since it was first seen."""

@@ -11,12 +11,12 @@ request that cannot be served becomes a refusal, and does not affect the other p
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import NamedTuple
 
 from msgspec import Struct
 
 from netloom.model.values import addresses
 from netloom.plan.addresses.blocks import Address, Pool, address
+from netloom.plan.problem import Problem
 
 FULL = "SubnetFull"
 """The reason of a refusal that ends when an address is freed."""
@@ -45,14 +45,6 @@ class Held(Struct, frozen=True):
     decided: int = 0
 
 
-class Refusal(NamedTuple):
-    """Why a part of a request is not served."""
-
-    reason: str
-    """One word, for the condition."""
-    text: str
-
-
 class Slot(Struct, frozen=True):
     """One address to choose, from the first of these pools that has a free one."""
 
@@ -68,7 +60,7 @@ class Decision(Struct):
     """Requested addresses that seem to be free."""
     choose: list[Slot] = []
     release: list[Held] = []
-    refusals: list[Refusal] = []
+    refusals: list[Problem] = []
     blocked: list[Address] = []
     """Requested addresses that are taken: decide again when one is freed."""
     pending: bool = False
@@ -95,13 +87,13 @@ def decide(
     decision = Decision()
     if not network:
         decision.release = list(held)
-        decision.refusals = [Refusal("NetworkMissing", f"Network {request.network} does not exist")]
+        decision.refusals = [Problem("NetworkMissing", f"Network {request.network} does not exist")]
         return decision
     if vni is None:
         decision.keep = sorted(
             (one for one in held if one.uid in request.named), key=lambda one: request.named.index(one.uid)
         )
-        decision.refusals = [Refusal("NetworkPending", f"Network {request.network} has no VNI yet")]
+        decision.refusals = [Problem("NetworkPending", f"Network {request.network} has no VNI yet")]
         return decision
     ready = _usable_pools(request, pools, decision)
     mine = [one for one in held if one.vni == vni]
@@ -122,17 +114,17 @@ def _usable_pools(request: Request, pools: Mapping[str, Pool], decision: Decisio
     if not request.subnets:
         ready = sorted((one for one in pools.values() if one.validated), key=lambda one: one.name)
         if not pools:
-            decision.refusals.append(Refusal("SubnetMissing", f"Network {request.network} has no Subnet"))
+            decision.refusals.append(Problem("SubnetMissing", f"Network {request.network} has no Subnet"))
         for unready in () if ready else pools.values():
             _refuse_unvalidated(unready, decision)
         return ready
     ready = []
     for name in dict.fromkeys(request.subnets):
         if (one := pools.get(name)) is None:
-            decision.refusals.append(Refusal("SubnetMissing", f"Subnet {name} does not exist"))
+            decision.refusals.append(Problem("SubnetMissing", f"Subnet {name} does not exist"))
         elif one.network != request.network:
             text = f"Subnet {name} belongs to Network {one.network}, not to {request.network}"
-            decision.refusals.append(Refusal("SubnetElsewhere", text))
+            decision.refusals.append(Problem("SubnetElsewhere", text))
         elif not one.validated:
             _refuse_unvalidated(one, decision)
         else:
@@ -144,7 +136,7 @@ def _refuse_unvalidated(one: Pool, decision: Decision) -> None:
     if not one.errors:
         decision.pending = True
         return
-    refusal = Refusal("SubnetInvalid", f"Subnet {one.name} is not validated: {'; '.join(one.errors)}"[:1024])
+    refusal = Problem("SubnetInvalid", f"Subnet {one.name} is not validated: {'; '.join(one.errors)}"[:1024])
     if refusal not in decision.refusals:
         decision.refusals.append(refusal)
 
@@ -165,9 +157,9 @@ def _requested(
         families.add(addresses.family(text))
         one = address(text)
         if one is None:
-            decision.refusals.append(Refusal("Malformed", f"{text} is not an IPv4 or IPv6 address"))
+            decision.refusals.append(Problem("Malformed", f"{text} is not an IPv4 or IPv6 address"))
         elif one in seen:
-            decision.refusals.append(Refusal("AskedTwice", f"{one} is requested twice"))
+            decision.refusals.append(Problem("AskedTwice", f"{one} is requested twice"))
         else:
             seen.add(one)
             _request_one(one, request, pools, ready, mine, taken, decision, kept)
@@ -193,9 +185,9 @@ def _request_one(
     if have:
         kept[have[0].uid] = have[0]
     elif refused:
-        decision.refusals.append(Refusal(*refused))
+        decision.refusals.append(refused)
     elif (by := taken(one)) is not None:
-        decision.refusals.append(Refusal("Taken", f"{one} is {by}"))
+        decision.refusals.append(Problem("Taken", f"{one} is {by}"))
         decision.blocked.append(one)
     else:
         decision.take.append(one)
@@ -217,10 +209,10 @@ def _refuse_outside(
         text = (
             f"{one} is IPv{one.version}, but {of} {'have' if len(ready) > 1 else 'has'} no IPv{one.version} addresses"
         )
-        decision.refusals.append(Refusal("WrongFamily", text))
+        decision.refusals.append(Problem("WrongFamily", text))
         return
     blocks = ", ".join(f"{pool.name} ({pool.cidr})" for pool in ready if pool.version == one.version)
-    decision.refusals.append(Refusal("Outside", f"{one} is outside Subnet {blocks}"[:1024]))
+    decision.refusals.append(Problem("Outside", f"{one} is outside Subnet {blocks}"[:1024]))
 
 
 def _slots(request: Request, ready: Sequence[Pool], requested: set[int]) -> Iterator[Slot]:

@@ -16,6 +16,7 @@ from typing import NamedTuple
 from msgspec import Struct
 
 from netloom.model.values import addresses
+from netloom.plan.problem import Problem
 
 Span = tuple[int, int]
 """The first and the last address of a range."""
@@ -176,16 +177,17 @@ class Pool(Struct, frozen=True):
         """Whether an address is in the block."""
         return one.version == self.version and self.first <= one.number <= self.last
 
-    def refusal(self, one: Address) -> tuple[str, str] | None:
-        """Return why an address of the block is never allocated, as reason and message; None if it can be."""
+    def refusal(self, one: Address) -> Problem | None:
+        """Return why an address of the block is never allocated; None if it can be."""
         number = one.number
         if number == self.gateway:
-            return "Reserved", f"{one} is the gateway of Subnet {self.name}"
+            return Problem("Reserved", f"{one} is the gateway of Subnet {self.name}")
         if self.last - self.first >= 4 and (number < self.first + 2 or number == self.last):
             what = "broadcast" if number == self.last else "network" if number == self.first else "router's"
-            return "Reserved", f"{one} is reserved in Subnet {self.name}: it is the {what} address of {self.cidr}"
+            text = f"{one} is reserved in Subnet {self.name}: it is the {what} address of {self.cidr}"
+            return Problem("Reserved", text)
         if any(low <= number <= high for low, high in self.excluded):
-            return "Excluded", f"{one} is excluded by Subnet {self.name}"
+            return Problem("Excluded", f"{one} is excluded by Subnet {self.name}")
         return None
 
     def may_choose(self, one: Address) -> bool:

@@ -146,7 +146,7 @@ class _Forecaster:
             network=network is not None,
         )
         if decision.refusals:
-            self._say(one, *(refusal.text for refusal in decision.refusals))
+            self._say(one, *(refusal.message for refusal in decision.refusals))
             return one
         if vni is None or not (decision.take or decision.choose or decision.release):
             return one
