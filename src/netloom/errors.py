@@ -10,15 +10,15 @@ from typing import ClassVar
 from msgspec import Struct
 
 
-class Cause(Struct, frozen=True):
-    """One thing that is wrong with one field.
+class Cause(Struct):
+    """One thing that is wrong with one field: Kubernetes' StatusCause.
 
     `reason` is one of Kubernetes' cause types: FieldValueInvalid, FieldValueRequired, FieldValueDuplicate,
     FieldValueNotSupported, FieldValueForbidden, FieldValueTypeInvalid, FieldValueTooLong, FieldValueTooMany.
     """
 
-    field: str
-    message: str
+    field: str = ""
+    message: str = ""
     reason: str = "FieldValueInvalid"
 
     def __str__(self) -> str:
