@@ -182,7 +182,6 @@ def test_the_server_in_memory_survives_malformed_requests_too(seed: int) -> None
     client.transact(
         [Insert("Logical_Switch", {"name": "x", "other_config": {"a": "b"}}), Delete("Logical_Switch", eq("name", "x"))]
     )
-    client.set_conditions(client.following, {"Logical_Switch": [("name", "==", "x")]})
     request = client.to_send()
     connection = server.connect()
     for _ in range(3000):

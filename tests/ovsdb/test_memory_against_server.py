@@ -143,26 +143,6 @@ def test_monitors_tell_the_same_in_memory_as_in_ovsdb_server(server: Standalone,
             history.learn({table: sorted(one) for table, one in zip(TABLES, rows, strict=True)})
 
 
-def test_conditions_that_change_tell_the_same_in_memory_as_in_ovsdb_server(server: Standalone) -> None:
-    history, memory = History(5, faults=0.0), Memory()
-    with Plain(server.socket) as real:
-        clear(real)
-        for client in (real, memory):
-            client.answer("monitor_cond", ["Test", "m", MONITOR])
-        for number in range(60):
-            operations = history.transaction()
-            if number % 10 == 9:
-                where: list[Any] = [["number", "<", number % 7]] if number % 20 == 9 else [False]
-                change = {"Root": [{"where": where}]}
-                real.call("monitor_cond_change", ["m", "m", change])
-                memory.answer("monitor_cond_change", ["m", "m", change])
-            real.answer("transact", ["Test", *operations])
-            memory.answer("transact", ["Test", *operations])
-            assert updates(memory.told) == updates(real.told), (number, operations)
-            rows = contents(real)
-            history.learn({table: sorted(one) for table, one in zip(TABLES, rows, strict=True)})
-
-
 def test_the_random_transactions_are_of_every_kind(server: Standalone) -> None:
     seen: Counter[str] = Counter()
     memory = Memory()

@@ -29,9 +29,10 @@ from netloom.ovsdb.errors import RemoteError, TransactionRefused, Unreachable
 from netloom.ovsdb.framing import LIMIT
 from netloom.ovsdb.monitor import Change, Following
 from netloom.ovsdb.operations import Condition, Operation, OperationResult, without
-from netloom.ovsdb.reconnect import CONNECT_TIMEOUT, Action, Reconnect, split_host
+from netloom.ovsdb.reconnect import split_host
 from netloom.ovsdb.schema import Schema
-from netloom.ovsdb.session import Answered, Changed, Closed, Event, LockChanged, Position, Session, Stage, Synced
+from netloom.ovsdb.session import Answered, Changed, Closed, Event, LockChanged, Position, Session, Synced
+from netloom.reconnect import CONNECT_TIMEOUT, Action, Reconnect
 
 log = logging.getLogger(__name__)
 
@@ -180,30 +181,12 @@ class OvsdbClient:
             sent()
         return await answer
 
-    async def set_condition(self, table: str, conditions: Sequence[Condition | bool]) -> None:
-        """Monitor other rows of a table: those for which one of these conditions holds; without conditions, none."""
-        following = self._following
-        wanted = {**following.conditions, table: conditions or (False,)}
-        self._following = Following(following.database, following.tables, wanted, following.known)
-        link = self._link
-        if link is None or link.session.stage is not Stage.FOLLOWING:
-            self._position.last_id = Position().last_id  # Later ids are about other rows: download everything.
-            if link is not None:
-                link.end(Closed("the conditions changed", elsewhere=False))
-            return
-        answer = link.expect(link.session.set_conditions(self._following, {table: wanted[table]}))
-        link.flush()
-        try:
-            await answer
-        except Unreachable:
-            self._position.last_id = Position().last_id  # The conditions of the last id are not known.
-
-    def lock(self, name: str, *, steal: bool = False) -> "Lock":
+    def lock(self, name: str) -> "Lock":
         """Request a lock, now and on each later connection; `Assert(name)` makes a transaction depend on it."""
         if name not in self._locks:
             self._locks[name] = Lock(name)
             if self._link is not None:
-                self._link.session.lock(name, steal=steal)
+                self._link.session.lock(name)
                 self._link.flush()
         return self._locks[name]
 

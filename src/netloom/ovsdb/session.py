@@ -16,7 +16,7 @@ Nothing here opens a socket, reads a clock or logs. A violation of the protocol 
 monitor.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from enum import Enum
 from functools import partial
 from typing import Any
@@ -28,9 +28,9 @@ from netloom.ovsdb.cache import Cache
 from netloom.ovsdb.errors import Conflict, RemoteError, TransactionRefused, failure
 from netloom.ovsdb.framing import LIMIT, Framer, Message
 from netloom.ovsdb.memory import server_rows
-from netloom.ovsdb.monitor import Change, Following, Monitor, where_to_wire
+from netloom.ovsdb.monitor import Change, Following, Monitor
 from netloom.ovsdb.notation import ZERO, Uuid, decode_shape
-from netloom.ovsdb.operations import Condition, Operation, OperationResult, encode_transact
+from netloom.ovsdb.operations import Operation, OperationResult, encode_transact
 from netloom.ovsdb.schema import Schema
 
 FOLLOW, SERVER = "netloom", "netloom-server"
@@ -90,7 +90,6 @@ class _Outcome(Struct):
 
     uuid: Any = None
     count: int = 0
-    rows: list[dict[str, Any]] = []
     error: str | None = None
     details: str = ""
 
@@ -167,21 +166,15 @@ class Session:
         self._pending[self._next] = partial(self._on_transacted, len(operations))
         return self._next
 
-    def lock(self, name: str, *, steal: bool = False) -> None:
+    def lock(self, name: str) -> None:
         """Request a lock; `LockChanged` reports when it is ours."""
         self.locks[name] = False
-        self._request("steal" if steal else "lock", [name], lambda message: self._on_lock(name, message))
+        self._request("lock", [name], lambda message: self._on_lock(name, message))
 
     def unlock(self, name: str) -> None:
         """Release a lock, or cancel its request."""
         if self.locks.pop(name, None) is not None:
             self._request("unlock", [name], lambda _: None)
-
-    def set_conditions(self, following: Following, changed: Mapping[str, Sequence[Condition | bool]]) -> int:
-        """Monitor other rows from now on; `Changed` reports them before the answer comes."""
-        self.following = following
-        where = {table: [{"where": where_to_wire(conditions)}] for table, conditions in changed.items()}
-        return self._request("monitor_cond_change", [FOLLOW, FOLLOW, where], self._on_answered)
 
     def _request(self, method: str, params: list[Any], then: Callable[[Message], None]) -> int:
         self._next += 1
@@ -347,14 +340,8 @@ class Session:
                 which = at if at < operations else None
                 self._events.append(Answered(number, error=failure(one.error, one.details, which)))
                 return
-            results.append(
-                OperationResult(None if one.uuid is None else decode_shape(Uuid, one.uuid), one.count, one.rows)
-            )
+            results.append(OperationResult(None if one.uuid is None else decode_shape(Uuid, one.uuid), one.count))
         self._events.append(Answered(number, results))
-
-    def _on_answered(self, message: Message) -> None:
-        number: int = message.id
-        self._events.append(Answered(number, error=_error(message)) if _failed(message) else Answered(number, []))
 
     def _on_lock(self, name: str, message: Message) -> None:
         if _failed(message):

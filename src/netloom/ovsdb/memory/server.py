@@ -22,8 +22,7 @@ from netloom.ovsdb.errors import RemoteError
 from netloom.ovsdb.framing import Framer, Message
 from netloom.ovsdb.memory.engine import Database
 from netloom.ovsdb.memory.integrity import Edits
-from netloom.ovsdb.memory.watching import ServedMonitor, conditions, monitored_table
-from netloom.ovsdb.notation import ZERO
+from netloom.ovsdb.memory.watching import ServedMonitor, monitored_table
 
 __all__ = ["Connection", "Database", "Server"]
 
@@ -173,7 +172,7 @@ class Connection:
             return  # The answer to an echo.
         try:
             params = _decode(message.params) if message.params else []
-        except msgspec.MsgspecError as problem:
+        except (msgspec.MsgspecError, UnicodeDecodeError) as problem:
             raise RemoteError(f"the parameters are malformed: {problem}") from problem
         if not isinstance(params, list):
             raise RemoteError("the parameters are not an array")
@@ -232,18 +231,6 @@ class Connection:
         edits = database.since(params[3])
         updates = watch.initial() if edits is None else watch.updates(edits)
         self.reply(number, [edits is not None, str(database.last_id), updates])
-
-    def _monitor_cond_change(self, number: object, params: list[Any]) -> None:
-        watch = self._watches.pop(_encode(params[0]))
-        watch.id = params[1]
-        self._watches[_encode(params[1])] = watch
-        changed = {}
-        for table, requests in params[2].items():
-            where = [clause for request in requests for clause in request.get("where", ())]
-            changed[table] = conditions(watch.database.schema.tables[table], where) if where else None
-        if updates := watch.rematched(changed):
-            self._send_update(watch, updates, str(ZERO))
-        self.reply(number, {})
 
     def _monitor_cancel(self, number: object, params: list[Any]) -> None:
         found = self._watches.pop(_encode(params[0]), None)
@@ -318,7 +305,6 @@ _METHODS: dict[str, Callable[[Connection, object, list[Any]], None]] = {
     "monitor": lambda connection, number, params: connection._monitor(number, params, 1),
     "monitor_cond": lambda connection, number, params: connection._monitor(number, params, 2),
     "monitor_cond_since": lambda connection, number, params: connection._monitor(number, params, 3),
-    "monitor_cond_change": Connection._monitor_cond_change,
     "monitor_cancel": Connection._monitor_cancel,
     "lock": Connection._lock,
     "steal": Connection._steal,

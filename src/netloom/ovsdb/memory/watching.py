@@ -1,6 +1,6 @@
 """Monitors of the in-memory server: updates from the edits of a transaction.  Pure."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from msgspec import Struct
@@ -87,20 +87,6 @@ class ServedMonitor(Struct):
                 update = self._update(table, edit, (before, after), initial=initial)
                 if update is not None:
                     found.setdefault(table, {})[str(uuid)] = update
-        return found
-
-    def rematched(self, changed: Mapping[str, list[Test] | None]) -> dict[str, Any]:
-        """Change the conditions; return the rows that come and go, as an update."""
-        found: dict[str, Any] = {}
-        for table, tests in changed.items():
-            one = self.tables[table]
-            now = MonitoredTable(one.columns, tests)
-            for uuid, row in self.database.tables[table].items():
-                matches = one.matches(uuid, row), now.matches(uuid, row)
-                if matches[0] != matches[1]:
-                    update = self._update(table, Edit(row, row), matches, initial=False)
-                    found.setdefault(table, {})[str(uuid)] = update
-            self.tables[table] = now
         return found
 
     def _update(self, table: str, edit: Edit, matches: tuple[bool, bool], *, initial: bool) -> Wire:
