@@ -1,6 +1,6 @@
 """Monitors of the in-memory server: updates from the edits of a transaction.  Pure."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Any
 
 from msgspec import Struct
@@ -41,15 +41,10 @@ def monitored_table(schema: TableSchema, wire: Wire, *, conditional: bool) -> Mo
             if select.get(kind, True):
                 columns[kind] += request.get("columns", list(schema.columns))
         if conditional and request.get("where"):
-            tests = (tests or []) + conditions(schema, request["where"])
+            tests = (tests or []) + [_test(schema, clause) for clause in request["where"]]
     for column in {name for names in columns.values() for name in names}:
         column_type(schema, column)
     return MonitoredTable(columns, tests)
-
-
-def conditions(schema: TableSchema, where: Iterable[Any]) -> list[Test]:
-    """Return a monitor's conditions as tests."""
-    return [_test(schema, clause) for clause in where]
 
 
 def _test(schema: TableSchema, clause: Wire) -> Test:
