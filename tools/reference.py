@@ -84,7 +84,7 @@ def _kind(kind: Kind) -> Iterator[str]:
         yield f"\n{HEADER}"
         yield from _rows(node, name)
         if words := [_sentence(rule.message) for rule in node.get("rules", ()) if not rule.path]:
-            yield f"\nOf `{name}`: {' '.join(words)}"
+            yield f"\nRules for `{name}`: {' '.join(words)}"
 
 
 def _rows(node: Schema, prefix: str) -> Iterator[str]:

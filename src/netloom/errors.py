@@ -10,15 +10,15 @@ from typing import ClassVar
 from msgspec import Struct
 
 
-class Cause(Struct, frozen=True):
-    """One thing that is wrong with one field.
+class Cause(Struct):
+    """One thing that is wrong with one field: Kubernetes' StatusCause.
 
     `reason` is one of Kubernetes' cause types: FieldValueInvalid, FieldValueRequired, FieldValueDuplicate,
     FieldValueNotSupported, FieldValueForbidden, FieldValueTypeInvalid, FieldValueTooLong, FieldValueTooMany.
     """
 
-    field: str
-    message: str
+    field: str = ""
+    message: str = ""
     reason: str = "FieldValueInvalid"
 
     def __str__(self) -> str:
@@ -49,6 +49,11 @@ class NetloomError(Exception):
     retry: ClassVar[bool] = False
     """Whether repeating the same request later may succeed."""
 
+    def __init_subclass__(cls, *, status: int = 0, reason: str = "", retry: bool = False) -> None:
+        """Set the class attributes; a subclass without a status inherits all of them.  `reason` is the class's name."""
+        if status:
+            cls.http_status, cls.reason, cls.retry = status, reason or cls.__name__, retry
+
     def __init__(self, message: str, *, causes: Iterable[Cause] = (), retry_after: float | None = None) -> None:
         super().__init__(message)
         self.message = message
@@ -56,138 +61,68 @@ class NetloomError(Exception):
         self.retry_after = retry_after
 
 
-class BadRequest(NetloomError):
+class BadRequest(NetloomError, status=400):
     """The request cannot be parsed: invalid JSON, an unknown field, an invalid selector."""
 
-    http_status = 400
-    reason = "BadRequest"
 
-
-class Unauthorized(NetloomError):
+class Unauthorized(NetloomError, status=401):
     """The client is not authenticated."""
 
-    http_status = 401
-    reason = "Unauthorized"
 
-
-class Forbidden(NetloomError):
+class Forbidden(NetloomError, status=403):
     """The client is authenticated and has no permission."""
 
-    http_status = 403
-    reason = "Forbidden"
 
-
-class NotFound(NetloomError):
+class NotFound(NetloomError, status=404):
     """The object does not exist."""
 
-    http_status = 404
-    reason = "NotFound"
 
-
-class MethodNotAllowed(NetloomError):
+class MethodNotAllowed(NetloomError, status=405):
     """The resource does not support this operation."""
 
-    http_status = 405
-    reason = "MethodNotAllowed"
 
-
-class NotAcceptable(NetloomError):
+class NotAcceptable(NetloomError, status=406):
     """None of the requested formats is supported."""
 
-    http_status = 406
-    reason = "NotAcceptable"
 
-
-class AlreadyExists(NetloomError):
+class AlreadyExists(NetloomError, status=409):
     """The name is in use."""
 
-    http_status = 409
-    reason = "AlreadyExists"
 
-
-class Conflict(NetloomError):
+class Conflict(NetloomError, status=409, retry=True):
     """Another write came first: read again and decide again."""
 
-    http_status = 409
-    reason = "Conflict"
-    retry = True
 
-
-class Expired(NetloomError):
+class Expired(NetloomError, status=410, retry=True):
     """The requested revision is no longer available: list again and watch from there."""
 
-    http_status = 410
-    reason = "Expired"
-    retry = True
 
-
-class TooLarge(NetloomError):
+class TooLarge(NetloomError, status=413, reason="RequestEntityTooLarge"):
     """The request is larger than allowed."""
 
-    http_status = 413
-    reason = "RequestEntityTooLarge"
 
-
-class UnsupportedMediaType(NetloomError):
+class UnsupportedMediaType(NetloomError, status=415):
     """The format of the body is not supported."""
 
-    http_status = 415
-    reason = "UnsupportedMediaType"
 
-
-class Invalid(NetloomError):
+class Invalid(NetloomError, status=422):
     """The request is well-formed and its content is invalid; `causes` names every invalid field."""
 
-    http_status = 422
-    reason = "Invalid"
 
-
-class TooManyRequests(NetloomError):
+class TooManyRequests(NetloomError, status=429, retry=True):
     """The client must wait `retry_after` seconds."""
-
-    http_status = 429
-    reason = "TooManyRequests"
-    retry = True
 
 
 class Internal(NetloomError):
     """A bug in Netloom."""
 
 
-class Unreachable(NetloomError):
+class Unreachable(NetloomError, status=503, reason="ServiceUnavailable", retry=True):
     """The peer does not answer; whether it acted is unknown."""
 
-    http_status = 503
-    reason = "ServiceUnavailable"
-    retry = True
 
-
-class TimedOut(NetloomError):
+class TimedOut(NetloomError, status=504, reason="Timeout", retry=True):
     """The peer took too long; whether it acted is unknown."""
 
-    http_status = 504
-    reason = "Timeout"
-    retry = True
 
-
-BY_REASON: dict[str, type[NetloomError]] = {
-    cls.reason: cls
-    for cls in (
-        BadRequest,
-        Unauthorized,
-        Forbidden,
-        NotFound,
-        MethodNotAllowed,
-        NotAcceptable,
-        AlreadyExists,
-        Conflict,
-        Expired,
-        TooLarge,
-        UnsupportedMediaType,
-        Invalid,
-        TooManyRequests,
-        Internal,
-        Unreachable,
-        TimedOut,
-    )
-}
+BY_REASON: dict[str, type[NetloomError]] = {cls.reason: cls for cls in NetloomError.__subclasses__()}

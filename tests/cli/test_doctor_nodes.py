@@ -10,11 +10,10 @@ from msgspec import structs
 from netloom.client.session import connect
 from netloom.diagnose.doctor.nodes import _is_unwanted
 from netloom.diagnose.node.inspection import NodeInspection
-from netloom.drivers.errors import ProblemError
 from netloom.model.kinds.attachments import PortType
 from netloom.plan.audit.ovn import ATTACHMENT, ExpectedInterface, Interface, audit_switch
 from netloom.plan.node.ports import PortPlan
-from netloom.plan.problem import Unit
+from netloom.plan.problem import ProblemError, Unit
 from tests.cli.test_commands import apply, network
 from tests.control.host_world import FakeLinks, World
 from tests.control.test_host import eventually, with_agent

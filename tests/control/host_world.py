@@ -13,7 +13,6 @@ from pathlib import Path
 from random import Random
 from typing import Any, NoReturn, cast
 
-from netloom.drivers.errors import ProblemError
 from netloom.drivers.link.codec import Link, Neighbour
 from netloom.drivers.link.worker import LinkCounters, Links, use
 from netloom.drivers.programs.programs import Ended
@@ -28,6 +27,7 @@ from netloom.ovsdb.operations import Mutate, Operation, Update, is_uuid
 from netloom.ovsdb.rows.vswitch import Interface
 from netloom.plan.node.hooks import OVERDUE
 from netloom.plan.node.ports import PortPlan
+from netloom.plan.problem import ProblemError
 from netloom.run.config import AgentSettings
 from netloom.run.node.agent import Agent
 from netloom.sim import loop as sim

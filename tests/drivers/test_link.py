@@ -11,12 +11,12 @@ from typing import Any, TypeVar
 import pytest
 from msgspec.structs import replace
 
-from netloom.drivers.errors import ProblemError
 from netloom.drivers.link import kernel as link
 from netloom.drivers.link.codec import Neighbour
 from netloom.drivers.link.worker import Links
 from netloom.model.kinds.attachments import PortType
 from netloom.plan.node.ports import PlannedRoute, PortPlan
+from netloom.plan.problem import ProblemError
 from tests.run.agents import in_thread
 from tests.support.ovn import namespace, own, run, within
 

@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from netloom.drivers.errors import ProblemError
 from netloom.drivers.vswitch.driver import Vswitch, given
 from netloom.drivers.vswitch.mirrors import MirrorPlan, Mirrors
 from netloom.drivers.vswitch.prepare import Preparation, ensure_mappings, prepare, read_mappings
@@ -18,6 +17,7 @@ from netloom.model.kinds.attachments import PortType
 from netloom.ovsdb.errors import TransactionRefused
 from netloom.ovsdb.operations import Comment
 from netloom.plan.node.ports import PortPlan
+from netloom.plan.problem import ProblemError
 from tests.support.ovn import OVS_SHARE, Database, run
 from tests.support.process import scratch
 

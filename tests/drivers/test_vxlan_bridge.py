@@ -3,10 +3,10 @@
 import pytest
 from msgspec.structs import replace
 
-from netloom.drivers.errors import ProblemError
 from netloom.drivers.vswitch.driver import Vswitch
 from netloom.drivers.vxlan.bridge import ensure_bridge, is_bridge_ready, tunnel_ofport, underlay_of
 from netloom.model.kinds.networks import Fabric
+from netloom.plan.problem import ProblemError
 from tests.drivers.test_vswitch import PLAN, database, vsctl, working
 from tests.support.ovn import Database
 

@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from netloom.ovsdb.reconnect import CONNECT_TIMEOUT, LONGEST, SHORTEST, Action, Reconnect, State, is_remote
+from netloom.ovsdb.reconnect import is_remote
+from netloom.reconnect import CONNECT_TIMEOUT, LONGEST, SHORTEST, Action, Reconnect, State
 
 
 def test_all_remotes_are_tried_at_once_and_then_the_wait_grows() -> None:

@@ -2,6 +2,7 @@
 
 from functools import cache
 
+from netloom.errors import Cause
 from netloom.model.document import Document, Json
 from netloom.model.kind import Kind
 from netloom.model.schemas.checks import (
@@ -10,7 +11,6 @@ from netloom.model.schemas.checks import (
     TOO_LONG,
     TOO_MANY,
     Check,
-    Problem,
     compiled,
     fullmatch,
     quoted,
@@ -37,7 +37,7 @@ def shape() -> Check:
     return compiled(metadata_tree())
 
 
-def problems(kind: Kind, metadata: Document, old: Document | None) -> list[Problem]:
+def problems(kind: Kind, metadata: Document, old: Document | None) -> list[Cause]:
     """Return the problems of well-formed metadata, and of the change from `old`."""
     if not kind.namespaced:
         metadata.pop("namespace", None)  # As Kubernetes does.
@@ -64,87 +64,87 @@ def is_key(text: str) -> bool:
     return bool(_is_word(word)) and (not slash or is_name(prefix))
 
 
-def _names(kind: Kind, metadata: Document) -> list[Problem]:
+def _names(kind: Kind, metadata: Document) -> list[Cause]:
     found = []
     name, prefix, namespace = (metadata.get(key) or "" for key in ("name", "generateName", "namespace"))
     if not name and not prefix:
-        found.append(Problem(".name", "Required value: name or generateName is required", REQUIRED))
+        found.append(Cause(".name", "Required value: name or generateName is required", REQUIRED))
     label = "must be lower case letters, digits and '-', and start and end with a letter or digit (at most 63)"
     if name and kind.holds_objects and (len(name) > 63 or not _is_label(name)):
-        found.append(Problem(".name", f"Invalid value: {quoted(name)}: {label}"))
+        found.append(Cause(".name", f"Invalid value: {quoted(name)}: {label}"))
     elif name and not is_name(name):
-        found.append(Problem(".name", f"Invalid value: {quoted(name)}: {NAME}"))
+        found.append(Cause(".name", f"Invalid value: {quoted(name)}: {NAME}"))
     # The server appends a random suffix, so a trailing dash is allowed.
     if prefix and not is_name(prefix[:-1] + "a" if prefix.endswith("-") else prefix):
-        found.append(Problem(".generateName", f"Invalid value: {quoted(prefix)}: {NAME}"))
+        found.append(Cause(".generateName", f"Invalid value: {quoted(prefix)}: {NAME}"))
     if kind.namespaced and not namespace:
-        found.append(Problem(".namespace", "Required value", REQUIRED))
+        found.append(Cause(".namespace", "Required value", REQUIRED))
     if kind.namespaced and namespace and (len(namespace) > 63 or not _is_label(namespace)):
-        found.append(Problem(".namespace", f"Invalid value: {quoted(namespace)}: {label}"))
+        found.append(Cause(".namespace", f"Invalid value: {quoted(namespace)}: {label}"))
     return found
 
 
-def too_many(metadata: Json) -> list[Problem]:
+def too_many(metadata: Json) -> list[Cause]:
     """Return the parts of metadata with too many entries.  Call it before anything iterates over them."""
     if not isinstance(metadata, dict):
         return []
     return [
-        Problem(f".{name}", f"Too many: {number}: must have at most {ENTRY_LIMIT} entries", TOO_MANY)
+        Cause(f".{name}", f"Too many: {number}: must have at most {ENTRY_LIMIT} entries", TOO_MANY)
         for name in ("labels", "annotations", "ownerReferences", "finalizers")
         if isinstance(entries := metadata.get(name), dict | list) and (number := len(entries)) > ENTRY_LIMIT
     ]
 
 
-def _labels(labels: Document) -> list[Problem]:
+def _labels(labels: Document) -> list[Cause]:
     found = []
     for key, value in labels.items():
         if not is_key(key):
-            found.append(Problem(".labels", f"Invalid value: {quoted(key)}: a label's name {KEY}"))
+            found.append(Cause(".labels", f"Invalid value: {quoted(key)}: a label's name {KEY}"))
         if len(value) > 63 or not _is_value(value):
             words = "a label's value must be at most 63 letters, digits, '-', '_' and '.'"
-            found.append(Problem(".labels", f"Invalid value: {quoted(value)}: {words}"))
+            found.append(Cause(".labels", f"Invalid value: {quoted(value)}: {words}"))
     return found
 
 
-def _annotations(annotations: Document) -> list[Problem]:
+def _annotations(annotations: Document) -> list[Cause]:
     wrong = [key for key in annotations if not is_key(key.lower())]
-    found = [Problem(".annotations", f"Invalid value: {quoted(key)}: an annotation's name {KEY}") for key in wrong]
+    found = [Cause(".annotations", f"Invalid value: {quoted(key)}: an annotation's name {KEY}") for key in wrong]
     size = sum(len(key.encode()) + len(value.encode()) for key, value in annotations.items())
     if size > ANNOTATIONS_SIZE:
-        found.append(Problem(".annotations", f"Too long: may not be more than {ANNOTATIONS_SIZE} bytes", TOO_LONG))
+        found.append(Cause(".annotations", f"Too long: may not be more than {ANNOTATIONS_SIZE} bytes", TOO_LONG))
     return found
 
 
-def _owners(owners: list[Document]) -> list[Problem]:
+def _owners(owners: list[Document]) -> list[Cause]:
     found = []
     for i, owner in enumerate(owners):
         at = f".ownerReferences[{i}]"
         found += [
-            Problem(f"{at}.{name}", 'Invalid value: "": must not be empty')
+            Cause(f"{at}.{name}", 'Invalid value: "": must not be empty')
             for name in ("apiVersion", "kind", "name", "uid")
             if not owner[name]
         ]
         if owner["apiVersion"].count("/") > 1 or owner["apiVersion"].endswith("/"):
             words = "must be VERSION or GROUP/VERSION"
-            found.append(Problem(f"{at}.apiVersion", f"Invalid value: {quoted(owner['apiVersion'])}: {words}"))
+            found.append(Cause(f"{at}.apiVersion", f"Invalid value: {quoted(owner['apiVersion'])}: {words}"))
         if (owner["apiVersion"], owner["kind"]) == ("v1", "Event"):
-            found.append(Problem(at, f"Invalid value: {quoted(owner)}: an Event cannot be an owner"))
+            found.append(Cause(at, f"Invalid value: {quoted(owner)}: an Event cannot be an owner"))
     controllers = [f"{owner['kind']}/{owner['name']}" for owner in owners if owner.get("controller")]
     if len(controllers) > 1:
         words = f"only one owner can be the controller, not both {controllers[0]} and {controllers[1]}"
-        found.append(Problem(".ownerReferences", f"Invalid value: {quoted(owners)}: {words}"))
+        found.append(Cause(".ownerReferences", f"Invalid value: {quoted(owners)}: {words}"))
     return found
 
 
-def _finalizers(finalizers: list[str], old: Document | None) -> list[Problem]:
+def _finalizers(finalizers: list[str], old: Document | None) -> list[Cause]:
     wrong = [word for word in finalizers if not is_key(word)]
-    found = [Problem(".finalizers", f"Invalid value: {quoted(word)}: a finalizer {KEY}") for word in wrong]
+    found = [Cause(".finalizers", f"Invalid value: {quoted(word)}: a finalizer {KEY}") for word in wrong]
     if "orphan" in finalizers and "foregroundDeletion" in finalizers:
         words = "orphan and foregroundDeletion cannot be both set"
-        found.append(Problem(".finalizers", f"Invalid value: {quoted(finalizers)}: {words}"))
+        found.append(Cause(".finalizers", f"Invalid value: {quoted(finalizers)}: {words}"))
     if old is None or old.get("deletionTimestamp") is None:
         return found
     if new := sorted(set(finalizers) - set(old.get("finalizers", ()))):
         words = f"no new finalizers can be added while the object is being deleted: {', '.join(new)}"
-        found.append(Problem(".finalizers", f"Forbidden: {words}", FORBIDDEN))
+        found.append(Cause(".finalizers", f"Forbidden: {words}", FORBIDDEN))
     return found

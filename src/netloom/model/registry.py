@@ -35,6 +35,7 @@ def _kind(
     refers_to_attachments: bool = False,
     read_by_nodes: bool = False,
 ) -> Kind:
+    """Return a kind of Netloom; the columns Reason, beside Ready, and Age are added."""
     name = resource.__name__
     return Kind(
         group=GROUP,
@@ -47,7 +48,7 @@ def _kind(
         categories=("netloom",),
         namespaced=namespaced,
         has_status=has_status,
-        columns=columns,
+        columns=(*columns, WHY, AGE) if READY in columns else (*columns, AGE),
         selectable=selectable,
         description=(resource.__doc__ or "").partition("\n")[0],
         plan=plan,
@@ -68,8 +69,6 @@ NODE = _kind(
         READY,
         Column("Version", ".status.agentVersion"),
         Column("Heartbeat", ".status.lastHeartbeat", "date", wide=True),
-        WHY,
-        AGE,
     ),
 )
 NETWORK = _kind(
@@ -84,8 +83,6 @@ NETWORK = _kind(
         Column("MTU", ".spec.mtu", "integer", wide=True),
         Column("Physical", ".spec.provider.physicalNetwork", wide=True),
         Column("VLAN", ".spec.provider.vlan", "integer", wide=True),
-        WHY,
-        AGE,
     ),
     selectable=("spec.vni",),
 )
@@ -102,7 +99,6 @@ SUBNET = _kind(
         Column("Capacity", ".status.capacity", "integer"),
         Column("Gateway", ".spec.gateway", wide=True),
         Column("Errors", ".status.errors", wide=True),
-        AGE,
     ),
     selectable=("spec.network",),
 )
@@ -125,8 +121,6 @@ NETWORK_ATTACHMENT = _kind(
         Column("MAC", ".status.mac", wide=True),
         Column("Device", ".status.ifcName", wide=True),
         Column("Host", ".status.hostIP", wide=True),
-        WHY,
-        AGE,
     ),
     selectable=("spec.node", "spec.network", "status.hostIP"),
 )
@@ -139,7 +133,6 @@ IP_LOCK = _kind(
         Column("IP", ".spec.ip"),
         Column("Owner", ".metadata.ownerReferences[0].name"),
         Column("Freed", ".metadata.deletionTimestamp", "date", description="Since when the address is in quarantine."),
-        AGE,
     ),
     selectable=("spec.network", "spec.vni"),
 )
@@ -153,7 +146,6 @@ VNI_LOCK = _kind(
         Column("Namespace", ".spec.network.namespace"),
         Column("Network", ".spec.network.name"),
         Column("Freed", ".metadata.deletionTimestamp", "date", description="Since when the VNI is in quarantine."),
-        AGE,
     ),
 )
 ROUTER = _kind(
@@ -166,8 +158,6 @@ ROUTER = _kind(
         Column("Gateway", ".status.gatewayNode"),
         READY,
         Column("Outside", ".spec.gateway.network", wide=True),
-        WHY,
-        AGE,
     ),
 )
 SECURITY_PROFILE = _kind(
@@ -176,7 +166,7 @@ SECURITY_PROFILE = _kind(
     plan=Plan.READY,
     refers_to_attachments=True,
     read_by_nodes=True,
-    columns=(Column("Ports", ".status.ports", "integer"), READY, WHY, AGE),
+    columns=(Column("Ports", ".status.ports", "integer"), READY),
 )
 LOAD_BALANCER = _kind(
     policy.LoadBalancer,
@@ -191,8 +181,6 @@ LOAD_BALANCER = _kind(
         READY,
         Column("Networks", ".spec.networks", wide=True),
         Column("Routers", ".spec.routers", wide=True),
-        WHY,
-        AGE,
     ),
 )
 SHAPING = _kind(
@@ -208,8 +196,6 @@ SHAPING = _kind(
         READY,
         Column("Direction", ".spec.direction", wide=True),
         Column("Unsupported", ".status.unsupported[*].field", wide=True),
-        WHY,
-        AGE,
     ),
 )
 MIRROR = _kind(
@@ -224,8 +210,6 @@ MIRROR = _kind(
         Column("Destination", ".spec.destination.attachment"),
         Column("Direction", ".spec.direction"),
         READY,
-        WHY,
-        AGE,
     ),
 )
 SERVICE_CHAIN = _kind(
@@ -236,8 +220,6 @@ SERVICE_CHAIN = _kind(
         Column("Right", ".spec.right[*].network"),
         Column("Hops", ".status.readyHops", "integer"),
         READY,
-        WHY,
-        AGE,
     ),
 )
 PORT_POOL = _kind(
@@ -250,8 +232,6 @@ PORT_POOL = _kind(
         Column("Free", ".status.free", "integer"),
         Column("Used", ".status.used", "integer"),
         READY,
-        WHY,
-        AGE,
     ),
     selectable=("spec.node",),
 )
@@ -264,8 +244,6 @@ SANDBOX = _kind(
         Column("Topology", ".spec.topology.name"),
         Column("Hosts", ".status.hosts", "integer"),
         READY,
-        WHY,
-        AGE,
     ),
 )
 BGP_SPEAKER = _kind(
@@ -277,8 +255,6 @@ BGP_SPEAKER = _kind(
         Column("Node", ".spec.node"),
         Column("Established", ".status.established", "integer"),
         READY,
-        WHY,
-        AGE,
     ),
 )
 BGP_PEER = _kind(
@@ -292,7 +268,6 @@ BGP_PEER = _kind(
         Column("Received", ".status.received", "integer"),
         Column("Sent", ".status.sent", "integer"),
         Column("Error", ".status.lastError", wide=True),
-        AGE,
     ),
     selectable=("spec.speaker",),
 )
@@ -307,8 +282,6 @@ EVPN_NETWORK = _kind(
         Column("Local", ".status.localMACs", "integer"),
         READY,
         Column("VTEPs", ".status.remoteVTEPs", wide=True),
-        WHY,
-        AGE,
     ),
     selectable=("spec.speaker",),
 )
@@ -389,31 +362,8 @@ CUSTOM_RESOURCE_DEFINITION = Kind(
     description="The definition of a kind.",
 )
 
-KINDS = Registry(
-    (
-        NODE,
-        NETWORK,
-        SUBNET,
-        NETWORK_ATTACHMENT,
-        IP_LOCK,
-        VNI_LOCK,
-        ROUTER,
-        SECURITY_PROFILE,
-        LOAD_BALANCER,
-        SHAPING,
-        MIRROR,
-        SERVICE_CHAIN,
-        PORT_POOL,
-        SANDBOX,
-        BGP_SPEAKER,
-        BGP_PEER,
-        EVPN_NETWORK,
-        EVENT,
-        LEASE,
-        NAMESPACE,
-        CUSTOM_RESOURCE_DEFINITION,
-    )
-)
+KINDS = Registry(kind for kind in tuple(vars().values()) if isinstance(kind, Kind))
+"""All of the above."""
 
 NOT_IMPLEMENTED = (SERVICE_CHAIN, PORT_POOL, SANDBOX, BGP_SPEAKER, BGP_PEER, EVPN_NETWORK)
 """The kinds without a controller.  Their objects are validated and stored, their status says that the kind is not

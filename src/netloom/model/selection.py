@@ -31,8 +31,8 @@ class LabelRequirement(Value, frozen=True, kw_only=True):
         ),
     )
 
-    key: LabelKey
-    operator: SelectorOperator
+    key: Annotated[LabelKey, meta("The key of the label.")]
+    operator: Annotated[SelectorOperator, meta("How the label is compared with the values.")]
     values: Annotated[tuple[LabelValue, ...], meta("The values to compare the label with.", maxItems=64)] = ()
 
 

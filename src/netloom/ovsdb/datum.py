@@ -5,6 +5,7 @@ tags, so that this server refuses the same operations for the same reasons.
 """
 
 import math
+import operator
 import re
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -45,13 +46,10 @@ def default(kind: ColumnType) -> Wire:
         return {}
     if kind.is_optional:
         return None
+    atom = _DEFAULTS[kind.key.type]
     if kind.is_required:
-        return _default_atom(kind.key)
-    return frozenset() if kind.min == 0 else frozenset({_default_atom(kind.key)})
-
-
-def _default_atom(base: BaseType) -> Wire:
-    return _DEFAULTS[base.type]
+        return atom
+    return frozenset() if kind.min == 0 else frozenset({atom})
 
 
 def parse_atom(wire: Wire, base: BaseType, names: Names) -> Wire:
@@ -153,11 +151,8 @@ def parse_value(wire: Wire, kind: ColumnType, names: Names) -> Wire:
 # Conditions.
 
 _ORDER: dict[str, Callable[[Any, Any], bool]] = {
-    "<": lambda one, other: one < other,
-    "<=": lambda one, other: one <= other,
-    ">": lambda one, other: one > other,
-    ">=": lambda one, other: one >= other,
-}
+    "<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge,
+}  # fmt: skip
 
 
 def condition(function: str, wire: Wire, kind: ColumnType, names: Names) -> Callable[[Any], bool]:
@@ -200,22 +195,11 @@ def _divide(one: int, other: int) -> int:
     return quotient if (one < 0) == (other < 0) else -quotient
 
 
-_INTEGER: dict[str, Callable[[int, int], int]] = {
-    "+=": lambda one, other: one + other,
-    "-=": lambda one, other: one - other,
-    "*=": lambda one, other: one * other,
-    "/=": _divide,
-    "%=": lambda one, other: one - other * _divide(one, other),
-}
-_REAL: dict[str, Callable[[float, float], float]] = {
-    "+=": lambda one, other: one + other,
-    "-=": lambda one, other: one - other,
-    "*=": lambda one, other: one * other,
-    "/=": lambda one, other: one / other,
-}
-
-
-_OPERATORS: dict[str, Mapping[str, Callable[[Any, Any], Any]]] = {"integer": _INTEGER, "real": _REAL}
+_REAL: dict[str, Callable[[Any, Any], Any]] = {
+    "+=": operator.add, "-=": operator.sub, "*=": operator.mul, "/=": operator.truediv,
+}  # fmt: skip
+_INTEGER = {**_REAL, "/=": _divide, "%=": lambda one, other: one - other * _divide(one, other)}
+_OPERATORS = {"integer": _INTEGER, "real": _REAL}
 
 
 def mutation(mutator: str, wire: Wire, kind: ColumnType, names: Names) -> Callable[[Any], Any]:
@@ -262,11 +246,11 @@ def _sized(elements: Wire, kind: ColumnType) -> Wire:
     return shaped(elements, kind)
 
 
-def _calculate(value: Wire, operator: Callable[[Any, Any], Any], by: Wire, kind: ColumnType) -> Wire:
+def _calculate(value: Wire, calculate: Callable[[Any, Any], Any], by: Wire, kind: ColumnType) -> Wire:
     results = []
     for one in elements_of(value):
         try:
-            result = operator(one, by)
+            result = calculate(one, by)
         except ZeroDivisionError:
             raise Fault("domain error", "Division by zero.") from None
         except OverflowError:

@@ -16,8 +16,8 @@ class RemoteError(errors.Unreachable):
     """The peer sent data that is not OVSDB."""
 
 
-class TransactionRefused(errors.Invalid):
-    """The server refused a transaction; nothing of it was applied."""
+class _Failure(errors.NetloomError):
+    """The server's error; nothing of the transaction was applied."""
 
     def __init__(self, error: str, details: str = "", *, operation: int | None = None) -> None:
         super().__init__(f"{error}: {details}" if details else error)
@@ -28,14 +28,12 @@ class TransactionRefused(errors.Invalid):
         """The index of the failed operation; None if the whole transaction failed, at its commit."""
 
 
-class Conflict(errors.Conflict):
-    """A wait of the transaction does not hold, or its lock is not ours; nothing of it was applied."""
+class TransactionRefused(_Failure, errors.Invalid):
+    """The server refused a transaction."""
 
-    def __init__(self, error: str, details: str = "", *, operation: int | None = None) -> None:
-        super().__init__(f"{error}: {details}" if details else error)
-        self.error = error
-        self.details = details
-        self.operation = operation
+
+class Conflict(_Failure, errors.Conflict):
+    """A wait of the transaction does not hold, or its lock is not ours."""
 
 
 CONFLICTS = frozenset({"timed out", "not owner"})

@@ -29,9 +29,10 @@ from netloom.ovsdb.errors import RemoteError, TransactionRefused, Unreachable
 from netloom.ovsdb.framing import LIMIT
 from netloom.ovsdb.monitor import Change, Following
 from netloom.ovsdb.operations import Condition, Operation, OperationResult, without
-from netloom.ovsdb.reconnect import CONNECT_TIMEOUT, Action, Reconnect, split_host
+from netloom.ovsdb.reconnect import split_host
 from netloom.ovsdb.schema import Schema
 from netloom.ovsdb.session import Changed, Closed, Event, LockChanged, Position, RpcAnswered, RpcSession, Synced
+from netloom.reconnect import CONNECT_TIMEOUT, Action, Reconnect
 
 log = logging.getLogger(__name__)
 
@@ -182,12 +183,12 @@ class OvsdbClient:
             sent()
         return await answer
 
-    def lock(self, name: str, *, steal: bool = False) -> "Lock":
+    def lock(self, name: str) -> "Lock":
         """Request a lock, now and on each later connection; `Assert(name)` makes a transaction depend on it."""
         if name not in self._locks:
             self._locks[name] = Lock(name)
             if self._link is not None:
-                self._link.session.lock(name, steal=steal)
+                self._link.session.lock(name)
                 self._link.flush()
         return self._locks[name]
 

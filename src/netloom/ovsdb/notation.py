@@ -12,7 +12,7 @@ atom. `Shape`s tell msgspec: it decodes atoms itself and passes the others to `d
 thousands of rows becomes typed rows in one pass.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from collections.abc import Set as AbstractSet
 from typing import TYPE_CHECKING, Any
 
@@ -202,8 +202,3 @@ def decode_shape(kind: Wire, wire: Wire) -> Wire:
         return kind.convert(wire) if type(kind) is Shape else uuid_from_wire(wire)
     except (TypeError, ValueError, LookupError) as problem:
         raise RemoteError(f"wrong shape of a column's value: {problem}") from problem
-
-
-def names(of: Iterable[str]) -> str:
-    """Return names for a message, sorted."""
-    return ", ".join(sorted(of))

@@ -17,8 +17,8 @@ from msgspec import Struct
 from netloom.ovsdb.notation import NamedUuid, Uuid, Value, to_wire
 
 __all__ = [
-    "Abort", "Assert", "Comment", "Condition", "Delete", "Insert", "Mutate", "Mutation", "NamedUuid", "Operation",
-    "OperationResult", "Select", "Update", "Wait", "encode_transact", "eq", "is_uuid",
+    "Assert", "Comment", "Condition", "Delete", "Insert", "Mutate", "Mutation", "NamedUuid", "Operation",
+    "OperationResult", "Update", "Wait", "encode_transact", "eq", "is_uuid",
 ]  # fmt: skip
 
 Condition = tuple[str, str, Value]
@@ -75,22 +75,10 @@ class Wait(Struct, frozen=True, gc=False):
     """In milliseconds; 0: do not wait."""
 
 
-class Select(Struct, frozen=True, gc=False):
-    """Return columns of the selected rows."""
-
-    table: str
-    where: Sequence[Condition] = ()
-    columns: Sequence[str] | None = None
-
-
 class Comment(Struct, frozen=True, gc=False):
     """A comment in the database's log."""
 
     comment: str
-
-
-class Abort(Struct, frozen=True, gc=False):
-    """Roll the transaction back."""
 
 
 class Assert(Struct, frozen=True, gc=False):
@@ -99,7 +87,7 @@ class Assert(Struct, frozen=True, gc=False):
     lock: str
 
 
-Operation = Insert | Update | Mutate | Delete | Wait | Select | Comment | Abort | Assert
+Operation = Insert | Update | Mutate | Delete | Wait | Comment | Assert
 
 
 class OperationResult(Struct, frozen=True, gc=False):
@@ -109,8 +97,6 @@ class OperationResult(Struct, frozen=True, gc=False):
     """The uuid of the inserted row."""
     count: int = 0
     """How many rows were updated, mutated or deleted."""
-    rows: Sequence[Mapping[str, Any]] = ()
-    """The selected rows, in wire notation."""
 
 
 def is_uuid(uuid: str) -> tuple[Condition, ...]:
@@ -158,12 +144,6 @@ def operation_to_wire(operation: Operation) -> dict[str, Any]:
             return {"op": "mutate", "table": operation.table, "where": _where(operation.where), "mutations": mutations}
         case Delete():
             return {"op": "delete", "table": operation.table, "where": _where(operation.where)}
-        case _:
-            return _rarer_to_wire(operation)
-
-
-def _rarer_to_wire(operation: Wait | Select | Comment | Abort | Assert) -> dict[str, Any]:
-    match operation:
         case Wait():
             return {
                 "op": "wait",
@@ -174,15 +154,10 @@ def _rarer_to_wire(operation: Wait | Select | Comment | Abort | Assert) -> dict[
                 "until": operation.until,
                 "rows": [row_to_wire(row) for row in operation.rows],
             }
-        case Select():
-            wire = {"op": "select", "table": operation.table, "where": _where(operation.where)}
-            return wire if operation.columns is None else {**wire, "columns": operation.columns}
         case Comment():
             return {"op": "comment", "comment": operation.comment}
         case Assert():
             return {"op": "assert", "lock": operation.lock}
-        case Abort():
-            return {"op": "abort"}
 
 
 _encoder = msgspec.json.Encoder()

@@ -1,21 +1,7 @@
-"""OVSDB's notation of remotes, and reconnecting to them (`netloom.reconnect`).  Pure."""
+"""OVSDB's notation of remotes.  Pure."""
 
 from collections.abc import Collection
 from ipaddress import ip_address
-
-from netloom.reconnect import CONNECT_TIMEOUT, LONGEST, SHORTEST, Action, Reconnect, State
-
-__all__ = [
-    "CONNECT_TIMEOUT",
-    "LONGEST",
-    "SHORTEST",
-    "Action",
-    "Reconnect",
-    "State",
-    "is_exposed",
-    "is_remote",
-    "split_host",
-]
 
 
 def split_host(text: str) -> tuple[str, int]:

@@ -90,7 +90,6 @@ class _Outcome(Struct):
 
     uuid: Any = None
     count: int = 0
-    rows: list[dict[str, Any]] = []
     error: str | None = None
     details: str = ""
 
@@ -167,10 +166,10 @@ class RpcSession:
         self._pending[self._next] = partial(self._on_transacted, len(operations))
         return self._next
 
-    def lock(self, name: str, *, steal: bool = False) -> None:
+    def lock(self, name: str) -> None:
         """Request a lock; `LockChanged` reports when it is ours."""
         self.locks[name] = False
-        self._request("steal" if steal else "lock", [name], lambda message: self._on_lock(name, message))
+        self._request("lock", [name], lambda message: self._on_lock(name, message))
 
     def unlock(self, name: str) -> None:
         """Release a lock, or cancel its request."""
@@ -340,9 +339,7 @@ class RpcSession:
                 which = at if at < operations else None
                 self._events.append(RpcAnswered(number, error=failure(one.error, one.details, which)))
                 return
-            results.append(
-                OperationResult(None if one.uuid is None else decode_shape(Uuid, one.uuid), one.count, one.rows)
-            )
+            results.append(OperationResult(None if one.uuid is None else decode_shape(Uuid, one.uuid), one.count))
         self._events.append(RpcAnswered(number, results))
 
     def _on_lock(self, name: str, message: RpcMessage) -> None:

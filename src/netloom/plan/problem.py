@@ -1,6 +1,8 @@
-"""Which resource is planned, and why a part of it is not."""
+"""What is planned, why it cannot be, and the exception that carries the reason."""
 
 from typing import NamedTuple
+
+from netloom.errors import NetloomError
 
 
 class Unit(NamedTuple):
@@ -22,9 +24,25 @@ class Unit(NamedTuple):
 
 
 class Problem(NamedTuple):
-    """Why a resource, or a part of it, is not in the plan."""
+    """Why a resource, or a part of it, is not planned, not allocated or not made."""
 
     reason: str
     """One word in CamelCase, for the condition."""
     message: str
     """For people: which field is wrong, why, and what to do."""
+
+
+class ProblemError(NetloomError):
+    """A port cannot be made, or removed, in the present state of the node.
+
+    It is retried after a while, or when something on the node changes. The reason of its `Problem` is the reason of the
+    condition: NamespaceMissing, DeviceMissing, NameTaken and so on.
+    """
+
+    http_status = 409
+    reason = "Trouble"
+    retry = True
+
+    def __init__(self, reason: str, message: str) -> None:
+        super().__init__(message)
+        self.problem = Problem(reason, message)

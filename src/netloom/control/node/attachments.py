@@ -37,7 +37,6 @@ from netloom.control.runtime.clock import Clock
 from netloom.control.runtime.conditions import TRUE
 from netloom.control.runtime.events import Recorder
 from netloom.control.runtime.queue import Pace
-from netloom.drivers.errors import ProblemError
 from netloom.drivers.vswitch.driver import AttachmentName
 from netloom.errors import NetloomError, NotFound
 from netloom.model.conditions import PLUGGED
@@ -47,7 +46,7 @@ from netloom.ovsdb.errors import TransactionRefused
 from netloom.plan import names
 from netloom.plan.node.grants import NOT_GRANTED
 from netloom.plan.node.ports import PortPlan
-from netloom.plan.problem import Problem
+from netloom.plan.problem import Problem, ProblemError
 
 log = logging.getLogger(__name__)
 
@@ -210,9 +209,9 @@ class AttachmentReconciler:
             await self._ports.clear(key, keep=view.value.metadata.uid)
             if plan is None:
                 return None
-            raise ProblemError.of(plan)
+            raise ProblemError(*plan)
         if not self._ports.has(_carrier(plan)) and (problem := self._switch.obstacle(plan)) is not None:
-            raise ProblemError.of(problem)
+            raise ProblemError(*problem)
         if key not in self._waiting_since:
             self._waiting_since[key] = asyncio.get_running_loop().time()
             self._reported_late.discard(key)

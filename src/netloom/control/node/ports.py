@@ -24,7 +24,6 @@ from collections.abc import Callable, Collection
 from typing import NamedTuple, Protocol
 
 from netloom.control.runtime.cache import Key
-from netloom.drivers.errors import ProblemError
 from netloom.drivers.link.codec import Link
 from netloom.drivers.shapes import PortDevices
 from netloom.drivers.vswitch.children import Children
@@ -36,6 +35,7 @@ from netloom.ovsdb.rows.vswitch import Interface
 from netloom.plan.node.children import NOT_PLUGGED
 from netloom.plan.node.grants import in_use
 from netloom.plan.node.ports import PortPlan
+from netloom.plan.problem import ProblemError
 
 log = logging.getLogger(__name__)
 
@@ -278,7 +278,7 @@ class Ports:
 
     async def _take(self, key: Key, plan: PortPlan, row: Interface | None) -> None:
         if row is not None and not plan.takes_used and row.external_ids.get(FROM, "none:") != "none:":
-            raise ProblemError.of(in_use(plan.namespace, plan.device, "was a port of a bridge"))
+            raise ProblemError(*in_use(plan.namespace, plan.device, "was a port of a bridge"))
         if row is not None and await self._is_held(key, plan, row):
             return
         device = await self._links.device(plan.device)
@@ -328,7 +328,7 @@ class Ports:
         use = f"is a port of bridge {bridge_name}" if bridge_name else "is a port of a bridge" if device.master else ""
         use = use or ("is one end of a veth pair" if device.kind == "veth" else "")
         if use and not plan.takes_used:
-            raise ProblemError.of(in_use(plan.namespace, plan.device, use))
+            raise ProblemError(*in_use(plan.namespace, plan.device, use))
 
     async def _drop(self, key: Key, plan: PortPlan | None = None) -> None:
         """Remove the pair of an attachment if its port was taken off the switch by another program.

@@ -12,7 +12,6 @@ from pathlib import Path
 from msgspec import Struct
 
 from netloom.control.node.node import Facts
-from netloom.drivers.errors import ProblemError
 from netloom.drivers.vswitch.driver import VXLAN_BRIDGE, Vswitch
 from netloom.drivers.vswitch.prepare import (
     MAPPINGS,
@@ -28,7 +27,7 @@ from netloom.model.kinds.networks import Fabric
 from netloom.ovsdb.reconnect import is_exposed
 from netloom.ovsdb.rows.vswitch import OpenVSwitch
 from netloom.plan.node.ports import PortPlan
-from netloom.plan.problem import Problem
+from netloom.plan.problem import Problem, ProblemError
 
 log = logging.getLogger(__name__)
 

@@ -13,7 +13,6 @@ from typing import Any, TypeVar, cast
 from netloom.control.node.ports import Ports
 from netloom.diagnose.access import Switch, following
 from netloom.diagnose.node import fabric
-from netloom.drivers.errors import ProblemError
 from netloom.drivers.link.audit import faults
 from netloom.drivers.link.worker import Links
 from netloom.drivers.vswitch.driver import GIVEN, INSTALLED, LOCK, OF, OURS, UID, VTEP, VXLAN_BRIDGE, Vswitch, given
@@ -31,7 +30,7 @@ from netloom.plan.audit.finding import Finding
 from netloom.plan.audit.ovn import Interface
 from netloom.plan.node.grants import EVERYTHING, NOT_GRANTED
 from netloom.plan.node.ports import Host, PortPlan, plan_ports
-from netloom.plan.problem import Unit
+from netloom.plan.problem import ProblemError, Unit
 
 T = TypeVar("T")
 

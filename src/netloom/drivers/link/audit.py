@@ -2,12 +2,12 @@
 
 from collections.abc import Collection
 
-from netloom.drivers.errors import ProblemError
 from netloom.drivers.link.codec import Link
 from netloom.drivers.link.kernel import Kernel, visit
 from netloom.drivers.link.worker import differences
 from netloom.model.kinds.attachments import PortType
 from netloom.plan.node.ports import PortPlan
+from netloom.plan.problem import ProblemError
 
 
 def faults(plan: PortPlan, given: Collection[str]) -> list[str]:

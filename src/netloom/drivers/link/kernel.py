@@ -19,10 +19,10 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import NamedTuple
 
-from netloom.drivers.errors import ProblemError
 from netloom.drivers.link import codec
 from netloom.drivers.link.codec import DeviceRoute, Link, Neighbour, NextHop
 from netloom.plan.node import grants
+from netloom.plan.problem import ProblemError
 
 OWN = "/proc/thread-self/ns/net"
 _NEW_NET = 0x40000000
@@ -277,7 +277,7 @@ def opened(path: str, *, root: str = "", own: str = "") -> int:
                 # `ip netns` leaves a plain file behind when the mount on it is gone.
                 raise ProblemError("NamespaceMissing", f"{path} is not a network namespace")
             if own and found.st_ino == mine.st_ino:
-                raise ProblemError.of(grants.own_namespace(path, own))
+                raise ProblemError(*grants.own_namespace(path, own))
             return os.open(f"/proc/self/fd/{place}", os.O_RDONLY | os.O_CLOEXEC)
         finally:
             os.close(place)
@@ -302,7 +302,7 @@ def _reached(path: str, root: str) -> int:
         here = there
         if stat.S_ISLNK(os.fstat(here).st_mode):
             os.close(here)
-            raise ProblemError.of(grants.symbolic_link(path, part))
+            raise ProblemError(*grants.symbolic_link(path, part))
     return here
 
 

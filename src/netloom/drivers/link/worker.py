@@ -15,11 +15,11 @@ from dataclasses import dataclass
 from functools import partial, wraps
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
-from netloom.drivers.errors import ProblemError
 from netloom.drivers.link import codec
 from netloom.drivers.link.codec import DeviceRoute, Link, Neighbour
 from netloom.drivers.link.kernel import Kernel, NetlinkRefusal, Step, probe, visit
 from netloom.plan.node.ports import PortPlan
+from netloom.plan.problem import ProblemError
 
 log = logging.getLogger(__name__)
 

@@ -21,7 +21,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from random import Random
 from typing import Any, cast
 
-from netloom.drivers.errors import ProblemError
 from netloom.drivers.vswitch.writer import GroupWriter
 from netloom.model.kinds.attachments import PortType
 from netloom.model.kinds.networks import Fabric
@@ -33,7 +32,7 @@ from netloom.ovsdb.rows.vswitch import Bridge, Interface, OpenVSwitch, Port
 from netloom.plan.node import hooks
 from netloom.plan.node.hooks import AFTER, EXEC, After
 from netloom.plan.node.ports import PortPlan
-from netloom.plan.problem import Unit
+from netloom.plan.problem import ProblemError, Unit
 from netloom.signals import Signal
 
 DATABASE = "Open_vSwitch"

@@ -9,12 +9,12 @@ bridge of that name with another owner is not touched. Nothing that is already c
 
 from collections.abc import Mapping
 
-from netloom.drivers.errors import ProblemError
 from netloom.drivers.vswitch.driver import OWNER, VTEP, VXLAN_BRIDGE, Vswitch
 from netloom.drivers.vswitch.prepare import new_bridge
 from netloom.ovsdb.notation import Value
 from netloom.ovsdb.operations import Insert, Mutate, NamedUuid, Operation, Update, eq, is_uuid, uuid_name
 from netloom.ovsdb.rows.vswitch import Interface
+from netloom.plan.problem import ProblemError
 
 SECURE: Mapping[str, Value] = {"fail_mode": "secure", "other_config": {"disable-in-band": "true"}}
 TYPE = "vxlan"

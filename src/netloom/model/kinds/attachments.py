@@ -203,7 +203,7 @@ class PortPoolStatus(Status, frozen=True, kw_only=True):
 
 
 class PortPool(Resource, frozen=True, kw_only=True):
-    """Ports created in advance, to be used without delay."""
+    """Ports that are created in advance, ready for use."""
 
     spec: PortPoolSpec
     status: PortPoolStatus = PortPoolStatus()

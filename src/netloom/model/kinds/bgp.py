@@ -138,7 +138,7 @@ class EVPNClient(Value, frozen=True, kw_only=True):
 
     mac: Annotated[Mac, meta("The MAC address.")]
     ip: Annotated[Ip, meta("The IP address.")] = ""
-    port: Annotated[Line, meta("The logical port behind which the machine is.")] = ""
+    port: Annotated[Line, meta("The logical port that the machine is connected to.")] = ""
 
 
 class EVPNNetworkSpec(Value, frozen=True, kw_only=True):

@@ -329,7 +329,7 @@ class RouterSpec(Value, frozen=True, kw_only=True):
         meta("Router policies. They are ordered by priority, not by their position in the list.", maxItems=256),
     ] = ()
     gateway: Annotated[Gateway | None, meta("The external gateway.")] = None
-    nat: Annotated[tuple[Nat, ...], meta("Address translation rules. They need a gateway.", maxItems=512)] = ()
+    nat: Annotated[tuple[Nat, ...], meta("Address translation rules at the gateway.", maxItems=512)] = ()
 
 
 class RouterStatus(Status, frozen=True, kw_only=True):

@@ -153,7 +153,7 @@ class ServiceChainStatus(Status, frozen=True, kw_only=True):
 
 
 class ServiceChain(Resource, frozen=True, kw_only=True):
-    """Traffic through a sequence of network functions."""
+    """A sequence of network functions that traffic between two ends passes through."""
 
     spec: ServiceChainSpec
     status: ServiceChainStatus = ServiceChainStatus()

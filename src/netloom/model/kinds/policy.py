@@ -83,7 +83,7 @@ class PortRange(Value, frozen=True, kw_only=True):
         Rule(
             "!has(self.port) || self.protocol != 'icmp'",
             lambda self: "port" not in self or self["protocol"] != "icmp",
-            "icmp has no ports",
+            "must not be set when protocol is icmp, which has no ports",
             path=".port",
         ),
     )
@@ -252,7 +252,7 @@ class LoadBalancerSpec(Value, frozen=True, kw_only=True):
         Rule(
             "(has(self.networks) && size(self.networks) > 0) || (has(self.routers) && size(self.routers) > 0)",
             lambda self: bool(self.get("networks") or self.get("routers")),
-            "at least one of networks and routers must be set: it says where the VIPs are served",
+            "at least one of networks and routers must be set: the VIPs are served there",
             reason="FieldValueRequired",
         ),
     )
@@ -275,9 +275,7 @@ class LoadBalancerSpec(Value, frozen=True, kw_only=True):
     endpoints: Annotated[
         tuple[Endpoint, ...] | None, meta("The endpoints. Either endpoints or selector must be set.", maxItems=1024)
     ] = None
-    selector: Annotated[
-        LabelSelector | None, meta("Uses the addresses of attachments with these labels as endpoints.")
-    ] = None
+    selector: Annotated[LabelSelector | None, meta("The attachments with these labels are the endpoints.")] = None
     affinity_seconds: Annotated[
         Seconds,
         meta(

@@ -45,8 +45,8 @@ class TopologyHost(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A machine of a topology."""
 
     name: Annotated[TopologyName, meta("The name.")]
-    base_box: Annotated[BaseBox | None, meta("The image, and how to log in.")] = None
-    flavor: Annotated[Word, meta("The flavor, which sets the size of the machine.")] = ""
+    base_box: Annotated[BaseBox | None, meta("The image, and how to log in to it.")] = None
+    flavor: Annotated[Word, meta("The flavor: the size of the machine.")] = ""
     block_internet: Annotated[bool, meta("Whether access to the Internet is blocked.")] = False
     hidden: Annotated[bool, meta("Whether it is hidden from users.")] = False
     extra: Annotated[dict[str, Any] | None, meta("Data for other tools.")] = None
@@ -58,8 +58,8 @@ class TopologyRouter(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A router of a topology."""
 
     name: Annotated[TopologyName, meta("The name.")]
-    base_box: Annotated[BaseBox | None, meta("The image, and how to log in.")] = None
-    flavor: Annotated[Word, meta("The flavor, which sets the size of the machine.")] = ""
+    base_box: Annotated[BaseBox | None, meta("The image, and how to log in to it.")] = None
+    flavor: Annotated[Word, meta("The flavor: the size of the machine.")] = ""
     extra: Annotated[dict[str, Any] | None, meta("Data for other tools.")] = None
     hidden: Annotated[bool, meta("Whether it is hidden from users.")] = False
 
@@ -146,7 +146,8 @@ class SandboxSpec(Value, frozen=True, kw_only=True):
     topology: Annotated[Topology, meta("The topology, in the CyberRangeCZ format.")]
     placement: Annotated[Placement | None, meta("The placement of hosts on Nodes.")] = None
     links: Annotated[
-        tuple[SandboxLink, ...], meta("The quality of single links.", maxItems=1024, list_map_keys=("host", "network"))
+        tuple[SandboxLink, ...],
+        meta("Rate limits and impairments of single links.", maxItems=1024, list_map_keys=("host", "network")),
     ] = ()
 
 

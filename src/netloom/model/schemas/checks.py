@@ -10,13 +10,12 @@ import re
 from collections.abc import Callable, Collection
 
 import msgspec
-from msgspec import Struct
 
+from netloom.errors import Cause
 from netloom.model.document import Json
 from netloom.model.schemas.rules import Rule
 from netloom.model.schemas.schema import LIST_TYPE, MAP_KEYS, PRESERVE, Schema
 
-INVALID = "FieldValueInvalid"
 REQUIRED = "FieldValueRequired"
 DUPLICATE = "FieldValueDuplicate"
 NOT_SUPPORTED = "FieldValueNotSupported"
@@ -24,21 +23,17 @@ FORBIDDEN = "FieldValueForbidden"
 TYPE_INVALID = "FieldValueTypeInvalid"
 TOO_LONG = "FieldValueTooLong"
 TOO_MANY = "FieldValueTooMany"
-UNKNOWN = "FieldUnknown"
-"""Not a reason of Kubernetes: `admit` decides how to treat unknown fields."""
 
 
-class Problem(Struct):
-    """A validation error.  Each level of the document prepends its name to `path`."""
+class UnknownField(Cause):
+    """A field that the schema does not have: `admit` decides how to treat it.  The message is its name."""
 
-    path: str
-    message: str
-    reason: str = INVALID
     known: Collection[str] = ()
-    """For an unknown field, whose name is the message: the names of the known fields."""
+    """The names of the known fields."""
 
 
-Problems = list[Problem] | None
+Problems = list[Cause] | None
+"""What is wrong with a value; the fields are relative to it, with a leading dot."""
 Check = Callable[[Json], Problems]
 
 
@@ -89,27 +84,27 @@ def broken(problems: Problems) -> bool:
     return problems is not None and any(p.reason in (TYPE_INVALID, REQUIRED) for p in problems)
 
 
-def wrong_type(value: Json, wanted: str) -> list[Problem]:
+def wrong_type(value: Json, wanted: str) -> list[Cause]:
     """Return the problem that a value does not have the expected type."""
-    return [Problem("", f"Invalid value: {quoted(value)}: must be {wanted}", TYPE_INVALID)]
+    return [Cause("", f"Invalid value: {quoted(value)}: must be {wanted}", TYPE_INVALID)]
 
 
-def failed(rule: Rule, value: Json) -> Problem:
+def failed(rule: Rule, value: Json) -> Cause:
     """Return the problem that a value violates a rule."""
     at_fault = value.get(rule.path[1:]) if rule.path and isinstance(value, dict) else value
     match rule.reason:
         case "FieldValueRequired":
-            return Problem(rule.path, f"Required value: {rule.message}", rule.reason)
+            return Cause(rule.path, f"Required value: {rule.message}", rule.reason)
         case "FieldValueForbidden":
-            return Problem(rule.path, f"Forbidden: {rule.message}", rule.reason)
+            return Cause(rule.path, f"Forbidden: {rule.message}", rule.reason)
         case _:
-            return Problem(rule.path, f"Invalid value: {quoted(at_fault)}: {rule.message}", rule.reason)
+            return Cause(rule.path, f"Invalid value: {quoted(at_fault)}: {rule.message}", rule.reason)
 
 
-def under(prefix: str, problems: list[Problem]) -> list[Problem]:
-    """Return the problems with `prefix` prepended to their paths."""
+def under(prefix: str, problems: list[Cause]) -> list[Cause]:
+    """Return the problems with `prefix` prepended to their fields."""
     for problem in problems:
-        problem.path = prefix + problem.path
+        problem.field = prefix + problem.field
     return problems
 
 
@@ -138,7 +133,7 @@ def _object(node: Schema) -> Check:
     def check(value: Json) -> Problems:
         if type(value) is not dict:
             return wrong_type(value, "an object")
-        problems: list[Problem] = []
+        problems: list[Cause] = []
         dropped = []
         for name, default in defaults:
             if value.get(name) is None:
@@ -151,7 +146,7 @@ def _object(node: Schema) -> Check:
             if part is None:
                 if not keeps_unknown:
                     dropped.append(key)
-                    problems.append(Problem(f".{key}", key, UNKNOWN, properties))
+                    problems.append(UnknownField(f".{key}", key, known=properties))
                 continue
             if type(item) is float and key in integers and item.is_integer():
                 value[key] = item = int(item)
@@ -161,7 +156,7 @@ def _object(node: Schema) -> Check:
         for key in dropped:
             del value[key]
         if not required <= value.keys():
-            problems += [Problem(f".{name}", "Required value", REQUIRED) for name in sorted(required - value.keys())]
+            problems += [Cause(f".{name}", "Required value", REQUIRED) for name in sorted(required - value.keys())]
         return problems or None
 
     return check
@@ -177,8 +172,8 @@ def _map(node: Schema) -> Check:
         for key in [key for key, item in value.items() if item is None]:
             del value[key]
         if len(value) > most:
-            return [Problem("", f"Too many: {len(value)}: must have at most {most} entries", TOO_MANY)]
-        problems: list[Problem] = []
+            return [Cause("", f"Too many: {len(value)}: must have at most {most} entries", TOO_MANY)]
+        problems: list[Cause] = []
         for key, item in value.items():
             found = item_check(item)
             if found is not None:
@@ -198,10 +193,10 @@ def _list(node: Schema) -> Check:
         if type(value) is not list:
             return wrong_type(value, "a list")
         if len(value) > most:
-            return [Problem("", f"Too many: {len(value)}: must have at most {most} items", TOO_MANY)]
+            return [Cause("", f"Too many: {len(value)}: must have at most {most} items", TOO_MANY)]
         if len(value) < least:
-            return [Problem("", f"Invalid value: {quoted(value)}: must have at least {least} item{'s' * (least > 1)}")]
-        problems: list[Problem] = []
+            return [Cause("", f"Invalid value: {quoted(value)}: must have at least {least} item{'s' * (least > 1)}")]
+        problems: list[Cause] = []
         for i, item in enumerate(value):
             found = item_check(item)
             if found is not None:
@@ -213,7 +208,7 @@ def _list(node: Schema) -> Check:
     return check
 
 
-def _duplicates(value: list[Json], keys: list[str]) -> list[Problem]:
+def _duplicates(value: list[Json], keys: list[str]) -> list[Cause]:
     """Return a problem for every repeated item."""
     seen = set()
     problems = []
@@ -221,7 +216,7 @@ def _duplicates(value: list[Json], keys: list[str]) -> list[Problem]:
         key = tuple(item.get(k) for k in keys) if keys else item
         if key in seen:
             shown = quoted({k: item[k] for k in keys if k in item} if keys else item)
-            problems.append(Problem(f"[{i}]", f"Duplicate value: {shown}", DUPLICATE))
+            problems.append(Cause(f"[{i}]", f"Duplicate value: {shown}", DUPLICATE))
         seen.add(key)
     return problems
 
@@ -240,13 +235,13 @@ def _string(node: Schema) -> Check:
         if choices is not None:
             return None if value in choices else [_unsupported(value, choices)]
         if len(value) > most:
-            return [Problem("", f"Too long: may not be more than {most} characters", TOO_LONG)]
+            return [Cause("", f"Too long: may not be more than {most} characters", TOO_LONG)]
         if matches is not None and not matches(value):
-            return [Problem("", f"Invalid value: {quoted(value)}: must {must}")]
+            return [Cause("", f"Invalid value: {quoted(value)}: must {must}")]
         if len(value) < least:
-            return [Problem("", f"Invalid value: {quoted(value)}: must not be empty")]
+            return [Cause("", f"Invalid value: {quoted(value)}: must not be empty")]
         if timestamp and not is_timestamp(value):
-            return [Problem("", f"Invalid value: {quoted(value)}: must be a time such as 2026-11-15T09:00:00Z")]
+            return [Cause("", f"Invalid value: {quoted(value)}: must be a time such as 2026-11-15T09:00:00Z")]
         for rule in rules:
             if not rule.check(value):
                 return [failed(rule, value)]
@@ -255,9 +250,9 @@ def _string(node: Schema) -> Check:
     return check
 
 
-def _unsupported(value: str, choices: list[str]) -> Problem:
+def _unsupported(value: str, choices: list[str]) -> Cause:
     supported = ", ".join(map(quoted, choices))
-    return Problem("", f"Unsupported value: {quoted(value)}: supported values: {supported}", NOT_SUPPORTED)
+    return Cause("", f"Unsupported value: {quoted(value)}: supported values: {supported}", NOT_SUPPORTED)
 
 
 def _integer(node: Schema) -> Check:
@@ -268,7 +263,7 @@ def _integer(node: Schema) -> Check:
         if type(value) is not int:
             return wrong_type(value, "an integer")
         if not low <= value <= high:
-            return [Problem("", f"Invalid value: {quoted(value)}: must be between {low} and {high}")]
+            return [Cause("", f"Invalid value: {quoted(value)}: must be between {low} and {high}")]
         for rule in rules:
             if not rule.check(value):
                 return [failed(rule, value)]

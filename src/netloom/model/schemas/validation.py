@@ -17,7 +17,7 @@ from netloom.model.document import Document, Json
 from netloom.model.kind import Kind
 from netloom.model.registry import EVENT
 from netloom.model.schemas import checks
-from netloom.model.schemas.checks import UNKNOWN, Check, Problem, under
+from netloom.model.schemas.checks import Check, UnknownField, under
 from netloom.model.schemas.rules import Rule
 from netloom.model.schemas.schema import Schema, tree
 
@@ -62,18 +62,18 @@ def admit(
         part = gate.parts.get(name)
         if part is None:
             if name not in ("apiVersion", "kind", "metadata"):
-                problems.append(Problem(f".{name}", name, UNKNOWN, gate.parts))
+                problems.append(UnknownField(f".{name}", name, known=gate.parts))
                 del document[name]
             continue
         found = part(document[name])
         if found is None:
             continue
         if kind.has_status and (name == "status") != (subresource == "status"):
-            found = [problem for problem in found if problem.reason == UNKNOWN]
+            found = [problem for problem in found if isinstance(problem, UnknownField)]
         problems += under(f".{name}", found)
     if subresource != "status" or not kind.has_status:
         problems += [
-            Problem(f".{name}", "Required value", checks.REQUIRED) for name in gate.required if name not in document
+            Cause(f".{name}", "Required value", checks.REQUIRED) for name in gate.required if name not in document
         ]
     if not checks.broken(problems):
         problems += gate.changes(document, old, subresource)
@@ -104,7 +104,7 @@ class _Gate(Struct, frozen=True):
     required: tuple[str, ...]
     transitions: dict[str, tuple[Rule, ...]]
 
-    def metadata(self, document: Document, old: Document | None) -> list[Problem]:
+    def metadata(self, document: Document, old: Document | None) -> list[Cause]:
         """Return the problems of metadata."""
         found = document.get("metadata")
         if found is None:
@@ -119,9 +119,9 @@ class _Gate(Struct, frozen=True):
             wrong += _event_namespace(document)
         return under(".metadata", wrong)
 
-    def changes(self, document: Document, old: Document | None, subresource: str) -> list[Problem]:
+    def changes(self, document: Document, old: Document | None, subresource: str) -> list[Cause]:
         """Return the problems of the change from `old`."""
-        found: list[Problem] = []
+        found: list[Cause] = []
         if old is None:
             return found
         for name, rules in self.transitions.items():
@@ -150,48 +150,39 @@ def _gate(kind: Kind) -> _Gate:
     )
 
 
-def _event_namespace(document: Document) -> list[Problem]:
+def _event_namespace(document: Document) -> list[Cause]:
     """An Event is in the namespace of its object; Events of cluster-scoped objects are in default."""
     about = document.get("involvedObject")
     wanted = about.get("namespace") if isinstance(about, dict) else None
     if document["metadata"].get("namespace") == (wanted or "default"):
         return []
     words = f"must be the involvedObject's namespace, {checks.quoted(wanted or 'default')}"
-    return [Problem(".namespace", f"Invalid value: {checks.quoted(document['metadata'].get('namespace'))}: {words}")]
+    return [Cause(".namespace", f"Invalid value: {checks.quoted(document['metadata'].get('namespace'))}: {words}")]
 
 
-def _judge(kind: Kind, document: Document, problems: list[Problem], unknown: Unknown) -> list[str]:
+def _judge(kind: Kind, document: Document, problems: list[Cause], unknown: Unknown) -> list[str]:
     """Raise an error for the problems, or return them as warnings."""
-    _suggest(problems)
-    strange = [f'unknown field "{_field(p)}"{p.message}' for p in problems if p.reason == UNKNOWN]
-    wrong = [Cause(_field(p), p.message, p.reason) for p in problems if p.reason != UNKNOWN]
+    for problem in problems:
+        path = problem.field[1:]
+        problem.field = path if len(path) <= FIELD_LENGTH else f"{path[:FIELD_LENGTH]}…"
+    strange = [problem for problem in problems if isinstance(problem, UnknownField)]
+    wrong = [problem for problem in problems if not isinstance(problem, UnknownField)]
+    texts = []
+    for number, problem in enumerate(strange):
+        # A suggestion takes as long as checking a thousand bytes, and many unknown fields are no typos.
+        hint = checks.nearest(problem.message, problem.known) if number < SUGGESTIONS else ""
+        problem.message = f"unknown field{hint}"
+        texts.append(f'unknown field "{problem.field}"{hint}')
     if strange and unknown is Unknown.REFUSE:
-        unheard = [Cause(_field(p), f"unknown field{p.message}") for p in problems if p.reason == UNKNOWN]
         # Kubernetes reports the other problems only after this one is fixed; the user wants all of them at once.
         raise BadRequest(
             f'{kind.name} in version "{kind.version}" cannot be handled as a {kind.name}: '
-            f"strict decoding error: {', '.join(shortened([*strange, *map(str, wrong)]))}",
-            causes=first([*unheard, *wrong]),
+            f"strict decoding error: {', '.join(shortened([*texts, *map(str, wrong)]))}",
+            causes=first([*strange, *wrong]),
         )
     if wrong:
         refuse(kind, document["metadata"], wrong)
-    return list(shortened(strange)) if unknown is Unknown.WARN else []
-
-
-def _suggest(problems: list[Problem]) -> None:
-    """Suggest known fields for the first unknown ones.
-
-    Only for the first: a suggestion takes as long as checking a thousand bytes, and many unknown fields are no typos.
-    """
-    strange = [problem for problem in problems if problem.reason == UNKNOWN]
-    for number, problem in enumerate(strange):
-        problem.message = checks.nearest(problem.message, problem.known) if number < SUGGESTIONS else ""
-
-
-def _field(problem: Problem) -> str:
-    """Return the path of the field for a message, shortened."""
-    path = problem.path[1:]
-    return path if len(path) <= FIELD_LENGTH else f"{path[:FIELD_LENGTH]}…"
+    return list(shortened(texts)) if unknown is Unknown.WARN else []
 
 
 def refuse(kind: Kind, meta: Json, causes: Sequence[Cause]) -> NoReturn:

@@ -21,6 +21,7 @@ from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 import msgspec
+from msgspec import Struct
 
 from netloom.errors import BadRequest
 
@@ -29,7 +30,8 @@ OUTPUT = 1 << 28
 _DEPTH = 16
 """How deep filters and ranges nest."""
 
-Step = Callable[[list[Any], "_Budget"], list[Any]]
+Step = str | Callable[[list[Any], "_Budget"], list[Any]]
+"""A name, or a function from the values before the step to those after it."""
 
 _SPACE = re.compile(r"\s*")
 _NAME = re.compile(r"""(?:[^\s.\[\](){},'"$@?=<>!*\\]|\\.)+""")
@@ -56,9 +58,8 @@ class JSONPath:
 
     def find(self, document: object) -> list[Any]:
         """Return every value the path leads to."""
-        if self._path.names is not None:
-            return _follow(self._path.names, document)
-        return self._path.find(document, _Budget(self._path.text))
+        path = self._path
+        return path.follow(document) if path.plain else path.find(document, _Budget(path.text))
 
 
 class Template:
@@ -100,65 +101,61 @@ def shown(value: object) -> str:
 class _Budget:
     """How many more values one evaluation may visit, and how many more characters it may print."""
 
-    __slots__ = ("_text", "output", "visits")
+    __slots__ = ("_output", "_text", "_visits")
 
     def __init__(self, text: str) -> None:
-        self._text = text
-        self.visits = VISITS
-        self.output = OUTPUT
+        self._text, self._visits, self._output = text, VISITS, OUTPUT
 
     def visit(self, count: int) -> None:
-        self.visits -= count
-        if self.visits < 0:
+        self._visits -= count
+        if self._visits < 0:
             raise BadRequest(f"the JSONPath {self._text!r} visits more than {VISITS:,} values of this document")
 
     def print(self, text: str) -> str:
-        self.output -= len(text)
-        if self.output < 0:
+        self._output -= len(text)
+        if self._output < 0:
             raise BadRequest(f"the JSONPath {self._text!r} prints more than {OUTPUT:,} characters")
         return text
 
 
-class _Path:
-    """The steps of a path: each maps the values before it to those after it."""
+class _Path(Struct):
+    """The steps of a path."""
 
-    __slots__ = ("_steps", "names", "text")
+    text: str
+    steps: list[Step]
+    plain: bool = False
+    """Whether all steps are names: most paths are such."""
 
-    def __init__(self, text: str, steps: list[Step], names: list[str] | None) -> None:
-        self.text = text
-        self._steps = steps
-        self.names = names
-        """The names, if the path has nothing else: most have not."""
+    def __post_init__(self) -> None:
+        self.plain = all(isinstance(step, str) for step in self.steps)
+
+    def follow(self, value: object) -> list[Any]:
+        """Return the value that the names of a plain path lead to."""
+        for name in self.steps:
+            if not isinstance(value, dict) or name not in value:
+                return []
+            value = value[name]
+        return [value]
 
     def find(self, document: object, budget: _Budget) -> list[Any]:
-        if self.names is not None:
+        if self.plain:
             budget.visit(1)
-            return _follow(self.names, document)
+            return self.follow(document)
         values = [document]
-        for step in self._steps:
-            if not values:
-                break
+        for step in self.steps:
             budget.visit(len(values))
-            values = step(values, budget)
+            if isinstance(step, str):
+                values = [value[step] for value in values if isinstance(value, dict) and step in value]
+            else:
+                values = step(values, budget)
         return values
 
 
-def _follow(names: list[str], value: object) -> list[Any]:
-    for name in names:
-        if not isinstance(value, dict) or name not in value:
-            return []
-        value = value[name]
-    return [value]
-
-
-class _Range:
+class _Range(Struct):
     """A path, and what is printed for each of its values."""
 
-    __slots__ = ("body", "path")
-
-    def __init__(self, path: _Path) -> None:
-        self.path = path
-        self.body: list[_Node] = []
+    path: _Path
+    body: "list[_Node]" = []
 
 
 _Node = str | _Path | _Range
@@ -244,37 +241,27 @@ class _Parser:
     def path(self, *, relaxed: bool = False) -> _Path:
         """Read a path; a relaxed one may begin with a name."""
         steps: list[Step] = []
-        names: list[str] | None = []
         start = self.at
         rooted = self.take("$") or self.take("@")
         if relaxed and not rooted and (found := self._match(_NAME)):
-            self._name(found[0], steps, names)
+            steps.append(_unescaped_name(found[0]))
         while self._text.startswith((".", "["), self.at):
             if self.take("["):
-                names = None
                 steps.append(self._brackets())
                 continue
             if self.take(".."):
-                names = None
                 steps.append(_descend)
             else:
                 self.at += 1
             if self.take("*"):
-                names = None
                 steps.append(_all)
             elif found := self._match(_NAME):
-                self._name(found[0], steps, names)
+                steps.append(_unescaped_name(found[0]))
             elif self._text.startswith(".", self.at):
                 raise self.error("a name")
         if self.at == start:
             raise self.error("a path")
-        return _Path(self._whole, steps, names)
-
-    def _name(self, text: str, steps: list[Step], names: list[str] | None) -> None:
-        name = _unescaped_name(text)
-        steps.append(_child(name))
-        if names is not None:
-            names.append(name)
+        return _Path(self._whole, steps)
 
     def _brackets(self) -> Step:
         self.space()
@@ -341,11 +328,11 @@ class _Parser:
 
 
 def _unescaped_name(text: str) -> str:
-    return re.sub(r"\\(.)", r"\1", text) if "\\" in text else text
+    return re.sub(r"\\(.)", r"\1", text)
 
 
 def _unescape(text: str) -> str:
-    return _ESCAPE.sub(_escaped, text) if "\\" in text else text
+    return _ESCAPE.sub(_escaped, text)
 
 
 def _escaped(found: re.Match[str]) -> str:
@@ -380,17 +367,13 @@ def _descend(values: list[Any], budget: _Budget) -> list[Any]:
     return found
 
 
-def _child(name: str) -> Step:
-    return lambda values, _: [value[name] for value in values if isinstance(value, dict) and name in value]
-
-
 def _key(text: str) -> Step:
     """Return the step to a name in brackets: one key, or where an object does not have it, the path that it spells."""
     name = _unescaped_name(text)
     names = [_unescaped_name(part) for part in re.findall(r"(?:[^.\\]|\\.)+", text)]
     if names in ([], [name]):
-        return _child(name)
-    spelled = _Path(text, [], names)
+        return name
+    spelled = _Path(text, [*names])
 
     def step(values: list[Any], budget: _Budget) -> list[Any]:
         found = []
@@ -418,14 +401,8 @@ def _slice(which: slice) -> Step:
 
 
 def _union(members: list[Step]) -> Step:
-    def step(values: list[Any], budget: _Budget) -> list[Any]:
-        found = []
-        for member in members:
-            budget.visit(len(values))
-            found += member(values, budget)
-        return found
-
-    return step
+    paths = [_Path("", [member]) for member in members]
+    return lambda values, budget: [found for path in paths for value in values for found in path.find(value, budget)]
 
 
 def _filter(left: _Path, sign: str, right: str | _Path) -> Step:

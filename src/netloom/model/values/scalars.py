@@ -23,44 +23,48 @@ def meta(description: str = "", **schema: object) -> Meta:
     return Meta(extra={"description": description, **schema} if description else schema)
 
 
+def _matching(least: int, most: int, pattern: str, must: str, **schema: object) -> Meta:
+    """Return an annotation of a text of `least` to `most` characters that matches a pattern."""
+    length = {"minLength": least, "maxLength": most} if least else {"maxLength": most}
+    return Meta(extra={**length, "pattern": pattern, "must": must, **schema})
+
+
 Name = Annotated[
     str,
-    meta(
-        minLength=1,
-        maxLength=63,
-        pattern=rules.LABEL_PATTERN,
-        must="be lower case letters, digits and '-', and start and end with a letter or digit",
+    _matching(
+        1, 63, rules.LABEL_PATTERN, "be lower case letters, digits and '-', and start and end with a letter or digit"
     ),
 ]
 """A DNS-1123 label."""
 
 ObjectName = Annotated[
     str,
-    meta(
-        minLength=1,
-        maxLength=253,
-        pattern=rules.SUBDOMAIN_PATTERN,
-        must="be a name: lower case letters, digits, '-' and '.', starting and ending with a letter or digit",
+    _matching(
+        1,
+        253,
+        rules.SUBDOMAIN_PATTERN,
+        "be a name: lower case letters, digits, '-' and '.', starting and ending with a letter or digit",
     ),
 ]
 """A DNS-1123 subdomain: the name of another object."""
 
 LabelKey = Annotated[
     str,
-    meta(
-        minLength=1,
-        maxLength=317,
-        pattern=rules.LABEL_KEY_PATTERN,
-        must="be a label key: letters, digits, '-', '_' and '.', at most 63, after an optional DNS name and '/'",
+    _matching(
+        1,
+        317,
+        rules.LABEL_KEY_PATTERN,
+        "be a label key: letters, digits, '-', '_' and '.', at most 63, after an optional DNS name and '/'",
         key_rules=(rules.LABEL_KEYS,),
     ),
 ]
 LabelValue = Annotated[
     str,
-    meta(
-        maxLength=63,
-        pattern=rules.LABEL_VALUE_PATTERN,
-        must="be letters, digits, '-', '_' and '.', and start and end with a letter or digit",
+    _matching(
+        0,
+        63,
+        rules.LABEL_VALUE_PATTERN,
+        "be letters, digits, '-', '_' and '.', and start and end with a letter or digit",
     ),
 ]
 
@@ -82,11 +86,11 @@ IpRange = Annotated[str, meta(maxLength=91, rules=(rules.IP_RANGE,))]
 
 Mac = Annotated[
     str,
-    meta(
-        minLength=17,
-        maxLength=17,
-        pattern=rules.MAC_PATTERN,
-        must="be a unicast MAC address, such as 02:00:00:00:00:09: the second digit is even",
+    _matching(
+        17,
+        17,
+        rules.MAC_PATTERN,
+        "be a unicast MAC address, such as 02:00:00:00:00:09: the second digit is even",
         rules=(rules.NONZERO_MAC,),
     ),
 ]
@@ -103,11 +107,11 @@ Seconds = Annotated[int, meta(format="int32", minimum=0, maximum=2**31 - 1)]
 
 Rate = Annotated[
     str,
-    meta(
-        minLength=4,
-        maxLength=24,
-        pattern=rules.RATE_PATTERN,
-        must="be a rate: a number and bit, kbit, mbit, gbit or tbit (1000s) or kibit, mibit, gibit or tibit (1024s), "
+    _matching(
+        4,
+        24,
+        rules.RATE_PATTERN,
+        "be a rate: a number and bit, kbit, mbit, gbit or tbit (1000s) or kibit, mibit, gibit or tibit (1024s), "
         "such as 10mbit",
         rules=(rules.NOT_ZERO,),
     ),
@@ -116,53 +120,26 @@ Rate = Annotated[
 
 Size = Annotated[
     str,
-    meta(
-        minLength=2,
-        maxLength=24,
-        pattern=rules.SIZE_PATTERN,
-        must="be a size: a number and b, kb, mb or gb, such as 64kb",
-        rules=(rules.NOT_ZERO,),
+    _matching(
+        2, 24, rules.SIZE_PATTERN, "be a size: a number and b, kb, mb or gb, such as 64kb", rules=(rules.NOT_ZERO,)
     ),
 ]
 """Bytes, in the notation of tc: `64kb`, `1mb`, `1500b`."""
 
 Duration = Annotated[
-    str,
-    meta(
-        minLength=2,
-        maxLength=24,
-        pattern=rules.DURATION_PATTERN,
-        must="be a duration: a number and s, ms, us or ns, such as 20ms",
-    ),
+    str, _matching(2, 24, rules.DURATION_PATTERN, "be a duration: a number and s, ms, us or ns, such as 20ms")
 ]
 """A duration, in the notation of tc: `20ms`, `1.5s`, `300us`."""
 
-Percentage = Annotated[
-    str,
-    meta(
-        minLength=2,
-        maxLength=16,
-        pattern=rules.PERCENTAGE_PATTERN,
-        must="be a percentage from 0% to 100%, such as 0.5%",
-    ),
-]
+Percentage = Annotated[str, _matching(2, 16, rules.PERCENTAGE_PATTERN, "be a percentage from 0% to 100%, such as 0.5%")]
 """From `0%` to `100%`."""
 
 DeviceName = Annotated[
-    str,
-    meta(
-        minLength=1,
-        maxLength=15,
-        pattern=rules.DEVICE_PATTERN,
-        must="be a device name: at most 15 letters, digits, '-', '_' and '.'",
-    ),
+    str, _matching(1, 15, rules.DEVICE_PATTERN, "be a device name: at most 15 letters, digits, '-', '_' and '.'")
 ]
 """The name of a network device: at most 15 characters, the limit of the kernel."""
 
-AbsolutePath = Annotated[
-    str,
-    meta(minLength=2, maxLength=1024, pattern=rules.PATH_PATTERN, must="be an absolute path, such as /run/netns/web"),
-]
+AbsolutePath = Annotated[str, _matching(2, 1024, rules.PATH_PATTERN, "be an absolute path, such as /run/netns/web")]
 Argument = Annotated[str, meta(maxLength=1024)]
 Text = Annotated[str, meta(maxLength=32768)]
 Line = Annotated[str, meta(maxLength=1024)]
@@ -174,11 +151,11 @@ Timestamp = Annotated[str, meta(format="date-time", maxLength=64)]
 
 RouteDistinguisher = Annotated[
     str,
-    meta(
-        minLength=3,
-        maxLength=26,
-        pattern=rules.DISTINGUISHER_PATTERN,
-        must="be auto, ASN:NUMBER or IPv4:NUMBER, such as 65000:10",
+    _matching(
+        3,
+        26,
+        rules.DISTINGUISHER_PATTERN,
+        "be auto, ASN:NUMBER or IPv4:NUMBER, such as 65000:10",
         rules=(rules.DISTINGUISHER,),
     ),
 ]
@@ -188,11 +165,8 @@ RouteTarget = RouteDistinguisher
 
 TopologyName = Annotated[
     str,
-    meta(
-        minLength=1,
-        maxLength=63,
-        pattern=rules.TOPOLOGY_NAME_PATTERN,
-        must="start with a lower case letter and contain only letters, digits and '-'",
+    _matching(
+        1, 63, rules.TOPOLOGY_NAME_PATTERN, "start with a lower case letter and contain only letters, digits and '-'"
     ),
 ]
 """A name inside a sandbox's topology."""

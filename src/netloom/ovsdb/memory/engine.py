@@ -322,11 +322,8 @@ def _picture(row: Values, columns: Iterable[str]) -> frozenset[Any]:
 def canonical(value: Wire) -> Wire:
     """Return a value as ovsdb-server writes it: sorted, and a set of one without its brackets."""
     if isinstance(value, frozenset):
-        return (
-            atom_to_wire(next(iter(value)))
-            if len(value) == 1
-            else ["set", [atom_to_wire(one) for one in sorted(value)]]
-        )
+        atoms = [atom_to_wire(one) for one in sorted(value)]
+        return atoms[0] if len(atoms) == 1 else ["set", atoms]
     if isinstance(value, dict):
         return ["map", [[atom_to_wire(key), atom_to_wire(value[key])] for key in sorted(value)]]
     return to_wire(value)

@@ -197,10 +197,6 @@ class Connection:
 
     # Transactions.
 
-    def _transact(self, number: object, params: list[Any]) -> None:
-        self._database(params[0])
-        self.transact(number, params)
-
     def transact(self, number: object, params: list[Any], *, waits: bool = True, deadline: float | None = None) -> None:
         """Execute a transaction, or park it."""
         outcome = self._database(params[0]).transact(params[1:], owns=self._owns, waits=waits)
@@ -300,7 +296,7 @@ class Connection:
 
 
 _METHODS: dict[str, Callable[[Connection, object, list[Any]], None]] = {
-    "transact": Connection._transact,
+    "transact": Connection.transact,
     "cancel": Connection._cancel,
     "monitor": lambda connection, number, params: connection._monitor(number, params, 1),
     "monitor_cond": lambda connection, number, params: connection._monitor(number, params, 2),

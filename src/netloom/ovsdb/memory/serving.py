@@ -116,13 +116,7 @@ class Pipe(asyncio.Transport):
             self._server.drop(self._connection)
             self._loop.call_soon(self._protocol.connection_lost, None)
 
-    def abort(self) -> None:
-        """Close, from the client's side."""
-        self.cut()
-
-    def close(self) -> None:
-        """Close, from the client's side."""
-        self.cut()
+    abort = close = cut
 
     def is_closing(self) -> bool:
         """Return whether it is closed."""

@@ -184,8 +184,8 @@ class Pool(Struct, frozen=True):
             return Problem("Reserved", f"{one} is the gateway of Subnet {self.name}")
         if self.last - self.first >= 4 and (number < self.first + 2 or number == self.last):
             what = "broadcast" if number == self.last else "network" if number == self.first else "router's"
-            said = f"{one} is reserved in Subnet {self.name}: it is the {what} address of {self.cidr}"
-            return Problem("Reserved", said)
+            text = f"{one} is reserved in Subnet {self.name}: it is the {what} address of {self.cidr}"
+            return Problem("Reserved", text)
         if any(low <= number <= high for low, high in self.excluded):
             return Problem("Excluded", f"{one} is excluded by Subnet {self.name}")
         return None

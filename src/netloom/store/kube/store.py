@@ -92,14 +92,8 @@ class _List(Struct):
     items: list[Raw] | None = None
 
 
-class _Cause(Struct):
-    field: str = ""
-    message: str = ""
-    reason: str = "FieldValueInvalid"
-
-
 class _Details(Struct, rename="camel"):
-    causes: list[_Cause] | None = None
+    causes: list[Cause] | None = None
     retry_after_seconds: int = 0
 
 
@@ -378,7 +372,7 @@ def failure(response: Response) -> NetloomError:
     after = response.headers.get("retry-after", "")
     return cls(
         status.message or f"the server answered {code}",
-        causes=[Cause(cause.field, cause.message, cause.reason) for cause in details.causes or ()],
+        causes=details.causes or (),
         retry_after=float(details.retry_after_seconds) or (float(after) if after.isdigit() else None),
     )
 
