@@ -125,7 +125,7 @@ def test_a_restart_writes_nothing_and_removes_nothing() -> None:
         await world.kill()
         before, bundles = dict(world.flows.table), world.flows.counters.bundles
         agent = world.start(group)
-        await eventually(lambda: agent.fabric is not None and agent.fabric.at_rest, "the agent to have compared")
+        await eventually(lambda: agent.fabric is not None and agent.fabric.flows.current, "the agent to have compared")
         await asyncio.sleep(30)
         numbers = agent.numbers()
         assert (numbers["switch_transactions"], numbers["statuses"], numbers["fabric_bundles"]) == (0, 0, 0)
@@ -322,7 +322,7 @@ def test_a_port_is_not_open_by_mistake_before_its_profiles_are_known() -> None:
         written = dict(world.flows.table)
         await world.kill()
         agent = world.start(group)
-        await eventually(lambda: agent.fabric is not None and agent.fabric.at_rest, "the agent to have compared")
+        await eventually(lambda: agent.fabric is not None and agent.fabric.flows.current, "the agent to have compared")
         assert agent.numbers()["fabric_bundles"] == 0
         assert world.flows.table == written
 
