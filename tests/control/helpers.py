@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 from random import Random
 from typing import Any, TypeVar
 
-from netloom.control.runtime.cache import Key
+from netloom.control.runtime.cache import Cache, Change, Key, Listed
 from netloom.control.runtime.clock import Clock
 from netloom.control.runtime.election import Election
 from netloom.model.document import Document
@@ -20,6 +20,7 @@ from netloom.store.base import Store, Stored
 from netloom.store.memory import MemoryStore
 
 T = TypeVar("T")
+V = TypeVar("V")
 NOON = datetime(2030, 1, 1, 12, tzinfo=UTC)
 
 
@@ -29,6 +30,13 @@ def noon() -> datetime:
 
 def run(main: Coroutine[Any, Any, T], seed: int = 0) -> T:
     return sim.run(main, seed=seed)
+
+
+def fill(cache: Cache[V], items: Iterable[Stored], revision: int) -> list[Change[V]]:
+    """Replace the content of a cache by a list, and return what changed."""
+    listed: Listed[V] = {}
+    cache.add_page(listed, items)
+    return cache.finish(listed, revision)
 
 
 def memory() -> MemoryStore:

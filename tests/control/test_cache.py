@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from netloom.control.runtime.cache import Cache, Change, Key
 from netloom.model.registry import NETWORK
 from netloom.store.base import Event, EventType, Stored
+from tests.control.helpers import fill
 
 
 class History:
@@ -71,7 +72,7 @@ def test_any_order_of_lists_and_events_ends_as_the_stores_state(
     for how, ahead in [*told, ("watch", len(history.events))]:
         at = min(len(history.events), cache.revision + ahead)
         if how == "list":
-            follow(cache.replace(history.state(at).values(), at))
+            follow(fill(cache, history.state(at).values(), at))
         elif how == "watch":
             follow(cache.apply(history.events[cache.revision : at], at))
         else:
@@ -88,8 +89,8 @@ def test_any_order_of_lists_and_events_ends_as_the_stores_state(
 
 def test_a_relist_tells_of_deletions_nobody_saw() -> None:
     cache = _cache()
-    cache.replace([_stored("a", 1, 1), _stored("b", 2, 1)], 2)
-    [change] = cache.replace([_stored("b", 2, 1)], 9)
+    fill(cache, [_stored("a", 1, 1), _stored("b", 2, 1)], 2)
+    [change] = fill(cache, [_stored("b", 2, 1)], 9)
     assert (change.key, change.old, change.new) == (Key("ns1", "a"), (1, 1), None)
     assert cache.get("ns1", "a") is None
     assert len(cache) == 1
@@ -97,10 +98,10 @@ def test_a_relist_tells_of_deletions_nobody_saw() -> None:
 
 def test_an_object_that_cannot_be_decoded_costs_itself_only() -> None:
     cache = _cache()
-    changes = cache.replace([_stored("a", 1, "not a number"), _stored("b", 2, 1)], 2)
+    changes = fill(cache, [_stored("a", 1, "not a number"), _stored("b", 2, 1)], 2)
     assert [change.key.name for change in changes] == ["b"]
     assert list(cache.undecodable) == [Key("ns1", "a")]
-    assert cache.replace([_stored("a", 1, "not a number"), _stored("b", 2, 1)], 3) == []
+    assert fill(cache, [_stored("a", 1, "not a number"), _stored("b", 2, 1)], 3) == []
     [change] = cache.apply([Event(EventType.MODIFIED, _stored("a", 4, 7))], 4)
     assert change.new == (4, 7)
     assert cache.undecodable == {}

@@ -1,4 +1,4 @@
-"""How long wishes take, as the controllers count it: from what the uid says, or from what they saw."""
+"""How long creation takes, as the controllers count it: from what the uid says, or from what they saw."""
 
 import asyncio
 from collections.abc import Callable, Coroutine
@@ -60,8 +60,8 @@ async def make(store: MemoryStore, cidr: str = "10.0.0.0/30") -> None:
     await asyncio.sleep(5)
 
 
-@pytest.mark.parametrize(("exact", "since"), [(True, "wish"), (False, "seen")])
-def test_a_wish_counts_from_its_uid_or_from_when_it_was_seen(exact: bool, since: str) -> None:
+@pytest.mark.parametrize(("exact", "since"), [(True, "created"), (False, "seen")])
+def test_an_attachment_counts_from_its_uid_or_from_when_it_was_seen(exact: bool, since: str) -> None:
     async def scenario(store: MemoryStore, manager: ControlPlane) -> None:
         await make(store)
         await attach(store, "a")
@@ -76,7 +76,7 @@ def test_a_wish_counts_from_its_uid_or_from_when_it_was_seen(exact: bool, since:
     controlled(scenario, exact=exact)
 
 
-def test_what_held_a_wish_up_is_told_apart() -> None:
+def test_what_delayed_an_attachment_is_a_label() -> None:
     async def scenario(store: MemoryStore, manager: ControlPlane) -> None:
         await attach(store, "early")  # Before its Network.
         await asyncio.sleep(5)
@@ -86,13 +86,13 @@ def test_what_held_a_wish_up_is_told_apart() -> None:
             await asyncio.sleep(1)
         assert manager.ipam is not None
         counters = manager.ipam.counters
-        assert counts(counters.creation_to_address)[("wish", "other")] == 1
-        given = counts(counters.creation_to_address)[("wish", "nothing")]
+        assert counts(counters.creation_to_address)[("created", "other")] == 1
+        given = counts(counters.creation_to_address)[("created", "nothing")]
         await store.delete(NETWORK_ATTACHMENT, "ns1", "b")
         await asyncio.sleep(30)
-        assert counts(counters.creation_to_address)[("wish", "full")] >= 1
-        assert counts(counters.creation_to_address)[("wish", "nothing")] == given
-        assert counters.creation_to_address.found["wish", "other"].total >= 5
+        assert counts(counters.creation_to_address)[("created", "full")] >= 1
+        assert counts(counters.creation_to_address)[("created", "nothing")] == given
+        assert counters.creation_to_address.found["created", "other"].total >= 5
 
     controlled(scenario)
 

@@ -17,7 +17,7 @@ from netloom.model.kind import Kind
 from netloom.model.registry import EVENT, IP_LOCK, LEASE, NETWORK, NODE
 from netloom.store.base import Propagation, Store, Stored
 from netloom.store.memory import MemoryStore
-from tests.control.helpers import assemble, document, lock, memory, network, owner_reference, run
+from tests.control.helpers import assemble, document, fill, lock, memory, network, owner_reference, run
 
 
 @asynccontextmanager
@@ -352,7 +352,7 @@ def test_what_is_gone_by_the_time_of_looking_needs_nothing() -> None:
         owner = await store.create(NETWORK, network("owner"))
         made = await store.create(IP_LOCK, lock("a", [owner]))
         [locks] = [one for one in informers if one.kind is IP_LOCK]
-        locks.cache.replace([made], made.revision)
+        fill(locks.cache, [made], made.revision)
         await store.delete(IP_LOCK, "ns1", "a")
         assert await collector.reconcile(key) is None
         with pytest.raises(NotFound):
@@ -370,7 +370,7 @@ def test_an_uid_that_the_cache_has_elsewhere_is_read_before_it_is_believed() -> 
         far = await store.create(NETWORK, network("far", namespace="ns2"))
         made = await store.create(IP_LOCK, lock("a", [far]))
         for one in informers:
-            one.cache.replace([found for found in (far, made) if found.kind is one.kind], made.revision)
+            fill(one.cache, [found for found in (far, made) if found.kind is one.kind], made.revision)
         await store.delete(NETWORK, "ns2", "far")
         await collector.reconcile(ItemKey(IP_LOCK.api_version, "IPLock", "ns1", "a"))
         assert await there(store) == []
@@ -404,7 +404,7 @@ def test_a_blocking_dependent_that_the_cache_does_not_know_is_waited_for() -> No
         await store.create(IP_LOCK, lock("unknown", [owner], block=True))
         going = await store.delete(NETWORK, "ns1", "owner", propagation=Propagation.FOREGROUND)
         [networks] = [one for one in informers if one.kind is NETWORK]
-        networks.cache.replace([going], going.revision)
+        fill(networks.cache, [going], going.revision)
         key = ItemKey(NETWORK.api_version, "Network", "ns1", "owner")
         assert await collector.reconcile(key) is not None
         assert await there(store, NETWORK) == ["owner"]

@@ -39,8 +39,8 @@ def test_wishes_are_measured_here_and_from_other_nodes_each_once() -> None:
         agent = world.agent
         assert agent is not None
         lifetimes = agent.lifetimes
-        assert counts(lifetimes.to_interface) == counts(lifetimes.to_ready) == {("wish",): 1}
-        assert lifetimes.to_interface.found["wish",].total < 10
+        assert counts(lifetimes.to_interface) == counts(lifetimes.to_ready) == {("created",): 1}
+        assert lifetimes.to_interface.found["created",].total < 10
         assert counts(lifetimes.to_remote) == {}  # It was there before the Network concerned us.
         assert (lifetimes.networks, lifetimes.networks_known, lifetimes.remotes) == (1, 1, 1)
         assert lifetimes.relevance.count == 1
@@ -48,7 +48,7 @@ def test_wishes_are_measured_here_and_from_other_nodes_each_once() -> None:
         await plugged_elsewhere(world, "later", 4)
         await eventually(lambda: in_step(world), "the fabric to follow")
         await eventually(lambda: lifetimes.remotes == 2, "the flows to be there")
-        assert counts(lifetimes.to_remote) == {("wish",): 1}
+        assert counts(lifetimes.to_remote) == {("created",): 1}
         assert lifetimes.from_plugged.count == 1
         assert counts(lifetimes.fabric)["plug", "ok"] == 1
         assert counts(lifetimes.fabric)["change-flows", "ok"] >= 1

@@ -136,6 +136,47 @@ def test_all_are_resolved_again_soon_and_then_before_the_switch_forgets_them() -
     run(main())
 
 
+def test_new_tunnels_leave_the_schedule_of_the_others_alone() -> None:
+    async def main() -> None:
+        async with Switch() as switch:
+            switch.remotes |= {f"172.31.0.{number}" for number in range(3, 8)}
+            old = set(switch.remotes)
+            switch.tunnels.enqueue()
+            await asyncio.sleep(4 * REFRESH_MAX)
+            before = len(switch.asked)
+            for number in range(80):
+                switch.remotes = old | {f"172.31.1.{number}"}
+                switch.tunnels.enqueue()
+                await asyncio.sleep(1.5 * REFRESH_MIN)
+            asked = switch.asked[before:]
+            for ip in old:
+                assert sum(ip in one for one in asked) == 2, "once a minute, as before"
+            assert sum(len(one - old) for one in asked) == 2 * 80, "each new address at once, and a second later"
+            assert len(asked) <= 2 * 80 + 4, "what is due together is resolved together"
+
+    run(main())
+
+
+def test_each_tunnel_is_resolved_again_at_growing_intervals_of_its_own() -> None:
+    async def main() -> None:
+        async with Switch() as switch:
+            await asyncio.sleep(40)
+            switch.asked.clear()
+            switch.remotes.add("172.31.0.3")
+            switch.tunnels.enqueue()
+            clock = asyncio.get_running_loop().time
+            start, times = clock(), dict[str, list[int]]()
+            while clock() < start + 200:
+                await asyncio.sleep(0.1)
+                for ip in set[str]().union(*switch.asked):
+                    times.setdefault(ip, []).append(round(clock() - start))
+                switch.asked.clear()
+            assert times["172.31.0.3"] == [0, 1, 3, 7, 15, 31, 63, 123, 183]
+            assert times["172.31.0.2"] == [23, 83, 143]
+
+    run(main())
+
+
 def test_a_tunnel_that_goes_and_comes_back_is_resolved_again() -> None:
     async def main() -> None:
         async with Switch() as switch:

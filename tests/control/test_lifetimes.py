@@ -77,9 +77,9 @@ def test_an_interface_is_counted_from_the_wish_as_its_uid_has_it_and_from_its_ad
         lifetimes.ready(one)
 
     lifetimes = told(happens)
-    assert {words: below(one) for words, one in lifetimes.to_interface.found.items()} == {("wish",): [0.1]}
-    assert {words: below(one) for words, one in lifetimes.to_ready.found.items()} == {("wish",): [0.1]}
-    assert lifetimes.to_ready.found["wish",].total > lifetimes.to_interface.found["wish",].total
+    assert {words: below(one) for words, one in lifetimes.to_interface.found.items()} == {("created",): [0.1]}
+    assert {words: below(one) for words, one in lifetimes.to_ready.found.items()} == {("created",): [0.1]}
+    assert lifetimes.to_ready.found["created",].total > lifetimes.to_interface.found["created",].total
     assert below(lifetimes.from_address) == [0.05]
 
 
@@ -130,7 +130,7 @@ def test_another_nodes_attachment_is_counted_once_from_its_wish_and_from_its_plu
 
     lifetimes = told(happens)
     found = {words: below(one) for words, one in lifetimes.to_remote.found.items()}
-    assert found == {("wish",): [0.05], ("seen",): [0.005]}
+    assert found == {("created",): [0.05], ("seen",): [0.005]}
     assert below(lifetimes.from_plugged) == [0.0025, 0.0025]
     assert lifetimes.remotes == 1
 

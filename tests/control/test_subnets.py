@@ -20,7 +20,7 @@ from netloom.model.values.selectors import EVERYTHING, Selector
 from netloom.sim.world import eventually
 from netloom.store.base import Event, Page, Sink, Stored, Watch
 from netloom.store.memory import MemoryStore
-from tests.control.helpers import assemble, memory, network, noon, run, subnet, subnet_of
+from tests.control.helpers import assemble, fill, memory, network, noon, run, subnet, subnet_of
 
 CASES = json.loads((Path(__file__).parent / "data" / "subnet-cases.json").read_text())
 
@@ -236,7 +236,7 @@ def test_a_subnet_that_is_gone_or_replaced_by_now_is_nobodys_business() -> None:
         store = memory()
         validator, cache = _validator(store)
         made = await store.create(SUBNET, subnet("s1", "10.10.0.0/24"))
-        cache.replace([made], made.revision)
+        fill(cache, [made], made.revision)
         await store.delete(SUBNET, "ns1", "s1")
         assert await validator.reconcile(Key("ns1", "s1")) is None
         await store.create(NETWORK, network("blue", 10))
@@ -268,7 +268,7 @@ def test_a_change_of_a_network_concerns_its_subnets_only_if_the_vni_changed() ->
         store = memory()
         validator, cache = _validator(store)
         made = await store.create(SUBNET, subnet("s1", "10.10.0.0/24"))
-        cache.replace([made], made.revision)
+        fill(cache, [made], made.revision)
         blue: Network = _value(NETWORK, network("blue", 10), 1, "u")
         same: Network = _value(NETWORK, network("blue", 10, labels={"a": "b"}), 2, "u")
         key = Key("ns1", "blue")

@@ -246,12 +246,12 @@ def test_a_second_agent_says_so_and_goes(here: Site) -> None:
 def test_its_numbers_tell_how_long_a_wish_took_and_what_concerns_it(here: Site) -> None:
     before = here.metrics()
     here.plug(attachment("measured"))
-    plugged = 'wish_to_interface_seconds_count{since="wish"}'
+    plugged = 'wish_to_interface_seconds_count{since="created"}'
     wait_until(lambda: here.metrics().get(plugged, 0) > before.get(plugged, 0), what="it to be counted")
     after = here.metrics()
     words = '{operation="plug",outcome="ok"}'
     assert after[f"fabric_duration_seconds_count{words}"] == before.get(f"fabric_duration_seconds_count{words}", 0) + 1
-    assert after['wish_to_ready_seconds_sum{since="wish"}'] > 0
+    assert after['wish_to_ready_seconds_sum{since="created"}'] > 0
     assert after['networks{state="relevant"}'] == after['networks{state="known"}'] >= 1
     assert after['watches{resource="networkattachments"}'] == 1
     assert after["address_to_interface_seconds_count"] >= 1

@@ -155,11 +155,11 @@ def test_each_process_has_what_the_page_says_it_has(scrapes: dict[str, dict[str,
 
 
 def test_a_wish_is_measured_by_who_fulfils_it(scrapes: dict[str, dict[str, Metric]]) -> None:
-    labels = {"since": "wish", "delayed_by": "nothing"}
+    labels = {"since": "created", "delayed_by": "nothing"}
     ran = scrapes["controller"]
     assert value(ran, "netloom_ipam_wish_to_address_seconds_count", **labels) == 1
     assert 0 < value(ran, "netloom_ipam_wish_to_lock_seconds_sum", **labels) < 60
-    assert value(ran, "netloom_subnet_wish_to_validated_seconds_count", since="wish") == 1
+    assert value(ran, "netloom_subnet_wish_to_validated_seconds_count", since="created") == 1
     written = {"operation": "update", "resource": "networkattachments/status", "outcome": "ok"}
     assert value(ran, "netloom_store_operation_duration_seconds_count", **written) == 1
     assert value(scrapes["API"], "netloom_store_operation_duration_seconds_count", **written) == 1

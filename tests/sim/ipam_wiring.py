@@ -6,8 +6,8 @@ And the same with bugs planted in them.
 from random import Random
 from typing import Any
 
+from netloom.control.ipam.allocator import LockClient
 from netloom.control.ipam.controller import Ipam
-from netloom.control.ipam.locks import LockClient
 from netloom.control.ipam.views import Attachment, Lock
 from netloom.control.runtime.manager import Manager
 from netloom.model.kind import Registry

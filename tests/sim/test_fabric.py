@@ -13,7 +13,7 @@ import os
 import pytest
 
 from netloom.control.node.fabric import FabricReconciler
-from netloom.control.runtime.following import Followed
+from netloom.control.node.views import Followed
 from netloom.drivers.vxlan.driver import DesiredFlows, FabricFlows
 from netloom.sim import loop as sim
 from tests.sim.fabric_scenarios import fabric

@@ -3,33 +3,14 @@
 A writer sends the other's fields as it read them; the revision makes the store refuse them if they have changed since.
 """
 
-from typing import Any, Protocol
+from typing import Any
 
-from netloom.model.document import Document
+from netloom.control.runtime.gc import ItemMeta
+from netloom.model.document import Document, ObjectMeta
 from netloom.model.registry import NETWORK_ATTACHMENT
 
 
-class Meta(Protocol):
-    """The metadata that identifies an attachment and its revision."""
-
-    @property
-    def name(self) -> str:
-        """Its name."""
-
-    @property
-    def namespace(self) -> str:
-        """Its namespace."""
-
-    @property
-    def uid(self) -> str:
-        """Its uid."""
-
-    @property
-    def resource_version(self) -> str:
-        """The revision."""
-
-
-def sent(meta: Meta, status: Document) -> Document:
+def sent(meta: ObjectMeta | ItemMeta, status: Document) -> Document:
     """Return the document to send: the identity and the revision of an attachment, and its status."""
     return {
         "apiVersion": NETWORK_ATTACHMENT.api_version,

@@ -17,6 +17,8 @@ import asyncio
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 
+from msgspec.structs import replace
+
 from netloom.control.runtime.cache import Change
 from netloom.control.runtime.client import Client
 from netloom.control.runtime.clock import Clock
@@ -83,23 +85,17 @@ class NamespaceReconciler:
             found = await self._client.get(Namespace, "", name)
         except NotFound:
             self._since.pop(name, None)
-            if name in SYSTEM_NAMESPACES or await self._is_used(name):
-                await self._create(name)
+            used = name in SYSTEM_NAMESPACES
+            for kind in self._using:
+                used = used or await self._client.any(kind, name)
+            if used:
+                document = {"apiVersion": NAMESPACE.api_version, "kind": NAMESPACE.name, "metadata": {"name": name}}
+                with suppress(AlreadyExists):
+                    await self._client.create_document(NAMESPACE, document)
             return None
         if not found.metadata.deletion_timestamp:
             return None
         return await self._empty(found)
-
-    async def _create(self, name: str) -> None:
-        document = {"apiVersion": NAMESPACE.api_version, "kind": NAMESPACE.name, "metadata": {"name": name}}
-        with suppress(AlreadyExists):
-            await self._client.create_document(NAMESPACE, document)
-
-    async def _is_used(self, name: str) -> bool:
-        for kind in self._using:
-            if await self._client.any(kind, name):
-                return True
-        return False
 
     async def _empty(self, namespace: Namespace) -> float | None:
         """Delete the content of a namespace, and remove its finalizer when nothing is left."""
@@ -140,7 +136,7 @@ class NamespaceReconciler:
             return
         finalizers = document["spec"].get("finalizers") or []
         document["spec"] = {"finalizers": [one for one in finalizers if one != NAMESPACE_FINALIZER]}
-        await self._client.finalize(NAMESPACE, document)
+        await self._client.replace(NAMESPACE, document, subresource="finalize")
 
     async def _write_remaining(self, namespace: Namespace, left: Left) -> None:
         """Write into the status what is left."""
@@ -161,11 +157,6 @@ class NamespaceReconciler:
         if conditions == namespace.status.conditions:
             return
         document = await self._client.document(NAMESPACE, "", namespace.metadata.name)
-        value = Namespace(
-            api_version=NAMESPACE.api_version,
-            kind=NAMESPACE.name,
-            metadata=namespace.metadata,
-            status=type(namespace.status)(phase=namespace.status.phase, conditions=conditions),
-        )
-        document["status"] = NAMESPACE.document(value)["status"]
+        status = replace(namespace.status, conditions=conditions)
+        document["status"] = NAMESPACE.document(replace(namespace, status=status))["status"]
         await self._client.replace_status(NAMESPACE, document)

@@ -197,19 +197,17 @@ class NetworkReconciler:
                     return refused
                 if self._taking.setdefault(vni, uid) != uid:
                     break
-                await self._check_exists(network)
-                await self._delete_now(lock)
+                meta = network.metadata
+                live = await self._client.find(Network, meta.namespace, meta.name)
+                if live is None or live.metadata.uid != uid or live.metadata.deletion_timestamp:
+                    raise Conflict(f"Network {meta.namespace}/{meta.name} is gone")
+                if not lock.metadata.deletion_timestamp:
+                    await self._client.delete(VNI_LOCK, "", name, uid=lock.metadata.uid)
+                await self._end_quarantine(lock)
             raise Conflict(f"VNILock {name} was created and deleted {ATTEMPTS} times by others")
         finally:
             if self._taking.get(vni) == uid:
                 del self._taking[vni]
-
-    async def _check_exists(self, network: Network) -> None:
-        """Raise `Conflict` if the store says that the Network is gone."""
-        meta = network.metadata
-        live = await self._client.find(Network, meta.namespace, meta.name)
-        if live is None or live.metadata.uid != meta.uid or live.metadata.deletion_timestamp:
-            raise Conflict(f"Network {meta.namespace}/{meta.name} is gone")
 
     async def _refusal_of(self, network: Network, lock: VNILock) -> str:
         """Return why a Network cannot have a locked VNI; "" if it can, as soon as that lock is deleted."""
@@ -250,8 +248,11 @@ class NetworkReconciler:
         if await self._has_locks(holder.namespace, vni):
             self._since.pop(lock.metadata.uid, None)
             return SOON
-        if not lock.metadata.deletion_timestamp:
-            await self._start_quarantine(lock)
+        meta = lock.metadata
+        if not meta.deletion_timestamp:
+            if self._rest and QUARANTINE not in meta.finalizers:  # Created by an older version, or by `netloom doctor`.
+                await self._set_finalizers(lock, (*meta.finalizers, QUARANTINE))
+            await self._client.delete(VNI_LOCK, "", meta.name, uid=meta.uid)
             return None
         now = asyncio.get_running_loop().time()
         left = self._since.setdefault(lock.metadata.uid, now) + self._rest - now
@@ -259,19 +260,6 @@ class NetworkReconciler:
             return left
         await self._end_quarantine(lock)
         return None
-
-    async def _start_quarantine(self, lock: VNILock) -> None:
-        """Delete a lock; its finalizer keeps it until the quarantine is over."""
-        meta = lock.metadata
-        if self._rest and QUARANTINE not in meta.finalizers:  # Created by an older version, or by `netloom doctor`.
-            await self._set_finalizers(lock, (*meta.finalizers, QUARANTINE))
-        await self._client.delete(VNI_LOCK, "", meta.name, uid=meta.uid)
-
-    async def _delete_now(self, lock: VNILock) -> None:
-        """Delete a lock without a quarantine."""
-        if not lock.metadata.deletion_timestamp:
-            await self._client.delete(VNI_LOCK, "", lock.metadata.name, uid=lock.metadata.uid)
-        await self._end_quarantine(lock)
 
     async def _end_quarantine(self, lock: VNILock) -> None:
         """Remove the finalizer from a deleted lock, so that the store removes it."""

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 
 import msgspec
 
-from netloom.control.runtime.cache import Cache, Change, Key
+from netloom.control.runtime.cache import Cache, Key
 from netloom.control.runtime.client import Client
 from netloom.control.runtime.clock import Clock
 from netloom.control.runtime.conditions import READY, UNKNOWN, with_condition
@@ -36,10 +36,6 @@ class NodeWatcher:
     def all_keys(self) -> Iterable[Key]:
         """Return the keys of all Nodes."""
         return [key for key, _ in self._nodes.items()]
-
-    def node_changed(self, change: Change[Node]) -> Iterable[Key]:
-        """Return the Node."""
-        return (change.key,)
 
     async def reconcile(self, key: Key) -> float | None:
         """Set `Ready` to Unknown if heartbeats are missing; return when to check again."""

@@ -31,7 +31,7 @@ from netloom.control.runtime.clock import Clock
 from netloom.control.runtime.clock import now as time_of_day
 from netloom.control.runtime.conditions import FALSE, TRUE, observed
 from netloom.control.runtime.counters import Histograms
-from netloom.control.runtime.creation import CREATED, SEEN, by_since, created_at
+from netloom.control.runtime.creation import by_since, created_at, observe_since
 from netloom.control.runtime.events import Recorder
 from netloom.model.document import Condition
 from netloom.model.kinds.networks import Network, Subnet, SubnetStatus
@@ -175,7 +175,9 @@ class SubnetValidator:
         vnis = await self._read_vnis()
         if (own := Key(namespace, network)) not in vnis:
             live = await self._client.find(Subnet, namespace, subnet.metadata.name)
-            return _same(live, subnet), Verdict((f"Network {own} does not exist",), "NetworkMissing")
+            if live is not None and live.metadata.uid != subnet.metadata.uid:
+                live = None
+            return live, Verdict((f"Network {own} does not exist",), "NetworkMissing")
         vni = vnis[own]
         others: list[Subnet] = []
         for key, number in vnis.items():
@@ -220,21 +222,14 @@ class SubnetValidator:
         await self._client.update_status(subnet, status)
         if status.validated and not before.validated:
             self._recorder.normal(subnet, "SubnetValidated", f"{subnet.spec.cidr} overlaps no other block")
-            self._validated(subnet)
+            meta, counted = subnet.metadata, self.counters.creation_to_validated
+            created, seen = created_at(meta.uid, meta.creation_timestamp), self._seen.pop(meta.uid, None)
+            observe_since(counted, self._clock().timestamp(), created=created, seen=seen)
         elif status.errors and status.errors != before.errors:
             names = ", ".join(sorted(f"{r.metadata.namespace}/{r.metadata.name}" for r in verdict.rivals))
             message = f"Found rival subnets: {names}" if names else "; ".join(status.errors)
             self._recorder.warning(subnet, "SubnetFailedValidation", message)
             self.counters.refused += 1
-
-    def _validated(self, subnet: Subnet) -> None:
-        """Count the time from the creation to now."""
-        seen = self._seen.pop(subnet.metadata.uid, None)
-        created = created_at(subnet.metadata.uid, subnet.metadata.creation_timestamp)
-        if created is not None:
-            self.counters.creation_to_validated.observe((CREATED,), self._clock().timestamp() - created)
-        elif seen is not None:
-            self.counters.creation_to_validated.observe((SEEN,), self._clock().timestamp() - seen)
 
     def _status(self, subnet: Subnet, verdict: Verdict) -> SubnetStatus:
         generation = subnet.metadata.generation
@@ -255,10 +250,6 @@ class SubnetValidator:
             observed_generation=generation,
             conditions=observed(subnet.status.conditions, [condition], generation=generation, now=self._clock()),
         )
-
-
-def _same(live: Subnet | None, subnet: Subnet) -> Subnet | None:
-    return live if live and live.metadata.uid == subnet.metadata.uid else None
 
 
 def _capacity(subnet: Subnet) -> int | None:

@@ -6,7 +6,7 @@ kinds are listed in `NOT_IMPLEMENTED` in `model/registry.py`; this module can be
 """
 
 from collections.abc import Iterable, Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 
@@ -15,16 +15,9 @@ from netloom.control.runtime.client import Client
 from netloom.control.runtime.clock import Clock
 from netloom.control.runtime.conditions import FALSE, READY, with_condition
 from netloom.model.document import Condition, Resource
+from netloom.plan.problem import Unit
 
 REASON = "NotImplemented"
-
-
-class Target(NamedTuple):
-    """The kind, namespace and name of an object."""
-
-    kind: str
-    namespace: str
-    name: str
 
 
 class UnimplementedReconciler:
@@ -36,20 +29,20 @@ class UnimplementedReconciler:
         self._caches = caches
         self._clock = clock
 
-    def changed(self, kind: str, change: Change[Any]) -> Iterable[Target]:
+    def changed(self, kind: str, change: Change[Any]) -> Iterable[Unit]:
         """Return the object that changed."""
-        return () if change.new is None else (Target(kind, *change.key),)
+        return () if change.new is None else (Unit(kind, *change.key),)
 
-    def all_keys(self) -> Iterable[Target]:
+    def all_keys(self) -> Iterable[Unit]:
         """Return the keys of all these objects."""
-        return [Target(kind, *key) for kind, cache in self._caches.items() for key, _ in cache.items()]
+        return [Unit(kind, *key) for kind, cache in self._caches.items() for key, _ in cache.items()]
 
-    def event_target(self, key: Target) -> Resource | None:
+    def event_target(self, key: Unit) -> Resource | None:
         """Return the object of a key, for Events."""
         found: Resource | None = self._caches[key.kind].get(key.namespace, key.name)
         return found
 
-    async def reconcile(self, key: Target) -> None:
+    async def reconcile(self, key: Unit) -> None:
         """Write the condition `Ready`, if it is missing."""
         found: Any = self.event_target(key)
         if found is None or found.metadata.deletion_timestamp:

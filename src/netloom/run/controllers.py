@@ -284,7 +284,7 @@ class _Wiring:
         """Add the controller that marks Nodes whose agents are silent."""
         watcher = nodes.NodeWatcher(self.client, self.nodes.cache, self.recorder, clock=self.clock)
         controller = self.controller("nodes", watcher)
-        controller.watch(self.nodes, watcher.node_changed)
+        controller.watch(self.nodes, lambda change: (change.key,))
 
     def wire_unimplemented(self) -> None:
         """Add the controller that marks objects of kinds without an implementation."""

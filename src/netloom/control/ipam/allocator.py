@@ -7,21 +7,28 @@ run at the same time try different addresses.
 An attachment that finds its Subnet full waits in the Subnet's `WaitQueue`, ordered by age. It is enqueued again when an
 address is freed, when a Subnet is added, validated or changed, and when another attachment leaves the queue. An
 attachment that does not wait gets an address only if more are free than the older ones in the queue need.
+
+`LockClient` creates, keeps, takes back and releases IPLocks: the single steps of `controller`, whose docstring argues
+why they are safe.
 """
 
 from collections.abc import Callable, Iterable, Iterator
 
 from netloom.control.ipam.ledger import AddressLedger
-from netloom.control.ipam.locks import LockClient
+from netloom.control.ipam.locks import remove_quarantine
 from netloom.control.ipam.pools import NetworkAddress, ReservedAddresses, SubnetPools
 from netloom.control.ipam.telemetry import Telemetry
-from netloom.control.ipam.views import Attachment, Lock
+from netloom.control.ipam.views import DECIDED, QUARANTINE, Attachment, Lock, lock_view
 from netloom.control.runtime.cache import Cache, Key
 from netloom.control.runtime.client import Client
-from netloom.errors import Unreachable
+from netloom.errors import AlreadyExists, Conflict, NotFound, Unreachable
+from netloom.model.document import Document
 from netloom.model.kinds.networks import Network
-from netloom.plan.addresses.allocation import Slot
-from netloom.plan.addresses.blocks import Address, address, lock_name
+from netloom.model.registry import IP_LOCK, NETWORK_ATTACHMENT
+from netloom.plan.addresses.allocation import Held, Slot
+from netloom.plan.addresses.blocks import Address, address, lock_name, text
+
+ATTEMPTS = 8
 
 
 class WaitQueue:
@@ -91,6 +98,157 @@ def _set(table: dict[Key, tuple[Key, ...]], key: Key, value: tuple[Key, ...]) ->
         table[key] = value
     else:
         table.pop(key, None)
+
+
+class LockClient:
+    """Creates, updates and deletes locks for attachments."""
+
+    def __init__(self, client: Client, ledger: AddressLedger, *, quarantine: float) -> None:
+        self._client = client
+        self._ledger = ledger
+        self._finalizers = [QUARANTINE] if quarantine > 0 else []
+        self._created: dict[tuple[str, str], int] = {}
+        """The revisions of locks that this process created and the informer has not reported."""
+
+    def is_owner(self, view: Attachment, lock: Lock) -> bool:
+        """Whether an attachment owns a lock."""
+        owner = lock.owner
+        return owner is not None and owner.uid == view.metadata.uid and not lock.terminating
+
+    def may_take(self, view: Attachment, lock: Lock) -> bool:
+        """Whether an attachment owns a lock, or the owner was an attachment of the same name that is gone.
+
+        Of two attachments of the same name the one that we see is the living one, unless our cache is behind. The lock
+        of a later one was decided on at a later revision.
+        """
+        owner = lock.owner
+        if owner is None or owner.name != view.metadata.name or lock.metadata.namespace != view.metadata.namespace:
+            return False
+        if owner.uid == view.metadata.uid:
+            return True
+        return lock.terminating or 0 < lock.decided < view.metadata.revision
+
+    def is_own_creation(self, lock: Lock) -> bool:
+        """Whether the informer reports, for the first time, a lock that this process created."""
+        if self._created.get(lock.key) != lock.metadata.revision:
+            return False
+        del self._created[lock.key]
+        return True
+
+    async def take(self, view: Attachment, vni: int, one: Address) -> Lock:
+        """Return the lock of an address: that of this attachment, created if necessary, or that of another owner."""
+        # Claim the address all the time: also between deleting an old lock and creating a new one it is not free.
+        claimed = self._ledger.claim(view.metadata.namespace, vni, one)
+        try:
+            for _ in range(ATTEMPTS):
+                lock = self._ledger.lock(*claimed)
+                if lock is not None:
+                    if not self.may_take(view, lock):
+                        return lock
+                    if self.is_owner(view, lock):
+                        return await self._touch(view, lock)
+                    await self._check_current(view)
+                    await self._take_back(lock)
+                if (created := await self._create(view, vni, one)) is not None:
+                    return created
+        finally:
+            self._ledger.unclaim(claimed, vni, one, view.network, by=view.key)
+        raise Conflict(f"IPLock {claimed} was created and deleted {ATTEMPTS} times by others")
+
+    async def adopt(self, view: Attachment, held: Held) -> Lock:
+        """Update a lock that the attachment owns and its status does not name, so that the status may name it."""
+        lock = self._ledger.lock(view.metadata.namespace, held.name)
+        if lock is None or lock.metadata.uid != held.uid:
+            raise Conflict(f"IPLock {held.name} is gone")
+        return await self._touch(view, lock)
+
+    async def release(self, view: Attachment, held: Held) -> None:
+        """Delete a lock that the attachment does not need any more."""
+        await self._client.delete(IP_LOCK, view.metadata.namespace, held.name, uid=held.uid, revision=held.revision)
+        self._ledger.record_release(held.uid)
+
+    async def _create(self, view: Attachment, vni: int, one: Address) -> Lock | None:
+        """Create a lock; return None if it exists, and record what the store has."""
+        try:
+            stored = await self._client.create_document(IP_LOCK, self._document(view, vni, one))
+        except AlreadyExists:
+            try:
+                self._ledger.record(
+                    lock_view(await self._client.read(IP_LOCK, view.metadata.namespace, lock_name(vni, one)))
+                )
+            except NotFound:
+                pass  # Deleted in between.
+            return None
+        lock = lock_view(stored)
+        self._ledger.record(lock)
+        if lock.metadata.revision > self._ledger.revision:
+            self._created[lock.key] = lock.metadata.revision
+        return lock
+
+    async def _touch(self, view: Attachment, lock: Lock) -> Lock:
+        """Update a lock to say that it was decided on at the attachment's current revision."""
+        if lock.decided == view.metadata.revision:
+            return lock
+        try:
+            document = await self._client.document(IP_LOCK, *lock.key)
+        except NotFound:
+            raise Conflict(f"IPLock {lock.metadata.name} is gone") from None
+        metadata = document["metadata"]
+        if metadata["uid"] != lock.metadata.uid or metadata.get("deletionTimestamp"):
+            raise Conflict(f"IPLock {lock.metadata.name} is being deleted")
+        metadata.setdefault("annotations", {})[DECIDED] = view.metadata.resource_version
+        touched = lock_view(await self._client.replace(IP_LOCK, document))
+        self._ledger.record(touched)
+        return touched
+
+    async def _check_current(self, view: Attachment) -> None:
+        """Raise `Conflict` if the store says that the attachment is gone or has changed."""
+        try:
+            live = (await self._client.document(NETWORK_ATTACHMENT, *view.key))["metadata"]
+        except NotFound:
+            raise Conflict(f"NetworkAttachment {view.key} is gone") from None
+        if live["uid"] != view.metadata.uid or live["resourceVersion"] != view.metadata.resource_version:
+            raise Conflict(f"NetworkAttachment {view.key} has changed")
+
+    async def _take_back(self, lock: Lock) -> None:
+        """Delete the lock of a former attachment; if another process was faster, creating the new lock fails."""
+        meta = lock.metadata
+        try:
+            if lock.terminating:
+                await remove_quarantine(self._client, lock)
+                return
+            await self._client.delete(IP_LOCK, *lock.key, uid=meta.uid, revision=meta.revision)
+            if meta.finalizers:
+                left = lock_view(await self._client.read(IP_LOCK, *lock.key))
+                if left.terminating and left.metadata.uid == meta.uid:  # A lock with another uid has another owner.
+                    await remove_quarantine(self._client, left)
+        except (Conflict, NotFound):
+            pass
+
+    def _document(self, view: Attachment, vni: int, one: Address) -> Document:
+        meta = view.metadata
+        metadata: Document = {
+            "name": lock_name(vni, one),
+            "namespace": meta.namespace,
+            "annotations": {DECIDED: meta.resource_version},
+            "ownerReferences": [
+                {
+                    "apiVersion": NETWORK_ATTACHMENT.api_version,
+                    "kind": NETWORK_ATTACHMENT.name,
+                    "name": meta.name,
+                    "uid": meta.uid,
+                    "controller": True,
+                }
+            ],
+        }
+        if self._finalizers:
+            metadata["finalizers"] = self._finalizers
+        return {
+            "apiVersion": IP_LOCK.api_version,
+            "kind": IP_LOCK.name,
+            "metadata": metadata,
+            "spec": {"network": view.network, "vni": vni, "ip": text(one)},
+        }
 
 
 class Allocator:

@@ -216,14 +216,6 @@ class Ipam:
             return None
         if self._is_up_to_date(view):
             return None
-        try:
-            await self._assign(view)
-        except NetloomError as error:
-            self._telemetry.retried(type(error).__name__)
-            raise
-        return None
-
-    async def _assign(self, view: Attachment) -> None:
         self._ledger.expire_records()
         network = self._networks.get(view.metadata.namespace, view.network)
         vni = network.status.vni if network is not None else None
@@ -231,19 +223,18 @@ class Ipam:
         decision = self._decide(view, vni, pools, network=network is not None)
         try:
             outcome = await self._carry_out(view, vni or 0, decision)
+            if decision.pending and not (decision.refusals or outcome.refusals or outcome.locks or view.locks):
+                return None  # There is nothing to write yet.
+            result = self._status.assignment(view, vni, pools, decision, locks=outcome.locks, refusals=outcome.refusals)
+            revision = await self._status.publish(view, result, decision.release)
+            for held in decision.release:
+                if held.decided < revision:
+                    await self.allocator.locks.release(view, held)
+                    self.counters.released += 1
         except NetloomError as error:
-            if error.retry:  # It keeps its place in the queue until the retry.
-                subnets = [Key(view.metadata.namespace, one.name) for slot in decision.choose for one in slot.pools]
-                self.allocator.wait(view.key, view.age, subnets, ())
+            self._telemetry.retried(type(error).__name__)
             raise
-        if decision.pending and not (decision.refusals or outcome.refusals or outcome.locks or view.locks):
-            return  # There is nothing to write yet.
-        result = self._status.assignment(view, vni, pools, decision, locks=outcome.locks, refusals=outcome.refusals)
-        revision = await self._status.publish(view, result, decision.release)
-        for held in decision.release:
-            if held.decided < revision:
-                await self.allocator.locks.release(view, held)
-                self.counters.released += 1
+        return None
 
     def _is_up_to_date(self, view: Attachment) -> bool:
         """Whether an attachment without particular requests has what its locks say: a quick check, as most have.
@@ -255,7 +246,10 @@ class Ipam:
         if self.allocator.queue.is_waiting(view.key):
             return False
         network = self._networks.get(view.metadata.namespace, view.network)
-        if network is None or network.status.vni != view.vni or not _is_addressed(view):
+        if network is None or network.status.vni != view.vni:
+            return False
+        generation = view.metadata.generation
+        if view.addressed != ConditionState(TRUE, ADDRESSED, "", generation) or view.observed != generation:
             return False
         around = self._pools.of_network(view.metadata.namespace, view.network)
         pools = {one.version: one for one in around.values() if one.validated}
@@ -293,23 +287,29 @@ class Ipam:
         outcome = _Outcome(blocked=list(decision.blocked))
         namespace = view.metadata.namespace
         named = {uid for _, uid in view.locks}
-        for held in decision.keep:
-            if held.uid not in named:
-                outcome.locks.append(await self.allocator.locks.adopt(view, held))
-        for one in decision.take:
-            lock = await self.allocator.take(view, vni, one)
-            if self.allocator.locks.is_owner(view, lock):
-                outcome.locks.append(lock)
-            else:
-                outcome.refusals.append(Problem("Taken", f"{one} is {_holder(lock)}"))
-                outcome.blocked.append(one)
-        for slot in decision.choose:
-            chosen = await self.allocator.choose(view, vni, slot)
-            if chosen is not None:
-                outcome.locks.append(chosen)
-            else:
-                outcome.refusals.append(_full(slot))
-                outcome.full += [Key(namespace, one.name) for one in slot.pools]
+        try:
+            for held in decision.keep:
+                if held.uid not in named:
+                    outcome.locks.append(await self.allocator.locks.adopt(view, held))
+            for one in decision.take:
+                lock = await self.allocator.take(view, vni, one)
+                if self.allocator.locks.is_owner(view, lock):
+                    outcome.locks.append(lock)
+                else:
+                    outcome.refusals.append(Problem("Taken", f"{one} is {_holder(lock)}"))
+                    outcome.blocked.append(one)
+            for slot in decision.choose:
+                chosen = await self.allocator.choose(view, vni, slot)
+                if chosen is not None:
+                    outcome.locks.append(chosen)
+                else:
+                    outcome.refusals.append(_full(slot))
+                    outcome.full += [Key(namespace, one.name) for one in slot.pools]
+        except NetloomError as error:
+            if error.retry:  # It keeps its place in the queue until the retry.
+                subnets = [Key(namespace, one.name) for slot in decision.choose for one in slot.pools]
+                self.allocator.wait(view.key, view.age, subnets, ())
+            raise
         requested = {Key(namespace, lock_name(vni, one)): one for one in outcome.blocked}
         self.allocator.wait(view.key, view.age, outcome.full, requested)
         # Addresses freed while we took the other locks were freed before we waited for them.
@@ -330,12 +330,6 @@ class Ipam:
 
     def _in_order(self, views: Iterable[Attachment]) -> list[Key]:
         return [one.key for one in sorted(views, key=lambda one: (not one.errors, one.age))]
-
-
-def _is_addressed(view: Attachment) -> bool:
-    """Whether the status says that the attachment has what its current spec requests."""
-    generation = view.metadata.generation
-    return view.addressed == ConditionState(TRUE, ADDRESSED, "", generation) and view.observed == generation
 
 
 def _held(lock: Lock) -> Held:

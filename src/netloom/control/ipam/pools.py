@@ -158,7 +158,10 @@ class SubnetPools:
 
     def subnet_changed(self, change: Change[Subnet]) -> set[str]:
         """Update a Subnet's pool; return the Networks whose pools changed."""
-        before, now = self._pools.get(change.key), self._pool(change.new)
+        before, now = self._pools.get(change.key), None if change.new is None else _pool(change.new)
+        if now is not None and now.version:
+            reserved = self._reserved.numbers(Key(change.key.namespace, now.network), now.version)
+            now = replace(now, reserved=reserved)
         if before == now:
             return set()
         if before is not None:
@@ -170,13 +173,6 @@ class SubnetPools:
             self._pools[change.key] = now
             self._of_network.setdefault(Key(change.key.namespace, now.network), {})[now.name] = now
         return {one.network for one in (before, now) if one is not None}
-
-    def _pool(self, subnet: Subnet | None) -> Pool | None:
-        if subnet is None:
-            return None
-        found = _pool(subnet)
-        network = Key(subnet.metadata.namespace, found.network)
-        return replace(found, reserved=self._reserved.numbers(network, found.version)) if found.version else found
 
 
 def _pool(subnet: Subnet) -> Pool:

@@ -9,15 +9,14 @@ from datetime import datetime
 import msgspec
 from msgspec import Struct
 
-from netloom.control import attachment_statuses
-from netloom.control.attachment_statuses import put
+from netloom.control.attachment_statuses import put, sent
 from netloom.control.ipam.macs import MacTable
 from netloom.control.ipam.telemetry import Telemetry
 from netloom.control.ipam.views import Attachment, ConditionState, Lock
 from netloom.control.runtime.cache import Cache, Key
 from netloom.control.runtime.client import Client
 from netloom.control.runtime.clock import Clock
-from netloom.control.runtime.conditions import FALSE, READY, TRUE, UNKNOWN, summary, with_condition
+from netloom.control.runtime.conditions import FALSE, TRUE, UNKNOWN, summary, with_condition
 from netloom.errors import Conflict, NotFound
 from netloom.model.conditions import ADDRESSED, PLUGGED
 from netloom.model.document import Condition, Document
@@ -144,9 +143,12 @@ class StatusWriter:
         if result.mac and result.mac != view.has_mac:
             self._macs.claim(view, result.mac)
         try:
-            revision = await self._write(view, result)
-        except BaseException:
+            document = await self._document(view, result)
+            revision = (await self._client.replace_status(NETWORK_ATTACHMENT, document)).revision
+        except BaseException as error:
             self._enqueue(self._macs.unclaim(view.key))
+            if isinstance(error, NotFound):
+                raise Conflict("the attachment is gone") from None
             raise
         cached = self._attachments.get(*view.key)
         if cached is not None and cached.metadata.revision < revision:
@@ -156,23 +158,16 @@ class StatusWriter:
         self._report(view, result)
         return revision
 
-    async def _write(self, view: Attachment, result: Assignment) -> int:
-        """Write the status if the attachment has not changed since `view`; return the new revision."""
+    async def _document(self, view: Attachment, result: Assignment) -> Document:
+        """Return the document to write, if the attachment has not changed since `view`."""
         now = self._clock()
         if view.fresh:
-            sent = attachment_statuses.sent(view.metadata, _status({}, view, result, now))
-        else:
-            try:
-                sent = await self._client.document(NETWORK_ATTACHMENT, view.metadata.namespace, view.metadata.name)
-            except NotFound:
-                raise Conflict("the attachment is gone") from None
-            if sent["metadata"]["resourceVersion"] != view.metadata.resource_version:
-                raise Conflict("the attachment has changed")
-            sent["status"] = _status(sent.get("status") or {}, view, result, now)
-        try:
-            return (await self._client.replace_status(NETWORK_ATTACHMENT, sent)).revision
-        except NotFound:
-            raise Conflict("the attachment is gone") from None
+            return sent(view.metadata, _status({}, view, result, now))
+        document = await self._client.document(NETWORK_ATTACHMENT, *view.key)
+        if document["metadata"]["resourceVersion"] != view.metadata.resource_version:
+            raise Conflict("the attachment has changed")
+        document["status"] = _status(document.get("status") or {}, view, result, now)
+        return document
 
     def _report(self, view: Attachment, result: Assignment) -> None:
         """Record Events and metrics for what a write changed."""
@@ -231,13 +226,8 @@ def _conditions(
         return with_condition(conditions, summary(conditions, (ADDRESSED, PLUGGED), generation), now)
     ready = summary(conditions, (ADDRESSED,), generation)
     if ready.status == TRUE:
-        ready = Condition(
-            type=READY,
-            status=UNKNOWN,
-            observed_generation=generation,
-            reason="NotPlugged",
-            message="no agent has created the interface yet",
-        )
+        message = "no agent has created the interface yet"
+        ready = msgspec.structs.replace(ready, status=UNKNOWN, reason="NotPlugged", message=message)
     return with_condition(conditions, ready, now)
 
 

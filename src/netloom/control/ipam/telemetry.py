@@ -8,21 +8,20 @@ attachment that waits until a full Subnet is enlarged says nothing about the spe
 import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 from netloom.control.ipam.views import Attachment
 from netloom.control.runtime.cache import Key
 from netloom.control.runtime.clock import Clock
-from netloom.control.runtime.counters import LIFETIMES, Histogram, Histograms
-from netloom.control.runtime.creation import CREATED, SEEN, created_at
+from netloom.control.runtime.counters import Histogram, Histograms
+from netloom.control.runtime.creation import by_since, created_at, observe_since
 from netloom.control.runtime.events import Recorder
 from netloom.model.kinds.events import ObjectReference
 from netloom.model.registry import NETWORK_ATTACHMENT
 from netloom.plan.addresses.allocation import FULL
 from netloom.plan.problem import Problem
 
-
-def _since_creation() -> Histograms:
-    return Histograms(("since", "delayed_by"), LIFETIMES)
+_since_creation = partial(by_since, "delayed_by")
 
 
 @dataclass(slots=True)
@@ -93,16 +92,10 @@ class Telemetry:
 
     def _observe(self, histograms: Histograms, view: Attachment, elapsed: float) -> None:
         """Count the time since an attachment's creation; `elapsed` is the time since it was first seen."""
-        created = created_at(view.metadata.uid, view.metadata.creation_timestamp)
-        seconds = elapsed if created is None else self._clock().timestamp() - created
-        histograms.observe((SEEN if created is None else CREATED, _delayed_by(view)), seconds)
-
-
-def _delayed_by(view: Attachment) -> str:
-    """Return what delayed an attachment, according to its status: a full Subnet, another reason, or nothing."""
-    if view.addressed is None:
-        return "nothing"
-    return "full" if view.addressed.reason == FULL else "other"
+        created, now = created_at(view.metadata.uid, view.metadata.creation_timestamp), self._clock().timestamp()
+        # What delayed it, according to its status.
+        delayed = "nothing" if view.addressed is None else "full" if view.addressed.reason == FULL else "other"
+        observe_since(histograms, now, delayed, created=created, seen=now - elapsed)
 
 
 def reference_to(view: Attachment) -> ObjectReference:

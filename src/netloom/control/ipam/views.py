@@ -11,7 +11,7 @@ import msgspec
 from msgspec import Struct
 
 from netloom.control.runtime.cache import Key
-from netloom.control.runtime.gc import BY_OWNER, BY_UID, ItemMeta
+from netloom.control.runtime.gc import INDEXES, ItemMeta
 from netloom.control.runtime.informer import Informer
 from netloom.model.conditions import ADDRESSED, PROGRAMMED
 from netloom.model.document import OwnerReference
@@ -314,8 +314,7 @@ def _addressed(conditions: Iterable[_Condition]) -> ConditionState | None:
 def attachment_informer(store: Store, *, random: Random) -> Informer[Attachment]:
     """Return an informer of attachments with indexes by owner, uid, Network and Subnet."""
     indexes = {
-        BY_OWNER: lambda one: [owner.uid for owner in one.metadata.owner_references],
-        BY_UID: lambda one: (one.metadata.uid,),
+        **INDEXES,
         BY_NETWORK: lambda one: (_intern(f"{one.metadata.namespace}/{one.network}"),),
         BY_SUBNET: lambda one: [_intern(f"{one.metadata.namespace}/{name}") for name in one.subnets],
     }
@@ -324,8 +323,4 @@ def attachment_informer(store: Store, *, random: Random) -> Informer[Attachment]
 
 def lock_informer(store: Store, *, random: Random) -> Informer[Lock]:
     """Return an informer of locks with indexes by owner and uid."""
-    indexes = {
-        BY_OWNER: lambda one: [owner.uid for owner in one.metadata.owner_references],
-        BY_UID: lambda one: (one.metadata.uid,),
-    }
-    return Informer(store, IP_LOCK, lock_view, random=random, indexes=indexes)
+    return Informer(store, IP_LOCK, lock_view, random=random, indexes=INDEXES)

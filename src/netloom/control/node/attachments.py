@@ -20,6 +20,7 @@ database is away, an attachment that was Ready stays Ready: packets are still fo
 import asyncio
 import logging
 from collections.abc import Callable, Iterable
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from random import Random
 from typing import NoReturn
@@ -120,8 +121,18 @@ class AttachmentReconciler:
         return {key for key, _ in self._attachments.items()} | self._ports.attachments() | self._hooks.attachments()
 
     def attachment_changed(self, change: Change[AttachmentView]) -> Iterable[Key]:
-        """Return the attachment, unless only our own status changed, and the others that the change affects."""
-        return (*self._itself(change), *self._planner.affected(change))
+        """Yield the attachment, unless only our own status changed, and the others that the change affects."""
+        key, old, new = change.key, change.old, change.new
+        if new is not None:
+            self._lifetimes.heard(new.value)
+        elif old is not None:
+            self._lifetimes.gone(old.value.metadata.uid)
+            self._written.pop(key, None)
+        if new is not None and not new.value.status.mac and not self._ports.has(key):
+            pass  # IPAM comes first.
+        elif new is None or new.stored.revision > self._written.get(key, 0) or key in self._postponed:
+            yield key
+        yield from self._planner.affected(change)
 
     def interfaces_changed(self, names: Iterable[AttachmentName]) -> Iterable[Key]:
         """Return the attachments whose interfaces changed, and their children."""
@@ -142,20 +153,6 @@ class AttachmentReconciler:
         """Return the object of an Event about a key."""
         view = self._attachments.get(*key)
         return None if view is None else view.value
-
-    def _itself(self, change: Change[AttachmentView]) -> Iterable[Key]:
-        key = change.key
-        if change.new is not None:
-            self._lifetimes.heard(change.new.value)
-        elif change.old is not None:
-            self._lifetimes.gone(change.old.value.metadata.uid)
-        if change.new is not None and not change.new.value.status.mac and not self._ports.has(key):
-            return ()  # IPAM comes first.
-        if change.new is not None and change.new.stored.revision <= self._written.get(key, 0):
-            return (key,) if key in self._postponed else ()
-        if change.new is None:
-            self._written.pop(key, None)
-        return (key,)
 
     # Chores.
 
@@ -201,7 +198,10 @@ class AttachmentReconciler:
         if view is None and key in self._attachments.undecodable:
             return None  # Perhaps of a newer version: its port stays until the attachment can be read, or is gone.
         if view is None or view.going:
-            self._forget(key)
+            self._planner.forget(key)
+            self._waiting_since.pop(key, None)
+            self._reported_late.discard(key)
+            self._postponed.discard(key)
             await self._unplug(key)
             return None
         plan = self._planner.plan(view)
@@ -215,12 +215,17 @@ class AttachmentReconciler:
         if key not in self._waiting_since:
             self._waiting_since[key] = asyncio.get_running_loop().time()
             self._reported_late.discard(key)
-        state = await self._plug(plan)
-        if state.installed:
-            await self._ready(key, view, plan)
-            self._hooks.installed(key, view.value)
-            return UP_NOTICED if state.down else None
-        return await self._not_installed(key, view, plan, state)
+        with nullcontext() if self._ports.has(_carrier(plan)) else self._lifetimes.timing("plug"):
+            state = await self._ports.ensure(plan)
+        if not state.installed:
+            return await self._not_installed(key, view, plan, state)
+        self._waiting_since.pop(key, None)
+        self._lifetimes.plugged(view.value)
+        if await self._write(key, view, PlugResult(device=plan.device, installed=True)):
+            self._lifetimes.ready(view.value)
+            self.counters.plugged += not _was_plugged(view)
+        self._hooks.installed(key, view.value)
+        return UP_NOTICED if state.down else None
 
     async def _not_installed(self, key: Key, view: AttachmentView, plan: PortPlan, state: PortState) -> float | None:
         """Report why a port is not installed, after some patience; return when to check it again."""
@@ -241,41 +246,19 @@ class AttachmentReconciler:
             await self._write(key, view, PlugResult(device=plan.device, fabric=plan.fabric))
         return again
 
-    async def _plug(self, plan: PortPlan) -> PortState:
-        if self._ports.has(_carrier(plan)):
-            return await self._ports.ensure(plan)
-        with self._lifetimes.timing("plug"):
-            return await self._ports.ensure(plan)
-
     async def _unplug(self, key: Key) -> None:
-        if not self._ports.has(key):
-            await self._ports.clear(key)
-            return
-        with self._lifetimes.timing("unplug"):
+        with self._lifetimes.timing("unplug") if self._ports.has(key) else nullcontext():
             self.counters.unplugged += await self._ports.clear(key)
 
-    def _forget(self, key: Key) -> None:
-        self._planner.forget(key)
-        self._waiting_since.pop(key, None)
-        self._reported_late.discard(key)
-        self._postponed.discard(key)
-
     # Statuses.
-
-    async def _ready(self, key: Key, view: AttachmentView, plan: PortPlan) -> None:
-        self._waiting_since.pop(key, None)
-        self._lifetimes.plugged(view.value)
-        if not await self._write(key, view, PlugResult(device=plan.device, installed=True)):
-            return
-        self._lifetimes.ready(view.value)
-        if not _was_plugged(view):
-            self.counters.plugged += 1
 
     async def _report(self, key: Key, view: AttachmentView | None, problem: Problem) -> float:
         """Write a problem to the status; return the seconds after which to retry."""
         self.counters.problems[problem.reason] = self.counters.problems.get(problem.reason, 0) + 1
         self._failures[key] = failures = self._failures.get(key, 0) + 1
-        if view is not None and not view.going and not _still_works(view, problem):
+        # While only the database is away, a port that worked before works still.
+        works = view is not None and problem.reason == "SwitchUnreachable" and _was_plugged(view)
+        if view is not None and not view.going and not works:
             device = view.value.status.ifc_name if self._ports.has(key) else ""
             written = await self._write(key, view, PlugResult(device=device, problem=problem))
             if written and failures == 1:
@@ -312,8 +295,3 @@ def _carrier(plan: PortPlan) -> Key:
 def _was_plugged(view: AttachmentView) -> bool:
     was = view.value.status.condition(PLUGGED)
     return was is not None and was.status == TRUE
-
-
-def _still_works(view: AttachmentView, problem: Problem) -> bool:
-    """Whether only the database is away: a port that worked before works still."""
-    return problem.reason == "SwitchUnreachable" and _was_plugged(view)

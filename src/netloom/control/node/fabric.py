@@ -118,10 +118,10 @@ class FabricReconciler:
         attachments.on_change(lambda change: self.enqueue((change.key,)))
         watches.on_network.connect(self.enqueue)
         watches.on_remote.connect(self._remote_changed)
-        watches.on_remotes_synced.connect(self._remotes_synced)
+        watches.on_remotes_synced.connect(lambda network: self._enqueue_indexed("network", str(network)))
         watches.on_profile.connect(self._profile_changed)
         watches.on_shaping.connect(self._shaping_changed)
-        watches.on_policies_synced.connect(self._policies_synced)
+        watches.on_policies_synced.connect(lambda namespace: self._enqueue_indexed("namespace", namespace))
         switch.on_interfaces.connect(lambda names: self.enqueue(Key(*name) for name in names))
         switch.on_switch.connect(self.check_bridge)
         flows.on_outdated.connect(self._changed.set)
@@ -251,12 +251,6 @@ class FabricReconciler:
             self.plan.drop_remote(uid)
             self._changed.set()
 
-    def _remotes_synced(self, network: Key) -> None:
-        self._enqueue_indexed("network", str(network))
-
-    def _policies_synced(self, namespace: str) -> None:
-        self._enqueue_indexed("namespace", namespace)
-
     def _enqueue_indexed(self, index: str, value: str) -> None:
         views = self._attachments.indexed(index, value)
         self.enqueue([Key(view.stored.namespace, view.stored.name) for view in views])
@@ -308,10 +302,10 @@ class FabricReconciler:
                     await self._write()
                 except NetloomError as error:
                     log.info("the flows are not all written yet: %s", error)
-                    group.create_task(self._retry())
+                    asyncio.get_running_loop().call_later(RETRY, self._changed.set)
                 except Exception:  # The edge: a bug in a plan must not stop the agent from plugging ports.
                     log.exception("the flows of the vxlan fabric cannot be planned or written")
-                    group.create_task(self._retry(invalidate=True))
+                    asyncio.get_running_loop().call_later(RETRY, self.flows.invalidate)
         raise AssertionError  # The group ends only by being cancelled.
 
     async def _batch(self) -> None:
@@ -355,12 +349,6 @@ class FabricReconciler:
                 self._changed.set()
             self.flows.invalidate()
 
-    async def _retry(self, *, invalidate: bool = False) -> None:
-        await asyncio.sleep(RETRY)
-        if invalidate:
-            self.flows.invalidate()
-        self._changed.set()
-
     async def _write(self) -> None:
         if self._locals:
             await self.prepare()  # Another program may have removed the tunnel port.
@@ -380,28 +368,20 @@ class FabricReconciler:
                 whole = not self._attachments.undecodable and not self._blocked
                 await self.flows.compare(self.plan.claims, remove=whole)
         self._wrote = asyncio.get_running_loop().time()
-        self._settle(written)
         for uid, view in arrived.items():
             if self._arrived.get(uid) is view:
                 del self._arrived[uid]
                 self._lifetimes.reached(view.value)
-
-    def _settle(self, written: Mapping[Key, LocalPort]) -> None:
-        """Announce the local ports whose flows the switch accepted or refused."""
+        # Announce the local ports whose flows the switch accepted or refused.
         done = [key for key, port in written.items() if self._locals.get(key) is port]
         self._unwritten.difference_update(done)
-        refused = self._refusals() if self.flows.refused else {}
+        refused = {}
+        for port in self._locals.values() if self.flows.refused else ():
+            for flow in self.plan.claims.claimed(f"local/{port.uid}"):
+                if error := self.flows.refused.get(flow.key):
+                    refused[port.uid] = error
         if refused != self._refused:
             done += [key for key, port in self._locals.items() if self._refused.get(port.uid) != refused.get(port.uid)]
             self._refused = refused
         if done:
             self.on_programmed(done)
-
-    def _refusals(self) -> dict[str, str]:
-        """Return why the switch refused flows of local ports, by uid."""
-        found = {}
-        for port in self._locals.values():
-            for flow in self.plan.claims.claimed(f"local/{port.uid}"):
-                if error := self.flows.refused.get(flow.key):
-                    found[port.uid] = error
-        return found

@@ -22,7 +22,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Sequ
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from functools import partial
-from typing import NoReturn, Protocol
+from typing import NamedTuple, NoReturn, Protocol
 
 from msgspec import structs
 
@@ -31,8 +31,8 @@ from netloom.control.runtime.cache import Key
 from netloom.control.runtime.clock import Clock, micro
 from netloom.control.runtime.counters import Histograms
 from netloom.control.runtime.events import Recorder
-from netloom.drivers.link.codec import Link
 from netloom.drivers.programs.programs import Ended
+from netloom.drivers.shapes import PortDevices
 from netloom.drivers.vswitch.hook_journal import HookJournal
 from netloom.errors import NetloomError
 from netloom.model.kinds.attachments import ExecReport, NetworkAttachment
@@ -53,15 +53,26 @@ LONGEST_ARGUMENT = 1024
 DEVICE_GONE = 2.0
 """Seconds to wait for a device to disappear after its port was taken off the switch."""
 POLL = 0.05
-SUCCEEDED, FAILED = "ExecSucceeded", "ExecFailed"
-REASONS = {0: SUCCEEDED, REFUSED: "ExecRefused", OVERDUE: "ExecTimedOut", INTERRUPTED: "ExecInterrupted"}
+FAILED = "ExecFailed"
+
+
+class ExitMeaning(NamedTuple):
+    """What an exit status means: the label of metrics, the reason and the text of the Event."""
+
+    label: str
+    reason: str
+    text: str
+
+
 OUTCOMES = {
-    0: "succeeded",
-    REFUSED: "refused",
-    NOT_STARTED: "not_started",
-    OVERDUE: "overdue",
-    INTERRUPTED: "interrupted",
-    CROWDED: "crowded",
+    0: ExitMeaning("succeeded", "ExecSucceeded", "succeeded"),
+    REFUSED: ExitMeaning("refused", "ExecRefused", "is not among the programs this agent allows (--allowed-programs)"),
+    NOT_STARTED: ExitMeaning("not_started", FAILED, "could not be started"),
+    OVERDUE: ExitMeaning("overdue", "ExecTimedOut", "did not end in time and was killed"),
+    INTERRUPTED: ExitMeaning(
+        "interrupted", "ExecInterrupted", "was interrupted when the agent ended, and is not run again"
+    ),
+    CROWDED: ExitMeaning("crowded", FAILED, "started too many processes and was killed"),
 }
 INTERRUPTION = "[interrupted: the agent ended while the program ran; it is not run again]"
 
@@ -71,19 +82,6 @@ class ProgramRunner(Protocol):
 
     async def run(self, command: Sequence[str]) -> Ended:
         """Run one to its end."""
-
-
-class Devices(Protocol):
-    """The devices of the node (`drivers/link/worker.py: Links`)."""
-
-    async def device(self, name: str) -> Link | None:
-        """Return a device."""
-
-    async def pairs(self) -> dict[str, str]:
-        """Return the outer ends of our pairs, each with the uid it was made for."""
-
-    async def remove_pair(self, name: str) -> None:
-        """Remove a pair."""
 
 
 @dataclass(slots=True)
@@ -101,7 +99,7 @@ class HookRunner:
         self,
         journal: HookJournal,
         programs: ProgramRunner,
-        devices: Devices,
+        devices: PortDevices,
         *,
         allowed: Collection[str],
         recorder: Recorder,
@@ -157,7 +155,7 @@ class HookRunner:
     def reported(self, value: NetworkAttachment, result: PlugResult) -> None:
         """Record Events for what the status says now and did not say before."""
         for complaint in set(result.complaints) - set(value.status.errors.host):
-            self._recorder.warning(value, REASONS[REFUSED], complaint)
+            self._recorder.warning(value, OUTCOMES[REFUSED].reason, complaint)
         report = result.report
         if report is not None and not has_report(value, report):
             if report.exit_status != REFUSED or not result.complaints:
@@ -270,22 +268,18 @@ class HookRunner:
             log.info("cannot check whether %s is gone: %s", after.device, error)
 
     def _measure(self, what: str, status: int, seconds: float = 0.0) -> None:
-        self._durations.observe((what.removesuffix("Exec"), OUTCOMES.get(status, "failed")), seconds)
+        self._durations.observe((what.removesuffix("Exec"), _meaning(status).label), seconds)
 
     def _record_event(
         self, target: NetworkAttachment | ObjectReference, what: str, command: Sequence[str], status: int
     ) -> None:
-        outcomes = {
-            0: "succeeded",
-            REFUSED: "is not among the programs this agent allows (--allowed-programs)",
-            NOT_STARTED: "could not be started",
-            OVERDUE: "did not end in time and was killed",
-            CROWDED: "started too many processes and was killed",
-            INTERRUPTED: "was interrupted when the agent ended, and is not run again",
-        }
-        message = f"{what}: {command[0] if command else ''} {outcomes.get(status, f'ended with status {status}')}"
+        meaning = _meaning(status)
         record = self._recorder.warning if status else self._recorder.normal
-        record(target, REASONS.get(status, FAILED), message)
+        record(target, meaning.reason, f"{what}: {command[0] if command else ''} {meaning.text}")
+
+
+def _meaning(status: int) -> ExitMeaning:
+    return OUTCOMES.get(status) or ExitMeaning("failed", FAILED, f"ended with status {status}")
 
 
 def _now() -> float:

@@ -2,12 +2,12 @@
 
 import asyncio
 import logging
-from typing import NoReturn, Protocol
+from typing import NoReturn
 
 from msgspec import structs
 
 from netloom.control.node.switch import NodeSwitch
-from netloom.drivers.link.codec import Link
+from netloom.drivers.link.worker import Links
 from netloom.errors import NetloomError
 from netloom.plan.node.grants import NodeGrants
 from netloom.plan.node.ports import Host
@@ -19,18 +19,10 @@ INTERVAL = 30.0
 """Seconds between two checks of the underlay's device."""
 
 
-class Devices(Protocol):
-    """The devices of the node (`drivers/link/worker.py: Links`)."""
-
-    async def holder(self, ip: str) -> Link | None:
-        """Return the device that has an address."""
-        ...
-
-
 class NodeHost:
     """The present `Host`, and the device that holds the underlay's address."""
 
-    def __init__(self, underlay: str, *, devices: Devices, switch: NodeSwitch, grants: NodeGrants) -> None:
+    def __init__(self, underlay: str, *, devices: Links, switch: NodeSwitch, grants: NodeGrants) -> None:
         self.on_change: Signal[[]] = Signal()
         """Sent when all ports must be planned again."""
         self.current = Host(underlay_v6=":" in underlay, grants=grants)

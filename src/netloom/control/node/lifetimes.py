@@ -23,7 +23,7 @@ from netloom.control.runtime.cache import Key
 from netloom.control.runtime.clock import Clock, now, parse
 from netloom.control.runtime.conditions import TRUE
 from netloom.control.runtime.counters import LIFETIMES, Histogram, Histograms, Timing
-from netloom.control.runtime.creation import CREATED, SEEN, by_since, created_at
+from netloom.control.runtime.creation import by_since, created_at, observe_since
 from netloom.model.conditions import ADDRESSED, PLUGGED
 from netloom.model.document import Condition, ObjectMeta
 from netloom.model.kinds.attachments import NetworkAttachment
@@ -133,10 +133,8 @@ class Lifetimes:
             return
         at = self._now()
         self.from_plugged.observe(at - plugged)
-        created = self._created(meta)
-        begin = created if created is not None else since(value.status.condition(ADDRESSED))
-        if begin is not None:
-            self.to_remote.observe((SEEN if created is None else CREATED,), at - begin)
+        created, addressed = created_at(meta.uid, meta.creation_timestamp), since(value.status.condition(ADDRESSED))
+        observe_since(self.to_remote, at, created=created, seen=addressed)
 
     def lost(self, uid: str) -> None:
         """Note that an attachment of another node is gone, or no longer relevant."""
@@ -162,12 +160,7 @@ class Lifetimes:
     def _observe(self, histograms: Histograms, meta: ObjectMeta, at: float) -> None:
         heard = self._heard.get(meta.uid)
         if heard is not None:
-            created = self._created(meta)
-            histograms.observe((SEEN if created is None else CREATED,), at - (heard if created is None else created))
-
-    @staticmethod
-    def _created(meta: ObjectMeta) -> float | None:
-        return created_at(meta.uid, meta.creation_timestamp)
+            observe_since(histograms, at, created=created_at(meta.uid, meta.creation_timestamp), seen=heard)
 
     def _now(self) -> float:
         return self._clock().timestamp()

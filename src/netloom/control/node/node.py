@@ -8,6 +8,7 @@ next heartbeat, and at once when Ready changes.
 import asyncio
 import logging
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from random import Random
 from typing import NoReturn
 
@@ -66,9 +67,8 @@ class NodeReconciler:
         if self._node is None:
             return
         facts, status = self._facts(), self._node.status
-        if _ready(status) != (facts.problem is None):
-            self._due.set()
-        if facts.exposed is not None and _exposed(status) != bool(facts.exposed):
+        exposed = facts.exposed is not None and _is(status, SECURE, FALSE) != bool(facts.exposed)
+        if exposed or _is(status, READY, TRUE) != (facts.problem is None):
             self._due.set()
 
     async def register(self) -> None:
@@ -92,11 +92,9 @@ class NodeReconciler:
                 log.info("the heartbeat failed: %s", error)
                 self._node = None
                 rest = RETRY
-            try:
+            with suppress(TimeoutError):
                 async with asyncio.timeout(rest):
                     await self._due.wait()
-            except TimeoutError:
-                pass
             self._due.clear()
 
     async def _registered(self) -> Node:
@@ -127,8 +125,15 @@ class NodeReconciler:
             message=facts.remark if problem is None else problem.message,
         )
         conditions = with_condition(node.status.conditions, ready, now)
-        if facts.exposed or (facts.exposed is not None and _exposed(node.status)):
-            conditions = with_condition(conditions, _secure(facts.exposed, node.metadata.generation), now)
+        if facts.exposed or (facts.exposed is not None and _is(node.status, SECURE, FALSE)):
+            secure = Condition(
+                type=SECURE,
+                status=FALSE if facts.exposed else TRUE,
+                observed_generation=node.metadata.generation,
+                reason="PlainTCP" if facts.exposed else "Secured",
+                message=facts.exposed,
+            )
+            conditions = with_condition(conditions, secure, now)
         status = msgspec.structs.replace(
             node.status,
             agent_version=__version__,
@@ -141,16 +146,6 @@ class NodeReconciler:
         self._node = await self._client.update_status(node, status)
 
 
-def _ready(status: NodeStatus) -> bool:
-    found = status.condition(READY)
-    return found is not None and found.status == TRUE
-
-
-def _exposed(status: NodeStatus) -> bool:
-    found = status.condition(SECURE)
-    return found is not None and found.status == FALSE
-
-
-def _secure(exposed: str, generation: int) -> Condition:
-    status, reason = (FALSE, "PlainTCP") if exposed else (TRUE, "Secured")
-    return Condition(type=SECURE, status=status, observed_generation=generation, reason=reason, message=exposed)
+def _is(status: NodeStatus, kind: str, value: str) -> bool:
+    found = status.condition(kind)
+    return found is not None and found.status == value

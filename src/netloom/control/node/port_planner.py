@@ -14,14 +14,11 @@ from netloom.control.node.host import NodeHost
 from netloom.control.node.views import AttachmentView, NodeWatches
 from netloom.control.runtime.cache import Cache, Change, Key
 from netloom.model.conditions import ADDRESSED
-from netloom.model.kinds.networks import Network
 from netloom.plan.node.ports import ParentPort, PortPlan, plan_port
 from netloom.plan.problem import Problem
 
 Plan = PortPlan | Problem | None
 """A port, what prevents it, or nothing yet."""
-ParentInputs = tuple[AttachmentView | PortPlan | Problem | Network | None, ...]
-"""What a child is planned from: its parent, the parent's plan and Network, and the rivals."""
 
 
 class PortPlanner:
@@ -41,13 +38,13 @@ class PortPlanner:
             return None
         network, subnets = known
         key = Key(view.stored.namespace, view.stored.name)
-        parent = self._parent_inputs(view) if view.parent else ()
+        parent, inputs = self._parent_port(view) if view.parent else (None, ())
         host = self._host.current
-        made_of = (view, network, host, *parent, *subnets)
+        made_of = (view, network, host, *inputs, *subnets)
         last = self._plans.get(key)
         # Identity is enough: comparing the values costs more than planning again.
         if last is None or len(last[0]) != len(made_of) or any(map(is_not, last[0], made_of)):
-            plan = plan_port(view.value, network, subnets, host, _parent_port(parent) if parent else None)
+            plan = plan_port(view.value, network, subnets, host, parent)
             last = self._plans[key] = made_of, plan
         return last[1]
 
@@ -78,24 +75,19 @@ class PortPlanner:
         same = [view for view in self._attachments.indexed("parent_vlan", child.parent_vlan) if not view.going]
         return sorted(same, key=lambda view: view.stored.name)
 
-    def _parent_inputs(self, child: AttachmentView) -> ParentInputs:
+    def _parent_port(self, child: AttachmentView) -> tuple[ParentPort, tuple[object, ...]]:
+        """Return what a child needs to know of its parent, and what that is made of."""
         parent = None if child.parent is None else self._attachments.get(*child.parent)
         if parent is None or parent.going:
-            return (None, None, None)
+            return ParentPort(), ()
         known = self._watches.network(parent.network)
+        network = None if known is None else known[0]
         # A parent that is itself a child has no plan here: two attachments could name each other.
         plan = None if parent.parent else self.plan(parent)
-        return (parent, plan, known and known[0], *self._rivals(child))
-
-
-def _parent_port(inputs: ParentInputs) -> ParentPort:
-    parent, plan, network, *rivals = inputs
-    return ParentPort(
-        attachment=parent.value if isinstance(parent, AttachmentView) else None,
-        plan=plan if isinstance(plan, PortPlan | Problem) else None,
-        network=network if isinstance(network, Network) else None,
-        rivals=tuple(view.stored.name for view in rivals if isinstance(view, AttachmentView)),
-    )
+        rivals = self._rivals(child)
+        names = tuple(view.stored.name for view in rivals)
+        port = ParentPort(attachment=parent.value, plan=plan, network=network, rivals=names)
+        return port, (parent, plan, network, *rivals)
 
 
 def _matters(view: AttachmentView | None) -> object:

@@ -12,7 +12,7 @@ A switch opens a device once, when it first sees the port, and keeps it open: to
 no packets, although it reports the port as working. So the port is taken off the switch before its device is made
 again; and if the switch reports a device as its port, and no program holds it, it is plugged again.
 
-A port is installed when OVN says so, in the database; a port of a vxlan Network, when its `Carrier` has its flows on
+A port is installed when OVN says so, in the database; a port of a vxlan Network, when the fabric has its flows on
 the switch. When a child is removed, ovn-controller (23.03 to 26.03) withdraws `ovn-installed` from the parent, whose
 flows stay, and does not set it again before its next full recompute: `request_recompute` triggers one, once for each
 time.
@@ -21,8 +21,9 @@ time.
 import asyncio
 import logging
 from collections.abc import Callable, Collection
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
+from netloom.control.node.fabric import FabricReconciler
 from netloom.control.runtime.cache import Key
 from netloom.drivers.link.codec import Link
 from netloom.drivers.shapes import PortDevices
@@ -60,27 +61,6 @@ class PortState(NamedTuple):
     """Whether OVN reported it as installed, and may have withdrawn that by mistake."""
 
 
-class Carrier(Protocol):
-    """Forwards the packets of ports of vxlan Networks (`control/node/fabric.py`)."""
-
-    @property
-    def connected(self) -> bool:
-        """Whether flows can be written."""
-        ...
-
-    async def prepare(self) -> None:
-        """Create the bridge that the ports are on, unless it exists."""
-        ...
-
-    def carries(self, plan: PortPlan, row: Interface) -> bool:
-        """Whether the flows of a port are on the switch."""
-        ...
-
-    def refusal(self, plan: PortPlan) -> str:
-        """Return why the switch refused the flows of a port; "": it did not."""
-        ...
-
-
 class _Verified(NamedTuple):
     """What was last found correct in the kernel."""
 
@@ -96,7 +76,12 @@ class Ports:
     """The ports of this node, commanded one at a time."""
 
     def __init__(
-        self, switch: Vswitch, links: PortDevices, *, carrier: Carrier | None, underlay_device: Callable[[], str]
+        self,
+        switch: Vswitch,
+        links: PortDevices,
+        *,
+        carrier: FabricReconciler | None,
+        underlay_device: Callable[[], str],
     ) -> None:
         """Without a `carrier`, ports of vxlan Networks are made, and never found to be installed.
 
@@ -182,7 +167,8 @@ class Ports:
             case PortType.VETH:
                 await self._veth(key, plan, row)
             case PortType.EXISTING:
-                await self._existing(key, plan, row)
+                async with self._moving:
+                    await self._existing(key, plan, row)
         row = self._switch.interface(plan.device)
         if row is None:
             return PortState(installed=False)
@@ -273,10 +259,6 @@ class Ports:
             await self._switch.plug(plan, was=row if same else None)
 
     async def _existing(self, key: Key, plan: PortPlan, row: Interface | None) -> None:
-        async with self._moving:
-            await self._take(key, plan, row)
-
-    async def _take(self, key: Key, plan: PortPlan, row: Interface | None) -> None:
         if row is not None and not plan.takes_used and row.external_ids.get(FROM, "none:") != "none:":
             raise ProblemError(*in_use(plan.namespace, plan.device, "was a port of a bridge"))
         if row is not None and await self._is_held(key, plan, row):

@@ -98,9 +98,4 @@ def document(view: AttachmentView, result: PlugResult, host_ip: str, now: dateti
 
 
 def _same(one: Condition, other: Condition) -> bool:
-    return (one.status, one.reason, one.message, one.observed_generation) == (
-        other.status,
-        other.reason,
-        other.message,
-        other.observed_generation,
-    )
+    return msgspec.structs.replace(one, last_transition_time=other.last_transition_time) == other

@@ -59,7 +59,8 @@ class NodeSwitch:
     async def prepare(self, underlay: str) -> bool:
         """Prepare the switch as the settings say; return whether that changed its fabrics."""
         made = False
-        if self._settings.prepare and self._has_ovn():
+        has_ovn = self._settings.ovn_remote or self._switch.root().external_ids.get("ovn-remote")
+        if self._settings.prepare and has_ovn:
             wanted = Preparation(
                 node=self._settings.node,
                 ovn_remote=self._settings.ovn_remote,
@@ -124,9 +125,6 @@ class NodeSwitch:
         if problem is None:
             problem = self._tunnel_taken() if plan.fabric is Fabric.VXLAN else self._no_ovn()
         return problem
-
-    def _has_ovn(self) -> bool:
-        return bool(self._settings.ovn_remote or self._switch.root().external_ids.get("ovn-remote"))
 
     def _exposed(self) -> str:
         """Return why the connection of ovn-controller to the southbound is not secure; log it once."""

@@ -12,7 +12,9 @@ there.
 import asyncio
 import contextlib
 import logging
+import math
 from collections.abc import Awaitable, Callable, Collection, Iterable
+from dataclasses import dataclass
 from typing import NoReturn, Protocol
 
 from netloom.drivers.link.codec import Neighbour
@@ -21,7 +23,7 @@ from netloom.errors import NetloomError
 log = logging.getLogger(__name__)
 
 REFRESH_MIN, REFRESH_MAX = 1.0, 60.0
-"""Seconds between refreshes of all next hops: doubled each time, and reset when a tunnel is new.  A switch drops its
+"""Seconds until a next hop is resolved again: doubled each time, for each next hop by itself.  A switch drops its
 neighbours when it restarts, or when their bridge changes, as it does while a node starts."""
 POLL_MIN, POLL_MAX, POLL_GROWTH = 0.01, REFRESH_MAX, 1.5
 """Seconds between checks whether a neighbour has answered, and by what they grow: an answer is noticed after a third of
@@ -43,8 +45,23 @@ class Kernel(Protocol):
         ...
 
 
+@dataclass(slots=True)
+class _Schedule:
+    """When the next hop of one tunnel is resolved again, and when it is checked for an answer."""
+
+    refresh_at: float
+    refresh: float = REFRESH_MIN
+    poll_at: float = math.inf
+    """Infinite once the switch has the answer."""
+    poll: float = POLL_MIN
+
+
 class TunnelNeighbours:
-    """Keeps the next hops of tunnels in the switch's neighbour table."""
+    """Keeps the next hops of tunnels in the switch's neighbour table.
+
+    Each tunnel has its own schedule, which begins when the tunnel appears and is dropped with it.  A Node that keeps
+    changing its address makes the other nodes probe its new address, and none of the rest.
+    """
 
     def __init__(
         self,
@@ -59,12 +76,7 @@ class TunnelNeighbours:
         self._kernel = kernel
         self._write = write
         self._is_needed = is_needed
-        self._known: set[str] = set()
-        self._asked: set[str] = set()
-        self._unanswered: set[str] = set()
-        """Those of the asked that are not in the switch yet."""
-        self._refresh = REFRESH_MIN
-        self._poll = POLL_MIN
+        self._schedules: dict[str, _Schedule] = {}
         self._last_error = ""
         self._changed = asyncio.Event()
 
@@ -73,47 +85,51 @@ class TunnelNeighbours:
         self._changed.set()
 
     async def run(self) -> NoReturn:
-        """Resolve new tunnels at once and all of them every now and then, until cancelled."""
+        """Resolve new tunnels at once and each of them every now and then, until cancelled."""
         clock = asyncio.get_running_loop().time
-        refresh_at = clock()
         while True:
             self._changed.clear()
-            if clock() >= refresh_at:
-                self._asked.clear()
-                self._refresh = min(2 * self._refresh, REFRESH_MAX)
-                refresh_at = clock() + self._refresh
-            if self._is_needed():
-                try:
-                    if await self._reconcile():
-                        self._refresh, refresh_at = REFRESH_MIN, clock() + REFRESH_MIN
-                    self._last_error = ""
-                except NetloomError as error:
-                    if self._last_error != str(error):
-                        log.info("tunnel neighbours are not all resolved: %s", error)
-                    self._last_error = str(error)
-                    refresh_at = min(refresh_at, clock() + REFRESH_MIN)
-            wake_at = min(refresh_at, clock() + self._poll) if self._unanswered else refresh_at
-            self._poll = min(POLL_GROWTH * self._poll, POLL_MAX)
+            wake_at = clock() + (REFRESH_MAX if self._is_needed() else REFRESH_MIN)
+            try:
+                await self._reconcile(clock())
+                self._last_error = ""
+            except NetloomError as error:
+                if self._last_error != str(error):
+                    log.info("tunnel neighbours are not all resolved: %s", error)
+                self._last_error = str(error)
+                wake_at = clock() + REFRESH_MIN
+            for schedule in self._schedules.values():
+                wake_at = min(wake_at, schedule.refresh_at, schedule.poll_at)
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout_at(wake_at):
                     await self._changed.wait()
 
-    async def _reconcile(self) -> bool:
-        """Resolve what is due, and write what is resolved into the switch; return whether any tunnel is new."""
-        remotes = set(self._remotes())
-        is_new = not remotes <= self._known
-        self._known = remotes
-        self._asked &= remotes
-        self._unanswered &= remotes
-        if due := remotes - self._asked:
-            await self._kernel.resolve(due)
-            self._asked |= due
-            self._unanswered |= due
-            self._poll = POLL_MIN
-        elif self._unanswered and self._poll >= KERNEL_GIVES_UP:
-            await self._kernel.resolve(self._unanswered)
-        if self._unanswered:
-            answered = await self._kernel.neighbours(self._unanswered)
+    async def _reconcile(self, now: float) -> None:
+        """Resolve what is due, and write what is resolved into the switch."""
+        remotes = self._remotes() if self._is_needed() else ()
+        self._schedules = {ip: self._schedules.get(ip) or _Schedule(refresh_at=now) for ip in remotes}
+        asked, polled = set[str](), set[str]()
+        for ip, schedule in self._schedules.items():
+            if schedule.refresh_at <= now:
+                asked.add(ip)
+                schedule.refresh_at = now + schedule.refresh
+                schedule.refresh = min(2 * schedule.refresh, REFRESH_MAX)
+                schedule.poll_at, schedule.poll = now, POLL_MIN
+            if schedule.poll_at <= now:
+                polled.add(ip)
+                if schedule.poll >= KERNEL_GIVES_UP:
+                    asked.add(ip)
+                schedule.poll_at = now + schedule.poll
+                schedule.poll = min(POLL_GROWTH * schedule.poll, POLL_MAX)
+        if asked:
+            try:
+                await self._kernel.resolve(asked)
+            except NetloomError:
+                for ip in asked:
+                    del self._schedules[ip]  # the next pass resolves it as if it were new
+                raise
+        if polled:
+            answered = await self._kernel.neighbours(polled)
             await self._write(set(answered.values()))
-            self._unanswered -= answered.keys()
-        return is_new
+            for ip in answered:
+                self._schedules[ip].poll_at = math.inf

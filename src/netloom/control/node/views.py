@@ -22,15 +22,15 @@ bytes, because the agent does not write them.
 """
 
 import asyncio
-from collections.abc import Collection
+from collections.abc import Callable, Collection
+from dataclasses import dataclass, field
 from random import Random
-from typing import Any, NoReturn, cast
+from typing import Any, NoReturn, TypeVar, cast
 
 from msgspec import Struct, structs
 
 from netloom.control.node.lifetimes import Lifetimes
 from netloom.control.runtime.cache import Cache, Change, Key
-from netloom.control.runtime.following import Followed, follow, pass_on
 from netloom.control.runtime.informer import Informer, informer, lean
 from netloom.model.kinds.attachments import NetworkAttachment
 from netloom.model.kinds.networks import Fabric, Network, Subnet
@@ -41,6 +41,8 @@ from netloom.model.values.selectors import Operator, Requirement, Selector
 from netloom.signals import Signal
 from netloom.store.base import Store, Stored
 
+K = TypeVar("K", Key, str)
+V = TypeVar("V")
 LINGER = 10.0
 """Seconds for which a Network is watched after its last attachment on this node is gone."""
 TICK = 0.01
@@ -120,6 +122,73 @@ def _requires(name: str, operator: Operator, value: str) -> Requirement:
     return Requirement(name, operator, frozenset((value,)))
 
 
+@dataclass(slots=True)
+class Followed:
+    """Informers that belong together, while something needs them."""
+
+    informers: tuple[Informer[Any], ...]
+    known: Callable[[], None]
+    """Called when all caches are filled: an empty list is no change, and matters all the same."""
+    on_end: Signal[[]] = field(default_factory=Signal)
+    """Sent when it ends."""
+    tasks: list[asyncio.Task[Any]] = field(default_factory=list)
+    ended: bool = False
+
+    @property
+    def synced(self) -> bool:
+        """Whether all caches are filled."""
+        return all(one.synced.is_set() for one in self.informers)
+
+    @property
+    def following(self) -> bool:
+        """Whether all caches are filled and up to date."""
+        return all(one.following for one in self.informers)
+
+    def want(self, wanted: bool) -> None:
+        """Set whether something needs it: while nothing does, no new watch is started."""
+        for one in self.informers:
+            if wanted:
+                one.wanted.set()
+            else:
+                one.wanted.clear()
+
+    async def announce(self) -> None:
+        """Call `known` when all caches are filled."""
+        for one in self.informers:
+            await one.synced.wait()
+        self.known()
+
+    def end(self) -> None:
+        """End it."""
+        self.ended = True
+        for task in self.tasks:
+            task.cancel()
+        self.on_end()
+
+
+def follow(parts: dict[K, Followed], wanted: set[K], begin: Callable[[K], Followed]) -> None:
+    """Start what is missing and end what is not wanted, so that exactly `wanted` is followed."""
+    for key in sorted(parts.keys() - wanted):
+        parts.pop(key).end()
+    for key in sorted(wanted - parts.keys()):
+        parts[key] = begin(key)
+
+
+def pass_on(followed: Followed, source: Informer[V], handler: Callable[[Change[V]], None]) -> None:
+    """Call `handler` with each change while this is followed, and with a deletion of every object when it ends."""
+
+    def changed(change: Change[V]) -> None:
+        if not followed.ended:
+            handler(change)
+
+    def end() -> None:
+        for key, value in source.cache.items():
+            handler(Change(key, value, None))
+
+    followed.on_end.connect(end)
+    source.on_change(changed)
+
+
 class NodeWatches:
     """The watches of a node, besides the one of its attachments.
 
@@ -187,20 +256,16 @@ class NodeWatches:
 
     def mirrors(self, namespace: str) -> list[Mirror] | None:
         """Return the Mirrors of a namespace, or None while they are not known."""
-        return _all(self._mirrors.get(namespace), 0)
+        return _all(self._mirrors.get(namespace))
 
     def profiles(self, namespace: str) -> list[SecurityProfile] | None:
         """Return the SecurityProfiles of a namespace, or None while they are not known, or not watched."""
-        return _all(self._policies.get(namespace), 0)
+        return _all(self._policies.get(namespace))
 
     def undecodable_profiles(self, namespace: str) -> Collection[Key]:
         """Return the SecurityProfiles of a namespace that cannot be decoded, so that their rules are not known."""
         followed = self._policies.get(namespace)
         return () if followed is None else followed.informers[0].cache.undecodable.keys()
-
-    def shapings(self, namespace: str) -> list[Shaping] | None:
-        """Return the Shapings of a namespace, or None while they are not known, or not watched."""
-        return _all(self._policies.get(namespace), 1)
 
     def namespaces(self) -> list[str]:
         """Return the namespaces of the relevant Networks."""
@@ -345,8 +410,8 @@ class NodeWatches:
         return self._attachments.cache.indexed("network", str(key))
 
 
-def _all(followed: Followed | None, which: int) -> list[Any] | None:
-    return None if followed is None or not followed.synced else list(followed.informers[which].cache)
+def _all(followed: Followed | None) -> list[Any] | None:
+    return None if followed is None or not followed.synced else list(followed.informers[0].cache)
 
 
 def _fabric(value: Network | None) -> Fabric | None:

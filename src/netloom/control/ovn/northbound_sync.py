@@ -5,8 +5,7 @@ import logging
 from collections.abc import Callable, Iterable, Iterator
 from itertools import chain
 
-from netloom.control.ipam.views import Attachment
-from netloom.control.ovn.plan_feed import Followed
+from netloom.control.ovn.plan_feed import Followed, Sink
 from netloom.control.runtime.events import Recorder
 from netloom.drivers.northbound.driver import Northbound
 from netloom.model.document import Resource
@@ -20,7 +19,7 @@ LONG = 10.0
 logger = logging.getLogger(__name__)
 
 
-class NorthboundSync:
+class NorthboundSync(Sink):
     """Writes plans to a northbound database.
 
     The driver asks for a comparison of everything after a new connection, when a row of ours exists twice, and when a
@@ -41,7 +40,7 @@ class NorthboundSync:
     ) -> None:
         """`event_target` finds the resource of a unit, for Events."""
         self.north = north
-        self.sweep: float | None = sweep
+        self.sweep = sweep
         self.on_problem = north.on_problem
         self._recorder = recorder
         self._event_target = event_target
@@ -53,14 +52,6 @@ class NorthboundSync:
     def refused(self) -> Iterable[Unit]:
         """Return the resources that the database does not take."""
         return self.north.problems.keys()
-
-    def newly_needed(self, unit: Unit) -> Iterable[Attachment]:
-        """Return nothing: all attachments are planned as they are."""
-        return ()
-
-    def needs(self, attachment: Attachment) -> bool:
-        """Return True: all attachments have rows."""
-        return True
 
     def is_connected(self) -> bool:
         """Return whether the rows of the database are followed."""

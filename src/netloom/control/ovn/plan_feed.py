@@ -1,6 +1,6 @@
 """From resources to plans, and from plans to a sink: OVN's northbound database, or none.
 
-    informers ──► Planner.put, remove ──► slices ──► Delta ──► Sink.follow ──► conditions (`status`)
+    informers ──► World.put, remove ──► slices ──► Delta ──► Sink.follow ──► conditions (`status`)
                         ▲ the first change of a burst at once, the others together
 
 One task does it all, in turns, while this process leads. It starts with a comparison of everything (`Sink.resync`):
@@ -20,7 +20,7 @@ import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import closing
 from random import Random
-from typing import Any, NamedTuple, NoReturn, Protocol
+from typing import Any, NamedTuple, NoReturn
 
 from netloom.control.ipam.views import Attachment
 from netloom.control.runtime.cache import Cache, Change
@@ -55,8 +55,8 @@ class Followed(NamedTuple):
     wrote: bool
 
 
-class Sink(Protocol):
-    """Where plans go."""
+class Sink:
+    """Where plans go.  By default it takes all of them at once, and writes nothing."""
 
     name: str
     """For logs."""
@@ -69,30 +69,41 @@ class Sink(Protocol):
 
     def refusal(self, unit: Unit) -> Problem | None:
         """Return why the sink does not take a resource, if so."""
+        return None
 
     def refused(self) -> Iterable[Unit]:
         """Return the resources whose refusals may differ from what their statuses say."""
+        return ()
 
     def newly_needed(self, unit: Unit) -> Iterable[Attachment]:
         """Return the attachments that must be planned from now on because a resource refers to them."""
+        return ()
 
     def needs(self, attachment: Attachment) -> bool:
         """Return whether an attachment must be planned."""
+        return True
 
     def is_connected(self) -> bool:
         """Return whether the sink can take plans now."""
+        return True
 
     async def connected(self) -> None:
         """Wait until the sink can take plans."""
 
     async def follow(self, desired: DesiredRows, deltas: Iterator[Delta]) -> Followed:
         """Write changes as they are planned."""
+        wrote = False
+        for _ in deltas:
+            wrote = True
+            await asyncio.sleep(0)  # Other tasks have waited.
+        return Followed(set(), wrote)
 
     async def resync(self, desired: DesiredRows, *, repairing: bool, keep: bool) -> set[Unit]:
         """Write everything that differs; return the resources whose refusals changed.
 
         With `repairing` another writer made all differences, and they are reported. With `keep` nothing is removed.
         """
+        return set()
 
 
 class PlanFeed:
@@ -175,9 +186,9 @@ class PlanFeed:
         self._call()
         try:
             if new is None:
-                self.planner.remove(unit)
+                self.planner.world.remove(unit)
             else:
-                self.planner.put(new)
+                self.planner.world.put(new)
         except Exception:  # The edge: one unexpected object must not stop the informer.
             logger.exception("cannot plan %s", unit)
             return False
@@ -256,9 +267,25 @@ class PlanFeed:
         return True
 
     async def _flush(self, *, everything: bool) -> None:
+        concerned: set[Unit] = set()
+
+        def noted() -> Iterator[Delta]:
+            of = self.planner.desired.of
+            for delta in deltas:
+                concerned.update(delta.problems)
+                # The SecurityProfiles whose port groups gained or lost members.
+                groups = {
+                    one.row for some in (delta.joined, delta.left) for one in some if one.row.table == "Port_Group"
+                }
+                concerned.update(unit for ref in groups if (unit := of.get(ref)) is not None)
+                yield delta
+
         with closing(self.planner.slices(SLICE)) as deltas:
             if self.in_step:
-                await self._follow(deltas)
+                followed = await self.sink.follow(self.planner.desired, noted())
+                if followed.wrote:
+                    self._wrote = asyncio.get_running_loop().time()
+                self.on_programmed(followed.units | concerned)
             for _ in deltas:
                 await asyncio.sleep(0)  # Other tasks have waited.
         if everything:
@@ -272,26 +299,6 @@ class PlanFeed:
             units = await self.sink.resync(self.planner.desired, repairing=self.in_step, keep=bool(unread))
             self.sweeps += 1
             self.on_programmed(units)
-
-    async def _follow(self, deltas: Iterator[Delta]) -> None:
-        """Write changes as they are planned."""
-        concerned: set[Unit] = set()
-
-        def noted() -> Iterator[Delta]:
-            for delta in deltas:
-                concerned.update(delta.problems, self._profiles_of(delta))
-                yield delta
-
-        followed = await self.sink.follow(self.planner.desired, noted())
-        if followed.wrote:
-            self._wrote = asyncio.get_running_loop().time()
-        self.on_programmed(followed.units | concerned)
-
-    def _profiles_of(self, delta: Delta) -> set[Unit]:
-        """Return the SecurityProfiles whose port groups gained or lost members."""
-        of = self.planner.desired.of
-        rows = {one.row for members in (delta.joined, delta.left) for one in members if one.row.table == "Port_Group"}
-        return {unit for ref in rows if (unit := of.get(ref)) is not None}
 
 
 def planner_input(attachment: Attachment) -> Port:

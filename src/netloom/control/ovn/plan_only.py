@@ -7,13 +7,11 @@ Attachments are planned only where that can change a status: where they name a S
 their namespace can refer to attachments. Most clusters have tens of thousands to which nothing refers.
 """
 
-import asyncio
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 
 from netloom.control.ipam.views import Attachment
-from netloom.control.ovn.plan_feed import Followed
+from netloom.control.ovn.plan_feed import Sink
 from netloom.model.registry import PLANNED
-from netloom.plan.ovn.desired import Delta, DesiredRows
 from netloom.plan.problem import Problem, Unit
 from netloom.signals import Signal
 
@@ -22,12 +20,12 @@ REFER_TO_ATTACHMENTS = frozenset(kind.name for kind in PLANNED if kind.refers_to
 MISSING = "this cluster runs without OVN, and a {} needs it: set --ovn-nb and --ovn-sb of the controllers, or delete it"
 
 
-class PlanOnly:
+class PlanOnly(Sink):
     """Takes plans and writes nothing."""
 
     name = "the plan"
     success = "the nodes it concerns implement it"
-    sweep: float | None = None
+    sweep = None
 
     def __init__(self, attachments: Callable[[], Iterable[Attachment]]) -> None:
         """`attachments` returns all there are."""
@@ -39,10 +37,6 @@ class PlanOnly:
     def refusal(self, unit: Unit) -> Problem | None:
         """Return that a kind needs OVN, if so."""
         return Problem("OvnMissing", MISSING.format(unit.kind)) if unit.kind in NEED_OVN else None
-
-    def refused(self) -> Iterable[Unit]:
-        """Return nothing: the refusal of a resource does not change."""
-        return ()
 
     def newly_needed(self, unit: Unit) -> Iterable[Attachment]:
         """Return the attachments of a namespace when the first object that can refer to them appears in it."""
@@ -56,22 +50,3 @@ class PlanOnly:
         # The node's agent reports that a child attachment needs OVN.
         named = bool(attachment.profiles) and not attachment.parent
         return named or attachment.metadata.namespace in self._referring
-
-    def is_connected(self) -> bool:
-        """Return True."""
-        return True
-
-    async def connected(self) -> None:
-        """Return at once."""
-
-    async def follow(self, desired: DesiredRows, deltas: Iterator[Delta]) -> Followed:
-        """Plan changes, in slices."""
-        wrote = False
-        for _ in deltas:
-            wrote = True
-            await asyncio.sleep(0)  # Other tasks have waited.
-        return Followed(set(), wrote)
-
-    async def resync(self, desired: DesiredRows, *, repairing: bool, keep: bool) -> set[Unit]:
-        """Do nothing."""
-        return set()

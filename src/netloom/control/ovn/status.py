@@ -27,7 +27,7 @@ from netloom.control.runtime.conditions import FALSE, READY, TRUE, with_conditio
 from netloom.control.runtime.events import Recorder
 from netloom.errors import NotFound
 from netloom.model.conditions import PROGRAMMED
-from netloom.model.document import Condition, Document, Resource
+from netloom.model.document import Condition, Resource
 from netloom.model.kind import Plan
 from netloom.model.kinds.events import ObjectReference
 from netloom.model.registry import KINDS, NETWORK_ATTACHMENT, PLANNED
@@ -154,7 +154,7 @@ class StatusReconciler:
             after = with_condition(have, condition, self._clock())
         if after == have:
             return
-        status["conditions"] = [_written(one) for one in after]
+        status["conditions"] = msgspec.to_builtins(after)
         await self._client.replace_status(kind, document)
         about = self.event_target(unit)
         if problems and about is not None:
@@ -171,8 +171,3 @@ def _condition(kind: str, problems: tuple[Problem, ...], generation: int) -> Con
         reason=problems[0].reason,
         message="; ".join(problem.message for problem in problems)[:LONGEST],
     )
-
-
-def _written(one: Condition) -> Document:
-    built: Document = msgspec.to_builtins(one)
-    return built

@@ -38,6 +38,18 @@ class Change(Struct, Generic[V], frozen=True, eq=False):
 Indexer = Callable[[V], Iterable[str]]
 
 
+class _Decoded(NamedTuple, Generic[V]):
+    """One object of a list.  Its bytes are not kept: a list of fifty thousand is too much to have twice."""
+
+    revision: int
+    value: V | None
+    error: str = ""
+
+
+Listed = dict[Key, _Decoded[V] | None]
+"""The part of a list that was received; None for an object that the cache has at the same revision."""
+
+
 class Cache(Generic[V]):
     """A copy of the objects of one kind, as values."""
 
@@ -73,22 +85,20 @@ class Cache(Generic[V]):
             return []
         return [self._values[found]] if isinstance(found, Key) else [self._values[key] for key in found]
 
-    def listing(self) -> "Listing[V]":
-        """Start to receive a list, page by page."""
-        return Listing(self._decode, self._revisions)
+    def add_page(self, listed: Listed[V], items: Iterable[Stored]) -> None:
+        """Add a page of a list to what was `listed` before; do not decode again what the cache has."""
+        for item in items:
+            key = Key(item.namespace, item.name)
+            known = self._revisions.get(key) == item.revision
+            listed[key] = None if known else _decoded(self._decode, item)
 
-    def replace(self, items: Iterable[Stored], revision: int) -> list[Change[V]]:
-        """Replace the content by `items`, listed at `revision`; return what changed."""
-        listing = self.listing()
-        listing.add(items)
-        return self.finish(listing, revision)
-
-    def finish(self, listing: "Listing[V]", revision: int) -> list[Change[V]]:
+    def finish(self, listed: Listed[V], revision: int) -> list[Change[V]]:
         """Replace the content by what was listed, at `revision`; return what changed."""
         changes: list[Change[V]] = []
-        for key, decoded in listing.changed.items():
-            changes += self._put(key, decoded)
-        for key in [key for key in self._revisions if key not in listing.changed and key not in listing.same]:
+        for key, decoded in listed.items():
+            if decoded is not None:
+                changes += self._put(key, decoded)
+        for key in [key for key in self._revisions if key not in listed]:
             changes += self._remove(key)
         self.revision = revision
         return changes
@@ -108,7 +118,7 @@ class Cache(Generic[V]):
         self.revision = max(self.revision, revision, *(event.object.revision for event in events))
         return changes
 
-    def _put(self, key: Key, item: "_Decoded[V]") -> list[Change[V]]:
+    def _put(self, key: Key, item: _Decoded[V]) -> list[Change[V]]:
         value = item.value
         if value is None:
             gone = self._remove(key)
@@ -152,35 +162,8 @@ class Cache(Generic[V]):
                     index.pop(entry, None)
 
 
-class _Decoded(NamedTuple, Generic[V]):
-    """One object of a list.  Its bytes are not kept: a list of fifty thousand is too much to have twice."""
-
-    revision: int
-    value: V | None
-    error: str = ""
-
-
 def _decoded(decode: Callable[[Stored], V], item: Stored) -> _Decoded[V]:
     try:
         return _Decoded(item.revision, decode(item))
     except (msgspec.MsgspecError, ValueError) as error:
         return _Decoded(item.revision, None, str(error))
-
-
-class Listing(Generic[V]):
-    """A list that is being received."""
-
-    def __init__(self, decode: Callable[[Stored], V], revisions: Mapping[Key, int]) -> None:
-        self._decode = decode
-        self._revisions = revisions
-        self.changed: dict[Key, _Decoded[V]] = {}
-        self.same: set[Key] = set()
-
-    def add(self, items: Iterable[Stored]) -> None:
-        """Decode a page; skip objects that the cache has at the same revision."""
-        for item in items:
-            key = Key(item.namespace, item.name)
-            if self._revisions.get(key) == item.revision:
-                self.same.add(key)
-            else:
-                self.changed[key] = _decoded(self._decode, item)

@@ -93,20 +93,14 @@ class Client:
         kind = self._registry.of(value)
         return _value(type(value), await self._store.update(kind, kind.document(value)))
 
-    async def replace(self, kind: Kind, document: Document) -> Stored:
-        """Replace an object by a document, read before with `document`: no field is lost."""
+    async def replace(self, kind: Kind, document: Document, *, subresource: str = "") -> Stored:
+        """Replace an object, or a subresource of it, by a document, read before with `document`: no field is lost."""
         self._check()
-        return await self._store.update(kind, document)
+        return await self._store.update(kind, document, subresource=subresource)
 
     async def replace_status(self, kind: Kind, document: Document) -> Stored:
         """Replace an object's status by that of a document, whose metadata has the object's uid and revision."""
-        self._check()
-        return await self._store.update(kind, document, subresource="status")
-
-    async def finalize(self, kind: Kind, document: Document) -> Stored:
-        """Replace an object's spec.finalizers; a deleted object is removed when none is left."""
-        self._check()
-        return await self._store.update(kind, document, subresource="finalize")
+        return await self.replace(kind, document, subresource="status")
 
     async def update_status(self, value: R, status: Status) -> R:
         """Write `status` as the status of `value`, unless they are equal; return the object."""

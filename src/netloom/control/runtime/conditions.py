@@ -10,6 +10,8 @@ shows how long each step took; RFC 3339 allows them, and readers of metav1.Time 
 from collections.abc import Sequence
 from datetime import datetime
 
+from msgspec.structs import replace
+
 from netloom.control.runtime.clock import micro
 from netloom.model.document import Condition
 
@@ -21,14 +23,7 @@ def with_condition(conditions: Sequence[Condition], condition: Condition, now: d
     """Return `conditions` with the one of the same type replaced by `condition`, or `condition` appended."""
     old = next((c for c in conditions if c.type == condition.type), None)
     since = old.last_transition_time if old and old.status == condition.status else micro(now)
-    new = Condition(
-        type=condition.type,
-        status=condition.status,
-        observed_generation=condition.observed_generation,
-        last_transition_time=since or micro(now),
-        reason=condition.reason,
-        message=condition.message,
-    )
+    new = replace(condition, last_transition_time=since or micro(now))
     if old is None:
         return (*conditions, new)
     return tuple(new if c is old else c for c in conditions)
@@ -41,13 +36,8 @@ def summary(conditions: Sequence[Condition], needed: Sequence[str], generation: 
         for need in needed:
             condition = have.get(need) or Condition(type=need, status=UNKNOWN, reason="Pending")
             if condition.status == status:
-                return Condition(
-                    type=READY,
-                    status=status,
-                    observed_generation=generation,
-                    reason=condition.reason or need,
-                    message=condition.message,
-                )
+                reason = condition.reason or need
+                return replace(condition, type=READY, observed_generation=generation, reason=reason)
     return Condition(type=READY, status=TRUE, observed_generation=generation, reason=READY)
 
 
@@ -57,12 +47,5 @@ def observed(
     """Return `conditions` with each of `new`, observed at `generation`, and the `Ready` that summarizes them."""
     result = tuple(conditions)
     for condition in new:
-        seen = Condition(
-            type=condition.type,
-            status=condition.status,
-            observed_generation=generation,
-            reason=condition.reason,
-            message=condition.message,
-        )
-        result = with_condition(result, seen, now)
+        result = with_condition(result, replace(condition, observed_generation=generation), now)
     return with_condition(result, summary(result, [c.type for c in new], generation), now)

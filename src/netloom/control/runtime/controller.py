@@ -102,23 +102,21 @@ class Controller(Generic[K]):
         while not self._paused:
             key = await self.queue.get()
             try:
-                await self._process_if_leading(key)
+                await self._process(key)
             except asyncio.CancelledError:
                 self.queue.add(key)
                 raise
             finally:
                 self.queue.done(key)
 
-    async def _process_if_leading(self, key: K) -> None:
+    async def _process(self, key: K) -> None:
         if self._paused:
             self.queue.add(key)
-        elif not self._fence():
+            return
+        if not self._fence():
             self.queue.add(key)
             await asyncio.sleep(UNCERTAIN_DELAY)
-        else:
-            await self._process(key)
-
-    async def _process(self, key: K) -> None:
+            return
         try:
             again = await self._reconcile(key)
         except Exception as error:  # noqa: BLE001 - the edge of the task: one bad object affects only itself.

@@ -12,8 +12,8 @@ from netloom.control.runtime.clock import parse
 from netloom.control.runtime.counters import LIFETIMES, Histograms
 from netloom.model.values import uids
 
-CREATED, SEEN = "wish", "seen"
-"""The values of the label `since`, which dashboards and alerts may use already."""
+CREATED, SEEN = "created", "seen"
+"""The values of the label `since`."""
 SLACK = 2.0
 """By how many seconds a uid may differ from the creationTimestamp, which the same clock wrote."""
 
@@ -26,9 +26,16 @@ def created_at(uid: str, creation_timestamp: str | None) -> float | None:
     return at
 
 
-def by_since() -> Histograms:
-    """Return histograms of the time since creation."""
-    return Histograms(("since",), LIFETIMES)
+def by_since(*labels: str) -> Histograms:
+    """Return histograms of the time since creation, by further labels."""
+    return Histograms(("since", *labels), LIFETIMES)
+
+
+def observe_since(histograms: Histograms, at: float, *labels: str, created: float | None, seen: float | None) -> None:
+    """Count the time until `at` since an object was created, or if that is not known, since it was first seen."""
+    since = seen if created is None else created
+    if since is not None:
+        histograms.observe((SEEN if created is None else CREATED, *labels), at - since)
 
 
 @lru_cache(maxsize=64)

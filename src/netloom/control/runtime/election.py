@@ -20,7 +20,6 @@ import logging
 from collections.abc import Awaitable, Callable
 from datetime import timedelta
 from random import Random
-from typing import Protocol
 
 import msgspec
 from msgspec import Struct
@@ -51,20 +50,6 @@ class Durations(Struct, frozen=True, kw_only=True):
     def __post_init__(self) -> None:
         if not 0 < self.retry <= self.renew < self.deadline < self.duration:
             raise ValueError("the durations of a lease must satisfy 0 < retry <= renew < deadline < duration")
-
-
-class Candidate(Protocol):
-    """A participant in an election."""
-
-    @property
-    def holder(self) -> str:
-        """The leader when the lease was last read."""
-
-    def certain(self) -> bool:
-        """Whether this candidate is certain to lead now."""
-
-    async def run(self, lead: Callable[[], Awaitable[None]]) -> None:
-        """Participate until cancelled or until `lead` returns; `lead` runs while this candidate leads."""
 
 
 class Election:
@@ -162,7 +147,7 @@ class Election:
             async with asyncio.timeout(self._durations.renew):
                 if self._doubtful:
                     await self._read()
-                if self._held_by_another() and not self._has_expired():
+                if self._held_by_another() and asyncio.get_running_loop().time() < self._free_at():
                     return False
                 self._doubtful = True  # Until the answer arrives, the outcome is unknown.
                 sent_at = asyncio.get_running_loop().time()
@@ -211,7 +196,9 @@ class Election:
     async def _write(self, lease: Lease | None) -> Stored:
         """Create the lease, or update it with this candidate as the holder."""
         spec = lease.spec if lease else LeaseSpec()
-        now = self._now_other_than(spec.renew_time)
+        now = micro(self._clock())
+        if now == spec.renew_time:  # A renewal must change the lease, even if the clock does not.
+            now = micro(self._clock() + timedelta(microseconds=1))
         ours = spec.holder_identity == self.identity
         spec = msgspec.structs.replace(
             spec,
@@ -230,11 +217,6 @@ class Election:
             )
             return await self._store.create(LEASE, LEASE.document(new))
         return await self._store.update(LEASE, LEASE.document(msgspec.structs.replace(lease, spec=spec)))
-
-    def _now_other_than(self, before: str | None) -> str:
-        """Return the time of day, but not `before`: a renewal must change the lease, even if the clock does not."""
-        now = self._clock()
-        return micro(now) if micro(now) != before else micro(now + timedelta(microseconds=1))
 
     async def _release(self) -> None:
         """Release the lease if it is ours; if that fails, it expires."""
@@ -269,9 +251,6 @@ class Election:
     def _held_by_another(self) -> bool:
         return self.holder not in ("", self.identity)
 
-    def _has_expired(self) -> bool:
-        return asyncio.get_running_loop().time() >= self._free_at()
-
     def _free_at(self) -> float:
         """When the lease expires, if it does not change before."""
         assert self._lease is not None
@@ -302,3 +281,7 @@ class JointElection:
     async def run(self, lead: Callable[[], Awaitable[None]]) -> None:
         """Participate until cancelled or until `lead` returns; `lead` runs while both leases are held."""
         await self._outer.run(lambda: self._inner.run(lead))
+
+
+Candidate = Election | JointElection
+"""A participant in an election."""

@@ -14,10 +14,10 @@ counted. Warnings are written first.
 import asyncio
 import logging
 from collections import OrderedDict
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import datetime
 from random import Random
-from typing import NoReturn
+from typing import NoReturn, TypeVar
 
 from msgspec import Struct
 
@@ -28,6 +28,9 @@ from netloom.model.document import Document, Resource
 from netloom.model.kinds.events import Event, EventSource, ObjectReference
 from netloom.model.registry import EVENT
 from netloom.store.base import Store, Stored
+
+K = TypeVar("K")
+V = TypeVar("V")
 
 logger = logging.getLogger(__name__)
 
@@ -99,27 +102,6 @@ def reference(value: Resource) -> ObjectReference:
     )
 
 
-@dataclass(slots=True)
-class _Memory:
-    """Bounded memory of the Events written and the buckets; the least recently used are dropped."""
-
-    events: "OrderedDict[Note, Stored]" = field(default_factory=OrderedDict)
-    buckets: "OrderedDict[str, Bucket]" = field(default_factory=OrderedDict)
-
-    def bucket(self, uid: str) -> Bucket:
-        bucket = self.buckets.setdefault(uid, Bucket())
-        self.buckets.move_to_end(uid)
-        if len(self.buckets) > REMEMBERED:
-            self.buckets.popitem(last=False)
-        return bucket
-
-    def keep(self, note: Note, stored: Stored) -> None:
-        self.events[note] = stored
-        self.events.move_to_end(note)
-        if len(self.events) > REMEMBERED:
-            self.events.popitem(last=False)
-
-
 class Recorder:
     """Writes Events in the name of one component."""
 
@@ -131,7 +113,8 @@ class Recorder:
         self._source = EventSource(component=component, host=host)
         self._random = random
         self._clock = clock
-        self._memory = _Memory()
+        self._events: OrderedDict[Note, Stored] = OrderedDict()
+        self._buckets: OrderedDict[str, Bucket] = OrderedDict()
         self._pending: dict[str, OrderedDict[Note, _Pending]] = {WARNING: OrderedDict(), NORMAL: OrderedDict()}
         """By type, in the order of importance."""
         self._wake = asyncio.Event()
@@ -160,8 +143,12 @@ class Recorder:
             pending.count += 1
             pending.last = now
             return
-        bucket = self._memory.bucket(to.uid or f"{to.kind}/{to.namespace}/{to.name}")
-        if not self._has_space(type_) or not bucket.take(asyncio.get_running_loop().time()):
+        of = to.uid or f"{to.kind}/{to.namespace}/{to.name}"
+        bucket = self._buckets.get(of) or Bucket()
+        _remember(self._buckets, of, bucket)
+        # A full buffer takes one more warning instead of a note that is less important.
+        has_space = self.waiting < BUFFERED or (type_ == WARNING and bool(self._pending[NORMAL]))
+        if not has_space or not bucket.take(asyncio.get_running_loop().time()):
             self.counters.dropped += 1
             return
         self._pending[type_][note] = _Pending(1, now, now)
@@ -170,10 +157,6 @@ class Recorder:
             self.counters.dropped += 1
         self._idle.clear()
         self._wake.set()
-
-    def _has_space(self, type_: str) -> bool:
-        """Whether the buffer takes one more note, if necessary instead of a less important one."""
-        return self.waiting < BUFFERED or (type_ == WARNING and bool(self._pending[NORMAL]))
 
     @property
     def waiting(self) -> int:
@@ -210,7 +193,7 @@ class Recorder:
             except NetloomError as error:
                 # Try once more: the Event has expired, another writer updated it, or the store was unreachable for a
                 # moment. An agent gets Forbidden for an expired Event: the API hides from nodes whether it exists.
-                self._memory.events.pop(note, None)
+                self._events.pop(note, None)
                 if not isinstance(error, NotFound | Conflict | Forbidden):
                     await asyncio.sleep(RETRY * self._random.uniform(0.5, 1.0))
                 stored = await self._once(note, pending)
@@ -218,11 +201,11 @@ class Recorder:
             self.counters.failed += 1
             logger.info("cannot write the Event %s (%s): %s", note.reason, note.message, error)
             return
-        self._memory.keep(note, stored)
+        _remember(self._events, note, stored)
         self.counters.written += 1
 
     async def _once(self, note: Note, pending: _Pending) -> Stored:
-        if known := self._memory.events.get(note):
+        if known := self._events.get(note):
             document = known.document()
             document["count"] = document.get("count", 1) + pending.count
             document["lastTimestamp"] = micro(pending.last)
@@ -248,3 +231,11 @@ class Recorder:
         # The same format as client-go's; a name has at most 253 characters.
         name = f"{to.name[:236]}.{self._random.getrandbits(64):016x}"
         return EVENT.document(event) | {"metadata": {"name": name, "namespace": to.namespace or "default"}}
+
+
+def _remember(within: OrderedDict[K, V], key: K, value: V) -> None:
+    """Set an entry; drop the least recently set one if there are too many."""
+    within[key] = value
+    within.move_to_end(key)
+    if len(within) > REMEMBERED:
+        within.popitem(last=False)

@@ -23,7 +23,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from netloom.control.runtime.cache import Change, Key
+from netloom.control.runtime.cache import Change, Indexer, Key
 from netloom.control.runtime.client import Client
 from netloom.control.runtime.events import Recorder
 from netloom.control.runtime.informer import Informer
@@ -38,6 +38,11 @@ FOREGROUND = "foregroundDeletion"
 ORPHAN = "orphan"
 BY_OWNER = "owner"
 BY_UID = "uid"
+INDEXES: dict[str, Indexer[Any]] = {
+    BY_OWNER: lambda one: [owner.uid for owner in one.metadata.owner_references],
+    BY_UID: lambda one: (one.metadata.uid,),
+}
+"""The indexes of every informer that the collector uses."""
 SOON = 1.0
 WORKERS = 64
 """Many, because deletions made at the same time share a request and a commit."""
@@ -96,12 +101,8 @@ def collected_informers(
     Informers that are `shared` with other controllers are used as they are: their values have an `ItemMeta`, and they
     have the same indexes.
     """
-    indexes = {
-        BY_OWNER: lambda item: [owner.uid for owner in item.metadata.owner_references],
-        BY_UID: lambda item: (item.metadata.uid,),
-    }
     have = {informer.kind: informer for informer in shared}
-    return [have.get(kind) or Informer(store, kind, item, random=random, indexes=indexes) for kind in registry]
+    return [have.get(kind) or Informer(store, kind, item, random=random, indexes=INDEXES) for kind in registry]
 
 
 class Collector:
@@ -223,15 +224,14 @@ class Collector:
                 f"owner {_named(owner)} is in a namespace, but this object is not",
             )
             return State.UNKNOWN
-        namespace = dependent.namespace if kind.namespaced else ""
-        try:
-            found = msgspec.convert(await self._client.document(kind, namespace, owner.name), Item).metadata
-        except NotFound:
-            found = ItemMeta()
+        found = await self._live(kind, dependent.namespace if kind.namespaced else "", owner.name)
         if found.uid == owner.uid:
             return State.WAITING if _waits(found) else State.EXISTS
         elsewhere = self._elsewhere(owner.uid)
-        if elsewhere is None or not await self._exists(elsewhere, owner.uid):
+        if elsewhere is None:
+            return State.ABSENT
+        its_kind = self._registry.kind(elsewhere.api_version, elsewhere.kind)
+        if (await self._live(its_kind, elsewhere.namespace, elsewhere.name)).uid != owner.uid:
             return State.ABSENT
         self._warn(dependent, "OwnerRefInvalidNamespace", f"owner {_named(owner)} is in another namespace: {elsewhere}")
         return State.UNKNOWN
@@ -244,13 +244,12 @@ class Collector:
                 return ItemKey(informer.kind.api_version, informer.kind.name, meta.namespace, meta.name)
         return None
 
-    async def _exists(self, key: ItemKey, uid: str) -> bool:
-        kind = self._registry.kind(key.api_version, key.kind)
+    async def _live(self, kind: Kind, namespace: str, name: str) -> ItemMeta:
+        """Return the metadata that the store has; that of an absent object is empty."""
         try:
-            document = await self._client.document(kind, key.namespace, key.name)
+            return item(await self._client.read(kind, namespace, name)).metadata
         except NotFound:
-            return False
-        return msgspec.convert(document, Item).metadata.uid == uid
+            return ItemMeta()
 
     async def _finish_foreground(self, kind: Kind, document: Document, meta: ItemMeta) -> float | None:
         """Remove the finalizer of an owner that waits for no dependent; `_check_owners` deletes the dependents."""

@@ -20,7 +20,7 @@ from typing import Generic, NoReturn, TypeVar, cast
 
 from msgspec import structs
 
-from netloom.control.runtime.cache import Cache, Change, Indexer
+from netloom.control.runtime.cache import Cache, Change, Indexer, Listed
 from netloom.control.runtime.queue import Pace
 from netloom.errors import Expired, NetloomError
 from netloom.model.document import Resource
@@ -100,7 +100,7 @@ class Informer(Generic[V]):
                 await self._back_off()
 
     async def _list(self) -> None:
-        listing = self.cache.listing()
+        listed: Listed[V] = {}
         token = ""
         while True:
             page = await self._store.list(
@@ -110,13 +110,13 @@ class Informer(Generic[V]):
                 limit=self._page if self._paged else None,
                 token=token,
             )
-            listing.add(page.items)
+            self.cache.add_page(listed, page.items)
             token = page.token
             if not token:
                 break
         self.lists += 1
         self._listed = self._paged = True
-        self._notify(self.cache.finish(listing, page.revision))
+        self._notify(self.cache.finish(listed, page.revision))
         self.synced.set()
 
     async def _follow(self) -> NoReturn:

@@ -13,7 +13,8 @@ of them have ended.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine, Hashable, Sequence
+from collections.abc import Callable, Coroutine, Hashable, Sequence
+from contextlib import suppress
 from random import Random
 from typing import Any
 
@@ -25,6 +26,7 @@ from netloom.control.runtime.sweep import sweep
 
 GRACE = 10.0
 FLUSH = 1.0
+"""Seconds for writing the last Events."""
 
 
 class Manager:
@@ -51,7 +53,8 @@ class Manager:
         self._chores = tuple(chores)
         self._connections = tuple(connections)
         self._grace = grace
-        self._working = False
+        self.working = False
+        """Whether the controllers of this process run."""
 
     @property
     def synced(self) -> bool:
@@ -59,42 +62,39 @@ class Manager:
         return all(informer.synced.is_set() for informer in self.informers)
 
     @property
-    def working(self) -> bool:
-        """Whether the controllers of this process run."""
-        return self._working
-
-    @property
     def leading(self) -> bool:
         """Whether this process is certain to lead now."""
-        return self._working and (self.election is None or self.election.certain())
+        return self.working and (self.election is None or self.election.certain())
 
     @property
     def ready(self) -> bool:
         """Whether this process leads, or stands by with full caches."""
-        return self.synced and (self._working or self.election is not None)
+        return self.synced and (self.working or self.election is not None)
 
     async def run(self) -> None:
         """Run until cancelled."""
         async with asyncio.TaskGroup() as group:
             background = [group.create_task(informer.run()) for informer in self.informers]
             background.append(group.create_task(self.recorder.run()))
-            background += [_spawn(group, connection) for connection in self._connections]
+            background += [group.create_task(connection()) for connection in self._connections]
             try:
                 await (self.election.run(self._lead) if self.election else self._lead())
             finally:
-                await self._flush()
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(FLUSH):
+                        await self.recorder.flush()
                 for task in background:
                     task.cancel()
 
     async def _lead(self) -> None:
         for informer in self.informers:
             await informer.synced.wait()
-        self._working = True
+        self.working = True
         try:
             async with asyncio.TaskGroup() as group:
                 # This task stops the others, because it waits for running reconciles; the group would not.
-                tasks = [_spawn(group, controller.run) for controller in self.controllers]
-                tasks += [_spawn(group, chore) for chore in self._chores]
+                tasks = [group.create_task(controller.run()) for controller in self.controllers]
+                tasks += [group.create_task(chore()) for chore in self._chores]
                 tasks.append(group.create_task(sweep(self.controllers, random=self._random)))
                 try:
                     await asyncio.Event().wait()
@@ -103,7 +103,7 @@ class Manager:
                     for task in tasks:
                         task.cancel()
         finally:
-            self._working = False
+            self.working = False
 
     async def _finish(self) -> None:
         """Wait for running reconciles to end; start no new ones."""
@@ -111,24 +111,7 @@ class Manager:
             controller.pause()
         if self.election is not None and not self.election.certain():
             return
-        try:
+        with suppress(TimeoutError):
             async with asyncio.timeout(self._grace):
                 for controller in self.controllers:
                     await controller.queue.idle()
-        except TimeoutError:
-            pass
-
-    async def _flush(self) -> None:
-        """Write the last Events, if that takes no more than a second."""
-        try:
-            async with asyncio.timeout(FLUSH):
-                await self.recorder.flush()
-        except TimeoutError:
-            pass
-
-
-def _spawn(group: asyncio.TaskGroup, main: Callable[[], Awaitable[Any]]) -> "asyncio.Task[Any]":
-    async def run() -> None:
-        await main()
-
-    return group.create_task(run())

@@ -43,7 +43,8 @@ class AddressClasses:
         self.known: Counter[Class] = Counter()
         """The present classes, and the number of their addresses."""
         self._changed: set[str] = set()
-        self._recheck: set[int] = set()
+        self.recheck: set[int] = set()
+        """The VNIs of Networks whose ports are all checked again, because memberships changed."""
 
     def need(self, owner: str, vni: int, sets: Iterable[Set]) -> None:
         """Set the sets that the rules of a local port refer to."""
@@ -67,7 +68,7 @@ class AddressClasses:
         if not needed[one]:
             del needed[one]
         if not before or not needed[one]:
-            self._recheck.add(vni)
+            self.recheck.add(vni)
         if not needed:
             del self._needed[vni]
 
@@ -83,16 +84,12 @@ class AddressClasses:
             self._in.setdefault(one.vni, set()).add(owner)
         self._changed.add(owner)
 
-    def recheck(self, vni: int) -> None:
-        """Check all ports of a Network again, because memberships changed."""
-        self._recheck.add(vni)
-
     def settle(self) -> set[Class]:
         """Update the class of each address; return the classes that were added or removed."""
         owners, self._changed = self._changed, set()
-        for vni in self._recheck:
+        for vni in self.recheck:
             owners |= self._in.get(vni, set())
-        self._recheck = set()
+        self.recheck = set()
         addresses: set[Address] = set()
         for owner in owners:
             addresses |= self._contribute(owner)

@@ -110,8 +110,7 @@ class VxlanPlan:
         for owner in covered:
             self._asked.update(address for address in self._addresses(owner) if address in self._shared)
         dirty, self._dirty = self._dirty | covered | metered, set()
-        for vni in joined | ends:
-            self._address_classes.recheck(vni)
+        self._address_classes.recheck |= joined | ends
         for owner in dirty:
             self._plan(owner)
         changed = self._address_classes.settle()

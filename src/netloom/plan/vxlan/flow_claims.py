@@ -113,7 +113,13 @@ class FlowClaims:
             claims: tuple[_Claim, ...] = () if claim is None else (claim,)
         else:
             others = [one for one in rivals if one.owner != owner]
-            claims = tuple(sorted([*others, claim] if claim is not None else others, key=_better, reverse=True))
+            claims = tuple(
+                sorted(
+                    [*others, claim] if claim is not None else others,
+                    key=lambda one: (one.rank, one.owner),
+                    reverse=True,
+                )
+            )
         was = self.flows.get(key)
         if key not in self._was:
             self._was[key] = was
@@ -123,10 +129,6 @@ class FlowClaims:
         else:
             self._claims.pop(key, None)
             self.flows.pop(key, None)
-
-
-def _better(claim: _Claim) -> tuple[int, str]:
-    return claim.rank, claim.owner
 
 
 def _order(flow: Flow) -> tuple[int, int, tuple[tuple[str, int, int], ...]]:

@@ -41,11 +41,6 @@ class Share(NamedTuple):
     rate: int
     burst: int
 
-    @property
-    def meter(self) -> MeterSpec:
-        """The specification of its meters."""
-        return MeterSpec(self.rate, self.burst)
-
 
 class ByPlace(Struct, Generic[T], frozen=True):
     """Values by the places (`from` or `to` of a Shaping) that they apply to."""
@@ -236,7 +231,7 @@ class MeterFlows:
         for owner, shares in self._shares.items():
             for share in shares:
                 for outwards in (True, False) if share.both else (True,):
-                    specs[MeterKey(owner, share.shaping, outwards)] = share.meter
+                    specs[MeterKey(owner, share.shaping, outwards)] = MeterSpec(share.rate, share.burst)
         old, self._numbers = self._numbers, numbered(specs)
         wanted = {number: specs[one] for one, number in self._numbers.items()}
         for number in self._claims.meters.keys() - wanted.keys():

@@ -54,14 +54,12 @@ from netloom.plan.vxlan.layout import (
 )
 
 
-class LocalPort(Struct, frozen=True, kw_only=True):
-    """A port of this node."""
+class FabricPort(Struct, frozen=True, kw_only=True):
+    """A port of this node or of another one."""
 
     uid: str
     namespace: str
     name: str
-    ofport: int
-    """Its OpenFlow number."""
     vni: int
     mac: str
     ips: tuple[str, ...]
@@ -75,22 +73,18 @@ class LocalPort(Struct, frozen=True, kw_only=True):
     node: str = ""
 
 
-class Remote(Struct, frozen=True, kw_only=True):
+class LocalPort(FabricPort, frozen=True, kw_only=True):
+    """A port of this node."""
+
+    ofport: int
+    """Its OpenFlow number."""
+
+
+class Remote(FabricPort, frozen=True, kw_only=True):
     """A port of another node."""
 
-    uid: str
-    namespace: str
-    name: str
-    vni: int
-    mac: str
-    ips: tuple[str, ...]
     host_ip: str
     """The underlay address of its node."""
-    allowed: tuple[str, ...] = ()
-    profiles: tuple[str, ...] = ()
-    labels: Mapping[str, str] = {}
-    network: str = ""
-    node: str = ""
 
 
 def numbers(ips: Iterable[str]) -> list[tuple[int, int]]:

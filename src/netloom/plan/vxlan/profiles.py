@@ -115,7 +115,9 @@ class ProfileFlows:
         rechecked: set[int] = set()
         for namespace, existence in self._changed_namespaces.items():
             if existence:  # Rules that refer to a profile that was missing have another meaning now.
-                self._forget(namespace)
+                for name in [name for name in self._rules if name[0] == namespace]:
+                    del self._rules[name]
+                    self._pending.add(name)
             ports = self._ports.get(namespace, {})
             self._dirty.update(ports)
             if self._schemes.pop(namespace, None) != self._scheme(namespace):
@@ -206,12 +208,6 @@ class ProfileFlows:
 
     def _sets(self, name: Name) -> Class:
         return frozenset().union(*(rule.sets for rule in self._read(name)))
-
-    def _forget(self, namespace: str) -> None:
-        """Read the rules of a namespace's profiles again."""
-        for name in [name for name in self._rules if name[0] == namespace]:
-            del self._rules[name]
-            self._pending.add(name)
 
 
 def _owner(name: Name) -> str:
