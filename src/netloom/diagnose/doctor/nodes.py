@@ -22,7 +22,7 @@ from netloom.diagnose.doctor.confirmation import Settle, confirmed
 from netloom.diagnose.doctor.report import Complaint, Report
 from netloom.diagnose.doctor.southbound import complaint
 from netloom.diagnose.node import fabric
-from netloom.diagnose.node.inspection import NodeInspection, mirrors_of, on_node, plans_of, undecided
+from netloom.diagnose.node.inspection import NodeInspection, on_node, plans_of, undecided
 from netloom.drivers.vswitch.driver import FROM, LOCK
 from netloom.drivers.vswitch.mirrors import Mirrors
 from netloom.drivers.vswitch.writer import GroupWriter
@@ -178,8 +178,8 @@ async def _repair(node: NodeInspection, resources: list[Resource], found: Sequen
                 elif finding.check is Check.LEFTOVER_DEVICE:
                     await node.links.remove_pair(finding.what)
                 elif finding.check in _MIRRORS:
-                    wanted = mirrors_of(resources, node.switch, plans)
-                    mine = {name: plan for (space, name), plan in wanted.items() if space == finding.namespace}
+                    wanted = node.mirrors(resources, plans).items()
+                    mine = {unit.name: plan for unit, plan in wanted if unit.namespace == finding.namespace}
                     await Mirrors(node.switch).apply(finding.namespace, mine)
                 elif finding.check in _FLOWS:
                     await fabric.repair(node.folder, fabric.plan(resources, node.name, plans, node.switch))
