@@ -1,7 +1,6 @@
 """`netloom lab`: a network of many hosts on this machine, each with its own real Open vSwitch and OVN."""
 
 import contextlib
-import json
 import os
 import signal
 import sys
@@ -16,6 +15,8 @@ OVN = {"none": 0, "1": 1, "3": 3}
 DATA = click.option(
     "--data", required=True, metavar="DIR", type=click.Path(path_type=Path), help="Directory of the lab."
 )
+
+NODES = click.argument("nodes", nargs=-1, required=True, metavar="NODE...")
 
 
 @click.group()
@@ -127,6 +128,7 @@ def status(data: Path | None, output: str) -> int:
     """
     import msgspec  # only to write JSON
 
+    from netloom.cli.terminal import print_json
     from netloom.lab import state
     from netloom.lab.status import observe, tree  # as above
 
@@ -134,7 +136,7 @@ def status(data: Path | None, output: str) -> int:
     found = [observe(folder) for folder in folders]
     if output == "json":
         shown = [{**msgspec.to_builtins(one), "well": one.healthy} for one in found]
-        click.echo(json.dumps(shown[0] if data else shown, indent=4))
+        print_json(shown[0] if data else shown)
     elif not found:
         click.echo("There is no lab on this machine.")
     else:
@@ -162,7 +164,7 @@ def execute(data: Path, node: str, command: tuple[str, ...]) -> NoReturn:
 
 @lab.command()
 @DATA
-@click.argument("nodes", nargs=-1, required=True, metavar="NODE...")
+@NODES
 def off(data: Path, nodes: tuple[str, ...]) -> None:
     """Power hosts off.
 
@@ -178,7 +180,7 @@ def off(data: Path, nodes: tuple[str, ...]) -> None:
 
 @lab.command()
 @DATA
-@click.argument("nodes", nargs=-1, required=True, metavar="NODE...")
+@NODES
 def on(data: Path, nodes: tuple[str, ...]) -> None:
     """Power hosts on again, and wait until they are Ready."""
     from netloom.lab import Lab  # as above

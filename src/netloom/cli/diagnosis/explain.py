@@ -3,7 +3,6 @@
 `--timeline` shows instead when each step of an attachment was completed.
 """
 
-import json
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import Any
@@ -17,7 +16,7 @@ from netloom.cli.objects.selection import targets
 from netloom.cli.options import OUTPUT
 from netloom.cli.shell_completion import complete_targets
 from netloom.cli.tables import align, clean
-from netloom.cli.terminal import counted, paint
+from netloom.cli.terminal import counted, paint, print_json
 from netloom.client import lists
 from netloom.client.lists import Scope
 from netloom.client.session import Session
@@ -53,8 +52,7 @@ def explain(session: Session, access: Access, words: tuple[str, ...], flows: boo
         return 0
     result = explanation.explain(session, access, found[0], document)
     if output == "json":
-        whole = {**msgspec.to_builtins(result), "unit": str(result.unit)}
-        click.echo(json.dumps(whole, indent=4, ensure_ascii=False))
+        print_json({**msgspec.structs.asdict(result), "unit": str(result.unit)})
     else:
         click.echo("\n".join(lines(result, flows=flows)))
     return 0

@@ -4,7 +4,6 @@ A dry run on the server returns each object as it would be after an apply, so wh
 admission as what is applied. Nothing is changed. The comparison is in `netloom.diagnose.changes`.
 """
 
-import json
 from collections.abc import Mapping, Sequence
 from urllib.parse import quote
 
@@ -16,8 +15,10 @@ from netloom.cli.failure import explain
 from netloom.cli.objects import apply as applying
 from netloom.cli.objects import manifests
 from netloom.cli.objects.delete import IN_USE
+from netloom.cli.objects.selection import target_of
 from netloom.cli.options import OUTPUT, connected
-from netloom.client.resources import of_document
+from netloom.cli.terminal import print_json
+from netloom.client.resources import Resource as Kind
 from netloom.client.session import Session
 from netloom.diagnose import snapshot
 from netloom.diagnose.changes import NOT_FOUND, Outcome, compare, is_used
@@ -60,7 +61,7 @@ def plan(
     after = overlay.without(found) if deleting else overlay.with_(found)
     outcome = compare(before.values(), after.values(), overlay.objects, granted)
     if output == "json":
-        click.echo(json.dumps(_document(outcome), indent=4, ensure_ascii=False))
+        print_json(_document(outcome))
     else:
         click.echo("\n".join(lines(outcome)))
     return 1 if overlay.failed else 0
@@ -103,10 +104,18 @@ class _Overlay:
 
     def without(self, found: Sequence[manifests.Manifest]) -> dict[Unit, Resource]:
         """Return all resources as they would be after the deletion of these."""
-        doomed = {self._unit(one): one for one in found if self._readable(one)}
+        doomed = dict[Unit, tuple[Kind, str]]()
+        for manifest in found:
+            try:
+                target, namespace = target_of(self._session, manifest)
+            except Unreachable:
+                raise
+            except NetloomError as error:
+                self._refuse(explain(error, where=manifest.where))
+            else:
+                doomed[Unit(target.resource.kind, namespace, target.name)] = target.resource, manifest.where
         after = {unit: one for unit, one in self._before.items() if unit not in doomed}
-        for unit, manifest in doomed.items():
-            resource = of_document(self._session.client, manifest.document)
+        for unit, (resource, where) in doomed.items():
             path = resource.path(unit.namespace, quote(unit.name, safe=""))
             try:
                 self._session.client.call("DELETE", path, {"dryRun": "All"})
@@ -117,7 +126,7 @@ class _Overlay:
                 continue
             except NetloomError as error:
                 if not self._is_used_by_deleted(unit, error, after):
-                    self._refuse(explain(error, where=manifest.where))
+                    self._refuse(explain(error, where=where))
                     if unit in self._before:
                         after[unit] = self._before[unit]
                     continue
@@ -129,23 +138,6 @@ class _Overlay:
         if not isinstance(error, Conflict) or not any(cause.reason == IN_USE for cause in error.causes):
             return False
         return not is_used(unit, self._before, after.values())
-
-    def _readable(self, manifest: manifests.Manifest) -> bool:
-        if manifest.error is not None:
-            self._refuse(explain(manifest.error, where=manifest.where))
-            return False
-        try:
-            of_document(self._session.client, manifest.document)
-        except NotFound as error:
-            self._refuse(explain(error, where=manifest.where))
-            return False
-        return True
-
-    def _unit(self, manifest: manifests.Manifest) -> Unit:
-        metadata = manifest.document["metadata"]
-        resource = of_document(self._session.client, manifest.document)
-        namespace = str(metadata.get("namespace") or self._session.namespace) if resource.namespaced else ""
-        return Unit(resource.kind, namespace, str(metadata.get("name", "")))
 
     def _refuse(self, text: str) -> None:
         self.failed = True

@@ -1,14 +1,12 @@
 """The text of `netloom explain networkattachment/NAME --timeline`, with a bar for each step."""
 
-import json
 from collections.abc import Iterator
 from datetime import datetime
 
 import click
-import msgspec
 
 from netloom.cli.tables import clean
-from netloom.cli.terminal import paint
+from netloom.cli.terminal import paint, print_json
 from netloom.diagnose.explain.timeline import EVENT, Moment, Sources, Timeline, Waiting, timeline
 from netloom.model.values.ages import age
 
@@ -22,7 +20,7 @@ def show(sources: Sources, now: datetime, output: str) -> None:
         click.echo(f"Warning: cannot read {unseen}", err=True)
     found = timeline(sources, now)
     if output == "json":
-        click.echo(json.dumps(msgspec.to_builtins(found), indent=4, ensure_ascii=False))
+        print_json(found)
     else:
         click.echo("\n".join(lines(found)))
 

@@ -3,8 +3,6 @@
 The exit status is 0 if the packet is delivered, else 1.
 """
 
-import json
-
 import click
 import msgspec
 
@@ -12,7 +10,7 @@ from netloom.cli.diagnosis.options import accessing, hinted
 from netloom.cli.options import OUTPUT
 from netloom.cli.shell_completion import complete_attachments
 from netloom.cli.tables import align, clean, safe
-from netloom.cli.terminal import paint
+from netloom.cli.terminal import paint, print_json
 from netloom.client.session import Session
 from netloom.diagnose.access import NOT_CONFIGURED, Access
 from netloom.diagnose.trace.tracer import Result, Tracer
@@ -58,9 +56,9 @@ def trace(
     if raw:
         click.echo(safe("\n\n".join(result.raw)))
     if output == "json":
-        document = msgspec.to_builtins(result)
+        document = msgspec.structs.asdict(result)
         del document["raw"]
-        click.echo(json.dumps(document, indent=4, ensure_ascii=False))
+        print_json(document)
     elif not raw:
         click.echo("\n".join(lines(result)))
     return 0 if result.delivered else 1

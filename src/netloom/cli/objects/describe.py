@@ -41,7 +41,7 @@ def describe(session: Session, words: tuple[str, ...], labels: str, everywhere: 
     failures = Failures()
     count = 0
     for target in wanted:
-        with failures.collecting():
+        with failures:
             for document in lists.objects(session.client, target, where)[0]:
                 lines = list(_object(document))
                 if show_events:

@@ -17,10 +17,8 @@ from msgspec.structs import replace
 
 from netloom.client.session import Session
 from netloom.diagnose import snapshot
-from netloom.diagnose.access import Access, Switch, no_switch
-from netloom.diagnose.doctor.confirmation import Settle, confirmed
-from netloom.diagnose.doctor.report import Complaint, Report
-from netloom.diagnose.doctor.southbound import complaint
+from netloom.diagnose.access import Access, no_switch
+from netloom.diagnose.doctor.report import Complaint, Report, Settle, complaint, confirmed
 from netloom.diagnose.node import fabric
 from netloom.diagnose.node.inspection import NodeInspection, on_node, plans_of, undecided
 from netloom.drivers.vswitch.driver import FROM, LOCK
@@ -77,7 +75,8 @@ class NodeSection:
     def __init__(self, access: Access, *, settle: Settle = time.sleep) -> None:
         self._access = access
         self._settle = settle
-        self._seen: set[str] = set()
+        self._seen: dict[str, str] = {}
+        """The names of the nodes that were checked, by the remote of their switch."""
         self._interfaces = 0
         self._unseen: list[str] = []
 
@@ -91,10 +90,9 @@ class NodeSection:
             left = set(self._check(session))
             repaired = [_complaint(one, DONE[one[1].check]) for one in found if one not in left]
             found = [one for one in found if one in left]
-        counts = {"nodes": len(self._seen), "interfaces": self._interfaces} if self._seen else {}
         return Report(
             section=SECTION,
-            checked=counts,
+            checked={"nodes": len(self._seen), "interfaces": self._interfaces} if self._seen else {},
             repaired=tuple(repaired),
             complaints=tuple(_complaint(one, failures.get(one, "")) for one in found),
             unseen=tuple(self._unseen),
@@ -110,11 +108,11 @@ class NodeSection:
             except NetloomError as error:
                 self._unseen.append(f"node {switch.node or switch.remote}: {error.message}")
                 continue
-            self._seen.add(name)
+            self._seen[switch.remote] = name
             self._interfaces += count
             found += [(name, finding) for finding in some]
         known = [node.metadata.name for node in snapshot.of_type(resources, Node)]
-        missed = [name for name in known if name not in self._seen and not self._unseen]
+        missed = [name for name in known if name not in self._seen.values() and not self._unseen]
         self._unseen += [no_switch(", ".join(missed))] if missed else []
         return found
 
@@ -123,7 +121,7 @@ class NodeSection:
         resources = snapshot.load(session.client)
         failures: dict[NodeFinding, str] = {}
         for switch in self._access.switches:
-            node = self._name(switch)
+            node = self._seen.get(switch.remote, switch.node)
             mine = [one for name, one in found if name == node and _is_unwanted(session, node, one)]
             if not mine:
                 continue
@@ -133,15 +131,6 @@ class NodeSection:
                 failed = dict.fromkeys(mine, error.message)
             failures |= {(node, finding): words for finding, words in failed.items()}
         return failures
-
-    def _name(self, switch: Switch) -> str:
-        async def name(node: NodeInspection) -> str:
-            return node.name
-
-        try:
-            return on_node(switch, self._access.owner, name)
-        except NetloomError:
-            return switch.node
 
 
 def _is_unwanted(session: Session, node: str, finding: Finding) -> bool:

@@ -14,8 +14,7 @@ from collections.abc import Collection
 from netloom.client.session import Session
 from netloom.diagnose import snapshot
 from netloom.diagnose.access import NO_NORTHBOUND, Access, following
-from netloom.diagnose.doctor.confirmation import Settle, confirmed
-from netloom.diagnose.doctor.report import Complaint, Report
+from netloom.diagnose.doctor.report import Complaint, Report, Settle, confirmed
 from netloom.drivers.northbound.audit import RowFinding
 from netloom.drivers.northbound.driver import Applied
 from netloom.errors import NetloomError, NotFound
@@ -53,14 +52,14 @@ class NorthboundSection:
 
     def examine(self, session: Session, *, repair: bool) -> Report:
         """Check twice, and repair if asked to."""
-        if not self._access.ovn.nb:
+        if not self._access.nb:
             return Report(section=SECTION, checked={}, unseen=(NO_NORTHBOUND,))
         try:
-            found = confirmed(lambda: self._check(session), self._settle)
+            found = confirmed(lambda: asyncio.run(self._check(session)), self._settle)
             repaired: list[Complaint] = []
             if repair and (units := {one.unit for one in found if one.check is not Check.REFUSED_ROWS}):
                 asyncio.run(self._repair(session, units))
-                left = self._check(session)
+                left = asyncio.run(self._check(session))
                 repaired = [_complaint(one, DONE.get(one.check, "")) for one in found if one not in left]
                 found = [one for one in found if one in left]
         except NetloomError as error:
@@ -68,10 +67,7 @@ class NorthboundSection:
         complaints = tuple(_complaint(one) for one in found)
         return Report(section=SECTION, checked={"rows": self._rows}, repaired=tuple(repaired), complaints=complaints)
 
-    def _check(self, session: Session) -> list[RowFinding]:
-        return asyncio.run(self._audit(session))
-
-    async def _audit(self, session: Session) -> list[RowFinding]:
+    async def _check(self, session: Session) -> list[RowFinding]:
         north = self._access.north()
         async with following(north.client):
             planner = _planned(session)

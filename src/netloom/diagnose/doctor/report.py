@@ -3,15 +3,25 @@
 A section compares one part of the system, through the API, in OVN's databases or on the nodes, with the resources. Each
 complaint names an object, what is wrong with it, and what to do; a section may be able to repair it. What cannot be
 reached is listed as unseen and is no complaint.
+
+What is read at different moments from a running system is briefly inconsistent without being wrong. So a finding counts
+only if a second check, some seconds later, makes it again (`confirmed`).
 """
 
-from typing import Protocol
+import time
+from collections.abc import Callable, Sequence
+from typing import Protocol, TypeVar
 
 from msgspec import Struct, field
 
 from netloom.client.session import Session
 from netloom.diagnose.access import Access
+from netloom.plan.audit.finding import Finding
 
+F = TypeVar("F")
+
+SETTLE_SECONDS = 3.0
+Settle = Callable[[float], object]
 SECTIONS = ("store", "addresses", "northbound", "southbound", "nodes")
 
 
@@ -38,6 +48,20 @@ class Complaint(Struct, frozen=True, kw_only=True, omit_defaults=True):
         return f"{self.kind} {where}"
 
 
+def complaint(finding: Finding, advice: str, repair: str = "") -> Complaint:
+    """Return a finding as a complaint."""
+    return Complaint(
+        check=finding.check.value,
+        kind=finding.kind,
+        namespace=finding.namespace,
+        name=finding.name,
+        uid=finding.uid,
+        message=finding.message,
+        advice=advice,
+        repair=repair,
+    )
+
+
 class Report(Struct, frozen=True, kw_only=True):
     """The result of one section."""
 
@@ -49,6 +73,15 @@ class Report(Struct, frozen=True, kw_only=True):
     """The inconsistencies that remain."""
     unseen: tuple[str, ...] = ()
     """What could not be checked, and why."""
+
+
+def confirmed(check: Callable[[], Sequence[F]], settle: Settle = time.sleep) -> list[F]:
+    """Return the findings that two checks have in common; without findings, do not wait for the second."""
+    before = set(check())
+    if not before:
+        return []
+    settle(SETTLE_SECONDS)
+    return [finding for finding in check() if finding in before]
 
 
 class Section(Protocol):

@@ -12,8 +12,7 @@ from typing import Any
 from netloom.client.session import Session
 from netloom.diagnose import snapshot
 from netloom.diagnose.access import NO_SOUTHBOUND, Access, following
-from netloom.diagnose.doctor.confirmation import Settle, confirmed
-from netloom.diagnose.doctor.report import Complaint, Report
+from netloom.diagnose.doctor.report import Report, Settle, complaint, confirmed
 from netloom.errors import NetloomError
 from netloom.model.document import Resource
 from netloom.model.kinds.attachments import NetworkAttachment
@@ -65,7 +64,7 @@ class SouthboundSection:
         nodes = snapshot.of_type(resources, Node)
         self._counts = {"Nodes": len(nodes)}
         found = audit_nodes(nodes, datetime.now(UTC))
-        if not self._access.ovn.sb:
+        if not self._access.sb:
             self._unseen = (NO_SOUTHBOUND,)
             return found
         try:
@@ -99,16 +98,3 @@ def expected(resources: list[Resource], wanted: DesiredRows) -> Iterator[Expecte
             row = wanted.rows.get(Ref("Logical_Router_Port", port.removeprefix("cr-")))
             if row is not None and row.columns.get("ha_chassis_group"):
                 yield ExpectedBinding(unit, port)
-
-
-def complaint(finding: Finding, advice: str, repair: str = "") -> Complaint:
-    """Return a finding as a complaint."""
-    return Complaint(
-        check=finding.check.value,
-        kind=finding.kind,
-        namespace=finding.namespace,
-        name=finding.name,
-        message=finding.message,
-        advice=advice,
-        repair=repair,
-    )

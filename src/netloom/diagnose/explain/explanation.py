@@ -98,7 +98,7 @@ def _is_vxlan(resource: Resource, resources: list[Resource]) -> bool:
 def _north(access: Access, found: Explanation, resource: Resource) -> None:
     if found.unit.kind not in UNITS:
         return
-    if not access.ovn.nb:
+    if not access.nb:
         found.unseen.append(NO_NORTHBOUND)
         return
     try:
@@ -109,7 +109,7 @@ def _north(access: Access, found: Explanation, resource: Resource) -> None:
 
 
 def _south(access: Access, found: Explanation, resource: Resource, wanted: DesiredRows) -> None:
-    if not access.ovn.sb:
+    if not access.sb:
         found.unseen.append(NO_SOUTHBOUND)
         return
     namespace, name = resource.metadata.namespace, resource.metadata.name

@@ -8,13 +8,13 @@ import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable, Iterable
 from random import SystemRandom
-from typing import Any, TypeVar, cast
+from typing import Any, TypeVar
 
 from netloom.control.node.ports import Ports
 from netloom.diagnose.access import Switch, following
 from netloom.diagnose.node import fabric
 from netloom.diagnose.node.fabric import Plans
-from netloom.diagnose.snapshot import of_type
+from netloom.diagnose.snapshot import of_type, unit
 from netloom.drivers.errors import ProblemError
 from netloom.drivers.link.audit import faults
 from netloom.drivers.link.worker import Links
@@ -95,8 +95,7 @@ class NodeInspection:
 
     def interfaces(self) -> list[rows.Interface]:
         """Return the interfaces that Netloom owns, except the fabric's tunnel."""
-        every = [cast("rows.Interface", row) for row in self._all("Interface")]
-        return [row for row in every if self.switch.is_ours(row) and row.name != VTEP]
+        return [row for row in self._all("Interface") if self.switch.is_ours(row) and row.name != VTEP]
 
     def attachment_of(self, row: rows.Interface) -> str:
         """Return the attachment that an interface belongs to, as NAMESPACE/NAME."""
@@ -116,7 +115,7 @@ class NodeInspection:
         plans, waiting = plans_of(resources, self.name, await self.host())
         seen = [self._seen(row) for row in self.interfaces()]
         wanted = [self._wanted(plan) for plan in plans.values()]
-        used = {row.name for row in map(self._row, self._all("Interface"))} | {plan.device for plan in plans.values()}
+        used = {row.name for row in self._all("Interface")} | {plan.device for plan in plans.values()}
         return [
             *await self._flows(resources, plans),
             *audit_ovn.audit_switch(wanted, seen, waiting),
@@ -167,15 +166,11 @@ class NodeInspection:
     def _all(self, table: str) -> list[Any]:
         return list(self.switch.client.cache.rows(table).values())
 
-    @staticmethod
-    def _row(row: Any) -> rows.Interface:  # noqa: ANN401  # what the cache has
-        return cast("rows.Interface", row)
-
 
 def unit_of(written: str) -> Unit | None:
     """Return the resource that a row's external_ids name."""
     kind, _, rest = written.partition("/")
-    namespace, _, name = rest.partition("/")
+    namespace, _, name = rest.rpartition("/")
     return Unit(kind, namespace, name) if kind and name else None
 
 
@@ -185,16 +180,14 @@ def plans_of(resources: Iterable[Resource], node: str, host: Host) -> tuple[dict
     planned = plan_ports(resources, host)
     plans: dict[tuple[str, str], PortPlan] = {}
     waiting: set[Unit] = set()
-    for one in resources:
-        if not isinstance(one, NetworkAttachment):
-            continue
+    for one in of_type(resources, NetworkAttachment):
         plan = planned[one.metadata.namespace, one.metadata.name]
         plugged = one.status.condition(PLUGGED)
         refused = plugged is not None and plugged.reason == NOT_GRANTED
         if isinstance(plan, PortPlan) and not one.metadata.deletion_timestamp and not refused:
             plans[one.metadata.namespace, one.metadata.name] = plan
         else:
-            waiting.add(Unit(one.kind, one.metadata.namespace, one.metadata.name))
+            waiting.add(unit(one))
     return plans, waiting
 
 
@@ -204,9 +197,8 @@ def undecided(resources: Iterable[Resource]) -> set[tuple[str, str]]:
     Only the agent knows what its node grants.
     """
     found = set()
-    for one in resources:
-        if isinstance(one, NetworkAttachment):
-            plugged = one.status.condition(PLUGGED)
-            if plugged is None or plugged.observed_generation != one.metadata.generation:
-                found.add((one.metadata.namespace, one.metadata.name))
+    for one in of_type(resources, NetworkAttachment):
+        plugged = one.status.condition(PLUGGED)
+        if plugged is None or plugged.observed_generation != one.metadata.generation:
+            found.add((one.metadata.namespace, one.metadata.name))
     return found

@@ -16,7 +16,7 @@ from msgspec import Struct
 from netloom.client.session import Session
 from netloom.diagnose import snapshot
 from netloom.diagnose.access import NO_SOUTHBOUND, Access, Switch, following, no_switch
-from netloom.diagnose.node.inspection import NodeInspection, on_node
+from netloom.diagnose.node.inspection import NodeInspection, on_node, unit_of
 from netloom.diagnose.trace import vxlan
 from netloom.diagnose.trace.output import GATEWAY, Flow, Hop, Origin, Path, deciding, on_switch, parse, path
 from netloom.diagnose.trace.packet import Endpoint, Packet, endpoint, packet
@@ -26,7 +26,6 @@ from netloom.drivers.vswitch.control import control_socket
 from netloom.errors import Invalid, NetloomError, Unreachable
 from netloom.model.kinds.cluster import Node
 from netloom.model.kinds.networks import Router
-from netloom.plan.problem import Unit
 
 SECONDS = 30.0
 LOOKUPS = 12
@@ -53,7 +52,7 @@ class Tracer:
 
     def __init__(self, session: Session, access: Access) -> None:
         """Read all resources; raise `Unreachable` if neither the southbound nor a switch is configured."""
-        if not access.ovn.sb and not access.switches:
+        if not access.sb and not access.switches:
             raise Unreachable(NO_SOUTHBOUND)
         self._session = session
         self._access = access
@@ -68,7 +67,7 @@ class Tracer:
         one, other = (endpoint(text, namespace, self._resources) for text in (start, end))
         if vxlan.is_carried(one, self._resources):
             return self._through_vxlan(one, other, protocol=protocol, number=number, v6=v6)
-        if not self._access.ovn.sb:
+        if not self._access.sb:
             raise Unreachable(NO_SOUTHBOUND)
         sent = packet(one, other, self._resources, self._wanted, protocol=protocol, number=number, v6=v6)
         text, switched = self._outputs(one, sent)
@@ -169,7 +168,7 @@ class Tracer:
     def _origins(self, flows: list[Flow]) -> Mapping[str, Origin]:
         """Return the origins of the flows that decide on the packet, as far as the databases can be read."""
         uuids = deciding(flows)
-        if not uuids or not self._access.ovn.nb:
+        if not uuids or not self._access.nb:
             self._unseen += ["northbound database: without it, the rules behind the flows are not known"] * bool(uuids)
             return {}
         try:
@@ -195,11 +194,9 @@ async def _origins(access: Access, uuids: set[str]) -> dict[str, Origin]:
         for table in northbound.TABLES:
             for uuid, row in client.cache.rows(table).items():
                 ids = getattr(row, "external_ids", {})
-                if uuid[:8] in hints and ids.get(OWNER) == access.owner:
-                    kind, _, rest = ids.get(OF, "").partition("/")
-                    namespace, _, name = rest.rpartition("/")
-                    origin = Origin(Unit(kind, namespace, name), table, ids.get(KEY, ""))
-                    found |= dict.fromkeys(hints[uuid[:8]], origin)
+                unit = unit_of(ids.get(OF, ""))
+                if uuid[:8] in hints and ids.get(OWNER) == access.owner and unit is not None:
+                    found |= dict.fromkeys(hints[uuid[:8]], Origin(unit, table, ids.get(KEY, "")))
         return found
 
 
