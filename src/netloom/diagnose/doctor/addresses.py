@@ -19,7 +19,6 @@ from netloom.client import lists
 from netloom.client.http import Client
 from netloom.client.lists import Scope
 from netloom.client.resources import Target, of_kind
-from netloom.client.session import Session
 from netloom.diagnose import snapshot
 from netloom.diagnose.doctor.report import Complaint, Report, Settle, complaint, confirmed
 from netloom.errors import AlreadyExists, Conflict, NetloomError, NotFound
@@ -69,29 +68,30 @@ ADVICE = {
 class AddressSection:
     """The section."""
 
-    def __init__(self, *, settle: Settle = time.sleep) -> None:
+    def __init__(self, client: Client, *, settle: Settle = time.sleep) -> None:
+        self._client = client
         self._settle = settle
         self._counts: dict[str, int] = {}
 
-    def examine(self, session: Session, *, repair: bool) -> Report:
+    def examine(self, *, repair: bool) -> Report:
         """Check twice, and repair if asked to."""
-        findings = confirmed(lambda: self._check(session.client), self._settle)
+        findings = confirmed(self._check, self._settle)
         repaired: list[Complaint] = []
         failures: dict[Finding, str] = {}
         for finding in findings if repair else ():
-            done, words = _repair(session.client, finding)
+            done, words = _repair(self._client, finding)
             if done:
                 repaired.append(complaint(finding, ADVICE[finding.check], words))
             elif words:
                 failures[finding] = words
         if repaired:
-            findings = confirmed(lambda: self._check(session.client), self._settle)
+            findings = confirmed(self._check, self._settle)
         complaints = tuple(complaint(one, ADVICE[one.check], failures.get(one, "")) for one in findings)
         return Report(section="addresses", checked=self._counts, repaired=tuple(repaired), complaints=complaints)
 
-    def _check(self, client: Client) -> list[Finding]:
+    def _check(self) -> list[Finding]:
         # Owners are listed after what they own: an owner that is missing then is gone, and not just new.
-        found = snapshot.load(client, (VNILock, Network, IPLock, NetworkAttachment, Subnet))
+        found = snapshot.load(self._client, (VNILock, Network, IPLock, NetworkAttachment, Subnet))
         networks, subnets = snapshot.of_type(found, Network), snapshot.of_type(found, Subnet)
         attachments = snapshot.of_type(found, NetworkAttachment)
         locks, vnilocks = snapshot.of_type(found, IPLock), snapshot.of_type(found, VNILock)

@@ -10,7 +10,7 @@ only if a second check, some seconds later, makes it again (`confirmed`).
 
 import time
 from collections.abc import Callable, Sequence
-from typing import Protocol, TypeVar
+from typing import TypeVar
 
 from msgspec import Struct, field
 
@@ -51,7 +51,7 @@ class Complaint(Struct, frozen=True, kw_only=True, omit_defaults=True):
 def complaint(finding: Finding, advice: str, repair: str = "") -> Complaint:
     """Return a finding as a complaint."""
     return Complaint(
-        check=finding.check.value,
+        check=finding.check,
         kind=finding.kind,
         namespace=finding.namespace,
         name=finding.name,
@@ -84,31 +84,15 @@ def confirmed(check: Callable[[], Sequence[F]], settle: Settle = time.sleep) -> 
     return [finding for finding in check() if finding in before]
 
 
-class Section(Protocol):
-    """One part of the system that can be checked."""
-
-    def examine(self, session: Session, *, repair: bool) -> Report:
-        """Check this part, and repair what is safe to repair if asked to."""
-
-
-def sections(access: Access) -> dict[str, Section]:
-    """Return all sections by name, in the order of `SECTIONS`."""
-    from netloom.diagnose.doctor.addresses import AddressSection  # each is imported only when it is used
-    from netloom.diagnose.doctor.nodes import NodeSection
-    from netloom.diagnose.doctor.northbound import NorthboundSection
-    from netloom.diagnose.doctor.southbound import SouthboundSection
-    from netloom.diagnose.doctor.store import StoreSection
-
-    return {
-        "store": StoreSection(),
-        "addresses": AddressSection(),
-        "northbound": NorthboundSection(access),
-        "southbound": SouthboundSection(access),
-        "nodes": NodeSection(access),
-    }
-
-
 def examine(session: Session, access: Access, only: tuple[str, ...] = (), *, repair: bool = False) -> list[Report]:
-    """Return the reports of all sections, or of those named in `only`."""
-    chosen = [section for name, section in sections(access).items() if not only or name in only]
-    return [section.examine(session, repair=repair) for section in chosen]
+    """Return the reports of all sections, or of those named in `only`; repair what is safe to repair if asked to."""
+    from netloom.diagnose.doctor import addresses, nodes, northbound, southbound, store  # they import this module
+
+    work: dict[str, Callable[[], Report]] = {
+        "store": lambda: store.examine(session),
+        "addresses": lambda: addresses.AddressSection(session.client).examine(repair=repair),
+        "northbound": lambda: northbound.NorthboundSection(session, access).examine(repair=repair),
+        "southbound": lambda: southbound.SouthboundSection(session, access).examine(),
+        "nodes": lambda: nodes.NodeSection(session, access).examine(repair=repair),
+    }
+    return [work[name]() for name in SECTIONS if not only or name in only]
