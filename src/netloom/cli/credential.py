@@ -24,7 +24,10 @@ if TYPE_CHECKING:
 @click.option("--namespace", "-n", default="", metavar="NS", help="Limit the role to this namespace.")
 @click.option("--certificate", "by_certificate", is_flag=True, help="Issue a client certificate instead of a token.")
 @click.option(
-    "--server", default="", metavar="URL", help="URL of the server in the kubeconfig.  [default: as last started]"
+    "--server",
+    default="",
+    metavar="URL",
+    help="URL of the server in the kubeconfig.  [default: where it last listened]",
 )
 @click.option("--output", "-o", metavar="FILE", help="Write the kubeconfig to FILE, readable by its owner only.")
 @click.option("--force", is_flag=True, help="With --output: overwrite FILE.")

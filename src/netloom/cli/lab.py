@@ -36,7 +36,7 @@ def lab() -> None:
 @click.option(
     "--ovn", default="1", show_default=True, type=click.Choice(list(OVN)), help="Number of OVN central servers."
 )
-@click.option("--plain-ovn", is_flag=True, help="Connect to OVN's databases by unix sockets, without TLS and RBAC.")
+@click.option("--plain-ovn", is_flag=True, help="Connect to OVN's databases over unix sockets, without TLS or RBAC.")
 @click.option("--no-restart", is_flag=True, help="Do not restart processes that exit.")
 @click.option("--outside", is_flag=True, help="Add an external router, 192.0.2.1, on the physical network physnet1.")
 @click.option(
@@ -44,7 +44,7 @@ def lab() -> None:
     "roots",
     multiple=True,
     metavar="NODE=DIR",
-    help="Run the OVS and OVN programs of NODE, or of central, in the root directory DIR.",
+    help="Run the OVS and OVN programs of NODE, or of `central`, with DIR as their root directory.",
 )
 @click.option(
     "--kubeconfig", metavar="FILE", type=click.Path(path_type=Path), help="Use this API server instead of starting one."
@@ -108,7 +108,7 @@ def up(
 def down(data: Path, delete: bool) -> None:
     """Stop a lab, and keep its data.
 
-    This works for a lab that has started only in part, too.
+    This also removes what a lab left behind that failed to start.
     """
     from netloom.lab import down as take_down  # as above
 

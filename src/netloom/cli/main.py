@@ -27,7 +27,10 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "status": ("netloom.cli.diagnosis.status", "Show problems, and all objects as a tree."),
     "explain": ("netloom.cli.diagnosis.explain", "Show the state of an object in the API, in OVN and on its node."),
     "trace": ("netloom.cli.diagnosis.trace", "Show the path of a packet, and what drops it."),
-    "doctor": ("netloom.cli.diagnosis.doctor", "Check the whole system for inconsistencies and repair them."),
+    "doctor": (
+        "netloom.cli.diagnosis.doctor",
+        "Check the whole system for inconsistencies, and optionally repair them.",
+    ),
     "lab": ("netloom.cli.lab", "Run a network of many hosts on this machine, with real Open vSwitch and OVN."),
     "bench": ("netloom.cli.bench.command", "Create and delete attachments under load, and measure the latency."),
     "crds": ("netloom.cli.crds", "Print the CustomResourceDefinitions for a Kubernetes cluster."),

@@ -24,7 +24,7 @@ SELECTOR = click.option(
 FIELD_SELECTOR = click.option(
     "--field-selector", "fields", default="", metavar="FIELDS", help="Field selector, such as `spec.node=n1`."
 )
-ALL_NAMESPACES = click.option("-A", "--all-namespaces", "everywhere", is_flag=True, help="In all namespaces.")
+ALL_NAMESPACES = click.option("-A", "--all-namespaces", "everywhere", is_flag=True, help="Include all namespaces.")
 OUTPUT = click.option("-o", "--output", type=click.Choice(["text", "json"]), default="text", help="Output format.")
 DRY_RUN = click.option(
     "--dry-run",

@@ -63,7 +63,7 @@ def apiserver(
 @click.command()
 @flags(ControllerSettings)
 def controller(**given: object) -> int:
-    """Run the controllers; of several processes, the elected leader works."""
+    """Run the controllers; of several processes, only the elected leader is active."""
     from netloom.run import controller as process  # as above
 
     return process.main(effective(ControllerSettings, _with_root_options(given))[0])
@@ -74,8 +74,8 @@ def controller(**given: object) -> int:
 def agent(**given: object) -> int:
     """Run the agent of a node, which plugs the attachments of that node.
 
-    Run it as root in the node's network namespace. It reads with the node's credential, and changes only what belongs
-    to Netloom. With --prepare it first sets up a bare Open vSwitch.
+    Run it as root in the node's network namespace. It uses the node's credential, and changes only what Netloom owns.
+    With --prepare, it first sets up a bare Open vSwitch.
     """
     from netloom.run.node import agent as process  # as above
 

@@ -68,7 +68,7 @@ SHAPE = _options(
 COURSE = _options(
     _option("--alive", "Number of attachments that exist at a time; 0 means all.", click.IntRange(0), 0, metavar="N"),
     _option("--rate", "Creations and deletions per second.", POSITIVE, 10.0),
-    _option("--edge-rate", "Rate of warm-up and cool-down.  [default: --rate]", POSITIVE),
+    _option("--edge-rate", "Rate of warm-up and cool-down.  [default: as --rate]", POSITIVE),
     _option(
         "--arrivals", "Distribution of the times between operations.", click.Choice(list(map(str, Arrivals))), "steady"
     ),

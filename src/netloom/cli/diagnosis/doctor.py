@@ -26,13 +26,13 @@ MOST = 20
     "only",
     multiple=True,
     type=click.Choice(SECTIONS),
-    help="Check only this part; repeatable.",
+    help="Check only this part. May be repeated.",
 )
 @click.option("--repair", is_flag=True, help="Repair what is safe to repair.")
 @OUTPUT
 @accessing
 def doctor(session: Session, access: Access, repair: bool, only: tuple[str, ...], output: str) -> int:
-    """Check the whole system for inconsistencies and repair what is safe to repair.
+    """Check the whole system for inconsistencies, and with --repair, repair what is safe to repair.
 
     It compares resources with each other, with OVN's databases, and with the switch and the network namespaces of every
     node, as far as these can be reached.

@@ -34,7 +34,7 @@ COLOURS = {"True": "green", "False": "red"}
 
 @click.command()
 @click.argument("words", nargs=-1, metavar="KIND NAME | KIND/NAME", shell_complete=complete_targets)
-@click.option("--flows", is_flag=True, help="List the logical flows, and not only their number.")
+@click.option("--flows", is_flag=True, help="List the logical flows instead of only counting them.")
 @click.option("--timeline", is_flag=True, help="Show when each step of a NetworkAttachment was completed.")
 @OUTPUT
 @accessing

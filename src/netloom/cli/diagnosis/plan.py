@@ -33,13 +33,13 @@ from netloom.run.config import listed
 
 @click.command()
 @applying.from_files
-@click.option("--delete", "deleting", is_flag=True, help="Plan the deletion of these objects instead of their apply.")
+@click.option("--delete", "deleting", is_flag=True, help="Plan to delete the objects instead of applying them.")
 @click.option("--force-conflicts", is_flag=True, help="Take ownership of fields that other managers own.")
 @click.option(
     "--provider-grants",
     envvar="NETLOOM_PROVIDER_GRANTS",
     metavar="NS=PHYSNET[:VLANS],...",
-    help="Physical networks that the controllers grant.  [default: as in the Networks' statuses]",
+    help="Physical networks that the controllers grant.  [default: from the Networks' statuses]",
 )
 @OUTPUT
 @connected

@@ -20,9 +20,9 @@ from netloom.errors import Unreachable
 @click.command()
 @click.argument("start", metavar="FROM", shell_complete=complete_attachments)
 @click.argument("end", metavar="TO", shell_complete=complete_attachments)
-@click.option("--tcp", type=click.IntRange(1, 65535), metavar="PORT", help="Send a TCP packet to this port.")
-@click.option("--udp", type=click.IntRange(1, 65535), metavar="PORT", help="Send a UDP packet to this port.")
-@click.option("--icmp", is_flag=True, help="Send an ICMP echo request (default).")
+@click.option("--tcp", type=click.IntRange(1, 65535), metavar="PORT", help="Trace a TCP packet to this port.")
+@click.option("--udp", type=click.IntRange(1, 65535), metavar="PORT", help="Trace a UDP packet to this port.")
+@click.option("--icmp", is_flag=True, help="Trace an ICMP echo request (default).")
 @click.option("-6", "--ipv6", "v6", is_flag=True, help="Prefer IPv6 if both ends have addresses of both families.")
 @click.option("--raw", is_flag=True, help="Print the output of ovn-trace and ofproto/trace.")
 @OUTPUT

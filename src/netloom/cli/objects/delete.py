@@ -49,17 +49,19 @@ class Doomed(Struct, frozen=True):
 )
 @SELECTOR
 @FIELD_SELECTOR
-@click.option("--all", "whole", is_flag=True, help="All objects of the kind in the namespace.")
+@click.option("--all", "whole", is_flag=True, help="Delete all objects of the kind in the namespace.")
 @ALL_NAMESPACES
 @click.option(
     "--cascade",
     type=click.Choice(list(POLICIES)),
     default="background",
     show_default=True,
-    help="Delete dependents afterwards or before, or leave them.",
+    help="Delete dependents after the object, before it, or not at all.",
 )
 @click.option("--wait/--no-wait", "waiting", default=True, help="Wait until the objects are gone.  [default: wait]")
-@click.option("--timeout", type=DURATION, default="0s", metavar="TIME", help="How long to wait; 0 means a week.")
+@click.option(
+    "--timeout", type=DURATION, default="0s", metavar="TIME", help="Stop waiting after this time; 0 means a week."
+)
 @DRY_RUN
 @click.option("--ignore-not-found", is_flag=True, help="Succeed even if an object does not exist.")
 @connected

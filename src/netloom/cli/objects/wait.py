@@ -50,7 +50,7 @@ class Goal:
     default="condition=Ready",
     show_default=True,
     metavar="GOAL",
-    help="delete, create, condition=NAME[=VALUE] or jsonpath={PATH}[=VALUE].",
+    help="Goal: delete, create, condition=NAME[=VALUE] or jsonpath={PATH}[=VALUE].",
 )
 @click.option(
     "--timeout",
@@ -62,7 +62,7 @@ class Goal:
 )
 @SELECTOR
 @FIELD_SELECTOR
-@click.option("--all", "whole", is_flag=True, help="All objects of the kind.")
+@click.option("--all", "whole", is_flag=True, help="Wait for all objects of the kind.")
 @ALL_NAMESPACES
 @connectable
 def wait(
