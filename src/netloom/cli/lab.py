@@ -7,7 +7,7 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Literal, NoReturn
+from typing import Any, Literal, NoReturn
 
 import click
 
@@ -57,16 +57,11 @@ def lab() -> None:
 )
 @click.option("--timeout", default=120.0, show_default=True, metavar="SECONDS", help="Fail after this time.")
 def up(
-    nodes: int,
     data: Path,
     ovn: str,
-    plain_ovn: bool,
     no_restart: bool,
-    outside: bool,
     roots: tuple[str, ...],
-    kubeconfig: Path | None,
-    agents: Path | None,
-    timeout: float,
+    **given: Any,  # noqa: ANN401  # what click parsed
 ) -> None:
     """Start a lab; a lab that was stopped keeps its data."""
     from netloom.lab import Lab  # the lab and its dependencies: only when used
@@ -78,19 +73,7 @@ def up(
         click.echo(f"{time.monotonic() - began:5.1f} s  {text}")
 
     with _ended_by_term():
-        found = Lab.up(
-            data,
-            nodes=nodes,
-            ovn=servers,
-            plain_ovn=plain_ovn,
-            restart=not no_restart,
-            outside=outside,
-            roots=_roots(roots),
-            kubeconfig=kubeconfig,
-            agents=agents,
-            timeout=timeout,
-            say=say,
-        )
+        found = Lab.up(data, ovn=servers, restart=not no_restart, roots=_roots(roots), say=say, **given)
     where = _shown(data)
     click.echo(
         f"\nThe lab is up: {', '.join(found.nodes)}.\n"

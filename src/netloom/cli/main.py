@@ -37,7 +37,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "credential": ("netloom.cli.credential", "Create, list and revoke credentials of a data directory."),
     "config": ("netloom.cli.settings", "Show the effective configuration of a process."),
     "version": ("netloom.cli.version", "Show the versions of client and server."),
-    "completion": ("netloom.cli.completion", "Print a shell completion script."),
+    "completion": ("netloom.cli.shell_completion", "Print a shell completion script."),
 }
 INTERRUPTED = 130
 BROKEN_PIPE = 141

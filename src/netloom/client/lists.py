@@ -2,13 +2,13 @@
 
 import contextlib
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from urllib.parse import quote
 
 from msgspec import Struct
 
 from netloom.client.http import JSON, TABLE, Client, from_status
-from netloom.client.resources import Resource, Target
+from netloom.client.resources import Resource, Target, named
 from netloom.errors import Unreachable
 from netloom.model.document import Document
 
@@ -66,6 +66,14 @@ def objects(client: Client, target: Target, where: Scope) -> tuple[list[Document
     return items, revision
 
 
+def events(client: Client, document: Document) -> list[Document]:
+    """Return the Events about an object."""
+    metadata = document["metadata"]
+    about = f"involvedObject.uid={metadata.get('uid', '')},involvedObject.name={metadata['name']}"
+    where = Scope(str(metadata.get("namespace") or ""), {"fieldSelector": about})
+    return objects(client, Target(named(client, "events")), where)[0]
+
+
 def changes(
     client: Client, target: Target, where: Scope, revision: str, *, table: bool = False, seconds: float | None = None
 ) -> Iterator[Document]:
@@ -74,7 +82,8 @@ def changes(
     Ends after `seconds`, if given. Raises `Expired` if the server no longer has the revision: list again.
     """
     deadline = time.monotonic() + seconds if seconds is not None else float("inf")
-    query = {**_watched(target, where), "watch": "true", "allowWatchBookmarks": "true"}
+    query = {**where.query, "watch": "true", "allowWatchBookmarks": "true"}
+    query |= {"fieldSelector": f"metadata.name={target.name}"} if target.name else {}
     path = target.resource.path(where.namespace)
     away_since = 0.0
     while (now := time.monotonic()) < deadline:
@@ -98,12 +107,6 @@ def changes(
         else:
             away_since = 0.0
         time.sleep(PAUSE_SECONDS)
-
-
-def _watched(target: Target, where: Scope) -> Mapping[str, str]:
-    if not target.name:
-        return where.query
-    return {**where.query, "fieldSelector": f"metadata.name={target.name}"}
 
 
 def _revision(event: Document) -> str:

@@ -78,7 +78,7 @@ def attachments(
         kubeconfig=file,
         context=name,
     )
-    with Progress(load) as progress:
+    with Progress() as progress:
         outcome = _run(running.attachments(cluster, load, options, progress.show))
     _report(load, outcome, histogram=histogram)
     if output is not None:

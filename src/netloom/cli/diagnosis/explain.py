@@ -5,7 +5,6 @@
 
 from collections.abc import Iterator
 from datetime import UTC, datetime
-from typing import Any
 
 import click
 import msgspec
@@ -63,7 +62,8 @@ def lines(found: Explanation, *, flows: bool) -> Iterator[str]:
     unit = found.unit
     where = f"{unit.namespace}/{unit.name}" if unit.namespace else unit.name
     yield paint(clean(f"{unit.kind} {where}"), "cyan", bold=True)
-    yield from _spec(found.spec)
+    yield "Spec"
+    yield from (clean(f"  {key}: {_compact(value)}") for key, value in found.spec.items())
     if found.conditions:
         yield "Conditions"
         rows = [(one.type, one.status, one.reason, one.message) for one in found.conditions]
@@ -84,11 +84,6 @@ def lines(found: Explanation, *, flows: bool) -> Iterator[str]:
     if found.next:
         yield "Where to look next"
         yield from (clean(f"  {what}") for what in found.next)
-
-
-def _spec(spec: dict[str, Any]) -> Iterator[str]:
-    yield "Spec"
-    yield from (clean(f"  {key}: {_compact(value)}") for key, value in spec.items())
 
 
 def _compact(value: object) -> str:

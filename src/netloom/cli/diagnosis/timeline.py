@@ -47,7 +47,8 @@ def lines(found: Timeline) -> Iterator[str]:
 def _drawn(found: Timeline, total: float) -> Iterator[str]:
     before = 0.0
     for one in found.moments:
-        yield clean(f"  {_when(one):>11}  │{_bar(one, before, total)}│ {one.step:<9}{one.text}").rstrip()
+        when = f"{'' if one.exact else '~'}{_offset(one.offset)}"
+        yield clean(f"  {when:>11}  │{_bar(one, before, total)}│ {one.step:<9}{one.text}").rstrip()
         if one.step != EVENT:
             before = max(before, one.offset)
 
@@ -60,10 +61,6 @@ def _bar(one: Moment, before: float, total: float) -> str:
     begin = min(WIDTH, max(0, round(before / total * WIDTH)))
     drawn = " " * begin + "█" * (end - begin) if end > begin else " " * min(begin, WIDTH - 1) + "▏"
     return drawn.ljust(WIDTH)
-
-
-def _when(one: Moment) -> str:
-    return f"{'' if one.exact else '~'}{_offset(one.offset)}"
 
 
 def _offset(seconds: float) -> str:

@@ -6,13 +6,13 @@ exit status is then 1.
 """
 
 import contextlib
+import re
 from urllib.parse import quote
 
 import click
 
 from netloom.cli.failure import explain
 from netloom.cli.objects import manifests
-from netloom.cli.objects.field_hints import unknown_field
 from netloom.cli.objects.manifests import Manifest
 from netloom.cli.objects.output import print_documents
 from netloom.cli.objects.selection import target_of
@@ -24,8 +24,12 @@ from netloom.client.resources import Resource
 from netloom.client.session import Session
 from netloom.errors import BadRequest, Conflict, NetloomError, NotFound, Unreachable
 from netloom.model.document import Document
+from netloom.model.registry import KINDS
+from netloom.model.schemas.checks import nearest
+from netloom.model.schemas.schema import schema
 
 MANAGER = "netloom"
+_UNDECLARED = re.compile(r"(?P<path>(?:\.\w+(?:\[[^\]]*\])*)*)\.(?P<name>\w+): field not declared in schema")
 
 from_files = click.option(
     "-f",
@@ -125,3 +129,21 @@ def explain_refusal(error: NetloomError, manifest: Manifest) -> str:
     if isinstance(error, Conflict) and error.causes:
         text += "\n(use --force-conflicts to take ownership of these fields)"
     return text
+
+
+def unknown_field(message: str, document: Document) -> str:
+    """Return ` (did you mean "…"?)` if a message is about an unknown field that resembles a known one, else "".
+
+    A kube-apiserver refuses such a field with just "field not declared in schema". The schemas of Netloom's kinds are
+    known here.
+    """
+    found = _UNDECLARED.search(message)
+    if found is None or "did you mean" in message:
+        return ""
+    try:
+        node = schema(KINDS.kind(str(document.get("apiVersion", "")), str(document.get("kind", ""))))
+    except NotFound:
+        return ""
+    for word in re.findall(r"\.(\w+)|(\[)", found["path"]):
+        node = node.get("properties", {}).get(word[0], {}) if word[0] else node.get("items", {})
+    return nearest(found["name"], list(node.get("properties", {})))

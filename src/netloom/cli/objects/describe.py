@@ -15,8 +15,6 @@ from netloom.cli.options import ALL_NAMESPACES, SELECTOR, connected
 from netloom.cli.shell_completion import complete_targets
 from netloom.cli.tables import align, safe
 from netloom.client import lists
-from netloom.client.lists import Scope
-from netloom.client.resources import Resource, Target, named
 from netloom.client.session import Session
 from netloom.errors import NetloomError
 from netloom.model.document import Document
@@ -143,12 +141,8 @@ def _title(key: str) -> str:
 
 
 def _events(session: Session, document: Document) -> list[str]:
-    metadata = document["metadata"]
-    query = f"involvedObject.uid={metadata.get('uid', '')},involvedObject.name={metadata['name']}"
-    namespace = str(metadata.get("namespace") or "")
     try:
-        resource: Resource = named(session.client, "events")
-        found, _ = lists.objects(session.client, Target(resource), Scope(namespace, {"fieldSelector": query}))
+        found = lists.events(session.client, document)
     except NetloomError as error:
         return [f"Events:  <not available: {error.message}>"]
     if not found:

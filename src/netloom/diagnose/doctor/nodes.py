@@ -9,7 +9,7 @@ not belong here. If an agent holds the lock of the switch's database, changes ar
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Iterable, Sequence
+from collections.abc import AsyncIterator, Sequence
 from functools import partial
 
 from msgspec.structs import replace
@@ -91,9 +91,13 @@ class NodeSection:
         resources = snapshot.load(self._session.client)
         found: list[NodeFinding] = []
         self._unseen, self._interfaces = [], 0
+
+        async def checked(node: NodeInspection) -> tuple[str, int, list[Finding]]:
+            return node.name, len(node.interfaces()), await node.findings(resources)
+
         for switch in self._access.switches:
             try:
-                name, count, some = on_node(switch, self._access.owner, lambda node: _checked(node, resources))
+                name, count, some = on_node(switch, self._access.owner, checked)
             except NetloomError as error:
                 self._unseen.append(f"node {switch.node or switch.remote}: {error.message}")
                 continue
@@ -132,10 +136,6 @@ def _is_unwanted(session: Session, node: str, finding: Finding) -> bool:
         return True
     # An attachment that was created again has an interface of its own: `_unplug` removes only the one of the finding.
     return bool(there["spec"]["node"] != node or finding.replaced)
-
-
-async def _checked(node: NodeInspection, resources: Iterable[Resource]) -> tuple[str, int, list[Finding]]:
-    return node.name, len(node.interfaces()), await node.findings(resources)
 
 
 async def _repair(node: NodeInspection, resources: list[Resource], found: Sequence[Finding]) -> dict[Finding, str]:

@@ -116,11 +116,12 @@ class NodeInspection:
         seen = [self._seen(row) for row in self.interfaces()]
         wanted = [self._wanted(plan) for plan in plans.values()]
         used = {row.name for row in self._all("Interface")} | {plan.device for plan in plans.values()}
+        mirrors = [unit_of(row.external_ids.get(OF, "")) for row in self._all("Mirror") if self.switch.is_ours(row)]
         return [
             *await self._flows(resources, plans),
             *audit_ovn.audit_switch(wanted, seen, waiting),
             *audit_ovn.audit_devices(await self.links.pairs(), used),
-            *audit_ovn.audit_mirrors(self.mirrors(resources, plans), self._mirrors()),
+            *audit_ovn.audit_mirrors(self.mirrors(resources, plans), {unit for unit in mirrors if unit is not None}),
         ]
 
     def mirrors(self, resources: Iterable[Resource], plans: Plans) -> dict[Unit, MirrorPlan]:
@@ -158,10 +159,6 @@ class NodeInspection:
             error=row.error or "",
             ids={key: ids[key] for key in (*OURS, GIVEN) if key in ids},
         )
-
-    def _mirrors(self) -> set[Unit]:
-        ours = (row for row in self._all("Mirror") if self.switch.is_ours(row))
-        return {unit for row in ours if (unit := unit_of(row.external_ids.get(OF, "")))}
 
     def _all(self, table: str) -> list[Any]:
         return list(self.switch.client.cache.rows(table).values())
