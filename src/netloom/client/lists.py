@@ -8,7 +8,7 @@ from urllib.parse import quote
 from msgspec import Struct
 
 from netloom.client.http import JSON, TABLE, Client, from_status
-from netloom.client.resources import Resource, Target, named
+from netloom.client.resources import Resource, Target
 from netloom.errors import Unreachable
 from netloom.model.document import Document
 
@@ -64,14 +64,6 @@ def objects(client: Client, target: Target, where: Scope) -> tuple[list[Document
         api_version = f"{resource.group}/{resource.version}" if resource.group else resource.version
         items += [{"apiVersion": api_version, "kind": resource.kind, **item} for item in page.get("items") or ()]
     return items, revision
-
-
-def events(client: Client, document: Document) -> list[Document]:
-    """Return the Events about an object."""
-    metadata = document["metadata"]
-    about = f"involvedObject.uid={metadata.get('uid', '')},involvedObject.name={metadata['name']}"
-    where = Scope(str(metadata.get("namespace") or ""), {"fieldSelector": about})
-    return objects(client, Target(named(client, "events")), where)[0]
 
 
 def changes(

@@ -15,6 +15,8 @@ from netloom.cli.options import ALL_NAMESPACES, SELECTOR, connected
 from netloom.cli.shell_completion import complete_targets
 from netloom.cli.tables import align, safe
 from netloom.client import lists
+from netloom.client.lists import Scope
+from netloom.client.resources import Target, named
 from netloom.client.session import Session
 from netloom.errors import NetloomError
 from netloom.model.document import Document
@@ -141,8 +143,11 @@ def _title(key: str) -> str:
 
 
 def _events(session: Session, document: Document) -> list[str]:
+    metadata = document["metadata"]
+    query = f"involvedObject.uid={metadata.get('uid', '')},involvedObject.name={metadata['name']}"
+    where = Scope(str(metadata.get("namespace") or ""), {"fieldSelector": query})
     try:
-        found = lists.events(session.client, document)
+        found = lists.objects(session.client, Target(named(session.client, "events")), where)[0]
     except NetloomError as error:
         return [f"Events:  <not available: {error.message}>"]
     if not found:

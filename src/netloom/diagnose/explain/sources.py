@@ -17,17 +17,13 @@ def read(client: Client, document: Document) -> Sources:
     metadata, spec = document["metadata"], document.get("spec") or {}
     namespace = str(metadata.get("namespace") or "")
     network = str(spec.get("network") or "")
+    concerning = f"involvedObject.uid={metadata.get('uid', '')},involvedObject.name={metadata['name']}"
     unseen: list[str] = []
     subnets = _many(client, "subnets", namespace, f"spec.network={network}", unseen)
-    events: list[Document] = []
-    try:
-        events = lists.events(client, document)
-    except NetloomError as error:
-        unseen.append(f"events: {error.message}")
     return Sources(
         attachment=document,
         locks=tuple(_locks(client, document, namespace, unseen)),
-        events=tuple(events),
+        events=tuple(_many(client, "events", namespace, concerning, unseen)),
         network=_one(client, "networks", namespace, network),
         subnets=tuple(one for one in subnets if not spec.get("subnets") or one["metadata"]["name"] in spec["subnets"]),
         node=_one(client, "nodes.netloom.dev", "", str(spec.get("node") or "")),
