@@ -4,8 +4,9 @@ import pytest
 
 from netloom.diagnose.node.fabric import compared
 from netloom.diagnose.node.inspection import plans_of
+from netloom.diagnose.snapshot import is_vxlan
 from netloom.diagnose.trace import vxlan
-from netloom.diagnose.trace.packet import Endpoint, endpoint
+from netloom.diagnose.trace.packet import endpoint
 from netloom.diagnose.trace.vxlan import SwitchState
 from netloom.errors import Invalid
 from netloom.model.document import Resource
@@ -110,9 +111,9 @@ def test_ends_without_a_common_family_are_told_so() -> None:
 
 def test_only_networks_of_fabric_vxlan_are_carried() -> None:
     every = resources(WORLD)
-    assert vxlan.is_carried(endpoint("a", "default", every), every)
-    assert not vxlan.is_carried(endpoint("ovn", "default", every), every)
-    assert not vxlan.is_carried(Endpoint("10.9.9.9", None, "10.9.9.9"), every)
+    assert is_vxlan(endpoint("a", "default", every).attachment, every)
+    assert not is_vxlan(endpoint("ovn", "default", every).attachment, every)
+    assert not is_vxlan(endpoint("10.9.9.9", "default", every).attachment, every)
 
 
 def test_flows_that_are_missing_wrong_or_too_many_are_found() -> None:

@@ -65,7 +65,7 @@ class Tracer:
         """Return the path of a packet of `protocol` to the port `number`, from one attachment or address to another."""
         namespace = self._session.namespace
         one, other = (endpoint(text, namespace, self._resources) for text in (start, end))
-        if vxlan.is_carried(one, self._resources):
+        if snapshot.is_vxlan(one.attachment, self._resources):
             return self._through_vxlan(one, other, protocol=protocol, number=number, v6=v6)
         if not self._access.sb:
             raise Unreachable(NO_SOUTHBOUND)

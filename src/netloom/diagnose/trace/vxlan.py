@@ -21,7 +21,6 @@ from netloom.errors import Invalid, Unreachable
 from netloom.model.document import Resource
 from netloom.model.kinds.attachments import NetworkAttachment
 from netloom.model.kinds.cluster import Node
-from netloom.model.kinds.networks import Fabric, Network
 from netloom.model.values import addresses
 from netloom.openflow import packets
 from netloom.openflow.flows import Flow
@@ -38,18 +37,6 @@ class SwitchState(NamedTuple):
     ports: dict[int, str]
     """The attachments, as NAMESPACE/NAME, by their port numbers."""
     tunnel: int
-
-
-def is_carried(start: Endpoint, resources: Iterable[Resource]) -> bool:
-    """Whether an endpoint is in a Network of the vxlan fabric."""
-    one = start.attachment
-    if one is None:
-        return False
-    mine = (one.metadata.namespace, one.spec.network)
-    return any(
-        network.spec.fabric is Fabric.VXLAN and (network.metadata.namespace, network.metadata.name) == mine
-        for network in snapshot.of_type(resources, Network)
-    )
 
 
 def packet(start: Endpoint, end: Endpoint, *, protocol: str, number: int, v6: bool) -> Packet:
