@@ -68,7 +68,7 @@ class World:
         return blue
 
     def examine(self, *, repair: bool = False, meanwhile: Callable[[], object] = lambda: None) -> Report:
-        return AddressSection(settle=lambda _: meanwhile()).examine(self.session, repair=repair)
+        return AddressSection(self.session.client, settle=lambda _: meanwhile()).examine(repair=repair)
 
     def exists(self, made: Json) -> bool:
         kind = KINDS.kind(made["apiVersion"], made["kind"])

@@ -1,6 +1,6 @@
 import pytest
 
-from netloom.cli.objects.field_hints import unknown_field
+from netloom.cli.objects.apply import unknown_field
 
 NETWORK = {"apiVersion": "netloom.dev/v1alpha1", "kind": "Network"}
 ATTACHMENT = {"apiVersion": "netloom.dev/v1alpha1", "kind": "NetworkAttachment"}

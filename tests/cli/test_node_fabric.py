@@ -3,18 +3,17 @@
 import pytest
 
 from netloom.diagnose.node.fabric import compared
+from netloom.diagnose.node.inspection import plans_of
+from netloom.diagnose.snapshot import is_vxlan
 from netloom.diagnose.trace import vxlan
-from netloom.diagnose.trace.packet import Endpoint, endpoint
+from netloom.diagnose.trace.packet import endpoint
 from netloom.diagnose.trace.vxlan import SwitchState
 from netloom.errors import Invalid
 from netloom.model.document import Resource
-from netloom.model.kinds.attachments import NetworkAttachment
-from netloom.model.kinds.networks import Network
-from netloom.model.kinds.policy import SecurityProfile
 from netloom.plan.node.grants import EVERYTHING
-from netloom.plan.node.ports import Host, PortPlan, plan_port
+from netloom.plan.node.ports import Host, PortPlan
 from netloom.plan.vxlan.fabric import VxlanPlan
-from netloom.plan.vxlan.inputs import local_port, remote_port
+from netloom.plan.vxlan.inputs import plan_fabric
 from tests.plan.planning import resources
 
 VTEP = 1
@@ -57,22 +56,11 @@ status: {ips: [10.1.0.2/24], locks: [{ip: "10.1.0.2", uid: u}], mac: "06:01:00:0
 
 def node(name: str, every: list[Resource]) -> tuple[VxlanPlan, dict[int, str], list[PortPlan]]:
     """Return a node's fabric, its ports by number, and what was planned for it."""
-    plan, ports, plans = VxlanPlan(), {}, []
-    plan.vtep = VTEP
-    networks = {one.metadata.name: one for one in every if isinstance(one, Network)}
-    for number, one in enumerate((one for one in every if isinstance(one, NetworkAttachment)), 2):
-        planned = plan_port(one, networks[one.spec.network], (), Host(grants=EVERYTHING))
-        if one.spec.node == name and isinstance(planned, PortPlan) and planned.vni:
-            plan.put_local(local_port(one, planned, number), 1)
-            ports[number] = f"default/{one.metadata.name}"
-            plans.append(planned)
-        elif one.spec.node != name and (there := remote_port(one)) is not None:
-            plan.put_remote(there, 1)
-    for profile in every:
-        if isinstance(profile, SecurityProfile):
-            plan.put_profile(profile)
-    plan.flush()
-    return plan, ports, plans
+    plans, _ = plans_of(every, name, Host(grants=EVERYTHING))
+    numbers = {one.uid: number for number, one in enumerate(plans.values(), 2) if one.vni}
+    plan = plan_fabric(every, name, plans, lambda one: numbers[one.uid], VTEP)
+    mine = [one for one in plans.values() if one.vni]
+    return plan, {numbers[one.uid]: f"{one.namespace}/{one.name}" for one in mine}, mine
 
 
 def trace(start: str, end: str, *, protocol: str = "icmp", v6: bool = False) -> tuple[list[str], bool, str]:
@@ -123,9 +111,9 @@ def test_ends_without_a_common_family_are_told_so() -> None:
 
 def test_only_networks_of_fabric_vxlan_are_carried() -> None:
     every = resources(WORLD)
-    assert vxlan.is_carried(endpoint("a", "default", every), every)
-    assert not vxlan.is_carried(endpoint("ovn", "default", every), every)
-    assert not vxlan.is_carried(Endpoint("10.9.9.9", None, "10.9.9.9"), every)
+    assert is_vxlan(endpoint("a", "default", every).attachment, every)
+    assert not is_vxlan(endpoint("ovn", "default", every).attachment, every)
+    assert not is_vxlan(endpoint("10.9.9.9", "default", every).attachment, every)
 
 
 def test_flows_that_are_missing_wrong_or_too_many_are_found() -> None:

@@ -10,13 +10,14 @@ import pytest
 from msgspec.structs import replace
 
 from netloom.control.node.fabric import COMPARE, COUNT
+from netloom.diagnose.node.inspection import plans_of
 from netloom.model.document import Resource
-from netloom.model.kinds.paths import Shaping
-from netloom.model.kinds.policy import SecurityProfile
 from netloom.model.registry import NETWORK, NETWORK_ATTACHMENT, NODE, SECURITY_PROFILE, SHAPING, SUBNET
 from netloom.openflow.flows import Flow, Key, Mod
-from netloom.plan.vxlan.fabric import LocalPort, Remote, VxlanPlan
+from netloom.plan.node.grants import EVERYTHING
+from netloom.plan.node.ports import Host
 from netloom.plan.vxlan.flow_claims import Delta
+from netloom.plan.vxlan.inputs import plan_fabric
 from netloom.sim import loop as sim
 from netloom.store.base import Stored
 from tests.control import test_host
@@ -55,39 +56,14 @@ VNIS = {"blue": 5, "red": 10, "green": 11}
 
 
 async def model(world: World) -> Mapping[Key, Flow]:
-    """Return the flows that the resources, and the numbers of the ports, come to."""
-    plan, interfaces = VxlanPlan(), world.interfaces()
-    tunnel = world.select("Interface", ["name", "==", "nl-vtep"])
-    plan.vtep = tunnel[0]["ofport"] if tunnel else None
-    every = (await world.attachments()).values()
-    mine = [one for one in every if one["spec"]["node"] == "n1" and one["spec"]["network"] != "blue"]
-    relevant = {one["spec"]["network"] for one in mine}
-    for one in every:
-        status, spec = one["status"], one["spec"]
-        about: dict[str, Any] = {
-            "uid": one["metadata"]["uid"],
-            "namespace": "ns1",
-            "name": one["metadata"]["name"],
-            "vni": status["vni"],
-            "mac": status["mac"],
-            "ips": tuple(ip.partition("/")[0] for ip in status["ips"]),
-            "network": spec["network"],
-            "node": spec["node"],
-        }
-        if one in mine:
-            plan.put_local(LocalPort(**about, ofport=interfaces[status["ifcName"]]["ofport"]), 0)
-        elif spec["node"] != "n1" and spec["network"] in relevant and "hostIP" in status:
-            plan.put_remote(Remote(**about, host_ip=status["hostIP"]), 0)
-    for stored in (await world.store.list(SECURITY_PROFILE)).items if relevant else ():
-        profile = stored.value()
-        assert isinstance(profile, SecurityProfile)
-        plan.put_profile(profile)
-    for stored in (await world.store.list(SHAPING)).items if relevant else ():
-        shaping = stored.value()
-        assert isinstance(shaping, Shaping)
-        plan.put_shaping(shaping)
-    plan.flush()
-    return plan.claims.flows
+    """Return the flows that diagnosis plans, from all resources at once and the numbers of the ports."""
+    kinds = (NETWORK, SUBNET, NETWORK_ATTACHMENT, SECURITY_PROFILE, SHAPING)
+    resources = [stored.value() for kind in kinds for stored in (await world.store.list(kind)).items]
+    interfaces, tunnel = world.interfaces(), world.select("Interface", ["name", "==", "nl-vtep"])
+    plans, _ = plans_of(resources, "n1", Host(grants=EVERYTHING))
+    numbers = {name: row["ofport"] for name, row in interfaces.items()}
+    vtep = tunnel[0]["ofport"] if tunnel else None
+    return plan_fabric(resources, "n1", plans, lambda port: numbers.get(port.device), vtep).claims.flows
 
 
 async def in_step(world: World) -> bool:

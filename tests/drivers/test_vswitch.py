@@ -9,13 +9,14 @@ import pytest
 from msgspec.structs import replace
 
 from netloom.drivers.vswitch.driver import Vswitch, given
-from netloom.drivers.vswitch.mirrors import MirrorPlan, Mirrors
+from netloom.drivers.vswitch.mirrors import Mirrors
 from netloom.drivers.vswitch.prepare import Preparation, ensure_mappings, prepare, read_mappings
 from netloom.drivers.vswitch.writer import GROUP, GroupWriter
 from netloom.errors import Unreachable
 from netloom.model.kinds.attachments import PortType
 from netloom.ovsdb.errors import TransactionRefused
 from netloom.ovsdb.operations import Comment
+from netloom.plan.node.mirrors import MirrorPlan
 from netloom.plan.node.ports import PortPlan
 from netloom.plan.problem import ProblemError
 from tests.support.ovn import OVS_SHARE, Database, run

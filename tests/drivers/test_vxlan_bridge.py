@@ -4,7 +4,7 @@ import pytest
 from msgspec.structs import replace
 
 from netloom.drivers.vswitch.driver import Vswitch
-from netloom.drivers.vxlan.bridge import ensure_bridge, is_bridge_ready, tunnel_ofport, underlay_of
+from netloom.drivers.vxlan.bridge import ensure_bridge, is_bridge_ready, tunnel_ofport, underlay_address
 from netloom.model.kinds.networks import Fabric
 from netloom.plan.problem import ProblemError
 from tests.drivers.test_vswitch import PLAN, database, vsctl, working
@@ -25,9 +25,9 @@ def test_bridge_and_tunnel_are_made_once_and_put_right(database: Database) -> No
         assert await ensure_bridge(switch, underlay=MINE, datapath="netdev")
         assert not await ensure_bridge(switch, underlay=MINE, datapath="netdev")
         assert is_bridge_ready(switch, MINE)
-        assert (underlay_of(switch), tunnel_ofport(switch)) == (MINE, None)
+        assert (underlay_address(switch), tunnel_ofport(switch)) == (MINE, None)
         assert await ensure_bridge(switch, underlay="172.31.0.9", datapath="netdev")
-        assert underlay_of(switch) == "172.31.0.9"
+        assert underlay_address(switch) == "172.31.0.9"
 
     working(database, main)
     assert vsctl(database, "get", "bridge", "br-vxlan", "fail_mode", "datapath_type").split() == ["secure", "netdev"]

@@ -4,7 +4,6 @@ import contextlib
 import os
 import stat
 import sys
-from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -24,7 +23,10 @@ if TYPE_CHECKING:
 @click.option("--namespace", "-n", default="", metavar="NS", help="Limit the role to this namespace.")
 @click.option("--certificate", "by_certificate", is_flag=True, help="Issue a client certificate instead of a token.")
 @click.option(
-    "--server", default="", metavar="URL", help="URL of the server in the kubeconfig.  [default: as last started]"
+    "--server",
+    default="",
+    metavar="URL",
+    help="URL of the server in the kubeconfig.  [default: where it last listened]",
 )
 @click.option("--output", "-o", metavar="FILE", help="Write the kubeconfig to FILE, readable by its owner only.")
 @click.option("--force", is_flag=True, help="With --output: overwrite FILE.")
@@ -75,19 +77,14 @@ def credential(
         return directory.issue_token(who, roles, server=url)
 
     if output:
-        _write(Path(output), made, force=force)
+        from netloom.run import files
+
+        with files.reserved(Path(output), overwrite=force):  # Nothing is issued if the file cannot be written.
+            files.write_whole(Path(output), made().encode())
         click.echo(f"{output} written")
         return
     _warn_of_readers()
     click.echo(made(), nl=False)
-
-
-def _write(path: Path, made: Callable[[], str], *, force: bool) -> None:
-    """Write what `made` returns; issue nothing if the file cannot be written."""
-    from netloom.run import files
-
-    with files.reserved(path, overwrite=force):
-        files.write_whole(path, made().encode())
 
 
 def _revoked(directory: "Directory", name: str | None, fingerprint: str | None) -> "Revoked":

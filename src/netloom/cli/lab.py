@@ -1,14 +1,13 @@
 """`netloom lab`: a network of many hosts on this machine, each with its own real Open vSwitch and OVN."""
 
 import contextlib
-import json
 import os
 import signal
 import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Literal, NoReturn
+from typing import Any, Literal, NoReturn
 
 import click
 
@@ -16,6 +15,8 @@ OVN = {"none": 0, "1": 1, "3": 3}
 DATA = click.option(
     "--data", required=True, metavar="DIR", type=click.Path(path_type=Path), help="Directory of the lab."
 )
+
+NODES = click.argument("nodes", nargs=-1, required=True, metavar="NODE...")
 
 
 @click.group()
@@ -35,7 +36,7 @@ def lab() -> None:
 @click.option(
     "--ovn", default="1", show_default=True, type=click.Choice(list(OVN)), help="Number of OVN central servers."
 )
-@click.option("--plain-ovn", is_flag=True, help="Connect to OVN's databases by unix sockets, without TLS and RBAC.")
+@click.option("--plain-ovn", is_flag=True, help="Connect to OVN's databases over unix sockets, without TLS or RBAC.")
 @click.option("--no-restart", is_flag=True, help="Do not restart processes that exit.")
 @click.option("--outside", is_flag=True, help="Add an external router, 192.0.2.1, on the physical network physnet1.")
 @click.option(
@@ -43,7 +44,7 @@ def lab() -> None:
     "roots",
     multiple=True,
     metavar="NODE=DIR",
-    help="Run the OVS and OVN programs of NODE, or of central, in the root directory DIR.",
+    help="Run the OVS and OVN programs of NODE, or of `central`, with DIR as their root directory.",
 )
 @click.option(
     "--kubeconfig", metavar="FILE", type=click.Path(path_type=Path), help="Use this API server instead of starting one."
@@ -56,16 +57,11 @@ def lab() -> None:
 )
 @click.option("--timeout", default=120.0, show_default=True, metavar="SECONDS", help="Fail after this time.")
 def up(
-    nodes: int,
     data: Path,
     ovn: str,
-    plain_ovn: bool,
     no_restart: bool,
-    outside: bool,
     roots: tuple[str, ...],
-    kubeconfig: Path | None,
-    agents: Path | None,
-    timeout: float,
+    **given: Any,  # noqa: ANN401  # what click parsed
 ) -> None:
     """Start a lab; a lab that was stopped keeps its data."""
     from netloom.lab import Lab  # the lab and its dependencies: only when used
@@ -77,19 +73,7 @@ def up(
         click.echo(f"{time.monotonic() - began:5.1f} s  {text}")
 
     with _ended_by_term():
-        found = Lab.up(
-            data,
-            nodes=nodes,
-            ovn=servers,
-            plain_ovn=plain_ovn,
-            restart=not no_restart,
-            outside=outside,
-            roots=_roots(roots),
-            kubeconfig=kubeconfig,
-            agents=agents,
-            timeout=timeout,
-            say=say,
-        )
+        found = Lab.up(data, ovn=servers, restart=not no_restart, roots=_roots(roots), say=say, **given)
     where = _shown(data)
     click.echo(
         f"\nThe lab is up: {', '.join(found.nodes)}.\n"
@@ -107,7 +91,7 @@ def up(
 def down(data: Path, delete: bool) -> None:
     """Stop a lab, and keep its data.
 
-    This works for a lab that has started only in part, too.
+    This also removes what a lab left behind that failed to start.
     """
     from netloom.lab import down as take_down  # as above
 
@@ -127,6 +111,7 @@ def status(data: Path | None, output: str) -> int:
     """
     import msgspec  # only to write JSON
 
+    from netloom.cli.terminal import print_json
     from netloom.lab import state
     from netloom.lab.status import observe, tree  # as above
 
@@ -134,7 +119,7 @@ def status(data: Path | None, output: str) -> int:
     found = [observe(folder) for folder in folders]
     if output == "json":
         shown = [{**msgspec.to_builtins(one), "well": one.healthy} for one in found]
-        click.echo(json.dumps(shown[0] if data else shown, indent=4))
+        print_json(shown[0] if data else shown)
     elif not found:
         click.echo("There is no lab on this machine.")
     else:
@@ -162,7 +147,7 @@ def execute(data: Path, node: str, command: tuple[str, ...]) -> NoReturn:
 
 @lab.command()
 @DATA
-@click.argument("nodes", nargs=-1, required=True, metavar="NODE...")
+@NODES
 def off(data: Path, nodes: tuple[str, ...]) -> None:
     """Power hosts off.
 
@@ -178,7 +163,7 @@ def off(data: Path, nodes: tuple[str, ...]) -> None:
 
 @lab.command()
 @DATA
-@click.argument("nodes", nargs=-1, required=True, metavar="NODE...")
+@NODES
 def on(data: Path, nodes: tuple[str, ...]) -> None:
     """Power hosts on again, and wait until they are Ready."""
     from netloom.lab import Lab  # as above

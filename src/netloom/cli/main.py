@@ -27,14 +27,17 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "status": ("netloom.cli.diagnosis.status", "Show problems, and all objects as a tree."),
     "explain": ("netloom.cli.diagnosis.explain", "Show the state of an object in the API, in OVN and on its node."),
     "trace": ("netloom.cli.diagnosis.trace", "Show the path of a packet, and what drops it."),
-    "doctor": ("netloom.cli.diagnosis.doctor", "Check the whole system for inconsistencies and repair them."),
+    "doctor": (
+        "netloom.cli.diagnosis.doctor",
+        "Check the whole system for inconsistencies, and optionally repair them.",
+    ),
     "lab": ("netloom.cli.lab", "Run a network of many hosts on this machine, with real Open vSwitch and OVN."),
     "bench": ("netloom.cli.bench.command", "Create and delete attachments under load, and measure the latency."),
     "crds": ("netloom.cli.crds", "Print the CustomResourceDefinitions for a Kubernetes cluster."),
     "credential": ("netloom.cli.credential", "Create, list and revoke credentials of a data directory."),
     "config": ("netloom.cli.settings", "Show the effective configuration of a process."),
     "version": ("netloom.cli.version", "Show the versions of client and server."),
-    "completion": ("netloom.cli.completion", "Print a shell completion script."),
+    "completion": ("netloom.cli.shell_completion", "Print a shell completion script."),
 }
 INTERRUPTED = 130
 BROKEN_PIPE = 141

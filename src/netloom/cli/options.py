@@ -24,8 +24,16 @@ SELECTOR = click.option(
 FIELD_SELECTOR = click.option(
     "--field-selector", "fields", default="", metavar="FIELDS", help="Field selector, such as `spec.node=n1`."
 )
-ALL_NAMESPACES = click.option("-A", "--all-namespaces", "everywhere", is_flag=True, help="In all namespaces.")
+ALL_NAMESPACES = click.option("-A", "--all-namespaces", "everywhere", is_flag=True, help="Include all namespaces.")
 OUTPUT = click.option("-o", "--output", type=click.Choice(["text", "json"]), default="text", help="Output format.")
+DRY_RUN = click.option(
+    "--dry-run",
+    type=click.Choice(["none", "server"]),
+    default="none",
+    is_flag=False,
+    flag_value="server",
+    help="With `server`: submit the request, but do not store the result.",
+)
 LAB_HELP = "Use the API server of the lab in DIR."
 
 

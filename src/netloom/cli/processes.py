@@ -1,10 +1,15 @@
 """`netloom serve`, `apiserver`, `controller` and `agent`: parse the options, and run a process of `netloom.run`."""
 
+from collections.abc import Callable
+from typing import Any, TypeVar
+
 import click
 
 from netloom.cli.crds import AGGREGATE_EDIT
 from netloom.cli.settings import effective, flags
-from netloom.run.config import AgentSettings, ApiserverSettings, ControllerSettings, ServeSettings
+from netloom.run.config import AgentSettings, ApiserverSettings, ControllerSettings, ServeSettings, listed
+
+F = TypeVar("F", bound=Callable[..., Any])
 
 
 @click.command()
@@ -19,44 +24,22 @@ def serve(**given: object) -> int:
     return process.main(effective(ServeSettings, given)[0])
 
 
+def _manifest_option(name: str, metavar: str, text: str) -> Callable[[F], F]:
+    return click.option(name, default="", metavar=metavar, help=f"With --print-manifests: {text}")
+
+
 @click.command()
 @flags(ApiserverSettings)
 @click.option(
     "--print-manifests", is_flag=True, help="Print the manifests that add this API to a Kubernetes cluster, and exit."
 )
-@click.option(
-    "--address",
-    default="",
-    metavar="HOST[:PORT]",
-    help="With --print-manifests: the address of this server, as seen from the cluster.",
-)
-@click.option(
-    "--image",
-    default="",
-    metavar="IMAGE",
-    help="With --print-manifests: run the server in the cluster, from this image.",
-)
-@click.option(
-    "--ca-bundle",
-    default="",
-    metavar="FILE",
-    help="With --print-manifests: the CA that signed the server's certificate.",
-)
-@click.option(
-    "--nodes",
-    default="",
-    metavar="A,B",
-    help="With --print-manifests: create a user for the agent of each of these nodes.",
-)
+@_manifest_option("--address", "HOST[:PORT]", "the address of this server, as seen from the cluster.")
+@_manifest_option("--image", "IMAGE", "run the server in the cluster, from this image.")
+@_manifest_option("--ca-bundle", "FILE", "the CA that signed the server's certificate.")
+@_manifest_option("--nodes", "A,B", "create a user for the agent of each of these nodes.")
 @AGGREGATE_EDIT
 def apiserver(
-    print_manifests: bool,
-    address: str,
-    image: str,
-    ca_bundle: str,
-    nodes: str,
-    aggregate_edit: bool,
-    **given: object,
+    print_manifests: bool, address: str, image: str, ca_bundle: str, nodes: str, aggregate_edit: bool, **given: object
 ) -> int:
     """Run the API server, on sqlite or etcd; with --aggregated, as an extension of a Kubernetes API server.
 
@@ -68,7 +51,7 @@ def apiserver(
         from netloom.run.cluster.joining import ClusterOptions, manifests  # as above
 
         wanted = ClusterOptions(
-            address=address, image=image, ca_bundle=ca_bundle, nodes=_listed(nodes), aggregate_edit=aggregate_edit
+            address=address, image=image, ca_bundle=ca_bundle, nodes=tuple(listed(nodes)), aggregate_edit=aggregate_edit
         )
         click.echo("---\n".join(codec.encode_yaml(document) for document in manifests(settings, wanted)), nl=False)
         return 0
@@ -80,7 +63,7 @@ def apiserver(
 @click.command()
 @flags(ControllerSettings)
 def controller(**given: object) -> int:
-    """Run the controllers; of several processes, the elected leader works."""
+    """Run the controllers; of several processes, only the elected leader is active."""
     from netloom.run import controller as process  # as above
 
     return process.main(effective(ControllerSettings, _with_root_options(given))[0])
@@ -91,8 +74,8 @@ def controller(**given: object) -> int:
 def agent(**given: object) -> int:
     """Run the agent of a node, which plugs the attachments of that node.
 
-    Run it as root in the node's network namespace. It reads with the node's credential, and changes only what belongs
-    to Netloom. With --prepare it first sets up a bare Open vSwitch.
+    Run it as root in the node's network namespace. It uses the node's credential, and changes only what Netloom owns.
+    With --prepare, it first sets up a bare Open vSwitch.
     """
     from netloom.run.node import agent as process  # as above
 
@@ -105,7 +88,3 @@ def _with_root_options(given: dict[str, object]) -> dict[str, object]:
     given["kubeconfig"] = given.get("kubeconfig") or root.get("kubeconfig")
     given["context"] = given.get("context") or root.get("context_name")
     return given
-
-
-def _listed(text: str) -> tuple[str, ...]:
-    return tuple(part.strip() for part in text.split(",") if part.strip())

@@ -20,6 +20,19 @@ KINDS: dict[str, type[Settings]] = {
     "agent": configuration.AgentSettings,
 }
 
+_METAVARS = {
+    **dict.fromkeys(("kubeconfig", "key", "cert", "ca", "tokens", "revoked"), "FILE"),
+    **dict.fromkeys(("quarantine", "rest", "timeout"), "SECONDS"),
+    **dict.fromkeys(("context", "identity", "node", "owner"), "NAME"),
+    **dict.fromkeys(("ovs", "openflow"), "REMOTE"),
+    "data": "DIR",
+    "listen": "HOST:PORT",
+    "encap": "PROTOCOL",
+    "housekeeping": "MODE",
+    "datapath": "TYPE",
+}
+"""What the value of a setting is, by the last word of its name."""
+
 
 def flags(kind: type[Settings]) -> Callable[[F], F]:
     """Add an option for each setting to a command, and --config."""
@@ -64,14 +77,13 @@ def _option(field: msgspec.structs.FieldInfo) -> Callable[[F], F]:
     meta = field.type.__metadata__[0] if hasattr(field.type, "__metadata__") else None
     text = (getattr(meta, "description", None) or "").rstrip(".")
     default = field.default
-    if default not in ("", (), False, True):
-        text += f" [{default}]"
+    shown = ",".join(default) if isinstance(default, tuple) else str(default).lower()
+    text += f".  [default: {shown}]" if shown else "."
     if isinstance(default, bool):
-        declared = f"{flag}/--no-{field.name.replace('_', '-')}"
-        return click.option(declared, field.name, default=None, help=f"{text}.  [default: {str(default).lower()}]")
-    if isinstance(default, tuple):
-        return click.option(flag, field.name, default=None, metavar="A,B", help=f"{text}.")
-    return click.option(flag, field.name, default=None, metavar=field.name.rpartition("_")[2].upper(), help=f"{text}.")
+        return click.option(f"{flag}/--no-{flag[2:]}", field.name, default=None, help=text)
+    word = field.name.rpartition("_")[2]
+    metavar = "A,B" if isinstance(default, tuple) else _METAVARS.get(word, word.upper())
+    return click.option(flag, field.name, default=None, metavar=metavar, help=text)
 
 
 for _name, _kind in KINDS.items():

@@ -1,4 +1,4 @@
-"""Shell completion of arguments: kinds from the registry, names of objects from the server.
+"""`netloom completion`, and the completion of arguments: kinds from the registry, names of objects from the server.
 
 Completion must neither hang nor print an error: the server gets two seconds, and any failure yields no suggestions.
 """
@@ -6,6 +6,26 @@ Completion must neither hang nor print an error: the server gets two seconds, an
 import click
 
 ANSWER_SECONDS = 2.0
+
+
+@click.command()
+@click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
+@click.pass_context
+def completion(ctx: click.Context, shell: str) -> None:
+    """Print a shell completion script.
+
+    \b
+    bash: source <(netloom completion bash)
+    zsh:  source <(netloom completion zsh)
+    fish: netloom completion fish | source
+    """
+    from click.shell_completion import get_completion_class  # only this command needs it
+
+    found = get_completion_class(shell)
+    assert found is not None
+    maker = found(ctx.find_root().command, {}, "netloom", "_NETLOOM_COMPLETE")
+    # Not source(): for bash it runs bash to check its version, and bash may not be installed here.
+    click.echo(maker.source_template % maker.source_vars())
 
 
 def complete_targets(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:

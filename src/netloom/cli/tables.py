@@ -42,10 +42,8 @@ class Aligner:
             self._widths += [0] * (len(row) - len(self._widths))
             for column, cell in enumerate(row):
                 self._widths[column] = max(self._widths[column], len(cell))
-        return [self._line(row) for row in cells]
-
-    def _line(self, row: Sequence[str]) -> str:
-        return "".join(cell.ljust(width + GAP) for cell, width in zip(row, self._widths, strict=False)).rstrip()
+        padded = [[cell.ljust(width + GAP) for cell, width in zip(row, self._widths, strict=False)] for row in cells]
+        return ["".join(row).rstrip() for row in padded]
 
 
 def rows(

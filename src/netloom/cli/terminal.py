@@ -1,9 +1,11 @@
-"""Colours on a terminal; text is plain if it is piped or if NO_COLOR is set."""
+"""Output to a terminal or a program: colours, unless it is piped or NO_COLOR is set, and JSON."""
 
+import json
 import os
 import sys
 
 import click
+import msgspec
 
 
 def paint(text: str, colour: str, *, bold: bool = False) -> str:
@@ -11,6 +13,11 @@ def paint(text: str, colour: str, *, bold: bool = False) -> str:
     if not sys.stdout.isatty() or os.environ.get("NO_COLOR"):
         return text
     return click.style(text, fg=colour, bold=bold or None)
+
+
+def print_json(value: object) -> None:
+    """Print a value as JSON for people and programs."""
+    click.echo(json.dumps(msgspec.to_builtins(value), indent=4, ensure_ascii=False))
 
 
 def counted(number: int, word: str) -> str:

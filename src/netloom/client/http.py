@@ -41,14 +41,6 @@ class Login(Protocol):
         """Record that the server refused a credential; return whether another one may be available."""
 
 
-class Answer:
-    """A response of the server: its HTTP status and its document."""
-
-    def __init__(self, status: int, document: Document) -> None:
-        self.status = status
-        self.document = document
-
-
 class Client:
     """A client of one API server, with one set of credentials."""
 
@@ -82,11 +74,11 @@ class Client:
 
     def get(self, path: str, query: Mapping[str, str] | None = None, *, accept: str = JSON) -> Document:
         """Return the document at `path`."""
-        return self.call("GET", path, query, accept=accept).document
+        return self.call("GET", path, query, accept=accept)
 
     def text(self, path: str) -> str:
         """Return the body at `path` where it is not JSON, as for /readyz."""
-        response = self._send("GET", path, None, data=None, content_type=JSON, accept="*/*")
+        response = self._send("GET", path, accept="*/*")
         with self._reading():
             raw = response.read()
         if response.status >= 400:
@@ -102,7 +94,7 @@ class Client:
         body: object = None,
         content_type: str = JSON,
         accept: str = JSON,
-    ) -> Answer:
+    ) -> Document:
         """Send one request and return the answer; raise the error that the server names if it refuses."""
         data = None if body is None else json.dumps(body).encode()
         for attempt in range(RETRIES):
@@ -113,11 +105,11 @@ class Client:
                 break
             time.sleep(_pause(response.headers.get("Retry-After", "")))
         self._warn(response)
-        return Answer(response.status, self._document(response, raw))
+        return self._document(response, raw)
 
     def stream(self, path: str, query: Mapping[str, str], *, accept: str = JSON) -> Generator[Document, None, None]:
         """Yield the events of a watch until the server ends it or the connection breaks."""
-        response = self._send("GET", path, query, data=None, content_type=JSON, accept=accept)
+        response = self._send("GET", path, query, accept=accept)
         connection, self._kept = self._kept, None
         try:
             if response.status >= 400:
@@ -140,10 +132,10 @@ class Client:
         self,
         method: str,
         path: str,
-        query: Mapping[str, str] | None,
+        query: Mapping[str, str] | None = None,
         *,
-        data: bytes | None,
-        content_type: str,
+        data: bytes | None = None,
+        content_type: str = JSON,
         accept: str,
     ) -> http.client.HTTPResponse:
         target = self._prefix + path + (f"?{urlencode(query)}" if query else "")
@@ -251,10 +243,7 @@ def _events(response: http.client.HTTPResponse) -> Iterator[Document]:
             raise Internal("the server sent an event that is too large")
         *lines, rest = bytes(buffer).split(b"\n")
         buffer = bytearray(rest)
-        for line in lines:
-            if not line.strip():
-                continue
-            yield _event(line)
+        yield from (_event(line) for line in lines if line.strip())
 
 
 def _event(line: bytes) -> Document:

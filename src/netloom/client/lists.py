@@ -2,7 +2,7 @@
 
 import contextlib
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from urllib.parse import quote
 
 from msgspec import Struct
@@ -26,17 +26,24 @@ class Scope(Struct, frozen=True):
     query: dict[str, str] = {}
 
 
-def one(client: Client, target: Target, where: Scope, *, table: bool = False) -> Document:
+def one(client: Client, target: Target, where: Scope, *, accept: str = JSON) -> Document:
     """Return one object, or the Table with its row."""
-    path = target.resource.path(where.namespace, quote(target.name, safe=""))
-    return client.get(path, accept=TABLE if table else JSON)
+    return client.get(target.resource.path(where.namespace, quote(target.name, safe="")), accept=accept)
 
 
-def pages(client: Client, resource: Resource, where: Scope, *, table: bool = False) -> Iterator[Document]:
+def tables(client: Client, target: Target, where: Scope) -> Iterator[Document]:
+    """Yield the Tables of a target, page by page."""
+    if target.name:
+        yield one(client, target, where, accept=TABLE)
+    else:
+        yield from _pages(client, target.resource, where, TABLE)
+
+
+def _pages(client: Client, resource: Resource, where: Scope, accept: str) -> Iterator[Document]:
     """Yield a collection page by page; all pages show the same revision."""
     query = {**where.query, "limit": PAGE}
     while True:
-        page = client.get(resource.path(where.namespace), query, accept=TABLE if table else JSON)
+        page = client.get(resource.path(where.namespace), query, accept=accept)
         yield page
         token = str(page.get("metadata", {}).get("continue") or "")
         if not token:
@@ -52,7 +59,7 @@ def objects(client: Client, target: Target, where: Scope) -> tuple[list[Document
         return [found], str(found["metadata"].get("resourceVersion", ""))
     items: list[Document] = []
     revision = ""
-    for page in pages(client, resource, where):
+    for page in _pages(client, resource, where, JSON):
         revision = str(page["metadata"].get("resourceVersion", ""))
         api_version = f"{resource.group}/{resource.version}" if resource.group else resource.version
         items += [{"apiVersion": api_version, "kind": resource.kind, **item} for item in page.get("items") or ()]
@@ -67,7 +74,8 @@ def changes(
     Ends after `seconds`, if given. Raises `Expired` if the server no longer has the revision: list again.
     """
     deadline = time.monotonic() + seconds if seconds is not None else float("inf")
-    query = {**_watched(target, where), "watch": "true", "allowWatchBookmarks": "true"}
+    query = {**where.query, "watch": "true", "allowWatchBookmarks": "true"}
+    query |= {"fieldSelector": f"metadata.name={target.name}"} if target.name else {}
     path = target.resource.path(where.namespace)
     away_since = 0.0
     while (now := time.monotonic()) < deadline:
@@ -91,12 +99,6 @@ def changes(
         else:
             away_since = 0.0
         time.sleep(PAUSE_SECONDS)
-
-
-def _watched(target: Target, where: Scope) -> Mapping[str, str]:
-    if not target.name:
-        return where.query
-    return {**where.query, "fieldSelector": f"metadata.name={target.name}"}
 
 
 def _revision(event: Document) -> str:

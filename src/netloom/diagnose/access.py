@@ -9,7 +9,7 @@ import contextlib
 import ssl
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
 from pathlib import Path
-from random import Random, SystemRandom
+from random import SystemRandom
 from typing import Any, Protocol, TypeVar
 
 from msgspec import Struct
@@ -52,60 +52,35 @@ class Switch(Struct, frozen=True):
         return Path(self.remote.partition(":")[2]).parent
 
 
-class OvnDatabases(Protocol):
-    """The addresses of OVN's databases, and the means to connect to them."""
-
-    @property
-    def nb(self) -> tuple[str, ...]:
-        """The remotes of the northbound database."""
-
-    @property
-    def sb(self) -> tuple[str, ...]:
-        """The remotes of the southbound database."""
-
-    @property
-    def tls(self) -> ssl.SSLContext | None:
-        """The key and certificates for ssl: remotes."""
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        """The names that the servers' certificates may carry; none: the host of each remote."""
-
-    @property
-    def owner(self) -> str:
-        """The owner that Netloom's rows carry."""
-
-    def connect_north(self, random: Random, fence: Callable[[], bool]) -> Northbound:
-        """Return the driver of the northbound database."""
-
-
-class Access(Struct, frozen=True):
+class Access(Struct, frozen=True, kw_only=True):
     """What can be reached besides the API."""
 
-    ovn: OvnDatabases
-    switches: tuple[Switch, ...] = ()
-    ovn_command: Callable[[Sequence[str]], list[str]] = list
+    owner: str
+    """The owner that Netloom's rows carry."""
+    nb: tuple[str, ...]
+    """The remotes of the northbound database."""
+    sb: tuple[str, ...]
+    """The remotes of the southbound database."""
+    tls: ssl.SSLContext | None
+    """The key and certificates for ssl: remotes."""
+    names: tuple[str, ...]
+    """The names that the servers' certificates may carry; none: the host of each remote."""
+    north: Callable[[], Northbound]
+    """Returns the driver of the northbound database; call it inside an event loop."""
+    ovn_command: Callable[[Sequence[str]], list[str]]
     """Completes the command line of an OVN program that reads the southbound: its --db, TLS and chroot."""
-
-    @property
-    def owner(self) -> str:
-        """The owner that Netloom's rows carry."""
-        return self.ovn.owner
-
-    def north(self) -> Northbound:
-        """Return the driver of the northbound database; call it inside an event loop."""
-        return self.ovn.connect_north(SystemRandom(), lambda: True)
+    switches: tuple[Switch, ...]
 
     def south(self, tables: Mapping[str, Sequence[str] | None]) -> OvsdbClient:
         """Return a connection to the southbound database that monitors these tables."""
         return OvsdbClient(
-            self.ovn.sb,
+            self.sb,
             "OVN_Southbound",
             tables=tables,
             random=SystemRandom(),
             leader_only=False,
-            tls=self.ovn.tls,
-            names=self.ovn.names,
+            tls=self.tls,
+            names=self.names,
         )
 
 

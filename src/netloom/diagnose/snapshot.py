@@ -13,7 +13,8 @@ from netloom.control.runtime.conditions import READY
 from netloom.errors import Invalid
 from netloom.model import registry
 from netloom.model.document import Document, Resource
-from netloom.model.kinds.networks import Network
+from netloom.model.kinds.attachments import NetworkAttachment
+from netloom.model.kinds.networks import Fabric, Network
 from netloom.model.registry import KINDS
 from netloom.plan.node.grants import NOT_GRANTED, ProviderRefusal
 from netloom.plan.ovn.planner import Planner
@@ -54,6 +55,14 @@ def unit(resource: Resource) -> Unit:
 def key(resource: Resource) -> str:
     """Return NAMESPACE/NAME of a resource."""
     return f"{resource.metadata.namespace}/{resource.metadata.name}"
+
+
+def is_vxlan(resource: Resource | None, resources: Iterable[Resource]) -> bool:
+    """Whether a resource is a Network of the vxlan fabric or an attachment to one, which OVN does not know."""
+    if isinstance(resource, NetworkAttachment):
+        name = f"{resource.metadata.namespace}/{resource.spec.network}"
+        resource = next((one for one in of_type(resources, Network) if key(one) == name), None)
+    return isinstance(resource, Network) and resource.spec.fabric is Fabric.VXLAN
 
 
 def provider_refusal(network: Network) -> str | None:

@@ -183,23 +183,23 @@ def _node(one: Node, attachments: list[NetworkAttachment], now: datetime, namesp
     mine = sum(attachment.spec.node == one.metadata.name for attachment in attachments)
     silent = _silent(one, now)
     datapath = one.status.datapath.value if one.status.datapath else ""
-    about = [
-        one.spec.underlay_ip,
-        datapath,
-        f"{mine} attachment{'s' * (mine != 1)}" + (f" in {namespace}" if namespace else ""),
-    ]
-    if silent:
-        about.append(f"no heartbeat for {silent}")
-    return Item(kind="Node", name=one.metadata.name, state=FAILED if silent else state(one), about=_words(*about))
+    count = f"{mine} attachment{'s' * (mine != 1)}" + (f" in {namespace}" if namespace else "")
+    about = (one.spec.underlay_ip, datapath, count, f"no heartbeat for {silent}" if silent else "")
+    return _item(one, *about, failed=bool(silent))
 
 
 def _sections(namespace: str, every: list[Resource]) -> Iterator[Section]:
     mine = [one for one in every if one.metadata.namespace == namespace]
     networks = [_network(one, mine) for one in mine if isinstance(one, Network)]
-    strays = [one for one in mine if isinstance(one, NetworkAttachment | Subnet) and not _has_network(one, mine)]
+    known = {one.name for one in networks}
+    strays = [
+        _item(one, f"names Network {one.spec.network}, which does not exist", failed=True)
+        for one in mine
+        if isinstance(one, NetworkAttachment | Subnet) and one.spec.network not in known
+    ]
     sections = (
         Section("Networks", tuple(networks)),
-        Section("Without a Network", tuple(_stray(one) for one in strays)),
+        Section("Without a Network", tuple(strays)),
         Section("Routers", tuple(_router(one) for one in mine if isinstance(one, Router))),
         Section("Security profiles", tuple(_profile(one) for one in mine if isinstance(one, SecurityProfile))),
         Section("Load balancers", tuple(_balancer(one) for one in mine if isinstance(one, LoadBalancer))),
@@ -209,37 +209,28 @@ def _sections(namespace: str, every: list[Resource]) -> Iterator[Section]:
     yield from (section for section in sections if section.items)
 
 
-def _has_network(one: NetworkAttachment | Subnet, mine: list[Resource]) -> bool:
-    return any(isinstance(other, Network) and other.metadata.name == one.spec.network for other in mine)
-
-
-def _stray(one: NetworkAttachment | Subnet) -> Item:
-    words = f"names Network {one.spec.network}, which does not exist"
-    return Item(kind=one.kind, name=one.metadata.name, state=FAILED, about=(words,))
+def _item(one: Resource, *about: str, failed: bool = False, items: tuple[Item, ...] = ()) -> Item:
+    """Return an object as a line, with those of the details that are not empty."""
+    found = FAILED if failed else state(one)
+    return Item(kind=one.kind, name=one.metadata.name, state=found, about=tuple(filter(None, about)), items=items)
 
 
 def _network(one: Network, mine: list[Resource]) -> Item:
     name = one.metadata.name
     subnets = [_subnet(s) for s in mine if isinstance(s, Subnet) and s.spec.network == name]
     attachments = [a for a in mine if isinstance(a, NetworkAttachment) and a.spec.network == name]
-    nodes = [
-        Item(
-            kind="Node",
-            name=f"on {node}",
-            state=READY,
-            items=tuple(_attachment(a) for a in attachments if a.spec.node == node),
-        )
+    on = {
+        node: tuple(_attachment(a) for a in attachments if a.spec.node == node)
         for node in sorted({a.spec.node for a in attachments})
-    ]
+    }
+    nodes = [Item(kind="Node", name=f"on {node}", state=READY, items=items) for node, items in on.items()]
     provider = one.spec.provider
     physical = ""
     if provider is not None:
         physical = f"on {provider.physical_network}" + (f", VLAN {provider.vlan}" if provider.vlan else "")
     vni = f"VNI {one.status.vni}" if one.status.vni else ""
     fabric = "" if one.spec.fabric.value == "ovn" else f"fabric {one.spec.fabric.value}"
-    return Item(
-        kind="Network", name=name, state=state(one), about=_words(vni, fabric, physical), items=(*subnets, *nodes)
-    )
+    return _item(one, vni, fabric, physical, items=(*subnets, *nodes))
 
 
 def _subnet(one: Subnet) -> Item:
@@ -249,14 +240,14 @@ def _subnet(one: Subnet) -> Item:
         capacity = str(status.capacity) if status.capacity < 1 << 32 else "very many"
         used = f"{status.used} of {capacity} used"
     dhcp = "DHCP" if one.spec.dhcp is not None and one.spec.dhcp.enabled else ""
-    return Item(kind="Subnet", name=one.metadata.name, state=state(one), about=_words(one.spec.cidr, used, dhcp))
+    return _item(one, one.spec.cidr, used, dhcp)
 
 
 def _attachment(one: NetworkAttachment) -> Item:
     ips = " ".join(ip.partition("/")[0] for ip in one.status.ips) or "no address yet"
     port = one.spec.port
     where = f"VLAN {port.vlan} of {port.parent}" if port.parent else one.status.ifc_name
-    return Item(kind="NetworkAttachment", name=one.metadata.name, state=state(one), about=_words(ips, where))
+    return _item(one, ips, where)
 
 
 def _router(one: Router) -> Item:
@@ -267,7 +258,7 @@ def _router(one: Router) -> Item:
         ips = ", ".join(ip.partition("/")[0] for ip in gateway.ips)
         way_out = f"external network {gateway.network} as {ips}, gateway on {one.status.gateway_node or 'no node'}"
     nat = f"{len(one.spec.nat)} NAT rule{'s' * (len(one.spec.nat) != 1)}" if one.spec.nat else ""
-    return Item(kind="Router", name=one.metadata.name, state=state(one), about=_words(joins, way_out, nat))
+    return _item(one, joins, way_out, nat)
 
 
 def _profile(one: SecurityProfile) -> Item:
@@ -276,16 +267,15 @@ def _profile(one: SecurityProfile) -> Item:
     rules = [
         f"{name} {'open' if some is None else f'{len(some)} rule' + 's' * (len(some) != 1)}" for name, some in sides
     ]
-    return Item(kind="SecurityProfile", name=one.metadata.name, state=state(one), about=_words(covers, *rules))
+    return _item(one, covers, *rules)
 
 
 def _balancer(one: LoadBalancer) -> Item:
-    vips = ", ".join(f"{_bracketed(vip.ip)}:{vip.port}/{vip.protocol.value}" for vip in one.spec.vips)
+    pairs = ((f"[{vip.ip}]" if ":" in vip.ip else vip.ip, vip) for vip in one.spec.vips)
+    vips = ", ".join(f"{ip}:{vip.port}/{vip.protocol.value}" for ip, vip in pairs)
     ends = f"{one.status.endpoints_up} endpoints up, {one.status.endpoints_down} down"
     where = "in " + ", ".join((*one.spec.networks, *one.spec.routers))
-    down = one.status.endpoints_down and state(one) == READY
-    found = FAILED if down else state(one)
-    return Item(kind="LoadBalancer", name=one.metadata.name, state=found, about=_words(vips, ends, where))
+    return _item(one, vips, ends, where, failed=one.status.endpoints_down > 0 and state(one) == READY)
 
 
 def _shaping(one: Shaping) -> Item:
@@ -295,17 +285,12 @@ def _shaping(one: Shaping) -> Item:
     way = f"from {_place(one.spec.from_)}" + (f" to {_place(one.spec.to)}" if one.spec.to else "")
     both = "" if one.spec.direction.value == "forward" else "and back"
     force = "" if applied is not None else "not applied"
-    return Item(
-        kind="Shaping",
-        name=one.metadata.name,
-        state=FAILED if one.status.unsupported else state(one),
-        about=_words(f"{way} {both}".rstrip(), asked, force),
-    )
+    return _item(one, f"{way} {both}".rstrip(), asked, force, failed=bool(one.status.unsupported))
 
 
 def _mirror(one: Mirror) -> Item:
     way = f"copies {one.spec.source.attachment} to {one.spec.destination.attachment}"
-    return Item(kind="Mirror", name=one.metadata.name, state=state(one), about=_words(way, one.spec.direction.value))
+    return _item(one, way, one.spec.direction.value)
 
 
 def _place(one: Place) -> str:
@@ -313,11 +298,3 @@ def _place(one: Place) -> str:
         return "selected attachments"
     word = "" if one.attachment else "network " if one.network else "node "
     return word + (one.attachment or one.network or one.node)
-
-
-def _bracketed(ip: str) -> str:
-    return f"[{ip}]" if ":" in ip else ip
-
-
-def _words(*words: str) -> tuple[str, ...]:
-    return tuple(word for word in words if word)

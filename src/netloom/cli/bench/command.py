@@ -78,7 +78,7 @@ def attachments(
         kubeconfig=file,
         context=name,
     )
-    with Progress(load) as progress:
+    with Progress() as progress:
         outcome = _run(running.attachments(cluster, load, options, progress.show))
     _report(load, outcome, histogram=histogram)
     if output is not None:
@@ -92,7 +92,7 @@ def attachments(
 @CONNECTION
 @click.option("--run", "run_id", required=True, metavar="ID", help="Identifier of the run.")
 def clean(run_id: str, **given: object) -> None:
-    """Remove the objects of a run whose driver was killed."""
+    """Remove the objects that a run left behind because it was killed."""
     _, _, cluster = _connected()
     count = _run(running.clean(cluster, _checked(run_id), shared.given("lab")))
     click.echo(f"Removed {counted(count, 'object')} of run {run_id}.")

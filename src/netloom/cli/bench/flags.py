@@ -17,6 +17,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 SHARE = click.FloatRange(0.0, 1.0)
 POSITIVE = click.FloatRange(0.0, min_open=True)
 MANY = click.IntRange(1, 100_000)
+FILE = click.Path(path_type=Path)
 
 
 def _options(*options: Callable[[F], F]) -> Callable[[F], F]:
@@ -28,133 +29,77 @@ def _options(*options: Callable[[F], F]) -> Callable[[F], F]:
     return decorated
 
 
+def _option(
+    names: str,
+    text: str,
+    type_: Any = None,  # noqa: ANN401  # what click takes
+    default: Any = None,  # noqa: ANN401
+    **more: Any,  # noqa: ANN401
+) -> Callable[[F], F]:
+    """Return an option that takes a value; `names` may end with that of its parameter."""
+    return click.option(
+        *names.split(), type=type_, default=default, show_default=default not in (None, ""), help=text, **more
+    )
+
+
+def _flag(names: str, text: str) -> Callable[[F], F]:
+    return click.option(*names.split(), is_flag=True, help=text)
+
+
 CONNECTION = _options(
     KUBECONFIG, CONTEXT, lab_option("Use the lab in DIR: its API server, and its workloads for tests.")
 )
 SHAPE = _options(
-    click.option("--networks", default=10, show_default=True, type=MANY, metavar="N", help="Number of Networks."),
-    click.option(
-        "--top-size",
-        "top",
-        default=100,
-        show_default=True,
-        type=MANY,
-        metavar="N",
-        help="Number of attachments in the largest Network.",
-    ),
-    click.option(
-        "--exponent",
-        default=1.0,
-        show_default=True,
-        type=click.FloatRange(0, 10),
-        help="How fast the sizes of Networks decrease.",
-    ),
-    click.option(
-        "--bias",
-        default=0.0,
-        show_default=True,
-        type=click.FloatRange(0),
-        help="Larger values keep the first Networks at similar sizes.",
-    ),
-    click.option(
-        "--single-subnet", is_flag=True, help="Create one Subnet per Network; otherwise every other Network has two."
-    ),
-    click.option(
-        "--base-address",
-        "bases",
-        multiple=True,
+    _option("--networks", "Number of Networks.", MANY, 10, metavar="N"),
+    _option("--top-size top", "Number of attachments in the largest Network.", MANY, 100, metavar="N"),
+    _option("--exponent", "How fast the sizes of Networks decrease.", click.FloatRange(0, 10), 1.0),
+    _option("--bias", "Larger values keep the first Networks at similar sizes.", click.FloatRange(0), 0.0),
+    _flag("--single-subnet", "Create one Subnet per Network; otherwise every other Network has two."),
+    _option(
+        "--base-address bases",
+        "First address of the Subnets; repeat it with an IPv6 address for dual stack.",
         default=("172.24.0.0",),
-        show_default=True,
+        multiple=True,
         metavar="IP",
-        help="First address of the Subnets; repeat it with an IPv6 address for dual stack.",
     ),
-    click.option(
-        "--subnet-factor",
-        default=2.0,
-        show_default=True,
-        type=click.FloatRange(1),
-        help="Addresses in a Subnet per attachment.",
-    ),
-    click.option(
-        "--fabric",
-        default="ovn",
-        show_default=True,
-        type=click.Choice(["ovn", "vxlan"]),
-        help="Fabric of the Networks.",
-    ),
+    _option("--subnet-factor", "Addresses in a Subnet per attachment.", click.FloatRange(1), 2.0),
+    _option("--fabric", "Fabric of the Networks.", click.Choice(["ovn", "vxlan"]), "ovn"),
 )
 COURSE = _options(
-    click.option(
-        "--alive",
-        default=0,
-        type=click.IntRange(0),
-        metavar="N",
-        help="Number of attachments that exist at a time; 0 means all.",
+    _option("--alive", "Number of attachments that exist at a time; 0 means all.", click.IntRange(0), 0, metavar="N"),
+    _option("--rate", "Creations and deletions per second.", POSITIVE, 10.0),
+    _option("--edge-rate", "Rate of warm-up and cool-down.  [default: as --rate]", POSITIVE),
+    _option(
+        "--arrivals", "Distribution of the times between operations.", click.Choice(list(map(str, Arrivals))), "steady"
     ),
-    click.option("--rate", default=10.0, show_default=True, type=POSITIVE, help="Creations and deletions per second."),
-    click.option("--edge-rate", type=POSITIVE, help="Rate of warm-up and cool-down.  [default: --rate]"),
-    click.option(
-        "--arrivals",
-        default="steady",
-        show_default=True,
-        type=click.Choice([one.value for one in Arrivals]),
-        help="Distribution of the times between operations.",
-    ),
-    click.option("--cruise", default="30s", show_default=True, type=DURATION, help="Duration of the cruise phase."),
-    click.option("--no-cool-down", is_flag=True, help="Remove the remaining attachments at once, without measuring."),
-    click.option("--node", default="", metavar="NAME", help="Use this node only."),
-    click.option(
-        "--node-selector", "labels", default="", metavar="LABELS", help="Use the Ready nodes with these labels."
-    ),
-    click.option(
+    _option("--cruise", "Duration of the cruise phase.", DURATION, "30s"),
+    _flag("--no-cool-down", "Remove the remaining attachments at once, without measuring."),
+    _option("--node", "Use this node only.", default="", metavar="NAME"),
+    _option("--node-selector labels", "Use the Ready nodes with these labels.", default="", metavar="LABELS"),
+    _option(
         "--placement",
-        default="random",
-        show_default=True,
-        type=click.Choice([one.value for one in Placement]),
-        help="How attachments are distributed over the nodes.",
+        "How attachments are distributed over the nodes.",
+        click.Choice(list(map(str, Placement))),
+        "random",
     ),
-    click.option(
-        "--simulated-agents",
-        "simulated",
-        default=0,
-        type=click.IntRange(0, 65_000),
+    _option(
+        "--simulated-agents simulated",
+        "Simulate this many nodes and their agents.",
+        click.IntRange(0, 65_000),
+        0,
         metavar="N",
-        help="Simulate this many nodes and their agents.",
     ),
-    click.option(
-        "--agent-processes",
-        "processes",
-        default=1,
-        show_default=True,
-        type=click.IntRange(1, 64),
-        help="Number of processes for the simulated agents.",
-    ),
-    click.option("--test-share", type=SHARE, help="Share of the attachments to test by ping.  [default: 0.1 in a lab]"),
-    click.option(
-        "--ping-count",
-        "pings",
-        default=1,
-        show_default=True,
-        type=click.IntRange(1, 1000),
-        help="Number of replies that a test requires.",
-    ),
-    click.option(
-        "--pending-wait",
-        "pending",
-        default="1m",
-        show_default=True,
-        type=DURATION,
-        help="Time within which an attachment must become usable.",
-    ),
-    click.option("--stop-on-error", is_flag=True, help="Stop and clean up at the first error."),
+    _option("--agent-processes processes", "Number of processes for the simulated agents.", click.IntRange(1, 64), 1),
+    _option("--test-share", "Share of the attachments to test by ping.  [default: 0.1 in a lab]", SHARE),
+    _option("--ping-count pings", "Number of replies that a test requires.", click.IntRange(1, 1000), 1),
+    _option("--pending-wait pending", "Time within which an attachment must become usable.", DURATION, "1m"),
+    _flag("--stop-on-error", "Stop and clean up at the first error."),
 )
 OUTPUT = _options(
-    click.option("--seed", default=0, show_default=True, type=int, help="Random seed; the same seed repeats a run."),
-    click.option("--run", "run_id", default="", metavar="ID", help="Identifier of the run, and label of its objects."),
-    click.option("--estimate", is_flag=True, help="Print the objects that the run would create, and exit."),
-    click.option(
-        "--output", type=click.Path(path_type=Path), metavar="FILE", help="Write all times to FILE (.json or .csv)."
-    ),
-    click.option("--plot", type=click.Path(path_type=Path), metavar="FILE", help="Write a plot to FILE (.svg)."),
-    click.option("--histogram", is_flag=True, help="Print histograms of the times."),
+    _option("--seed", "Random seed; the same seed repeats a run.", int, 0),
+    _option("--run run_id", "Identifier of the run, and label of its objects.", default="", metavar="ID"),
+    _flag("--estimate", "Print the objects that the run would create, and exit."),
+    _option("--output", "Write all times to FILE (.json or .csv).", FILE, metavar="FILE"),
+    _option("--plot", "Write a plot to FILE (.svg).", FILE, metavar="FILE"),
+    _flag("--histogram", "Print histograms of the times."),
 )

@@ -2,12 +2,10 @@
 
 import sys
 import time
-from types import TracebackType
 
 import click
 
 from netloom.load.driver import Now
-from netloom.load.plan import Load
 from netloom.load.reports import bar
 
 EVERY = 5.0
@@ -17,8 +15,7 @@ WIDTH = 24
 class Progress:
     """Prints the progress of a run."""
 
-    def __init__(self, load: Load) -> None:
-        self._load = load
+    def __init__(self) -> None:
         self._terminal = sys.stderr.isatty()
         self._began = time.monotonic()
         self._next = 0.0
@@ -48,9 +45,7 @@ class Progress:
         """Return itself."""
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         """End the progress line."""
         if self._shown:
             click.echo(err=True)

@@ -3,16 +3,14 @@
 The checks are in `netloom.diagnose.doctor`. The exit status is 0 if no inconsistency is left, else 1.
 """
 
-import json
 from collections.abc import Iterable, Iterator
 
 import click
-import msgspec
 
 from netloom.cli.diagnosis.options import accessing, hinted
 from netloom.cli.options import OUTPUT
 from netloom.cli.tables import safe
-from netloom.cli.terminal import counted
+from netloom.cli.terminal import counted, print_json
 from netloom.client.session import Session
 from netloom.diagnose.access import Access
 from netloom.diagnose.doctor.report import SECTIONS, Complaint, Report, examine
@@ -28,13 +26,13 @@ MOST = 20
     "only",
     multiple=True,
     type=click.Choice(SECTIONS),
-    help="Check only this part; repeatable.",
+    help="Check only this part. May be repeated.",
 )
 @click.option("--repair", is_flag=True, help="Repair what is safe to repair.")
 @OUTPUT
 @accessing
 def doctor(session: Session, access: Access, repair: bool, only: tuple[str, ...], output: str) -> int:
-    """Check the whole system for inconsistencies and repair what is safe to repair.
+    """Check the whole system for inconsistencies, and with --repair, repair what is safe to repair.
 
     It compares resources with each other, with OVN's databases, and with the switch and the network namespaces of every
     node, as far as these can be reached.
@@ -42,8 +40,7 @@ def doctor(session: Session, access: Access, repair: bool, only: tuple[str, ...]
     reports = examine(session, access, only, repair=repair)
     problems = sum(len(report.complaints) for report in reports)
     if output == "json":
-        whole = {"healthy": not problems, "chapters": [msgspec.to_builtins(report) for report in reports]}
-        click.echo(json.dumps(whole, indent=4, ensure_ascii=False))
+        print_json({"healthy": not problems, "chapters": reports})
     else:
         for report in reports:
             click.echo(safe("\n".join(lines(report))))

@@ -3,10 +3,8 @@
 `--timeline` shows instead when each step of an attachment was completed.
 """
 
-import json
 from collections.abc import Iterator
 from datetime import UTC, datetime
-from typing import Any
 
 import click
 import msgspec
@@ -17,7 +15,7 @@ from netloom.cli.objects.selection import targets
 from netloom.cli.options import OUTPUT
 from netloom.cli.shell_completion import complete_targets
 from netloom.cli.tables import align, clean
-from netloom.cli.terminal import counted, paint
+from netloom.cli.terminal import counted, paint, print_json
 from netloom.client import lists
 from netloom.client.lists import Scope
 from netloom.client.session import Session
@@ -35,7 +33,7 @@ COLOURS = {"True": "green", "False": "red"}
 
 @click.command()
 @click.argument("words", nargs=-1, metavar="KIND NAME | KIND/NAME", shell_complete=complete_targets)
-@click.option("--flows", is_flag=True, help="List the logical flows, and not only their number.")
+@click.option("--flows", is_flag=True, help="List the logical flows instead of only counting them.")
 @click.option("--timeline", is_flag=True, help="Show when each step of a NetworkAttachment was completed.")
 @OUTPUT
 @accessing
@@ -53,8 +51,7 @@ def explain(session: Session, access: Access, words: tuple[str, ...], flows: boo
         return 0
     result = explanation.explain(session, access, found[0], document)
     if output == "json":
-        whole = {**msgspec.to_builtins(result), "unit": str(result.unit)}
-        click.echo(json.dumps(whole, indent=4, ensure_ascii=False))
+        print_json({**msgspec.structs.asdict(result), "unit": str(result.unit)})
     else:
         click.echo("\n".join(lines(result, flows=flows)))
     return 0
@@ -65,7 +62,8 @@ def lines(found: Explanation, *, flows: bool) -> Iterator[str]:
     unit = found.unit
     where = f"{unit.namespace}/{unit.name}" if unit.namespace else unit.name
     yield paint(clean(f"{unit.kind} {where}"), "cyan", bold=True)
-    yield from _spec(found.spec)
+    yield "Spec"
+    yield from (clean(f"  {key}: {_compact(value)}") for key, value in found.spec.items())
     if found.conditions:
         yield "Conditions"
         rows = [(one.type, one.status, one.reason, one.message) for one in found.conditions]
@@ -86,11 +84,6 @@ def lines(found: Explanation, *, flows: bool) -> Iterator[str]:
     if found.next:
         yield "Where to look next"
         yield from (clean(f"  {what}") for what in found.next)
-
-
-def _spec(spec: dict[str, Any]) -> Iterator[str]:
-    yield "Spec"
-    yield from (clean(f"  {key}: {_compact(value)}") for key, value in spec.items())
 
 
 def _compact(value: object) -> str:

@@ -8,6 +8,7 @@ import functools
 import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from random import SystemRandom
 from typing import Any, TypeVar
 
 import click
@@ -50,22 +51,15 @@ def accessing(command: F) -> F:
         connecting: Callable[[], Session],
         ovn_nb: str | None,
         ovn_sb: str | None,
-        ovn_key: str,
-        ovn_cert: str,
-        ovn_ca: str,
         ovn_server_names: str,
-        ovn_owner: str,
         switches: tuple[str, ...],
         **given: Any,  # noqa: ANN401  # what click parsed
     ) -> object:
         settings = ControllerSettings(
             ovn_nb=_remotes(ovn_nb, "OVN_NB_DB"),
             ovn_sb=_remotes(ovn_sb, "OVN_SB_DB"),
-            ovn_key=ovn_key,
-            ovn_cert=ovn_cert,
-            ovn_ca=ovn_ca,
             ovn_server_names=_remotes(ovn_server_names),
-            ovn_owner=ovn_owner,
+            **{name: given.pop(name) for name in ("ovn_key", "ovn_cert", "ovn_ca", "ovn_owner")},
         )
         access = _access(settings, tuple(Switch(_database(remote)) for remote in switches))
         session = connecting()
@@ -105,7 +99,16 @@ def _access(settings: ControllerSettings, switches: tuple[Switch, ...]) -> Acces
     ovn = from_settings(replace(settings, ovn_nb=settings.ovn_nb or settings.ovn_sb)) or Ovn(
         nb=(), owner=settings.ovn_owner
     )
-    return Access(replace(ovn, nb=settings.ovn_nb), switches, functools.partial(_ovn_command, settings, root, lab))
+    return Access(
+        owner=ovn.owner,
+        nb=settings.ovn_nb,
+        sb=ovn.sb,
+        tls=ovn.tls,
+        names=ovn.names,
+        north=lambda: ovn.connect_north(SystemRandom(), lambda: True),
+        ovn_command=functools.partial(_ovn_command, settings, root, lab),
+        switches=switches,
+    )
 
 
 def _entering(netns: str) -> Enter:

@@ -4,7 +4,6 @@ It reads the API only; `netloom explain` and `netloom doctor` check OVN and the 
 are no problems, else 1.
 """
 
-import json
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 
@@ -13,7 +12,7 @@ import msgspec
 
 from netloom.cli.options import ALL_NAMESPACES, OUTPUT, connected
 from netloom.cli.tables import clean, safe
-from netloom.cli.terminal import counted, paint
+from netloom.cli.terminal import counted, paint, print_json
 from netloom.client.session import Session
 from netloom.diagnose import snapshot
 from netloom.diagnose.status import FAILED, PENDING, READY, Item, Overview, Section, gathered, overview
@@ -33,8 +32,7 @@ def status(session: Session, everywhere: bool, output: str) -> int:
     namespace = "" if everywhere else session.namespace
     found = overview(snapshot.load(session.client, namespace=namespace), datetime.now(UTC), namespace)
     if output == "json":
-        whole = {"healthy": not found.problems, **msgspec.to_builtins(found)}
-        click.echo(json.dumps(whole, indent=4, ensure_ascii=False))
+        print_json({"healthy": not found.problems, **msgspec.structs.asdict(found)})
     else:
         click.echo("\n".join(lines(found, session.client.server, namespace)))
     return 1 if found.problems else 0

@@ -1,14 +1,12 @@
 """The text of `netloom explain networkattachment/NAME --timeline`, with a bar for each step."""
 
-import json
 from collections.abc import Iterator
 from datetime import datetime
 
 import click
-import msgspec
 
 from netloom.cli.tables import clean
-from netloom.cli.terminal import paint
+from netloom.cli.terminal import paint, print_json
 from netloom.diagnose.explain.timeline import EVENT, Moment, Sources, Timeline, Waiting, timeline
 from netloom.model.values.ages import age
 
@@ -22,7 +20,7 @@ def show(sources: Sources, now: datetime, output: str) -> None:
         click.echo(f"Warning: cannot read {unseen}", err=True)
     found = timeline(sources, now)
     if output == "json":
-        click.echo(json.dumps(msgspec.to_builtins(found), indent=4, ensure_ascii=False))
+        print_json(found)
     else:
         click.echo("\n".join(lines(found)))
 
@@ -49,7 +47,8 @@ def lines(found: Timeline) -> Iterator[str]:
 def _drawn(found: Timeline, total: float) -> Iterator[str]:
     before = 0.0
     for one in found.moments:
-        yield clean(f"  {_when(one):>11}  │{_bar(one, before, total)}│ {one.step:<9}{one.text}").rstrip()
+        when = f"{'' if one.exact else '~'}{_offset(one.offset)}"
+        yield clean(f"  {when:>11}  │{_bar(one, before, total)}│ {one.step:<9}{one.text}").rstrip()
         if one.step != EVENT:
             before = max(before, one.offset)
 
@@ -62,10 +61,6 @@ def _bar(one: Moment, before: float, total: float) -> str:
     begin = min(WIDTH, max(0, round(before / total * WIDTH)))
     drawn = " " * begin + "█" * (end - begin) if end > begin else " " * min(begin, WIDTH - 1) + "▏"
     return drawn.ljust(WIDTH)
-
-
-def _when(one: Moment) -> str:
-    return f"{'' if one.exact else '~'}{_offset(one.offset)}"
 
 
 def _offset(seconds: float) -> str:

@@ -3,8 +3,6 @@
 The exit status is 0 if the packet is delivered, else 1.
 """
 
-import json
-
 import click
 import msgspec
 
@@ -12,7 +10,7 @@ from netloom.cli.diagnosis.options import accessing, hinted
 from netloom.cli.options import OUTPUT
 from netloom.cli.shell_completion import complete_attachments
 from netloom.cli.tables import align, clean, safe
-from netloom.cli.terminal import paint
+from netloom.cli.terminal import paint, print_json
 from netloom.client.session import Session
 from netloom.diagnose.access import NOT_CONFIGURED, Access
 from netloom.diagnose.trace.tracer import Result, Tracer
@@ -22,9 +20,9 @@ from netloom.errors import Unreachable
 @click.command()
 @click.argument("start", metavar="FROM", shell_complete=complete_attachments)
 @click.argument("end", metavar="TO", shell_complete=complete_attachments)
-@click.option("--tcp", type=click.IntRange(1, 65535), metavar="PORT", help="Send a TCP packet to this port.")
-@click.option("--udp", type=click.IntRange(1, 65535), metavar="PORT", help="Send a UDP packet to this port.")
-@click.option("--icmp", is_flag=True, help="Send an ICMP echo request (default).")
+@click.option("--tcp", type=click.IntRange(1, 65535), metavar="PORT", help="Trace a TCP packet to this port.")
+@click.option("--udp", type=click.IntRange(1, 65535), metavar="PORT", help="Trace a UDP packet to this port.")
+@click.option("--icmp", is_flag=True, help="Trace an ICMP echo request (default).")
 @click.option("-6", "--ipv6", "v6", is_flag=True, help="Prefer IPv6 if both ends have addresses of both families.")
 @click.option("--raw", is_flag=True, help="Print the output of ovn-trace and ofproto/trace.")
 @OUTPUT
@@ -58,9 +56,9 @@ def trace(
     if raw:
         click.echo(safe("\n\n".join(result.raw)))
     if output == "json":
-        document = msgspec.to_builtins(result)
+        document = msgspec.structs.asdict(result)
         del document["raw"]
-        click.echo(json.dumps(document, indent=4, ensure_ascii=False))
+        print_json(document)
     elif not raw:
         click.echo("\n".join(lines(result)))
     return 0 if result.delivered else 1

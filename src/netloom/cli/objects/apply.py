@@ -5,23 +5,31 @@ do not undo each other's changes. A document that the server refuses is reported
 exit status is then 1.
 """
 
+import contextlib
+import re
 from urllib.parse import quote
 
 import click
 
 from netloom.cli.failure import explain
 from netloom.cli.objects import manifests
-from netloom.cli.objects.field_hints import unknown_field
 from netloom.cli.objects.manifests import Manifest
 from netloom.cli.objects.output import print_documents
-from netloom.cli.options import connected
-from netloom.client.http import APPLY, Client
-from netloom.client.resources import Resource, of_document
+from netloom.cli.objects.selection import target_of
+from netloom.cli.options import DRY_RUN, connected
+from netloom.client import lists
+from netloom.client.http import APPLY
+from netloom.client.lists import Scope
+from netloom.client.resources import Resource
 from netloom.client.session import Session
 from netloom.errors import BadRequest, Conflict, NetloomError, NotFound, Unreachable
 from netloom.model.document import Document
+from netloom.model.registry import KINDS
+from netloom.model.schemas.checks import nearest
+from netloom.model.schemas.schema import schema
 
 MANAGER = "netloom"
+_UNDECLARED = re.compile(r"(?P<path>(?:\.\w+(?:\[[^\]]*\])*)*)\.(?P<name>\w+): field not declared in schema")
 
 from_files = click.option(
     "-f",
@@ -37,14 +45,7 @@ from_files = click.option(
 
 @click.command()
 @from_files
-@click.option(
-    "--dry-run",
-    type=click.Choice(["none", "server"]),
-    default="none",
-    is_flag=False,
-    flag_value="server",
-    help="With `server`: send the request, but have the server change nothing.",
-)
+@DRY_RUN
 @click.option("--force-conflicts", is_flag=True, help="Take ownership of fields that other managers own.")
 @click.option(
     "--field-manager",
@@ -110,25 +111,15 @@ def apply_one(
     session: Session, manifest: Manifest, query: dict[str, str]
 ) -> tuple[Resource, Document | None, Document]:
     """Apply one document; return its resource, and the object before and after."""
-    if manifest.error is not None:
-        raise manifest.error
-    document = manifest.document
-    resource = of_document(session.client, document)
-    name = document["metadata"].get("name")
-    if not isinstance(name, str) or not name:
+    target, namespace = target_of(session, manifest)
+    if not target.name:
         raise BadRequest("metadata.name is required: apply does not support generateName")
-    namespace = str(document["metadata"].get("namespace") or session.namespace)
-    path = resource.path(namespace, quote(name, safe=""))
-    before = _existing(session.client, path)
-    answer = session.client.call("PATCH", path, query, body=document, content_type=APPLY)
-    return resource, before, answer.document
-
-
-def _existing(client: Client, path: str) -> Document | None:
-    try:
-        return client.get(path)
-    except NotFound:
-        return None
+    before: Document | None = None
+    with contextlib.suppress(NotFound):
+        before = lists.one(session.client, target, Scope(namespace))
+    path = target.resource.path(namespace, quote(target.name, safe=""))
+    after = session.client.call("PATCH", path, query, body=manifest.document, content_type=APPLY)
+    return target.resource, before, after
 
 
 def explain_refusal(error: NetloomError, manifest: Manifest) -> str:
@@ -138,3 +129,21 @@ def explain_refusal(error: NetloomError, manifest: Manifest) -> str:
     if isinstance(error, Conflict) and error.causes:
         text += "\n(use --force-conflicts to take ownership of these fields)"
     return text
+
+
+def unknown_field(message: str, document: Document) -> str:
+    """Return ` (did you mean "…"?)` if a message is about an unknown field that resembles a known one, else "".
+
+    A kube-apiserver refuses such a field with just "field not declared in schema". The schemas of Netloom's kinds are
+    known here.
+    """
+    found = _UNDECLARED.search(message)
+    if found is None or "did you mean" in message:
+        return ""
+    try:
+        node = schema(KINDS.kind(str(document.get("apiVersion", "")), str(document.get("kind", ""))))
+    except NotFound:
+        return ""
+    for word in re.findall(r"\.(\w+)|(\[)", found["path"]):
+        node = node.get("properties", {}).get(word[0], {}) if word[0] else node.get("items", {})
+    return nearest(found["name"], list(node.get("properties", {})))

@@ -14,13 +14,13 @@ from msgspec import Struct
 from netloom.cli.durations import DURATION
 from netloom.cli.failure import explain
 from netloom.cli.objects import manifests
-from netloom.cli.objects.selection import select
+from netloom.cli.objects.selection import select, target_of
 from netloom.cli.objects.wait import A_WEEK, Goal, until
-from netloom.cli.options import ALL_NAMESPACES, FIELD_SELECTOR, SELECTOR, connected
+from netloom.cli.options import ALL_NAMESPACES, DRY_RUN, FIELD_SELECTOR, SELECTOR, connected
 from netloom.cli.shell_completion import complete_targets
 from netloom.client import lists
 from netloom.client.lists import Scope
-from netloom.client.resources import Target, of_document
+from netloom.client.resources import Target
 from netloom.client.session import Session
 from netloom.errors import Conflict, NetloomError, NotFound, Unreachable
 
@@ -49,25 +49,20 @@ class Doomed(Struct, frozen=True):
 )
 @SELECTOR
 @FIELD_SELECTOR
-@click.option("--all", "whole", is_flag=True, help="All objects of the kind in the namespace.")
+@click.option("--all", "whole", is_flag=True, help="Delete all objects of the kind in the namespace.")
 @ALL_NAMESPACES
 @click.option(
     "--cascade",
     type=click.Choice(list(POLICIES)),
     default="background",
     show_default=True,
-    help="Delete dependents afterwards or before, or leave them.",
+    help="Delete dependents after the object, before it, or not at all.",
 )
 @click.option("--wait/--no-wait", "waiting", default=True, help="Wait until the objects are gone.  [default: wait]")
-@click.option("--timeout", type=DURATION, default="0s", metavar="TIME", help="How long to wait; 0 means a week.")
 @click.option(
-    "--dry-run",
-    type=click.Choice(["none", "server"]),
-    default="none",
-    is_flag=False,
-    flag_value="server",
-    help="With `server`: send the request, but have the server change nothing.",
+    "--timeout", type=DURATION, default="0s", metavar="TIME", help="Stop waiting after this time; 0 means a week."
 )
+@DRY_RUN
 @click.option("--ignore-not-found", is_flag=True, help="Succeed even if an object does not exist.")
 @connected
 def delete(
@@ -119,17 +114,12 @@ class Deleter:
     def from_files(self, files: tuple[str, ...]) -> Iterator[Doomed]:
         """Yield the objects of files, in the reverse of the order in which they are created."""
         for manifest in reversed(manifests.read(files)):
-            if manifest.error is not None:
-                self._refuse(manifest.error, manifest.where)
-                continue
-            metadata = manifest.document["metadata"]
             try:
-                resource = of_document(self._session.client, manifest.document)
-            except NotFound as error:
+                yield Doomed(*target_of(self._session, manifest))
+            except Unreachable:
+                raise
+            except NetloomError as error:
                 self._refuse(error, manifest.where)
-                continue
-            namespace = str(metadata.get("namespace") or self._session.namespace)
-            yield Doomed(Target(resource, str(metadata.get("name", ""))), namespace if resource.namespaced else "")
 
     def from_targets(self, wanted: Iterable[Target], where: Scope, *, whole: bool) -> Iterator[Doomed]:
         """Yield the objects that targets and selectors name."""
@@ -182,7 +172,7 @@ class Deleter:
             return None
         click.echo(f'{resource.qualified} "{name}" deleted{" (server dry run)" if self._dry_run else ""}')
         # The answer is a Status if the object is gone already, or the object if finalizers keep it.
-        about = answer.document.get("details") or answer.document.get("metadata") or {}
+        about = answer.get("details") or answer.get("metadata") or {}
         return Doomed(one.target, one.namespace, one.uid or str(about.get("uid") or ""))
 
     def _refuse(self, error: NetloomError, where: str) -> None:

@@ -16,7 +16,7 @@ from netloom.cli.shell_completion import complete_targets
 from netloom.cli.tables import align, safe
 from netloom.client import lists
 from netloom.client.lists import Scope
-from netloom.client.resources import Resource, Target, named
+from netloom.client.resources import Target, named
 from netloom.client.session import Session
 from netloom.errors import NetloomError
 from netloom.model.document import Document
@@ -41,7 +41,7 @@ def describe(session: Session, words: tuple[str, ...], labels: str, everywhere: 
     failures = Failures()
     count = 0
     for target in wanted:
-        with failures.collecting():
+        with failures:
             for document in lists.objects(session.client, target, where)[0]:
                 lines = list(_object(document))
                 if show_events:
@@ -145,10 +145,9 @@ def _title(key: str) -> str:
 def _events(session: Session, document: Document) -> list[str]:
     metadata = document["metadata"]
     query = f"involvedObject.uid={metadata.get('uid', '')},involvedObject.name={metadata['name']}"
-    namespace = str(metadata.get("namespace") or "")
+    where = Scope(str(metadata.get("namespace") or ""), {"fieldSelector": query})
     try:
-        resource: Resource = named(session.client, "events")
-        found, _ = lists.objects(session.client, Target(resource), Scope(namespace, {"fieldSelector": query}))
+        found = lists.objects(session.client, Target(named(session.client, "events")), where)[0]
     except NetloomError as error:
         return [f"Events:  <not available: {error.message}>"]
     if not found:

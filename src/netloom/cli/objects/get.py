@@ -1,6 +1,6 @@
 """`netloom get`: the server's Tables, or objects as YAML, JSON, names or JSONPath."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 import click
 
@@ -12,7 +12,7 @@ from netloom.cli.shell_completion import complete_targets
 from netloom.cli.tables import Aligner, rows
 from netloom.client import lists
 from netloom.client.lists import Scope
-from netloom.client.resources import Resource, Target
+from netloom.client.resources import Target
 from netloom.client.session import Session
 from netloom.errors import NetloomError, NotFound
 from netloom.model.document import Document
@@ -51,12 +51,13 @@ def get(
         return follow(session, wanted[0], where, output=output, headers=not no_headers, events=False)
     failures = Failures(ignore_not_found=ignore_not_found)
     if output in (None, "wide"):
-        shower = Tables(session, where, wide=output == "wide", headers=not no_headers, labels=show_labels)
-        shower.show(wanted, failures)
+        _print_tables(
+            session, wanted, where, failures, wide=output == "wide", headers=not no_headers, labels=show_labels
+        )
         return failures.status
-    found: list[Document] = []
+    found = list[Document]()
     for target in wanted:
-        with failures.collecting():
+        with failures:
             found += lists.objects(session.client, target, where)[0]
     single = len(wanted) == 1 and bool(wanted[0].name)
     if found or not single:
@@ -70,10 +71,6 @@ class Failures:
     def __init__(self, *, ignore_not_found: bool = False) -> None:
         self._ignore = ignore_not_found
         self.status = 0
-
-    def collecting(self) -> "Failures":
-        """Use as `with failures.collecting():`."""
-        return self
 
     def __enter__(self) -> None:
         pass
@@ -90,42 +87,30 @@ class Failures:
         return True
 
 
-class Tables:
-    """Prints Tables, one kind after the other."""
-
-    def __init__(self, session: Session, where: Scope, *, wide: bool, headers: bool, labels: bool) -> None:
-        self._session = session
-        self._where = where
-        self._wide, self._headers, self._labels = wide, headers, labels
-
-    def show(self, wanted: Sequence[Target], failures: Failures) -> None:
-        """Print the targets; of several kinds, each gets a table of its own and its names carry the kind."""
-        kinds = list(dict.fromkeys(target.resource for target in wanted))
-        shown = 0
-        for kind in kinds:
-            rows: list[list[object]] = []
-            for target in (t for t in wanted if t.resource == kind):
-                with failures.collecting():
-                    for page in self._pages(target):
-                        rows += list(self._rows(page, kind if len(kinds) > 1 else None, header=not rows))
-            if len(rows) > (1 if self._headers else 0):
-                click.echo(("\n" if shown else "") + "\n".join(Aligner().lines(rows)))
-                shown += 1
-        if not shown and not failures.status and not any(target.name for target in wanted):
-            inside = f" in {self._where.namespace} namespace" if self._where.namespace else ""
-            click.echo(f"No resources found{inside if any(k.namespaced for k in kinds) else ''}.", err=True)
-
-    def _pages(self, target: Target) -> Iterator[Document]:
-        if target.name:
-            return iter([lists.one(self._session.client, target, self._where, table=True)])
-        return lists.pages(self._session.client, target.resource, self._where, table=True)
-
-    def _rows(self, page: Document, kind: Resource | None, *, header: bool) -> Iterator[list[object]]:
-        yield from rows(
-            page,
-            prefix=f"{kind.qualified}/" if kind else "",
-            wide=self._wide,
-            header=header and self._headers,
-            namespaces=not self._where.namespace,
-            labels=self._labels,
-        )
+def _print_tables(
+    session: Session,
+    wanted: Sequence[Target],
+    where: Scope,
+    failures: Failures,
+    *,
+    wide: bool,
+    headers: bool,
+    labels: bool,
+) -> None:
+    """Print the targets; of several kinds, each gets a table of its own and its names carry the kind."""
+    kinds = list(dict.fromkeys(target.resource for target in wanted))
+    shown = 0
+    for kind in kinds:
+        prefix = f"{kind.qualified}/" if len(kinds) > 1 else ""
+        found: list[list[object]] = []
+        for target in (t for t in wanted if t.resource == kind):
+            with failures:
+                for page in lists.tables(session.client, target, where):
+                    header, everywhere = headers and not found, not where.namespace
+                    found += rows(page, prefix=prefix, wide=wide, header=header, namespaces=everywhere, labels=labels)
+        if len(found) > (1 if headers else 0):
+            click.echo(("\n" if shown else "") + "\n".join(Aligner().lines(found)))
+            shown += 1
+    if not shown and not failures.status and not any(target.name for target in wanted):
+        inside = f" in {where.namespace} namespace" if where.namespace else ""
+        click.echo(f"No resources found{inside if any(k.namespaced for k in kinds) else ''}.", err=True)

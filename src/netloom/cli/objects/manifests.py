@@ -60,11 +60,8 @@ class Manifest(Struct, frozen=True):
 def read(files: Sequence[str]) -> list[Manifest]:
     """Return all documents of files, directories (their files, sorted) and `-`, in the order of creation."""
     manifests = [manifest for file in files for manifest in _file(file)]
-    return sorted(manifests, key=lambda m: _rank(str(m.document.get("kind", ""))))
-
-
-def _rank(kind: str) -> int:
-    return ORDER.index(kind) if kind in ORDER else len(ORDER)
+    rank = {kind: place for place, kind in enumerate(ORDER)}
+    return sorted(manifests, key=lambda m: rank.get(str(m.document.get("kind", "")), len(ORDER)))
 
 
 def _file(file: str) -> Iterable[Manifest]:

@@ -1,10 +1,10 @@
 """The option -o: objects as YAML, JSON, names or JSONPath."""
 
-import json
 from collections.abc import Sequence
 
 import click
 
+from netloom.cli.terminal import print_json
 from netloom.model import codec
 from netloom.model.document import Document
 from netloom.model.registry import KINDS
@@ -48,7 +48,7 @@ def print_documents(documents: Sequence[Document], form: str, *, single: bool, m
         text = Template(form.removeprefix("jsonpath=")).render(whole)
         click.echo(text, nl=not text.endswith("\n"))
     elif form == "json":
-        click.echo(json.dumps(whole, indent=4, ensure_ascii=False))
+        print_json(whole)
     else:
         click.echo(codec.encode_yaml(whole), nl=False)
 

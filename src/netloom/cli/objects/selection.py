@@ -4,9 +4,10 @@ from collections.abc import Iterator, Sequence
 
 import click
 
+from netloom.cli.objects.manifests import Manifest
 from netloom.client.http import Client
 from netloom.client.lists import Scope
-from netloom.client.resources import Resource, Target, all_kinds, named
+from netloom.client.resources import Resource, Target, all_kinds, named, of_document
 from netloom.client.session import Session
 
 
@@ -25,6 +26,20 @@ def scope(session: Session, *, everywhere: bool, labels: str, fields: str) -> Sc
     query = {"labelSelector": labels} if labels else {}
     query |= {"fieldSelector": fields} if fields else {}
     return Scope("" if everywhere else session.namespace, query)
+
+
+def target_of(session: Session, manifest: Manifest) -> tuple[Target, str]:
+    """Return the object that a manifest describes, and its namespace.
+
+    Raises the manifest's own error, or `NotFound` if the server does not have its kind.
+    """
+    if manifest.error is not None:
+        raise manifest.error
+    metadata = manifest.document["metadata"]
+    resource = of_document(session.client, manifest.document)
+    name = metadata.get("name")
+    namespace = str(metadata.get("namespace") or session.namespace) if resource.namespaced else ""
+    return Target(resource, name if isinstance(name, str) else ""), namespace
 
 
 def targets(client: Client, words: Sequence[str]) -> list[Target]:

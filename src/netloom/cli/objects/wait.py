@@ -29,20 +29,12 @@ class Goal:
         """Parse `delete`, `create`, `condition=NAME[=VALUE]` or `jsonpath={PATH}[=VALUE]`."""
         self.text = text
         word, _, rest = text.partition("=")
-        self.deletion = word == "delete" and not rest
-        self.creation = word == "create" and not rest
-        if self.deletion:
-            self.met: Check = lambda document: document is None
-            self.done = "deleted"
-        elif self.creation:
-            self.met = lambda document: document is not None
-            self.done = "created"
-        elif word == "condition" and rest:
-            self.met = _condition(rest)
-            self.done = "condition met"
-        elif word == "jsonpath" and rest:
-            self.met = _jsonpath(rest)
-            self.done = "condition met"
+        self.deletion, self.creation = text == "delete", text == "create"
+        self.done = {"delete": "deleted", "create": "created"}.get(text, "condition met")
+        if self.deletion or self.creation:
+            self.met: Check = lambda document: (document is None) is self.deletion
+        elif word in ("condition", "jsonpath") and rest:
+            self.met = (_condition if word == "condition" else _jsonpath)(rest)
         else:
             raise click.BadParameter(
                 f"{text!r} is not delete, create, condition=NAME[=VALUE] or jsonpath={{PATH}}[=VALUE].",
@@ -58,7 +50,7 @@ class Goal:
     default="condition=Ready",
     show_default=True,
     metavar="GOAL",
-    help="delete, create, condition=NAME[=VALUE] or jsonpath={PATH}[=VALUE].",
+    help="Goal: delete, create, condition=NAME[=VALUE] or jsonpath={PATH}[=VALUE].",
 )
 @click.option(
     "--timeout",
@@ -70,7 +62,7 @@ class Goal:
 )
 @SELECTOR
 @FIELD_SELECTOR
-@click.option("--all", "whole", is_flag=True, help="All objects of the kind.")
+@click.option("--all", "whole", is_flag=True, help="Wait for all objects of the kind.")
 @ALL_NAMESPACES
 @connectable
 def wait(
@@ -156,13 +148,9 @@ def _expand(session: Session, wanted: list[Target], where: Scope, goal: Goal) ->
             document, _ = _now(session, target, where)
             yield target, where, str(document["metadata"].get("uid", "")) if document and goal.deletion else ""
             continue
-        for document in lists.objects(session.client, target, where)[0]:
-            metadata = document["metadata"]
-            yield (
-                Target(target.resource, metadata["name"]),
-                Scope(str(metadata.get("namespace") or "")),
-                str(metadata.get("uid", "")) if goal.deletion else "",
-            )
+        for metadata in (document["metadata"] for document in lists.objects(session.client, target, where)[0]):
+            uid = str(metadata.get("uid", "")) if goal.deletion else ""
+            yield Target(target.resource, metadata["name"]), Scope(str(metadata.get("namespace") or "")), uid
 
 
 def _condition(text: str) -> Check:

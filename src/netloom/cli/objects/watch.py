@@ -79,8 +79,7 @@ def _begin(session: Session, target: Target, where: Scope, printer: "Printer") -
             printer.show({"type": "ADDED", "object": document})
         return revision
     revision = ""
-    whole = [lists.one(session.client, target, where, table=True)] if target.name else None
-    for page in whole or lists.pages(session.client, target.resource, where, table=True):
+    for page in lists.tables(session.client, target, where):
         revision = str(page["metadata"].get("resourceVersion", ""))
         printer.show({"type": "ADDED", "object": page})
     return revision

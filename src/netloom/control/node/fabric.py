@@ -32,7 +32,7 @@ from netloom.control.node.views import AttachmentView, NodeWatches
 from netloom.control.runtime.cache import Change, Key
 from netloom.control.runtime.informer import Informer
 from netloom.drivers.shapes import ReconciledSet
-from netloom.drivers.vswitch.driver import UID, VXLAN_BRIDGE, Vswitch
+from netloom.drivers.vswitch.driver import VXLAN_BRIDGE, Vswitch
 from netloom.drivers.vxlan.bridge import ensure_bridge, is_bridge_ready, tunnel_ofport
 from netloom.drivers.vxlan.driver import DesiredFlows
 from netloom.errors import NetloomError
@@ -209,8 +209,7 @@ class FabricReconciler:
         plan = self._planner.plan(view)
         if not isinstance(plan, PortPlan) or plan.fabric is not networks.Fabric.VXLAN:
             return None
-        rows = self._switch.interfaces((plan.namespace, plan.name))
-        row = next((one for one in rows if one.name == plan.device and one.external_ids.get(UID) == plan.uid), None)
+        row = self._switch.plugged((plan.namespace, plan.name), plan.uid, plan.device)
         if row is not None and row.ofport is None and before is not None and before.uid == plan.uid:
             return before  # The switch is about to report its new number.
         if row is None or row.ofport is None or row.ofport <= 0:

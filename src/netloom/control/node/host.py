@@ -10,7 +10,7 @@ from netloom.control.node.switch import NodeSwitch
 from netloom.drivers.link.worker import Links
 from netloom.errors import NetloomError
 from netloom.plan.node.grants import NodeGrants
-from netloom.plan.node.ports import Host
+from netloom.plan.node.ports import host_of
 from netloom.signals import Signal
 
 log = logging.getLogger(__name__)
@@ -25,7 +25,7 @@ class NodeHost:
     def __init__(self, underlay: str, *, devices: Links, switch: NodeSwitch, grants: NodeGrants) -> None:
         self.on_change: Signal[[]] = Signal()
         """Sent when all ports must be planned again."""
-        self.current = Host(underlay_v6=":" in underlay, grants=grants)
+        self.current = host_of(underlay, mtu=None, physical_networks=(), grants=grants)
         self.device = ""
         """The name of the device with the underlay's address; attachments must not take it."""
         self.remark = ""
@@ -42,9 +42,9 @@ class NodeHost:
         if device is None:
             self.remark = f"no device has the underlay address {self._underlay}: other nodes may not reach this one"
             log.warning("no device has the underlay address", extra={"address": self._underlay})
-        mtu = device.mtu if device is not None else 1500
-        networks = self._switch.physical_networks
-        host = structs.replace(self.current, underlay_mtu=mtu, physical_networks=networks)
+        mtu = None if device is None else device.mtu
+        networks, grants = self._switch.physical_networks, self.current.grants
+        host = host_of(self._underlay, mtu=mtu, physical_networks=networks, grants=grants)
         if host != self.current:
             self.current = host
             self.on_change()

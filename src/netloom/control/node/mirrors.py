@@ -7,9 +7,9 @@ from collections.abc import Iterable
 
 from netloom.control.node.views import AttachmentView, NodeWatches
 from netloom.control.runtime.cache import Cache
-from netloom.drivers.vswitch.driver import UID, AttachmentName, Vswitch
-from netloom.drivers.vswitch.mirrors import MirrorPlan, Mirrors
-from netloom.model.kinds.paths import MirrorDirection
+from netloom.drivers.vswitch.driver import AttachmentName, Vswitch
+from netloom.drivers.vswitch.mirrors import Mirrors
+from netloom.plan.node.mirrors import plan_mirrors
 
 
 class MirrorReconciler:
@@ -36,24 +36,13 @@ class MirrorReconciler:
         found = self._watches.mirrors(namespace)
         if not self._switch.synced or (found is None and self._attachments.indexed("namespace", namespace)):
             return None  # Not known yet; `on_mirrors` enqueues the namespace again.
-        wanted = {}
-        for mirror in found or ():
-            source = self._device(namespace, mirror.spec.source.attachment)
-            destination = self._device(namespace, mirror.spec.destination.attachment)
-            if source and destination and not mirror.metadata.deletion_timestamp:
-                direction = mirror.spec.direction
-                wanted[mirror.metadata.name] = MirrorPlan(
-                    source,
-                    destination,
-                    direction is not MirrorDirection.INGRESS,
-                    direction is not MirrorDirection.EGRESS,
-                )
-        await self._mirrors.apply(namespace, wanted)
+        wanted = plan_mirrors(found or (), self._device)
+        await self._mirrors.apply(namespace, {unit.name: plan for unit, plan in wanted.items()})
         return None
 
     def _device(self, namespace: str, name: str) -> str:
         view = self._attachments.get(namespace, name)
         if view is None or view.going:
             return ""
-        rows = self._switch.interfaces((namespace, name))
-        return next((row.name for row in rows if row.external_ids.get(UID) == view.value.metadata.uid), "")
+        row = self._switch.plugged((namespace, name), view.value.metadata.uid)
+        return "" if row is None else row.name

@@ -21,7 +21,7 @@ from netloom.drivers.vswitch.prepare import (
     prepare,
     read_mappings,
 )
-from netloom.drivers.vxlan.bridge import ensure_bridge, underlay_of
+from netloom.drivers.vxlan.bridge import ensure_bridge
 from netloom.model.kinds.cluster import Datapath
 from netloom.model.kinds.networks import Fabric
 from netloom.ovsdb.reconnect import is_exposed
@@ -85,8 +85,7 @@ class NodeSwitch:
     @property
     def userspace(self) -> bool:
         """Whether packets are forwarded in userspace."""
-        bridge = self._switch.bridge() or self._switch.bridge(VXLAN_BRIDGE)
-        return (bridge.datapath_type if bridge is not None else self.datapath) == "netdev"
+        return self._switch.datapath(self.datapath) == "netdev"
 
     @property
     def physical_networks(self) -> frozenset[str]:
@@ -163,9 +162,3 @@ class NodeSwitch:
         if name != self._settings.node:
             return Problem("SwitchNotPrepared", f"the switch's system-id is {name!r}, and must be the node's name")
         return None
-
-
-def underlay_address(switch: Vswitch) -> str:
-    """Return the node's underlay address by its switch, the first of several; "" if the switch has none."""
-    addresses = switch.root().external_ids.get("ovn-encap-ip", "")
-    return addresses.partition(",")[0].strip() or underlay_of(switch)

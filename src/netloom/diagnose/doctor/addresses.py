@@ -12,7 +12,6 @@ not done within seconds needs a person, and the advice says where to look.
 
 import time
 from collections.abc import Callable
-from typing import TypeVar
 
 import msgspec
 
@@ -20,20 +19,17 @@ from netloom.client import lists
 from netloom.client.http import Client
 from netloom.client.lists import Scope
 from netloom.client.resources import Target, of_kind
-from netloom.client.session import Session
-from netloom.diagnose.doctor.confirmation import Settle, confirmed
-from netloom.diagnose.doctor.report import Complaint, Report
+from netloom.diagnose import snapshot
+from netloom.diagnose.doctor.report import Complaint, Report, Settle, complaint, confirmed
 from netloom.errors import AlreadyExists, Conflict, NetloomError, NotFound
-from netloom.model.document import Document, Resource
+from netloom.model.document import Document
 from netloom.model.kind import Kind
 from netloom.model.kinds.attachments import NetworkAttachment
 from netloom.model.kinds.networks import IPLock, Network, Subnet, VNILock
-from netloom.model.registry import IP_LOCK, KINDS, NETWORK, NETWORK_ATTACHMENT, VNI_LOCK
+from netloom.model.registry import IP_LOCK, NETWORK, NETWORK_ATTACHMENT, VNI_LOCK
 from netloom.plan.addresses.blocks import vni_lock_name
 from netloom.plan.audit.addresses import MANAGED_BY, MANAGER, audit, owner
 from netloom.plan.audit.finding import Check, Finding
-
-R = TypeVar("R", bound=Resource)
 
 _CONTROLLER = "The controller repairs this: check that one runs (`netloom get leases -A`), its log and its readiness."
 _REPORT = "Netloom does not cause this by itself: please report it."
@@ -72,68 +68,41 @@ ADVICE = {
 class AddressSection:
     """The section."""
 
-    def __init__(self, *, settle: Settle = time.sleep) -> None:
+    def __init__(self, client: Client, *, settle: Settle = time.sleep) -> None:
+        self._client = client
         self._settle = settle
+        self._counts: dict[str, int] = {}
 
-    def examine(self, session: Session, *, repair: bool) -> Report:
+    def examine(self, *, repair: bool) -> Report:
         """Check twice, and repair if asked to."""
-        findings, counts = self._confirmed(session.client)
+        findings = confirmed(self._check, self._settle)
         repaired: list[Complaint] = []
         failures: dict[Finding, str] = {}
         for finding in findings if repair else ():
-            done, words = _repair(session.client, finding)
+            done, words = _repair(self._client, finding)
             if done:
-                repaired.append(_complaint(finding, words))
+                repaired.append(complaint(finding, ADVICE[finding.check], words))
             elif words:
                 failures[finding] = words
         if repaired:
-            findings, counts = self._confirmed(session.client)
-        complaints = tuple(_complaint(finding, failures.get(finding, "")) for finding in findings)
-        return Report(section="addresses", checked=counts, repaired=tuple(repaired), complaints=complaints)
+            findings = confirmed(self._check, self._settle)
+        complaints = tuple(complaint(one, ADVICE[one.check], failures.get(one, "")) for one in findings)
+        return Report(section="addresses", checked=self._counts, repaired=tuple(repaired), complaints=complaints)
 
-    def _confirmed(self, client: Client) -> tuple[list[Finding], dict[str, int]]:
-        """Return the findings that two checks have in common, and the number of objects checked."""
-        counts: dict[str, int] = {}
-
-        def check() -> list[Finding]:
-            findings, counted = _check(client)
-            counts.update(counted)
-            return findings
-
-        return confirmed(check, self._settle), counts
-
-
-def _check(client: Client) -> tuple[list[Finding], dict[str, int]]:
-    # Owners are listed after what they own: an owner that is missing then is gone, and not just new.
-    vnilocks, networks = _all(client, VNILock), _all(client, Network)
-    locks, attachments = _all(client, IPLock), _all(client, NetworkAttachment)
-    subnets = _all(client, Subnet)
-    counts = {
-        "Networks": len(networks),
-        "Subnets": len(subnets),
-        "attachments": len(attachments),
-        "address locks": len(locks),
-        "VNI locks": len(vnilocks),
-    }
-    return audit(networks, subnets, attachments, locks, vnilocks), counts
-
-
-def _all(client: Client, type_: type[R]) -> list[R]:
-    documents, _ = lists.objects(client, Target(of_kind(KINDS.of(type_))), Scope(""))
-    return [msgspec.convert(document, type_) for document in documents]
-
-
-def _complaint(finding: Finding, repair: str) -> Complaint:
-    return Complaint(
-        check=finding.check,
-        kind=finding.kind,
-        namespace=finding.namespace,
-        name=finding.name,
-        uid=finding.uid,
-        message=finding.message,
-        advice=ADVICE[finding.check],
-        repair=repair,
-    )
+    def _check(self) -> list[Finding]:
+        # Owners are listed after what they own: an owner that is missing then is gone, and not just new.
+        found = snapshot.load(self._client, (VNILock, Network, IPLock, NetworkAttachment, Subnet))
+        networks, subnets = snapshot.of_type(found, Network), snapshot.of_type(found, Subnet)
+        attachments = snapshot.of_type(found, NetworkAttachment)
+        locks, vnilocks = snapshot.of_type(found, IPLock), snapshot.of_type(found, VNILock)
+        self._counts = {
+            "Networks": len(networks),
+            "Subnets": len(subnets),
+            "attachments": len(attachments),
+            "address locks": len(locks),
+            "VNI locks": len(vnilocks),
+        }
+        return audit(networks, subnets, attachments, locks, vnilocks)
 
 
 def _repair(client: Client, finding: Finding) -> tuple[bool, str]:
@@ -153,7 +122,7 @@ def _repair(client: Client, finding: Finding) -> tuple[bool, str]:
 
 def _delete_lock(client: Client, finding: Finding) -> tuple[bool, str]:
     """Delete a lock whose attachment, read again, is gone."""
-    document = _get(client, IP_LOCK, finding.namespace, finding.name)
+    document = client.get(IP_LOCK.path(finding.namespace, finding.name))
     lock = msgspec.convert(document, IPLock)
     attachment = owner(lock)
     if lock.metadata.uid != finding.uid or attachment is None:
@@ -166,7 +135,7 @@ def _delete_lock(client: Client, finding: Finding) -> tuple[bool, str]:
 
 def _delete_vni_lock(client: Client, finding: Finding) -> tuple[bool, str]:
     """Delete the lock of a VNI whose Network, read again, is gone."""
-    document = _get(client, VNI_LOCK, "", finding.name)
+    document = client.get(VNI_LOCK.path("", finding.name))
     lock = msgspec.convert(document, VNILock)
     holder = lock.spec.network
     if lock.metadata.uid != finding.uid:
@@ -182,7 +151,7 @@ def _delete_vni_lock(client: Client, finding: Finding) -> tuple[bool, str]:
 
 def _create_vni_lock(client: Client, finding: Finding) -> tuple[bool, str]:
     """Create the lock of a Network's VNI, unless there is one."""
-    network = msgspec.convert(_get(client, NETWORK, finding.namespace, finding.name), Network)
+    network = msgspec.convert(client.get(NETWORK.path(finding.namespace, finding.name)), Network)
     if network.metadata.uid != finding.uid or not network.status.vni or network.metadata.deletion_timestamp:
         return False, "it is another Network now"
     vni = network.status.vni
@@ -208,14 +177,10 @@ _REPAIRS: dict[Check, Callable[[Client, Finding], tuple[bool, str]]] = {
 }
 
 
-def _get(client: Client, kind: Kind, namespace: str, name: str) -> Document:
-    return client.get(kind.path(namespace, name))
-
-
 def _exists(client: Client, kind: Kind, namespace: str, name: str, uid: str) -> bool:
     """Whether the object with this uid exists."""
     try:
-        return bool(_get(client, kind, namespace, name)["metadata"]["uid"] == uid)
+        return bool(client.get(kind.path(namespace, name))["metadata"]["uid"] == uid)
     except NotFound:
         return False
 

@@ -9,20 +9,17 @@ not belong here. If an agent holds the lock of the switch's database, changes ar
 
 import asyncio
 import contextlib
-import time
-from collections.abc import AsyncIterator, Iterable, Sequence
+from collections.abc import AsyncIterator, Sequence
 from functools import partial
 
 from msgspec.structs import replace
 
 from netloom.client.session import Session
 from netloom.diagnose import snapshot
-from netloom.diagnose.access import Access, Switch, no_switch
-from netloom.diagnose.doctor.confirmation import Settle, confirmed
-from netloom.diagnose.doctor.report import Complaint, Report
-from netloom.diagnose.doctor.southbound import complaint
+from netloom.diagnose.access import Access, no_switch
+from netloom.diagnose.doctor.report import Complaint, Report, complaint, confirmed
 from netloom.diagnose.node import fabric
-from netloom.diagnose.node.inspection import NodeInspection, mirrors_of, on_node, plans_of, undecided
+from netloom.diagnose.node.inspection import NodeInspection, on_node, plans_of, undecided
 from netloom.drivers.vswitch.driver import FROM, LOCK
 from netloom.drivers.vswitch.mirrors import Mirrors
 from netloom.drivers.vswitch.writer import GroupWriter
@@ -37,32 +34,22 @@ from netloom.plan.audit.ovn import ATTACHMENT
 SECTION = "nodes"
 LOCK_SECONDS = 0.5
 _AGENT = "The node's agent repairs this: check that it runs, and read its log. `netloom doctor --repair` does it now."
-ADVICE = {
-    Check.MISSING_INTERFACE: _AGENT,
-    Check.LEFTOVER_INTERFACE: f"It may still receive packets. {_AGENT}",
-    Check.WRONG_INTERFACE: f"Another program changed it. {_AGENT}",
-    Check.BROKEN_INTERFACE: f"Its device was removed from under the switch. {_AGENT}",
-    Check.NOT_INSTALLED: "Check that ovn-controller runs on the node and reaches the southbound database.",
-    Check.WRONG_DEVICE: f"Another program changed it, or it was removed with its namespace. {_AGENT}",
-    Check.LEFTOVER_DEVICE: f"It remained after a crash. {_AGENT}",
-    Check.LEFTOVER_MIRROR: f"Traffic may still be copied. {_AGENT}",
-    Check.MISSING_MIRROR: _AGENT,
-    Check.FLOWS_MISSING: f"Check that ovs-vswitchd runs. {_AGENT}",
-    Check.LEFTOVER_FLOWS: f"They may still forward packets. {_AGENT}",
+_NOT_INSTALLED = "Check that ovn-controller runs on the node and reaches the southbound database."
+_CHECKS = {
+    Check.MISSING_INTERFACE: ("plugged", _AGENT),
+    Check.LEFTOVER_INTERFACE: ("unplugged", f"It may still receive packets. {_AGENT}"),
+    Check.WRONG_INTERFACE: ("corrected", f"Another program changed it. {_AGENT}"),
+    Check.BROKEN_INTERFACE: ("created again", f"Its device was removed from under the switch. {_AGENT}"),
+    Check.NOT_INSTALLED: ("installed in the meantime", _NOT_INSTALLED),
+    Check.WRONG_DEVICE: ("corrected", f"Another program changed it, or it was removed with its namespace. {_AGENT}"),
+    Check.LEFTOVER_DEVICE: ("removed", f"It remained after a crash. {_AGENT}"),
+    Check.LEFTOVER_MIRROR: ("removed", f"Traffic may still be copied. {_AGENT}"),
+    Check.MISSING_MIRROR: ("created", _AGENT),
+    Check.FLOWS_MISSING: ("written", f"Check that ovs-vswitchd runs. {_AGENT}"),
+    Check.LEFTOVER_FLOWS: ("removed", f"They may still forward packets. {_AGENT}"),
 }
-DONE = {
-    Check.MISSING_INTERFACE: "plugged",
-    Check.LEFTOVER_INTERFACE: "unplugged",
-    Check.WRONG_INTERFACE: "corrected",
-    Check.BROKEN_INTERFACE: "created again",
-    Check.NOT_INSTALLED: "installed in the meantime",
-    Check.WRONG_DEVICE: "corrected",
-    Check.LEFTOVER_DEVICE: "removed",
-    Check.LEFTOVER_MIRROR: "removed",
-    Check.MISSING_MIRROR: "created",
-    Check.FLOWS_MISSING: "written",
-    Check.LEFTOVER_FLOWS: "removed",
-}
+"""What a repair of each finding does, and the advice."""
+ADVICE = {check: advice for check, (_, advice) in _CHECKS.items()}
 _PORTS = (Check.MISSING_INTERFACE, Check.WRONG_INTERFACE, Check.BROKEN_INTERFACE, Check.WRONG_DEVICE)
 _MIRRORS = (Check.LEFTOVER_MIRROR, Check.MISSING_MIRROR)
 _FLOWS = (Check.FLOWS_MISSING, Check.LEFTOVER_FLOWS)
@@ -74,57 +61,61 @@ NodeFinding = tuple[str, Finding]
 class NodeSection:
     """The section."""
 
-    def __init__(self, access: Access, *, settle: Settle = time.sleep) -> None:
+    def __init__(self, session: Session, access: Access) -> None:
+        self._session = session
         self._access = access
-        self._settle = settle
-        self._seen: set[str] = set()
+        self._seen: dict[str, str] = {}
+        """The names of the nodes that were checked, by the remote of their switch."""
         self._interfaces = 0
         self._unseen: list[str] = []
 
-    def examine(self, session: Session, *, repair: bool) -> Report:
+    def examine(self, *, repair: bool) -> Report:
         """Check twice, and repair if asked to."""
-        found = confirmed(lambda: self._check(session), self._settle)
+        found = confirmed(self._check)
         repaired: list[Complaint] = []
         failures: dict[NodeFinding, str] = {}
         if repair and found:
-            failures = self._repair(session, found)
-            left = set(self._check(session))
-            repaired = [_complaint(one, DONE[one[1].check]) for one in found if one not in left]
+            failures = self._repair(found)
+            left = set(self._check())
+            repaired = [_complaint(one, _CHECKS[one[1].check][0]) for one in found if one not in left]
             found = [one for one in found if one in left]
-        counts = {"nodes": len(self._seen), "interfaces": self._interfaces} if self._seen else {}
         return Report(
             section=SECTION,
-            checked=counts,
+            checked={"nodes": len(self._seen), "interfaces": self._interfaces} if self._seen else {},
             repaired=tuple(repaired),
             complaints=tuple(_complaint(one, failures.get(one, "")) for one in found),
             unseen=tuple(self._unseen),
         )
 
-    def _check(self, session: Session) -> list[NodeFinding]:
-        resources = snapshot.load(session.client)
+    def _check(self) -> list[NodeFinding]:
+        resources = snapshot.load(self._session.client)
         found: list[NodeFinding] = []
         self._unseen, self._interfaces = [], 0
+
+        async def checked(node: NodeInspection) -> tuple[str, int, list[Finding]]:
+            return node.name, len(node.interfaces()), await node.findings(resources)
+
         for switch in self._access.switches:
             try:
-                name, count, some = on_node(switch, self._access.owner, lambda node: _checked(node, resources))
+                name, count, some = on_node(switch, self._access.owner, checked)
             except NetloomError as error:
                 self._unseen.append(f"node {switch.node or switch.remote}: {error.message}")
                 continue
-            self._seen.add(name)
+            self._seen[switch.remote] = name
             self._interfaces += count
             found += [(name, finding) for finding in some]
         known = [node.metadata.name for node in snapshot.of_type(resources, Node)]
-        missed = [name for name in known if name not in self._seen and not self._unseen]
+        missed = [name for name in known if name not in self._seen.values() and not self._unseen]
         self._unseen += [no_switch(", ".join(missed))] if missed else []
         return found
 
-    def _repair(self, session: Session, found: Sequence[NodeFinding]) -> dict[NodeFinding, str]:
+    def _repair(self, found: Sequence[NodeFinding]) -> dict[NodeFinding, str]:
         """Repair node by node; return what could not be repaired, and why."""
-        resources = snapshot.load(session.client)
+        resources = snapshot.load(self._session.client)
         failures: dict[NodeFinding, str] = {}
         for switch in self._access.switches:
-            node = self._name(switch)
-            mine = [one for name, one in found if name == node and _is_unwanted(session, node, one)]
+            node = self._seen.get(switch.remote, switch.node)
+            mine = [one for name, one in found if name == node and _is_unwanted(self._session, node, one)]
             if not mine:
                 continue
             try:
@@ -133,15 +124,6 @@ class NodeSection:
                 failed = dict.fromkeys(mine, error.message)
             failures |= {(node, finding): words for finding, words in failed.items()}
         return failures
-
-    def _name(self, switch: Switch) -> str:
-        async def name(node: NodeInspection) -> str:
-            return node.name
-
-        try:
-            return on_node(switch, self._access.owner, name)
-        except NetloomError:
-            return switch.node
 
 
 def _is_unwanted(session: Session, node: str, finding: Finding) -> bool:
@@ -154,10 +136,6 @@ def _is_unwanted(session: Session, node: str, finding: Finding) -> bool:
         return True
     # An attachment that was created again has an interface of its own: `_unplug` removes only the one of the finding.
     return bool(there["spec"]["node"] != node or finding.replaced)
-
-
-async def _checked(node: NodeInspection, resources: Iterable[Resource]) -> tuple[str, int, list[Finding]]:
-    return node.name, len(node.interfaces()), await node.findings(resources)
 
 
 async def _repair(node: NodeInspection, resources: list[Resource], found: Sequence[Finding]) -> dict[Finding, str]:
@@ -178,8 +156,8 @@ async def _repair(node: NodeInspection, resources: list[Resource], found: Sequen
                 elif finding.check is Check.LEFTOVER_DEVICE:
                     await node.links.remove_pair(finding.what)
                 elif finding.check in _MIRRORS:
-                    wanted = mirrors_of(resources, node.switch, plans)
-                    mine = {name: plan for (space, name), plan in wanted.items() if space == finding.namespace}
+                    wanted = node.mirrors(resources, plans).items()
+                    mine = {unit.name: plan for unit, plan in wanted if unit.namespace == finding.namespace}
                     await Mirrors(node.switch).apply(finding.namespace, mine)
                 elif finding.check in _FLOWS:
                     await fabric.repair(node.folder, fabric.plan(resources, node.name, plans, node.switch))

@@ -8,14 +8,12 @@ Before the rows of a deleted resource are removed, the resource is requested aga
 """
 
 import asyncio
-import time
 from collections.abc import Collection
 
 from netloom.client.session import Session
 from netloom.diagnose import snapshot
 from netloom.diagnose.access import NO_NORTHBOUND, Access, following
-from netloom.diagnose.doctor.confirmation import Settle, confirmed
-from netloom.diagnose.doctor.report import Complaint, Report
+from netloom.diagnose.doctor.report import Complaint, Report, confirmed
 from netloom.drivers.northbound.audit import RowFinding
 from netloom.drivers.northbound.driver import Applied
 from netloom.errors import NetloomError, NotFound
@@ -46,21 +44,21 @@ DONE = {
 class NorthboundSection:
     """The section."""
 
-    def __init__(self, access: Access, *, settle: Settle = time.sleep) -> None:
+    def __init__(self, session: Session, access: Access) -> None:
+        self._session = session
         self._access = access
-        self._settle = settle
         self._rows = 0
 
-    def examine(self, session: Session, *, repair: bool) -> Report:
+    def examine(self, *, repair: bool) -> Report:
         """Check twice, and repair if asked to."""
-        if not self._access.ovn.nb:
+        if not self._access.nb:
             return Report(section=SECTION, checked={}, unseen=(NO_NORTHBOUND,))
         try:
-            found = confirmed(lambda: self._check(session), self._settle)
+            found = confirmed(lambda: asyncio.run(self._check()))
             repaired: list[Complaint] = []
             if repair and (units := {one.unit for one in found if one.check is not Check.REFUSED_ROWS}):
-                asyncio.run(self._repair(session, units))
-                left = self._check(session)
+                asyncio.run(self._repair(units))
+                left = asyncio.run(self._check())
                 repaired = [_complaint(one, DONE.get(one.check, "")) for one in found if one not in left]
                 found = [one for one in found if one in left]
         except NetloomError as error:
@@ -68,28 +66,24 @@ class NorthboundSection:
         complaints = tuple(_complaint(one) for one in found)
         return Report(section=SECTION, checked={"rows": self._rows}, repaired=tuple(repaired), complaints=complaints)
 
-    def _check(self, session: Session) -> list[RowFinding]:
-        return asyncio.run(self._audit(session))
-
-    async def _audit(self, session: Session) -> list[RowFinding]:
+    async def _check(self) -> list[RowFinding]:
         north = self._access.north()
         async with following(north.client):
-            planner = _planned(session)
+            planner = self._planned()
             await asyncio.sleep(0)
             self._rows = len(north.seen())
             return north.audit(planner.desired)
 
-    async def _repair(self, session: Session, units: Collection[Unit]) -> Applied:
+    async def _repair(self, units: Collection[Unit]) -> Applied:
         north = self._access.north()
         async with following(north.client):
-            planner = _planned(session)
-            return await north.mend(planner.desired, units, lambda unit: is_gone(session, unit))
+            planner = self._planned()
+            return await north.mend(planner.desired, units, lambda unit: is_gone(self._session, unit))
 
-
-def _planned(session: Session) -> Planner:
-    """Return the plan of all resources; the doctor writes nothing that the controllers have not decided on yet."""
-    resources = snapshot.load(session.client)
-    return snapshot.planned(resources, snapshot.refusals(resources, undecided=snapshot.UNDECIDED))
+    def _planned(self) -> Planner:
+        """Return the plan of all resources; the doctor writes nothing that the controllers have not decided on yet."""
+        resources = snapshot.load(self._session.client)
+        return snapshot.planned(resources, snapshot.refusals(resources, undecided=snapshot.UNDECIDED))
 
 
 def is_gone(session: Session, unit: Unit) -> bool:

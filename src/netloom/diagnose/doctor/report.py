@@ -3,15 +3,25 @@
 A section compares one part of the system, through the API, in OVN's databases or on the nodes, with the resources. Each
 complaint names an object, what is wrong with it, and what to do; a section may be able to repair it. What cannot be
 reached is listed as unseen and is no complaint.
+
+What is read at different moments from a running system is briefly inconsistent without being wrong. So a finding counts
+only if a second check, some seconds later, makes it again (`confirmed`).
 """
 
-from typing import Protocol
+import time
+from collections.abc import Callable, Sequence
+from typing import TypeVar
 
 from msgspec import Struct, field
 
 from netloom.client.session import Session
 from netloom.diagnose.access import Access
+from netloom.plan.audit.finding import Finding
 
+F = TypeVar("F")
+
+SETTLE_SECONDS = 3.0
+Settle = Callable[[float], object]
 SECTIONS = ("store", "addresses", "northbound", "southbound", "nodes")
 
 
@@ -38,6 +48,20 @@ class Complaint(Struct, frozen=True, kw_only=True, omit_defaults=True):
         return f"{self.kind} {where}"
 
 
+def complaint(finding: Finding, advice: str, repair: str = "") -> Complaint:
+    """Return a finding as a complaint."""
+    return Complaint(
+        check=finding.check,
+        kind=finding.kind,
+        namespace=finding.namespace,
+        name=finding.name,
+        uid=finding.uid,
+        message=finding.message,
+        advice=advice,
+        repair=repair,
+    )
+
+
 class Report(Struct, frozen=True, kw_only=True):
     """The result of one section."""
 
@@ -51,31 +75,24 @@ class Report(Struct, frozen=True, kw_only=True):
     """What could not be checked, and why."""
 
 
-class Section(Protocol):
-    """One part of the system that can be checked."""
-
-    def examine(self, session: Session, *, repair: bool) -> Report:
-        """Check this part, and repair what is safe to repair if asked to."""
-
-
-def sections(access: Access) -> dict[str, Section]:
-    """Return all sections by name, in the order of `SECTIONS`."""
-    from netloom.diagnose.doctor.addresses import AddressSection  # each is imported only when it is used
-    from netloom.diagnose.doctor.nodes import NodeSection
-    from netloom.diagnose.doctor.northbound import NorthboundSection
-    from netloom.diagnose.doctor.southbound import SouthboundSection
-    from netloom.diagnose.doctor.store import StoreSection
-
-    return {
-        "store": StoreSection(),
-        "addresses": AddressSection(),
-        "northbound": NorthboundSection(access),
-        "southbound": SouthboundSection(access),
-        "nodes": NodeSection(access),
-    }
+def confirmed(check: Callable[[], Sequence[F]], settle: Settle = time.sleep) -> list[F]:
+    """Return the findings that two checks have in common; without findings, do not wait for the second."""
+    before = set(check())
+    if not before:
+        return []
+    settle(SETTLE_SECONDS)
+    return [finding for finding in check() if finding in before]
 
 
 def examine(session: Session, access: Access, only: tuple[str, ...] = (), *, repair: bool = False) -> list[Report]:
-    """Return the reports of all sections, or of those named in `only`."""
-    chosen = [section for name, section in sections(access).items() if not only or name in only]
-    return [section.examine(session, repair=repair) for section in chosen]
+    """Return the reports of all sections, or of those named in `only`; repair what is safe to repair if asked to."""
+    from netloom.diagnose.doctor import addresses, nodes, northbound, southbound, store  # they import this module
+
+    work: dict[str, Callable[[], Report]] = {
+        "store": lambda: store.examine(session),
+        "addresses": lambda: addresses.AddressSection(session.client).examine(repair=repair),
+        "northbound": lambda: northbound.NorthboundSection(session, access).examine(repair=repair),
+        "southbound": lambda: southbound.SouthboundSection(session, access).examine(),
+        "nodes": lambda: nodes.NodeSection(session, access).examine(repair=repair),
+    }
+    return [work[name]() for name in SECTIONS if not only or name in only]

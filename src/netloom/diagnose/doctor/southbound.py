@@ -4,7 +4,6 @@ The southbound belongs to OVN: nothing is written to it, and problems are solved
 """
 
 import asyncio
-import time
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import Any
@@ -12,8 +11,7 @@ from typing import Any
 from netloom.client.session import Session
 from netloom.diagnose import snapshot
 from netloom.diagnose.access import NO_SOUTHBOUND, Access, following
-from netloom.diagnose.doctor.confirmation import Settle, confirmed
-from netloom.diagnose.doctor.report import Complaint, Report
+from netloom.diagnose.doctor.report import Report, complaint, confirmed
 from netloom.errors import NetloomError
 from netloom.model.document import Resource
 from netloom.model.kinds.attachments import NetworkAttachment
@@ -48,24 +46,24 @@ ADVICE = {
 class SouthboundSection:
     """The section."""
 
-    def __init__(self, access: Access, *, settle: Settle = time.sleep) -> None:
+    def __init__(self, session: Session, access: Access) -> None:
+        self._session = session
         self._access = access
-        self._settle = settle
         self._counts: dict[str, int] = {}
         self._unseen: tuple[str, ...] = ()
 
-    def examine(self, session: Session, *, repair: bool) -> Report:
+    def examine(self) -> Report:
         """Check twice; there is nothing to repair here."""
-        found = confirmed(lambda: self._check(session), self._settle)
+        found = confirmed(self._check)
         complaints = tuple(complaint(one, ADVICE[one.check]) for one in found)
         return Report(section=SECTION, checked=self._counts, complaints=complaints, unseen=self._unseen)
 
-    def _check(self, session: Session) -> list[Finding]:
-        resources = snapshot.load(session.client)
+    def _check(self) -> list[Finding]:
+        resources = snapshot.load(self._session.client)
         nodes = snapshot.of_type(resources, Node)
         self._counts = {"Nodes": len(nodes)}
         found = audit_nodes(nodes, datetime.now(UTC))
-        if not self._access.ovn.sb:
+        if not self._access.sb:
             self._unseen = (NO_SOUTHBOUND,)
             return found
         try:
@@ -79,9 +77,9 @@ class SouthboundSection:
 
     async def _read(self) -> tuple[dict[str, str], set[str]]:
         async with following(self._access.south(TABLES)) as client:
-            chassis: dict[str, Any] = {uuid: row for uuid, row in client.cache.rows("Chassis").items()}  # noqa: C416
+            chassis: list[tuple[str, Any]] = list(client.cache.rows("Chassis").items())
             ports: list[Any] = list(client.cache.rows("Port_Binding").values())
-            named = {uuid: str(row.name) for uuid, row in chassis.items()}
+            named = {uuid: str(row.name) for uuid, row in chassis}
             return {row.logical_port: named.get(row.chassis, "") for row in ports}, set(named.values())
 
 
@@ -99,16 +97,3 @@ def expected(resources: list[Resource], wanted: DesiredRows) -> Iterator[Expecte
             row = wanted.rows.get(Ref("Logical_Router_Port", port.removeprefix("cr-")))
             if row is not None and row.columns.get("ha_chassis_group"):
                 yield ExpectedBinding(unit, port)
-
-
-def complaint(finding: Finding, advice: str, repair: str = "") -> Complaint:
-    """Return a finding as a complaint."""
-    return Complaint(
-        check=finding.check.value,
-        kind=finding.kind,
-        namespace=finding.namespace,
-        name=finding.name,
-        message=finding.message,
-        advice=advice,
-        repair=repair,
-    )

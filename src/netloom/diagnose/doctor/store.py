@@ -17,26 +17,23 @@ _ADVICE = (
 )
 
 
-class StoreSection:
-    """The section."""
-
-    def examine(self, session: Session, *, repair: bool) -> Report:
-        """Report the objects that the server lists as damaged."""
-        try:
-            answer = convert(session.client.get(PATH), DamagedList)
-        except NotFound:
-            return Report(section="store", checked={})
-        except (NetloomError, ValidationError) as error:
-            return Report(section="store", checked={}, unseen=(f"damaged objects: {error}",))
-        complaints = tuple(
-            Complaint(
-                check="damaged",
-                kind=one.kind,
-                namespace=one.namespace,
-                name=one.name,
-                message=f"cannot be read from the store, at revision {one.revision}: {one.reason}",
-                advice=_ADVICE,
-            )
-            for one in answer.items
+def examine(session: Session) -> Report:
+    """Report the objects that the server lists as damaged."""
+    try:
+        answer = convert(session.client.get(PATH), DamagedList)
+    except NotFound:
+        return Report(section="store", checked={})
+    except (NetloomError, ValidationError) as error:
+        return Report(section="store", checked={}, unseen=(f"damaged objects: {error}",))
+    complaints = tuple(
+        Complaint(
+            check="damaged",
+            kind=one.kind,
+            namespace=one.namespace,
+            name=one.name,
+            message=f"cannot be read from the store, at revision {one.revision}: {one.reason}",
+            advice=_ADVICE,
         )
-        return Report(section="store", checked={"kinds": answer.kinds}, complaints=complaints)
+        for one in answer.items
+    )
+    return Report(section="store", checked={"kinds": answer.kinds}, complaints=complaints)

@@ -22,7 +22,6 @@ from netloom.diagnose.explain.port import Port, read_port
 from netloom.errors import NetloomError
 from netloom.model.document import Condition, Document, Resource
 from netloom.model.kinds.attachments import NetworkAttachment
-from netloom.model.kinds.networks import Fabric, Network
 from netloom.model.registry import KINDS
 from netloom.plan import names
 from netloom.plan.ovn.desired import DesiredRows
@@ -78,7 +77,7 @@ def explain(session: Session, access: Access, target: Target, document: Document
     wanted = snapshot.planned(resources).desired
     found.problems = tuple(problem.message for problem in wanted.problems.get(unit, ()))
     found.planned = tuple(f"{ref.table} {ref.key}" for ref in sorted(wanted.of) if wanted.of[ref] == unit)
-    if not _is_vxlan(resource, resources):
+    if not snapshot.is_vxlan(resource, resources):
         _north(access, found, resource)
         _south(access, found, resource, wanted)
     if isinstance(resource, NetworkAttachment):
@@ -87,18 +86,10 @@ def explain(session: Session, access: Access, target: Target, document: Document
     return found
 
 
-def _is_vxlan(resource: Resource, resources: list[Resource]) -> bool:
-    """Whether a resource is a Network of the vxlan fabric or an attachment to one, which OVN does not know."""
-    if isinstance(resource, NetworkAttachment):
-        name = f"{resource.metadata.namespace}/{resource.spec.network}"
-        resource = next((one for one in snapshot.of_type(resources, Network) if snapshot.key(one) == name), resource)
-    return isinstance(resource, Network) and resource.spec.fabric is Fabric.VXLAN
-
-
 def _north(access: Access, found: Explanation, resource: Resource) -> None:
     if found.unit.kind not in UNITS:
         return
-    if not access.ovn.nb:
+    if not access.nb:
         found.unseen.append(NO_NORTHBOUND)
         return
     try:
@@ -109,7 +100,7 @@ def _north(access: Access, found: Explanation, resource: Resource) -> None:
 
 
 def _south(access: Access, found: Explanation, resource: Resource, wanted: DesiredRows) -> None:
-    if not access.ovn.sb:
+    if not access.sb:
         found.unseen.append(NO_SOUTHBOUND)
         return
     namespace, name = resource.metadata.namespace, resource.metadata.name

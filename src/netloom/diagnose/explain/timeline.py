@@ -86,7 +86,12 @@ def timeline(found: Sources, now: datetime) -> Timeline:
     """Return the steps of an attachment until `now`."""
     meta, spec = found.attachment["metadata"], found.attachment.get("spec") or {}
     created = _created(found.attachment) or _Time(now.timestamp(), exact=False)
-    moments = sorted(_moments(found, created), key=lambda one: (one.offset, _ORDER.get(one.step, 9)))
+    moments = [
+        Moment(step=step, text=text, time=_stamp(at.at), offset=at.at - created.at, exact=at.exact)
+        for step, text, at in _steps(found, created)
+        if at is not None
+    ]
+    moments.sort(key=lambda one: (one.offset, _ORDER.get(one.step, 9)))
     ready = _holds(found.attachment, READY)
     return Timeline(
         namespace=str(meta.get("namespace") or ""),
@@ -112,10 +117,11 @@ _ENDS = {
 _ORDER = {"created": 0, "network": 1, "subnet": 2, "lock": 3, "address": 4, "plugged": 5, "ready": 6, "hook": 7}
 
 
-def _moments(found: Sources, created: _Time) -> Iterator[Moment]:
+def _steps(found: Sources, created: _Time) -> Iterator[tuple[str, str, _Time | None]]:
+    """Yield the steps and Events, what each is about, and its time; None if it is not completed."""
     one = found.attachment
     status = one.get("status") or {}
-    yield _moment("created", _created_by(one), created, created)
+    yield "created", _created_by(one), created
     for kind, condition, others in (
         ("network", READY, [found.network] if found.network is not None else []),
         ("subnet", "Validated", found.subnets),
@@ -123,46 +129,32 @@ def _moments(found: Sources, created: _Time) -> Iterator[Moment]:
         for other in others:
             at = _holds(other, condition)
             if at is not None and at.at > created.at:  # The attachment existed first, and waited for this one.
-                yield _moment(kind, f"{_name(other)} {'is valid' if kind == 'subnet' else 'has a VNI'}", at, created)
+                yield kind, f"{_name(other)} {'is valid' if kind == 'subnet' else 'has a VNI'}", at
     for lock in found.locks:
-        if (at := _created(lock)) is not None:
-            yield _moment("lock", f"{(lock.get('spec') or {}).get('ip', '')} ({_name(lock)})", at, created)
-    if (at := _holds(one, ADDRESSED)) is not None:
-        yield _moment("address", ", ".join([*status.get("ips", ()), str(status.get("mac", ""))]), at, created)
-    if (at := _holds(one, PLUGGED)) is not None:
-        where = f" at {status['hostIP']}" if status.get("hostIP") else ""
-        yield _moment(
-            "plugged", f"{status.get('ifcName', '')} on {(one.get('spec') or {}).get('node')}{where}", at, created
-        )
-    if (at := _holds(one, READY)) is not None:
-        yield _moment("ready", "", at, created)
-    yield from _hook(status.get("postCreateExecReport") or {}, created)
-    if (at := _time(one["metadata"].get("deletionTimestamp"))) is not None:
-        yield _moment("deletion", "requested", at, created)
+        yield "lock", f"{(lock.get('spec') or {}).get('ip', '')} ({_name(lock)})", _created(lock)
+    yield "address", ", ".join([*status.get("ips", ()), str(status.get("mac", ""))]), _holds(one, ADDRESSED)
+    where = f" at {status['hostIP']}" if status.get("hostIP") else ""
+    port = f"{status.get('ifcName', '')} on {(one.get('spec') or {}).get('node')}{where}"
+    yield "plugged", port, _holds(one, PLUGGED)
+    yield "ready", "", _holds(one, READY)
+    report = status.get("postCreateExecReport") or {}
+    program, code = next(iter(report.get("command") or ()), ""), int(report.get("exitStatus") or 0)
+    yield "hook", f"{program} started", _time(report.get("startTime"))
+    yield "hook", f"{program} {_ENDS.get(code, f'exited with status {code}')}", _time(report.get("stopTime"))
+    yield "deletion", "requested", _time(one["metadata"].get("deletionTimestamp"))
     for event in found.events:
-        yield from _event(event, created)
+        yield EVENT, *_event(event, created)
 
 
-def _hook(report: Mapping[str, Any], created: _Time) -> Iterator[Moment]:
-    program = str(next(iter(report.get("command") or ()), ""))
-    if (at := _time(report.get("startTime"))) is not None:
-        yield _moment("hook", f"{program} started", at, created)
-    if (at := _time(report.get("stopTime"))) is not None:
-        status = int(report.get("exitStatus") or 0)
-        yield _moment("hook", f"{program} {_ENDS.get(status, f'exited with status {status}')}", at, created)
-
-
-def _event(event: Document, created: _Time) -> Iterator[Moment]:
+def _event(event: Document, created: _Time) -> tuple[str, _Time | None]:
+    """Return the text and the time of an Event."""
     first = _time(event.get("eventTime") or event.get("firstTimestamp") or event.get("lastTimestamp"))
-    if first is None:
-        return
     count = int(event.get("count") or 1)
     times = f" ({count} times)" if count > 1 else ""
     by = (event.get("source") or {}).get("component") or event.get("reportingComponent") or ""
     text = f"{event.get('reason', '')}: {event.get('message', '')}{times}{f' — {by}' if by else ''}"
     # A time in seconds is rounded down, and no Event is older than its attachment.
-    at = first if first.exact else _Time(max(first.at, created.at), exact=False)
-    yield _moment(EVENT, text, at, created)
+    return text, first if first is None or first.exact else _Time(max(first.at, created.at), exact=False)
 
 
 def _waiting(found: Sources, created: _Time, now: datetime) -> Iterator[Waiting]:
@@ -207,10 +199,6 @@ def _waits(what: str, since: _Time, now: datetime, why: Mapping[str, Any] | None
         reason=str(why.get("reason") or ""),
         message=str(why.get("message") or ""),
     )
-
-
-def _moment(step: str, text: str, at: _Time, created: _Time) -> Moment:
-    return Moment(step=step, text=text, time=_stamp(at.at), offset=at.at - created.at, exact=at.exact)
 
 
 def _created_by(document: Document) -> str:

@@ -10,53 +10,31 @@ from pathlib import Path
 from random import SystemRandom
 
 from netloom.diagnose.access import running
-from netloom.drivers.vswitch.driver import UID, VXLAN_BRIDGE, Vswitch
+from netloom.drivers.vswitch.driver import VXLAN_BRIDGE, Vswitch
 from netloom.drivers.vxlan.bridge import tunnel_ofport
 from netloom.drivers.vxlan.driver import FabricFlows
 from netloom.errors import NetloomError
 from netloom.model.document import Resource
 from netloom.model.kinds import networks
-from netloom.model.kinds.attachments import NetworkAttachment
-from netloom.model.kinds.paths import Shaping
-from netloom.model.kinds.policy import SecurityProfile
 from netloom.openflow.flows import Flow, Key
 from netloom.openflow.io import Connection
 from netloom.plan.audit.finding import Check, Finding
 from netloom.plan.audit.ovn import ATTACHMENT, NODE
 from netloom.plan.node.ports import PortPlan
 from netloom.plan.vxlan.fabric import COOKIE, COOKIE_MASK, METERS, VxlanPlan
-from netloom.plan.vxlan.inputs import local_port, remote_port
+from netloom.plan.vxlan.inputs import plan_fabric
 
 Plans = Mapping[tuple[str, str], PortPlan]
 
 
 def plan(resources: Iterable[Resource], node: str, plans: Plans, switch: Vswitch) -> VxlanPlan:
-    """Return the plan of a node's vxlan flows."""
-    found = VxlanPlan()
-    found.vtep = tunnel_ofport(switch)
-    mine = {key: port for key, port in plans.items() if port.fabric is networks.Fabric.VXLAN}
-    attachments = [one for one in resources if isinstance(one, NetworkAttachment)]
-    relevant = set()
-    for one in attachments:
-        key = one.metadata.namespace, one.metadata.name
-        if (port := mine.get(key)) is None or one.spec.node != node:
-            continue
-        relevant.add((one.metadata.namespace, one.spec.network))
-        row = switch.interface(port.device)
-        if row is not None and row.external_ids.get(UID) == port.uid and (row.ofport or 0) > 0:
-            found.put_local(local_port(one, port, row.ofport or 0), _rank(one))
-    for one in attachments:
-        there = remote_port(one)
-        if there is not None and one.spec.node != node and (there.namespace, there.network) in relevant:
-            found.put_remote(there, _rank(one))
-    spaces = {namespace for namespace, _ in relevant}
-    for policy in resources:
-        if isinstance(policy, SecurityProfile) and policy.metadata.namespace in spaces:
-            found.put_profile(policy)
-        elif isinstance(policy, Shaping) and policy.metadata.namespace in spaces:
-            found.put_shaping(policy)
-    found.flush()
-    return found
+    """Return the plan of a node's vxlan flows, with the port numbers of its switch."""
+
+    def ofport(port: PortPlan) -> int | None:
+        row = switch.plugged((port.namespace, port.name), port.uid, port.device)
+        return None if row is None else row.ofport
+
+    return plan_fabric(resources, node, plans, ofport, tunnel_ofport(switch))
 
 
 async def findings(folder: Path, node: str, plan: VxlanPlan, plans: Plans) -> list[Finding]:
@@ -109,8 +87,3 @@ async def connected(folder: Path) -> AsyncIterator[Connection]:
     connection = Connection(path, random=SystemRandom())
     async with running(connection.run(), connection.connected, silent=f"{path} does not answer"):
         yield connection
-
-
-def _rank(one: NetworkAttachment) -> int:
-    version = one.metadata.resource_version
-    return int(version) if version.isdecimal() else 0

@@ -8,28 +8,30 @@ import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable, Iterable
 from random import SystemRandom
-from typing import Any, TypeVar, cast
+from typing import Any, TypeVar
 
 from netloom.control.node.ports import Ports
 from netloom.diagnose.access import Switch, following
 from netloom.diagnose.node import fabric
+from netloom.diagnose.node.fabric import Plans
+from netloom.diagnose.snapshot import of_type, unit
 from netloom.drivers.link.audit import faults
 from netloom.drivers.link.worker import Links
 from netloom.drivers.vswitch.driver import GIVEN, INSTALLED, LOCK, OF, OURS, UID, VTEP, VXLAN_BRIDGE, Vswitch, given
-from netloom.drivers.vswitch.mirrors import MirrorPlan
 from netloom.drivers.vswitch.prepare import MAPPINGS, read_mappings
-from netloom.drivers.vxlan.bridge import underlay_of
+from netloom.drivers.vxlan.bridge import underlay_address
 from netloom.errors import Unreachable
 from netloom.model.conditions import PLUGGED
 from netloom.model.document import Resource
 from netloom.model.kinds.attachments import NetworkAttachment
-from netloom.model.kinds.paths import Mirror, MirrorDirection
+from netloom.model.kinds.paths import Mirror
 from netloom.ovsdb.rows import vswitch as rows
 from netloom.plan.audit import ovn as audit_ovn
 from netloom.plan.audit.finding import Finding
 from netloom.plan.audit.ovn import Interface
 from netloom.plan.node.grants import EVERYTHING, NOT_GRANTED
-from netloom.plan.node.ports import Host, PortPlan, plan_ports
+from netloom.plan.node.mirrors import MirrorPlan, plan_mirrors
+from netloom.plan.node.ports import Host, PortPlan, host_of, plan_ports
 from netloom.plan.problem import ProblemError, Unit
 
 T = TypeVar("T")
@@ -69,21 +71,19 @@ class NodeInspection:
 
     async def host(self) -> Host:
         """Return the properties of the node that port plans depend on, as its agent has them."""
-        ids = self.switch.root().external_ids
-        underlay = self._underlay()
-        bridge = self.switch.bridge() or self.switch.bridge(VXLAN_BRIDGE)
-        self.links.userspace = bridge is None or bridge.datapath_type == "netdev"
+        underlay = underlay_address(self.switch)
+        self.links.userspace = self.switch.datapath("netdev") == "netdev"
         device = await self.links.holder(underlay) if underlay else None
-        return Host(
-            underlay_mtu=device.mtu if device else 1500,
-            underlay_v6=":" in underlay,
-            physical_networks=frozenset(dict(read_mappings(ids.get(MAPPINGS, "")))),
+        return host_of(
+            underlay,
+            mtu=None if device is None else device.mtu,
+            physical_networks=dict(read_mappings(self.switch.root().external_ids.get(MAPPINGS, ""))),
             grants=EVERYTHING,  # Refusals are in the statuses that its agent writes: see `plans_of`.
         )
 
     async def ports(self) -> Ports:
         """Return the agent's port driver, which like the agent's own does not touch the underlay device."""
-        underlay = self._underlay()
+        underlay = underlay_address(self.switch)
         device = await self.links.holder(underlay) if underlay else None
         if device is None:
             raise Unreachable(
@@ -92,15 +92,9 @@ class NodeInspection:
         name = device.name
         return Ports(self.switch, self.links, carrier=None, underlay_device=lambda: name)
 
-    def _underlay(self) -> str:
-        """Return the node's tunnel address: of several, the first."""
-        address = self.switch.root().external_ids.get("ovn-encap-ip", "").partition(",")[0].strip()
-        return address or underlay_of(self.switch)
-
     def interfaces(self) -> list[rows.Interface]:
         """Return the interfaces that Netloom owns, except the fabric's tunnel."""
-        every = [cast("rows.Interface", row) for row in self._all("Interface")]
-        return [row for row in every if self.switch.is_ours(row) and row.name != VTEP]
+        return [row for row in self._all("Interface") if self.switch.is_ours(row) and row.name != VTEP]
 
     def attachment_of(self, row: rows.Interface) -> str:
         """Return the attachment that an interface belongs to, as NAMESPACE/NAME."""
@@ -120,15 +114,24 @@ class NodeInspection:
         plans, waiting = plans_of(resources, self.name, await self.host())
         seen = [self._seen(row) for row in self.interfaces()]
         wanted = [self._wanted(plan) for plan in plans.values()]
-        used = {row.name for row in map(self._row, self._all("Interface"))} | {plan.device for plan in plans.values()}
+        used = {row.name for row in self._all("Interface")} | {plan.device for plan in plans.values()}
+        mirrors = [unit_of(row.external_ids.get(OF, "")) for row in self._all("Mirror") if self.switch.is_ours(row)]
         return [
             *await self._flows(resources, plans),
             *audit_ovn.audit_switch(wanted, seen, waiting),
             *audit_ovn.audit_devices(await self.links.pairs(), used),
-            *audit_ovn.audit_mirrors(
-                {Unit("Mirror", *key) for key in mirrors_of(resources, self.switch, plans)}, self._mirrors()
-            ),
+            *audit_ovn.audit_mirrors(self.mirrors(resources, plans), {unit for unit in mirrors if unit is not None}),
         ]
+
+    def mirrors(self, resources: Iterable[Resource], plans: Plans) -> dict[Unit, MirrorPlan]:
+        """Return the mirrors that the node should have."""
+
+        def device(namespace: str, name: str) -> str:
+            plan = plans.get((namespace, name))
+            row = None if plan is None else self.switch.plugged((namespace, name), plan.uid)
+            return "" if row is None else row.name
+
+        return plan_mirrors(of_type(resources, Mirror), device)
 
     async def _flows(self, resources: list[Resource], plans: dict[tuple[str, str], PortPlan]) -> list[Finding]:
         """Return the differences in the flows of the vxlan fabric, if this node has it."""
@@ -156,22 +159,14 @@ class NodeInspection:
             ids={key: ids[key] for key in (*OURS, GIVEN) if key in ids},
         )
 
-    def _mirrors(self) -> set[Unit]:
-        ours = (row for row in self._all("Mirror") if self.switch.is_ours(row))
-        return {unit for row in ours if (unit := unit_of(row.external_ids.get(OF, "")))}
-
     def _all(self, table: str) -> list[Any]:
         return list(self.switch.client.cache.rows(table).values())
-
-    @staticmethod
-    def _row(row: Any) -> rows.Interface:  # noqa: ANN401  # what the cache has
-        return cast("rows.Interface", row)
 
 
 def unit_of(written: str) -> Unit | None:
     """Return the resource that a row's external_ids name."""
     kind, _, rest = written.partition("/")
-    namespace, _, name = rest.partition("/")
+    namespace, _, name = rest.rpartition("/")
     return Unit(kind, namespace, name) if kind and name else None
 
 
@@ -181,16 +176,14 @@ def plans_of(resources: Iterable[Resource], node: str, host: Host) -> tuple[dict
     planned = plan_ports(resources, host)
     plans: dict[tuple[str, str], PortPlan] = {}
     waiting: set[Unit] = set()
-    for one in resources:
-        if not isinstance(one, NetworkAttachment):
-            continue
+    for one in of_type(resources, NetworkAttachment):
         plan = planned[one.metadata.namespace, one.metadata.name]
         plugged = one.status.condition(PLUGGED)
         refused = plugged is not None and plugged.reason == NOT_GRANTED
         if isinstance(plan, PortPlan) and not one.metadata.deletion_timestamp and not refused:
             plans[one.metadata.namespace, one.metadata.name] = plan
         else:
-            waiting.add(Unit(one.kind, one.metadata.namespace, one.metadata.name))
+            waiting.add(unit(one))
     return plans, waiting
 
 
@@ -200,28 +193,8 @@ def undecided(resources: Iterable[Resource]) -> set[tuple[str, str]]:
     Only the agent knows what its node grants.
     """
     found = set()
-    for one in resources:
-        if isinstance(one, NetworkAttachment):
-            plugged = one.status.condition(PLUGGED)
-            if plugged is None or plugged.observed_generation != one.metadata.generation:
-                found.add((one.metadata.namespace, one.metadata.name))
-    return found
-
-
-def mirrors_of(
-    resources: Iterable[Resource], switch: Vswitch, plans: dict[tuple[str, str], PortPlan]
-) -> dict[tuple[str, str], MirrorPlan]:
-    """Return the mirrors a node should have: those whose source and destination are both plugged there."""
-    found = {}
-    for one in resources:
-        if not isinstance(one, Mirror) or one.metadata.deletion_timestamp:
-            continue
-        namespace, spec = one.metadata.namespace, one.spec
-        ends = [plans.get((namespace, end.attachment)) for end in (spec.source, spec.destination)]
-        own = [plan for plan in ends if plan is not None and not plan.parent]
-        devices = [plan.device for plan in own if switch.interface(plan.device) is not None]
-        if len(devices) == 2:
-            sent = spec.direction is not MirrorDirection.INGRESS
-            received = spec.direction is not MirrorDirection.EGRESS
-            found[namespace, one.metadata.name] = MirrorPlan(devices[0], devices[1], sent, received)
+    for one in of_type(resources, NetworkAttachment):
+        plugged = one.status.condition(PLUGGED)
+        if plugged is None or plugged.observed_generation != one.metadata.generation:
+            found.add((one.metadata.namespace, one.metadata.name))
     return found

@@ -128,7 +128,7 @@ def packet(
     for one in (start, end):
         if one.attachment is not None and not one.attachment.status.ips:
             raise Invalid(f"{one.text} has no address yet: see `netloom explain networkattachment/{one.text}`")
-    src, dst = _addresses(start, end, v6=v6)
+    src, dst = common_addresses(start, end, v6=v6)
     if start.attachment is None:
         return _from_outside(start, src, dst, resources, wanted, protocol=protocol, number=number)
     sender = start.attachment
@@ -147,7 +147,7 @@ def packet(
     )
 
 
-def _addresses(start: Endpoint, end: Endpoint, *, v6: bool) -> tuple[str, str]:
+def common_addresses(start: Endpoint, end: Endpoint, *, v6: bool) -> tuple[str, str]:
     """Return the addresses of both endpoints, of one family."""
     mine = [start.ip] if start.ip else plain(start.attachment) if start.attachment else []
     theirs = [end.ip] if end.ip else plain(end.attachment) if end.attachment else []

@@ -7,7 +7,7 @@ if it passes, the replies pass too.
 
 import asyncio
 import subprocess
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
@@ -15,8 +15,8 @@ from msgspec import Struct
 
 from netloom.client.session import Session
 from netloom.diagnose import snapshot
-from netloom.diagnose.access import NO_SOUTHBOUND, Access, Switch, following, no_switch
-from netloom.diagnose.node.inspection import NodeInspection, on_node
+from netloom.diagnose.access import NO_SOUTHBOUND, Access, following, no_switch
+from netloom.diagnose.node.inspection import NodeInspection, on_node, unit_of
 from netloom.diagnose.trace import vxlan
 from netloom.diagnose.trace.output import GATEWAY, Flow, Hop, Origin, Path, deciding, on_switch, parse, path
 from netloom.diagnose.trace.packet import Endpoint, Packet, endpoint, packet
@@ -26,7 +26,6 @@ from netloom.drivers.vswitch.control import control_socket
 from netloom.errors import Invalid, NetloomError, Unreachable
 from netloom.model.kinds.cluster import Node
 from netloom.model.kinds.networks import Router
-from netloom.plan.problem import Unit
 
 SECONDS = 30.0
 LOOKUPS = 12
@@ -53,7 +52,7 @@ class Tracer:
 
     def __init__(self, session: Session, access: Access) -> None:
         """Read all resources; raise `Unreachable` if neither the southbound nor a switch is configured."""
-        if not access.ovn.sb and not access.switches:
+        if not access.sb and not access.switches:
             raise Unreachable(NO_SOUTHBOUND)
         self._session = session
         self._access = access
@@ -66,9 +65,9 @@ class Tracer:
         """Return the path of a packet of `protocol` to the port `number`, from one attachment or address to another."""
         namespace = self._session.namespace
         one, other = (endpoint(text, namespace, self._resources) for text in (start, end))
-        if vxlan.is_carried(one, self._resources):
+        if snapshot.is_vxlan(one.attachment, self._resources):
             return self._through_vxlan(one, other, protocol=protocol, number=number, v6=v6)
-        if not self._access.ovn.sb:
+        if not self._access.sb:
             raise Unreachable(NO_SOUTHBOUND)
         sent = packet(one, other, self._resources, self._wanted, protocol=protocol, number=number, v6=v6)
         text, switched = self._outputs(one, sent)
@@ -90,23 +89,26 @@ class Tracer:
         text = _run(command, self._unseen)
         if start.attachment is None:
             return text, ""
-        node = start.attachment.spec.node
+        metadata, spec = start.attachment.metadata, start.attachment.spec
+        node = spec.node
+
+        async def devices(there: NodeInspection) -> tuple[str, dict[int, str]]:
+            mine = there.switch.interfaces((metadata.namespace, spec.port.parent or metadata.name))
+            return (mine[0].name if mine else ""), there.devices_by_ofport()
+
         for switch in self._access.switches:
             if switch.node not in ("", node):
                 continue
             try:
-                device, self._devices = on_node(switch, self._access.owner, _ports(start))
-                return text, self._switched(switch, device, sent) if device else ""
+                device, self._devices = on_node(switch, self._access.owner, devices)
+                asked = ["ofproto/trace", "br-int", sent.openflow(device), *["--ct-next", "trk,new"] * LOOKUPS]
+                argv = ["ovs-appctl", "-t", str(control_socket(switch.folder)), *asked]
+                return text, _run(argv, self._unseen) if device else ""
             except NetloomError as error:
                 self._unseen.append(f"switch of node {node}: {error.message}")
                 return text, ""
         self._unseen.append(no_switch(node))
         return text, ""
-
-    def _switched(self, switch: Switch, device: str, sent: Packet) -> str:
-        socket = control_socket(switch.folder)
-        asked = ["ofproto/trace", "br-int", sent.openflow(device), *["--ct-next", "trk,new"] * LOOKUPS]
-        return _run(["ovs-appctl", "-t", str(socket), *asked], self._unseen)
 
     def _result(self, start: Endpoint, end: Endpoint, sent: Packet, text: str, switched: str) -> Result:
         """Return the path that both outputs describe."""
@@ -169,7 +171,7 @@ class Tracer:
     def _origins(self, flows: list[Flow]) -> Mapping[str, Origin]:
         """Return the origins of the flows that decide on the packet, as far as the databases can be read."""
         uuids = deciding(flows)
-        if not uuids or not self._access.ovn.nb:
+        if not uuids or not self._access.nb:
             self._unseen += ["northbound database: without it, the rules behind the flows are not known"] * bool(uuids)
             return {}
         try:
@@ -195,24 +197,10 @@ async def _origins(access: Access, uuids: set[str]) -> dict[str, Origin]:
         for table in northbound.TABLES:
             for uuid, row in client.cache.rows(table).items():
                 ids = getattr(row, "external_ids", {})
-                if uuid[:8] in hints and ids.get(OWNER) == access.owner:
-                    kind, _, rest = ids.get(OF, "").partition("/")
-                    namespace, _, name = rest.rpartition("/")
-                    origin = Origin(Unit(kind, namespace, name), table, ids.get(KEY, ""))
-                    found |= dict.fromkeys(hints[uuid[:8]], origin)
+                unit = unit_of(ids.get(OF, ""))
+                if uuid[:8] in hints and ids.get(OWNER) == access.owner and unit is not None:
+                    found |= dict.fromkeys(hints[uuid[:8]], Origin(unit, table, ids.get(KEY, "")))
         return found
-
-
-def _ports(start: Endpoint) -> Callable[[NodeInspection], Any]:
-    """Return a function that finds the sender's device, and the devices of the bridge by their port numbers."""
-
-    async def work(node: NodeInspection) -> tuple[str, dict[int, str]]:
-        assert start.attachment is not None
-        metadata, parent = start.attachment.metadata, start.attachment.spec.port.parent
-        mine = node.switch.interfaces((metadata.namespace, parent or metadata.name))
-        return (mine[0].name if mine else ""), node.devices_by_ofport()
-
-    return work
 
 
 def _run(argv: list[str], remarks: list[str]) -> str:

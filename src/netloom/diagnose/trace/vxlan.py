@@ -8,18 +8,19 @@ Nothing is sent. As for OVN, the first packet of a connection is traced.
 from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
+from msgspec.structs import replace
+
 from netloom.diagnose import snapshot
 from netloom.diagnose.access import Access, no_switch
 from netloom.diagnose.node import fabric
 from netloom.diagnose.node.inspection import NodeInspection, on_node
 from netloom.diagnose.trace.output import Hop
-from netloom.diagnose.trace.packet import SOURCE_PORT, Endpoint, Packet, plain
+from netloom.diagnose.trace.packet import SOURCE_PORT, Endpoint, Packet, common_addresses, plain
 from netloom.drivers.vxlan.bridge import tunnel_ofport
 from netloom.errors import Invalid, Unreachable
 from netloom.model.document import Resource
 from netloom.model.kinds.attachments import NetworkAttachment
 from netloom.model.kinds.cluster import Node
-from netloom.model.kinds.networks import Fabric, Network
 from netloom.model.values import addresses
 from netloom.openflow import packets
 from netloom.openflow.flows import Flow
@@ -38,33 +39,18 @@ class SwitchState(NamedTuple):
     tunnel: int
 
 
-def is_carried(start: Endpoint, resources: Iterable[Resource]) -> bool:
-    """Whether an endpoint is in a Network of the vxlan fabric."""
-    one = start.attachment
-    if one is None:
-        return False
-    mine = (one.metadata.namespace, one.spec.network)
-    return any(
-        network.spec.fabric is Fabric.VXLAN and (network.metadata.namespace, network.metadata.name) == mine
-        for network in snapshot.of_type(resources, Network)
-    )
-
-
 def packet(start: Endpoint, end: Endpoint, *, protocol: str, number: int, v6: bool) -> Packet:
     """Return the packet that one endpoint sends to another in its Network."""
     assert start.attachment is not None
     there = end.attachment
-    ends = plain(start.attachment), [end.ip] if end.ip else plain(there) if there is not None else []
-    families = [family for family in ((6, 4) if v6 else (4, 6)) if all(_of(family, one) for one in ends)]
-    if not families:
-        raise Invalid(f"{start.text} and {end.text} have no addresses of the same family")
+    src, dst = common_addresses(replace(start, ip=""), end, v6=v6)
     return Packet(
         datapath=start.attachment.spec.network,
         inport=start.port,
         eth_src=start.attachment.status.mac,
         eth_dst=there.status.mac if there is not None else "",
-        src=_of(families[0], ends[0]),
-        dst=_of(families[0], ends[1]),
+        src=src,
+        dst=dst,
         protocol=protocol,
         number=number,
     )
@@ -166,10 +152,6 @@ def read_switch(access: Access, name: str) -> SwitchState:
         if switch.node in ("", name) and (found := on_node(switch, access.owner, work)) is not None:
             return found
     raise Unreachable(no_switch(name))
-
-
-def _of(family: int, ips: Iterable[str]) -> str:
-    return next((ip for ip in ips if addresses.family(ip) == family), "")
 
 
 def target(start: Endpoint, end: Endpoint, resources: Iterable[Resource]) -> Endpoint:

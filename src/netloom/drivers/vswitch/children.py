@@ -10,7 +10,7 @@ from typing import cast
 
 from msgspec import structs
 
-from netloom.drivers.vswitch.driver import UID, AttachmentName, Vswitch, entry
+from netloom.drivers.vswitch.driver import AttachmentName, Vswitch, entry
 from netloom.model.kinds.attachments import ExecReport
 from netloom.ovsdb.operations import Mutate, Operation, is_uuid
 from netloom.ovsdb.rows.vswitch import Bridge, Interface
@@ -28,8 +28,7 @@ class Children:
 
     def carrier(self, plan: PortPlan) -> Interface | None:
         """Return the interface that carries a child, if it is on the switch."""
-        rows = self._switch.interfaces((plan.namespace, plan.parent))
-        return next((row for row in rows if row.external_ids.get(UID) == plan.parent_uid), None)
+        return self._switch.plugged((plan.namespace, plan.parent), plan.parent_uid)
 
     def attachments(self) -> set[AttachmentName]:
         """Return the children that have a record."""

@@ -121,6 +121,11 @@ class Vswitch:
         """Return a bridge, by default OVN's integration bridge."""
         return cast("Bridge | None", self._bridges.one(name or self.bridge_name))
 
+    def datapath(self, default: str) -> str:
+        """Return the datapath type of the node's bridges, or `default` if there are none."""
+        bridge = self.bridge() or self.bridge(VXLAN_BRIDGE)
+        return default if bridge is None else bridge.datapath_type
+
     def home(self, plan: PortPlan) -> str:
         """Return the name of the bridge that a port belongs on."""
         return VXLAN_BRIDGE if plan.fabric is Fabric.VXLAN else self.bridge_name
@@ -139,6 +144,11 @@ class Vswitch:
         """Return our interfaces of an attachment."""
         found = self._of.get(str(Unit(KIND, *name)))
         return [cast("Interface", row) for row in found.values() if self.is_ours(row)]
+
+    def plugged(self, name: AttachmentName, uid: str, device: str = "") -> Interface | None:
+        """Return our interface of the attachment that has this uid; with `device`, if that is its name."""
+        rows = [row for row in self.interfaces(name) if row.external_ids.get(UID) == uid]
+        return next((row for row in rows if row.name == (device or row.name)), None)
 
     def attachments(self) -> set[AttachmentName]:
         """Return the attachments that have interfaces of ours."""

@@ -8,25 +8,14 @@ mirror also toggles `protected` of its output port, which affects bridges that l
 from collections.abc import Iterable, Iterator, Mapping
 from typing import cast
 
-from msgspec import Struct
-
 from netloom.drivers.vswitch.driver import OF, OWNER, Vswitch
 from netloom.ovsdb.notation import Uuid, Value
 from netloom.ovsdb.operations import Insert, Mutate, NamedUuid, Operation, Update, is_uuid
 from netloom.ovsdb.rows.vswitch import Mirror, Port
+from netloom.plan.node.mirrors import MirrorPlan
 from netloom.plan.problem import Unit
 
 KIND = "Mirror"
-
-
-class MirrorPlan(Struct, frozen=True):
-    """One mirror, by device names."""
-
-    source: str
-    destination: str
-    sent: bool
-    """Whether packets that the source sends are copied."""
-    received: bool
 
 
 class Mirrors:

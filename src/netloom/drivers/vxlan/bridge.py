@@ -61,8 +61,10 @@ def tunnel_ofport(switch: Vswitch, before: int | None = None) -> int | None:
     return number if number is not None and number > 0 else None
 
 
-def underlay_of(switch: Vswitch) -> str:
-    """Return the node's underlay address by the tunnel port; "" if there is none."""
+def underlay_address(switch: Vswitch) -> str:
+    """Return the node's underlay address: OVN's tunnel address, the first of several, or our tunnel port's, or ""."""
+    if address := switch.root().external_ids.get("ovn-encap-ip", "").partition(",")[0].strip():
+        return address
     tunnel = switch.interface(VTEP)
     return tunnel.options.get(LOCAL_IP, "") if tunnel is not None and switch.is_ours(tunnel) else ""
 

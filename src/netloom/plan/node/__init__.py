@@ -1,1 +1,1 @@
-"""The plans of one node: its ports, the programs that run at them, and what its operator grants to namespaces."""
+"""The plans of one node: ports, the programs that run at them, mirrors, and what its operator grants to namespaces."""

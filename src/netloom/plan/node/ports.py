@@ -125,6 +125,16 @@ class Host(Struct, frozen=True, kw_only=True):
         return max(LEAST_MTU, self.underlay_mtu - (v6 if self.underlay_v6 else v4))
 
 
+def host_of(underlay: str, *, mtu: int | None, physical_networks: Iterable[str], grants: NodeGrants) -> Host:
+    """Return what plans need to know of a node; `mtu` is that of the device with the underlay address."""
+    return Host(
+        underlay_mtu=1500 if mtu is None else mtu,
+        underlay_v6=":" in underlay,
+        physical_networks=frozenset(physical_networks),
+        grants=grants,
+    )
+
+
 def plan_port(
     attachment: NetworkAttachment,
     network: Network | None,

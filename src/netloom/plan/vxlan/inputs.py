@@ -1,12 +1,55 @@
-"""Attachments as ports of the vxlan fabric, local or remote. Pure.
+"""Attachments as ports of the vxlan fabric, local or remote, and the plan of all of them on one node. Pure.
 
 Flows are made only for addresses that are locked according to the status: an address that IPAM did not allocate gets no
 packets, even if it is written there.
 """
 
+from collections.abc import Callable, Iterable, Mapping
+
+from netloom.model.document import Resource
 from netloom.model.kinds.attachments import NetworkAttachment, NetworkAttachmentStatus
+from netloom.model.kinds.networks import Fabric
+from netloom.model.kinds.paths import Shaping
+from netloom.model.kinds.policy import SecurityProfile
 from netloom.plan.node.ports import PortPlan
+from netloom.plan.vxlan.fabric import VxlanPlan
 from netloom.plan.vxlan.ports import LocalPort, Remote
+
+
+def plan_fabric(
+    resources: Iterable[Resource],
+    node: str,
+    plans: Mapping[tuple[str, str], PortPlan],
+    ofport: Callable[[PortPlan], int | None],
+    vtep: int | None,
+) -> VxlanPlan:
+    """Return the flows of a node from all resources at once; its agent plans the same, one change at a time.
+
+    `plans` has the ports of the node, and `ofport` returns their OpenFlow numbers, or None while they have none.
+    """
+    found = VxlanPlan()
+    found.vtep = vtep
+    resources = list(resources)
+    attachments = [one for one in resources if isinstance(one, NetworkAttachment)]
+    relevant = set()
+    for one in attachments:
+        plan = plans.get((one.metadata.namespace, one.metadata.name))
+        if plan is not None and plan.fabric is Fabric.VXLAN and one.spec.node == node:
+            relevant.add((one.metadata.namespace, one.spec.network))
+            if (number := ofport(plan)) is not None and number > 0:
+                found.put_local(local_port(one, plan, number), _rank(one))
+    for one in attachments:
+        there = remote_port(one)
+        if there is not None and one.spec.node != node and (there.namespace, there.network) in relevant:
+            found.put_remote(there, _rank(one))
+    namespaces = {namespace for namespace, _ in relevant}
+    for policy in resources:
+        if isinstance(policy, SecurityProfile) and policy.metadata.namespace in namespaces:
+            found.put_profile(policy)
+        elif isinstance(policy, Shaping) and policy.metadata.namespace in namespaces:
+            found.put_shaping(policy)
+    found.flush()
+    return found
 
 
 def local_port(value: NetworkAttachment, plan: PortPlan, ofport: int) -> LocalPort:
@@ -48,6 +91,12 @@ def remote_port(value: NetworkAttachment) -> Remote | None:
         network=value.spec.network,
         node=value.spec.node,
     )
+
+
+def _rank(value: NetworkAttachment) -> int:
+    """Return the revision of an attachment: of two that claim one address the newer has it."""
+    version = value.metadata.resource_version
+    return int(version) if version.isdecimal() else 0
 
 
 def _locked(status: NetworkAttachmentStatus) -> tuple[str, ...]:

@@ -19,7 +19,7 @@ from netloom.control.node.host import NodeHost
 from netloom.control.node.lifetimes import Lifetimes
 from netloom.control.node.node import NodeReconciler
 from netloom.control.node.port_planner import PortPlanner
-from netloom.control.node.switch import NodeSwitch, SwitchSettings, underlay_address
+from netloom.control.node.switch import NodeSwitch, SwitchSettings
 from netloom.control.node.views import NodeWatches, attachment_informer
 from netloom.control.runtime.client import Client
 from netloom.control.runtime.clock import Clock, now
@@ -28,6 +28,7 @@ from netloom.control.runtime.manager import Manager
 from netloom.drivers.link.worker import Links
 from netloom.drivers.programs.programs import Programs
 from netloom.drivers.vswitch.driver import Vswitch
+from netloom.drivers.vxlan.bridge import underlay_address
 from netloom.drivers.vxlan.driver import FabricFlows
 from netloom.errors import Conflict, Unreachable
 from netloom.model.kinds.events import AGENT
