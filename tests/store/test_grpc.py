@@ -12,7 +12,7 @@ from netloom import protobuf
 from netloom.errors import BadRequest, TimedOut, TooLarge, Unreachable
 from netloom.store.etcd import wire
 from netloom.store.http import http2
-from netloom.store.http.client import Refused
+from netloom.store.http.connect import Refused
 from netloom.store.http.grpc import CallFailed, Channel
 from netloom.store.http.hpack import encode
 from netloom.store.http.http2 import ACK, DATA, END_HEADERS, END_STREAM, GOAWAY, HEADERS, PING, RESET, SETTINGS, WINDOW

@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from netloom.errors import BadRequest, TimedOut, TooLarge, Unreachable
-from netloom.store.http.client import Client, Refused, tls_context
+from netloom.store.http.client import Client
+from netloom.store.http.connect import Refused, tls_context
 from tests.store.certificates import certificate
 from tests.store.fakeserver import END, STREAM, Request, always, chunk, in_turn, reply, serving
 from tests.support.process import free_port

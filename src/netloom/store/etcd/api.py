@@ -14,7 +14,7 @@ from msgspec import Struct
 from netloom.errors import BadRequest, Cause, Expired, Internal, NetloomError, TimedOut, TooLarge, Unreachable
 from netloom.store.etcd import wire
 from netloom.store.etcd.wire import Done, KeyEvent, KeyValue, Range, WatchResponse, delete_key, put, unless_changed
-from netloom.store.http.client import Refused, tls_context
+from netloom.store.http.connect import Refused, tls_context
 from netloom.store.http.grpc import CallFailed, Channel, Messages
 
 __all__ = [

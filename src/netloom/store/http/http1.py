@@ -17,6 +17,8 @@ from typing import NamedTuple
 
 import httptools
 
+from netloom.store.http.connect import Meter
+
 MAX_HEADERS = 64 << 10
 BUFFER = 256 << 10
 IDLE_SECONDS = 20.0
@@ -25,20 +27,12 @@ IDLE_SECONDS = 20.0
 _BODILESS = (204, 304)
 
 
-class Meter:
-    """The number of bytes received over all connections of a client, counted inside TLS."""
-
-    __slots__ = ("received",)
-
-    def __init__(self) -> None:
-        self.received = 0
-
-
 class Head(NamedTuple):
     """The status and the headers of an answer."""
 
     status: int
-    headers: list[tuple[bytes, bytes]]
+    headers: dict[str, str]
+    """By their names in lower case."""
 
 
 class Connection(asyncio.Protocol):
@@ -69,7 +63,7 @@ class Connection(asyncio.Protocol):
 
     def _reset(self) -> None:
         self._head: Head | None = None
-        self._fields: list[tuple[bytes, bytes]] = []
+        self._fields: dict[str, str] = {}
         self._parts: list[bytes] = []
         self._buffered = 0
         self._unparsed = 0
@@ -223,19 +217,18 @@ class Connection(asyncio.Protocol):
     def on_header(self, name: bytes, value: bytes) -> None:
         """Keep a header; trailers, which follow the body, are dropped."""
         if self._head is None:
-            self._fields.append((name.lower(), value.rstrip()))
+            self._fields[name.decode("latin-1").lower()] = value.rstrip().decode("latin-1")
 
     def on_headers_complete(self) -> None:
         """Publish the head of the answer; those of informational answers before it are dropped."""
         status = self._parser.get_status_code()
         if status < 200:
-            self._fields = []
+            self._fields = {}
             return
         self._head = Head(status, self._fields)
         self._unparsed = 0
-        found = dict(self._fields)
-        chunked = found.get(b"transfer-encoding", b"").lower().endswith(b"chunked")
-        self._until_close = not chunked and b"content-length" not in found and status not in _BODILESS
+        chunked = self._fields.get("transfer-encoding", "").lower().endswith("chunked")
+        self._until_close = not chunked and "content-length" not in self._fields and status not in _BODILESS
         self._wake()
 
     def on_body(self, data: bytes) -> None:

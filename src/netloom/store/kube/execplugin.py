@@ -31,7 +31,7 @@ import msgspec
 from msgspec import Struct
 
 from netloom.errors import BadRequest, NetloomError, NotFound, Unreachable
-from netloom.store.http.client import load_certificate
+from netloom.store.http.connect import load_certificate
 
 GROUP = "client.authentication.k8s.io"
 VERSIONS = (f"{GROUP}/v1", f"{GROUP}/v1beta1")

@@ -17,7 +17,8 @@ from msgspec import Struct
 
 from netloom.errors import BadRequest, NotFound, TooLarge, Unreachable
 from netloom.model.codec import decode
-from netloom.store.http.client import Client, tls_context
+from netloom.store.http.client import Client
+from netloom.store.http.connect import tls_context
 from netloom.store.kube import execplugin
 from netloom.store.kube.execplugin import Plugin
 

@@ -3,7 +3,8 @@
 Every operation is one REST call; the server does what `store/semantics.py` does for the stores of our own. Calls about
 one object that are made at the same time are one request to a Netloom server (`store/kube/batching.py`), and watches
 share a connection (`store/kube/streams.py`). Objects are kept as the bytes the server sent. Elsewhere a watch is a
-stream of its own: slow reading slows the server down, which then ends the watch, so memory stays bounded here.
+request of its own, on a connection that HTTP/2 shares: slow reading slows the server down, which then ends the watch,
+so memory stays bounded here.
 """
 
 import logging

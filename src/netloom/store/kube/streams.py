@@ -3,10 +3,11 @@
     KubeWatch ──► Streams.open(path) ──► begin ──┐                                     ┌──► lines of this watch
     KubeWatch ──► Streams.open(path) ──► begin ──┴─► one request, one answer, both last ┴──► lines of that watch
 
-A Netloom server announces it in its answers (front/api/verbs/streams.py has the protocol). To a Kubernetes API server,
-and through proxies, each watch has a connection of its own. When the shared connection is lost, all its watches are
-lost, as each would be alone; each resumes from its last revision, and the first of them opens the next connection. A
-watch that is not read delays the others once its bounded buffer is full, so memory stays bounded.
+A Netloom server announces it in its answers (front/api/verbs/streams.py has the protocol). To a server that speaks
+HTTP/2, as kube-apiserver does, each watch is a request of its own on a connection that is shared already. When the
+shared connection is lost, all its watches are lost, as each would be alone; each resumes from its last revision, and
+the first of them opens the next connection. A watch that is not read delays the others once its bounded buffer is
+full, so memory stays bounded.
 """
 
 import asyncio
@@ -72,7 +73,7 @@ class Streams:
 
     async def open(self, path: str) -> Lines:
         """Start a watch, on the shared connection if the server supports it."""
-        shared = await self._shared() if self._offered else None
+        shared = await self._shared() if self._offered and not self._client.multiplexed else None
         if shared is None:
             return await self._client.stream("GET", path)
         return await shared.begin(path)
