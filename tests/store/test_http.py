@@ -2,6 +2,7 @@
 
 import asyncio
 import ssl
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -174,7 +175,7 @@ def test_a_stream_is_read_as_it_comes() -> None:
     async def go() -> None:
         async with serving(always(STREAM + chunk(b"one") + chunk(b"two") + END)) as server:
             client = Client(server.url)
-            async with await client.stream("GET", "/") as stream:
+            with closing(await client.stream("GET", "/")) as stream:
                 assert stream.status == 200
                 assert await stream.read() + await stream.read() == b"onetwo"
                 assert await stream.read() == b""
@@ -307,7 +308,7 @@ def test_a_stream_that_is_not_read_holds_up_its_server() -> None:
 
         async with serving(flood) as server:
             client = Client(server.url)
-            async with await client.stream("GET", "/") as stream:
+            with closing(await client.stream("GET", "/")) as stream:
                 before = -1
                 while client.meter.received > before:  # Until the buffers of both sides are full.
                     before = client.meter.received

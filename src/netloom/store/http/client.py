@@ -10,13 +10,11 @@ another server; `Unreachable` and `TimedOut`, it is unknown whether the server a
 """
 
 import asyncio
-import copy
 import ssl
 import time
 from collections import deque
 from collections.abc import Callable, Mapping
-from types import TracebackType
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 from msgspec import Struct
 
@@ -24,8 +22,9 @@ from netloom.errors import BadRequest, TimedOut, TooLarge, Unreachable
 from netloom.store.http import http1, http2
 from netloom.store.http.connect import Meter, Opening, Refused, Server
 from netloom.store.http.hpack import Header, encode
-from netloom.store.http.http1 import Head
+from netloom.store.http.http1 import Answer, Head
 
+S = TypeVar("S", bound="Stream")
 _CRLF = "\r\n"
 WINDOW = 1 << 20
 """How many bytes of one answer an HTTP/2 server may send before they are read."""
@@ -54,53 +53,30 @@ class Login(Protocol):
         """Record that the server refused a credential; return whether there is, or may be, another."""
 
 
-class Exchange:
+class Exchange(Answer):
     """One request and its answer on an HTTP/2 connection; it is read as an `http1.Connection` is."""
 
+    __slots__ = ("_connection", "_stream")
+
     def __init__(self, connection: http2.Connection) -> None:
+        super().__init__()
         self.used = connection.used
-        """Whether an earlier request was answered on this connection."""
         self._connection = connection
-        self._head: Head | None = None
-        self._parts: list[bytes] = []
-        self._ended = False
-        self._error: Exception | None = None
-        self._waiter: asyncio.Future[None] | None = None
         self._stream: http2.Stream | None = None
 
     def begin(self, headers: list[Header], body: bytes) -> None:
         """Send the request."""
         self._stream = self._connection.begin(self, encode(headers), body, paced=True)
 
-    async def head(self) -> Head:
-        """Return the head of the answer."""
-        while self._head is None:
-            await self._wait()
-        return self._head
-
-    async def read(self) -> bytes:
-        """Return the next bytes of the body, b"" at its end."""
-        while not self._parts:
-            if self._ended:
-                return b""
-            await self._wait()
-        data = b"".join(self._parts)
-        self._parts.clear()
+    def _on_read(self) -> None:
         if self._stream is not None:
             self._connection.acknowledge(self._stream)
-        return data
 
     def abort(self) -> None:
         """Reset the stream; the connection stays."""
         if self._stream is not None:
             self._connection.cancel(self._stream)
         self.on_end(Unreachable("the request was cancelled by the client"))
-
-    async def _wait(self) -> None:
-        if self._error is not None:
-            raise copy.copy(self._error)  # All streams of a connection get the same error, and raising writes into it.
-        self._waiter = asyncio.get_running_loop().create_future()
-        await self._waiter
 
     def on_headers(self, headers: list[Header]) -> None:
         """Take the head of the answer; those of informational answers, and trailers, are dropped."""
@@ -128,11 +104,6 @@ class Exchange:
             error = Unreachable("the answer ended before it began")
         self._ended, self._error = error is None, error
         self._wake()
-
-    def _wake(self) -> None:
-        waiter, self._waiter = self._waiter, None
-        if waiter is not None and not waiter.done():
-            waiter.set_result(None)
 
 
 class _Negotiation(Opening):
@@ -197,34 +168,14 @@ class Stream:
             self._connection.abort()
             self._release()
 
-    async def __aenter__(self) -> "Stream":
-        return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
-
-
-class Duplex:
+class Duplex(Stream):
     """A request and its answer that both last: parts are sent at once, and the answer is read as it arrives."""
-
-    def __init__(self, connection: http1.Connection, status: int, release: Callable[[], None]) -> None:
-        self.status = status
-        self._stream = Stream(connection, status, release)
-        self._connection = connection
 
     def send(self, data: bytes) -> None:
         """Send a part of the request; a part that cannot be sent shows as an error or the end in `read`."""
-        self._connection.send_chunk(data)
-
-    async def read(self) -> bytes:
-        """Return the next bytes, b"" at the orderly end; `Unreachable` when the connection is lost."""
-        return await self._stream.read()
-
-    def close(self) -> None:
-        """Stop sending and reading.  Idempotent."""
-        self._stream.close()
+        if isinstance(self._connection, http1.Connection):
+            self._connection.send_chunk(data)
 
 
 class Client:
@@ -255,42 +206,27 @@ class Client:
         self._pool = http2.Pool(self._negotiate)
         self._pool_generation = 0
         """The login whose client certificate the connections of the pool were opened with."""
-        self._streams: dict[Stream | Duplex, None] = {}
+        self._streams: dict[Stream, None] = {}
         # Bounds the requests under way. Streams last, and the number of watches bounds them.
         self._slots = asyncio.Semaphore(connections)
         self._closed = False
         self.meter = Meter()
 
-    async def request(self, method: str, path: str, *, body: bytes = b"", content_type: str = "") -> Response:
+    async def request(self, method: str, path: str, *, body: bytes = b"") -> Response:
         """Send a request and return the whole answer."""
         try:
             async with asyncio.timeout(self._timeout), self._slots:
-                return await self._exchange(method, path, body, content_type)
+                return await self._exchange(method, path, body)
         except TimeoutError as error:
             raise TimedOut(f"{self._server.authority} did not answer within {self._timeout:g} s") from error
 
-    async def stream(self, method: str, path: str, *, body: bytes = b"", content_type: str = "") -> Stream:
+    async def stream(self, method: str, path: str) -> Stream:
         """Send a request and return its answer as a stream, once its headers are there."""
-        try:
-            async with asyncio.timeout(self._timeout):
-                connection, head = await self._opened(method, path, body, content_type)
-        except TimeoutError as error:
-            raise TimedOut(f"{self._server.authority} did not answer within {self._timeout:g} s") from error
-        stream = Stream(connection, head.status, lambda: self._streams.pop(stream, None))
-        self._streams[stream] = None
-        return stream
+        return await self._streamed(Stream, method, path, b"", self._timeout)
 
     async def duplex(self, method: str, path: str) -> Duplex:
         """Send the head of a request whose body follows in parts; return both once the answer begins."""
-        try:
-            async with asyncio.timeout(self._connect_timeout):
-                connection, head = await self._opened(method, path, None, "application/json")
-                assert isinstance(connection, http1.Connection)
-        except TimeoutError as error:
-            raise TimedOut(f"{self._server.authority} did not answer within {self._connect_timeout:g} s") from error
-        made = Duplex(connection, head.status, lambda: self._streams.pop(made, None))
-        self._streams[made] = None
-        return made
+        return await self._streamed(Duplex, method, path, None, self._connect_timeout)
 
     async def close(self) -> None:
         """Close all connections."""
@@ -301,10 +237,20 @@ class Client:
             await self._idle.pop().close()
         await self._pool.close()
 
-    async def _exchange(self, method: str, path: str, body: bytes, content_type: str) -> Response:
-        connection, head = await self._opened(method, path, body, content_type, reuse=True)
+    async def _streamed(self, kind: type[S], method: str, path: str, body: bytes | None, seconds: float) -> S:
         try:
-            data = await Stream(connection, head.status, _nothing).read_all(self._max_body)
+            async with asyncio.timeout(seconds):
+                connection, head = await self._opened(method, path, body)
+        except TimeoutError as error:
+            raise TimedOut(f"{self._server.authority} did not answer within {seconds:g} s") from error
+        stream = kind(connection, head.status, lambda: self._streams.pop(stream, None))
+        self._streams[stream] = None
+        return stream
+
+    async def _exchange(self, method: str, path: str, body: bytes) -> Response:
+        connection, head = await self._opened(method, path, body, reuse=True)
+        try:
+            data = await Stream(connection, head.status, lambda: None).read_all(self._max_body)
         except BaseException:
             connection.abort()
             raise
@@ -317,23 +263,23 @@ class Client:
         return Response(head.status, head.headers, data)
 
     async def _opened(
-        self, method: str, path: str, body: bytes | None, content_type: str, *, reuse: bool = False
+        self, method: str, path: str, body: bytes | None, *, reuse: bool = False
     ) -> tuple[http1.Connection | Exchange, Head]:
         """Send a request and return the head of its answer; replace a credential that is refused, once."""
         if self._login is None:
-            return await self._attempt(method, path, body, content_type, reuse=reuse)
+            return await self._attempt(method, path, body, reuse=reuse)
         await self._login.refresh()
         generation = self._login.generation
-        connection, head = await self._attempt(method, path, body, content_type, reuse=reuse)
+        connection, head = await self._attempt(method, path, body, reuse=reuse)
         if head.status == 401 and self._login.refused(generation):
             # A request that was not authenticated has not been acted on.
             connection.abort()
             await self._login.refresh()
-            connection, head = await self._attempt(method, path, body, content_type, reuse=False)
+            connection, head = await self._attempt(method, path, body, reuse=False)
         return connection, head
 
     async def _attempt(
-        self, method: str, path: str, body: bytes | None, content_type: str, *, reuse: bool
+        self, method: str, path: str, body: bytes | None, *, reuse: bool
     ) -> tuple[http1.Connection | Exchange, Head]:
         """Send a request; send it again, once, if the server certainly did not act on it or it is safe to repeat."""
         again = False
@@ -341,7 +287,7 @@ class Client:
             connection = await self._take(reuse=reuse and not again)
             exchange = connection if isinstance(connection, http1.Connection) else Exchange(connection)
             try:
-                return exchange, await self._begin(exchange, method, path, body, content_type)
+                return exchange, await self._begin(exchange, method, path, body)
             except BaseException as error:
                 exchange.abort()
                 # The server may have closed a kept connection during the write. A GET is safe to repeat.
@@ -392,14 +338,12 @@ class Client:
         while self._idle and self._idle[0].stale:
             self._idle.popleft().abort()
 
-    async def _begin(
-        self, exchange: http1.Connection | Exchange, method: str, path: str, body: bytes | None, content_type: str
-    ) -> Head:
+    async def _begin(self, exchange: http1.Connection | Exchange, method: str, path: str, body: bytes | None) -> Head:
         """Send the request and return the head of the answer.  `body` None: it follows in chunks."""
         target = self._server.path + path
         fields = [("accept", "application/json"), *((name.lower(), value) for name, value in self._headers().items())]
         if body:
-            fields.append(("content-type", content_type or "application/json"))
+            fields.append(("content-type", "application/json"))
         texts = [target, *(text for field in fields for text in field)]
         if " " in target or not all(text.isascii() and text.isprintable() for text in texts):
             raise BadRequest("the path or a header of the request has characters that HTTP does not allow there")
@@ -416,7 +360,3 @@ class Client:
             return await exchange.head()
         except ConnectionError as error:
             raise Unreachable(f"{self._server.authority}: {error}") from error
-
-
-def _nothing() -> None:
-    pass

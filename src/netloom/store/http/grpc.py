@@ -12,7 +12,6 @@ import asyncio
 import ssl
 from collections import deque
 from collections.abc import Sequence
-from types import TracebackType
 from urllib.parse import unquote
 
 from netloom.errors import TimedOut, TooLarge, Unreachable
@@ -255,14 +254,6 @@ class Messages:
     def _notify(self) -> None:
         if self._wake is not None and not self._wake.done():
             self._wake.set_result(None)
-
-    async def __aenter__(self) -> "Messages":
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
 
 def _framed(message: bytes) -> bytes:

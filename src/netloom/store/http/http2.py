@@ -311,8 +311,7 @@ class Connection(Opening):
         self.closing = True
         for stream in [stream for stream in self._streams.values() if stream.id > last]:
             self._end(stream, Refused("the peer is shutting down"))
-        self._begin_pending()
-        self._close_if_done()
+        self.retire()
 
     # Sending.
 
