@@ -18,6 +18,7 @@ def main() -> None:
         "agents": _agents,
         "hostile": _hostile,
         "clients": _clients,
+        "watches": _watches,
     }
     kept = [benches[name]() for name in sys.argv[1:] or benches]
     sys.exit(0 if all(kept) else 1)
@@ -73,6 +74,12 @@ def _clients() -> bool:
     from bench import clients
 
     return show("protocols", "library", clients.rows())
+
+
+def _watches() -> bool:
+    from bench import watches
+
+    return show(f"{watches.WATCHES} watches of kube-apiserver", "HTTP/1.1", watches.rows())
 
 
 def import_row() -> Row:

@@ -246,7 +246,7 @@ def test_counting_begins_again_when_the_store_forgot_its_history_and_until_then_
         async with counting(authorizer):
             spec = {"node": "n1", "network": "blue"}
             await store.create(NETWORK_ATTACHMENT, thing(NETWORK_ATTACHMENT, "x", "a", spec))
-            inner._engine.hub.restart(await store.revision())
+            inner._hub.restart(await store.revision())
             await asyncio.sleep(REST / 2)
             assert not authorizer.node_networks.known.is_set()
             assert await authorizer.allows(N1, question)

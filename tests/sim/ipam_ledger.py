@@ -21,7 +21,6 @@ from typing import NamedTuple, TypeVar
 from netloom.model.kind import Kind
 from netloom.model.kinds.attachments import NetworkAttachment
 from netloom.model.kinds.networks import IPLock, Network
-from netloom.model.values.selectors import EVERYTHING
 from netloom.sim import loop as sim
 from netloom.store.base import Stored
 from netloom.store.engine import Write
@@ -111,15 +110,15 @@ class Ledger(MemoryStore):
 
     def all(self, kind: Kind) -> list[Stored]:
         """Return the objects of a kind there are now."""
-        return list(self._engine.page(kind, "", EVERYTHING, None, None, "").items)
+        return list(self._collection_at(kind, self._hub.revision).items.values())
 
     def lookup(self, kind: Kind, namespace: str, name: str) -> Stored | None:
         """Return one object as it is now, or None."""
-        return self._engine.lookup(kind, key_of(namespace, name))
+        return self._lookup(kind, key_of(namespace, name))
 
-    def _write(self, write: Write, *, dry_run: bool) -> Stored:
+    async def _submit(self, write: Write, *, dry_run: bool) -> Stored:
         before = self._hub.revision
-        result = super()._write(write, dry_run=dry_run)
+        result = await super()._submit(write, dry_run=dry_run)
         if not dry_run and self._hub.revision != before:
             self._enter(result)
         return result
@@ -127,7 +126,7 @@ class Ledger(MemoryStore):
     def _enter(self, result: Stored) -> None:
         """Put a change into the books."""
         key = key_of(result.namespace, result.name)
-        there = self._engine.lookup(result.kind, key)
+        there = self._lookup(result.kind, key)
         value = there.value() if there is not None else None
         if result.kind.type is IPLock:
             assert value is None or isinstance(value, IPLock)

@@ -1,7 +1,8 @@
-"""A gRPC server that says exactly what a test wants it to, frame by frame, on a loopback port."""
+"""An HTTP/2 server, of gRPC or of REST, that sends exactly what a test wants, frame by frame, on a loopback port."""
 
 import asyncio
 import contextlib
+import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -40,8 +41,9 @@ class Call:
     number: int
     method: str
     body: bytes
-    """The message, without its five bytes in front."""
+    """The message, without its five bytes in front; of REST, all bytes."""
     writer: asyncio.StreamWriter
+    headers: dict[str, str] = field(default_factory=dict)
 
     def send(self, kind: int, flags: int, body: bytes = b"") -> None:
         """Send any frame on this call's stream."""
@@ -68,6 +70,15 @@ class Call:
         self.tell(body)
         self.end()
 
+    def begin(self, status: int = 200, *headers: tuple[str, str]) -> None:
+        """Begin an answer of REST; `send` of DATA continues it."""
+        self.send(HEADERS, END_HEADERS, encode([(":status", str(status)), *headers]))
+
+    def answer(self, body: bytes, status: int = 200, *headers: tuple[str, str]) -> None:
+        """Send a whole answer of REST."""
+        self.begin(status, *headers)
+        self.send(DATA, END_STREAM, body)
+
     def fail(self, code: int, words: str) -> None:
         """Answer with an error, as servers do: trailers alone."""
         trailers = [(":status", "200"), ("grpc-status", str(code)), ("grpc-message", words)]
@@ -91,7 +102,8 @@ class FakeGrpc:
     def hang_up(self) -> None:
         """Drop all connections."""
         for writer in self.writers:
-            writer.transport.abort()
+            with contextlib.suppress(AttributeError):  # Python 3.11.2 fails on a TLS connection closed twice.
+                writer.transport.abort()
 
 
 def in_turn(*answers: Callable[[Call], None]) -> Answer:
@@ -115,9 +127,9 @@ def always(way: Callable[[Call], None]) -> Answer:
 
 @asynccontextmanager
 async def serving(
-    answer: Answer, *, hello: bytes = frame(SETTINGS, 0, 0), pongs: bool = False
+    answer: Answer, *, hello: bytes = frame(SETTINGS, 0, 0), pongs: bool = False, tls: ssl.SSLContext | None = None
 ) -> AsyncIterator[FakeGrpc]:
-    """Give a server for a while; with `pongs` it answers PINGs."""
+    """Give a server for a while, of REST if it has `tls`, else of gRPC; with `pongs` it answers PINGs."""
     fake = FakeGrpc(pongs=pongs)
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -125,11 +137,11 @@ async def serving(
         writer.write(hello)
         with contextlib.suppress(asyncio.IncompleteReadError, ConnectionError):
             assert await reader.readexactly(len(PREFACE)) == PREFACE
-            await _serve(fake, reader, writer, answer)
+            await _serve(fake, reader, writer, answer, rest=tls is not None)
         writer.close()
 
-    server = await asyncio.start_server(serve, "127.0.0.1", 0)
-    fake.url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+    server = await asyncio.start_server(serve, "127.0.0.1", 0, ssl=tls)
+    fake.url = f"{'https' if tls else 'http'}://127.0.0.1:{server.sockets[0].getsockname()[1]}"
     try:
         yield fake
     finally:
@@ -138,20 +150,29 @@ async def serving(
         await asyncio.sleep(0)
 
 
-async def _serve(fake: FakeGrpc, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, answer: Answer) -> None:
+async def _serve(
+    fake: FakeGrpc, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, answer: Answer, *, rest: bool
+) -> None:
     decoder = Decoder()
-    methods: dict[int, str] = {}
+    headers: dict[int, dict[str, str]] = {}
+    block = b""
     bodies: dict[int, bytes] = {}
     while True:
         head = await reader.readexactly(9)
         kind, flags = head[3], head[4]
         stream = int.from_bytes(head[5:], "big")
         body = await reader.readexactly(int.from_bytes(head[:3], "big"))
-        if kind == HEADERS:
-            methods[stream] = dict(decoder.decode(body))[":path"]
-            bodies[stream] = b""
-            continue
-        if kind != DATA:
+        if kind in (HEADERS, CONTINUATION):
+            block += body
+            if kind == HEADERS:
+                bodies[stream], ended = b"", flags & END_STREAM
+            if not flags & END_HEADERS:
+                continue
+            headers[stream], block = dict(decoder.decode(block)), b""
+            if not ended:
+                continue
+            flags, body = END_STREAM, b""
+        elif kind != DATA:
             fake.frames.append((kind, flags, stream, body))
             if kind == SETTINGS and not flags & ACK:
                 writer.write(frame(SETTINGS, ACK, 0))
@@ -159,8 +180,9 @@ async def _serve(fake: FakeGrpc, reader: asyncio.StreamReader, writer: asyncio.S
                 writer.write(frame(PING, ACK, 0, body))
             continue
         bodies[stream] += body
-        if len(bodies[stream]) >= 5 + int.from_bytes(bodies[stream][1:5], "big"):
-            call = Call(stream, methods[stream], bodies[stream][5:], writer)
+        if flags & END_STREAM if rest else len(bodies[stream]) >= 5 + int.from_bytes(bodies[stream][1:5], "big"):
+            fields = headers[stream]
+            call = Call(stream, fields[":path"], bodies[stream][0 if rest else 5 :], writer, fields)
             fake.calls.append(call)
             await answer(call)
             await writer.drain()

@@ -16,8 +16,8 @@ from netloom.model.values.selectors import selector
 from netloom.store.base import EventType
 from netloom.store.damage import Unreadable, flaw
 from netloom.store.etcd.api import Etcd as EtcdClient
-from netloom.store.etcd.api import put
 from netloom.store.etcd.store import EtcdStore
+from netloom.store.etcd.wire import put
 from netloom.store.semantics import encode, stamp
 from netloom.store.sqlite.log import SCHEMA
 from netloom.store.sqlite.store import SqliteStore

@@ -22,8 +22,9 @@ from netloom.model.registry import LEASE
 from netloom.model.values.selectors import selector
 from netloom.store.etcd import store as etcd_module
 from netloom.store.etcd.api import Etcd as EtcdClient
-from netloom.store.etcd.api import Tls, put
+from netloom.store.etcd.api import Tls
 from netloom.store.etcd.store import EtcdStore
+from netloom.store.etcd.wire import put
 from tests.store.backends import VERSIONS, collect, compact
 from tests.store.fakegrpc import Call, always, in_turn, serving
 from tests.store.kinds import GADGET, WIDGET, widget
@@ -267,7 +268,7 @@ def test_a_write_that_may_have_been_done_is_not_sent_to_another_server() -> None
                 await client.txn([], [])
             assert good.calls == []
             client._current = 0
-            assert (await client.range("/x")).header.revision == 7
+            assert (await client.range("/x")).revision == 7
             await client.close()
 
     asyncio.run(go())

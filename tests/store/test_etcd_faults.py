@@ -9,8 +9,8 @@ from netloom.errors import Unreachable
 from netloom.store.etcd import api
 from netloom.store.etcd import store as etcd_module
 from netloom.store.etcd.api import Etcd as EtcdClient
-from netloom.store.etcd.api import put
 from netloom.store.etcd.store import EtcdStore
+from netloom.store.etcd.wire import put
 from tests.store.backends import VERSIONS, collect
 from tests.store.kinds import WIDGET, widget
 from tests.support.etcd import Cluster, Etcd, cluster

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from contextlib import suppress
+from contextlib import closing, suppress
 
 import pytest
 from hypothesis import given, settings
@@ -12,7 +12,7 @@ from netloom import protobuf
 from netloom.errors import BadRequest, TimedOut, TooLarge, Unreachable
 from netloom.store.etcd import wire
 from netloom.store.http import http2
-from netloom.store.http.client import Refused
+from netloom.store.http.connect import Refused
 from netloom.store.http.grpc import CallFailed, Channel
 from netloom.store.http.hpack import encode
 from netloom.store.http.http2 import ACK, DATA, END_HEADERS, END_STREAM, GOAWAY, HEADERS, PING, RESET, SETTINGS, WINDOW
@@ -229,7 +229,7 @@ def test_what_was_read_is_acknowledged(monkeypatch: pytest.MonkeyPatch) -> None:
             call.send(DATA, 0, body[at : at + 16_384])
 
     async def act(channel: Channel, server: FakeGrpc) -> None:
-        async with await channel.stream(METHOD, b"go") as messages:
+        with closing(await channel.stream(METHOD, b"go")) as messages:
             assert await messages.next() == b"x" * 100_000
         await until(lambda: len({stream for kind, _, stream, _ in server.frames if kind == WINDOW}) == 2)
 
@@ -238,7 +238,7 @@ def test_what_was_read_is_acknowledged(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_stream_of_messages_is_read_as_it_comes() -> None:
     async def act(channel: Channel, server: FakeGrpc) -> None:
-        async with await channel.stream(METHOD, b"go") as messages:
+        with closing(await channel.stream(METHOD, b"go")) as messages:
             assert await messages.next() == b"one"
             waiting = asyncio.ensure_future(messages.next())
             await asyncio.sleep(0)
@@ -264,7 +264,7 @@ def test_a_stream_whose_messages_nobody_reads_is_bounded() -> None:
             call.tell(b"x" * 900)
 
     async def act(channel: Channel, server: FakeGrpc) -> None:
-        async with await channel.stream(METHOD, b"go") as messages:
+        with closing(await channel.stream(METHOD, b"go")) as messages:
             await until(lambda: messages._error is not None)
             while messages._ready:
                 await messages.next()
@@ -457,9 +457,9 @@ def test_a_silent_server_is_sent_a_ping_and_given_up_without_an_answer() -> None
     async def go() -> None:
         async with asyncio.timeout(120), serving(always(Call.head)) as server:
             channel = Channel(server.url, keepalive=0.05)
-            async with await channel.stream(METHOD, b"go") as messages:
-                with pytest.raises(Unreachable, match=r"did not answer a PING within 0\.05 s"):
-                    await messages.next()
+            messages = await channel.stream(METHOD, b"go")
+            with pytest.raises(Unreachable, match=r"did not answer a PING within 0\.05 s"):
+                await messages.next()
             assert any(kind == PING for kind, *_ in server.frames)
             await channel.close()
 
@@ -470,7 +470,7 @@ def test_a_server_that_answers_pings_may_be_silent_for_long() -> None:
     async def go() -> None:
         async with asyncio.timeout(120), serving(always(Call.head), pongs=True) as server:
             channel = Channel(server.url, keepalive=0.05)
-            async with await channel.stream(METHOD, b"go") as messages:
+            with closing(await channel.stream(METHOD, b"go")) as messages:
                 await until(lambda: sum(kind == PING for kind, *_ in server.frames) >= 3)
                 server.calls[0].tell(b"at last")
                 assert await messages.next() == b"at last"

@@ -2,12 +2,14 @@
 
 import asyncio
 import ssl
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
 from netloom.errors import BadRequest, TimedOut, TooLarge, Unreachable
-from netloom.store.http.client import Client, Refused, tls_context
+from netloom.store.http.client import Client
+from netloom.store.http.connect import Refused, tls_context
 from tests.store.certificates import certificate
 from tests.store.fakeserver import END, STREAM, Request, always, chunk, in_turn, reply, serving
 from tests.support.process import free_port
@@ -173,7 +175,7 @@ def test_a_stream_is_read_as_it_comes() -> None:
     async def go() -> None:
         async with serving(always(STREAM + chunk(b"one") + chunk(b"two") + END)) as server:
             client = Client(server.url)
-            async with await client.stream("GET", "/") as stream:
+            with closing(await client.stream("GET", "/")) as stream:
                 assert stream.status == 200
                 assert await stream.read() + await stream.read() == b"onetwo"
                 assert await stream.read() == b""
@@ -306,7 +308,7 @@ def test_a_stream_that_is_not_read_holds_up_its_server() -> None:
 
         async with serving(flood) as server:
             client = Client(server.url)
-            async with await client.stream("GET", "/") as stream:
+            with closing(await client.stream("GET", "/")) as stream:
                 before = -1
                 while client.meter.received > before:  # Until the buffers of both sides are full.
                     before = client.meter.received

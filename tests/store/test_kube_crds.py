@@ -1,11 +1,12 @@
 """Netloom's own kinds on a real Kubernetes API server, through the definitions that `netloom crds` prints."""
 
 import asyncio
+import os
 from functools import partial
 
 import pytest
 
-from netloom.model.registry import KINDS
+from netloom.model.registry import KINDS, LEASE
 from netloom.model.schemas.crds import crds
 from netloom.model.values.selectors import selector
 from netloom.store.kube import kubeconfig
@@ -47,6 +48,26 @@ def test_every_kind_is_kept_by_a_kubernetes_cluster(kube: Kube) -> None:
             await store.delete(ATTACHMENT, "default", name)
         assert await seen(watch, 2) == ["DELETED store-a", "DELETED store-c"]
         await watch.close()
+        await store.close()
+
+    asyncio.run(go())
+
+
+@pytest.mark.kube
+def test_watches_of_a_kubernetes_cluster_share_connections(kube: Kube) -> None:
+    async def go() -> None:
+        client = kubeconfig.load(str(kube.kubeconfig)).client()
+        store = KubeStore(client)
+        before = len(os.listdir("/proc/self/fd"))
+        since = (await store.list(LEASE, "default")).revision
+        watches = await asyncio.gather(*(store.watch(LEASE, "default", since=since) for _ in range(120)))
+        assert client.multiplexed
+        assert len(os.listdir("/proc/self/fd")) - before <= 3, "the server allows 100 or 250 streams on a connection"
+        await store.create(LEASE, {"metadata": {"name": "shared", "namespace": "default"}, "spec": {}})
+        assert await asyncio.gather(*(seen(watch, 1) for watch in watches)) == [["ADDED shared"]] * 120
+        await watches[0].close()
+        await store.delete(LEASE, "default", "shared")
+        assert await asyncio.gather(*(seen(watch, 1) for watch in watches[1:])) == [["DELETED shared"]] * 119
         await store.close()
 
     asyncio.run(go())

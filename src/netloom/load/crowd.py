@@ -33,7 +33,7 @@ from netloom.store.kube.kubeconfig import Cluster
 from netloom.store.kube.store import KubeStore
 
 if TYPE_CHECKING:
-    from netloom.store.http.http1 import Meter
+    from netloom.store.http.connect import Meter
 
 FIRST_ADDRESS = int(IPv4Address("198.18.0.0"))
 """The first address of their underlay: a range for benchmarks, which routers do not forward."""

@@ -2,23 +2,24 @@
 
 Two steps are separate so that a durable store can be made of the same parts. *Deciding* computes from a
 state what a write changes; *applying* changes the state and notifies the watchers. The memory store does both at once,
-the sqlite store commits between them.
+the sqlite store commits between them. `LocalStore` is what the two have in common.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Container, Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
 from random import Random, SystemRandom
 from typing import NamedTuple
 
-from netloom.errors import Cause, Expired, TimedOut
+from netloom.errors import AlreadyExists, Cause, Expired, Internal, TimedOut, Unreachable
 from netloom.model.document import Document
 from netloom.model.kind import Kind
 from netloom.model.values import uids
-from netloom.model.values.selectors import Selector
-from netloom.store.base import Page, Precondition, PreconditionFailed, Propagation, Stored
+from netloom.model.values.selectors import EVERYTHING, Selector
+from netloom.store.base import Damaged, Page, Precondition, PreconditionFailed, Propagation, Stored, Watch
 from netloom.store.collection import Collection
-from netloom.store.hub import Change, Hub, HubWatch
+from netloom.store.damage import Unreadable, placeholder
+from netloom.store.hub import Change, Hub
 from netloom.store.paging import position, too_old
 from netloom.store.semantics import (
     SUFFIX_ALPHABET,
@@ -158,68 +159,163 @@ def pretended(decision: Decision) -> Stored:
     return restamp(decision.result, decision.change.old.revision if decision.change.old else 0)
 
 
-class Engine:
-    """The current objects, and those within the hub's window."""
+class LocalStore:
+    """A `Store` whose present objects are in this process's memory; how writes become durable is left to subclasses."""
 
-    def __init__(self, hub: Hub) -> None:
-        self.hub = hub
-        self._collections: dict[Kind, Collection] = {}
-
-    def load(self, objects: Iterable[Stored]) -> None:
-        """Load the state of an earlier run."""
+    def __init__(
+        self,
+        hub: Hub,
+        minter: Minter,
+        kinds: Container[Kind] | None = None,
+        objects: Iterable[Stored] = (),
+        damaged: Iterable[Damaged] = (),
+    ) -> None:
+        """Store objects of `kinds`, or of any kind; `objects` are those of an earlier run."""
+        self._hub = hub
+        self._minter = minter
+        self._kinds = kinds
         found: dict[Kind, dict[str, Stored]] = {}
         for stored in objects:
             found.setdefault(stored.kind, {})[key_of(stored.namespace, stored.name)] = stored
         self._collections = {kind: Collection(items) for kind, items in found.items()}
+        self._damaged = {(one.kind, key_of(one.namespace, one.name)): one for one in damaged}
+        self._deciding: list[Change] = []
+        """The changes of the current batch so far."""
+        self._closed = False
 
-    def lookup(self, kind: Kind, key: str) -> Stored | None:
-        """Return one object, or None."""
-        collection = self._collections.get(kind)
-        return None if collection is None else collection.items.get(key)
+    def _submit(self, write: Write, *, dry_run: bool) -> Awaitable[Stored]:
+        """Decide a write, make it durable and apply it."""
+        raise NotImplementedError
 
-    def get(self, kind: Kind, namespace: str, name: str) -> Stored:
-        """Return one object, or raise `NotFound`."""
-        return _present(self.lookup, kind, namespace, name)
+    async def create(self, kind: Kind, document: Document, *, dry_run: bool = False) -> Stored:
+        """Store a new object."""
+        self._check(kind)
+        write = creation(kind, document, self._minter)
 
-    def apply(self, changes: Sequence[Change]) -> list[Change]:
-        """Apply decided changes and publish them to watchers; return the changes that left the history."""
-        for change in changes:
-            self._collections.setdefault(change.kind, Collection()).put(change.key, change.new)
-        return self.hub.publish(changes)
+        def decide(lookup: Lookup, revision: int) -> Decision:
+            try:
+                return write(lookup, revision)
+            except Unreadable as error:
+                raise AlreadyExists(error.message) from error
 
-    def watch(self, kind: Kind, namespace: str, selector: Selector, since: int) -> HubWatch:
-        """Watch from a revision on."""
-        if since > self.hub.revision:
-            # Only a store that lost its history is asked this: the watcher must list again.
-            raise Expired(f"too large resource version: {since}, current: {self.hub.revision}")
-        return self.hub.watch(kind, namespace, selector, since)
+        return await self._submit(decide, dry_run=dry_run)
 
-    def page(
-        self, kind: Kind, namespace: str, selector: Selector, revision: int | None, limit: int | None, continued: str
+    async def get(self, kind: Kind, namespace: str, name: str, *, known: int = 0) -> Stored:
+        """Return one object as it is now."""
+        self._check(kind)
+        self._check_readable(kind, key_of(namespace, name))
+        return _present(self._lookup, kind, namespace, name)
+
+    async def list(
+        self,
+        kind: Kind,
+        namespace: str = "",
+        *,
+        selector: Selector = EVERYTHING,
+        revision: int | None = None,
+        limit: int | None = None,
+        token: str = "",
     ) -> Page:
-        """Return a page of objects."""
+        """Return the objects of a kind."""
+        self._check(kind)
         start = ""
-        at = self.hub.revision if revision is None else revision
-        if continued:
-            where = position(continued, revision=revision)
+        at = self._hub.revision if revision is None else revision
+        if token:
+            where = position(token, revision=revision)
             at, start = where.rv, where.start
         try:
             collection = self._collection_at(kind, at)
         except Expired as error:
-            raise too_old() if continued else error from None
+            raise too_old() if token else error from None
         return collection.page(namespace, selector, at, limit, start)
+
+    async def watch(self, kind: Kind, namespace: str = "", *, selector: Selector = EVERYTHING, since: int) -> Watch:
+        """Watch the changes after revision `since`."""
+        self._check(kind)
+        if since > self._hub.revision:
+            # Only a store that lost its history is asked this: the watcher must list again.
+            raise Expired(f"too large resource version: {since}, current: {self._hub.revision}")
+        return self._hub.watch(kind, namespace, selector, since)
+
+    async def update(self, kind: Kind, document: Document, *, subresource: str = "", dry_run: bool = False) -> Stored:
+        """Replace an object, or its status."""
+        self._check(kind)
+        return await self._submit(replacement(kind, document, subresource), dry_run=dry_run)
+
+    async def delete(
+        self,
+        kind: Kind,
+        namespace: str,
+        name: str,
+        *,
+        propagation: Propagation = Propagation.BACKGROUND,
+        uid: str = "",
+        revision: int | None = None,
+        unless: Precondition | None = None,
+        dry_run: bool = False,
+    ) -> Stored:
+        """Delete an object and return its last state."""
+        self._check(kind)
+        now = self._minter.clock()
+        write = deletion(kind, namespace, name, propagation=propagation, uid=uid, revision=revision, now=now)
+
+        def decide(lookup: Lookup, at: int) -> Decision:
+            if unless is not None:
+                check(unless, self._hub, self._deciding)
+            try:
+                return write(lookup, at)
+            except Unreadable as error:
+                if uid or revision is not None:
+                    raise
+                one = error.damaged
+                return Decision(placeholder(one), Change(at, kind, key_of(namespace, name), namespace, None, None))
+
+        return await self._submit(decide, dry_run=dry_run)
+
+    async def revision(self) -> int:
+        """Return the revision of the newest write."""
+        self._check_open()
+        return self._hub.revision
+
+    async def damaged(self) -> Sequence[Damaged]:
+        """Return the objects that are set aside."""
+        return list(self._damaged.values())
+
+    def _check(self, kind: Kind) -> None:
+        self._check_open()
+        if self._kinds is not None and kind not in self._kinds:
+            raise Internal(f"this store was opened without {kind.qualified}")
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise Unreachable("the store is closed")
+
+    def _check_readable(self, kind: Kind, key: str) -> None:
+        if (kind, key) in self._damaged:
+            raise Unreadable(self._damaged[kind, key])
+
+    def _lookup(self, kind: Kind, key: str) -> Stored | None:
+        """Return one object, or None."""
+        collection = self._collections.get(kind)
+        return None if collection is None else collection.items.get(key)
+
+    def _apply(self, changes: Sequence[Change]) -> Sequence[Change]:
+        """Apply decided changes and publish them to watchers; return the changes that left the history."""
+        for change in changes:
+            self._collections.setdefault(change.kind, Collection()).put(change.key, change.new)
+        return self._hub.publish(changes)
 
     def _collection_at(self, kind: Kind, revision: int) -> Collection:
         current = self._collections.get(kind, Collection())
-        if revision == self.hub.revision:
+        if revision == self._hub.revision:
             return current
-        if revision > self.hub.revision:
+        if revision > self._hub.revision:
             raise TimedOut(
-                f"Too large resource version: {revision}, current: {self.hub.revision}",
+                f"Too large resource version: {revision}, current: {self._hub.revision}",
                 causes=[Cause("", "Too large resource version", "ResourceVersionTooLarge")],
             )
         before: dict[str, Stored | None] = {}
-        for change in self.hub.after(revision):
+        for change in self._hub.after(revision):
             if change.kind is kind:
                 before.setdefault(change.key, change.old)
         if not before:

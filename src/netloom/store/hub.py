@@ -19,6 +19,8 @@ from bisect import bisect_right
 from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from operator import attrgetter
+from typing import TypedDict
 
 from netloom.errors import Expired, NetloomError
 from netloom.model.kind import Kind
@@ -29,6 +31,14 @@ from netloom.store.semantics import restamp
 WINDOW_CHANGES = 50_000
 WINDOW_BYTES = 32 << 20
 QUEUE_LENGTH = 4_096
+
+
+class Limits(TypedDict, total=False):
+    """The limits of a hub, where they are not the default."""
+
+    window_changes: int
+    window_bytes: int
+    queue_length: int
 
 
 @dataclass(slots=True, eq=False)
@@ -254,7 +264,7 @@ class Hub:
         """Return the changes since `revision`; `Expired` if some of them are gone."""
         if revision < self.oldest:
             raise Expired(f"too old resource version: {revision} ({self.oldest})")
-        begin = bisect_right(self._window, revision, lo=self._first, key=_revision)
+        begin = bisect_right(self._window, revision, lo=self._first, key=attrgetter("revision"))
         return self._window[begin:]
 
     def watch(self, kind: Kind, namespace: str, selector: Selector, since: int) -> HubWatch:
@@ -292,8 +302,8 @@ class Hub:
         """Drop all history: changes up to `revision` were missed, so every watcher must list again."""
         for watch in self._watches():
             self._expire(watch, f"too old resource version: {watch._last} ({revision})")
-        self._window, self._first, self._bytes, self._bytes_gone = [], 0, 0, 0
-        self.revision = self.oldest = revision
+        self.revision = revision
+        self.forget()
 
     def _watches(self) -> list[HubWatch]:
         return [w for audience in self._audiences.values() for channel in audience for w in channel.watches]
@@ -325,7 +335,3 @@ class Hub:
         for watch in self._watches():
             if watch._queue and watch._queue[0].object.revision <= self.oldest:
                 self._expire(watch, "the watch fell too far behind")
-
-
-def _revision(change: Change) -> int:
-    return change.revision

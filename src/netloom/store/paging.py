@@ -15,12 +15,6 @@ class Position(Struct, frozen=True, forbid_unknown_fields=True):
     start: str
 
 
-TOO_OLD = (
-    "The provided continue parameter is too old to display a consistent list result. "
-    "You must start a new list without the continue parameter."
-)
-
-
 def token(revision: int, last: str) -> str:
     """Return the token for the page after the object at key `last`."""
     return urlsafe_b64encode(msgspec.json.encode(Position(revision, last))).decode().rstrip("=")
@@ -46,4 +40,7 @@ def position(text: str, *, revision: int | None) -> Position:
 
 def too_old() -> Expired:
     """Return the error for a token whose revision is compacted."""
-    return Expired(TOO_OLD)
+    return Expired(
+        "The provided continue parameter is too old to display a consistent list result. "
+        "You must start a new list without the continue parameter."
+    )

@@ -107,7 +107,7 @@ def prepare_update(kind: Kind, old: Document, new: Document, *, subresource: str
         if kind.holds_objects:
             merged["spec"] = old["spec"]
             _label(merged["metadata"])
-        if not _same(_wish(kind, old), _wish(kind, merged)):
+        if not _same(_spec(kind, old), _spec(kind, merged)):
             merged["metadata"]["generation"] += 1
     merged |= {"apiVersion": kind.api_version, "kind": kind.name}
     if merged["metadata"].get("deletionTimestamp") and not held(kind, merged):
@@ -309,7 +309,7 @@ def _with_status(old: Document, new: Document) -> Document:
     return merged
 
 
-def _wish(kind: Kind, document: Document) -> Document:
+def _spec(kind: Kind, document: Document) -> Document:
     """Return the part of a document that generation counts changes of."""
     apart = {"apiVersion", "kind", "metadata", "status"} if kind.has_status else {"apiVersion", "kind", "metadata"}
     return {k: v for k, v in document.items() if k not in apart}

@@ -13,6 +13,7 @@ import asyncio
 import json
 import logging
 import ssl
+from contextlib import closing
 from pathlib import Path
 from typing import NoReturn
 from urllib.parse import quote
@@ -148,8 +149,7 @@ class Delegation:
     async def _until_changed(self, revision: str) -> None:
         """Return when the ConfigMap has changed, or after a while."""
         query = f"{SELECTED}&watch=true&resourceVersion={revision}&timeoutSeconds={WATCH_SECONDS}"
-        stream = await self._client.stream("GET", f"{CONFIG_MAPS}?{query}")
-        async with stream:
+        with closing(await self._client.stream("GET", f"{CONFIG_MAPS}?{query}")) as stream:
             if stream.status != 200:
                 raise Unreachable(f"the watch of ConfigMap {CONFIG_MAP} returned status {stream.status}")
             await stream.read()

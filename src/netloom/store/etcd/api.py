@@ -6,30 +6,16 @@ read. While the servers elect a leader, which takes a second or two, requests wa
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, closing
 from typing import TypeVar
 
 from msgspec import Struct
 
 from netloom.errors import BadRequest, Cause, Expired, Internal, NetloomError, TimedOut, TooLarge, Unreachable
 from netloom.store.etcd import wire
-from netloom.store.etcd.wire import Done, KeyEvent, KeyValue, Range, WatchResponse, delete_key, put, unless_changed
-from netloom.store.http.client import Refused, tls_context
+from netloom.store.etcd.wire import Done, Range, WatchResponse
+from netloom.store.http.connect import Refused, tls_context
 from netloom.store.http.grpc import CallFailed, Channel, Messages
-
-__all__ = [
-    "Done",
-    "Etcd",
-    "KeyEvent",
-    "KeyValue",
-    "Range",
-    "Tls",
-    "WatchResponse",
-    "delete_key",
-    "prefix_end",
-    "put",
-    "unless_changed",
-]
 
 T = TypeVar("T")
 
@@ -110,7 +96,7 @@ class Etcd:
         except NetloomError:
             self._turn(channel)
             raise
-        async with stream:
+        with closing(stream):
             yield self._messages(stream, channel)
 
     async def close(self) -> None:

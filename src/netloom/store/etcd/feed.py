@@ -14,7 +14,8 @@ from netloom.errors import Expired, Internal, NetloomError, TimedOut, Unreachabl
 from netloom.model.kind import Kind
 from netloom.store.base import Damaged, Stored
 from netloom.store.damage import Unreadable, flaw, report
-from netloom.store.etcd.api import Etcd, KeyEvent, KeyValue, WatchResponse, prefix_end
+from netloom.store.etcd.api import Etcd, prefix_end
+from netloom.store.etcd.wire import KeyEvent, KeyValue, WatchResponse
 from netloom.store.hub import Change, Hub
 from netloom.store.semantics import key_of, stamp
 
@@ -132,7 +133,7 @@ class Feed:
         if response.events:
             self.hub.advance(response.events[-1].kv.mod_revision)
         elif not response.created:
-            self.hub.advance(response.header.revision)  # A progress report: there are no other changes up to here.
+            self.hub.advance(response.revision)  # A progress report: there are no other changes up to here.
         if self.hub.revision >= self._target:
             self._caught_up.set()
 

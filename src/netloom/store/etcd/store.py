@@ -10,7 +10,9 @@ store that never stopped. When its connection is lost, it resumes from the last 
 
 import time
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from random import Random, SystemRandom
+from typing import Unpack
 
 from netloom.errors import AlreadyExists, Expired, Internal, NetloomError, TooLarge, Unreachable
 from netloom.model.document import Document
@@ -20,9 +22,10 @@ from netloom.model.values.selectors import EVERYTHING, Selector
 from netloom.store.base import Damaged, Page, Precondition, Propagation, Stored, Watch
 from netloom.store.damage import Unreadable, placeholder
 from netloom.store.engine import Minter, candidate, check
-from netloom.store.etcd.api import KEEPALIVE, Etcd, Tls, delete_key, prefix_end, put, unless_changed
+from netloom.store.etcd.api import KEEPALIVE, Etcd, Tls, prefix_end
 from netloom.store.etcd.feed import Feed, stored_at
-from netloom.store.hub import QUEUE_LENGTH, WINDOW_BYTES, WINDOW_CHANGES, Hub
+from netloom.store.etcd.wire import delete_key, put, unless_changed
+from netloom.store.hub import WINDOW_CHANGES, Hub, Limits
 from netloom.store.paging import position, too_old
 from netloom.store.paging import token as make_token
 from netloom.store.semantics import (
@@ -77,9 +80,7 @@ class EtcdStore:
         keepalive: float = KEEPALIVE,
         clock: Callable[[], float] = time.time,
         random: Random | None = None,
-        window_changes: int = WINDOW_CHANGES,
-        window_bytes: int = WINDOW_BYTES,
-        queue_length: int = QUEUE_LENGTH,
+        **limits: Unpack[Limits],
     ) -> "EtcdStore":
         """Connect to the etcd cluster at `urls` and take up its recent history.
 
@@ -90,13 +91,8 @@ class EtcdStore:
         etcd = Etcd(urls, tls, keepalive=keepalive)
         try:
             # A write of our own, so that there is an event at which the history is known to be whole.
-            now = (await etcd.txn([], [put(prefix + _MARKER, b"1")])).header.revision
-            hub = Hub(
-                revision=max(now - window_changes, 0),
-                window_changes=window_changes,
-                window_bytes=window_bytes,
-                queue_length=queue_length,
-            )
+            now = (await etcd.txn([], [put(prefix + _MARKER, b"1")])).revision
+            hub = Hub(revision=max(now - limits.get("window_changes", WINDOW_CHANGES), 0), **limits)
             roots = {kind: f"{prefix}/{kind.group or 'core'}/{kind.plural}/" for kind in kinds}
             feed = Feed(etcd, hub, roots, prefix + "/")
             await feed.start(until=now, compact_every=compact_every)
@@ -108,13 +104,10 @@ class EtcdStore:
     async def create(self, kind: Kind, document: Document, *, dry_run: bool = False) -> Stored:
         """Store a new object."""
         generated = not (document.get("metadata") or {}).get("name")
-        for attempt in range(_NAME_ATTEMPTS):
-            try:
+        for _ in range(_NAME_ATTEMPTS - 1 if generated else 0):
+            with suppress(AlreadyExists):
                 return await self._create(kind, document, dry_run=dry_run)
-            except AlreadyExists:
-                if not generated or attempt == _NAME_ATTEMPTS - 1:
-                    raise
-        raise AssertionError("unreachable")
+        return await self._create(kind, document, dry_run=dry_run)
 
     async def get(self, kind: Kind, namespace: str, name: str, *, known: int = 0) -> Stored:
         """Return one object as it is now, or as it was at the revision `known`."""
@@ -199,7 +192,7 @@ class EtcdStore:
 
     async def revision(self) -> int:
         """Return the revision of the newest write."""
-        return (await self._etcd.range(self._marker, count_only=True)).header.revision
+        return (await self._etcd.range(self._marker, count_only=True)).revision
 
     async def damaged(self) -> Sequence[Damaged]:
         """Return the objects that cannot be read: all are read for it, by one request after another."""
@@ -234,7 +227,7 @@ class EtcdStore:
         done = await self._etcd.txn([unless_changed(key, 0)], [put(key, body)])
         if not done.succeeded:
             raise already_exists(kind, name)
-        return self._remember(key, stamp(kind, namespace, name, done.header.revision, body))
+        return self._remember(key, stamp(kind, namespace, name, done.revision, body))
 
     async def _change(
         self, kind: Kind, namespace: str, name: str, decide: Callable[[Document], WriteOutcome], *, dry_run: bool
@@ -269,7 +262,7 @@ class EtcdStore:
         )
         if not done.succeeded:
             return None
-        new = stamp(kind, old.namespace, old.name, done.header.revision, body)
+        new = stamp(kind, old.namespace, old.name, done.revision, body)
         if removes:
             self._recent.pop(key, None)
             return new
@@ -310,7 +303,7 @@ class EtcdStore:
                     raise
                 most = ask // 2
                 continue
-            revision = revision or found.header.revision
+            revision = revision or found.revision
             for index, kv in enumerate(found.kvs):
                 stored = self._feed.aside.readable(kind, kv, cut)
                 if stored is None or not stored.selected(selector):

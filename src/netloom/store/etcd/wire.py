@@ -22,12 +22,6 @@ _KEY, _MOD_REVISION, _VALUE, _IGNORED = 0x0A, 0x18, 0x2A, (0x10, 0x20)
 """The tags of a key's fields; those ignored are create_revision and version."""
 
 
-class Header(Struct, frozen=True):
-    """The revision of the whole store when it answered."""
-
-    revision: int = 0
-
-
 class KeyValue(Struct, frozen=True, gc=False):
     """One key."""
 
@@ -39,7 +33,8 @@ class KeyValue(Struct, frozen=True, gc=False):
 class Range(Struct, frozen=True):
     """What a read found."""
 
-    header: Header = Header()
+    revision: int = 0
+    """That of the whole store when it answered."""
     kvs: list[KeyValue] = []
     more: bool = False
     count: int = 0
@@ -48,7 +43,8 @@ class Range(Struct, frozen=True):
 class Done(Struct, frozen=True):
     """What became of a transaction."""
 
-    header: Header = Header()
+    revision: int = 0
+    """That of the whole store when it answered."""
     succeeded: bool = False
 
 
@@ -63,7 +59,8 @@ class KeyEvent(Struct, frozen=True):
 class WatchResponse(Struct, frozen=True):
     """One message of a watch."""
 
-    header: Header = Header()
+    revision: int = 0
+    """That of the whole store when it answered."""
     created: bool = False
     canceled: bool = False
     compact_revision: int = 0
@@ -156,39 +153,39 @@ def read_range(data: bytes) -> Range:
             _, wire, at = body.tag(at, end)
             at = body.skip(wire, at, end)
             rest.append(data[start:at])
-    header, more, count = Header(), False, 0
+    revision, more, count = 0, False, 0
     for number, value in fields(b"".join(rest)):
         if number == 1:
-            header = _header(_blob(value))
+            revision = _revision(_blob(value))
         elif number == 3:
             more = bool(value)
         elif number == 4:
             count = _whole(value)
-    return Range(header, kvs, more, count)
+    return Range(revision, kvs, more, count)
 
 
 @_of_etcd
 def read_done(data: bytes) -> Done:
     """Read what became of a transaction."""
-    header, succeeded = Header(), False
+    revision, succeeded = 0, False
     for number, value in fields(data):
         if number == 1:
-            header = _header(_blob(value))
+            revision = _revision(_blob(value))
         elif number == 2:
             succeeded = bool(value)
-    return Done(header, succeeded)
+    return Done(revision, succeeded)
 
 
 @_of_etcd
 def read_watch_response(data: bytes) -> WatchResponse:
     """Read a message of a watch."""
-    header, created, canceled, compacted, reason = Header(), False, False, 0, ""
+    revision, created, canceled, compacted, reason = 0, False, False, 0, ""
     events: list[KeyEvent] = []
     for number, value in fields(data):
         if number == 11:
             events.append(_event(_blob(value)))
         elif number == 1:
-            header = _header(_blob(value))
+            revision = _revision(_blob(value))
         elif number == 3:
             created = bool(value)
         elif number == 4:
@@ -197,11 +194,11 @@ def read_watch_response(data: bytes) -> WatchResponse:
             compacted = _whole(value)
         elif number == 6:
             reason = _blob(value).decode("utf-8", "replace")
-    return WatchResponse(header, created, canceled, compacted, reason, events)
+    return WatchResponse(revision, created, canceled, compacted, reason, events)
 
 
-def _header(data: bytes) -> Header:
-    return Header(next((_whole(value) for number, value in fields(data) if number == 3), 0))
+def _revision(header: bytes) -> int:
+    return next((_whole(value) for number, value in fields(header) if number == 3), 0)
 
 
 def _key_value(data: bytes, at: int, end: int) -> KeyValue:

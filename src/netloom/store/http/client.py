@@ -1,33 +1,35 @@
-"""A small HTTP/1.1 client for the two stores that are other programs' servers.  `http1.py` has the connection.
+"""A small HTTP client for servers of the Kubernetes API: whole answers, and streams (a watch) read as they arrive.
 
-The client does what these stores need and no more: a bounded pool of kept-alive connections to one server, TLS with
-client certificates, whole answers within a time and a size, and streams (a watch) that are read as they arrive. HEAD,
-redirects, cookies, proxies and compression are left out.
+Over TLS the server chooses HTTP/2 or HTTP/1.1 (ALPN). With HTTP/2, as kube-apiserver speaks it, requests and streams
+share a connection, and another is made when the server allows no more streams on it. With HTTP/1.1 there is a bounded
+pool of kept-alive connections, and each stream has a connection of its own. `http2.py` and `http1.py` have the
+connections. HEAD, redirects, cookies, proxies and compression are left out.
 
 Errors are classified by what the caller may do next: `Refused`, no server took the request, so it may be sent to
 another server; `Unreachable` and `TimedOut`, it is unknown whether the server acted.
 """
 
 import asyncio
-import os
-import socket
 import ssl
+import time
 from collections import deque
 from collections.abc import Callable, Mapping
-from types import TracebackType
-from typing import Protocol
-from urllib.parse import urlsplit
+from typing import Protocol, TypeVar
 
 from msgspec import Struct
 
 from netloom.errors import BadRequest, TimedOut, TooLarge, Unreachable
-from netloom.store.http.http1 import Connection, Head, Meter
+from netloom.store.http import http1, http2
+from netloom.store.http.connect import Meter, Opening, Refused, Server
+from netloom.store.http.hpack import Header, encode
+from netloom.store.http.http1 import Answer, Head
 
+S = TypeVar("S", bound="Stream")
 _CRLF = "\r\n"
-
-
-class Refused(Unreachable):
-    """No server took the request: it has certainly not been acted on."""
+WINDOW = 1 << 20
+"""How many bytes of one answer an HTTP/2 server may send before they are read."""
+KEEPALIVE = 15.0
+"""Seconds of silence before an HTTP/2 server is asked for a sign of life: with its answer, 30 as for TCP keep-alive."""
 
 
 class Response(Struct, frozen=True):
@@ -36,48 +38,6 @@ class Response(Struct, frozen=True):
     status: int
     headers: dict[str, str]
     body: bytes
-
-
-def tls_context(
-    *, ca: bytes = b"", certificate: bytes = b"", key: bytes = b"", insecure: bool = False
-) -> ssl.SSLContext:
-    """Return a client's TLS context; all arguments are PEM.  Without `ca`, the system's authorities are trusted."""
-    try:
-        context = ssl.create_default_context(cadata=ca.decode("ascii") if ca else None)
-        if ca:
-            # Since Python 3.13 certificates without an Authority Key Identifier are refused. Those of private
-            # authorities, made with openssl's defaults, often have none, and trust does not depend on it.
-            context.verify_flags &= ~ssl.VERIFY_X509_STRICT
-        if insecure:
-            context.check_hostname = False
-            context.verify_mode = ssl.CERT_NONE
-    except (ssl.SSLError, UnicodeDecodeError) as error:
-        raise BadRequest(f"the certificates cannot be used: {error}") from error
-    if certificate:
-        load_certificate(context, certificate, key)
-    return context
-
-
-def load_certificate(context: ssl.SSLContext, certificate: bytes, key: bytes) -> None:
-    """Use a client certificate (PEM) for connections from now on."""
-    # OpenSSL wants a file. One in memory leaves no private key on a disk.
-    descriptor = os.memfd_create("certificate", os.MFD_CLOEXEC)
-    try:
-        with os.fdopen(descriptor, "wb", closefd=False) as file:
-            file.write(certificate + b"\n" + key)
-        context.load_cert_chain(f"/proc/self/fd/{descriptor}")
-    except ssl.SSLError as error:
-        raise BadRequest(f"the certificates cannot be used: {error}") from error
-    finally:
-        os.close(descriptor)
-
-
-def keep_alive(connection: socket.socket) -> None:
-    """Enable TCP keep-alive: a watch may be silent for long, and only the kernel then notices a lost peer."""
-    connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, 15)
-    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, 5)
-    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPCNT, 3)
 
 
 class Login(Protocol):
@@ -93,10 +53,92 @@ class Login(Protocol):
         """Record that the server refused a credential; return whether there is, or may be, another."""
 
 
-class Stream:
-    """An answer that is read as it arrives.  Closing it drops its connection."""
+class Exchange(Answer):
+    """One request and its answer on an HTTP/2 connection; it is read as an `http1.Connection` is."""
 
-    def __init__(self, connection: Connection, status: int, release: Callable[[], None]) -> None:
+    __slots__ = ("_connection", "_stream")
+
+    def __init__(self, connection: http2.Connection) -> None:
+        super().__init__()
+        self.used = connection.used
+        self._connection = connection
+        self._stream: http2.Stream | None = None
+
+    def begin(self, headers: list[Header], body: bytes) -> None:
+        """Send the request."""
+        self._stream = self._connection.begin(self, encode(headers), body, paced=True)
+
+    def _on_read(self) -> None:
+        if self._stream is not None:
+            self._connection.acknowledge(self._stream)
+
+    def abort(self) -> None:
+        """Reset the stream; the connection stays."""
+        if self._stream is not None:
+            self._connection.cancel(self._stream)
+        self.on_end(Unreachable("the request was cancelled by the client"))
+
+    def on_headers(self, headers: list[Header]) -> None:
+        """Take the head of the answer; those of informational answers, and trailers, are dropped."""
+        fields = dict(headers)
+        status = fields.get(":status", "")
+        if self._head is not None or status.startswith("1"):
+            return
+        if len(status) != 3 or not status.isdecimal():
+            raise Unreachable("an answer has no status")
+        self._connection.used = True
+        self._head = Head(int(status), fields)
+        self._wake()
+
+    def on_data(self, data: bytes) -> None:
+        """Keep a part of the body; an empty one is not the end."""
+        if data:
+            self._parts.append(data)
+            self._wake()
+
+    def on_end(self, error: Exception | None) -> None:
+        """End the answer."""
+        if self._ended or self._error is not None:
+            return
+        if error is None and self._head is None:
+            error = Unreachable("the answer ended before it began")
+        self._ended, self._error = error is None, error
+        self._wake()
+
+
+class _Negotiation(Opening):
+    """A connection whose protocol the server chooses in the TLS handshake (ALPN)."""
+
+    chosen: http1.Connection | http2.Connection
+
+    def __init__(self, meter: Meter, generation: int) -> None:
+        self._meter = meter
+        self._generation = generation
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Continue with the protocol that was chosen."""
+        tls: ssl.SSLObject | None = transport.get_extra_info("ssl_object")
+        if tls is not None and tls.selected_alpn_protocol() == "h2":
+            self.chosen = http2.Connection(keepalive=KEEPALIVE, window=WINDOW, meter=self._meter)
+        else:
+            self.chosen = http1.Connection(self._meter, self._generation)
+        transport.set_protocol(self.chosen)
+        self.chosen.connection_made(transport)
+
+    async def ready(self) -> None:
+        """Wait until requests can be sent."""
+        if isinstance(self.chosen, http2.Connection):
+            await self.chosen.ready()
+
+    def abort(self) -> None:
+        """Drop the connection."""
+        self.chosen.abort()
+
+
+class Stream:
+    """An answer that is read as it arrives.  Closing it drops its connection, or resets its stream of HTTP/2."""
+
+    def __init__(self, connection: http1.Connection | Exchange, status: int, release: Callable[[], None]) -> None:
         self.status = status
         self._connection = connection
         self._release = release
@@ -126,38 +168,18 @@ class Stream:
             self._connection.abort()
             self._release()
 
-    async def __aenter__(self) -> "Stream":
-        return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
-
-
-class Duplex:
+class Duplex(Stream):
     """A request and its answer that both last: parts are sent at once, and the answer is read as it arrives."""
-
-    def __init__(self, connection: Connection, status: int, release: Callable[[], None]) -> None:
-        self.status = status
-        self._stream = Stream(connection, status, release)
-        self._connection = connection
 
     def send(self, data: bytes) -> None:
         """Send a part of the request; a part that cannot be sent shows as an error or the end in `read`."""
-        self._connection.send_chunk(data)
-
-    async def read(self) -> bytes:
-        """Return the next bytes, b"" at the orderly end; `Unreachable` when the connection is lost."""
-        return await self._stream.read()
-
-    def close(self) -> None:
-        """Stop sending and reading.  Idempotent."""
-        self._stream.close()
+        if isinstance(self._connection, http1.Connection):
+            self._connection.send_chunk(data)
 
 
 class Client:
-    """All connections to one server."""
+    """All connections to one server.  A TLS context that is passed is set to offer HTTP/2 and HTTP/1.1."""
 
     def __init__(
         self,
@@ -172,56 +194,39 @@ class Client:
         connections: int = 64,
         max_body: int = 512 << 20,
     ) -> None:
-        parts = urlsplit(url)
-        if parts.scheme not in ("http", "https") or not parts.hostname:
-            raise BadRequest(f"{url!r} is not an http:// or https:// address")
-        self._host = parts.hostname
-        self._port = parts.port or (443 if parts.scheme == "https" else 80)
-        self._authority = parts.netloc.rpartition("@")[2]
-        self._prefix = parts.path.rstrip("/")
-        self._tls = (tls or tls_context()) if parts.scheme == "https" else None
-        self._server_name = server_name or self._host
+        self._server = Server(url, tls=tls, alpn=["h2", "http/1.1"], name=server_name, timeout=connect_timeout)
+        self.multiplexed = self._server.tls is not None
+        """Whether the server speaks HTTP/2, as far as is known: without TLS it does not."""
         self._headers = headers
         self._login = login
         self._connect_timeout = connect_timeout
         self._timeout = timeout
         self._max_body = max_body
-        self._idle: deque[Connection] = deque()
-        self._streams: dict[Stream | Duplex, None] = {}
+        self._idle: deque[http1.Connection] = deque()
+        self._pool = http2.Pool(self._negotiate)
+        self._pool_generation = 0
+        """The login whose client certificate the connections of the pool were opened with."""
+        self._streams: dict[Stream, None] = {}
         # Bounds the requests under way. Streams last, and the number of watches bounds them.
         self._slots = asyncio.Semaphore(connections)
         self._closed = False
         self.meter = Meter()
 
-    async def request(self, method: str, path: str, *, body: bytes = b"", content_type: str = "") -> Response:
+    async def request(self, method: str, path: str, *, body: bytes = b"") -> Response:
         """Send a request and return the whole answer."""
         try:
             async with asyncio.timeout(self._timeout), self._slots:
-                return await self._exchange(method, path, body, content_type)
+                return await self._exchange(method, path, body)
         except TimeoutError as error:
-            raise TimedOut(f"{self._authority} did not answer within {self._timeout:g} s") from error
+            raise TimedOut(f"{self._server.authority} did not answer within {self._timeout:g} s") from error
 
-    async def stream(self, method: str, path: str, *, body: bytes = b"", content_type: str = "") -> Stream:
+    async def stream(self, method: str, path: str) -> Stream:
         """Send a request and return its answer as a stream, once its headers are there."""
-        try:
-            async with asyncio.timeout(self._timeout):
-                connection, head = await self._opened(method, path, body, content_type)
-        except TimeoutError as error:
-            raise TimedOut(f"{self._authority} did not answer within {self._timeout:g} s") from error
-        stream = Stream(connection, head.status, lambda: self._streams.pop(stream, None))
-        self._streams[stream] = None
-        return stream
+        return await self._streamed(Stream, method, path, b"", self._timeout)
 
     async def duplex(self, method: str, path: str) -> Duplex:
         """Send the head of a request whose body follows in parts; return both once the answer begins."""
-        try:
-            async with asyncio.timeout(self._connect_timeout):
-                connection, head = await self._opened(method, path, None, "application/json")
-        except TimeoutError as error:
-            raise TimedOut(f"{self._authority} did not answer within {self._connect_timeout:g} s") from error
-        made = Duplex(connection, head.status, lambda: self._streams.pop(made, None))
-        self._streams[made] = None
-        return made
+        return await self._streamed(Duplex, method, path, None, self._connect_timeout)
 
     async def close(self) -> None:
         """Close all connections."""
@@ -230,60 +235,98 @@ class Client:
             stream.close()
         while self._idle:
             await self._idle.pop().close()
+        await self._pool.close()
 
-    async def _exchange(self, method: str, path: str, body: bytes, content_type: str) -> Response:
-        connection, head = await self._opened(method, path, body, content_type, reuse=True)
+    async def _streamed(self, kind: type[S], method: str, path: str, body: bytes | None, seconds: float) -> S:
         try:
-            data = await Stream(connection, head.status, _nothing).read_all(self._max_body)
+            async with asyncio.timeout(seconds):
+                connection, head = await self._opened(method, path, body)
+        except TimeoutError as error:
+            raise TimedOut(f"{self._server.authority} did not answer within {seconds:g} s") from error
+        stream = kind(connection, head.status, lambda: self._streams.pop(stream, None))
+        self._streams[stream] = None
+        return stream
+
+    async def _exchange(self, method: str, path: str, body: bytes) -> Response:
+        connection, head = await self._opened(method, path, body, reuse=True)
+        try:
+            data = await Stream(connection, head.status, lambda: None).read_all(self._max_body)
         except BaseException:
             connection.abort()
             raise
-        if self._closed or not connection.renew():
-            connection.abort()
-        else:
-            self._idle.append(connection)
-        self._prune()
-        return Response(head.status, {k.decode("latin-1"): v.decode("latin-1") for k, v in head.headers}, data)
+        if isinstance(connection, http1.Connection):
+            if self._closed or not connection.renew():
+                connection.abort()
+            else:
+                self._idle.append(connection)
+            self._prune()
+        return Response(head.status, head.headers, data)
 
     async def _opened(
-        self, method: str, path: str, body: bytes | None, content_type: str, *, reuse: bool = False
-    ) -> tuple[Connection, Head]:
+        self, method: str, path: str, body: bytes | None, *, reuse: bool = False
+    ) -> tuple[http1.Connection | Exchange, Head]:
         """Send a request and return the head of its answer; replace a credential that is refused, once."""
         if self._login is None:
-            return await self._attempt(method, path, body, content_type, reuse=reuse)
+            return await self._attempt(method, path, body, reuse=reuse)
         await self._login.refresh()
         generation = self._login.generation
-        connection, head = await self._attempt(method, path, body, content_type, reuse=reuse)
+        connection, head = await self._attempt(method, path, body, reuse=reuse)
         if head.status == 401 and self._login.refused(generation):
             # A request that was not authenticated has not been acted on.
             connection.abort()
             await self._login.refresh()
-            connection, head = await self._attempt(method, path, body, content_type, reuse=False)
+            connection, head = await self._attempt(method, path, body, reuse=False)
         return connection, head
 
     async def _attempt(
-        self, method: str, path: str, body: bytes | None, content_type: str, *, reuse: bool
-    ) -> tuple[Connection, Head]:
-        connection = (self._reusable() if reuse else None) or await self._connect()
-        try:
+        self, method: str, path: str, body: bytes | None, *, reuse: bool
+    ) -> tuple[http1.Connection | Exchange, Head]:
+        """Send a request; send it again, once, if the server certainly did not act on it or it is safe to repeat."""
+        again = False
+        while True:
+            connection = await self._take(reuse=reuse and not again)
+            exchange = connection if isinstance(connection, http1.Connection) else Exchange(connection)
             try:
-                return connection, await self._begin(connection, method, path, body, content_type)
-            except Unreachable:
+                return exchange, await self._begin(exchange, method, path, body)
+            except BaseException as error:
+                exchange.abort()
                 # The server may have closed a kept connection during the write. A GET is safe to repeat.
-                if method != "GET" or not connection.used:
+                lost = isinstance(error, Unreachable) and exchange.used and method == "GET"
+                if again or not (lost or isinstance(error, Refused)):
                     raise
-            connection.abort()
-            connection = await self._connect()
-            return connection, await self._begin(connection, method, path, body, content_type)
-        except BaseException:
-            connection.abort()
-            raise
+            again = True
+
+    async def _take(self, *, reuse: bool) -> http1.Connection | http2.Connection:
+        """Return a connection for one request; with `reuse`, it may be a kept one of HTTP/1.1."""
+        if self._closed:
+            raise Unreachable("the client is closed")
+        if self._pool_generation != self._generation():
+            self._pool_generation = self._generation()
+            self._pool.retire()
+        shared = await self._pool.take() if self.multiplexed else None
+        return shared or self._reusable(reuse=reuse) or await self._connect()
+
+    async def _negotiate(self) -> http2.Connection | None:
+        """Connect for all requests that wait; keep the connection if the server chose HTTP/1.1."""
+        connection = await self._connect()
+        if isinstance(connection, http2.Connection):
+            return connection
+        connection.idle_since = time.monotonic()
+        self._idle.append(connection)
+        return None
+
+    async def _connect(self) -> http1.Connection | http2.Connection:
+        generation = self._generation()
+        made = await self._server.connect(lambda: _Negotiation(self.meter, generation))
+        self.multiplexed = isinstance(made.chosen, http2.Connection)
+        return made.chosen
 
     def _generation(self) -> int:
         return self._login.generation if self._login is not None else 0
 
-    def _reusable(self) -> Connection | None:
-        while self._idle:
+    def _reusable(self, *, reuse: bool) -> http1.Connection | None:
+        """Return an idle connection, or one that was made for this request among others."""
+        while self._idle and (reuse or not self._idle[-1].used):
             connection = self._idle.pop()
             if not connection.stale and connection.generation == self._generation():
                 return connection
@@ -295,43 +338,25 @@ class Client:
         while self._idle and self._idle[0].stale:
             self._idle.popleft().abort()
 
-    async def _connect(self) -> Connection:
-        if self._closed:
-            raise Unreachable("the client is closed")
-        generation = self._generation()
-        try:
-            async with asyncio.timeout(self._connect_timeout):
-                transport, connection = await asyncio.get_running_loop().create_connection(
-                    lambda: Connection(self.meter, generation),
-                    self._host,
-                    self._port,
-                    ssl=self._tls,
-                    server_hostname=self._server_name if self._tls else None,
-                )
-        except (OSError, TimeoutError) as error:  # ssl.SSLError is an OSError.
-            raise Refused(f"cannot connect to {self._authority}: {str(error) or 'timed out'}") from error
-        keep_alive(transport.get_extra_info("socket"))
-        return connection
-
-    async def _begin(
-        self, connection: Connection, method: str, path: str, body: bytes | None, content_type: str
-    ) -> Head:
+    async def _begin(self, exchange: http1.Connection | Exchange, method: str, path: str, body: bytes | None) -> Head:
         """Send the request and return the head of the answer.  `body` None: it follows in chunks."""
-        lines = [f"Host: {self._authority}", "Accept: application/json"]
-        lines += [f"{name}: {value}" for name, value in self._headers().items()]
+        target = self._server.path + path
+        fields = [("accept", "application/json"), *((name.lower(), value) for name, value in self._headers().items())]
         if body:
-            lines.append(f"Content-Type: {content_type or 'application/json'}")
-        lines.append("Transfer-Encoding: chunked" if body is None else f"Content-Length: {len(body)}")
-        target = self._prefix + path
-        text = f"{method} {target} HTTP/1.1\r\n{_CRLF.join(lines)}\r\n\r\n"
-        if " " in target or not text.isascii() or not (target.isprintable() and all(map(str.isprintable, lines))):
+            fields.append(("content-type", "application/json"))
+        texts = [target, *(text for field in fields for text in field)]
+        if " " in target or not all(text.isascii() and text.isprintable() for text in texts):
             raise BadRequest("the path or a header of the request has characters that HTTP does not allow there")
         try:
-            await connection.send(text.encode("ascii") + (body or b""))
-            return await connection.head()
+            if isinstance(exchange, http1.Connection):
+                fields.append(("transfer-encoding", "chunked") if body is None else ("content-length", str(len(body))))
+                lines = _CRLF.join(f"{name}: {value}" for name, value in (("host", self._server.authority), *fields))
+                await exchange.send(f"{method} {target} HTTP/1.1\r\n{lines}\r\n\r\n".encode() + (body or b""))
+            elif body is None:
+                raise Unreachable("the server speaks HTTP/2 now, which needs no shared request for watches")
+            else:
+                pseudo = ((":method", method), (":scheme", self._server.scheme), (":authority", self._server.authority))
+                exchange.begin([*pseudo, (":path", target), *fields], body)
+            return await exchange.head()
         except ConnectionError as error:
-            raise Unreachable(f"{self._authority}: {error}") from error
-
-
-def _nothing() -> None:
-    pass
+            raise Unreachable(f"{self._server.authority}: {error}") from error

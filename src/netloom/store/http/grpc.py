@@ -4,22 +4,20 @@ All calls share one connection, made when it is needed and made again when it is
 a connection, and a stream of messages keeps one for as long as it lasts; so these have connections of their own,
 another one when the last is full, and never delay unary calls.
 
-Errors are classified as in `http.py`: `Refused`, no server took the call; `Unreachable` and `TimedOut`, it is unknown
+Errors are classified as in `client.py`: `Refused`, no server took the call; `Unreachable` and `TimedOut`, it is unknown
 whether the server acted; `CallFailed`, the server answered with an error.
 """
 
 import asyncio
-import copy
 import ssl
 from collections import deque
 from collections.abc import Sequence
-from types import TracebackType
-from urllib.parse import unquote, urlsplit
+from urllib.parse import unquote
 
-from netloom.errors import BadRequest, TimedOut, TooLarge, Unreachable
-from netloom.store.http.client import Refused, keep_alive
+from netloom.errors import TimedOut, TooLarge, Unreachable
+from netloom.store.http.connect import Server
 from netloom.store.http.hpack import Header, encode
-from netloom.store.http.http2 import Connection, Stream
+from netloom.store.http.http2 import Connection, Pool, Stream
 
 AT_ONCE = 512
 """Calls under way at the same time; others wait."""
@@ -48,27 +46,15 @@ class Channel:
         keepalive: float = 10.0,
         metadata: Sequence[Header] = (),
     ) -> None:
-        parts = urlsplit(url)
-        if parts.scheme not in ("http", "https") or not parts.hostname:
-            raise BadRequest(f"{url!r} is not an http:// or https:// address")
-        self._host = parts.hostname
-        self._port = parts.port or (443 if parts.scheme == "https" else 80)
-        self._authority = parts.netloc.rpartition("@")[2]
-        self._scheme = parts.scheme
-        self._tls = (tls or ssl.create_default_context()) if parts.scheme == "https" else None
-        if self._tls is not None:
-            self._tls.set_alpn_protocols(["h2"])
-        self._connect_timeout = connect_timeout
+        self._server = Server(url, tls=tls, alpn=["h2"], timeout=connect_timeout)
         self._timeout = timeout
         self._max_message = max_message
         self._keepalive = keepalive
         self._metadata = metadata
         """Headers of every call."""
         self._headers: dict[str, bytes] = {}
-        self._connection: Connection | None = None
-        self._for_streams: list[Connection] = []
-        self._attempt: asyncio.Task[Connection] | None = None
-        """The attempt to connect that is under way, for all calls that wait for it: when it fails, all of them do."""
+        self._for_calls = Pool(self._connect)
+        self._for_streams = Pool(self._connect)
         self._slots = asyncio.Semaphore(AT_ONCE)
         self._closed = False
 
@@ -77,18 +63,20 @@ class Channel:
         call = _Unary(self._max_message)
         try:
             async with asyncio.timeout(self._timeout), self._slots:
-                connection = await self._connected()
+                connection = await self._for_calls.take(full=True)
+                assert connection is not None
                 stream = connection.begin(call, self._head(method), _framed(message))
                 try:
                     return await call.result
                 finally:
                     connection.cancel(stream)  # If it has not ended: it timed out, or the answer is too large.
         except TimeoutError as error:
-            raise TimedOut(f"{self._authority} did not answer within {self._timeout:g} s") from error
+            raise TimedOut(f"{self._server.authority} did not answer within {self._timeout:g} s") from error
 
     async def stream(self, method: str, message: bytes) -> "Messages":
         """Send a message and return the stream of those that answer it."""
-        connection = await self._with_room()
+        connection = await self._for_streams.take()
+        assert connection is not None
         messages = Messages(connection, self._max_message)
         messages.stream = connection.begin(messages, self._head(method), _framed(message), last=False)
         return messages
@@ -96,21 +84,16 @@ class Channel:
     async def close(self) -> None:
         """Close the connections."""
         self._closed = True
-        if self._attempt is not None:
-            self._attempt.cancel()
-            await asyncio.wait([self._attempt])
-        for connection in (self._connection, *self._for_streams):
-            if connection is not None:
-                connection.close()
-                await connection.lost
+        await self._for_calls.close()
+        await self._for_streams.close()
 
     def _head(self, method: str) -> bytes:
         if method not in self._headers:
             headers: list[Header] = [
                 (":method", "POST"),
-                (":scheme", self._scheme),
+                (":scheme", self._server.scheme),
                 (":path", method),
-                (":authority", self._authority),
+                (":authority", self._server.authority),
                 ("te", "trailers"),
                 ("content-type", "application/grpc"),
                 *self._metadata,
@@ -118,62 +101,10 @@ class Channel:
             self._headers[method] = encode(headers)
         return self._headers[method]
 
-    async def _connected(self) -> Connection:
-        if self._connection is not None and not self._connection.closing:
-            return self._connection
-        if self._attempt is None:
-            self._attempt = asyncio.get_running_loop().create_task(self._connect())
-            self._attempt.add_done_callback(self._attempted)
-        attempt = self._attempt
-        try:
-            return await asyncio.shield(attempt)
-        except asyncio.CancelledError:
-            if attempt.cancelled():
-                raise Unreachable("the client is closed") from None
-            raise
-        except Refused as error:
-            raise copy.copy(error) from error  # One exception for each caller: raising it writes a traceback into it.
-
-    def _attempted(self, attempt: asyncio.Task[Connection]) -> None:
-        self._attempt = None
-        if not attempt.cancelled() and attempt.exception() is None:
-            self._connection = attempt.result()
-
-    async def _with_room(self) -> Connection:
-        """Return a connection for a stream of messages."""
-        self._for_streams = [connection for connection in self._for_streams if not connection.closing]
-        for connection in self._for_streams:
-            if connection.has_room:
-                return connection
-        connection = await self._connect()
-        self._for_streams.append(connection)
-        return connection
-
     async def _connect(self) -> Connection:
-        """Connect, and wait for the server's SETTINGS: the kernel accepts connections for a server that hangs."""
         if self._closed:
             raise Unreachable("the client is closed")
-        connection: Connection | None = None
-        try:
-            async with asyncio.timeout(self._connect_timeout):
-                transport, connection = await asyncio.get_running_loop().create_connection(
-                    lambda: Connection(keepalive=self._keepalive),
-                    self._host,
-                    self._port,
-                    ssl=self._tls,
-                    server_hostname=self._host if self._tls else None,
-                )
-                keep_alive(transport.get_extra_info("socket"))
-                await asyncio.wait([connection.greeted, connection.lost], return_when=asyncio.FIRST_COMPLETED)
-        except BaseException as error:
-            if connection is not None:
-                connection.close()
-            if isinstance(error, OSError | TimeoutError):  # ssl.SSLError is an OSError.
-                raise Refused(f"cannot connect to {self._authority}: {str(error) or 'timed out'}") from error
-            raise
-        if not connection.greeted.done():
-            raise Refused(f"cannot connect to {self._authority}: it does not speak HTTP/2")
-        return connection
+        return await self._server.connect(lambda: Connection(keepalive=self._keepalive))
 
 
 class _Reader:
@@ -323,14 +254,6 @@ class Messages:
     def _notify(self) -> None:
         if self._wake is not None and not self._wake.done():
             self._wake.set_result(None)
-
-    async def __aenter__(self) -> "Messages":
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
 
 def _framed(message: bytes) -> bytes:

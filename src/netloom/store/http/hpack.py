@@ -1,6 +1,6 @@
-"""HTTP/2's header compression (RFC 7541): the part that a gRPC client needs.
+"""HTTP/2's header compression (RFC 7541): the part that a client needs.
 
-Our own headers are few and constant: they are encoded once, as literals. A server's headers are decoded in full, with
+Our own headers are few: they are encoded as literals. A server's headers are decoded in full, with
 Huffman codes and the dynamic table, because the state of that table must be followed.
 """
 

@@ -11,11 +11,14 @@ Bytes that arrive when no request is under way are never taken for an answer: th
 """
 
 import asyncio
+import copy
 import time
 from contextlib import suppress
 from typing import NamedTuple
 
 import httptools
+
+from netloom.store.http.connect import Meter
 
 MAX_HEADERS = 64 << 10
 BUFFER = 256 << 10
@@ -25,60 +28,96 @@ IDLE_SECONDS = 20.0
 _BODILESS = (204, 304)
 
 
-class Meter:
-    """The number of bytes received over all connections of a client, counted inside TLS."""
-
-    __slots__ = ("received",)
-
-    def __init__(self) -> None:
-        self.received = 0
-
-
 class Head(NamedTuple):
     """The status and the headers of an answer."""
 
     status: int
-    headers: list[tuple[bytes, bytes]]
+    headers: dict[str, str]
+    """By their names in lower case."""
 
 
-class Connection(asyncio.Protocol):
+class Answer:
+    """An answer that is read as it arrives."""
+
+    __slots__ = ("_ended", "_error", "_head", "_parts", "_waiter", "used")
+
+    def __init__(self) -> None:
+        self.used = False
+        """Whether an earlier request was answered on this connection."""
+        self._waiter: asyncio.Future[None] | None = None
+        self._clear()
+
+    def _clear(self) -> None:
+        self._head: Head | None = None
+        self._parts: list[bytes] = []
+        self._ended = False
+        self._error: Exception | None = None
+
+    async def head(self) -> Head:
+        """Return the head of the answer."""
+        while self._head is None:
+            await self._wait()
+        return self._head
+
+    async def read(self) -> bytes:
+        """Return the next bytes of the body, b"" at its end."""
+        while not self._parts:
+            if self._ended:
+                return b""
+            await self._wait()
+        data = self._parts[0] if len(self._parts) == 1 else b"".join(self._parts)
+        self._parts.clear()
+        self._on_read()
+        return data
+
+    def _on_read(self) -> None:
+        """Let the peer send more: all that arrived was read."""
+        raise NotImplementedError
+
+    async def _wait(self) -> None:
+        if self._error is not None:
+            raise copy.copy(self._error)  # It may be that of several answers, and raising writes a traceback into it.
+        self._waiter = asyncio.get_running_loop().create_future()
+        await self._waiter
+
+    def _wake(self) -> None:
+        waiter, self._waiter = self._waiter, None
+        if waiter is not None and not waiter.done():
+            waiter.set_result(None)
+
+
+class Connection(Answer, asyncio.Protocol):
     """One connection, and the state of the answer that is being read.
 
     Methods raise `ConnectionError` when the connection is lost or what arrives is not HTTP.
     """
 
     __slots__ = (
-        "_buffered", "_closed", "_drained", "_ended", "_error", "_fields", "_head", "_keep", "_meter", "_parser",
-        "_parts", "_paused", "_transport", "_unparsed", "_until_close", "_waiter", "generation", "idle_since", "used",
+        "_buffered", "_closed", "_drained", "_fields", "_keep", "_meter", "_parser", "_paused", "_transport",
+        "_unparsed", "_until_close", "generation", "idle_since",
     )  # fmt: skip
 
     def __init__(self, meter: Meter, generation: int) -> None:
+        super().__init__()
         self.generation = generation
         """The login whose client certificate the connection was opened with."""
         self.idle_since = 0.0
-        self.used = False
-        """Whether an earlier request was answered on this connection."""
         self._meter = meter
         self._parser = httptools.HttpResponseParser(self)
         self._transport: asyncio.Transport | None = None
-        self._waiter: asyncio.Future[None] | None = None
         self._drained: asyncio.Future[None] | None = None
         self._closed: asyncio.Future[None] | None = None
         self._paused = False
-        self._reset()
 
-    def _reset(self) -> None:
-        self._head: Head | None = None
-        self._fields: list[tuple[bytes, bytes]] = []
-        self._parts: list[bytes] = []
+    def _clear(self) -> None:
+        super()._clear()
+        self._fields: dict[str, str] = {}
         self._buffered = 0
         self._unparsed = 0
         """Bytes received since the headers were complete or a part of the body was found."""
         self._until_close = False
         """Whether the body has no length and ends with the connection."""
-        self._ended = False
         self._keep = False
-        self._error = ""
 
     # The caller's side.
 
@@ -107,31 +146,17 @@ class Connection(asyncio.Protocol):
         if not self._ended and not self._error and not self.transport.is_closing():
             self.transport.write(b"%x\r\n%b\r\n" % (len(data), data))
 
-    async def head(self) -> Head:
-        """Return the head of the answer."""
-        while self._head is None:
-            await self._wait()
-        return self._head
-
-    async def read(self) -> bytes:
-        """Return the next bytes of the body, b"" at its end."""
-        while not self._parts:
-            if self._ended:
-                return b""
-            await self._wait()
-        data = self._parts[0] if len(self._parts) == 1 else b"".join(self._parts)
-        self._parts.clear()
+    def _on_read(self) -> None:
         self._buffered = 0
         if self._paused:
             self._paused = False
             self.transport.resume_reading()
-        return data
 
     def renew(self) -> bool:
         """Prepare for another request; return whether the connection can carry one."""
         if not self._ended or not self._keep or self._error or self.transport.is_closing():
             return False
-        self._reset()
+        self._clear()
         self.used = True
         self.idle_since = time.monotonic()
         return True
@@ -145,12 +170,6 @@ class Connection(asyncio.Protocol):
         self._closed = asyncio.get_running_loop().create_future()
         self.transport.close()
         await self._closed
-
-    async def _wait(self) -> None:
-        if self._error:
-            raise ConnectionError(self._error)
-        self._waiter = asyncio.get_running_loop().create_future()
-        await self._waiter
 
     # asyncio's side.
 
@@ -198,20 +217,15 @@ class Connection(asyncio.Protocol):
     def _lost(self, reason: str) -> None:
         if self._until_close and not self._error:
             self._ended = True
-        self._error = self._error or reason
+        self._error = self._error or ConnectionError(reason)
         self._wake()
 
     def _fail(self, reason: str) -> None:
-        self._error = self._error or reason
+        self._error = self._error or ConnectionError(reason)
         self._wake()
         # Python 3.11.2, Debian 12's, forgets that it has closed a TLS connection twice, and fails.
         with suppress(AttributeError):
             self.transport.abort()
-
-    def _wake(self) -> None:
-        waiter, self._waiter = self._waiter, None
-        if waiter is not None and not waiter.done():
-            waiter.set_result(None)
 
     # The parser's side.
 
@@ -223,19 +237,18 @@ class Connection(asyncio.Protocol):
     def on_header(self, name: bytes, value: bytes) -> None:
         """Keep a header; trailers, which follow the body, are dropped."""
         if self._head is None:
-            self._fields.append((name.lower(), value.rstrip()))
+            self._fields[name.decode("latin-1").lower()] = value.rstrip().decode("latin-1")
 
     def on_headers_complete(self) -> None:
         """Publish the head of the answer; those of informational answers before it are dropped."""
         status = self._parser.get_status_code()
         if status < 200:
-            self._fields = []
+            self._fields = {}
             return
         self._head = Head(status, self._fields)
         self._unparsed = 0
-        found = dict(self._fields)
-        chunked = found.get(b"transfer-encoding", b"").lower().endswith(b"chunked")
-        self._until_close = not chunked and b"content-length" not in found and status not in _BODILESS
+        chunked = self._fields.get("transfer-encoding", "").lower().endswith("chunked")
+        self._until_close = not chunked and "content-length" not in self._fields and status not in _BODILESS
         self._wake()
 
     def on_body(self, data: bytes) -> None:

@@ -1,28 +1,32 @@
-"""One HTTP/2 connection (RFC 9113), the part that a gRPC client needs: many streams at once, bounded both ways.
+"""HTTP/2 connections (RFC 9113), as clients of etcd and kube-apiserver need them: many streams, bounded both ways.
 
-    request  HEADERS, always the same, and DATA          data of one iteration of the event loop is sent in one write
-    answer   HEADERS, DATA, HEADERS (the trailers)       passed to the `Stream` as they arrive
+    request  HEADERS and DATA                            data of one iteration of the event loop is sent in one write
+    answer   HEADERS, DATA, HEADERS (the trailers)       passed to the `Listener` as they arrive
 
 Why not a library: with 64 concurrent writers, 10,000 puts to etcd cost this stack 0.55 s of CPU, grpcio 1.07 s and
-grpclib 2.63 s. Pushes, priorities and padding of its own are left out: a client of etcd never needs them.
+grpclib 2.63 s. Pushes, priorities and padding of its own are left out: no store needs them.
 
-Flow control, both ways: no more is sent than the peer's window allows, and received data is acknowledged as it is
-read. No more streams are open than the server allows (SETTINGS_MAX_CONCURRENT_STREAMS): the
+Flow control, both ways: no more is sent than the peer's window allows, and received data is acknowledged. The window of
+the connection is replenished as data arrives, so a stream that is not read never delays the others. That of a stream is
+replenished as data arrives or, if the stream is `paced`, as its listener reads: the peer can make it keep one window of
+data and no more. No more streams are open than the server allows (SETTINGS_MAX_CONCURRENT_STREAMS): the
 others wait in order. Streams that are lost with the connection fail with `Unreachable`; those that were never sent, or
-that the server says it has not processed, fail with `Refused` and may be sent to another server.
+that the server says it has not processed, fail with `Refused` and may be sent again.
 
 A peer that hangs keeps its TCP connection open and sends nothing. While streams are open, a connection that is silent
 for `keepalive` seconds sends a PING, and is given up when nothing arrives for as long again.
 """
 
 import asyncio
+import copy
 from collections import deque
+from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from struct import Struct as Format
 from typing import Protocol
 
 from netloom.errors import Unreachable
-from netloom.store.http.client import Refused
+from netloom.store.http.connect import Meter, Opening, Refused
 from netloom.store.http.hpack import Decoder, Header, HpackError
 
 _PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
@@ -34,8 +38,10 @@ FRAME = 16_384
 """The largest frame that is sent and accepted: HTTP/2's default."""
 FIRST_WINDOW = 65_535
 OUR_WINDOW = 1 << 24
-"""The receive window of one stream; that of the connection is twice as large."""
+"""The receive window of one stream, unless set otherwise; that of the connection is twice as large."""
 _MOST_HEADERS = 64 << 10
+_MOST_UNSENT = 16 << 20
+"""Bytes that the peer has not read when it sends yet another PING."""
 _LARGEST_WINDOW = (1 << 31) - 1
 _SETTING = Format(">HL")
 
@@ -56,9 +62,9 @@ class Listener(Protocol):
 class Stream:
     """One request and its answer."""
 
-    __slots__ = ("headers", "id", "last", "listener", "read", "unsent", "window")
+    __slots__ = ("headers", "id", "last", "listener", "paced", "read", "unsent", "window")
 
-    def __init__(self, listener: Listener, headers: bytes, body: bytes, *, last: bool) -> None:
+    def __init__(self, listener: Listener, headers: bytes, body: bytes, *, last: bool, paced: bool) -> None:
         self.id = 0
         """The stream identifier; 0 until the stream is sent."""
         self.listener = listener
@@ -68,21 +74,28 @@ class Stream:
         self.unsent = body
         self.last = last
         """Whether the unsent data ends the request."""
+        self.paced = paced
+        """Whether the listener acknowledges the data that it has read."""
         self.read = 0
         """Bytes received since the last WINDOW_UPDATE."""
 
 
-class Connection(asyncio.Protocol):
+class Connection(Opening):
     """One connection."""
 
-    def __init__(self, *, keepalive: float = 0.0) -> None:
+    def __init__(self, *, keepalive: float = 0.0, window: int = 0, meter: Meter | None = None) -> None:
         loop = asyncio.get_running_loop()
+        self.used = False
+        """Whether a request was answered on this connection."""
         self.closing = False
         """Whether no further stream may be begun."""
         self.greeted: asyncio.Future[None] = loop.create_future()
         """Done when the peer's first SETTINGS arrived."""
         self.lost: asyncio.Future[None] = loop.create_future()
         """Done when the connection is closed."""
+        self._meter = meter or Meter()
+        self._our_window = window or OUR_WINDOW
+        """The receive window of one stream."""
         self._keepalive = keepalive
         """Seconds of silence before a PING, and again until the connection is given up; 0: never."""
         self._heard = 0.0
@@ -90,7 +103,8 @@ class Connection(asyncio.Protocol):
         self._timer: asyncio.TimerHandle | None = None
         self._transport: asyncio.Transport | None = None
         self._streams: dict[int, Stream] = {}
-        self._most_streams = 1 << 31
+        self.most_streams = 1 << 31
+        """How many streams the peer allows at once."""
         self._pending: deque[Stream] = deque()
         """Streams that wait until the peer allows another one."""
         self._next = 1
@@ -106,11 +120,19 @@ class Connection(asyncio.Protocol):
 
     # The caller's side.
 
-    def begin(self, listener: Listener, headers: bytes, body: bytes, *, last: bool = True) -> Stream:
+    async def ready(self) -> None:
+        """Wait for the peer's SETTINGS: the kernel accepts connections for a server that hangs."""
+        await asyncio.wait([self.greeted, self.lost], return_when=asyncio.FIRST_COMPLETED)
+        if not self.greeted.done():
+            raise ConnectionError("it does not speak HTTP/2")
+
+    def begin(
+        self, listener: Listener, headers: bytes, body: bytes, *, last: bool = True, paced: bool = False
+    ) -> Stream:
         """Begin a stream: send headers and a body, which is all there is to send, or with last=False only the first."""
         if self.closing:
             raise Refused("the connection is closing")
-        stream = Stream(listener, headers, body, last=last)
+        stream = Stream(listener, headers, body, last=last, paced=paced)
         self._pending.append(stream)
         self._begin_pending()
         return stream
@@ -118,7 +140,19 @@ class Connection(asyncio.Protocol):
     @property
     def has_room(self) -> bool:
         """Return whether the peer allows another stream now."""
-        return not self.closing and len(self._streams) + len(self._pending) < self._most_streams
+        return not self.closing and len(self._streams) + len(self._pending) < self.most_streams
+
+    def acknowledge(self, stream: Stream) -> None:
+        """Let the peer send more on a stream whose received data was read."""
+        if stream.read >= self._our_window // 2 and stream.id in self._streams:
+            self._send(WINDOW, 0, stream.id, stream.read.to_bytes(4, "big"))
+            stream.read = 0
+
+    def retire(self) -> None:
+        """Begin no further streams, and close the connection when the last one ends."""
+        self.closing = True
+        self._begin_pending()
+        self._close_if_done()
 
     def cancel(self, stream: Stream) -> None:
         """Cancel a stream; its receiver gets nothing more."""
@@ -133,8 +167,8 @@ class Connection(asyncio.Protocol):
         self._begin_pending()
         self._close_if_done()
 
-    def close(self) -> None:
-        """Abort the connection."""
+    def abort(self) -> None:
+        """Drop the connection."""
         self.closing = True
         if self._transport is not None:
             with suppress(AttributeError):  # Python 3.11.2, Debian 12's, fails on a TLS connection closed twice.
@@ -147,7 +181,7 @@ class Connection(asyncio.Protocol):
         assert isinstance(transport, asyncio.Transport)
         self._transport = transport
         transport.write(_PREFACE)
-        ours = ((TABLE_SIZE, 0), (PUSH, 0), (INITIAL_WINDOW, OUR_WINDOW))
+        ours = ((TABLE_SIZE, 0), (PUSH, 0), (INITIAL_WINDOW, self._our_window))
         self._send(SETTINGS, 0, 0, b"".join(_SETTING.pack(*pair) for pair in ours))
         self._send(WINDOW, 0, 0, (2 * OUR_WINDOW - FIRST_WINDOW).to_bytes(4, "big"))
         if self._keepalive:
@@ -157,6 +191,7 @@ class Connection(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         """Parse the frames that arrived."""
         self._heard = asyncio.get_running_loop().time()
+        self._meter.received += len(data)
         data = self._input + data if self._input else data
         at, end = 0, len(data)
         try:
@@ -201,9 +236,13 @@ class Connection(asyncio.Protocol):
             case 4 if not flags & ACK:
                 self._on_settings(body)
             case 6 if not flags & ACK:
+                if self._transport is not None and self._transport.get_write_buffer_size() > _MOST_UNSENT:
+                    raise Unreachable("it sends PINGs and does not read the answers")
                 self._send(PING, ACK, 0, body)
             case 3:
                 self._on_reset(number, int.from_bytes(body, "big"))
+            case 5:
+                raise Unreachable("it pushes answers to requests that were not sent")
             case 7:
                 self._on_goaway(int.from_bytes(body[:4], "big") & 0x7FFF_FFFF)
 
@@ -216,12 +255,14 @@ class Connection(asyncio.Protocol):
         if stream is None:
             return  # Cancelled meanwhile.
         stream.read += len(body)
-        if stream.read >= OUR_WINDOW // 2 and not flags & END_STREAM:
-            self._send(WINDOW, 0, number, stream.read.to_bytes(4, "big"))
-            stream.read = 0
+        if stream.read > self._our_window:
+            raise Unreachable("it sent more data than the window of a stream allows")
         stream.listener.on_data(_unpadded(flags, body))
         if flags & END_STREAM:
-            self._end(stream, None)
+            if number in self._streams:  # The listener may have cancelled it.
+                self._end(stream, None)
+        elif not stream.paced:
+            self.acknowledge(stream)
 
     def _on_headers(self, flags: int, number: int) -> None:
         if len(self._block) > _MOST_HEADERS:
@@ -247,7 +288,7 @@ class Connection(asyncio.Protocol):
         for at in range(0, len(body) - 5, 6):
             key, value = _SETTING.unpack_from(body, at)
             if key == MAX_STREAMS:
-                self._most_streams = value
+                self.most_streams = value
             elif key == INITIAL_WINDOW:
                 if value > _LARGEST_WINDOW:
                     raise Unreachable(f"the peer sent a window of {value} bytes, which is out of range")
@@ -270,24 +311,32 @@ class Connection(asyncio.Protocol):
         self.closing = True
         for stream in [stream for stream in self._streams.values() if stream.id > last]:
             self._end(stream, Refused("the peer is shutting down"))
-        self._begin_pending()
-        self._close_if_done()
+        self.retire()
 
     # Sending.
 
     def _begin_pending(self) -> None:
         """Send the streams that wait, as many as the peer allows; on a closing connection, refuse them."""
-        while self._pending and not self.closing and len(self._streams) < self._most_streams:
+        while self._pending and not self.closing and len(self._streams) < self.most_streams:
             stream = self._pending.popleft()
             stream.id, stream.window = self._next, self._first_window
             self._next += 2
             self.closing = self._next >= 1 << 31
             self._streams[stream.id] = stream
-            self._send(HEADERS, END_HEADERS, stream.id, stream.headers)
-            self._waiting.append(stream)
-            self._pump()
+            self._send_headers(stream)
         while self._pending and self.closing:
             self._pending.popleft().listener.on_end(Refused("the connection is closing"))
+
+    def _send_headers(self, stream: Stream) -> None:
+        """Send the headers, in several frames if they are long, and as much of the body as the windows allow."""
+        ends = END_STREAM if stream.last and not stream.unsent else 0
+        parts = [stream.headers[at : at + FRAME] for at in range(0, len(stream.headers), FRAME)]
+        for at, part in enumerate(parts):
+            done = END_HEADERS if at == len(parts) - 1 else 0
+            self._send(CONTINUATION if at else HEADERS, done if at else done | ends, stream.id, part)
+        if not ends:
+            self._waiting.append(stream)
+            self._pump()
 
     def _check_silence(self) -> None:
         """Send a PING after silence; give up when nothing arrived since the last one."""
@@ -344,7 +393,7 @@ class Connection(asyncio.Protocol):
 
     def _close_if_done(self) -> None:
         if self.closing and not self._streams:
-            self.close()
+            self.abort()
 
     def _fail(self, error: Exception) -> None:
         """Fail all streams: the connection is unusable."""
@@ -352,7 +401,64 @@ class Connection(asyncio.Protocol):
         for stream in list(self._streams.values()):
             self._end(stream, error)
         self._begin_pending()
-        self.close()
+        self.abort()
+
+
+class Pool:
+    """The connections to one server: another one is made when those there are have no room."""
+
+    def __init__(self, connect: Callable[[], Coroutine[None, None, Connection | None]]) -> None:
+        """`connect` returns None if the server does not speak HTTP/2."""
+        self._connect = connect
+        self._connections: list[Connection] = []
+        self._attempt: asyncio.Task[Connection | None] | None = None
+        """The attempt to connect that is under way, for all that wait for it: when it fails, it fails for all."""
+
+    async def take(self, *, full: bool = False) -> Connection | None:
+        """Return a connection that has room or, with `full`, any; None if the server does not speak HTTP/2."""
+        while True:
+            for connection in self._connections:
+                if not connection.closing and (full or connection.has_room):
+                    return connection
+            made = await self._made()
+            if made is None:
+                return None
+            if made.closing or (made.most_streams == 0 and not full):
+                raise Refused("the server takes no requests")  # Connecting again at once would not help.
+
+    def retire(self) -> None:
+        """Use none of the connections for further streams."""
+        for connection in self._connections:
+            connection.retire()
+
+    async def close(self) -> None:
+        """Close the connections."""
+        if self._attempt is not None:
+            self._attempt.cancel()
+            await asyncio.wait([self._attempt])
+        for connection in self._connections:
+            connection.abort()
+            await connection.lost
+
+    async def _made(self) -> Connection | None:
+        if self._attempt is None:
+            self._attempt = asyncio.get_running_loop().create_task(self._connect())
+            self._attempt.add_done_callback(self._attempted)
+        attempt = self._attempt
+        try:
+            return await asyncio.shield(attempt)
+        except asyncio.CancelledError:
+            if attempt.cancelled():
+                raise Unreachable("the client is closed") from None
+            raise
+        except Unreachable as error:
+            raise copy.copy(error) from error  # One exception for each caller: raising it writes a traceback into it.
+
+    def _attempted(self, attempt: asyncio.Task[Connection | None]) -> None:
+        self._attempt = None
+        self._connections = [connection for connection in self._connections if not connection.closing]
+        if not attempt.cancelled() and attempt.exception() is None and (made := attempt.result()) is not None:
+            self._connections.append(made)
 
 
 def _unpadded(flags: int, body: bytes) -> bytes:

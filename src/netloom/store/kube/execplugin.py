@@ -9,7 +9,6 @@ it prints nor what it was given is ever part of a message.
 """
 
 import asyncio
-import base64
 import copy
 import json
 import os
@@ -31,12 +30,10 @@ import msgspec
 from msgspec import Struct
 
 from netloom.errors import BadRequest, NetloomError, NotFound, Unreachable
-from netloom.store.http.client import load_certificate
+from netloom.store.http.connect import load_certificate
 
 GROUP = "client.authentication.k8s.io"
 VERSIONS = (f"{GROUP}/v1", f"{GROUP}/v1beta1")
-CONFIG = f"{GROUP}/exec"
-"""The extension of a kubeconfig's cluster that is passed to the program."""
 RUN_SECONDS = 60.0
 MOST_OUTPUT = 1 << 20
 FAILED_SECONDS = 2.0
@@ -301,20 +298,3 @@ class Plugin:
 
     def _name(self) -> str:
         return f"the login program {self._spec.command!r} of the kubeconfig"
-
-
-def cluster_info(
-    *, server: str, server_name: str, insecure: bool, ca: bytes, extensions: list[dict[str, Any]]
-) -> dict[str, Any]:
-    """Return the description of a cluster for KUBERNETES_EXEC_INFO."""
-    found: dict[str, Any] = {"server": server}
-    if server_name:
-        found["tls-server-name"] = server_name
-    if insecure:
-        found["insecure-skip-tls-verify"] = True
-    if ca:
-        found["certificate-authority-data"] = base64.b64encode(ca).decode()
-    config = next((one.get("extension") for one in extensions if one.get("name") == CONFIG), None)
-    if config is not None:
-        found["config"] = config
-    return found

@@ -17,10 +17,13 @@ from msgspec import Struct
 
 from netloom.errors import BadRequest, NotFound, TooLarge, Unreachable
 from netloom.model.codec import decode
-from netloom.store.http.client import Client, tls_context
+from netloom.store.http.client import Client
+from netloom.store.http.connect import tls_context
 from netloom.store.kube import execplugin
 from netloom.store.kube.execplugin import Plugin
 
+CONFIG = f"{execplugin.GROUP}/exec"
+"""The extension of a cluster that is passed to a credential plugin."""
 SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 _MAX_FILE = 4 << 20
 
@@ -217,17 +220,19 @@ def _cluster(configs: list[_Config], name: str, where: str) -> Cluster:
 
 
 def _plugin(who: _NamedUser, cluster: _Cluster, ca: bytes) -> Plugin | None:
+    """Return the user's credential plugin, with the description of the cluster for KUBERNETES_EXEC_INFO."""
     if who.user.exec is None:
         return None
     execplugin.check(who.name, who.user.exec)
-    info = execplugin.cluster_info(
-        server=cluster.server,
-        server_name=cluster.tls_server_name,
-        insecure=cluster.insecure_skip_tls_verify,
-        ca=ca,
-        extensions=cluster.extensions or [],
-    )
-    return Plugin(who.user.exec, folder=who.folder, cluster=info)
+    info = {
+        "server": cluster.server,
+        "tls-server-name": cluster.tls_server_name,
+        "insecure-skip-tls-verify": cluster.insecure_skip_tls_verify,
+        "certificate-authority-data": base64.b64encode(ca).decode(),
+        "config": next((one.get("extension") for one in cluster.extensions or () if one.get("name") == CONFIG), None),
+    }
+    known = {name: value for name, value in info.items() if value not in ("", False, None)}
+    return Plugin(who.user.exec, folder=who.folder, cluster=known)
 
 
 def _check_user(name: str, user: _User) -> None:

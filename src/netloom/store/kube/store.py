@@ -3,7 +3,8 @@
 Every operation is one REST call; the server does what `store/semantics.py` does for the stores of our own. Calls about
 one object that are made at the same time are one request to a Netloom server (`store/kube/batching.py`), and watches
 share a connection (`store/kube/streams.py`). Objects are kept as the bytes the server sent. Elsewhere a watch is a
-stream of its own: slow reading slows the server down, which then ends the watch, so memory stays bounded here.
+request of its own, on a connection that HTTP/2 shares: slow reading slows the server down, which then ends the watch,
+so memory stays bounded here.
 """
 
 import logging
@@ -13,32 +14,13 @@ from urllib.parse import quote, urlencode
 import msgspec
 from msgspec import Raw, Struct
 
-from netloom.errors import (
-    BY_REASON,
-    BadRequest,
-    Cause,
-    Conflict,
-    Expired,
-    Forbidden,
-    Internal,
-    Invalid,
-    MethodNotAllowed,
-    NetloomError,
-    NotAcceptable,
-    NotFound,
-    TimedOut,
-    TooLarge,
-    TooManyRequests,
-    Unauthorized,
-    Unreachable,
-    UnsupportedMediaType,
-)
+from netloom.errors import BY_REASON, BadRequest, Cause, Expired, Internal, NetloomError, TimedOut, Unreachable
 from netloom.model.document import Document
 from netloom.model.kind import Kind
 from netloom.model.registry import LEASE
 from netloom.model.values.selectors import EVERYTHING, Selector
 from netloom.store.base import Damaged, Event, EventType, Page, Precondition, Propagation, Sink, Stored, Watch
-from netloom.store.http.client import Client, Response
+from netloom.store.http.client import Client, Response, Stream
 from netloom.store.kube.batching import Batcher
 from netloom.store.kube.kubeconfig import Cluster
 from netloom.store.kube.streams import Lines, Streams
@@ -49,24 +31,7 @@ log = logging.getLogger(__name__)
 
 _MAX_EVENT = 32 << 20
 AHEAD = Cause("", "Too large resource version", "ResourceVersionTooLarge")
-_BY_STATUS: dict[int, type[NetloomError]] = {
-    400: BadRequest,
-    401: Unauthorized,
-    403: Forbidden,
-    404: NotFound,
-    405: MethodNotAllowed,
-    406: NotAcceptable,
-    409: Conflict,
-    410: Expired,
-    413: TooLarge,
-    415: UnsupportedMediaType,
-    422: Invalid,
-    429: TooManyRequests,
-    500: Internal,
-    502: Unreachable,
-    503: Unreachable,
-    504: TimedOut,
-}
+_BY_STATUS: dict[int, type[NetloomError]] = {cls.http_status: cls for cls in BY_REASON.values()} | {502: Unreachable}
 _REASONS: dict[str, type[NetloomError]] = BY_REASON | {"Gone": Expired, "ServerTimeout": TimedOut}
 
 
@@ -250,7 +215,7 @@ class KubeWatch:
         self._namespace = namespace
         self._query = _selection(selector) | {"watch": "true", "allowWatchBookmarks": "true"}
         self._revision = since
-        self._stream: Lines | None = None
+        self._stream: Stream | Lines | None = None
         self._partial = b""
         self._closed = False
 

@@ -3,21 +3,21 @@
     KubeWatch ──► Streams.open(path) ──► begin ──┐                                     ┌──► lines of this watch
     KubeWatch ──► Streams.open(path) ──► begin ──┴─► one request, one answer, both last ┴──► lines of that watch
 
-A Netloom server announces it in its answers (front/api/verbs/streams.py has the protocol). To a Kubernetes API server,
-and through proxies, each watch has a connection of its own. When the shared connection is lost, all its watches are
-lost, as each would be alone; each resumes from its last revision, and the first of them opens the next connection. A
-watch that is not read delays the others once its bounded buffer is full, so memory stays bounded.
+A Netloom server announces it in its answers (front/api/verbs/streams.py has the protocol). To a server that speaks
+HTTP/2, as kube-apiserver does, each watch is a request of its own on a connection that is shared already. When the
+shared connection is lost, all its watches are lost, as each would be alone; each resumes from its last revision, and
+the first of them opens the next connection. A watch that is not read delays the others once its bounded buffer is
+full, so memory stays bounded.
 """
 
 import asyncio
 import copy
-from typing import Protocol
 
 import msgspec
 from msgspec import Raw, Struct
 
 from netloom.errors import NetloomError, TimedOut, TooLarge, Unreachable
-from netloom.store.http.client import Client, Duplex
+from netloom.store.http.client import Client, Duplex, Stream
 
 PATH = "/apis/netloom.dev/v1alpha1/watches"
 HEADER = "netloom-watches"
@@ -42,21 +42,6 @@ _refusal = msgspec.json.Decoder(_Refusal).decode
 _status = msgspec.json.Decoder(_Status).decode
 
 
-class Lines(Protocol):
-    """An answer that is read as it arrives."""
-
-    status: int
-
-    async def read(self) -> bytes:
-        """Return the next bytes, b"" at the orderly end."""
-
-    async def read_all(self, limit: int) -> bytes:
-        """Return the rest, at most `limit` bytes."""
-
-    def close(self) -> None:
-        """Stop reading."""
-
-
 class Streams:
     """The watches of one client."""
 
@@ -70,9 +55,9 @@ class Streams:
         """Learn from an answer whether the server shares connections."""
         self._offered = HEADER in headers
 
-    async def open(self, path: str) -> Lines:
+    async def open(self, path: str) -> "Stream | Lines":
         """Start a watch, on the shared connection if the server supports it."""
-        shared = await self._shared() if self._offered else None
+        shared = await self._shared() if self._offered and not self._client.multiplexed else None
         if shared is None:
             return await self._client.stream("GET", path)
         return await shared.begin(path)
@@ -101,16 +86,16 @@ class _Shared:
     def __init__(self, duplex: Duplex) -> None:
         self.ended = False
         self._duplex = duplex
-        self._watches: dict[int, _Lines] = {}
+        self._watches: dict[int, Lines] = {}
         self._last = 0
         self._task = asyncio.get_running_loop().create_task(self._read())
 
-    async def begin(self, path: str) -> "_Lines":
+    async def begin(self, path: str) -> "Lines":
         if self.ended:
             raise Unreachable("the connection was lost")
         self._last += 1
         number = self._last
-        lines = self._watches[number] = _Lines(self, number)
+        lines = self._watches[number] = Lines(self, number)
         self._duplex.send(msgspec.json.encode({"begin": number, "path": path}) + b"\n")
         try:
             async with asyncio.timeout(BEGUN_SECONDS):
@@ -170,7 +155,7 @@ class _Shared:
             await found.room()
 
 
-class _Lines:
+class Lines:
     """The lines of one watch."""
 
     def __init__(self, shared: _Shared, number: int) -> None:
@@ -186,6 +171,7 @@ class _Lines:
         self._read: asyncio.Future[None] | None = None
 
     def put(self, line: bytes) -> None:
+        """Queue a line."""
         if not self.begun.done():
             self._begin(line)
             return
@@ -203,6 +189,7 @@ class _Lines:
         self._waiting.append(bytes(why))
 
     def lose(self, error: NetloomError | None) -> None:
+        """End the watch: the connection was lost, or ended."""
         self._error, self._over = error, True
         if not self.begun.done():
             self.begun.set_exception(error or Unreachable("the server ended the connection"))

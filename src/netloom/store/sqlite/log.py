@@ -81,7 +81,6 @@ class Log:
         self._useless: list[int] = []
         self._sweeping = 0
         self._compacted = 0
-        self._noted = 0
         self._aside: dict[tuple[Kind, str], list[int]] = {}
         """The damaged rows, by kind and key."""
 
@@ -129,7 +128,7 @@ class Log:
 
         try:
             (self._compacted,) = self._db.execute("SELECT compacted FROM about").fetchone()
-            revision = self._noted = self._compacted
+            revision = self._compacted
             for revision, resource, key, raw, checksum in self._db.execute(
                 "SELECT revision, resource, key, raw, sum FROM log ORDER BY revision"
             ):
@@ -154,12 +153,6 @@ class Log:
         except sqlite3.DatabaseError as error:
             raise _damaged(self.path, error) from error
         return Contents(list(current.values()), changes, self._compacted, revision, list(damaged.values()))
-
-    def append(self, changes: Iterable[Change]) -> None:
-        """Write changes in one transaction: all of them are on disk when this returns, or none."""
-        self.stage(changes)
-        self.commit()
-        self.settle()
 
     def stage(self, changes: Iterable[Change]) -> None:
         """Write changes without committing them: `commit` must follow, then, if that succeeds, `settle`."""
@@ -220,7 +213,7 @@ class Log:
         with suppress(sqlite3.Error):  # SQLite has rolled back by itself after some errors.
             self._db.execute("ROLLBACK")
 
-    def discard(self, changes: list[Change]) -> None:
+    def discard(self, changes: Iterable[Change]) -> None:
         """Record that these changes, the oldest, left the history: the rows they replaced may be removed."""
         for change in changes:
             self._compacted = change.revision

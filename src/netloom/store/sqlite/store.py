@@ -21,34 +21,18 @@ import os
 import sqlite3
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from random import Random, SystemRandom
-from typing import NamedTuple
+from typing import NamedTuple, Unpack
 
-from netloom.errors import AlreadyExists, Internal, NetloomError, Unreachable
-from netloom.model.document import Document
+from netloom.errors import NetloomError, Unreachable
 from netloom.model.kind import Kind
 from netloom.model.registry import KINDS
-from netloom.model.values.selectors import EVERYTHING, Selector
-from netloom.store.base import Damaged, Page, Precondition, Propagation, Stored, Watch
-from netloom.store.damage import Unreadable, placeholder
-from netloom.store.engine import (
-    FIRST_REVISION,
-    Decision,
-    Engine,
-    Lookup,
-    Minter,
-    Write,
-    check,
-    creation,
-    deletion,
-    pretended,
-    replacement,
-)
-from netloom.store.hub import QUEUE_LENGTH, WINDOW_BYTES, WINDOW_CHANGES, Change, Hub
-from netloom.store.semantics import key_of
-from netloom.store.sqlite.log import Log
+from netloom.store.base import Stored
+from netloom.store.engine import FIRST_REVISION, Decision, LocalStore, Minter, Write, pretended
+from netloom.store.hub import Change, Hub, Limits
+from netloom.store.sqlite.log import Contents, Log
 from netloom.store.sqlite.reserve import NoRoom, Reserve, makes_room
 
 ASIDE = 16
@@ -69,26 +53,17 @@ _Decided = list[tuple[_Waiting, Decision]]
 _Changes = list[Change]
 
 
-class SqliteStore:
+class SqliteStore(LocalStore):
     """A `Store` in one SQLite file, which this process alone may open."""
 
-    def __init__(
-        self, log: Log, engine: Engine, minter: Minter, kinds: frozenset[Kind], damaged: Iterable[Damaged] = ()
-    ) -> None:
+    def __init__(self, log: Log, contents: Contents, hub: Hub, minter: Minter, kinds: frozenset[Kind]) -> None:
+        super().__init__(hub, minter, kinds, contents.objects, contents.damaged)
         self._log = log
         self._reserve = Reserve(log.path)
         log.bound_journal(self._reserve.size // 2)
         self._retrying = self._retried = False
         """Whether the next or the current batch is a retry after it found no space."""
-        self._engine = engine
-        self._hub = engine.hub
-        self._minter = minter
-        self._kinds = kinds
-        self._damaged = {(one.kind, key_of(one.namespace, one.name)): one for one in damaged}
-        """The damaged objects."""
         self._queue: deque[_Waiting] = deque()
-        self._deciding: _Changes = []
-        """The changes of the current batch so far."""
         self._scheduled = False
         self._committing: asyncio.Future[None] | None = None
         self._aside: ThreadPoolExecutor | None = None
@@ -103,9 +78,7 @@ class SqliteStore:
         kinds: Iterable[Kind] = KINDS,
         clock: Callable[[], float] = time.time,
         random: Random | None = None,
-        window_changes: int = WINDOW_CHANGES,
-        window_bytes: int = WINDOW_BYTES,
-        queue_length: int = QUEUE_LENGTH,
+        **limits: Unpack[Limits],
     ) -> "SqliteStore":
         """Open the file at `path`, making it if it is not there.
 
@@ -116,92 +89,13 @@ class SqliteStore:
         log = Log.open(os.fspath(path))
         try:
             contents = log.read(known)
-            hub = Hub(
-                revision=max(contents.compacted, FIRST_REVISION),
-                window_changes=window_changes,
-                window_bytes=window_bytes,
-                queue_length=queue_length,
-            )
-            engine = Engine(hub)
-            engine.load(contents.objects)
+            hub = Hub(revision=max(contents.compacted, FIRST_REVISION), **limits)
             log.discard(hub.restore(contents.changes))
             hub.advance(contents.revision)
         except BaseException:
             log.close()
             raise
-        return cls(log, engine, Minter(clock, random or SystemRandom()), known, contents.damaged)
-
-    async def create(self, kind: Kind, document: Document, *, dry_run: bool = False) -> Stored:
-        """Store a new object."""
-        self._check(kind)
-        write = creation(kind, document, self._minter)
-
-        def decide(lookup: Lookup, revision: int) -> Decision:
-            try:
-                return write(lookup, revision)
-            except Unreadable as error:
-                raise AlreadyExists(error.message) from error
-
-        return await self._submit(decide, dry_run=dry_run)
-
-    async def get(self, kind: Kind, namespace: str, name: str, *, known: int = 0) -> Stored:
-        """Return one object as it is now."""
-        self._check(kind)
-        self._check_readable(kind, key_of(namespace, name))
-        return self._engine.get(kind, namespace, name)
-
-    async def list(
-        self,
-        kind: Kind,
-        namespace: str = "",
-        *,
-        selector: Selector = EVERYTHING,
-        revision: int | None = None,
-        limit: int | None = None,
-        token: str = "",
-    ) -> Page:
-        """Return the objects of a kind."""
-        self._check(kind)
-        return self._engine.page(kind, namespace, selector, revision, limit, token)
-
-    async def watch(self, kind: Kind, namespace: str = "", *, selector: Selector = EVERYTHING, since: int) -> Watch:
-        """Watch the changes after revision `since`."""
-        self._check(kind)
-        return self._engine.watch(kind, namespace, selector, since)
-
-    async def update(self, kind: Kind, document: Document, *, subresource: str = "", dry_run: bool = False) -> Stored:
-        """Replace an object, or its status."""
-        self._check(kind)
-        return await self._submit(replacement(kind, document, subresource), dry_run=dry_run)
-
-    async def delete(
-        self,
-        kind: Kind,
-        namespace: str,
-        name: str,
-        *,
-        propagation: Propagation = Propagation.BACKGROUND,
-        uid: str = "",
-        revision: int | None = None,
-        unless: Precondition | None = None,
-        dry_run: bool = False,
-    ) -> Stored:
-        """Delete an object and return its last state."""
-        self._check(kind)
-        now = self._minter.clock()
-        write = deletion(kind, namespace, name, propagation=propagation, uid=uid, revision=revision, now=now)
-        if not uid and revision is None:
-            write = self._or_discard(write)
-        return await self._submit(write if unless is None else self._unless(unless, write), dry_run=dry_run)
-
-    async def revision(self) -> int:
-        """Return the revision of the newest write."""
-        self._check_open()
-        return self._hub.revision
-
-    async def damaged(self) -> Sequence[Damaged]:
-        """Return the objects that are set aside."""
-        return list(self._damaged.values())
+        return cls(log, contents, hub, Minter(clock, random or SystemRandom()), known)
 
     async def check_disk(self) -> None:
         """Raise `NoRoom` while the disk is full."""
@@ -213,50 +107,16 @@ class SqliteStore:
         self._closing = True
         while self._committing is not None:
             await asyncio.wait([self._committing])
-        if self._log.closed:
+        if self._closed:
             return
         while self._queue:
             self._flush()
         if self._aside is not None:
             self._aside.shutdown()
         self._log.close()
+        self._closed = True
         self._reserve.release()
         self._hub.fail(Unreachable("the store is closed"))
-
-    def _unless(self, unless: Precondition, write: Write) -> Write:
-        """Return the write that is refused when something was written that `unless` forbids."""
-
-        def decide(lookup: Lookup, revision: int) -> Decision:
-            check(unless, self._hub, self._deciding)
-            return write(lookup, revision)
-
-        return decide
-
-    def _or_discard(self, write: Write) -> Write:
-        """Return the deletion that also removes a damaged object."""
-
-        def decide(lookup: Lookup, revision: int) -> Decision:
-            try:
-                return write(lookup, revision)
-            except Unreadable as error:
-                one = error.damaged
-                change = Change(revision, one.kind, key_of(one.namespace, one.name), one.namespace, None, None)
-                return Decision(placeholder(one), change)
-
-        return decide
-
-    def _check_readable(self, kind: Kind, key: str) -> None:
-        if (kind, key) in self._damaged:
-            raise Unreadable(self._damaged[kind, key])
-
-    def _check(self, kind: Kind) -> None:
-        self._check_open()
-        if kind not in self._kinds:
-            raise Internal(f"this store was opened without {kind.qualified}")
-
-    def _check_open(self) -> None:
-        if self._log.closed:
-            raise Unreachable("the store is closed")
 
     def _submit(self, write: Write, *, dry_run: bool) -> asyncio.Future[Stored]:
         loop = asyncio.get_running_loop()
@@ -308,7 +168,7 @@ class SqliteStore:
                 if self._damaged.pop((change.kind, change.key), None):
                     self._log.supersede(change.kind, change.key)
             self._log.settle()
-            self._log.discard(self._engine.apply(changes))
+            self._log.discard(self._apply(changes))
             if self._reserve.full:
                 self._make_room()
         if isinstance(error, NoRoom) and not self._reserve.full:
@@ -335,7 +195,7 @@ class SqliteStore:
             if (kind, key) in overlay:
                 return overlay[kind, key]
             self._check_readable(kind, key)
-            return self._engine.lookup(kind, key)
+            return self._lookup(kind, key)
 
         decided: _Decided = []
         changes = self._deciding = []
