@@ -61,7 +61,7 @@ def read_varint(data: bytes, at: int, end: int) -> tuple[int, int]:
     value = 0
     for shift in range(0, 70, 7):
         if at >= end:
-            raise Malformed("it is cut off")
+            raise Malformed("the message is truncated")
         byte = data[at]
         at += 1
         value |= (byte & 127) << shift
@@ -74,7 +74,7 @@ def read_extent(data: bytes, at: int, end: int) -> tuple[int, int]:
     """Return where the bytes begin and end whose length is at a position."""
     size, at = read_varint(data, at, end)
     if size > end - at:
-        raise Malformed("it is cut off")
+        raise Malformed("the message is truncated")
     return at, at + size
 
 
@@ -116,7 +116,7 @@ class Body:
             else:
                 raise Malformed(f"a field has the unknown wire type {wire}")
             if at > end or depth < 0:
-                raise Malformed("it is cut off")
+                raise Malformed("the message is truncated")
             if depth == 0:
                 return at
             _, wire, at = self.tag(at, end)

@@ -284,11 +284,11 @@ def test_an_object_that_is_none_is_left_out_of_its_list(caplog: pytest.LogCaptur
         watch = await store.watch(WIDGET, since=1)
         assert [seen.object.name for seen in await watch.next()] == ["a"]
         await watch.close()
-        with pytest.raises(Unreachable, match="one of its widgets that cannot be read"):
+        with pytest.raises(Unreachable, match="an object of widgets that cannot be decoded"):
             await store.get(WIDGET, "ns", "a")
         with pytest.raises(Unreachable, match="a list of widgets that cannot be read"):
             await store.list(WIDGET)
         assert await store.damaged() == ()
 
     on_server(answers, act)
-    assert "without a name: it is left out" in caplog.text
+    assert "that the server sent without a name" in caplog.text

@@ -101,7 +101,7 @@ def test_no_secret_is_shown() -> None:
 def test_without_a_path_the_environment_and_then_the_home_is_asked(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with pytest.raises(NotFound, match=r"there is no kubeconfig at .*/home/\.kube/config; say where one is"):
+    with pytest.raises(NotFound, match=r"there is no kubeconfig at .*/home/\.kube/config; specify one"):
         load()
     written(tmp_path / "home" / ".kube")
     assert load().server == "https://one:6443"

@@ -42,7 +42,8 @@ class ControlSettings(Settings, frozen=True, kw_only=True):
     """The settings of the controllers, in `netloom serve` and in `netloom controller`."""
 
     quarantine: Annotated[
-        float, Meta(ge=0, le=86400, description="Seconds before a released address may be allocated again; 0: at once.")
+        float,
+        Meta(ge=0, le=86400, description="Seconds before a released address may be allocated again; 0 means at once."),
     ] = 5.0
     vni_range: Annotated[str, Meta(description="VNIs to allocate to Networks that request none, as FIRST-LAST.")] = (
         "4096-16777215"
@@ -52,7 +53,7 @@ class ControlSettings(Settings, frozen=True, kw_only=True):
         Meta(
             ge=0,
             le=86400,
-            description="Seconds before another namespace may get the VNI of a deleted Network; 0: at once.",
+            description="Seconds before another namespace may get the VNI of a deleted Network; 0 means at once.",
         ),
     ] = 30.0
     ovn_nb: Annotated[
@@ -129,7 +130,9 @@ class ControllerSettings(ControlSettings, frozen=True, kw_only=True):
     kubeconfig: Annotated[str, Meta(description="Kubeconfig of the API to work on.")] = ""
     context: KubeconfigContext = ""
     leader_elect: Annotated[bool, Meta(description="Work only while holding the Lease.")] = True
-    identity: Annotated[str, Meta(description="Holder name in the Lease; default: the host name. Made unique.")] = ""
+    identity: Annotated[
+        str, Meta(description="Holder name in the Lease; default: the host name; a unique suffix is added.")
+    ] = ""
     lease_namespace: Annotated[
         str, Meta(min_length=1, description="Namespace of the Lease, in which only administrators may write Leases.")
     ] = SYSTEM_NAMESPACE

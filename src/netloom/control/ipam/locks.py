@@ -27,7 +27,7 @@ async def remove_quarantine(client: Client, lock: Lock) -> None:
     if meta.finalizers != (QUARANTINE,) or len(meta.owner_references) != 1:
         document = await client.document(IP_LOCK, *lock.key)
         if document["metadata"]["uid"] != meta.uid:
-            raise Conflict(f"IPLock {meta.name} is a new one")
+            raise Conflict(f"IPLock {meta.name} was deleted and created again")
         finalizers = document["metadata"].get("finalizers") or []
         document["metadata"]["finalizers"] = [name for name in finalizers if name != QUARANTINE]
         await client.replace(IP_LOCK, document)

@@ -95,7 +95,7 @@ class ObservedRows:
             del self.taken[table, name]
 
     def _once(self, table: str) -> bool:
-        """Return whether names are unique or count as such."""
+        """Return whether the names in a table are unique, or are treated as unique."""
         known = self.shape.get(table)
         return known is None or known.unique or table in NAMED
 

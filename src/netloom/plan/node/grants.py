@@ -322,7 +322,7 @@ def _route(text: str) -> tuple[str, addresses.Block]:
 def _name(text: str) -> tuple[str, str]:
     namespace, pattern = _granted(text, "NAME")
     if not _DEVICE_GLOB.fullmatch(pattern):
-        raise ValueError("write NAMESPACE=NAME with a device's name, in which * and ? stand for others: prod=web*")
+        raise ValueError("write NAMESPACE=NAME with the name of a device; * and ? are wildcards: prod=web*")
     return namespace, pattern
 
 
@@ -330,7 +330,7 @@ def _device(text: str) -> DeviceGrant:
     namespace, value = _granted(text, "DEVICE")
     pattern = value.removesuffix(USED)
     if not _DEVICE_GLOB.fullmatch(pattern):
-        raise ValueError("write NAMESPACE=DEVICE with a device's name, in which * and ? stand for others: prod=eth1")
+        raise ValueError("write NAMESPACE=DEVICE with the name of a device; * and ? are wildcards: prod=eth1")
     return DeviceGrant(namespace, pattern, used=pattern != value or bool(_DEVICE.fullmatch(pattern)))
 
 

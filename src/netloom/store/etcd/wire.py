@@ -234,7 +234,7 @@ def _key_value(data: bytes, at: int, end: int) -> KeyValue:
             _, wire, at = rest.tag(start, end)
             at = rest.skip(wire, at, end)
     if at > end:
-        raise Malformed("it is cut off")
+        raise Malformed("the message is truncated")
     return KeyValue(key, body, revision)
 
 

@@ -159,7 +159,7 @@ def _read_text(block: bytes, at: int) -> tuple[str, int]:
     length, at = _read_integer(block, at, 7)
     data = block[at : at + length]
     if len(data) != length:
-        raise HpackError("a Huffman-coded string among the headers is cut off")
+        raise HpackError("a Huffman-coded header string is truncated")
     return (_unpacked(data) if coded else data.decode("latin-1")), at + length
 
 
@@ -189,5 +189,5 @@ def _unpacked(data: bytes) -> str:
                 out.append(symbol)
                 code = length = 0
     if length > 7 or code != (1 << length) - 1:
-        raise HpackError("a string among the headers is cut off")
+        raise HpackError("a header string is truncated")
     return out.decode("latin-1")

@@ -151,7 +151,7 @@ def load(path: str | None = None, context: str | None = None) -> Cluster:
     if not configs:
         if "KUBERNETES_SERVICE_HOST" in os.environ:
             return in_cluster()
-        raise NotFound(f"there is no kubeconfig at {', '.join(map(str, paths))}; say where one is with --kubeconfig")
+        raise NotFound(f"there is no kubeconfig at {', '.join(map(str, paths))}; specify one with --kubeconfig")
     chosen = context or next((c.current_context for c in configs if c.current_context), "")
     if not chosen:
         raise NotFound(f"{paths[0]} has no current-context; choose one with --context")

@@ -306,7 +306,7 @@ def _stored(kind: Kind, raw: bytes) -> Stored:
         seen = _object(raw)
         metadata, revision = seen.metadata, int(seen.metadata.resource_version or 0)
     except ValueError as error:  # msgspec.DecodeError is one.
-        raise Unreachable(f"the server sent one of its {kind.plural} that cannot be read: {error}") from error
+        raise Unreachable(f"the server sent an object of {kind.plural} that cannot be decoded: {error}") from error
     if not seen.kind:
         # The items of lists of built-in kinds do not say what they are.
         raw = b'{"apiVersion":"%b","kind":"%b",%b' % (kind.api_version.encode(), kind.name.encode(), raw[1:])
@@ -319,7 +319,7 @@ def _readable(kind: Kind, raw: bytes, *, named: bool = True) -> Stored | None:
         stored = _stored(kind, raw)
         if stored.name or not named:
             return stored
-        log.error("the server sent one of its %s without a name: it is left out", kind.plural)
+        log.error("ignoring an object of %s that the server sent without a name", kind.plural)
     except Unreachable as error:
         log.error("%s: it is left out", error)
     return None
