@@ -133,7 +133,7 @@ def test_what_is_theirs_stays_through_everything_we_do(foreign: World) -> None:
     foreign.put("Router", "r1", {**spec, "nat": []})
     foreign.put("SecurityProfile", "web", {"selector": {"matchLabels": {"app": "web"}}, "ingress": []})
     foreign.delete("shaping/slow")
-    wait_until(lambda: not foreign.ping("one", "10.74.0.12"), what="the profile to be closed")
+    foreign.blocked(("one", "10.74.0.12", "ping"))
     assert touched(lab, before) == {}, "after changes"
 
     # A new connection, and a new process: both compare everything.

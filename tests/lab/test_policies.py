@@ -54,29 +54,24 @@ def plain(policies: World) -> Iterator[World]:
     set_policies(policies)
 
 
-def unreachable(world: World, ways: list[Way]) -> None:
-    """Wait until nobody answers on any of some ways."""
-    wait_until(lambda: not any(world.tries(ways).values()), what=f"{ways} to lead nowhere")
-
-
 @FAMILIES
 def test_a_policy_drops_what_would_be_routed_and_a_higher_one_exempts_a_port(plain: World, family: int) -> None:
     drop = {"priority": 100, "from": [RED[family]], "to": [f"{TARGET[family]}/{32 if family == 4 else 128}"]}
     set_policies(plain, {**drop, "action": "drop"})
     ways: list[Way] = [("red-1", TARGET[family], how) for how in (7100, 7200, "udp/7100", "ping")]
-    unreachable(plain, ways)
+    plain.blocked(*ways)
     others: list[Way] = [("red-1", TARGET[10 - family], 7100), ("red-1", BOX[family], "ping")]
     assert all(plain.reaches(others).values()), "neither the other family nor the other machine is meant"
     set_policies(plain, {**drop, "action": "drop"}, {**drop, "priority": 101, "ports": [{"port": 7200}]})
     assert plain.answers("red-1", TARGET[family], 7200) == f"blue-2 {SENDER[family]}"
-    unreachable(plain, [way for way in ways if way[2] != 7200])
+    plain.blocked(*[way for way in ways if way[2] != 7200])
     set_policies(plain)
     assert all(plain.reaches(ways).values())
 
 
 def test_a_policy_that_names_no_address_holds_for_both_families(plain: World) -> None:
     set_policies(plain, {"priority": 1, "ports": [{"port": 7200}], "action": "drop"})
-    unreachable(plain, [("red-1", TARGET[family], 7200) for family in (4, 6)])
+    plain.blocked(*[("red-1", TARGET[family], 7200) for family in (4, 6)])
     assert all(plain.reaches([("red-1", TARGET[family], 7100) for family in (4, 6)]).values())
 
 
@@ -130,7 +125,7 @@ def test_a_policy_whose_next_hop_is_nowhere_costs_itself_only(plain: World) -> N
     plain.put("Router", "r1", {"networks": NETWORKS, "policies": [lost, drop]})
     said = plain.becomes("Router", "r1", "False", "NextHopFar")
     assert said.startswith("spec.policies[0].via[0]: 10.99.0.7 is in no network of the router")
-    unreachable(plain, [("red-1", TARGET[4], 7200)])
+    plain.blocked(("red-1", TARGET[4], 7200))
     assert plain.answers("red-1", TARGET[4], 7100)
 
 

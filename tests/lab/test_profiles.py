@@ -75,7 +75,7 @@ def test_a_changed_profile_counts_for_ports_that_are_there(profiles: World) -> N
     try:
         profiles.put("SecurityProfile", "web", {**spec, "ingress": rules})
         assert profiles.answers("stranger", "10.66.0.11", 81)
-        wait_until(lambda: not profiles.ask("stranger", "10.66.0.11", 80), what="port 80 to be closed")
+        profiles.blocked(("stranger", "10.66.0.11", 80))
         assert not profiles.ask("stranger", "fd66::11", 80)
         assert profiles.answers("client", "10.66.0.11", 9000), "the other rules stand"
     finally:
@@ -106,12 +106,12 @@ def test_labels_decide_whom_a_profile_covers_and_names(profiles: World) -> None:
         assert profiles.answers("stranger", "10.66.0.11", 9000), "it is a client now"
         assert profiles.answers("client", "10.66.0.13", 81)
         label(profiles, "stranger", "app=web")
-        wait_until(lambda: not profiles.ask("client", "10.66.0.13", 81), what="the profile to cover it")
+        profiles.blocked(("client", "10.66.0.13", 81))
         assert profiles.answers("client", "10.66.0.13", 80)
     finally:
         label(profiles, "stranger", "role-", "app-")
     assert profiles.answers("client", "10.66.0.13", 81)
-    wait_until(lambda: not profiles.ask("stranger", "10.66.0.11", 9000), what="it to be a stranger again")
+    profiles.blocked(("stranger", "10.66.0.11", 9000))
 
 
 def test_a_port_whose_profile_does_not_exist_is_closed_until_it_does(profiles: World) -> None:
@@ -119,7 +119,7 @@ def test_a_port_whose_profile_does_not_exist_is_closed_until_it_does(profiles: W
     assert profiles.answers("client", "10.66.0.13", 80)
     try:
         profiles.put("NetworkAttachment", "stranger", {**spec, "securityProfiles": ["later"]})
-        wait_until(lambda: not profiles.ask("client", "10.66.0.13", 80), what="the port to be closed")
+        profiles.blocked(("client", "10.66.0.13", 80))
         profiles.put("SecurityProfile", "later", {"ingress": [{"ports": [{"port": 80}]}]})
         assert profiles.answers("client", "10.66.0.13", 80)
         assert not profiles.ask("client", "10.66.0.13", 81)

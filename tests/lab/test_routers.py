@@ -87,7 +87,7 @@ def test_policies_see_a_packet_as_it_is_inside(routers: World) -> None:
     out_of = [{"priority": 100, "from": one, "to": other, "action": "drop"} for one, other in froms]
     try:
         routers.put("Router", "r1", {**spec, "policies": [*to, *out_of]})
-        wait_until(lambda: not any(routers.tries([*floating, *out]).values()), what="the policies to hold")
+        routers.blocked(*floating, *out)
         assert all(routers.reaches(stay).values())
     finally:
         routers.put("Router", "r1", spec)
@@ -101,7 +101,7 @@ def test_a_network_leaves_the_router_and_comes_back(routers: World) -> None:
     without = {**spec, "networks": [{"network": "red"}], "routes": spec["routes"][:1], "nat": spec["nat"][2:]}
     try:
         routers.put("Router", "r1", without)
-        wait_until(lambda: not any(routers.tries(ways).values()), what="blue to be out of reach")
+        routers.blocked(*ways)
         assert routers.answers("red-1", WORLD[4], "ping"), "the rest goes on"
     finally:
         routers.put("Router", "r1", spec)

@@ -12,6 +12,7 @@ not yet be known on another; what must not arrive is tried after something besid
 import json
 import re
 import socket
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -144,6 +145,18 @@ class World:
     def tries(self, ways: Iterable[Way]) -> dict[Way, str]:
         """Try ways once, together, and return who answered."""
         return _together(lambda way: self.ask(*way), list(ways))
+
+    def blocked(self, *ways: Way) -> None:
+        """Wait until nobody answers on any of some ways.
+
+        Open vSwitch 3.1 in userspace now and then keeps a cached flow that its flow tables no longer allow, for as long
+        as packets use it: so after a few attempts the ways are left alone for longer than the ten seconds of its life.
+        """
+        for pause in (*[0.2] * 10, *[12.0] * 8):
+            if not any(self.tries(ways).values()):
+                return
+            time.sleep(pause)
+        raise AssertionError(f"somebody answers on {[way for way, who in self.tries(ways).items() if who]}")
 
     def listen(self, place: str, *ports: int | str) -> None:
         """Have a machine answer with its name at ports: 80, or "udp/53"."""
