@@ -3,6 +3,7 @@
 import re
 import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -69,3 +70,29 @@ def test_every_function_that_the_architecture_names_exists() -> None:
 def test_every_file_that_the_architecture_names_exists() -> None:
     for file in set(re.findall(r"`((?:\w+/)+\w+\.py)\b", (ROOT / "ARCHITECTURE.md").read_text())):
         assert (ROOT / "src/netloom" / file).exists() or (ROOT / file).exists(), file
+
+
+def test_the_way_of_an_attachment_is_counted_and_names_what_exists() -> None:
+    text = (ROOT / "ARCHITECTURE.md").read_text().partition("## The way of an attachment, file by file")[2]
+    text = text.partition("\n## ")[0]
+    hops, functions, section = Counter[str](), Counter[str](), ""
+    for line in text.splitlines():
+        if begun := re.fullmatch(r"\| \*\*(\w+).*\*\* \| \| \|", line):
+            section = begun[1]
+        elif row := re.fullmatch(r"\| `([\w/]+\.py)` \| (.+) \| (\d+) \|", line):
+            source = (ROOT / "src/netloom" / row[1]).read_text()
+            names = re.findall(r"`([\w.]+)`", row[2])
+            for name in names:
+                for part in name.split("."):
+                    assert re.search(rf"\b(def|class) {part}\b", source), f"{row[1]} has no {name}"
+            hops[section] += int(row[3])
+            functions[section] += len(names)
+    ways = ("OVN", "vxlan")
+    counted = [[sum(number for name, number in of.items() if name not in ways or name == way) for way in ways]
+               for of in (hops, functions)]  # fmt: skip
+    assert counted[0] == [int(number) for number in re.findall(r"\*\*(\d+)\*\*", text)]
+    assert counted[0][0] <= 40
+    assert counted[0][1] <= 36
+    said = re.search(r"the table names (\d+) functions for OVN and (\d+) for vxlan", text)
+    assert said is not None
+    assert counted[1] == [int(said[1]), int(said[2])]
