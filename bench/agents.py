@@ -360,12 +360,14 @@ def _many(here: ipam.Site, controller: Program) -> list[Row]:
             wanted=0,
             more_is_better=False,
         ),
-        Row(f"address to last agent, {peers:.0f} peers each, p50", _ms(informed and informed.p50), "ms"),
+        Row(
+            f"address to last agent, {peers:.0f} peers each, p50", _ms(None if informed is None else informed.p50), "ms"
+        ),
         Row(
             "address to last agent, p99; a write's own answer",
-            _ms(informed and informed.p99),
+            _ms(None if informed is None else informed.p99),
             "ms",
-            _ms(create and create.p99),
+            _ms(None if create is None else create.p99),
             10,
             more_is_better=False,
         ),

@@ -15,7 +15,7 @@ from random import Random
 from typing import Any
 
 from netloom.control.runtime.informer import Informer, informer
-from netloom.load.agents import open_client
+from netloom.load.crowd import CONNECTIONS
 from netloom.model.kinds.attachments import NetworkAttachment
 from netloom.model.kinds.networks import Network, Subnet
 from netloom.model.kinds.paths import Mirror, Shaping
@@ -28,7 +28,7 @@ from netloom.store.kube.store import KubeStore
 async def main(path: str) -> None:
     """Watch everything until the input ends."""
     cluster = kubeconfig.load(path)
-    client = open_client(cluster, cluster.tls())
+    client = cluster.client(tls=cluster.tls(), connections=CONNECTIONS)
     store = KubeStore(client)
     random = Random(1)
     followed: list[Informer[Any]] = [

@@ -21,7 +21,7 @@ from typing import Any
 from bench import ipam
 from bench.api import resident_mb
 from bench.table import Row
-from netloom.control.ovn.northbound_sync import SLICE
+from netloom.control.ovn.plan_feed import SLICE
 from netloom.drivers.northbound.driver import DATABASE, TABLES, Northbound
 from netloom.model.document import Resource
 from netloom.model.registry import KINDS, NETWORK_ATTACHMENT

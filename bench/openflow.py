@@ -11,6 +11,7 @@ import statistics
 import tempfile
 import time
 from collections.abc import Iterable
+from functools import partial
 from pathlib import Path
 
 from bench.table import Row
@@ -50,7 +51,7 @@ async def _measure(switch: Real) -> list[Row]:
             ours.append(await _restart(switch, made, fabric, plan))
             before = made.generation
             theirs.append(_restart_theirs(switch, plan.claims.flows.values()))
-            await until(lambda before=before: made.generation > before and made.connected.is_set())
+            await until(partial(_is_connected, made, before))
         await fabric.compare(plan.claims)
         single = await _changes(switch, made, fabric, plan)
     best, beside = min(ours), min(theirs)
@@ -59,6 +60,10 @@ async def _measure(switch: Real) -> list[Row]:
         Row("planning those flows, once", planned, "s"),
         *single,
     ]
+
+
+def _is_connected(made: Connection, before: int) -> bool:
+    return made.generation > before and made.connected.is_set()
 
 
 async def _restart(switch: Real, made: Connection, fabric: FabricFlows, plan: VxlanPlan) -> float:
