@@ -1,4 +1,4 @@
-"""Users: attachments that come, go and move with their addresses, and who may speak to whom, how fast.
+"""Users: attachments that come, go and move with their addresses, which of them may communicate, and at what rate.
 
 Addresses are given by hand, at once, as IPAM gives them; IPAM has a simulation of its own.
 """

@@ -327,14 +327,19 @@ def test_a_broken_server_costs_an_error(tls: ssl.SSLContext, nonsense: bytes) ->
     on_server(tls, always(lambda call: call.writer.write(nonsense)), act)
 
 
-def test_a_flood_of_pings_whose_answers_are_not_read_ends(tls: ssl.SSLContext, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(http2, "_MOST_UNSENT", -1)
+@pytest.mark.parametrize("asking", [frame(PING, 0, 0, bytes(8)), frame(SETTINGS, 0, 0, b"")], ids=["ping", "settings"])
+def test_a_flood_of_frames_whose_answers_are_not_read_ends(
+    tls: ssl.SSLContext, monkeypatch: pytest.MonkeyPatch, asking: bytes
+) -> None:
+    def answer(call: Call) -> None:
+        monkeypatch.setattr(http2, "_MOST_UNSENT", -1)
+        call.writer.write(asking)
 
     async def act(client: Client, server: FakeGrpc) -> None:
         with pytest.raises(Unreachable, match="does not read the answers"):
             await client.request("POST", "/", body=b"{}")
 
-    on_server(tls, always(lambda call: call.writer.write(frame(PING, 0, 0, bytes(8)))), act)
+    on_server(tls, always(answer), act)
 
 
 def test_an_informational_answer_empty_data_and_trailers_are_passed_over(tls: ssl.SSLContext) -> None:

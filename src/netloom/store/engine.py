@@ -5,6 +5,7 @@ state what a write changes; *applying* changes the state and notifies the watche
 the sqlite store commits between them. `LocalStore` is what the two have in common.
 """
 
+from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Container, Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
@@ -159,7 +160,7 @@ def pretended(decision: Decision) -> Stored:
     return restamp(decision.result, decision.change.old.revision if decision.change.old else 0)
 
 
-class LocalStore:
+class LocalStore(ABC):
     """A `Store` whose present objects are in this process's memory; how writes become durable is left to subclasses."""
 
     def __init__(
@@ -183,9 +184,9 @@ class LocalStore:
         """The changes of the current batch so far."""
         self._closed = False
 
+    @abstractmethod
     def _submit(self, write: Write, *, dry_run: bool) -> Awaitable[Stored]:
         """Decide a write, make it durable and apply it."""
-        raise NotImplementedError
 
     async def create(self, kind: Kind, document: Document, *, dry_run: bool = False) -> Stored:
         """Store a new object."""

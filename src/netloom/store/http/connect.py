@@ -4,6 +4,7 @@ import asyncio
 import os
 import socket
 import ssl
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 from urllib.parse import urlsplit
@@ -26,16 +27,16 @@ class Meter:
         self.received = 0
 
 
-class Opening(asyncio.Protocol):
+class Opening(asyncio.Protocol, ABC):
     """A connection that is being made."""
 
+    @abstractmethod
     async def ready(self) -> None:
         """Wait until requests can be sent; `OSError` if they never can."""
-        raise NotImplementedError
 
+    @abstractmethod
     def abort(self) -> None:
         """Drop the connection."""
-        raise NotImplementedError
 
 
 class Server:

@@ -13,6 +13,7 @@ Bytes that arrive when no request is under way are never taken for an answer: th
 import asyncio
 import copy
 import time
+from abc import ABC, abstractmethod
 from contextlib import suppress
 from typing import NamedTuple
 
@@ -36,7 +37,7 @@ class Head(NamedTuple):
     """By their names in lower case."""
 
 
-class Answer:
+class Answer(ABC):
     """An answer that is read as it arrives."""
 
     __slots__ = ("_ended", "_error", "_head", "_parts", "_waiter", "used")
@@ -70,9 +71,9 @@ class Answer:
         self._on_read()
         return data
 
+    @abstractmethod
     def _on_read(self) -> None:
         """Let the peer send more: all that arrived was read."""
-        raise NotImplementedError
 
     async def _wait(self) -> None:
         if self._error is not None:

@@ -41,7 +41,7 @@ OUR_WINDOW = 1 << 24
 """The receive window of one stream, unless set otherwise; that of the connection is twice as large."""
 _MOST_HEADERS = 64 << 10
 _MOST_UNSENT = 16 << 20
-"""Bytes that the peer has not read when it sends yet another PING."""
+"""Bytes that the peer has not read when it sends yet another frame that must be acknowledged."""
 _LARGEST_WINDOW = (1 << 31) - 1
 _SETTING = Format(">HL")
 
@@ -233,12 +233,13 @@ class Connection(Opening):
                 self._on_headers(flags, number)
             case 8:
                 self._on_window(number, int.from_bytes(body, "big") & 0x7FFF_FFFF)
-            case 4 if not flags & ACK:
-                self._on_settings(body)
-            case 6 if not flags & ACK:
+            case 4 | 6 if not flags & ACK:
                 if self._transport is not None and self._transport.get_write_buffer_size() > _MOST_UNSENT:
-                    raise Unreachable("it sends PINGs and does not read the answers")
-                self._send(PING, ACK, 0, body)
+                    raise Unreachable("it sends SETTINGS or PINGs and does not read the answers")
+                if kind == SETTINGS:
+                    self._on_settings(body)
+                else:
+                    self._send(PING, ACK, 0, body)
             case 3:
                 self._on_reset(number, int.from_bytes(body, "big"))
             case 5:
