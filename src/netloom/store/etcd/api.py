@@ -118,18 +118,26 @@ class Etcd:
     async def _call(self, method: str, message: bytes, read: Callable[[bytes], T], *, reads: bool) -> T:
         until = asyncio.get_running_loop().time() + ELECTION_SECONDS
         while True:
-            electing = False
-            for last in [*[False] * (len(self._channels) - 1), True]:
-                channel = self._channels[self._current]
-                try:
-                    return read(await self._answer(channel, method, message))
-                except (Unreachable, TimedOut) as error:
-                    self._turn(channel)
-                    electing = electing or isinstance(error, NoLeader)
-                    waits = electing and asyncio.get_running_loop().time() < until
-                    if not (reads or isinstance(error, Refused)) or (last and not waits):
-                        raise
+            try:
+                return await self._ask_each(method, message, read, reads=reads)
+            except NoLeader:
+                if asyncio.get_running_loop().time() >= until:
+                    raise
             await asyncio.sleep(_RETRY_SECONDS)
+
+    async def _ask_each(self, method: str, message: bytes, read: Callable[[bytes], T], *, reads: bool) -> T:
+        """Ask one server after another; if all fail, and one because it has no leader, raise that error."""
+        failures: list[NetloomError] = []
+        for _ in self._channels:
+            channel = self._channels[self._current]
+            try:
+                return read(await self._answer(channel, method, message))
+            except (Unreachable, TimedOut) as error:
+                self._turn(channel)
+                if not (reads or isinstance(error, Refused)):
+                    raise
+                failures.append(error)
+        raise next((error for error in failures if isinstance(error, NoLeader)), failures[-1])
 
     async def _answer(self, channel: Channel, method: str, message: bytes) -> bytes:
         try:
