@@ -24,10 +24,10 @@ from typing import Any
 import msgspec
 from msgspec import Raw, Struct
 
+from netloom.ovsdb import server_rows
 from netloom.ovsdb.cache import Cache
 from netloom.ovsdb.errors import Conflict, RemoteError, TransactionRefused, failure
 from netloom.ovsdb.framing import LIMIT, Framer, RpcMessage
-from netloom.ovsdb.memory import server_rows
 from netloom.ovsdb.monitor import Change, Following, Monitor
 from netloom.ovsdb.notation import ZERO, Uuid, decode_shape
 from netloom.ovsdb.operations import Operation, OperationResult, encode_transact
